@@ -17,6 +17,7 @@ from fencepost.client.metrics import ConsumerMetrics
 from fencepost.client.net import retry
 from fencepost.client.net.cluster import Cluster
 from fencepost.client.net.runtime import Event
+from fencepost.client.net.topology import Partition
 from fencepost.client.types import TopicPartition
 from fencepost.errors import ClosedError, ClusterChangedError, DisconnectedError, KafkaError, KafkaTimeoutError
 from fencepost.protocol.codes import ErrorCode as E
@@ -69,23 +70,27 @@ class Fetcher:
         now_ms = self._runtime.now_ms()
         by_node: dict[int, dict[TopicPartition, Wanted]] = defaultdict(dict)
         stale, self._stale = self._stale, set()
+        name, known = "", None  # of the topic before: a look-up for each of its partitions is most of the time
         for partition, place in self._reading.places.items():
-            if self._cluster.is_stale(partition.topic):
-                stale.add(partition.topic)
+            if partition.topic != name:
+                name = partition.topic
+                known = self._cluster.topics.get(name)
+                if self._cluster.is_stale(name):
+                    stale.add(name)
             if not place.wants_more or now_ms < place.not_before_ms:
                 continue
-            node = self._node_of(partition, place, now_ms)
+            at = known.partitions.get(partition.partition) if known is not None else None
+            node = self._node_of(place, at, now_ms)
             if node < 0:
-                stale.add(partition.topic)
-                continue
-            epoch = self._leader_epoch(partition)
-            most_bytes = min(place.fetch_bytes, self._settings.partition_bytes)
-            by_node[node][partition] = Wanted(place.fetch_offset, most_bytes, epoch)
+                stale.add(name)
+            elif node not in self._in_flight and now_ms >= self._not_before_ms.get(node, 0):
+                most_bytes = min(place.fetch_bytes, self._settings.partition_bytes)
+                epoch = -1 if at is None else at.leader_epoch
+                by_node[node][partition] = Wanted(place.fetch_offset, most_bytes, epoch)
         for node, wanted in by_node.items():
-            if node not in self._in_flight and now_ms >= self._not_before_ms.get(node, 0):
-                self._in_flight.add(node)
-                # The versions of now: the task begins later, and a seek may come before it.
-                self._runtime.spawn(self._fetch(node, wanted, self._reading.versions(wanted)))
+            self._in_flight.add(node)
+            # The versions of now: the task begins later, and a seek may come before it.
+            self._runtime.spawn(self._fetch(node, wanted, self._reading.versions(wanted)))
         if not stale:
             self._refreshes = 0
         elif METADATA not in self._in_flight and now_ms >= self._refresh_not_before_ms:
@@ -94,18 +99,13 @@ class Fetcher:
         else:
             self._stale = stale
 
-    def _node_of(self, partition: TopicPartition, place: Place, now_ms: int) -> int:
+    def _node_of(self, place: Place, at: Partition | None, now_ms: int) -> int:
         """The follower the leader named for our rack, while it may be used; else the leader; -1: not known."""
         if place.replica >= 0:
             if now_ms < place.replica_until_ms and place.replica in self._cluster.nodes:
                 return place.replica
             place.replica = -1
-        return self._cluster.leader(partition.topic, partition.partition)
-
-    def _leader_epoch(self, at: TopicPartition) -> int:
-        topic = self._cluster.topics.get(at.topic)
-        partition = topic.partitions.get(at.partition) if topic is not None else None
-        return partition.leader_epoch if partition is not None else -1
+        return at.leader if at is not None and at.leader in self._cluster.nodes else -1
 
     async def _refresh(self, topics: Iterable[str]) -> None:
         deadline_ms = self._runtime.now_ms() + self._settings.request_timeout_ms

@@ -70,9 +70,14 @@ class Positions:
 
     def start(self) -> None:
         """Look for missing positions in a task, so that a poll does not wait longer than it was told to."""
-        for at in self._reading.places:
-            topic = self._cluster.topics.get(at.topic)
-            if topic is not None and not self._reading.is_of(at, topic.topic_id):
+        name, topic = "", None
+        for at, place in self._reading.places.items():
+            if at.topic != name:
+                name = at.topic
+                topic = self._cluster.topics.get(name)
+            if topic is None or topic.topic_id is place.topic_id:
+                continue
+            if not self._reading.is_of(at, topic.topic_id):
                 log.warning("%s-%d: the topic was deleted and made anew; it is read from its first record on", *at)
         to_check = not self._checking and self._to_check()  # also while backing off: what is not checked is not read
         if self._runtime.now_ms() < self._not_before_ms:
@@ -249,11 +254,15 @@ class Positions:
     def _to_check(self) -> list[TopicPartition]:
         """Positions that a leader of a newer epoch has not seen. Marks them, so that they are not fetched from."""
         found = []
+        name, topic = "", None
         for partition, place in self._reading.places.items():
             place.checking = False
             if place.position is None or place.revoking:
                 continue
-            known = self._partition(partition)
+            if partition.topic != name:
+                name = partition.topic
+                topic = self._cluster.topics.get(name)
+            known = topic.partitions.get(partition.partition) if topic is not None else None
             if known is None or known.leader < 0 or known.leader_epoch <= place.checked_epoch:
                 continue
             if place.fetch_epoch < 0 or place.fetch_epoch == known.leader_epoch:

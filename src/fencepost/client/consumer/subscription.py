@@ -243,10 +243,10 @@ class Reading:
     def is_of(self, partition: TopicPartition, topic_id: UUID | None) -> bool:
         """False when the topic was made anew: then all that is in it is to be read, from its first offset on."""
         place = self.places[partition]
-        if topic_id is None or topic_id == place.topic_id:
+        if topic_id is None:
             return True
         before, place.topic_id = place.topic_id, topic_id
-        if before is None:
+        if before is None or before == topic_id:
             return True
         self._forget_unread(partition)
         place.rewind.began(0, -1)
@@ -322,6 +322,8 @@ class Reading:
                     break  # it comes with the next poll
                 error, place.error = place.error, None
                 raise error
+            if not place.ready:
+                continue
             before, first = _Before(place, place.version, place.position, place.epoch), len(got)
             most -= _from_place(place, most, got)
             self._handed.append((before, got[first:]))
