@@ -179,8 +179,7 @@ class DecisionStore:
         """Write a task's id down: `registered` has it from now on. Raises KafkaError."""
         await self.ensure_topic(deadline_ms)
         record = encode_registration(transactional_id, timeout_ms)
-        name = names.parse(transactional_id)
-        partition = partition_of(name.sink if name is not None else "")
+        partition = partition_of(_sink_of(transactional_id))
         batch = encode_pairs([record], self._cluster.runtime.wall_ms())
         code = await wire.produce_batch(self._cluster, None, self._topic, partition, batch, deadline_ms)
         if code != 0:
@@ -206,7 +205,12 @@ class DecisionStore:
             for _, key, value in pairs_of(header, batch) if not header.is_transactional else ():
                 _take_task(found, key, value, header.max_timestamp)
         now_ms = self._cluster.runtime.wall_ms()
-        return tuple(one for one, until in found[sink].items() if until > now_ms and one not in self._settled)
+        for ids in seen.registered.values():
+            _drop_late(ids, now_ms)
+        left_open = found[sink]
+        _drop_late(left_open, now_ms)
+        self._settled = {one for one in self._settled if one in left_open or _sink_of(one) != sink}
+        return tuple(one for one in left_open if one not in self._settled)
 
     def settle(self, transactional_id: str) -> None:
         """It was fenced: whoever has registered it opens nothing any more."""
@@ -306,6 +310,17 @@ class DecisionStore:
 
 def _record(decision: Decision) -> _Record:
     return encode_key(decision.sink, decision.query_id), encode_value(decision)
+
+
+def _sink_of(transactional_id: str) -> str:
+    name = names.parse(transactional_id)
+    return name.sink if name is not None else ""
+
+
+def _drop_late(ids: dict[str, int], now_ms: int) -> None:
+    """Without what has timed out, which nobody asks about any more: a driver runs for months."""
+    for one in [one for one, until in ids.items() if until <= now_ms]:
+        del ids[one]
 
 
 def _take_task(registered: dict[str, dict[str, int]], key: bytes, value: bytes | None, time_ms: int) -> None:
