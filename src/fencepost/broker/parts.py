@@ -40,6 +40,7 @@ from fencepost.broker.topics.catalogue import (
 from fencepost.broker.topics.cleaner import Cleaner
 from fencepost.broker.topics.durability import Durability
 from fencepost.broker.topics.opening import note_recovery
+from fencepost.broker.topics.presence import Presence
 
 __all__ = ["BROKER_ID", "BrokerParts"]
 
@@ -108,6 +109,7 @@ class BrokerParts:
             owned_producer_ids=self.transactions.coordinator.owned_producer_ids,
             compacted=self._compacted,
         )
+        self.presence = Presence(files, self.topics, self.durability)
         slots = config.number("max.incremental.fetch.session.cache.slots")
         self.fetch_sessions = FetchSessions(slots, _SESSION_EVICTION_MS, lambda: new_uuid().int & 0x7FFF_FFFF)
         self.answer_room: Callable[[], int] = lambda: _UNBOUNDED

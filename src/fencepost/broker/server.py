@@ -461,13 +461,14 @@ class BrokerServer:
 
     def _look_at_place(self) -> None:
         """Every now and then, since without a sync nothing else would tell."""
-        if self._is_in_place():
+        if self._is_in_place(self.core.presence.look):
             self._place_timer = self._loop.call_later(_LOOK_S, self._look_at_place)
 
-    def _is_in_place(self) -> bool:
-        """Whether the data directory is still there; gives up otherwise."""
+    def _is_in_place(self, look: Callable[[], None] = lambda: None) -> bool:
+        """Whether the data directory is still there, and `look` misses nothing in it; gives up otherwise."""
         try:
             check_place(self._directory, self._lock)
+            look()
         except DirectoryGone as error:
             if not self.failed.done():
                 _log.critical("the broker stops: %s", error)

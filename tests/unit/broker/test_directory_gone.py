@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -100,3 +101,48 @@ def test_a_directory_that_cannot_be_asked_for_is_not_taken_for_gone(
         check_place(str(tmp_path), descriptor)
     finally:
         os.close(descriptor)
+
+
+@pytest.mark.parametrize("within", [False, True])
+def test_one_partition_that_is_taken_away_takes_no_more_records(
+    tmp_path: Path, within: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its files are open and would go on to take them; the others of the broker go on."""
+    directory = tmp_path / "data"
+    with (
+        fencepost.Broker(data_dir=str(directory)) as broker,
+        fencepost.Admin(broker.bootstrap_servers) as admin,
+        fencepost.Producer(broker.bootstrap_servers, delivery_timeout_ms=1500, linger_ms=0) as producer,
+    ):
+        admin.create_topic("orders", 2, 1)
+        for partition in (0, 1):
+            assert producer.send("orders", b"1", partition=partition).result().offset == 0
+        (emptied_within if within else removed)(directory / "orders-0")
+        with caplog.at_level(logging.CRITICAL, "fencepost.broker"):
+            until(lambda: any(record.levelno == logging.CRITICAL for record in caplog.records))
+        (told,) = [record.getMessage() for record in caplog.records if record.levelno == logging.CRITICAL]
+        assert told.startswith("orders-0/") and "was removed while the broker ran" in told
+        with pytest.raises(KafkaError, match="KAFKA_STORAGE_ERROR"):
+            producer.send("orders", b"2", partition=0).result()
+        assert producer.send("orders", b"2", partition=1).result().offset == 1
+
+
+def test_an_internal_partition_that_is_taken_away_ends_the_broker(tmp_path: Path) -> None:
+    directory = tmp_path / "data"
+    broker = fencepost.Broker(data_dir=str(directory), fsync="never").start()
+    with fencepost.Producer(broker.bootstrap_servers, transactional_id="x") as producer:
+        producer.init_transactions()
+        (kept,) = directory.glob("__transaction_state-*")
+        removed(kept)
+        error = broker.wait_for_failure()
+    assert isinstance(error, DirectoryGone)
+    assert kept.name in str(error)
+    with pytest.raises(DirectoryGone):
+        broker.stop()
+
+
+def until(happened: Callable[[], bool]) -> None:
+    end = time.monotonic() + 30
+    while not happened():
+        assert time.monotonic() < end
+        time.sleep(0.05)

@@ -1,0 +1,48 @@
+"""Whether the files of open logs still have their names: what goes on being written to a removed file is lost."""
+
+from __future__ import annotations
+
+import errno
+import logging
+from collections import deque
+
+from fencepost.broker.disk.files import Files
+from fencepost.broker.disk.place import DirectoryGone
+from fencepost.broker.topics.catalogue import Partition, TopicCatalogue
+from fencepost.broker.topics.durability import Durability
+
+__all__ = ["Presence"]
+
+_AT_ONCE = 50
+
+_log = logging.getLogger("fencepost.broker")
+
+
+class Presence:
+    """Looks at a few partitions at a time, all of them in turn."""
+
+    def __init__(self, files: Files, topics: TopicCatalogue, durability: Durability) -> None:
+        self._files = files
+        self._topics = topics
+        self._durability = durability
+        self._turn: deque[Partition] = deque()
+
+    def look(self) -> None:
+        """A partition whose directory or active segment was removed takes no records any more. Raises DirectoryGone
+        when it is an internal topic's."""
+        if not self._turn:
+            self._turn.extend(each for topic in self._topics for each in topic.partitions if each.opened is not None)
+        for _ in range(min(_AT_ONCE, len(self._turn))):
+            partition = self._turn.popleft()
+            log = partition.opened
+            if log is None or log.closed or log.read_only:
+                continue
+            active = log.segments[-1]
+            if not active.size or self._files.exists(active.path):
+                continue
+            gone = FileNotFoundError(errno.ENOENT, "its file was removed", active.path)
+            self._durability.failures += 1
+            log.sync_failed(gone)
+            _log.critical("%s was removed while the broker ran: read-only until the next start", active.path)
+            if partition.topic.internal:
+                raise DirectoryGone(f"{active.path} was removed while the broker ran") from gone
