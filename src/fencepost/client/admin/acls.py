@@ -32,6 +32,13 @@ class Acl(NamedTuple):
     pattern: PatternType = PatternType.LITERAL
     host: str = "*"
 
+    def __str__(self) -> str:
+        may = "may not" if self.permission is AclPermission.DENY else "may"
+        kind, operation = (word.name.lower().replace("_", "-") for word in (self.resource_type, self.operation))
+        whose = "that begins with " if self.pattern is PatternType.PREFIXED else ""
+        place = "" if self.host == "*" else f" from {self.host}"
+        return f"{self.principal} {may} {operation} {kind} {whose}{self.resource_name!r}{place}"
+
 
 class AclFilter(NamedTuple):
     """Which rules are meant; None and ANY match everything."""
@@ -72,7 +79,7 @@ class AdminAcls(AdminBase):
         )
         for acl, result in zip(wanted, reply.results, strict=True):
             if result.error_code != 0:
-                raise error_for(result.error_code, f"create {acl}", result.error_message)
+                raise error_for(result.error_code, f"add the rule that {acl}", result.error_message)
 
     async def describe_acls(self, wanted: AclFilter | None = None, *, api_timeout_ms: int | None = None) -> list[Acl]:
         """The rules that match (None: all), sorted."""

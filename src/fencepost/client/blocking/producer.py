@@ -226,8 +226,13 @@ class Producer(BlockingClient[ProducerCore]):
         """
         self._check()
         block = TransactionBlock(self._core, None if consumer is None else consumer.core)
-        with self._io.entered(block, begun=block.begin_at_once()):
-            yield self
+        try:
+            with self._io.entered(block, begun=block.begin_at_once()):
+                yield self
+        except BaseException as error:
+            if block.is_open and self._io.is_this_process():  # Ctrl-C came between its beginning and the block
+                self._io.run_through(block.__aexit__(type(error), error, error.__traceback__))
+            raise
 
     @property
     def producer_id(self) -> int:

@@ -271,6 +271,16 @@ class ProducerCore:
             self._in_call = False
 
     @property
+    def is_ready(self) -> bool:
+        """Whether a transaction can be begun."""
+        return self.transactions is not None and self.transactions.state is TxnState.READY
+
+    @property
+    def is_in_transaction(self) -> bool:
+        """Whether one is open, and nothing ends it yet."""
+        return self.transactions is not None and self.transactions.state is TxnState.IN_TRANSACTION
+
+    @property
     def abort_is_owed(self) -> bool:
         """Whether an abort was begun and is not done."""
         return self.transactions is not None and self.transactions.state is TxnState.ABORTING
@@ -280,9 +290,11 @@ class ProducerCore:
 
         With `keep_prepared` (KIP-939) an open transaction is kept instead and returned, to be given to
         `complete_transaction`; it needs a broker that can (UnsupportedVersionError). Raises ProducerFencedError,
-        TransactionalIdAuthorizationError, KafkaTimeoutError (call it again).
+        TransactionalIdAuthorizationError, KafkaTimeoutError (call it again), and what has ended the producer's sender.
         """
         transactions = self._transactional()
+        if self.sender.stopped is not None:
+            raise self.sender.stopped.with_traceback(None)
         return await self._alone(lambda: transactions.init(keep_prepared))
 
     def begin_transaction(self) -> None:

@@ -89,7 +89,7 @@ class Sender:
         self._replace_epoch = False
         self._replace_id = False
         self._quiet_until_ms: float = 0  # a throttled broker may be sent more then
-        self._attempt = 0
+        self._looks: dict[str, int] = {}  # at metadata, by topic, since a batch of it was taken last
         self._task: TaskHandle | None = None
         self.admit: Callable[[Connection], None] | None = None  # see AdoptedProducer
 
@@ -358,7 +358,6 @@ class Sender:
             finally:
                 self._busy.discard(name)
                 self._wake.set()
-                self._progress.set()
 
         self._runtime.spawn(run())
 
@@ -438,9 +437,9 @@ class Sender:
             await self._refresh_metadata({queue.topic for queue in self._active.values()}, deadline_ms)
 
     async def refresh(self, topic: str) -> None:
-        self._attempt += 1
+        looks = self._looks[topic] = self._looks.get(topic, 0) + 1
         await self._refresh_metadata([topic], self._runtime.now_ms() + self._config.request_timeout_ms)
-        await self._runtime.sleep_ms(retry.backoff_ms(min(self._attempt, 5), self._runtime.random()))
+        await self._runtime.sleep_ms(retry.backoff_ms(min(looks, 5), self._runtime.random()))
 
     async def _refresh_metadata(self, topics: Iterable[str], deadline_ms: int) -> None:
         try:
@@ -539,6 +538,8 @@ class Sender:
                 continue
             result = results.get((queue.topic, queue.partition))
             if result is not None:
+                if result.error_code == 0:
+                    self._looks.pop(queue.topic, None)
                 self._answers.settle(queue, batch, result)
             elif response is None:
                 self._answers.acknowledge(queue, batch, -1, -1)

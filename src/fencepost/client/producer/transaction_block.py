@@ -34,6 +34,12 @@ class TransactionBlock:
         self._consumer = consumer
         self._positions: dict[TopicPartition, OffsetAndMetadata] = {}
         self._committing = False
+        self._begins = False
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it has begun a transaction that nothing ends yet: an interruption came before the block did."""
+        return self._begins and self._producer.is_in_transaction
 
     def begin_at_once(self) -> bool:
         """Begin in the calling thread, as begin_transaction() does, if nothing else is to be done first."""
@@ -102,6 +108,7 @@ class TransactionBlock:
     def _begin(self) -> None:
         if self._consumer is not None:
             self._consumer.check_for_transactions()
+        self._begins = self._producer.is_ready
         self._producer.begin_transaction()
 
     async def _commit(self) -> None:

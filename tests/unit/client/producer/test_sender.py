@@ -8,6 +8,7 @@ import pytest
 
 from fencepost.client.producer.partition_queue import PartitionQueue
 from fencepost.errors import (
+    ClosedError,
     DataLossError,
     FailureType,
     FatalError,
@@ -20,7 +21,7 @@ from fencepost.errors import (
 from fencepost.protocol.records.batch import add_sequence
 from tests.unit.client.scripted import CutConnection, ScriptedBroker, World, run
 
-METADATA = 3
+METADATA, NOT_LEADER = 3, 6
 
 
 def test_batches_go_out_in_order_and_numbered() -> None:
@@ -507,3 +508,43 @@ def test_an_answer_that_comes_after_the_end_of_the_sender_changes_nothing(caplog
 
     run(body)
     assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == []
+
+
+def test_a_producer_whose_sender_is_gone_does_not_claim_an_id() -> None:
+    """Nothing that it is given would ever be sent."""
+
+    async def body(world: World) -> None:
+        producer = world.producer(transactional_id="x")
+        await world.runtime.sleep_ms(1)
+        producer.sender._task.cancel()  # type: ignore[union-attr]
+        await world.runtime.sleep_ms(1)
+        with pytest.raises(ClosedError, match="the task was cancelled"):
+            await producer.init_transactions()
+        await producer.close(0)
+
+    broker = run(body)
+    assert broker.asked(22) == []
+
+
+def test_the_pause_between_looks_at_metadata_begins_anew_after_a_success() -> None:
+    """Leaders move now and then: the tenth time is found out as soon as the first."""
+    looks: list[int] = []
+
+    async def body(world: World) -> None:
+        broker = world.broker
+        producer = world.producer()
+        assert (await world.fate(producer.append("t", b"0"))).offset == 0
+        for number in range(1, 6):
+            before, moved_ms = len(broker.asked(METADATA)), world.runtime.now_ms() + 300
+
+            def moving(version: int, request: Any, until_ms: float = moved_ms) -> Any:
+                return broker.produced(request, code=NOT_LEADER if world.runtime.now_ms() < until_ms else 0)
+
+            broker.answer_0 = moving  # type: ignore[method-assign]
+            assert (await world.fate(producer.append("t", b"v"))).offset == number
+            looks.append(len(broker.asked(METADATA)) - before)
+            await world.runtime.sleep_ms(2_000)  # the last pause is over
+        await producer.close()
+
+    run(body)
+    assert min(looks) >= 3, looks

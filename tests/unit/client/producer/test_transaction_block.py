@@ -17,6 +17,7 @@ import fencepost
 from fencepost import errors
 from fencepost.broker.embedded_control import Fault
 from fencepost.client.net.io_thread import io_thread
+from fencepost.client.producer.transaction_block import TransactionBlock
 from fencepost.client.types import TopicPartition
 from fencepost.protocol.codes import ErrorCode as E
 from fencepost.testing import read_all
@@ -340,3 +341,39 @@ def test_a_block_without_a_consumer_is_told_that_the_one_before_is_committed(bro
         with producer.transaction():
             producer.send("out", b"w")
     assert [record.value for record in read_all(broker, "out")] == [b"v", b"w"]
+
+
+@pytest.mark.parametrize("where", ["begun", "entering"])
+def test_ctrl_c_while_a_block_is_entered_leaves_nothing_open(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may come between any two instructions: here right behind the beginning, before the block itself."""
+    real = TransactionBlock.begin_at_once
+
+    def struck(block: TransactionBlock) -> bool:
+        begun = real(block)
+        raise KeyboardInterrupt(begun)
+
+    with fencepost.Broker() as broker, fencepost.Producer(broker.bootstrap_servers, transactional_id="x") as producer:
+        producer.init_transactions()
+        if where == "begun":
+            monkeypatch.setattr(TransactionBlock, "begin_at_once", struck)
+        else:
+            monkeypatch.setattr(type(producer._io), "entered", struck_by_the_io_thread)
+        with pytest.raises(KeyboardInterrupt), producer.transaction():
+            raise AssertionError("the block was entered")
+        monkeypatch.undo()
+        with producer.transaction():
+            producer.send("t", b"v")
+
+
+def struck_by_the_io_thread(*_: object, **__: object) -> object:
+    raise KeyboardInterrupt
+
+
+def test_a_block_that_may_not_begin_leaves_the_open_transaction_alone() -> None:
+    with fencepost.Broker() as broker, fencepost.Producer(broker.bootstrap_servers, transactional_id="x") as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send("t", b"v")
+        with pytest.raises(errors.UsageError, match="a transaction is open"), producer.transaction():
+            pass
+        producer.commit_transaction()
