@@ -19,7 +19,7 @@ CALLED_BY_OTHERS = {
     "asyncio's protocols": (
         "connection_made data_received eof_received get_buffer buffer_updated pause_writing sizehint"
     ),
-    "Python, and tuples that are unpacked": "traceback first_size writable",
+    "Python, and tuples that are unpacked": "traceback first_size writable __replace__",
     "configparser, numba, typer": "optionxform CACHE_DIR finish_flink reset_offsets set_password",
     "ssl": "num_tickets",
     "pytest": "pytest_plugins",

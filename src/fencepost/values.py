@@ -7,12 +7,17 @@ made, and the other methods are the same for all classes. `dataclasses.replace`,
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import Field, dataclass, field
 from operator import attrgetter
-from typing import Any, Never, dataclass_transform
+from typing import Any, Final, Never, Self, dataclass_transform
 
 __all__ = ["Value"]
+
+
+# Annotations are text where they are not evaluated, as in `dataclasses`.
+_CLASS_VARIABLE: Final = re.compile(r"(?:\w+\.)?ClassVar\b")
 
 
 class _Fields:
@@ -46,7 +51,11 @@ class _ValueType(type):
     ) -> _ValueType:
         if "__post_init__" in namespace or any(isinstance(base, _ValueType) and base._names for base in bases):
             raise TypeError(f"{name}: a value takes no fields from another class, and calls no __post_init__")
-        names = tuple(namespace.get("__annotations__", ()))
+        annotations = namespace.get("__annotations__", {})
+        names = tuple(annotations)
+        for each in names:
+            if isinstance(namespace.get(each), Field) or _CLASS_VARIABLE.match(str(annotations[each])):
+                raise TypeError(f"{name}.{each}: a value takes no field() and no ClassVar; write the default itself")
         namespace["_defaults"] = {each: namespace.pop(each) for each in names if each in namespace}
         namespace["_kw_only"] = kw_only
         namespace["_read"] = attrgetter(*names) if names else bool
@@ -82,6 +91,11 @@ class Value(metaclass=_ValueType):
 
     def __delattr__(self, name: str) -> Never:
         raise AttributeError(f"{type(self).__qualname__}.{name}: a value does not change")
+
+    def __replace__(self, /, **changes: Any) -> Self:
+        """As `dataclasses.replace`, for `copy.replace`."""
+        kind = type(self)
+        return kind(**{name: getattr(self, name) for name in kind._names} | changes)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _restored, (type(self), {name: getattr(self, name) for name in type(self)._names})

@@ -5,9 +5,9 @@ from __future__ import annotations
 import copy
 import pickle
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields, is_dataclass, replace
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -111,3 +111,34 @@ def test_what_would_be_left_out_is_refused() -> None:
         type("Further", (Point,), {})
     with pytest.raises(TypeError, match="calls no __post_init__"):
         type("Checked", (Value,), {"__post_init__": print})
+
+
+def test_what_is_no_plain_field_is_refused() -> None:
+    """A data class would take neither for a field with that default."""
+    with pytest.raises(TypeError, match=r"Shared\.count: a value takes no field\(\) and no ClassVar"):
+
+        class Shared(Value):
+            count: ClassVar[int] = 0
+
+    with pytest.raises(TypeError, match=r"Listing\.found"):
+
+        class Listing(Value):
+            found: list[int] = field(default_factory=list)
+
+    bodies: list[dict[str, Any]] = [
+        {"__annotations__": {"count": ClassVar[int]}, "count": 0},
+        {"__annotations__": {"count": "typing.ClassVar[int]"}, "count": 0},
+    ]
+    for body in bodies:
+        with pytest.raises(TypeError, match=r"Evaluated\.count"):
+            type(Value).__call__(type(Value), "Evaluated", (Value,), dict(body))
+
+
+def test_copy_replace_works_as_dataclasses_does() -> None:
+    """`copy.replace` (Python 3.13) asks the object; before, there is only what it would ask."""
+    changed = getattr(copy, "replace", lambda value, **changes: value.__replace__(**changes))
+    assert changed(Point(1), y=3) == replace(Point(1), y=3) == Point(1, 3)
+    assert changed(Named(name="a"), name="b") == Named(name="b")
+    assert changed(Nothing()) == Nothing()
+    with pytest.raises(TypeError, match="z"):
+        changed(Point(1), z=3)
