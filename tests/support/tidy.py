@@ -46,7 +46,9 @@ BELOW: dict[str, frozenset[str]] = {
     "config": frozenset(
         {"config_providers", "errors", "foreign_settings", "sasl_settings", "protocol", "typed_values"}
     ),
-    "broker": frozenset({"arguments", "at_exit", "config", "errors", "protocol", "states", "tls", "values"}),
+    "broker": frozenset(
+        {"arguments", "at_exit", "config", "errors", "protocol", "small_files", "states", "tls", "values"}
+    ),
     "client": frozenset(
         {
             "arguments",

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import difflib
 import logging
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import fields
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -14,12 +17,14 @@ import typer
 
 from fencepost.cli.names import in_utf8, named, topic_named
 from fencepost.cli.output import failures_told, refuse
+from fencepost.cli.printable import printable
 from fencepost.client.blocking import Admin
 from fencepost.client.net.topology import parse_bootstrap
 from fencepost.config import AdminConfig, CommonConfig, ConsumerConfig, ProducerConfig
 from fencepost.errors import ConfigurationError, KafkaError, RetriableError
 from fencepost.foreign_settings import ALIASES
 from fencepost.properties import read_properties
+from fencepost.protocol.records.engine import VARIABLE
 
 __all__ = [
     "LOCAL",
@@ -76,6 +81,7 @@ def client_settings(
     names = {ENVIRONMENT + setting.name.upper(): setting.name.replace("_", ".") for setting in fields(kind)}
     found = {} if file is None else _meant_for(kind, _read(file))
     found |= {names[name]: value for name, value in surroundings.items() if name in names}
+    _tell_unknown(frozenset(surroundings))
     if servers is not None:
         found["bootstrap.servers"] = servers
     settings = {"bootstrap.servers": LOCAL, **found, **(more or {})}
@@ -85,6 +91,17 @@ def client_settings(
     except ConfigurationError as error:
         raise typer.BadParameter(str(error)) from error
     return settings
+
+
+@cache
+def _tell_unknown(variables: frozenset[str]) -> None:
+    """Say of what looks like a setting in the environment, and is none, that it is not taken."""
+    kinds = (AdminConfig, ConsumerConfig, ProducerConfig)
+    known = {ENVIRONMENT + setting.name.upper() for config in kinds for setting in fields(config)} | {VARIABLE}
+    for name in sorted(name for name in variables - known if name.startswith(ENVIRONMENT)):
+        near = difflib.get_close_matches(name, known, n=1, cutoff=0.8)
+        meant = f"; did you mean {near[0]}?" if near else ""
+        sys.stderr.write(f"{printable(name)} in the environment is no setting and has no effect{meant}\n")
 
 
 def _meant_for(kind: type[CommonConfig], settings: Mapping[str, str]) -> dict[str, str]:

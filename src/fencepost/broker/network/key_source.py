@@ -16,12 +16,12 @@ from urllib.parse import unquote, urlsplit
 from fencepost.broker.security.bearer import Keys, UnusableKeys
 from fencepost.broker.settings.sasl import JWKS_URL
 from fencepost.broker.settings.setting import InvalidSetting
+from fencepost.small_files import MOST_BYTES, read_small_bytes
 
 __all__ = ["KeySource"]
 
 _PATIENCE_S: Final = 10.0  # of one reading, and the pause between two of an address
 _FILE_PAUSE_S: Final = 0.2
-_MOST_BYTES: Final = 1 << 20
 
 _log = logging.getLogger("fencepost.broker.rights")
 
@@ -74,11 +74,13 @@ class KeySource:
 
     def _read(self) -> bytes:
         if self._kind == "file":
-            return Path(unquote(urlsplit(self._url).path)).read_bytes()
+            return read_small_bytes(Path(unquote(urlsplit(self._url).path)))
         if self._kind not in ("http", "https"):
             raise ValueError("an address begins with file:, https: or http:")
         import urllib.request  # here, for it takes a while, and few brokers need it
 
         with urllib.request.urlopen(self._url, timeout=_PATIENCE_S) as answer:  # noqa: S310 (its kind was looked at)
-            text: bytes = answer.read(_MOST_BYTES)
+            text: bytes = answer.read(MOST_BYTES + 1)
+        if len(text) > MOST_BYTES:
+            raise ValueError(f"it has more than {MOST_BYTES} bytes")
         return text

@@ -1,0 +1,38 @@
+"""Settings in the environment: what looks like one and is none is told, and not taken in silence."""
+
+from __future__ import annotations
+
+import pytest
+
+from fencepost.cli import cluster_settings
+from fencepost.cli.cluster_settings import client_settings
+
+
+@pytest.fixture(autouse=True)
+def _nothing_told_yet() -> None:
+    cluster_settings._tell_unknown.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("FENCEPOST_SASL_PASWORD", "; did you mean FENCEPOST_SASL_PASSWORD?"),
+        ("FENCEPOST_BOOTSTRAP_SERVER", "; did you mean FENCEPOST_BOOTSTRAP_SERVERS?"),
+        ("FENCEPOST_COMPILE", "; did you mean FENCEPOST_COMPILED?"),
+        ("FENCEPOST_SOMETHING_ELSE", ""),
+        ("FENCEPOST_X\x1b[31m", ""),
+    ],
+)
+def test_a_mistyped_name_is_told_once(name: str, meant: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for _ in range(2):
+        assert client_settings(None, None, {name: "secret"}) == {"bootstrap.servers": "localhost:9092"}
+    out, err = capsys.readouterr()
+    shown = name.replace("\x1b", "\\x1b")
+    assert (out, err) == ("", f"{shown} in the environment is no setting and has no effect{meant}\n")
+
+
+def test_what_any_client_knows_is_not_told(capsys: pytest.CaptureFixture[str]) -> None:
+    """One environment does for all commands, as one file does."""
+    given = {"FENCEPOST_COMPILED": "0", "FENCEPOST_LINGER_MS": "5", "FENCEPOST_GROUP_ID": "g", "HOME": "/"}
+    assert client_settings(None, None, given) == {"bootstrap.servers": "localhost:9092"}
+    assert capsys.readouterr() == ("", "")
