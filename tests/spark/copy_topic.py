@@ -3,8 +3,9 @@
 python copy_topic.py '{"servers": "...", "source": "in", "target": "out", "sink": "s", "checkpoint": "...", ...}'
 python copy_topic.py --serve      such objects from stdin, one a line; the answer to each is one line on stdout
 python copy_topic.py --doomed '[{...}, ...]'
-    One after the other is begun and runs until a process of its own stands still (see killer/sitecustomize.py); when
-    all do, the file `all-stand` is made in the current folder, and the driver waits to be killed.
+    One after the other is begun and runs until a process of its own stands still (see killer/sitecustomize.py), or
+    tells in the file `failed` of its folder why none does. After the last one the file `all-stand` is made in the
+    current folder, and the driver waits to be killed.
 """
 
 from __future__ import annotations
@@ -83,14 +84,25 @@ def serve() -> None:
 
 
 def doomed(several: list[dict[str, str]]) -> None:
-    spark = session("local[4]")  # two more than a query needs: a task that stands still keeps its slot
+    # Two slots more than tasks that may stand still: each keeps its slot.
+    spark = session(f"local[{2 + len(several)}]")
     for arguments in several:
-        query = query_of(spark, arguments).trigger(availableNow=True).start()
-        while not Path(arguments["folder"], "standing").exists():
-            if query.awaitTermination(0.05):  # which raises what the query has failed with
-                raise RuntimeError(f"{arguments['sink']} ended before any of its processes stood still")
+        try:
+            run_until_it_stands(spark, arguments)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the test tells it
+            Path(arguments["folder"], "failed").write_text("".join(traceback.format_exception(error)))
     Path("all-stand").touch()
     time.sleep(1800)
+
+
+def run_until_it_stands(spark: SparkSession, arguments: dict[str, str]) -> None:
+    query = query_of(spark, arguments).trigger(availableNow=True).start()
+    until = time.monotonic() + 300
+    while not Path(arguments["folder"], "standing").exists():
+        if time.monotonic() > until:
+            raise TimeoutError(f"{arguments['sink']} did not come to its step: {query.status}")
+        if query.awaitTermination(0.05):  # which raises what the query has failed with
+            raise RuntimeError(f"{arguments['sink']} ended before any of its processes stood still")
 
 
 if __name__ == "__main__":

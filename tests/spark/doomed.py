@@ -1,4 +1,4 @@
-"""Kills at chosen steps, many in a driver: starting one, with its JVM and Python processes, takes most of a run's time.
+"""Kills at chosen steps, all in a driver: starting one, with its JVM and Python processes, takes most of a run's time.
 
 Each query runs until a process of its own stands still at its step. When all do, the driver, its JVM and all their
 processes are killed at once (except zombies, which stand on): no query has done anything after its step.
@@ -10,11 +10,13 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 import psutil
+import pytest
 
 from tests.spark.copying import HERE, RECORDS, Copy, with_killer
 from tests.support.forked_python import forked_python
@@ -33,22 +35,32 @@ class Kill:
         return f"{self.step}-{self.when}-{self.nth}" + ("-zombie" if self.zombie else "")
 
 
-class Killed:
-    """Copies that were killed, each by a Kill of its own. `make` gives a new copy; `folder` is for the drivers."""
+Key: TypeAlias = tuple[str, Kill]
+"""Which arm's copy is killed, and where."""
 
-    def __init__(self, kills: Iterable[Kill], make: Callable[[], Copy], folder: Path) -> None:
-        self._kills, self._make, self._folder = tuple(kills), make, folder
-        self._killed: dict[Kill, Copy] | None = None
+
+class Killed:
+    """Copies that were killed, each by a Kill of its own. `make` gives a new copy of an arm; `folder` is for the
+    drivers.
+    """
+
+    def __init__(self, keys: Iterable[Key], make: Callable[[str], Copy], folder: Path) -> None:
+        self._keys, self._make, self._folder = tuple(keys), make, folder
+        self._killed: dict[Key, Copy | BaseException] | None = None
         self._zombies: list[psutil.Process] = []
         self._drivers = 0
 
-    def take(self, kill: Kill) -> Copy:
-        """Killed as asked. The first time all are made; a test's second try gets a new one."""
+    def take(self, arm: str, kill: Kill) -> Copy:
+        """Killed as asked. The first time all are made; a test's second try gets a new one. Raises what its own copy
+        has failed with, and nobody else's."""
         if self._killed is None:
-            self._killed = self._kill(self._kills)
-        if kill not in self._killed:
-            self._killed |= self._kill((kill,))
-        return self._killed.pop(kill)
+            self._killed = self._kill(self._keys)
+        if (arm, kill) not in self._killed:
+            self._killed |= self._kill([(arm, kill)])
+        found = self._killed.pop((arm, kill))
+        if isinstance(found, BaseException):
+            raise found
+        return found
 
     def close(self) -> None:
         """End the zombies that were not told to go on."""
@@ -56,25 +68,36 @@ class Killed:
             if _lives(zombie):
                 zombie.kill()
 
-    def _kill(self, kills: tuple[Kill, ...]) -> dict[Kill, Copy]:
-        copies = {kill: self._make() for kill in kills}
-        for copy in copies.values():
-            copy.produce(0, RECORDS)
+    def _kill(self, keys: Sequence[Key]) -> dict[Key, Copy | BaseException]:
+        found: dict[Key, Copy | BaseException] = {}
+        for key in keys:
+            try:
+                found[key] = copy = self._make(key[0])
+                copy.produce(0, RECORDS)
+            except (Exception, pytest.skip.Exception) as reason:  # noqa: BLE001 - as there is no broker for this arm
+                found[key] = reason
+        copies = {key: one for key, one in found.items() if isinstance(one, Copy)}
+        if not copies:
+            return found
         self._drivers += 1
         folder = self._folder / f"driver-{self._drivers}"
         folder.mkdir()
-        self._zombies += kill_where_they_stand(copies, folder)
-        return copies
+        try:
+            self._zombies += kill_where_they_stand([(kill, copy) for (_, kill), copy in copies.items()], folder)
+        except Exception as reason:  # noqa: BLE001 - each test tells it
+            return {**found, **dict.fromkeys(copies, reason)}
+        failures = {key: copy.folder / "failed" for key, copy in copies.items()}
+        return found | {key: AssertionError(told.read_text()) for key, told in failures.items() if told.exists()}
 
 
-def kill_where_they_stand(copies: Mapping[Kill, Copy], folder: Path) -> list[psutil.Process]:
-    """Run all copies in a driver and kill it; the zombies. AssertionError when a query did not come to its step."""
+def kill_where_they_stand(copies: Sequence[tuple[Kill, Copy]], folder: Path) -> list[psutil.Process]:
+    """Run all copies in a driver and kill it; the zombies. What did not come to its step has a file `failed`."""
     orders = [
         {"step": kill.step, "when": kill.when, "nth": kill.nth, "mode": "stand", "sink": copy.name}
         | {"folder": str(copy.folder)}
-        for kill, copy in copies.items()
+        for kill, copy in copies
     ]
-    arguments = [copy.arguments(folder=str(copy.folder)) for copy in copies.values()]
+    arguments = [copy.arguments(folder=str(copy.folder)) for _, copy in copies]
     command = [sys.executable, str(HERE / "copy_topic.py"), "--doomed", json.dumps(arguments)]
     with forked_python(with_killer(orders)) as python:
         surroundings = with_killer(orders) | {"PYSPARK_PYTHON": python.path}
@@ -84,7 +107,7 @@ def kill_where_they_stand(copies: Mapping[Kill, Copy], folder: Path) -> list[psu
 
 
 def _kill_standing(
-    copies: Mapping[Kill, Copy], driver: subprocess.Popen[bytes], server: int | None, folder: Path
+    copies: Sequence[tuple[Kill, Copy]], driver: subprocess.Popen[bytes], server: int | None, folder: Path
 ) -> list[psutil.Process]:
     """Parents before their children: none has time to do anything about it."""
     output = folder / "output"
@@ -94,8 +117,9 @@ def _kill_standing(
         while not (folder / "all-stand").exists() and driver.poll() is None and time.monotonic() < until:
             time.sleep(0.05)
         assert (folder / "all-stand").exists(), output.read_text()[-6000:]
-        standing = {int((copy.folder / "standing").read_text()): kill for kill, copy in copies.items()}
-        assert len(standing) == len(copies), "two queries stand still in a process"
+        stand = [(kill, copy.folder / "standing") for kill, copy in copies if not (copy.folder / "failed").exists()]
+        standing = {int(place.read_text()): kill for kill, place in stand}
+        assert len(standing) == len(stand), "two queries stand still in a process"
         family = [] if server is None else psutil.Process(server).children(recursive=True)
         family += psutil.Process(driver.pid).children(recursive=True)
         assert set(standing) <= {process.pid for process in family}
@@ -115,8 +139,8 @@ def _kill_standing(
     return zombies
 
 
-def _end_those_that_stand(copies: Mapping[Kill, Copy]) -> None:
-    for copy in copies.values():
+def _end_those_that_stand(copies: Sequence[tuple[Kill, Copy]]) -> None:
+    for _, copy in copies:
         place = copy.folder / "standing"
         if place.exists() and psutil.pid_exists(int(place.read_text())):
             psutil.Process(int(place.read_text())).kill()

@@ -5,7 +5,6 @@ Also when a process of the killed driver goes on after another has long taken ov
 
 from __future__ import annotations
 
-import functools
 import time
 from collections.abc import Iterator
 
@@ -35,8 +34,35 @@ ZOMBIES = [
     Kill("ReadDecisions", "before", 2, zombie=True),
     Kill("ListTransactions", "before", 2, zombie=True),
 ]
-# Level A keeps its winners. Level C is whole, as long as the restart comes before the transactions time out.
+# Level A keeps its winners. Below B all is whole as long as the restart comes before the transactions time out: these
+# arms come first, and are killed last.
 OF_AN_ARM = {
+    "kafka 2.8": [
+        Kill("RegisterTask", "after", 5),
+        Kill("AskWinners", "after", 2),
+        Kill("WriteDecision", "after", 2),
+        Kill("EndTransactions", "before", 3),
+        Kill("AskWinners", "before", 2, zombie=True),
+        Kill("WriteDecision", "before", 2, zombie=True),
+    ],
+    "kafka 3.3": [
+        Kill("BeginTask", "after", 5),
+        Kill("WriteDecision", "after", 2),
+        Kill("EndTransactions", "before", 3),
+        Kill("WriteDecision", "before", 2, zombie=True),
+    ],
+    "kafka without two-phase commit": [
+        Kill("DescribeWinners", "after", 2),
+        Kill("WriteDecision", "after", 2),
+        Kill("EndTransactions", "before", 3),
+    ],
+    "fencepost of transaction.version 0": [
+        Kill("BeginTask", "after", 5),
+        Kill("WriteDecision", "after", 2),
+        Kill("Claim", "after", 2),
+        Kill("EndTransactions", "before", 3),
+        Kill("WriteDecision", "before", 2, zombie=True),
+    ],
     "fencepost": [
         *KILLS,
         Kill("KeepWinners", "before", 2),
@@ -50,33 +76,7 @@ OF_AN_ARM = {
         Kill("WriteDecision", "before", 3),
         Kill("EndTransactions", "after", 1),
     ],
-    "fencepost of transaction.version 0": [
-        Kill("BeginTask", "after", 5),
-        Kill("WriteDecision", "after", 2),
-        Kill("Claim", "after", 2),
-        Kill("EndTransactions", "before", 3),
-        Kill("WriteDecision", "before", 2, zombie=True),
-    ],
     "kafka": [*KILLS, *ZOMBIES],
-    "kafka without two-phase commit": [
-        Kill("DescribeWinners", "after", 2),
-        Kill("WriteDecision", "after", 2),
-        Kill("EndTransactions", "before", 3),
-    ],
-    "kafka 3.3": [
-        Kill("BeginTask", "after", 5),
-        Kill("WriteDecision", "after", 2),
-        Kill("EndTransactions", "before", 3),
-        Kill("WriteDecision", "before", 2, zombie=True),
-    ],
-    "kafka 2.8": [
-        Kill("RegisterTask", "after", 5),
-        Kill("AskWinners", "after", 2),
-        Kill("WriteDecision", "after", 2),
-        Kill("EndTransactions", "before", 3),
-        Kill("AskWinners", "before", 2, zombie=True),
-        Kill("WriteDecision", "before", 2, zombie=True),
-    ],
 }
 
 
@@ -92,31 +92,22 @@ def cases(*, zombie: bool) -> list[object]:
 @pytest.fixture(scope="module")
 def killed(
     request: pytest.FixtureRequest, shared_driver: SharedDriver, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[dict[str, Killed]]:
-    """By arm; only what this run of pytest asks for."""
+) -> Iterator[Killed]:
+    """Only what this run of pytest asks for."""
 
     def make(arm: str) -> Copy:
         return make_copy(request, arm, tmp_path_factory.mktemp("copy"), shared_driver)
 
     asked = {item.name.partition("[")[2].removesuffix("]") for item in request.session.items}
-    made = {
-        arm: Killed(
-            [kill for kill in kills if f"{arm}-{kill}" in asked],
-            functools.partial(make, arm),
-            tmp_path_factory.mktemp("doomed"),
-        )
-        for arm, kills in OF_AN_ARM.items()
-    }
+    keys = [(arm, kill) for arm, kills in OF_AN_ARM.items() for kill in kills if f"{arm}-{kill}" in asked]
+    made = Killed(reversed(keys), make, tmp_path_factory.mktemp("doomed"))
     yield made
-    for one in made.values():
-        one.close()
+    made.close()
 
 
 @pytest.mark.parametrize(("arm", "kill"), cases(zombie=True))
-def test_a_zombie_that_goes_on_after_the_restart_changes_nothing(
-    killed: dict[str, Killed], arm: str, kill: Kill
-) -> None:
-    copy = killed[arm].take(kill)
+def test_a_zombie_that_goes_on_after_the_restart_changes_nothing(killed: Killed, arm: str, kill: Kill) -> None:
+    copy = killed.take(arm, kill)
     copy.run_to_the_end(rows_per_batch="1500")
     (copy.folder / "go").touch()
     until = time.monotonic() + 300
@@ -129,8 +120,8 @@ def test_a_zombie_that_goes_on_after_the_restart_changes_nothing(
 
 
 @pytest.mark.parametrize(("arm", "kill"), cases(zombie=False))
-def test_killed_at_a_step_and_restarted(killed: dict[str, Killed], arm: str, kill: Kill) -> None:
-    copy = killed[arm].take(kill)
+def test_killed_at_a_step_and_restarted(killed: Killed, arm: str, kill: Kill) -> None:
+    copy = killed.take(arm, kill)
     copy.produce(RECORDS, 100)
     # With other numbers of tasks and slots: the batch that is replayed is cut otherwise than it was before the kill.
     copy.run_to_the_end(tasks="5", rows_per_batch="1500")
