@@ -6,7 +6,8 @@ What the broker does is KIP-932's "Share sessions" and "Client programming inter
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import logging
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -37,7 +38,7 @@ from tests.support.batches import put_at
 from tests.unit.client.scripted import CutConnection, World, run, topic_id
 from tests.unit.client.scripted_consumer import HostedRuntime, ScriptedConsumerBroker
 
-TOPIC = "t"
+TOPIC, STORAGE_ERROR = "t", 56
 PLACE = TopicPartition(TOPIC, 0)
 ACCEPT, RELEASE, REJECT, RENEW = AcknowledgeType
 
@@ -470,3 +471,45 @@ def test_a_leader_that_moved_is_looked_for() -> None:
     run(main, broker)
     begun = [request for request in broker.asked(78) if request.share_session_epoch == 0]
     assert len(begun) == 2
+
+
+def refused_partition(_: int, request: Any) -> Any:
+    refused = share_fetch.PartitionData(error_code=STORAGE_ERROR, current_leader=share_fetch.LeaderIdAndEpoch())
+    topic = share_fetch.ShareFetchableTopicResponse(topic_id=topic_id(TOPIC), partitions=[refused])
+    return share_fetch.ShareFetchResponse(responses=[topic])
+
+
+def refused_session(_: int, request: Any) -> Any:
+    return share_fetch.ShareFetchResponse(error_code=STORAGE_ERROR)
+
+
+@pytest.mark.parametrize(
+    ("refusal", "what"),
+    [(refused_partition, "share fetch of t-0"), (refused_session, "share session with broker 1")],
+    ids=["partition", "session"],
+)
+def test_refusals_that_last_are_told_and_so_is_their_end(
+    refusal: Callable[[int, Any], Any], what: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    broker = ShareBroker()
+    broker.waiting = [(0, [b"a"], 1)]
+
+    async def main(world: World) -> None:
+        core = await subscribed(world)
+        until_ms, usual = world.runtime.now_ms() + 5_000, broker.answer_78
+
+        def answer(version: int, request: Any) -> Any:
+            return (refusal if world.runtime.now_ms() < until_ms else usual)(version, request)
+
+        broker.answer_78 = answer  # type: ignore[method-assign]
+        found: list[SharedRecord] = []
+        while not found:
+            found = await core.poll(200)
+            assert world.runtime.now_ms() < until_ms + 10_000
+        assert [record.value for record in found] == [b"a"]
+
+    run(main, broker)
+    told = [(one.levelname, one.getMessage()) for one in caplog.records if one.getMessage().startswith(what)]
+    assert [level for level, _ in told] == ["WARNING", "INFO"], caplog.text
+    assert "KAFKA_STORAGE_ERROR (56)" in told[0][1]

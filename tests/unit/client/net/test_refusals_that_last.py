@@ -14,12 +14,13 @@ from fencepost.client.net.list_offsets import EARLIEST
 from fencepost.protocol import fetch_wire
 from fencepost.protocol.messages import describe_transactions, join_group, list_offsets
 from fencepost.protocol.messages import offset_for_leader_epoch as epochs
+from fencepost.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
 from fencepost.protocol.messages.create_topics import CreatableTopicResult, CreateTopicsResponse
 from fencepost.protocol.messages.metadata import MetadataResponse
 from tests.unit.client.scripted import ScriptedBroker, World, run, topic_id
 from tests.unit.client.scripted_consumer import PLACE, TOPIC, ScriptedConsumerBroker, consumer_of, values_of
 
-STORAGE_ERROR, NOT_LEADER, NOT_AVAILABLE, UNKNOWN_MEMBER, LOADING = 56, 6, 15, 25, 14
+STORAGE_ERROR, NOT_LEADER, NOT_AVAILABLE, UNKNOWN_MEMBER, LOADING, UNRELEASED = 56, 6, 15, 25, 14, 111
 LASTS_MS = 5_000
 
 
@@ -273,3 +274,18 @@ def test_a_transaction_that_is_asked_about(caplog: pytest.LogCaptureFixture, cod
 
     run(body, ScriptedBroker())
     expect(caplog, "DescribeTransactions", f"({code})")
+
+
+def test_another_members_session_that_has_to_end_first(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+
+    async def body(world: World) -> None:
+        consumer = consumer_of(world, group_id="g", group_protocol="consumer", group_instance_id="i")
+        await consumer.subscribe([TOPIC])
+        held = ConsumerGroupHeartbeatResponse(error_code=UNRELEASED)
+        got = await refused_for_a_while(world, 68, lambda *_: held, lambda: values_of(consumer, 2))
+        assert got == [b"a", b"b"]
+        await consumer.close()
+
+    run(body, with_records())
+    expect(caplog, "group 'g'", "UNRELEASED_INSTANCE_ID (111)")
