@@ -21,6 +21,13 @@ if TYPE_CHECKING:
 JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """For a JVM that lives for some tests: it compiles less, and takes half the CPU time to start and to warm up."""
 
+_MANAGERS = "org.apache.spark.sql.execution.streaming.checkpointing"
+CHECKPOINT_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
+USUAL_MANAGER = f"{_MANAGERS}.FileContextBasedCheckpointFileManager"
+QUICK_MANAGER = f"{_MANAGERS}.FileSystemBasedCheckpointFileManager"
+"""The usual one starts `readlink` 18 times in a micro-batch. Both write a file and rename it; only the usual one's
+rename tells two queries that are at the same checkpoint from each other."""
+
 MAKING = "FENCEPOST_TESTS_CLASS_ARCHIVE"
 """The option with which a session's JVM writes the archive of its classes."""
 
@@ -38,6 +45,7 @@ def session(
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.sql.shuffle.partitions", "2")
+        .config(CHECKPOINT_MANAGER, QUICK_MANAGER)
         .config("spark.python.authenticate.socketTimeout", "2m")  # 15 s are not enough on a busy machine
         .config(map=dict(settings or {}))
     )

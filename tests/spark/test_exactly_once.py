@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
+
 import pytest
 
-from tests.spark.copying import RECORDS, Copy
+from tests.spark.copying import RECORDS, Copy, SharedDriver
+from tests.spark.session import CHECKPOINT_MANAGER, USUAL_MANAGER
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 
-def test_a_stream_and_its_restart_copy_every_record_once(copy: Copy) -> None:
+@pytest.fixture(scope="module")
+def first_driver(pyspark_python: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedDriver]:
+    """Another one than the shared driver, in which queries are started again."""
+    with SharedDriver(pyspark_python, tmp_path_factory.mktemp("first") / "output") as driver:
+        yield driver
+
+
+def test_a_stream_and_its_restart_copy_every_record_once(copy: Copy, first_driver: SharedDriver) -> None:
     copy.produce(0, RECORDS)
-    copy.run_alone_to_the_end()
-    assert "batches 5" in copy.output.read_text()
+    assert "batches 5" in first_driver.copy(copy.arguments())
     copy.check(RECORDS)
     copy.produce(RECORDS, 700)
     assert "batches 2" in copy.run_to_the_end()
@@ -24,9 +34,10 @@ def test_a_stream_and_its_restart_copy_every_record_once(copy: Copy) -> None:
 def test_two_drivers_on_one_checkpoint(copy: Copy) -> None:
     """Spark stops one of them, or the sink does; whichever goes on, every record is there once."""
     copy.produce(0, RECORDS)
-    first = copy.run(more={"rows_per_batch": "250"})
+    more = {"rows_per_batch": "250", "settings": json.dumps({CHECKPOINT_MANAGER: USUAL_MANAGER})}
+    first = copy.run(more=more)
     outputs = [copy.output]
-    second = copy.run(more={"rows_per_batch": "250"})
+    second = copy.run(more=more)
     outputs.append(copy.output)
     codes = [process.wait(600) for process in (first, second)]
     told = "".join(output.read_text() for output in outputs)
