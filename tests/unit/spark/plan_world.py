@@ -72,6 +72,8 @@ class World:
         self.runs: list[Run] = []
         self.trace: list[str] = []
         self.offered: list[str] = []  # what `choose` is asked for, where it is an action
+        self.met: Callable[[], bool] = lambda: False  # whether the rest of this life is known: plan_ends.py
+        self.is_known = False
         if settings.gone:
             self._decide_for_the_gone()
 
@@ -271,17 +273,21 @@ class World:
 
     def tick(self) -> bool:
         """One action; False when nothing is left to do. The first option is to go on with what ran last."""
-        self.processes = [(process, owner) for process, owner in self.processes if process.alive]
+        self.processes = [entry for entry in self.processes if entry[0].alive]
         awake = [process for process, _ in self.processes if not process.asleep]
         if awake and not self.may_depart():
-            self.trace.append(f"{awake[-1].name} goes on")
-            self._go(awake[-self.choose(1) - 1])
+            process = awake[-self.choose(1) - 1]
+            self.trace.append(f"{process.name} goes on")
+            self._go(process)
             return True
         options: list[tuple[str, Call]] = []
         for process in reversed(awake):
             options.append((f"{process.name} goes on", partial(self._go, process)))
         if not options:
             if self.runs and (self.spark_commits == self.settings.batches or len(self.runs) > self.settings.faults + 4):
+                return False
+            self.is_known = not self.healing and self.met()
+            if self.is_known:
                 return False
             self._start()
             return True
@@ -303,7 +309,8 @@ class World:
         self.runs.append(Run(self))
 
     def _go(self, process: Process) -> None:
-        self.processes.sort(key=lambda entry: entry[0] is process)  # what ran last goes on by default
+        if self.processes[-1][0] is not process:
+            self.processes.sort(key=lambda entry: entry[0] is process)  # what ran last goes on by default
         call = process.call
         process.asleep = False
         if process.name.startswith("task"):
@@ -474,6 +481,8 @@ class World:
         for _ in range(max_ticks):
             if not self.tick():
                 break
+        if self.is_known:
+            return
         self.processes.clear()
         for run in self.runs:
             run.alive = False
@@ -482,6 +491,9 @@ class World:
         self.late.clear()
         self.faults, self.healing, self.choose = 0, True, lambda options: 0
         self.errors.clear()
+        self.is_known = self.met()
+        if self.is_known:
+            return
         self._resolve()
         repairs = -1
         while repairs != self.repairs:  # a repair stops the query: it is started again

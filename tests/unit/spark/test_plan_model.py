@@ -16,6 +16,7 @@ import pytest
 
 from fencepost.spark.sink.plan_steps import Level
 from tests.unit.spark.plan_coordinator import SINK, S
+from tests.unit.spark.plan_ends import Ends
 from tests.unit.spark.plan_mistakes import MISTAKES
 from tests.unit.spark.plan_settings import LOSING, Rules, Settings
 from tests.unit.spark.plan_world import World, walk
@@ -92,6 +93,7 @@ def test_brokers_go_to_the_other_side_of_kafka_3_6_under_a_query(level: Level) -
 def searched(setting: Settings, rules: Rules, disturbances: int) -> Iterator[tuple[str | None, World]]:
     """Every life with at most `disturbances` departures from the undisturbed way, at every place, in every manner."""
     stack: list[dict[int, int]] = [{}]
+    ends = Ends()
     while stack:
         departures = stack.pop()
         widths: list[int] = []
@@ -107,7 +109,11 @@ def searched(setting: Settings, rules: Rules, disturbances: int) -> Iterator[tup
         def may_depart(places: dict[int, int] = departures, widths: list[int] = widths, least: int = least) -> bool:
             return len(widths) in places or len(widths) >= least
 
-        yield walk(setting, rules, choose, may_depart)
+        def is_settled(widths: list[int] = widths, least: int = sys.maxsize if goes_on else first) -> bool:
+            return len(widths) >= least
+
+        world = World(setting, rules, choose, may_depart)
+        yield ends.live(world, is_settled), world
         if goes_on:
             for place in range(first, len(widths)):
                 stack.extend({**departures, place: option} for option in range(1, widths[place]))
@@ -130,6 +136,20 @@ def test_every_life_with_few_disturbances_ends_exactly_once(level: Level) -> Non
             reused += world.reused
     assert lives > 2000
     assert reused > 2000 or not (level.uses_ids_again or reused)
+
+
+@pytest.mark.parametrize("mistake", ["open finishes nothing", "abort asks nobody"])
+def test_a_search_finds_what_it_finds_without_known_ends(mistake: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Unknown(Ends):
+        def live(self, world: World, is_settled: Callable[[], bool]) -> str | None:
+            world.live()
+            return world.verdict()
+
+    setting = Settings(Level.TWO_PHASE, 1, 2, faults=3, checkpoint_faults=True)
+    found = [(problem, world.reused) for problem, world in searched(setting, MISTAKES[mistake], 1)]
+    monkeypatch.setattr("tests.unit.spark.test_plan_model.Ends", Unknown)
+    assert found == [(problem, world.reused) for problem, world in searched(setting, MISTAKES[mistake], 1)]
+    assert len({problem for problem, _ in found}) > 1
 
 
 def test_a_timed_out_decided_transaction_is_loud_and_never_silent() -> None:
@@ -189,6 +209,17 @@ FIRST_SEED = {
     "abort needs messages": 7000,
     "open chases winners": 9100,
     "an id is inherited unseen": 2300,
+    "a lower batch is skipped": 300,
+    "an unanswered id is free": 400,
+    "an unanswered id is inherited": 200,
+    "commit asks before it lists": 650,
+    "commit chases winners": 800,
+    "commit decides what is lost": 1350,
+    "unlisted: a winner is not asked": 430,
+    "unlisted: an id is used again": 700,
+    "unverified: a roll: the broker that is asked says how to abort": 300,
+    "unverified: an id is used again": 1400,
+    "unverified: the claim is ended": 2600,
 }
 
 
