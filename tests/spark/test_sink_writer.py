@@ -514,7 +514,7 @@ def test_what_the_broker_refuses_is_named_when_time_runs_out(broker: Broker) -> 
 
 
 def test_wrong_servers_are_told_soon_where_a_job_begins(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fencepost.spark.sink.runner.FIRST_CONTACT_MS", 300)
+    monkeypatch.setattr(Link.reach, "__defaults__", (300,))  # a default is taken when a function is made
     wrong = {"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t", "sink.id": "s", "subscribe": "t"}
     source = {key: value for key, value in wrong.items() if key not in ("topic", "sink.id")}
     sink = {key: value for key, value in wrong.items() if key != "subscribe"}

@@ -89,7 +89,7 @@ def test_no_decision_topic_is_made_by_looking(capsys: pytest.CaptureFixture[str]
 
 
 def test_no_broker_is_said_in_a_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fencepost.spark.sink.runner.FIRST_CONTACT_MS", 300)
+    monkeypatch.setattr("fencepost.cli.cluster_settings.REACH_MS", 300)
     assert command("resolve", "some sink", "-b", "not a place") == 1
     assert capsys.readouterr().err.startswith("fencepost: ")
 
