@@ -94,26 +94,33 @@ class Accumulator:
             raise RecordRejectedError(f"a record of {size} bytes; max_request_size is {self._max_record_bytes}")
         if partition is not None or timestamp_ms is not None or on_delivery is not None:
             partition, timestamp_ms = _checked_extras(partition, timestamp_ms, on_delivery)
-        with self._lock:
-            found = self.open.get(topic if topic.__class__ is str else TEXT.of("topic", topic))
-            chunk = self._new(topic, size) if found is None else found
-            index = next(chunk.indexes)
-            if partition is not None or pairs or timestamp_ms is not None or on_delivery is not None:
-                _put_extras(chunk, index, partition, pairs, timestamp_ms, on_delivery)
-            chunk.room -= size
-            chunk.put(index, value, key)
-            self.open[topic] = chunk  # a new one only with its first record, which Ctrl-C may have kept out
-            full = chunk.room <= 0
-            if full:
-                self._close(topic)
-        if full or found is None:
-            self._wake()
+        news = False  # for the sender
+        try:
+            with self._lock:
+                found = self.open.get(topic if topic.__class__ is str else TEXT.of("topic", topic))
+                if found is not None and found.closed:
+                    self._close(topic)
+                    found = None
+                chunk = self._new(topic, size) if found is None else found
+                index = next(chunk.indexes)
+                if partition is not None or pairs or timestamp_ms is not None or on_delivery is not None:
+                    _put_extras(chunk, index, partition, pairs, timestamp_ms, on_delivery)
+                chunk.room -= size
+                chunk.put(index, value, key)
+                news = found is None or chunk.room <= 0
+                self.open[topic] = chunk  # a new one only with its first record, which Ctrl-C may have kept out
+                if chunk.room <= 0:
+                    self._close(topic)
+        finally:
+            if news:
+                self._wake()
         return chunk, index
 
     def settle(self, chunk: Chunk, index: int, value: bytes, key: bytes | None) -> bool:
         """For who took an index and then found the chunk closed, or without that place: whether the record is in."""
         with self._lock:
             if chunk.closed:
+                chunk.close()
                 return chunk.has(index)
             chunk.put(index, value, key)
             return True
@@ -133,19 +140,21 @@ class Accumulator:
         with self._lock:
             if topic in self.open:
                 self._close(topic)
-            self._queue(chunk)
+            self.closed.append(chunk)
+            self._count(chunk)
         self._wake()
         return chunk
 
     def _close(self, topic: str) -> None:
-        chunk = self.open.pop(topic)
+        """Ctrl-C may come between any two steps: whoever has to do with the topic next takes all of them again."""
+        chunk = self.open[topic]
         chunk.close()
-        self._queue(chunk)
+        self.closed.extend(map(self.open.pop, (topic,)))  # one call of C: nothing comes between taking and putting
+        self._count(chunk)
 
-    def _queue(self, chunk: Chunk) -> None:
-        self.waiting_bytes += chunk.bytes
+    def _count(self, chunk: Chunk) -> None:
+        self.waiting_bytes, chunk.counted = self.waiting_bytes + chunk.bytes, True
         self.slow = self.refusing or self.full
-        self.closed.append(chunk)
 
     @property
     def full(self) -> bool:
@@ -179,10 +188,11 @@ class Accumulator:
                 return None
             return min(chunk.created_ms for chunk in self.open.values()) + linger_ms
 
-    def released(self, size: int) -> None:
-        """A closed chunk of `size` bytes has its fate."""
+    def released(self, chunk: Chunk) -> None:
+        """A closed chunk has its fate."""
         with self._lock:
-            self.waiting_bytes -= size
+            if chunk.counted:
+                self.waiting_bytes, chunk.counted = self.waiting_bytes - chunk.bytes, False
             self.slow = self.refusing or self.full
 
 

@@ -121,6 +121,7 @@ class Chunk:
         "callbacks",
         "claimed",
         "closed",
+        "counted",
         "created_ms",
         "error",
         "headers",
@@ -131,6 +132,7 @@ class Chunk:
         "limit",
         "partitions",
         "room",
+        "sealed",
         "slots",
         "table",
         "tally",
@@ -151,6 +153,8 @@ class Chunk:
         self.values: list[bytes | None] = []  # while it is open, with HOLE in the places that are free
         self.indexes = count()  # the places to write to
         self.closed = False
+        self.sealed = False  # closed, and nothing is left to do for it
+        self.counted = False  # among the bytes that wait
         self.holes: Sequence[int] = ()
         self.partitions: dict[int, int] | None = None  # index -> partition asked for
         self.timestamps: dict[int, int] | None = None
@@ -218,21 +222,21 @@ class Chunk:
         self.values[index] = value
 
     def close(self) -> None:
-        """Nothing more is taken. Under the accumulator's lock, once."""
+        """Nothing more is taken. Under the accumulator's lock, again if Ctrl-C came in between."""
+        if self.sealed:
+            return
         self.closed = True  # first: whoever writes a value behind our back looks afterwards
         self.bytes = self.limit - self.room
-        taken = next(self.indexes)
-        del self.values[taken:]
+        del self.values[next(self.indexes) :]
         if self.keys:
-            del self.keys[taken:]
+            del self.keys[len(self.values) :]
             self.keys.extend([None] * (len(self.values) - len(self.keys)))
-        if HOLE not in self.values:
-            return
-        self.holes = [row for row, value in enumerate(self.values) if value is HOLE]
-        for extras in (self.partitions, self.headers, self.timestamps, self.callbacks):
+        self.holes = [row for row, value in enumerate(self.values) if value is HOLE] if HOLE in self.values else ()
+        for extras in (self.partitions, self.headers, self.timestamps, self.callbacks) if self.holes else ():
             if extras is not None:
                 for row in self.holes:
                     extras.pop(row, None)
+        self.sealed = True
 
     def has(self, index: int) -> bool:
         """Whether it was closed with this record. Under the accumulator's lock."""

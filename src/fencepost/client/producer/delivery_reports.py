@@ -127,7 +127,7 @@ class DeliveryReports:
     def _tell(self, chunk: Chunk) -> None:
         if chunk.done:
             self.incomplete.pop(id(chunk), None)
-            self._accumulator.released(chunk.bytes)
+            self._accumulator.released(chunk)
         for watcher in tuple(chunk.watchers):
             watcher()
         self._progress.set()

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable
+from itertools import count
+from types import FrameType
 from typing import Any
 
 import pytest
 
+from fencepost.client.producer import accumulator as accumulator_module
+from fencepost.client.producer import chunks as chunks_module
 from fencepost.client.producer.accumulator import Accumulator
-from fencepost.client.producer.chunks import HOLE
+from fencepost.client.producer.chunks import HOLE, Chunk
 from fencepost.errors import ConfigurationError, RecordRejectedError
 
 
@@ -103,10 +108,12 @@ def test_a_full_buffer_is_slow_until_there_is_room() -> None:
     assert (target.full, target.slow) == (False, False)
     add(target, b"x" * 19)
     assert (target.full, target.slow) == (True, True)
-    target.released(40)
+    target.released(target.closed[0])
     assert (target.full, target.slow) == (False, False)
+    target.released(target.closed[0])  # once is enough
+    assert target.waiting_bytes == 40
     target.refuse()
-    target.released(40)
+    target.released(target.closed[1])
     assert (target.full, target.slow) == (False, True)
 
 
@@ -183,6 +190,63 @@ def test_an_interrupted_first_record_leaves_no_empty_chunk(monkeypatch: pytest.M
     assert list(target.closed) == []
     add(target, b"v")
     assert told == [1]
+
+
+class Interruption:
+    """Ctrl-C before the line of that number, of those of the accumulator and of its chunks."""
+
+    def __init__(self, line: int) -> None:
+        self.lines_left = line
+
+    def __call__(self, frame: FrameType, event: str, _: object) -> Interruption | None:
+        if frame.f_code.co_filename not in (accumulator_module.__file__, chunks_module.__file__):
+            return None
+        if event == "line":
+            self.lines_left -= 1
+            if self.lines_left == 0:
+                raise KeyboardInterrupt
+        return self
+
+
+def interrupted_at(line: int) -> bool:
+    """Whether so many lines come while six records, and a table, are taken into chunks of three; nothing may be lost,
+    whichever is interrupted."""
+    target, table = accumulator(chunk_bytes=100), object()
+    taken: dict[bytes, tuple[Chunk, int]] = {}
+    interruption, before = Interruption(line), sys.gettrace()
+    lost = None
+    for value in (b"0", b"1", b"2", b"3", b"table", b"4", b"5"):
+        sys.settrace(interruption)
+        try:
+            if value == b"table":
+                taken[value] = (target.append_table("t", table, 10), 0)
+            else:
+                taken[value] = add(target, value * 19, b"k" if value == b"1" else None, partition=2)
+        except KeyboardInterrupt:
+            lost = value
+        finally:
+            sys.settrace(before)
+    target.close_all()
+    found = [
+        (b"table", (chunk, 0)) if chunk.table is table else (bytes(chunk.values[row] or b"")[:1], (chunk, row))
+        for chunk in target.closed
+        for row in ([0] if chunk.table is table else chunk.row_numbers)
+    ]
+    values = [value for value, _ in found]
+    assert values == sorted(values, key=(b"0", b"1", b"2", b"3", b"table", b"4", b"5").index)
+    assert len(set(values)) == len(values)
+    assert set(taken) <= set(values) <= {*taken, lost}
+    assert all(place == dict(found)[value] for value, place in taken.items())
+    assert all(not chunk.keys or len(chunk.keys) == len(chunk.values) for chunk in target.closed)
+    for chunk in target.closed:
+        target.released(chunk)
+    assert (target.waiting_bytes, target.open) == (0, {})
+    return lost is not None
+
+
+def test_ctrl_c_at_any_line_loses_nothing_that_was_taken() -> None:
+    lines = next(line for line in count(1) if not interrupted_at(line))
+    assert lines > 150
 
 
 def test_other_byte_strings_are_copied() -> None:
