@@ -29,7 +29,7 @@ from tests.support.tls import Certificates
 from tests.support.torture_kafka import by_tls_and_scram
 
 SCRAM_WORD = "secret"
-PATIENCE_MS = 4_000  # for what is expected to fail by running out of time
+PATIENCE_MS = 2_000  # for what is expected to fail by running out of time
 
 
 @pytest.fixture(scope="module")

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from queue import Queue
@@ -23,8 +24,9 @@ from fencepost.protocol.codes import ErrorCode as E
 from fencepost.testing import read_all
 
 COUNT = 9
+PATIENCE_S = 60
 IN = TopicPartition("in", 0)
-GROUP: dict[str, Any] = {"group_id": "g", "max_poll_records": 3}
+GROUP: dict[str, Any] = {"group_id": "g", "max_poll_records": 3, "fetch_max_wait_ms": 50}
 IMPATIENT: dict[str, Any] = {"max_block_ms": 700, "request_timeout_ms": 400}
 GOES_ON = (errors.AbortableError, errors.RetriableError, KeyboardInterrupt, ZeroDivisionError, errors.UsageError)
 NEW_PRODUCER = (errors.ApplicationRecoverableError, errors.FatalError)
@@ -53,6 +55,12 @@ def fill(broker: fencepost.Broker) -> None:
             source.send("in", b"%d" % number)
 
 
+def all_committed(consumer: fencepost.Consumer) -> bool:
+    """And read: what is to be read again is not before its position, which is unknown for a while after a failure."""
+    committed, read = consumer.committed([IN]).get(IN), consumer.positions().get(IN)
+    return committed is not None and read is not None and committed.offset == read.offset == COUNT
+
+
 @dataclass
 class Copying:
     """A loop that copies `in` to `out`; `trouble` is called inside its second block, behind the sends."""
@@ -76,14 +84,16 @@ class Copying:
             self.faults.pop().remove()
 
     def run(self, consumer: fencepost.Consumer) -> None:
-        """Until nothing more comes and no trouble is left."""
+        """Until all is committed, no trouble is left, and nothing more comes."""
         self.consumer, self.producer = consumer, self.new_producer()
         rounds = empty = 0
-        while empty < 4:
-            records = consumer.poll(500)
+        deadline = time.monotonic() + PATIENCE_S
+        while empty < 3:
+            records = consumer.poll(100)
             if not records:
-                empty += 1
                 self.end_outage()
+                empty = empty + 1 if all_committed(consumer) else 0
+                assert time.monotonic() < deadline, consumer.state()
                 continue
             rounds, empty = rounds + 1, 0
             try:
