@@ -2,17 +2,23 @@
 
 A block with a query makes its own session, and finds a broker in place of localhost:9092 and topics with a few records;
 what it writes is read back. The recipe uses the session there is. These blocks share a process, since a session takes
-long to start. All others are whole programs.
+long to start. All others are whole programs, each in a process of its own, forked from one that has
+imported the client.
 """
 
 from __future__ import annotations
 
+import ast
+import functools
+import importlib
 import json
 import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -111,18 +117,42 @@ SPARK_BLOCKS = [block for block in BLOCKS if "writeStream" in block[1] or "arrow
 RECIPES = [block for block in BLOCKS if "spark." in block[1] and block not in SPARK_BLOCKS]
 
 
-def run(script: Path, *arguments: str, **environment: str) -> str:
+def run(*command: str, cwd: Path, **environment: str) -> str:
     done = subprocess.run(
-        [sys.executable, str(script), *arguments],
-        cwd=script.parent,
+        command,
+        cwd=cwd,
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
         check=False,
         timeout=480,
     )
-    assert done.returncode == 0, f"{script.read_text()}\n{done.stdout}\n{done.stderr}"
+    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
     return done.stdout
+
+
+def unimported(code: str) -> Iterator[str]:
+    """What runs only where somebody else has imported it, or has this folder on the path."""
+    tree = ast.parse(code)
+    imports = [one for node in ast.walk(tree) if isinstance(node, ast.Import) for one in node.names]
+    sources = [node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    imported = {one.name for one in imports} | set(sources)
+    yield from (name for name in imported if (ROOT / name.partition(".")[0]).is_dir())
+    bound = {one.asname or one.name.partition(".")[0]: one.name for one in imports}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in bound:
+            package, full = bound[node.value.id], f"{bound[node.value.id]}.{node.attr}"
+            is_module = isinstance(getattr(importlib.import_module(package), node.attr, None), ModuleType)
+            named = any(f"{one}.".startswith(f"{full}.") for one in imported)
+            if is_module and not named and not comes_with(package, full):
+                yield full
+
+
+@functools.cache
+def comes_with(package: str, module: str) -> bool:
+    """In a process that has imported nothing else."""
+    command = [sys.executable, "-c", f"import {package}\n{module}"]
+    return subprocess.run(command, stderr=subprocess.DEVNULL, check=False).returncode == 0
 
 
 def test_there_are_blocks_of_both_kinds() -> None:
@@ -139,11 +169,26 @@ def test_a_query_lets_workers_find_the_package(where: str, code: str) -> None:
 
 
 @pytest.mark.parametrize(("where", "code"), PROGRAMS, ids=[where for where, _ in PROGRAMS])
-def test_a_program_runs(where: str, code: str, tmp_path: Path) -> None:
-    assert where
-    script = tmp_path / "snippet.py"
-    script.write_text(code)
-    run(script)
+def test_a_program_runs(where: str, code: str, pyspark_python: str, tmp_path: Path) -> None:
+    assert list(unimported(code)) == [], where
+    (tmp_path / "snippet.py").write_text(code)
+    run(pyspark_python, "-m", "snippet", cwd=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("code", "wanting"),
+    [
+        ("import fencepost\nfencepost.testing", ["fencepost.testing"]),
+        ("import fencepost\nfencepost.errors", []),
+        ("import pyarrow as pa\npa.parquet", ["pyarrow.parquet"]),
+        ("import fencepost.testing\nfencepost.testing, fencepost.Broker", []),
+        ("from examples.dual_write import main", ["examples.dual_write"]),
+    ],
+)
+def test_an_import_that_is_wanting_is_seen(code: str, wanting: list[str]) -> None:
+    for name in ("fencepost.testing", "pyarrow.parquet"):
+        importlib.import_module(name)
+    assert list(unimported(code)) == wanting
 
 
 def test_programs_are_well_typed(tmp_path: Path) -> None:
@@ -153,8 +198,9 @@ def test_programs_are_well_typed(tmp_path: Path) -> None:
         path = tmp_path / f"block_{number}.py"
         path.write_text(f"# {where}\n{code}")
         names.append(path.name)
+    cache = f"--cache-dir={ROOT / '.mypy_cache' / 'snippets'}"
     done = subprocess.run(
-        [sys.executable, "-m", "mypy", "--config-file=", "--ignore-missing-imports", *names],
+        [sys.executable, "-m", "mypy", "--config-file=", cache, "--ignore-missing-imports", *names],
         cwd=tmp_path,
         capture_output=True,
         text=True,
@@ -188,7 +234,8 @@ def told(pyspark_python: str, tmp_path_factory: pytest.TempPathFactory) -> dict[
     process = tmp_path_factory.mktemp("session") / "process.py"
     process.write_text(SPARK_PROCESS)
     path = f"{ROOT / 'src'}{os.pathsep}{ROOT}"
-    printed = run(process, *map(str, scripts.values()), PYSPARK_PYTHON=pyspark_python, PYTHONPATH=path)
+    command = [sys.executable, str(process), *map(str, scripts.values())]
+    printed = run(*command, cwd=process.parent, PYSPARK_PYTHON=pyspark_python, PYTHONPATH=path)
     by_script = json.loads(printed.splitlines()[-1])
     return {where: by_script[str(script)] for where, script in scripts.items()}
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator
-
 import pytest
 
 from fencepost.check.options import Profile
@@ -34,14 +31,6 @@ QUICKLY_FOUND = {
     "timeout-commits": "copied_never",
 }
 """Name to a check that complains. Seeds are searched, because a change anywhere makes another run of each."""
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    """What clients and brokers log in hundreds of runs takes longer than the runs."""
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
 
 
 @pytest.mark.parametrize("name", QUICKLY_FOUND)

@@ -1,0 +1,16 @@
+"""Simulated worlds, without their logs."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """What clients and brokers log in hundreds of runs takes longer than the runs."""
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
