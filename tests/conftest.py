@@ -85,14 +85,17 @@ def _missing_kafka() -> str | None:
     return unavailable_reason()
 
 
-# Kafka would wait a second between two assignments of a consumer group, and not take sessions shorter than 45 s. And
-# twice a second it writes to its log of metadata although there is nothing to write: a quarter of what it needs when
-# idle.
+# Kafka would wait a second between two assignments of a consumer group, and not take sessions below 45 s. A member
+# of a share group hears of its partitions with a later heartbeat than its first: every 5 s unless told otherwise. Twice
+# a second Kafka writes to its log of metadata although there is nothing to write: a quarter of what it needs when idle.
 SHARED_NODE = {
     "metadata.max.idle.interval.ms": 10_000,
     "group.consumer.assignment.interval.ms": 0,
     "group.consumer.min.session.timeout.ms": 1_000,
     "group.consumer.min.heartbeat.interval.ms": 100,
+    "group.share.assignment.interval.ms": 0,
+    "group.share.min.heartbeat.interval.ms": 100,
+    "group.share.heartbeat.interval.ms": 200,
 }
 
 
