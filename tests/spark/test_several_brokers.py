@@ -54,7 +54,8 @@ def test_nodes_are_killed_and_every_record_is_there_once(
     copy.produce(0, RECORDS)
 
     # The first batch is decided and none of it committed when the driver dies, and the sink's coordinator with it.
-    kill_where_they_stand({Kill("WriteDecision", "after", 1): copy}, tmp_path)
+    kill_where_they_stand([(Kill("WriteDecision", "after", 1), copy)], tmp_path)
+    assert not (copy.folder / "failed").exists(), (copy.folder / "failed").read_text()
     lost = coordinator(cluster, copy.name)
     lost.kill9()
     copy.run_to_the_end(rows_per_batch="1500")
