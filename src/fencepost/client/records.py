@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from fencepost.client.types import TimestampType, TopicPartition
 from fencepost.protocol.cursor import Buffer
 from fencepost.protocol.records.batch import HEADER_BYTES, says_log_append_time
-from fencepost.protocol.records.columns import Columns
+from fencepost.protocol.records.columns import Columns, Numbers
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -144,69 +144,53 @@ def to_arrow(fetched: Fetched, *, headers: bool = False) -> pa.RecordBatch:
 
 def chosen_columns(fetched: Fetched, schema: pa.Schema) -> pa.RecordBatch:
     """Some of the columns of `arrow_schema`, in any order; only these are made. Raises KeyError for others."""
-    import numpy as np
     import pyarrow as pa
 
-    from fencepost.protocol.records.arrow import column_to_arrow, numbers, repeated
-
-    rows = len(fetched.columns)
-    topic, partition = fetched.partition
-
-    def made(name: str) -> pa.Array:
-        match name:
-            case "topic":
-                return repeated(topic, rows)
-            case "partition":
-                return numbers(np.full(rows, partition, np.int32))
-            case "timestamp":
-                return numbers(np.asarray(fetched.columns.timestamps) * 1000, pa.timestamp("us", tz="UTC"))
-            case "timestampType":
-                return numbers(np.full(rows, int(fetched.timestamp_type), np.int32))
-            case _:
-                return column_to_arrow(fetched.columns, name)
-
-    arrays = [_as(made(field.name), field.type) for field in schema]
+    arrays = [_as(only, field.type) for field in schema for only in _column([fetched], field.name)]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-def _as(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    return column if column.type == kind else column.cast(kind)
-
-
-def _chunked(made: pa.Array | list[pa.Array], kind: pa.DataType) -> pa.ChunkedArray:
-    import pyarrow as pa
-
-    return pa.chunked_array([_as(one, kind) for one in (made if isinstance(made, list) else [made])], kind)
 
 
 def to_table(fetched: Iterable[Fetched], *, headers: bool = False) -> pa.Table:
     """What was fetched, one piece behind the other; numbers and topics in one chunk: each takes its time."""
+    import pyarrow as pa
+
+    schema = arrow_schema(headers=headers)
+    pieces = [piece for piece in fetched if len(piece.columns)]
+    if not pieces:
+        return schema.empty_table()
+    made = [[_as(chunk, field.type) for chunk in _column(pieces, field.name)] for field in schema]
+    return pa.Table.from_arrays(list(map(pa.chunked_array, made)), schema=schema)
+
+
+def _column(pieces: Sequence[Fetched], name: str) -> list[pa.Array]:
+    """A column of `arrow_schema`, of all pieces: in few chunks where that costs no copy of bytes."""
     import numpy as np
     import pyarrow as pa
 
     from fencepost.protocol.records.arrow import column_to_arrow, numbers, repeated
 
-    schema = arrow_schema(headers=headers)
-    pieces = [piece for piece in fetched if len(piece.columns)]
-    if len(pieces) < 2:
-        return pa.Table.from_batches([chosen_columns(piece, schema) for piece in pieces], schema=schema)
     rows = [len(piece.columns) for piece in pieces]
 
-    def made(name: str) -> pa.Array | list[pa.Array]:
-        match name:
-            case "topic":
-                runs = groupby(zip(pieces, rows, strict=True), lambda run: run[0].partition.topic)
-                return [repeated(topic, sum(count for _, count in run)) for topic, run in runs]
-            case "partition":
-                return numbers(np.repeat(np.array([piece.partition.partition for piece in pieces], np.int32), rows))
-            case "timestampType":
-                return numbers(np.repeat(np.array([int(piece.timestamp_type) for piece in pieces], np.int32), rows))
-            case "offset":
-                return numbers(np.concatenate([piece.columns.offsets for piece in pieces]))
-            case "timestamp":
-                times = np.concatenate([piece.columns.timestamps for piece in pieces])
-                return numbers(times * 1000, pa.timestamp("us", tz="UTC"))
-            case _:
-                return [column_to_arrow(piece.columns, name) for piece in pieces]
+    def joined(columns: Iterable[Numbers]) -> np.ndarray:
+        arrays = list(map(np.asarray, columns))
+        return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
 
-    return pa.Table.from_arrays([_chunked(made(field.name), field.type) for field in schema], schema=schema)
+    match name:
+        case "topic":
+            runs = groupby(zip(pieces, rows, strict=True), lambda run: run[0].partition.topic)
+            return [repeated(topic, sum(count for _, count in run)) for topic, run in runs]
+        case "partition":
+            return [numbers(np.repeat(np.array([piece.partition.partition for piece in pieces], np.int32), rows))]
+        case "timestampType":
+            return [numbers(np.repeat(np.array([int(piece.timestamp_type) for piece in pieces], np.int32), rows))]
+        case "offset":
+            return [numbers(joined(piece.columns.offsets for piece in pieces))]
+        case "timestamp":
+            times = joined(piece.columns.timestamps for piece in pieces)
+            return [numbers(times * 1000, pa.timestamp("us", tz="UTC"))]
+        case _:
+            return [column_to_arrow(piece.columns, name) for piece in pieces]
+
+
+def _as(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    return column if column.type == kind else column.cast(kind)

@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +15,7 @@ import pytest
 import fencepost
 from fencepost.broker.disk.place import DirectoryGone, check_place, lock_directory
 from fencepost.errors import KafkaError
+from tests.support.group_member import until
 
 
 def removed(directory: Path) -> None:
@@ -139,10 +139,3 @@ def test_an_internal_partition_that_is_taken_away_ends_the_broker(tmp_path: Path
     assert kept.name in str(error)
     with pytest.raises(DirectoryGone):
         broker.stop()
-
-
-def until(happened: Callable[[], bool]) -> None:
-    end = time.monotonic() + 30
-    while not happened():
-        assert time.monotonic() < end
-        time.sleep(0.05)

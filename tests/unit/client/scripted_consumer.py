@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fencepost.client.consumer.core import ConsumerCore
@@ -35,6 +35,22 @@ from tests.unit.client.scripted import Runtime, ScriptedBroker, ScriptedStream, 
 OFFERED = {1: (4, 17), 2: (1, 11), 8: (2, 9), 9: (1, 9), 11: (0, 9), 12: (0, 4), 13: (0, 5), 14: (0, 5), 23: (2, 4)}
 TOPIC = "t"
 PLACE = TopicPartition(TOPIC, 0)
+
+
+def offsets_answer(request: Any, found: Callable[[Any], Mapping[str, int]]) -> list_offsets.ListOffsetsResponse:
+    """The answer to ListOffsets with, for each partition that is asked for, the fields that `found` gives."""
+    return list_offsets.ListOffsetsResponse(
+        topics=[
+            list_offsets.ListOffsetsTopicResponse(
+                name=topic.name,
+                partitions=[
+                    list_offsets.ListOffsetsPartitionResponse(partition_index=one.partition_index, **found(one))
+                    for one in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
 
 
 class ScriptedConsumerBroker(ScriptedBroker):
@@ -95,22 +111,7 @@ class ScriptedConsumerBroker(ScriptedBroker):
         return result
 
     def answer_2(self, version: int, request: Any) -> Any:
-        return list_offsets.ListOffsetsResponse(
-            topics=[
-                list_offsets.ListOffsetsTopicResponse(
-                    name=topic.name,
-                    partitions=[
-                        list_offsets.ListOffsetsPartitionResponse(
-                            partition_index=one.partition_index,
-                            offset=self.end if one.timestamp == -1 else 0,
-                            timestamp=-1,
-                        )
-                        for one in topic.partitions
-                    ],
-                )
-                for topic in request.topics
-            ]
-        )
+        return offsets_answer(request, lambda one: {"offset": self.end if one.timestamp == -1 else 0, "timestamp": -1})
 
     def answer_3(self, version: int, request: Any) -> Any:
         partitions = [

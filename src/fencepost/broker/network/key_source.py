@@ -16,7 +16,7 @@ from urllib.parse import unquote, urlsplit
 from fencepost.broker.security.bearer import Keys, UnusableKeys
 from fencepost.broker.settings.sasl import JWKS_URL
 from fencepost.broker.settings.setting import InvalidSetting
-from fencepost.small_files import MOST_BYTES, read_small_bytes
+from fencepost.small_files import read_whole
 
 __all__ = ["KeySource"]
 
@@ -74,13 +74,11 @@ class KeySource:
 
     def _read(self) -> bytes:
         if self._kind == "file":
-            return read_small_bytes(Path(unquote(urlsplit(self._url).path)))
+            with Path(unquote(urlsplit(self._url).path)).open("rb") as file:
+                return read_whole(file)
         if self._kind not in ("http", "https"):
             raise ValueError("an address begins with file:, https: or http:")
         import urllib.request  # here, for it takes a while, and few brokers need it
 
         with urllib.request.urlopen(self._url, timeout=_PATIENCE_S) as answer:  # noqa: S310 (its kind was looked at)
-            text: bytes = answer.read(MOST_BYTES + 1)
-        if len(text) > MOST_BYTES:
-            raise ValueError(f"it has more than {MOST_BYTES} bytes")
-        return text
+            return read_whole(answer)

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
 from fencepost.broker.disk.files import File, Sync
+from fencepost.broker.log.partition import PartitionLog
 from fencepost.broker.topics.catalogue import Partition
 
 __all__ = ["Durability"]
@@ -99,8 +100,7 @@ class Durability:
                 if error is None:
                     log.mark_synced(end_offset)
                 else:
-                    self.failures += 1
-                    log.sync_failed(error)
+                    self.failed(log, error)
                     _log.critical("%s is read-only until the next start: fsync: %s", partition.directory, error)
                     if partition.topic.internal:
                         raise OSError(f"{partition.directory} could not be synced: {error}") from error
@@ -109,6 +109,11 @@ class Durability:
             self._waiting.popleft()[1](now_ms)
         for own, action in extra:
             action(now_ms, _first_error(own, errors))
+
+    def failed(self, log: PartitionLog, error: OSError) -> None:
+        """The log is read-only from now on: nothing of it that is not durable yet is promised."""
+        self.failures += 1
+        log.sync_failed(error)
 
 
 def _first_error(files: Sequence[File], errors: Mapping[File, OSError]) -> OSError | None:

@@ -41,8 +41,7 @@ class Presence:
             if not active.size or self._files.exists(active.path):
                 continue
             gone = FileNotFoundError(errno.ENOENT, "its file was removed", active.path)
-            self._durability.failures += 1
-            log.sync_failed(gone)
+            self._durability.failed(log, gone)
             _log.critical("%s was removed while the broker ran: read-only until the next start", active.path)
             if partition.topic.internal:
                 raise DirectoryGone(f"{active.path} was removed while the broker ran") from gone

@@ -70,19 +70,14 @@ class Fetcher:
         now_ms = self._runtime.now_ms()
         by_node: dict[int, dict[TopicPartition, Wanted]] = defaultdict(dict)
         stale, self._stale = self._stale, set()
-        name, known = "", None  # of the topic before: a look-up for each of its partitions is most of the time
-        for partition, place in self._reading.places.items():
-            if partition.topic != name:
-                name = partition.topic
-                known = self._cluster.topics.get(name)
-                if self._cluster.is_stale(name):
-                    stale.add(name)
+        stale |= set(filter(self._cluster.is_stale, {partition.topic for partition in self._reading.places}))
+        for partition, place, known in self._reading.with_topics(self._cluster.topics):
             if not place.wants_more or now_ms < place.not_before_ms:
                 continue
             at = known.partitions.get(partition.partition) if known is not None else None
             node = self._node_of(place, at, now_ms)
             if node < 0:
-                stale.add(name)
+                stale.add(partition.topic)
             elif node not in self._in_flight and now_ms >= self._not_before_ms.get(node, 0):
                 most_bytes = min(place.fetch_bytes, self._settings.partition_bytes)
                 epoch = -1 if at is None else at.leader_epoch

@@ -70,11 +70,7 @@ class Positions:
 
     def start(self) -> None:
         """Look for missing positions in a task, so that a poll does not wait longer than it was told to."""
-        name, topic = "", None
-        for at, place in self._reading.places.items():
-            if at.topic != name:
-                name = at.topic
-                topic = self._cluster.topics.get(name)
+        for at, place, topic in self._reading.with_topics(self._cluster.topics):
             if topic is None or topic.topic_id is place.topic_id:
                 continue
             if not self._reading.is_of(at, topic.topic_id):
@@ -254,14 +250,10 @@ class Positions:
     def _to_check(self) -> list[TopicPartition]:
         """Positions that a leader of a newer epoch has not seen. Marks them, so that they are not fetched from."""
         found = []
-        name, topic = "", None
-        for partition, place in self._reading.places.items():
+        for partition, place, topic in self._reading.with_topics(self._cluster.topics):
             place.checking = False
             if place.position is None or place.revoking:
                 continue
-            if partition.topic != name:
-                name = partition.topic
-                topic = self._cluster.topics.get(name)
             known = topic.partitions.get(partition.partition) if topic is not None else None
             if known is None or known.leader < 0 or known.leader_epoch <= place.checked_epoch:
                 continue

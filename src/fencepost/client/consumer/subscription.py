@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from fencepost.client.consumer.rewind import NOTHING, RewindPoint
+from fencepost.client.net.topology import Topic
 from fencepost.client.records import Fetched, Record
 from fencepost.client.types import Isolation, K, OffsetAndMetadata, TopicPartition
 from fencepost.errors import UsageError
@@ -239,6 +240,17 @@ class Reading:
         self._forget_unread(TopicPartition(*partition))
         place.rewind.sought(offset, epoch)
         place.go_to(offset, epoch)
+
+    def with_topics(self, topics: Mapping[str, Topic]) -> Iterator[tuple[TopicPartition, Place, Topic | None]]:
+        """Each place, with what is known of its topic: a look-up for each of a topic's partitions would be most of the
+        time of a poll.
+        """
+        name, known = "", None
+        for partition, place in self.places.items():
+            if partition.topic != name:
+                name = partition.topic
+                known = topics.get(name)
+            yield partition, place, known
 
     def is_of(self, partition: TopicPartition, topic_id: UUID | None) -> bool:
         """False when the topic was made anew: then all that is in it is to be read, from its first offset on."""

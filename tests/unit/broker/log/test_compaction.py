@@ -410,10 +410,7 @@ def test_a_batch_of_very_many_records_is_compacted_in_pieces(monkeypatch: pytest
     for n in range(20):
         add(log, keyed((b"other", b"%d" % n * 50), timestamp=1))
     before = rows(log)
-    wanted = plan(log, NOW)
-    assert wanted is not None
-    round_ = Compaction(log, wanted, NOW)
-    looked_at = counted_by_step(round_, monkeypatch, compaction, "_short")
+    round_, looked_at = compacted_counting(log, monkeypatch, compaction, "_short")
     assert sum(looked_at) > 2 * 10_000
     assert max(looked_at) <= 250
     assert rows(log) == latest(before, round_.clean_offset)
@@ -424,9 +421,7 @@ def test_a_batch_of_very_many_records_is_written_anew_in_pieces(monkeypatch: pyt
     add(log, keyed(*((b"k%d" % (n % 4_000), b"v%d" % n) for n in range(5_000)), timestamp=1))
     for n in range(20):
         add(log, keyed((b"other", b"%d" % n * 50), timestamp=1))
-    wanted = plan(log, NOW)
-    assert wanted is not None
-    written = counted_by_step(Compaction(log, wanted, NOW), monkeypatch, walk, "time_delta")
+    _, written = compacted_counting(log, monkeypatch, walk, "time_delta")
     assert sum(written) >= 4_000
     assert max(written) <= 250
 
@@ -437,17 +432,19 @@ def test_very_many_small_batches_are_compacted_in_pieces(monkeypatch: pytest.Mon
     for n in range(2_000):
         add(log, keyed((b"k%d" % (n % 500), b"v%d" % n), timestamp=1))
     before = rows(log)
-    wanted = plan(log, NOW)
-    assert wanted is not None
-    round_ = Compaction(log, wanted, NOW)
-    looked_at = counted_by_step(round_, monkeypatch, compaction, "_short")
+    round_, looked_at = compacted_counting(log, monkeypatch, compaction, "_short")
     assert sum(looked_at) > 2 * 1_000
     assert max(looked_at) <= 50
     assert rows(log) == latest(before, round_.clean_offset)
 
 
-def counted_by_step(round_: Compaction, monkeypatch: pytest.MonkeyPatch, module: object, name: str) -> list[int]:
-    """Run the round; how often each of its steps called that function."""
+def compacted_counting(
+    log: PartitionLog, monkeypatch: pytest.MonkeyPatch, module: object, name: str
+) -> tuple[Compaction, list[int]]:
+    """One round over the log, and how often each of its steps called that function."""
+    wanted = plan(log, NOW)
+    assert wanted is not None
+    round_ = Compaction(log, wanted, NOW)
     calls, real = [0], getattr(module, name)
 
     def counted(*arguments: Any) -> Any:
@@ -459,4 +456,4 @@ def counted_by_step(round_: Compaction, monkeypatch: pytest.MonkeyPatch, module:
         calls.append(0)
         for file in files:
             file.sync()
-    return calls
+    return round_, calls

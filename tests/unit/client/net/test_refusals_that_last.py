@@ -18,7 +18,14 @@ from fencepost.protocol.messages.consumer_group_heartbeat import ConsumerGroupHe
 from fencepost.protocol.messages.create_topics import CreatableTopicResult, CreateTopicsResponse
 from fencepost.protocol.messages.metadata import MetadataResponse
 from tests.unit.client.scripted import ScriptedBroker, World, run, topic_id
-from tests.unit.client.scripted_consumer import PLACE, TOPIC, ScriptedConsumerBroker, consumer_of, values_of
+from tests.unit.client.scripted_consumer import (
+    PLACE,
+    TOPIC,
+    ScriptedConsumerBroker,
+    consumer_of,
+    offsets_answer,
+    values_of,
+)
 
 STORAGE_ERROR, NOT_LEADER, NOT_AVAILABLE, UNKNOWN_MEMBER, LOADING, UNRELEASED = 56, 6, 15, 25, 14, 111
 LASTS_MS = 5_000
@@ -50,20 +57,7 @@ def expect(caplog: pytest.LogCaptureFixture, what: str, reason: str) -> None:
 
 
 def no_offsets(version: int, request: Any) -> list_offsets.ListOffsetsResponse:
-    return list_offsets.ListOffsetsResponse(
-        topics=[
-            list_offsets.ListOffsetsTopicResponse(
-                name=topic.name,
-                partitions=[
-                    list_offsets.ListOffsetsPartitionResponse(
-                        partition_index=one.partition_index, error_code=STORAGE_ERROR
-                    )
-                    for one in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
-    )
+    return offsets_answer(request, lambda _: {"error_code": STORAGE_ERROR})
 
 
 def no_records(version: int, request: fetch_wire.FetchRequest) -> fetch_wire.FetchResponse:
