@@ -13,6 +13,7 @@ import os
 import shutil
 import signal
 from collections.abc import Generator, Iterator
+from typing import Any
 
 import hypothesis
 import pytest
@@ -121,6 +122,15 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # A shell starts what runs in the background so, and every process started here would inherit it.
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object | None:
+    if config.getvalue("dist") != "loadfile":
+        return None
+    from tests.support.schedule import FarEndsScheduling  # only the process that has workers
+
+    return FarEndsScheduling(config, log)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

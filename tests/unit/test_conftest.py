@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import LONGEST
+from tests.support.schedule import BOTH, next_file
 from tests.support.tidy import ROOT
 
 NEEDS_KAFKA = (
@@ -43,7 +44,51 @@ def test_a_machine_without_java(tmp_path: Path, ci: str, code: int, says: str, p
 
 def test_the_files_that_come_first_are_there() -> None:
     assert LONGEST
-    assert [file for file in LONGEST if not (ROOT / file).exists()] == []
+    assert [file for file in (*LONGEST, *BOTH) if not (ROOT / file).exists()] == []
+
+
+@pytest.mark.parametrize(
+    ("worker", "order"),
+    [
+        (0, ["tests/spark/test_runner.py", "tests/sim/a.py", "tests/spark/b.py", "tests/conformance/c.py"]),
+        (1, ["tests/conformance/c.py", "tests/sim/a.py", "tests/spark/b.py", "tests/spark/test_runner.py"]),
+        (2, ["tests/spark/b.py", "tests/sim/a.py", "tests/conformance/c.py", "tests/spark/test_runner.py"]),
+        (5, ["tests/conformance/c.py", "tests/sim/a.py", "tests/spark/b.py", "tests/spark/test_runner.py"]),
+    ],
+)
+def test_a_worker_is_given_first_what_it_has_the_far_ends_for(worker: int, order: list[str]) -> None:
+    waiting = ["tests/sim/a.py", "tests/spark/b.py", "tests/conformance/c.py", "tests/spark/test_runner.py"]
+    given = []
+    while waiting:
+        given.append(next_file(waiting, worker))
+        waiting.remove(given[-1])
+    assert given == order
+
+
+NOTES_ITS_WORKER = """
+import os, pathlib
+
+def test_it():
+    with open({ran!r}, "a") as ran:
+        ran.write(os.environ["PYTEST_XDIST_WORKER"] + " {folder}\\n")
+"""
+
+
+def test_a_parallel_run_asks_for_the_next_file_so(tmp_path: Path) -> None:
+    ran = tmp_path / "ran"
+    for folder in ("spark", "conformance"):
+        (tmp_path / "tests" / folder).mkdir(parents=True)
+        for number in range(4):
+            test = tmp_path / "tests" / folder / f"test_{number}.py"
+            test.write_text(NOTES_ITS_WORKER.format(ran=str(ran), folder=folder))
+    options = ["-m", "pytest", "-p", "tests.conftest", "-p", "no:cacheprovider", "-n", "3", "--dist", "loadfile"]
+    options += ["-c", str(ROOT / "pyproject.toml"), "--rootdir", str(tmp_path), "--no-loadscope-reorder"]
+    command = [sys.executable, *options, str(tmp_path / "tests")]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    assert run.returncode == 0, run.stdout + run.stderr
+    lines = ran.read_text().splitlines()
+    assert len(lines) == 8
+    assert next(line for line in lines if line.startswith("gw2")) == "gw2 spark"  # which is collected last
 
 
 TRIES_AGAIN = """
