@@ -19,6 +19,7 @@ from fencepost.broker.coordinator.runtime import CoordinatorRuntime
 from fencepost.broker.coordinator.txn.coordinator import TransactionCoordinator
 from fencepost.broker.coordinator.txn.decide_init import InitRequest
 from fencepost.broker.coordinator.txn.ending import AllocateProducerId
+from fencepost.broker.coordinator.txn.last_records import LastRecords
 from fencepost.broker.coordinator.txn.model import (
     InitReply,
     MarkerWrite,
@@ -34,7 +35,7 @@ from fencepost.broker.coordinator.txn.states import PREPARED, STATE_NAMES, Illeg
 from fencepost.broker.coordinator.txn_snapshots import TransactionSnapshots
 from fencepost.broker.disk.files import Files
 from fencepost.broker.log.producers.idempotence import ProducerState
-from fencepost.broker.log.reading import has_gap
+from fencepost.broker.log.reading import Gap, has_gap
 from fencepost.broker.log.results import Rejected
 from fencepost.broker.metrics.counters import Metrics
 from fencepost.broker.settings.values import BrokerConfig
@@ -114,30 +115,31 @@ class Transactions:
         self._metrics.count("start_records_read", self.snapshots.behind)
 
     def _load_partition(self, partition: Partition) -> None:
-        last_offset: dict[str, int] = {}
+        records = LastRecords()
 
-        def replay(header: BatchHeader, batch: memoryview) -> None:
+        def note(header: BatchHeader, batch: memoryview) -> None:
             if header.is_control:
                 _log.error("%s: a marker at offset %s, where none belongs", partition.directory, header.base_offset)
                 return
             for offset, key, value in pairs_of(header, batch):
-                record = TransactionRecord.from_bytes(key, value)
-                self._replay_stored(record)
-                last_offset[record.transactional_id] = offset
+                records.note(offset, key, value)
             self.snapshots.replayed(partition, header.record_count)
 
-        damaged_end = self._runtime.load(partition, self.snapshots.load(partition), replay)
+        damaged_end = self._runtime.load(partition, self.snapshots.load(partition), note)
+        self.coordinator.used(records.highest_producer_id)
+        last_offset: dict[str, int] = {}
+        for offset, key, value in records:
+            try:
+                record = TransactionRecord.from_bytes(key, value)
+                self.coordinator.set_aside(record.transactional_id)  # what a snapshot says of it is older
+                self.coordinator.replay(record)
+            except (ValueError, IllegalTransition) as error:
+                damaged_end = max(damaged_end, offset + 1)
+                self._doubts.found(partition, Gap(offset, offset + 1, f"a record of another kind: {error}"))
+            else:
+                last_offset[record.transactional_id] = offset
         if damaged_end >= 0:
             self._set_aside(partition, {name for name, offset in last_offset.items() if offset >= damaged_end})
-
-    def _replay_stored(self, record: TransactionRecord) -> None:
-        """A record may follow from a damaged record: it says all there is to say of its id."""
-        try:
-            self.coordinator.replay(record)
-        except IllegalTransition as error:
-            _log.warning("a record of %r does not follow from the one before: %s", record.transactional_id, error)
-            self.coordinator.set_aside(record.transactional_id)
-            self.coordinator.replay(record)
 
     def _set_aside(self, partition: Partition, certain: set[str]) -> None:
         """Do not go by the state of ids that may have had a later one: nothing is committed or aborted by guess."""

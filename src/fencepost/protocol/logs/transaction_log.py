@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, Final
 
 from fencepost.protocol.cursor import Reader, Writer
@@ -29,6 +28,9 @@ _INT8 = struct.Struct(">b")
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
 _INT64 = struct.Struct(">q")
+_PRODUCER_ID = struct.Struct(">hq")  # what a value of either version begins with: its version and the producer id
+_HEAD = struct.Struct(">qhib")
+_TIMES = struct.Struct(">qq")
 _FLEXIBLE: Final = 1
 
 
@@ -129,23 +131,22 @@ def decode_value(data: bytes | memoryview) -> TransactionLogValue:
         raise CorruptTransactionRecord(f"a transaction log value: {error}") from error
 
 
+def producer_id_of(data: bytes) -> int:
+    """The producer id of a value, without reading the rest; -1 of bytes that are too few."""
+    return int(_PRODUCER_ID.unpack_from(data)[1]) if len(data) >= _PRODUCER_ID.size else -1
+
+
 def _read_value(reader: Reader) -> TransactionLogValue:
     version = reader.int16()
     if version not in (0, 1):
         raise UnknownTransactionRecord(f"transaction log value of version {version}")
     reader.flexible = version >= _FLEXIBLE
-    value = TransactionLogValue(
-        producer_id=reader.int64(),
-        producer_epoch=reader.int16(),
-        transaction_timeout_ms=reader.int32(),
-        transaction_status=reader.int8(),
-        transaction_partitions=_read_partitions(reader),
-        last_update_timestamp_ms=reader.int64(),
-        start_timestamp_ms=reader.int64(),
-    )
+    producer_id, epoch, timeout_ms, status = reader.unpack(_HEAD)
+    partitions = _read_partitions(reader)
+    updated_ms, started_ms = reader.unpack(_TIMES)
     tagged: dict[str, Any] = _numbers(reader.tags())
     reader.end()
-    return replace(value, **tagged) if tagged else value
+    return TransactionLogValue(producer_id, epoch, timeout_ms, status, partitions, updated_ms, started_ms, **tagged)
 
 
 def _read_partitions(reader: Reader) -> tuple[tuple[str, tuple[int, ...]], ...] | None:

@@ -7,7 +7,9 @@ import logging
 
 import pytest
 
+from fencepost.broker.log.results import Appended
 from fencepost.protocol.codes import ErrorCode
+from fencepost.protocol.logs.transaction_log import encode_key
 from fencepost.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from fencepost.protocol.messages.describe_transactions import DescribeTransactionsRequest
 from fencepost.protocol.messages.end_txn import EndTxnRequest
@@ -20,6 +22,7 @@ from fencepost.protocol.messages.offset_commit import (
 from fencepost.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 from fencepost.protocol.records.batch import iter_batches
 from fencepost.protocol.records.markers import encode_marker
+from fencepost.protocol.records.plain import encode_pairs
 from tests.support.broker_driver import BrokerDriver, batch, fetch, produce
 
 CONFIG = {
@@ -154,6 +157,26 @@ def test_ids_that_went_on_behind_the_damage_go_on(driver: BrokerDriver) -> None:
     write(driver, "b", (pair[0], pair[1]), b"again")
     assert end(driver, "b", (pair[0], pair[1])) == ErrorCode.NONE
     assert b"again" in committed(driver)
+
+
+@pytest.mark.parametrize("goes_on", [False, True])
+def test_a_state_of_a_newer_kind_is_in_doubt_until_another_follows(
+    driver: BrokerDriver, goes_on: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    pair = prepare(driver, "held")
+    log = driver.core.topics.internal("__transaction_state").partitions[0].log
+    (*_, (_, last)) = iter_batches(driver.disk.read_bytes(STATES))
+    newer = encode_pairs([(encode_key("held"), b"\x00\x09" + bytes(40))], driver.now_ms)
+    for stored in (newer, bytearray(last)) if goes_on else (newer,):
+        assert isinstance(log.append_internal(stored, driver.now_ms), Appended)
+    init(driver, "later")
+    driver.core.close()
+    lose_snapshot(driver)
+    driver.start()
+    assert end(driver, "held", pair) == (ErrorCode.NONE if goes_on else ErrorCode.UNKNOWN_SERVER_ERROR)
+    assert init(driver, "later")[0] == ErrorCode.NONE
+    assert ("transaction log value of version 9" in caplog.text) is not goes_on
+    assert driver.core.metrics.values["damaged_places"] == (not goes_on)
 
 
 def test_offsets_that_may_be_older_are_not_given_out(driver: BrokerDriver, caplog: pytest.LogCaptureFixture) -> None:

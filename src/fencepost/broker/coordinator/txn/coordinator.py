@@ -243,7 +243,11 @@ class TransactionCoordinator:
         self._store.load_packed(shard, snapshot.idle)
         for record in records:
             self._store.replay(record)
-        self._store.highest_producer_id = max(self._store.highest_producer_id, snapshot.highest_producer_id)
+        self.used(snapshot.highest_producer_id)
+
+    def used(self, producer_id: int) -> None:
+        """The log knows this producer id of old."""
+        self._store.highest_producer_id = max(self._store.highest_producer_id, producer_id)
 
     def loaded(self, now_ms: int) -> None:
         """Everything that was stored is loaded and replayed."""
