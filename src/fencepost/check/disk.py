@@ -15,7 +15,7 @@ from __future__ import annotations
 import errno
 import random
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from fencepost.protocol.cursor import Buffer
 
@@ -55,6 +55,55 @@ def _apply(data: bytearray, operation: _Operation) -> None:
     if len(data) < position:
         data.extend(bytes(position - len(data)))
     data[position : position + len(written)] = written
+
+
+class _Tree:
+    """Files by path, and by the directory that they are in: a directory is listed at every start of each log."""
+
+    __slots__ = ("_by_path", "_names")
+
+    def __init__(self) -> None:
+        self._by_path: dict[str, _Node] = {}
+        self._names: dict[str, set[str]] = {}
+
+    def __contains__(self, path: str) -> bool:
+        return path in self._by_path
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._by_path)
+
+    def get(self, path: str) -> _Node | None:
+        return self._by_path.get(path)
+
+    def items(self) -> Iterable[tuple[str, _Node]]:
+        """Path and file of each."""
+        return self._by_path.items()
+
+    def put(self, path: str, node: _Node) -> None:
+        """Put the file there, in the place of another."""
+        if path not in self._by_path:
+            directory, _, name = path.rpartition("/")
+            self._names.setdefault(directory, set()).add(name)
+        self._by_path[path] = node
+
+    def take(self, path: str) -> _Node | None:
+        """Take the file away; None where there is none."""
+        node = self._by_path.pop(path, None)
+        if node is not None:
+            directory, _, name = path.rpartition("/")
+            names = self._names[directory]
+            names.remove(name)
+            if not names:
+                del self._names[directory]
+        return node
+
+    def directories(self) -> Iterable[str]:
+        """The directories that files are in."""
+        return self._names
+
+    def within(self, directory: str) -> Iterable[str]:
+        """The names of the files in a directory, without those of the directories in it."""
+        return self._names.get(directory, ())
 
 
 class MemoryFile:
@@ -121,7 +170,7 @@ class MemoryDisk:
         self.syncs = 0
         self.not_overwritten: Counter[str] = Counter()
         """How often a `write_at` was refused that would not have made the file longer, by path."""
-        self._nodes: dict[str, _Node] = {}
+        self._files = _Tree()
         self._directories: set[str] = {""}
         self._removed: dict[str, _Node] = {}  # removals that a crash may undo
         self._renamed: list[
@@ -166,21 +215,22 @@ class MemoryDisk:
 
     def flip_bit(self, path: str, position: int, bit: int = 0) -> None:
         """Damage what is on disk; `position` in bytes, negative from the end."""
-        node = self._nodes[path]
+        node = self._node_of(path)
         node.data[position] ^= 1 << bit
         if -len(node.durable) <= position < len(node.durable):
             node.durable[position] ^= 1 << bit
 
     def tree(self, path: str) -> dict[str, bytes]:
         """A copy of all files below a directory, by path."""
-        return {name: bytes(self._nodes[name].data) for name in self._below(path)}
+        return {name: bytes(self._node_of(name).data) for name in self._below(path)}
 
     def put_tree(self, path: str, files: Mapping[str, bytes]) -> None:
         """Put a copy in the place of all files below a directory, durably."""
-        for name in list(self._below(path)):
-            del self._nodes[name]
+        for name in self._below(path):
+            self._files.take(name)
         for name, data in files.items():
-            node = self._nodes[name] = _Node()
+            node = _Node()
+            self._files.put(name, node)
             node.data, node.durable, node.named = bytearray(data), bytearray(data), True
 
     def kill(self) -> None:
@@ -194,13 +244,13 @@ class MemoryDisk:
         self.kill()
         rng = random.Random(seed)
         for path, node in sorted(self._removed.items()):
-            if path not in self._nodes and rng.random() < 0.5:
-                self._nodes[path] = node
+            if path not in self._files and rng.random() < 0.5:
+                self._files.put(path, node)
         self._removed = {}
         self._undo_renames(rng)
-        for path, node in sorted(self._nodes.items()):
+        for path, node in sorted(self._files.items()):
             if not node.named and rng.random() < 0.5:
-                del self._nodes[path]
+                self._files.take(path)
                 continue
             for operation in _survivors(node.pending, rng):
                 _apply(node.durable, operation)
@@ -263,59 +313,65 @@ class MemoryDisk:
 
     def open(self, path: str) -> MemoryFile:
         self._take_descriptor(path)
-        node = self._nodes.get(path)
+        node = self._files.get(path)
         if node is None:
             if path.rpartition("/")[0] not in self._directories:
                 raise FileNotFoundError(errno.ENOENT, "no such directory", path)
             self.before_change(path)
-            node = self._nodes[path] = _Node()
+            node = _Node()
+            self._files.put(path, node)
         return MemoryFile(self, path, node)
 
     def exists(self, path: str) -> bool:
-        return path in self._nodes or path in self._directories
+        return path in self._files or path in self._directories
 
     def listdir(self, path: str) -> list[str]:
         prefix = f"{path}/" if path else ""
-        known = [*self._nodes, *(self._directories - {""})]
-        return sorted({name[len(prefix) :].partition("/")[0] for name in known if name.startswith(prefix)})
+        inside = [name for name in (*self._directories, *self._files.directories()) if name.startswith(prefix)]
+        below = {name[len(prefix) :].partition("/")[0] for name in inside} - {""}
+        return sorted(below.union(self._files.within(path)))
 
     def makedirs(self, path: str) -> None:
         parts = path.split("/")
         self._directories.update("/".join(parts[: n + 1]) for n in range(len(parts)))
 
     def remove(self, path: str) -> None:
-        if path in self._nodes:
+        node = self._files.get(path)
+        if node is not None:
             self.before_change(path)
-            self._removed[path] = self._nodes.pop(path)
+            self._removed[path] = node
+            self._files.take(path)
 
     def remove_tree(self, path: str) -> None:
-        for name in list(self._below(path)):
+        for name in self._below(path):
             self.remove(name)
         self._directories = {d for d in self._directories if d != path and not d.startswith(f"{path}/")}
 
     def rename(self, old: str, new: str) -> None:
         self.before_change(old)
-        if old in self._nodes:
+        node = self._files.take(old)
+        if node is not None:
             if self.durable:
-                self._renamed.append((old, new, self._nodes.get(new)))
-            self._nodes[new] = self._nodes.pop(old)
+                self._renamed.append((old, new, self._files.get(new)))
+            self._files.put(new, node)
             return
         if old not in self._directories:
             raise FileNotFoundError(errno.ENOENT, "no such file or directory", old)
-        for name in list(self._below(old)):
-            self._nodes[new + name[len(old) :]] = self._nodes.pop(name)
+        for name in self._below(old):
+            inside = self._files.take(name)
+            if inside is not None:
+                self._files.put(new + name[len(old) :], inside)
         # What a crash may bring back comes back into the directory, whatever it is called by then.
         for name in [name for name in self._removed if name.startswith(f"{old}/")]:
             self._removed[new + name[len(old) :]] = self._removed.pop(name)
-        inside = {d for d in self._directories if d == old or d.startswith(f"{old}/")}
-        self._directories = (self._directories - inside) | {new + d[len(old) :] for d in inside}
+        moved = {d for d in self._directories if d == old or d.startswith(f"{old}/")}
+        self._directories = (self._directories - moved) | {new + d[len(old) :] for d in moved}
 
     def read_bytes(self, path: str) -> bytes:
-        if path not in self._nodes:
-            raise FileNotFoundError(errno.ENOENT, "no such file", path)
+        node = self._node_of(path)
         self._take_descriptor(path)
         self.before_read(path)
-        return bytes(self._nodes[path].data)
+        return bytes(node.data)
 
     def write_atomic(self, path: str, data: bytes) -> None:
         if path.rpartition("/")[0] not in self._directories:
@@ -332,7 +388,7 @@ class MemoryDisk:
                 raise self._sync_failures.pop(0)
             node.durable, node.pending, node.named = bytearray(data), [], True
             self._removed.pop(path, None)
-        self._nodes[path] = node
+        self._files.put(path, node)
         self.sync_directory(path.rpartition("/")[0])
 
     def sync_directory(self, path: str) -> None:
@@ -344,7 +400,7 @@ class MemoryDisk:
             del self._removed[name]
         self._renamed = [rename for rename in self._renamed if rename[1].rpartition("/")[0] != path]
         prefix = f"{path}/" if path else ""
-        for name, node in self._nodes.items():
+        for name, node in self._files.items():
             if not node.named and name.startswith(prefix):
                 node.named = True
 
@@ -356,17 +412,23 @@ class MemoryDisk:
         """The last renames may be lost: a file system does them in order."""
         survive = rng.randint(0, len(self._renamed)) if self._renamed else 0
         for old, new, replaced in reversed(self._renamed[survive:]):
-            node = self._nodes.pop(new, None)
+            node = self._files.take(new)
             if node is None:
                 continue  # it was removed, or its directory renamed: that came later, and stays
-            self._nodes[old] = node
+            self._files.put(old, node)
             if replaced is not None:
-                self._nodes[new] = replaced
+                self._files.put(new, replaced)
         self._renamed = []
 
-    def _below(self, path: str) -> Iterator[str]:
+    def _below(self, path: str) -> list[str]:
         prefix = f"{path}/" if path else ""
-        return (name for name in sorted(self._nodes) if name.startswith(prefix))
+        return sorted(name for name in self._files if name.startswith(prefix))
+
+    def _node_of(self, path: str) -> _Node:
+        node = self._files.get(path)
+        if node is None:
+            raise FileNotFoundError(errno.ENOENT, "no such file", path)
+        return node
 
 
 def _survivors(pending: list[_Operation], rng: random.Random) -> list[_Operation]:

@@ -1,6 +1,9 @@
-"""What a simulated power loss brings back: never a file into a directory that has another name by then."""
+"""What a simulated power loss brings back: never a file into a directory that has another name by then. And that a
+directory's listing names what is there."""
 
 from __future__ import annotations
+
+from random import Random
 
 from fencepost.check.disk import MemoryDisk
 
@@ -24,3 +27,33 @@ def test_what_comes_back_is_where_its_directory_is() -> None:
     found = [crashed(seed) for seed in SEEDS]
     assert not any(name.startswith("old") for names in found for name in names)
     assert {len(names) for names in found} > {1}, "some removals are undone, some are not"
+
+
+def test_a_directory_lists_what_is_in_it_whatever_was_done() -> None:
+    places = ("a", "b", "b/c")
+    for seed in range(20):
+        chance, disk, known = Random(seed), MemoryDisk(), {"a", "b", "b/c"}
+        disk.makedirs("a")
+        disk.makedirs("b/c")
+        for step in range(60):
+            one, other = (f"{chance.choice(places)}/{chance.randrange(4)}" for _ in range(2))
+            match chance.randrange(8):
+                case 0 | 1:
+                    disk.open(one).append(b"x")
+                case 2 | 3:
+                    disk.write_atomic(one, b"x")
+                case 4:
+                    disk.remove(one)
+                case 5 if disk.exists(one) and one != other:
+                    disk.rename(one, other)
+                case 6 if step % 4 == 0:
+                    disk.crash(step)
+                case 7 if step % 8 == 0:
+                    disk.put_tree("a", {"a/put": b"x"})
+            there = known | disk.tree("").keys()
+            for place in ("", *places):
+                below = {name.removeprefix(f"{place}/" if place else "") for name in there if name.startswith(place)}
+                named = {name.partition("/")[0] for name in below if name != place}
+                assert disk.listdir(place) == sorted(named), (seed, step, place)
+        disk.remove_tree("b")
+        assert disk.listdir("") == ["a"]

@@ -73,8 +73,7 @@ def recover(files: Files, directory: str, config: LogConfig, *, clean: bool, syn
     """`synced`: all below that offset is known to have been synced; -1 when nothing is. Raises OSError."""
     files.makedirs(directory)
     report = RecoveryReport(clean=clean)
-    finish_swaps(files, directory, report)
-    names = files.listdir(directory)
+    names = finish_swaps(files, directory, report)
     log_start, is_known = _read_log_start(files, directory, names, report)
     bases = sorted(base for base in (offset_of(name, LOG) for name in names) if base is not None)
     segments = [Segment(files, directory, base) for base in bases or [max(log_start, synced)]]

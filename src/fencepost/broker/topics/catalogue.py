@@ -110,13 +110,15 @@ class Partition:
 class Topic:
     """One topic. `partitions` are in order of their numbers."""
 
-    __slots__ = ("config", "given", "name", "partitions", "topic_id")
+    __slots__ = ("config", "given", "log_config", "name", "partitions", "topic_id")
 
     def __init__(self, name: str, topic_id: UUID, given: Mapping[str, str], broker: BrokerConfig) -> None:
         self.name = name
         self.topic_id = topic_id
         self.given = dict(given)
         self.config = TopicConfig(self.given, broker)
+        self.log_config: LogConfig | None = None
+        """What its logs are opened with; None: nobody has asked since the settings were changed."""
         self.partitions: list[Partition] = []
 
     @property
@@ -276,11 +278,10 @@ class TopicCatalogue:
             self._configure(topic)
 
     def _configure(self, topic: Topic) -> None:
-        logs = [partition.opened for partition in topic.partitions if partition.opened is not None]
-        if logs:
-            config = self.log_config(topic)
-            for log in logs:
-                log.config = config
+        topic.log_config = None
+        for partition in topic.partitions:
+            if partition.opened is not None:
+                partition.opened.config = self._log_config(topic)
 
     def delete_all(self, doomed: Collection[Topic]) -> None:
         """Remove the topics and their records. Raises OSError, and then the topics are still there."""
@@ -349,8 +350,13 @@ class TopicCatalogue:
         if first is not None:
             raise first
 
-    def log_config(self, topic: Topic) -> LogConfig:
+    def _log_config(self, topic: Topic) -> LogConfig:
         """The settings of the logs of a topic's partitions."""
+        if topic.log_config is None:
+            topic.log_config = self._read_log_config(topic)
+        return topic.log_config
+
+    def _read_log_config(self, topic: Topic) -> LogConfig:
         config = topic.config
         append_time = config.text("message.timestamp.type") == "LogAppendTime"
         return LogConfig(
@@ -411,7 +417,7 @@ class TopicCatalogue:
         return PartitionLog.open(
             self._files,
             partition.directory,
-            self.log_config(partition.topic),
+            self._log_config(partition.topic),
             self._now.ms,
             clean=self.stopped_cleanly,
             topic_id=partition.topic.topic_id,

@@ -102,6 +102,32 @@ def test_a_change_of_the_broker_reaches_the_logs_that_are_open() -> None:
     assert driver.ask(produce("own", batch()), 9).partitions[0].error_code == 0
 
 
+def test_a_change_of_the_broker_reaches_the_logs_that_are_opened_later() -> None:
+    driver = BrokerDriver()
+    driver.ask(CreateTopicsRequest(topics=[CreatableTopic(name="t", num_partitions=2, replication_factor=1)]), 7)
+    assert driver.ask(produce("t", batch()), 9).partitions[0].error_code == 0  # opens the first partition's log
+    change(driver, BROKER, "1", message_max_bytes="50")
+    second = driver.core.topics.partition("t", 1)
+    assert second is not None
+    assert (second.opened, second.log.config.max_message_bytes) == (None, 50)
+
+
+def test_of_changes_that_the_disk_refuses_half_way_the_first_count() -> None:
+    driver = BrokerDriver()
+    create(driver, "t")
+    assert driver.ask(produce("t", batch()), 9).partitions[0].error_code == 0
+    small = [AlterableConfig(name="message.max.bytes", config_operation=0, value="50")]
+    other = [AlterableConfig(name="retention.ms", config_operation=0, value="1000")]
+    resources = [
+        AlterConfigsResource(resource_type=BROKER, resource_name="1", configs=small),
+        AlterConfigsResource(resource_type=TOPIC, resource_name="t", configs=other),
+    ]
+    driver.disk.fail_next_write(within="topics.fencepost")
+    answers = driver.ask(IncrementalAlterConfigsRequest(resources=resources), 1).responses
+    assert ErrorCode.KAFKA_STORAGE_ERROR in {answer.error_code for answer in answers}
+    assert driver.ask(produce("t", batch()), 9).partitions[0].error_code == ErrorCode.MESSAGE_TOO_LARGE
+
+
 def test_what_may_be_deleted_now_is_deleted_now() -> None:
     driver = BrokerDriver()
     create(driver, "t")

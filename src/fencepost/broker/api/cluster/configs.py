@@ -165,14 +165,16 @@ class _Changes:
     def make(self, now_ms: int) -> None:
         """Make the changes; they count at once. Raises OSError."""
         core = self._core
-        for name, given in self._brokers.items():
-            core.settings.set_broker(name, given)
-        if self._groups:
-            core.settings.set_groups(self._groups)
-        if self._topics:
-            core.topics.set_configs(self._topics)
-        if self._brokers or self._groups or self._topics:
-            core.settings_changed(now_ms)
+        try:
+            for name, given in self._brokers.items():
+                core.settings.set_broker(name, given)
+            if self._groups:
+                core.settings.set_groups(self._groups)
+            if self._topics:
+                core.topics.set_configs(self._topics)
+        finally:  # what was changed before the disk refused the rest counts too
+            if self._brokers or self._groups or self._topics:
+                core.settings_changed(now_ms)
 
 
 def _checked_of_broker(core: BrokerParts, name: str, given: Mapping[str, str]) -> Mapping[str, str]:

@@ -69,8 +69,9 @@ def discard(files: Files, directory: str, base_offset: int) -> None:
         files.remove(f"{directory}/{file_name(base_offset, suffix + CLEANED)}")
 
 
-def finish_swaps(files: Files, directory: str, report: RecoveryReport) -> None:
-    """After a crash: finish what was announced, remove what was not. Raises OSError."""
+def finish_swaps(files: Files, directory: str, report: RecoveryReport) -> list[str]:
+    """After a crash: finish what was announced, remove what was not; the names that are in the directory then. Raises
+    OSError."""
     names = files.listdir(directory)
     announced = sorted(base for base in (offset_of(name, LOG + SWAP) for name in names) if base is not None)
     for base in announced:
@@ -91,11 +92,14 @@ def finish_swaps(files: Files, directory: str, report: RecoveryReport) -> None:
         file.close()
         finish(files, directory, base, [other for other in bases if base < other < end])
         report.notes.append(f"finished the replacement of offsets {base} to {end} by a compacted segment")
-    left = [name for name in files.listdir(directory) if name.endswith((CLEANED, SWAP))]
+    if announced:
+        names = files.listdir(directory)
+    left = [name for name in names if name.endswith((CLEANED, SWAP))]
     for name in left:
         files.remove(f"{directory}/{name}")
     if left:
         files.sync_directory(directory)
+    return [name for name in names if not name.endswith((CLEANED, SWAP))]
 
 
 def read_clean_point(files: Files, directory: str, names: list[str], report: RecoveryReport) -> CleanPoint:
