@@ -21,7 +21,7 @@ from uuid import UUID
 
 from fencepost.broker.disk.files import Files, is_full
 from fencepost.broker.disk.two_copies import DamagedDirectory, SealedFile
-from fencepost.broker.log.config import Fsync, LogConfig
+from fencepost.broker.log.config import LogConfig
 from fencepost.broker.log.partition import PartitionLog
 from fencepost.broker.log.recovery_points import RecoveryPoints
 from fencepost.broker.log.results import CorruptSegment
@@ -35,6 +35,7 @@ from fencepost.broker.topics.directories import (
     records_in,
     topic_id_of,
 )
+from fencepost.broker.topics.log_settings import read_log_config
 
 __all__ = [
     "CLUSTER_METADATA",
@@ -65,15 +66,8 @@ _INTERNAL_PARTITIONS = {
     SHARE_GROUP_STATE: "share.coordinator.state.topic.num.partitions",
 }
 
-# An internal topic is read whole at every start, and its last segment is never compacted: small ones make it short.
-_INTERNAL_SEGMENT_BYTES = 1 << 20
-# Nobody follows them but the broker itself, at its start: tombstones and markers need not wait for slow readers.
-_INTERNAL_DELETE_RETENTION_MS = 60_000
-
 _FILE = "topics.fencepost"
 _MAGIC, _VERSION = b"FPTC", 1
-_COMPRESSION: Mapping[str, str] = {"uncompressed": "none"}
-_FSYNC: Mapping[str, Fsync] = {"commit": "commit", "interval": "interval", "never": "never"}
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 _LONGEST_NAME = 249
 
@@ -353,46 +347,8 @@ class TopicCatalogue:
     def _log_config(self, topic: Topic) -> LogConfig:
         """The settings of the logs of a topic's partitions."""
         if topic.log_config is None:
-            topic.log_config = self._read_log_config(topic)
+            topic.log_config = read_log_config(topic.config, self._config, internal=topic.internal)
         return topic.log_config
-
-    def _read_log_config(self, topic: Topic) -> LogConfig:
-        config = topic.config
-        append_time = config.text("message.timestamp.type") == "LogAppendTime"
-        return LogConfig(
-            segment_bytes=min(
-                config.number("segment.bytes"),
-                min(_INTERNAL_SEGMENT_BYTES, self._config.number("log.segment.bytes")) if topic.internal else 2**31,
-            ),
-            # What has to be compacted by a certain age has to be in a closed segment by then.
-            segment_ms=min(
-                config.number("segment.ms"), config.number("max.compaction.lag.ms") if config.compacted else 2**63
-            ),
-            index_interval_bytes=config.number("index.interval.bytes"),
-            segment_index_bytes=config.number("segment.index.bytes"),
-            max_message_bytes=config.number("max.message.bytes"),
-            compression_type=_COMPRESSION.get(config.text("compression.type"), config.text("compression.type")),
-            compression_levels={
-                codec: level
-                for codec in ("gzip", "lz4", "zstd")
-                if (level := config.number(f"compression.{codec}.level")) != -1 or codec == "zstd"
-            },
-            message_timestamp_type="LogAppendTime" if append_time else "CreateTime",
-            message_timestamp_before_max_ms=config.number("message.timestamp.before.max.ms"),
-            message_timestamp_after_max_ms=config.number("message.timestamp.after.max.ms"),
-            retention_ms=config.number("retention.ms"),
-            retention_bytes=config.number("retention.bytes"),
-            cleanup_policy=config.text("cleanup.policy"),
-            min_cleanable_dirty_ratio=float(config.text("min.cleanable.dirty.ratio")),
-            min_compaction_lag_ms=config.number("min.compaction.lag.ms"),
-            max_compaction_lag_ms=config.number("max.compaction.lag.ms"),
-            delete_retention_ms=min(
-                config.number("delete.retention.ms"), _INTERNAL_DELETE_RETENTION_MS if topic.internal else 2**63
-            ),
-            producer_id_expiration_ms=self._config.number("producer.id.expiration.ms"),
-            fsync=_FSYNC[self._config.text("fsync")],
-            producer_state_check="kafka" if self._config.text("producer.state.check") == "kafka" else "strict",
-        )
 
     def _add(self, topic: Topic) -> None:
         self.version += 1
