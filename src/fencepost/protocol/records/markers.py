@@ -11,7 +11,16 @@ from typing import Final, NamedTuple
 
 from fencepost.protocol.cursor import Buffer
 from fencepost.protocol.errors import CorruptBatch
-from fencepost.protocol.records.batch import HEADER_BYTES, parse_header, seal
+from fencepost.protocol.records.batch import (
+    CODEC_MASK,
+    CONTROL,
+    HEADER_BYTES,
+    LENGTH_AT,
+    LENGTH_PREFIX_BYTES,
+    MAGIC,
+    parse_header,
+    seal,
+)
 from fencepost.protocol.records.walk import walk
 
 __all__ = ["Marker", "control_type", "encode_marker", "parse_marker"]
@@ -26,6 +35,10 @@ _KEY_BYTES, _VALUE_BYTES = _KEY.size, _VALUE.size
 # A record of known shape: attributes 0, timestamp delta 0, offset delta 0, and the lengths as zigzag varints.
 _RECORD = struct.Struct(">bbbbbhhbhib")
 _BODY_BYTES = _RECORD.size - 1
+# A batch of one such record, from its length on: length, magic, attributes, record count, and the record.
+_BATCH = struct.Struct(">i4xb4xh34xi" + _RECORD.format[1:])
+_BATCH_BYTES = HEADER_BYTES + _RECORD.size
+_BATCH_LENGTH = _BATCH_BYTES - LENGTH_PREFIX_BYTES
 
 
 class Marker(NamedTuple):
@@ -83,6 +96,9 @@ def control_type(batch: Buffer) -> int | None:
 
 def parse_marker(batch: Buffer) -> Marker:
     """The marker in a control batch. Raises CorruptBatch when the batch is not a transaction marker."""
+    usual = _usual_marker(batch) if len(batch) == _BATCH_BYTES else None
+    if usual is not None:
+        return usual
     key, value = _first_record(batch)
     kind = _type_of(key)
     if kind not in (ABORT, COMMIT):
@@ -93,6 +109,21 @@ def parse_marker(batch: Buffer) -> Marker:
     if version < 0:
         raise CorruptBatch(f"transaction marker of version {version}")
     return Marker(kind == COMMIT, coordinator_epoch)
+
+
+def _usual_marker(batch: Buffer) -> Marker | None:
+    """The marker of a batch of the shape that every broker writes; None for any other batch. A start reads many."""
+    length, magic, attributes, count, size, _, *deltas, key_size, key_version, kind, value_size, version, epoch, _ = (
+        _BATCH.unpack_from(batch, LENGTH_AT)
+    )
+    if (
+        (length, magic, attributes & (CONTROL | CODEC_MASK), count) == (_BATCH_LENGTH, MAGIC, CONTROL, 1)
+        and (size, key_size, value_size) == (_BODY_BYTES * 2, _KEY_BYTES * 2, _VALUE_BYTES * 2)
+        and kind in (ABORT, COMMIT)
+        and min(*deltas, key_version, version) >= 0
+    ):
+        return Marker(kind == COMMIT, epoch)
+    return None
 
 
 def _type_of(key: bytes | None) -> int:
