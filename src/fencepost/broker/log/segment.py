@@ -58,7 +58,7 @@ def scan(
                 want = max(_CHUNK_BYTES, size)
                 break
             batch = data[at : at + size]
-            if not verify_crc(batch):
+            if crc32c(batch[CRC_FROM:]) != header.crc:
                 raise CorruptSegment(path, position + at, "the CRC of the batch is wrong")
             if (
                 header.base_offset < expected

@@ -73,13 +73,15 @@ class IdleIds:
         packed = self._packed.get(name)
         return None if packed is None else _unpack(name, packed)
 
-    def put(self, name: str, packed: bytes) -> None:
-        """From now on this is the state of the name."""
-        self.discard(name)
+    def put(self, name: str, packed: bytes) -> int:
+        """From now on this is the state of the name. When it was last used."""
+        if name in self._packed:
+            self.discard(name)
         used_ms = packed_last_update_ms(packed)
         self._is_sorted = self._is_sorted and used_ms >= self._newest_ms
         self._newest_ms = max(self._newest_ms, used_ms)
         self._packed[name] = packed
+        return used_ms
 
     def pop(self, name: str) -> Transaction | None:
         """Forget the name; returns what was known of it."""

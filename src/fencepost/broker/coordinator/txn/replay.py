@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import chain
 
-from fencepost.broker.coordinator.txn.idle import IdleIds, Summary, is_idle, pack, packed_last_update_ms
+from fencepost.broker.coordinator.txn.idle import IdleIds, Summary, is_idle, pack
 from fencepost.broker.coordinator.txn.markers import Outstanding
 from fencepost.broker.coordinator.txn.model import Transaction, TransactionRecord
 from fencepost.broker.coordinator.txn.states import IDLE, PREPARED, TABLE, Event, IllegalTransition, TxnState
@@ -113,8 +113,7 @@ class TransactionStore:
         return awake or self._idle[self._shard_of(transactional_id)].pop(transactional_id)
 
     def _put_idle(self, shard: int, transactional_id: str, packed: bytes) -> None:
-        self._idle[shard].put(transactional_id, packed)
-        used_ms, floor_ms = packed_last_update_ms(packed), self._idle_floor_ms
+        used_ms, floor_ms = self._idle[shard].put(transactional_id, packed), self._idle_floor_ms
         self._idle_floor_ms = used_ms if floor_ms is None else min(floor_ms, used_ms)
 
     def _forget_awake(self, transactional_id: str) -> Transaction | None:
