@@ -175,10 +175,13 @@ def compile_kernels() -> None:
 
 
 def main() -> None:
-    for name in IMPORTED:
+    """Without an argument nothing but the kernels, for the cache."""
+    for name in IMPORTED if sys.argv[1:] else COMPILED:
         with contextlib.suppress(ImportError):  # without numba there are no kernels
             __import__(name)
     compile_kernels()
+    if not sys.argv[1:]:
+        return
     gc.freeze()  # PySpark collects garbage after every task; a fork would copy every page that its walk touches
     run(serve(socket.socket(fileno=int(sys.argv[1]))))
 
