@@ -6,7 +6,7 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["without_collections"]
+__all__ = ["held_off", "without_collections"]
 
 
 @contextmanager
@@ -18,3 +18,16 @@ def without_collections() -> Iterator[None]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+@contextmanager
+def held_off() -> Iterator[None]:
+    """While thousands of objects are made that somebody waits for: none of them can be garbage yet, and the collector
+    would look at them all again for every few hundred more."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

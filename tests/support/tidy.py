@@ -56,6 +56,7 @@ BELOW: dict[str, frozenset[str]] = {
             "config",
             "errors",
             "extras",
+            "garbage",
             "sasl_settings",
             "on_first_use",
             "protocol",

@@ -31,7 +31,6 @@ from fencepost.broker.network.admission import Admission, connections_for
 from fencepost.broker.network.backpressure import Answers
 from fencepost.broker.network.certificates import Certificates
 from fencepost.broker.network.key_source import KeySource
-from fencepost.broker.network.receiver import common_buffer
 from fencepost.broker.network.sockets import ClientSocket, listening_sockets
 from fencepost.broker.network.tls_sockets import TlsClientSocket
 from fencepost.broker.security.listeners import Listener, listeners_of
@@ -40,6 +39,7 @@ from fencepost.broker.settings.sasl import JWKS_URL
 from fencepost.broker.settings.values import BrokerConfig
 from fencepost.broker.timing.clock import Clock, SystemTime
 from fencepost.protocol.cursor import Buffer
+from fencepost.protocol.receiver import common_buffer
 from fencepost.protocol.records.check import load_kernel_by
 
 __all__ = ["BrokerServer", "new_event_loop", "system_clock"]

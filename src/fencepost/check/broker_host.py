@@ -19,7 +19,7 @@ from fencepost.broker.timing.clock import Clock, SystemTime
 from fencepost.check.disk import MemoryDisk, PowerCut
 from fencepost.check.machine import Machine
 from fencepost.check.net import Network, ServerConnection
-from fencepost.protocol.frame import FrameReader
+from fencepost.protocol.receiver import Receiver
 
 __all__ = ["BrokerHost"]
 
@@ -61,7 +61,7 @@ class BrokerHost:
         self._core: BrokerCore | None = None
         self._clock = self._new_clock()
         self._connections: dict[int, ServerConnection] = {}
-        self._readers: dict[int, FrameReader] = {}
+        self._readers: dict[int, Receiver] = {}
         self._frames: dict[int, deque[memoryview]] = {}
         self._handed: dict[int, int] = {}
         self._answers = self._new_answers()
@@ -119,7 +119,7 @@ class BrokerHost:
             connection.reset()
             return
         self._connections[connection.number] = connection
-        self._readers[connection.number] = FrameReader()
+        self._readers[connection.number] = Receiver()
         self._frames[connection.number] = deque()
         self._handed[connection.number] = 0
         core.connected(self._now_ms(core), connection.number, (HOST, PORT), ("client", connection.number))

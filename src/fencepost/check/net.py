@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from fencepost.check.scheduler import Scheduler, SimEvent, SimFuture, SimTask
 from fencepost.client.net.runtime import StreamClosed
 from fencepost.protocol.cursor import Buffer
+from fencepost.protocol.receiver import Receiver
 
 __all__ = ["Network", "NetworkFaults", "Server", "ServerConnection", "SimRuntime"]
 
@@ -77,7 +78,7 @@ class Network:
         """From now on connecting is refused; open streams are the server's to reset."""
         self._servers.pop((host, port), None)
 
-    async def connect(self, host: str, port: int) -> SimStream:
+    async def connect(self, host: str, port: int, max_frame_bytes: int) -> SimStream:
         """Raises StreamClosed when nobody listens."""
         await self.scheduler.sleep_ms(self.delay_ms())
         server = self._servers.get((host, port))
@@ -85,7 +86,7 @@ class Network:
             await self.scheduler.sleep_ms(CONNECT_REFUSED_MS)
             raise StreamClosed(f"{host}:{port}: connection refused")
         self._next_connection += 1
-        stream = SimStream(self)
+        stream = SimStream(self, max_frame_bytes)
         stream.connection = ServerConnection(self, stream, server, self._next_connection)
         server.accept(stream.connection)
         return stream
@@ -104,9 +105,10 @@ class Network:
 class SimStream:
     """The client's end of a connection."""
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: Network, max_frame_bytes: int) -> None:
         self._network = network
         self._received: list[bytes] = []
+        self._receiver = Receiver(max_frame_bytes)
         self._reader: SimFuture[None] | None = None
         self._deliver_at = 0.0
         self.connection: ServerConnection | None = None
@@ -138,16 +140,19 @@ class SimStream:
         network.late_until_ms = max(network.late_until_ms, arrives_ms)
         network.scheduler.call_at(arrives_ms, lambda: connection.deliver(data))
 
-    async def receive(self) -> bytes:
-        while not self._received:
-            if not self.open:
-                return b""
-            self._reader = SimFuture()
-            await self._reader
-        data, self._received = b"".join(self._received), []
-        if self.connection is not None:
-            self.connection.take(len(data))
-        return data
+    async def receive(self) -> list[memoryview]:
+        frames: list[memoryview] = []
+        while not frames:
+            while not self._received:
+                if not self.open:
+                    return []
+                self._reader = SimFuture()
+                await self._reader
+            data, self._received = b"".join(self._received), []
+            if self.connection is not None:
+                self.connection.take(len(data))
+            frames = self._receiver.feed(data)
+        return frames
 
     def close(self) -> None:
         if self.connection is not None:
@@ -242,8 +247,8 @@ class SimRuntime:
     def event(self) -> SimEvent:
         return SimEvent(self._scheduler)
 
-    async def open(self, host: str, port: int) -> SimStream:
-        stream = await self._network.connect(host, port)
+    async def open(self, host: str, port: int, max_frame_bytes: int) -> SimStream:
+        stream = await self._network.connect(host, port, max_frame_bytes)
         self._streams = [known for known in self._streams if known.open]
         self._streams.append(stream)
         return stream

@@ -10,13 +10,12 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from fencepost.protocol.errors import FrameTooLarge, MalformedMessage
+from fencepost.protocol.errors import MalformedMessage
 from fencepost.protocol.messages.index import APIS
 from fencepost.protocol.varint import skip_tagged_fields
 
 __all__ = [
     "DEFAULT_MAX_FRAME_BYTES",
-    "FrameReader",
     "RequestHeader",
     "decode_request_header",
     "decode_response_header",
@@ -29,7 +28,6 @@ __all__ = [
 DEFAULT_MAX_FRAME_BYTES = 100 * 1024 * 1024  # Kafka's socket.request.max.bytes
 
 API_VERSIONS = 18
-_SMALL_PIECE_BYTES = 16 * 1024
 
 _SIZE = struct.Struct(">i")
 _REQUEST = struct.Struct(">hhih")
@@ -49,57 +47,6 @@ def is_flexible(api_key: int, version: int) -> bool:
     """Whether this version of the API uses compact types and tagged fields (KIP-482)."""
     schema = APIS.get(api_key)
     return schema is None or version >= schema.first_flexible  # all APIs since KIP-482 are so from the beginning
-
-
-class FrameReader:
-    """Cuts a byte stream into frames. A frame never shares memory with later input."""
-
-    def __init__(self, max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES) -> None:
-        self._max_frame_bytes = max_frame_bytes
-        self._pieces: list[bytes | bytearray] = []
-        self._missing = 0  # bytes, before what the pieces begin can be cut
-
-    def feed(self, data: bytes | bytearray | memoryview) -> list[memoryview]:
-        """Add received bytes; return the frames (without size prefix) that are now whole.
-
-        Raises FrameTooLarge or MalformedMessage for a size that no honest peer sends; the connection must then be
-        closed.
-        """
-        if self._pieces:
-            self._hold(data)
-            self._missing -= len(data)
-            if self._missing > 0:
-                return []
-            data = b"".join(self._pieces)
-            self._pieces = []
-        frames, position = [], 0
-        whole = data if isinstance(data, bytes) else bytes(data)
-        view = memoryview(whole)
-        while (end := position + 4) <= len(whole):
-            (size,) = _SIZE.unpack_from(whole, position)
-            if size < 0:
-                raise MalformedMessage(f"frame size {size}")
-            if size > self._max_frame_bytes:
-                raise FrameTooLarge(f"frame of {size} bytes, at most {self._max_frame_bytes} are accepted")
-            end += size
-            if end > len(whole):
-                break
-            frames.append(view[position + 4 : end])
-            position = end
-        if position < len(whole):
-            self._hold(whole[position:])
-            self._missing = end - len(whole)
-        return frames
-
-    def _hold(self, data: bytes | bytearray | memoryview) -> None:
-        """Large pieces are kept as they came and copied once, into the frame; small ones are put together before."""
-        last = self._pieces[-1] if self._pieces else b""
-        if isinstance(last, bytearray) and len(last) < _SMALL_PIECE_BYTES:
-            last += data
-        elif isinstance(data, bytes) and len(data) >= _SMALL_PIECE_BYTES:
-            self._pieces.append(data)
-        else:
-            self._pieces.append(bytearray(data))
 
 
 def decode_request_header(frame: bytes | memoryview) -> tuple[RequestHeader, int]:

@@ -18,6 +18,7 @@ from fencepost.protocol.codec import encode_request
 from fencepost.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from fencepost.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from fencepost.protocol.messages.sasl_handshake import SaslHandshakeRequest
+from fencepost.protocol.receiver import Receiver
 from tests.support.fuzz.batches import CODECS, bomb
 from tests.support.fuzz.damage import HUGE, cut_everywhere, damaged
 from tests.support.fuzz.requests import FETCH, PRODUCE, TOPICS, Question, Requests, every_version
@@ -130,7 +131,7 @@ class Attacker:
         """Until the last request is answered, or the connection closed; who may wait is not waited for."""
         waits = any(question.api_key in MAY_WAIT for question in questions)
         patience_s = SOON_S if waits else PATIENCE_S
-        received = frame.FrameReader(2**31 - 1)
+        received = Receiver(2**31 - 1)
         while True:
             if not select.select([connection], [], [], patience_s)[0]:
                 if not waits:

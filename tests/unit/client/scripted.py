@@ -43,6 +43,7 @@ from fencepost.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
+from fencepost.protocol.receiver import Receiver
 from fencepost.protocol.records.batch import parse_header
 
 OFFERED = {0: (3, 13), 3: (0, 13), 10: (0, 6), 18: (0, 4), 22: (0, 6), 24: (0, 5), 25: (0, 4), 26: (0, 5), 28: (0, 5)}
@@ -113,10 +114,10 @@ class Runtime:
     def event(self) -> AsyncioEvent:
         return AsyncioEvent(self._loop)
 
-    async def open(self, host: str, port: int) -> ScriptedStream:
+    async def open(self, host: str, port: int, max_frame_bytes: int) -> ScriptedStream:
         if self._broker.refuses_connections:
             raise StreamClosed(f"{host}:{port}: connection refused")
-        return ScriptedStream(self._broker)
+        return ScriptedStream(self._broker, max_frame_bytes)
 
     def random(self) -> float:
         return 0.5
@@ -131,9 +132,10 @@ class Runtime:
 class ScriptedStream:
     """One connection."""
 
-    def __init__(self, broker: ScriptedBroker) -> None:
+    def __init__(self, broker: ScriptedBroker, max_frame_bytes: int) -> None:
         self._broker = broker
-        self._frames = frame.FrameReader()
+        self._frames = Receiver()
+        self._replies = Receiver(max_frame_bytes)
         self._answers: asyncio.Queue[bytes] = asyncio.Queue()
         self._closed = False
         broker.connections += 1
@@ -156,8 +158,8 @@ class ScriptedStream:
                     frame.encode_response_frame(header.api_key, reply_version, self._broker.correlation(header), answer)
                 )
 
-    async def receive(self) -> bytes:
-        return await self._answers.get()
+    async def receive(self) -> list[memoryview]:
+        return self._replies.feed(await self._answers.get())
 
     def close(self) -> None:
         if not self._closed:

@@ -224,8 +224,8 @@ class ScriptedConsumerBroker(ScriptedBroker):
 class HoldingStream(ScriptedStream):
     """Answers behind an empty fetch come when that was held long enough."""
 
-    def __init__(self, broker: ScriptedConsumerBroker) -> None:
-        super().__init__(broker)
+    def __init__(self, broker: ScriptedConsumerBroker, max_frame_bytes: int) -> None:
+        super().__init__(broker, max_frame_bytes)
         self._holder = broker
         self._hold_ms = 0
 
@@ -233,11 +233,11 @@ class HoldingStream(ScriptedStream):
         await super().send(buffers)
         self._hold_ms, self._holder.hold_ms = self._hold_ms + self._holder.hold_ms, 0
 
-    async def receive(self) -> bytes:
-        data = await super().receive()
+    async def receive(self) -> list[memoryview]:
+        frames = await super().receive()
         hold_ms, self._hold_ms = self._hold_ms, 0
         await asyncio.sleep(hold_ms / 1000)
-        return data
+        return frames
 
 
 class HostedRuntime(Runtime):
@@ -248,9 +248,9 @@ class HostedRuntime(Runtime):
         self._consumers = broker
         self.hosts: list[str] = []
 
-    async def open(self, host: str, port: int) -> ScriptedStream:
+    async def open(self, host: str, port: int, max_frame_bytes: int) -> ScriptedStream:
         self.hosts.append(host)
-        return HoldingStream(self._consumers)
+        return HoldingStream(self._consumers, max_frame_bytes)
 
 
 def consumer_of(world: World, **settings: Any) -> ConsumerCore:

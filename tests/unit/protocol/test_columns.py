@@ -90,6 +90,19 @@ def test_log_append_time_replaces_the_records_timestamps() -> None:
     assert columns.offsets.tolist() == [100, 101]
 
 
+def test_many_large_values_come_out_as_they_went_in() -> None:
+    """They are cut out of many copies: of nulls only, of one value, and of some of both."""
+    values: list[bytes | None] = [None if n % 7 == 3 else bytes([n % 251]) * (n * 37 % 3000) for n in range(2_000)]
+    values[300:1200] = [None] * 900
+    values[1500] = b"large" * 100_000
+    keys = [b"%d" % n if n % 3 else None for n in range(2_000)]
+    columns = decode_batches(at(0, encode_batch(values=values, keys=keys)))
+    assert columns.values() == values
+    assert columns.keys() == keys
+    part = columns.select(slice(1_190, 1_600))
+    assert part.values() == values[1_190:1_600]
+
+
 def test_offsets_below_the_start_are_dropped() -> None:
     columns = decode_batches(BATCHES["transactional"], start_offset=5_000_000_001)
     assert columns.offsets.tolist() == [5_000_000_001, 5_000_000_002]

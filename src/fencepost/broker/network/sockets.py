@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from fencepost.broker.api.pieces import TURN_MS
 from fencepost.broker.network.backpressure import UNTAKEN_BYTES, may_begin
-from fencepost.broker.network.receiver import Receiver
 from fencepost.broker.security.rights import ANONYMOUS
 from fencepost.protocol.cursor import Buffer
 from fencepost.protocol.errors import ProtocolError
+from fencepost.protocol.receiver import Receiver
 
 if TYPE_CHECKING:
     from fencepost.broker.connection import Connection
@@ -25,6 +25,7 @@ __all__ = ["ClientSocket", "listening_sockets"]
 _BACKLOG = 1024
 _JOINED_BYTES = 64 * 1024  # so many are sooner copied than written piece by piece
 _WAITING_BYTES, _WAITING_FRAMES = 256 * 1024, 1000
+_STRANGERS = {0x1603: "it speaks TLS, and the listener does not (security.protocol of the client)"}
 
 
 class Server(Protocol):
@@ -76,7 +77,7 @@ class ClientSocket(asyncio.BufferedProtocol):
         config = server.core.config
         # Of somebody unknown only as much is taken as it takes to become known.
         limit = "socket.request.max.bytes" if self._is_known else "sasl.server.max.receive.size"
-        self._receiver = Receiver(config.number(limit), server.input)
+        self._receiver = Receiver(config.number(limit), server.input, _STRANGERS)
         self._transport: asyncio.Transport
         self._local = self._peer = ("", 0)
         self._connection_id = 0

@@ -8,7 +8,7 @@ from fencepost.check.actors.actor import Actor
 from fencepost.check.process import Process
 from fencepost.client.net.runtime import StreamClosed
 from fencepost.protocol import fetch_wire
-from fencepost.protocol.frame import encode_request_frame
+from fencepost.protocol.frame import DEFAULT_MAX_FRAME_BYTES, encode_request_frame
 
 __all__ = ["Mute"]
 
@@ -28,7 +28,7 @@ class Mute(Actor):
         while self.world.storming:
             await process.runtime.sleep_ms(self.chance.uniform(10, 500))
             try:
-                stream = await process.runtime.open(host, int(port))
+                stream = await process.runtime.open(host, int(port), DEFAULT_MAX_FRAME_BYTES)
                 for number in range(self.chance.choice(REQUESTS)):
                     await stream.send([self._fetch(number)])
                 await process.runtime.sleep_ms(self.chance.uniform(0, SILENT_MS))

@@ -43,6 +43,7 @@ from fencepost.errors import (
     WakeupError,
 )
 from fencepost.extras import require
+from fencepost.garbage import held_off
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -355,8 +356,9 @@ class ConsumerCore:
     def records_of(self, fetched: Iterable[Fetched]) -> list[Record]:
         """What was polled as records, as the interceptors want them; in any thread."""
         records: list[Record] = []
-        for piece in fetched:
-            records.extend(to_records(piece))
+        with held_off():
+            for piece in fetched:
+                records.extend(to_records(piece))
         return self._interceptors.consume(records) if records and self._interceptors else records
 
     async def _made(self, fetched: list[Fetched], make: Callable[[list[Fetched]], R]) -> R:

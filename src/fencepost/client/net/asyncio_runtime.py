@@ -17,14 +17,22 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, cast
 
 from fencepost.client.net import tls
+from fencepost.client.net.rooms import room_for
 from fencepost.client.net.runtime import StreamClosed, StreamRefused
 from fencepost.config import CommonConfig
 from fencepost.protocol.cursor import Buffer
+from fencepost.protocol.errors import ProtocolError
+from fencepost.protocol.receiver import Receiver, common_buffer
 
 log = logging.getLogger("fencepost.client")
 
 HIGH_WATER_BYTES = 4 * 1024 * 1024
-READ_AHEAD_BYTES = 8 * 1024 * 1024  # received and not yet taken; beyond it reading pauses
+READ_AHEAD_BYTES = 8 * 1024 * 1024  # in frames that are not yet taken; beyond it reading pauses
+# How others than a broker begin, instead of with the size of an answer.
+STRANGERS = {
+    0x1503: "the port answers in TLS; security_protocol has to be SSL or SASL_SSL",
+    0x4854: "the port answers in HTTP; it is not a Kafka listener",
+}
 
 # Opens the transport for a protocol, with or without TLS.
 Opener = Callable[[Callable[[], "StreamProtocol"], str, int], Awaitable["StreamProtocol"]]
@@ -77,17 +85,19 @@ def _expire(waiter: asyncio.Future[bool]) -> None:
         waiter.set_result(False)
 
 
-class StreamProtocol(asyncio.Protocol):
-    """A byte stream over an asyncio transport, with flow control both ways."""
+class StreamProtocol(asyncio.BufferedProtocol):
+    """Frames over an asyncio transport, received into memory of their own, with flow control both ways."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, receiver: Receiver) -> None:
         self._loop = loop
         self._transport: asyncio.Transport | None = None
-        self._received: list[bytes] = []
+        self._receiver = receiver
+        self._received: list[memoryview] = []
         self._received_bytes = 0
         self._reading_paused = False
         self._ended = False
         self._error: Exception | None = None
+        self._malformed: ProtocolError | None = None
         self._reader: asyncio.Future[None] | None = None
         self._drained: asyncio.Future[None] | None = None
 
@@ -98,9 +108,22 @@ class StreamProtocol(asyncio.Protocol):
         if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
-    def data_received(self, data: bytes) -> None:
-        self._received.append(data)
-        self._received_bytes += len(data)
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._receiver.space()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self._malformed is not None:
+            return  # where the next frame would begin is not known any more
+        try:
+            frames = self._receiver.received(nbytes)
+        except ProtocolError as error:
+            self._malformed = error
+            self._wake_reader()
+            return
+        if not frames:
+            return
+        self._received += frames
+        self._received_bytes += sum(map(len, frames))
         if self._received_bytes > READ_AHEAD_BYTES and self._transport is not None and not self._reading_paused:
             self._reading_paused = True
             self._transport.pause_reading()
@@ -140,21 +163,22 @@ class StreamProtocol(asyncio.Protocol):
         if drained is not None:
             await asyncio.shield(drained)
 
-    async def receive(self) -> bytes:
+    async def receive(self) -> list[memoryview]:
         while not self._received:
+            if self._malformed is not None:
+                raise self._malformed
             if self._ended:
                 if self._error is not None:
                     raise self._lost(str(self._error) or type(self._error).__name__) from self._error
-                return b""
+                return []
             self._reader = self._loop.create_future()
             await self._reader
-        data = self._received[0] if len(self._received) == 1 else b"".join(self._received)
-        self._received = []
+        frames, self._received = self._received, []
         self._received_bytes = 0
         if self._reading_paused and self._transport is not None and not self._ended:
             self._reading_paused = False
             self._transport.resume_reading()
-        return data
+        return frames
 
     def _lost(self, what: str) -> StreamClosed:
         # A broker that wants a certificate says so after the client's part of a TLS 1.3 handshake is over.
@@ -249,6 +273,7 @@ class AsyncioRuntime:
     def __init__(self, opener: Opener = open_plaintext) -> None:
         self.loop = asyncio.get_running_loop()
         self._opener = opener
+        self._common = common_buffer()
         self._tasks: set[asyncio.Task[None]] = set()
 
     def now_ms(self) -> int:
@@ -279,9 +304,12 @@ class AsyncioRuntime:
     def event(self) -> AsyncioEvent:
         return AsyncioEvent(self.loop)
 
-    async def open(self, host: str, port: int) -> StreamProtocol:
+    async def open(self, host: str, port: int, max_frame_bytes: int) -> StreamProtocol:
+        def stream() -> StreamProtocol:
+            return StreamProtocol(self.loop, Receiver(max_frame_bytes, self._common, STRANGERS, room_for))
+
         try:
-            return await self._opener(lambda: StreamProtocol(self.loop), host, port)
+            return await self._opener(stream, host, port)
         except OSError as error:
             raise StreamClosed(f"{host}:{port}: {error}") from error
         except UnicodeError as error:  # a label that is empty or too long

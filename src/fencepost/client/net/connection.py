@@ -98,7 +98,10 @@ class Connection:
         name = _name(host, port)
         try:
             stream = await within(
-                runtime, runtime.open(host, port), config.socket_connection_setup_timeout_ms, f"connect to {name}"
+                runtime,
+                runtime.open(host, port, config.max_response_bytes),
+                config.socket_connection_setup_timeout_ms,
+                f"connect to {name}",
             )
         except StreamClosed as error:
             if isinstance(error, StreamRefused):
@@ -252,17 +255,11 @@ class Connection:
         return pending.body
 
     async def _read(self) -> None:
-        frames = frame.FrameReader(self._config.max_response_bytes)
         try:
-            while True:
-                data = await self._stream.receive()
-                if not data:
-                    self.close(DisconnectedError(f"{self.name} closed the connection{self._hint()}", sent=True))
-                    return
-                if self._answers == 0:
-                    _refuse_strangers(data)
-                for reply in frames.feed(data):
+            while replies := await self._stream.receive():
+                for reply in replies:
                     self._arrived(reply)
+            self.close(DisconnectedError(f"{self.name} closed the connection{self._hint()}", sent=True))
         except StreamRefused as error:
             self.close(AuthenticationError(f"{self.name}: {error}"))
         except StreamClosed as error:
@@ -279,7 +276,7 @@ class Connection:
             raise WireError(f"reply {correlation_id} came where {pending.correlation_id} was due")
         self._pending.popleft()
         self._answers += 1
-        pending.body = reply[body_at:]
+        pending.body = reply[body_at:].toreadonly()
         pending.arrived.set()
 
     def _broken(self, what: str, error: Exception) -> ProtocolError:
@@ -401,11 +398,3 @@ def api_name(api_key: int) -> str:
     """Kafka's name of an API."""
     schema = APIS.get(api_key)
     return f"API {api_key}" if schema is None else schema.name.title().replace("_", "")
-
-
-def _refuse_strangers(data: bytes) -> None:
-    """The first bytes of a peer that does not speak Kafka. Raises WireError that says what it seems to be."""
-    if data[:2] == b"\x15\x03":
-        raise WireError("the port answers in TLS; security_protocol has to be SSL or SASL_SSL")
-    if data[:4] == b"HTTP":
-        raise WireError("the port answers in HTTP; it is not a Kafka listener")

@@ -45,7 +45,7 @@ class TaskHandle(Protocol):
 
 
 class Stream(Protocol):
-    """A connected byte stream."""
+    """A connected byte stream that frames come out of."""
 
     async def send(self, buffers: Sequence[Buffer]) -> None:
         """Send the buffers in order.
@@ -55,12 +55,13 @@ class Stream(Protocol):
         """
         ...
 
-    async def receive(self) -> bytes:
-        """The next bytes, b"" when the other side closed. Raises StreamClosed."""
+    async def receive(self) -> list[memoryview]:
+        """The next frames, without size prefix; none when the other side closed. Raises StreamClosed, and
+        `protocol.errors.ProtocolError` for a size that no honest peer sends."""
         ...
 
     def close(self) -> None:
-        """Close at once; a waiting `receive` returns b"" or raises StreamClosed. May be called again."""
+        """Close at once; a waiting `receive` returns none or raises StreamClosed. May be called again."""
         ...
 
 
@@ -81,8 +82,9 @@ class Runtime(Protocol):
 
     def event(self) -> Event: ...
 
-    async def open(self, host: str, port: int) -> Stream:
-        """Connect. Raises StreamClosed when that fails, StreamRefused when trying again is pointless."""
+    async def open(self, host: str, port: int, max_frame_bytes: int) -> Stream:
+        """Connect; larger frames are refused. Raises StreamClosed when that fails, StreamRefused when trying again is
+        pointless."""
         ...
 
     def nonce(self) -> str:

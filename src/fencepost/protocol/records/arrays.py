@@ -31,6 +31,9 @@ Int64s = npt.NDArray[np.int64]
 Int32s = npt.NDArray[np.int32]
 Bytes = npt.NDArray[np.uint8]
 
+# So much is copied at a time to be cut: it stays in the caches, and its memory serves again and again.
+_STRETCH_BYTES: Final = 256 * 1024
+
 _NO_INT64S: Final[Int64s] = np.empty(0, np.int64)
 
 
@@ -58,8 +61,16 @@ class ArrayColumns(Columns):
             return super()._all_bytes(starts, lengths)
         if int(lengths.max()) < 0:
             return [None] * len(lengths)
-        # One copy of the stretch that is needed, because slices of bytes are by far the cheapest small objects.
         ends = starts + np.maximum(lengths, 0)
+        rows = max(FEW, len(lengths) * _STRETCH_BYTES // max(int(ends[-1] - starts[0]), 1))
+        found: list[bytes | None] = []
+        for first in range(0, len(lengths), rows):
+            part = slice(first, first + rows)
+            found += self._stretch(starts[part], ends[part], lengths[part])
+        return found
+
+    def _stretch(self, starts: Any, ends: Any, lengths: Any) -> list[bytes | None]:
+        """Out of one copy of the stretch that is needed: slices of bytes are by far the cheapest small objects."""
         low, high = int(starts.min()), int(ends.max())
         blob = bytes(self.blob[low:high])
         spans = zip((starts - low).tolist(), (ends - low).tolist(), strict=True)

@@ -9,7 +9,6 @@ import pytest
 
 from fencepost import Admin, Broker, Consumer, GroupMetadata, Producer, TopicPartition
 from fencepost.broker.api.apis import SERVED
-from fencepost.broker.network.receiver import common_buffer
 from fencepost.protocol.codec import decode_response, encode_request
 from fencepost.protocol.frame import encode_request_frame, is_flexible
 from fencepost.protocol.messages.describe_transactions import DescribeTransactionsRequest
@@ -17,6 +16,7 @@ from fencepost.protocol.messages.join_group import JoinGroupRequest, JoinGroupRe
 from fencepost.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from fencepost.protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteRequestTopic
 from fencepost.protocol.messages.sasl_handshake import SaslHandshakeRequest
+from fencepost.protocol.receiver import common_buffer
 from fencepost.protocol.varint import write_unsigned_varint
 from tests.support.broker_driver import plain_request
 from tests.support.raw_client import RawClient

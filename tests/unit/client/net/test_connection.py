@@ -238,29 +238,3 @@ def test_a_request_that_was_held_back_was_not_sent() -> None:
         assert not raised.value.sent
 
     assert run(body).asked(26) == []
-
-
-@pytest.mark.parametrize(("answer", "words"), [(b"\x15\x03\x03\x00\x02\x02\x50", "TLS"), (b"HTTP/1.1 400 Bad", "HTTP")])
-def test_a_stranger_is_named(answer: bytes, words: str) -> None:
-    async def body(world: World) -> None:
-        stream = await world.runtime.open("broker", 9092)
-        stream.send = say  # type: ignore[method-assign]
-        stream._answers.put_nowait(answer)
-
-        async def open_it(host: str, port: int) -> Any:
-            return stream
-
-        world.runtime.open = open_it  # type: ignore[method-assign]
-        with pytest.raises(ProtocolError, match=words) as raised:
-            await Connection.connect(world.runtime, "broker", 9092, CONFIG)
-        seen: list[BaseException] = []
-        error: BaseException | None = raised.value
-        while error is not None:
-            assert error not in seen, "causes go round"
-            seen.append(error)
-            error = error.__cause__ or error.__context__
-
-    async def say(buffers: Any) -> None:
-        return
-
-    run(body)

@@ -7,8 +7,8 @@ import struct
 
 import pytest
 
-from fencepost.broker.network.receiver import Receiver, common_buffer
 from fencepost.protocol.errors import FrameTooLarge, MalformedMessage
+from fencepost.protocol.receiver import Receiver, common_buffer
 
 
 def feed(common: memoryview, data: bytes, pieces: random.Random) -> list[bytes]:
@@ -47,3 +47,34 @@ def test_sizes_that_no_honest_peer_sends(size: int, error: type[Exception]) -> N
     receiver.space()[:4] = struct.pack(">i", size)
     with pytest.raises(error):
         receiver.received(4)
+
+
+def test_a_large_frame_may_have_all_its_memory_at_once() -> None:
+    asked: list[int] = []
+
+    def rooms(size: int) -> memoryview | None:
+        asked.append(size)
+        return memoryview(bytearray(size)) if size > 1000 else None
+
+    receiver = Receiver(10_000, common_buffer(64), rooms=rooms)
+    for size in (900, 9000):
+        frame = random.Random(size).randbytes(size)
+        assert receiver.feed(struct.pack(">i", size) + frame[:10]) == []
+        assert len(receiver.space()) == (256 - 10 if size == 900 else size - 10)
+        assert [bytes(one) for one in receiver.feed(frame[10:])] == [frame]
+    assert set(asked) == {900, 9000}
+    assert asked.count(9000) == 1
+
+
+def test_a_stranger_is_told_from_its_first_bytes_or_when_it_is_too_much() -> None:
+    def receiver(most: int) -> Receiver:
+        return Receiver(most, common_buffer(), {0x1503: "a stranger"})
+
+    alert = b"\x15\x03\x03\x00\x02\x02\x50"
+    for most in (10_000, 2**31 - 1):
+        with pytest.raises(FrameTooLarge, match="a stranger"):
+            receiver(most).feed(alert)
+    with pytest.raises(FrameTooLarge, match="a stranger"):
+        receiver(10_000).feed(b"\0\0\0\1x" + alert)
+    frames = receiver(2**31 - 1)
+    assert [bytes(one) for one in frames.feed(b"\0\0\0\1x" + alert)] == [b"x"]
