@@ -28,17 +28,36 @@ def archived(java: str, jars: Path, make: Callable[[str], None]) -> tuple[str, .
     path = CACHE / f"classes-{_kind(java, jars)}.jsa"
     if not path.exists():
         CACHE.mkdir(parents=True, exist_ok=True)
-        with path.with_suffix(".lock").open("w") as lock:
+        with path.with_suffix(".lock").open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # several test processes may come at once
             if not path.exists():
+                lock.truncate(0)
+                print(jars, file=lock, flush=True)
+                _remove_what_nobody_needs()
                 unfinished = path.with_suffix(".unfinished")
                 try:
                     make(f"-XX:ArchiveClassesAtExit={unfinished}")
                     unfinished.replace(path)
                 except (subprocess.SubprocessError, OSError) as error:
+                    unfinished.unlink(missing_ok=True)
                     warnings.warn(f"no archive of the classes of {jars}: {error}", stacklevel=2)
                     return ()
     return (f"-XX:SharedArchiveFile={path}",)
+
+
+def _remove_what_nobody_needs() -> None:
+    """Of 160 MB each: what a maker that was killed has left, and archives of jars that are gone. A JVM takes classes
+    only from an archive of the very files it has in its path, so that another clone has no use for them."""
+    for place in CACHE.glob("classes-*.lock"):
+        with place.open("r+") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                continue  # it is being made
+            place.with_suffix(".unfinished").unlink(missing_ok=True)
+            jars = lock.read().strip()
+            if jars and not Path(jars).is_dir():
+                place.with_suffix(".jsa").unlink(missing_ok=True)
 
 
 @functools.cache
