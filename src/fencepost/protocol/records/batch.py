@@ -174,8 +174,10 @@ def parse_header(buffer: Buffer, position: int = 0) -> BatchHeader:
         if position >= 0 and len(buffer) - position > MAGIC_AT:
             _check_magic(buffer[position + MAGIC_AT])
         raise CorruptBatch(f"{len(buffer) - position} bytes cannot hold a record batch header")
-    _check_magic(buffer[position + MAGIC_AT])
-    header = BatchHeader._make(_HEADER.unpack_from(buffer, position))
+    # Every batch of a log is looked at here, at a start among others: no call that is not needed.
+    header = tuple.__new__(BatchHeader, _HEADER.unpack_from(buffer, position))
+    if header.magic != MAGIC:
+        _check_magic(buffer[position + MAGIC_AT])
     if header.batch_length < _MIN_LENGTH_V2:
         raise CorruptBatch(f"batch length {header.batch_length} is less than the header")
     return header
