@@ -24,6 +24,7 @@ import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.config.ConfigResource;
+import org.apache.kafka.common.errors.GroupIdNotFoundException;
 
 /** What Java's share consumer and administrator see of share groups: one line "> step outcome" each. */
 public class Shares {
@@ -131,7 +132,11 @@ public class Shares {
             say("second-deliveries", again.stream().allMatch(r -> r.deliveryCount().orElse((short) -1) == 2));
             again.forEach(record -> consumer.acknowledge(record, AcknowledgeType.ACCEPT));
             consumer.commitSync();
-            say("nothing-left", consumer.poll(Duration.ofMillis(1500)).count());
+            produce(named("explicit"), 6, 1);
+            List<ConsumerRecord<String, String>> left = poll(consumer, 1);
+            say("only-the-new-one-left", values(left));
+            left.forEach(record -> consumer.acknowledge(record, AcknowledgeType.ACCEPT));
+            consumer.commitSync();
         }
     }
 
@@ -141,23 +146,38 @@ public class Shares {
         produce(named("exhausted"), 0, 1);
         int deliveries = 0;
         try (KafkaShareConsumer<String, String> consumer = consumer(named("exhausted"), named("exhausted"), "share.acknowledgement.mode", "explicit")) {
-            while (true) {
-                int count = 0;
-                long end = System.currentTimeMillis() + (deliveries == 0 ? 20_000 : 3_000);
-                while (count == 0 && System.currentTimeMillis() < end) {
-                    for (ConsumerRecord<String, String> record : consumer.poll(Duration.ofMillis(500))) {
-                        consumer.acknowledge(record, AcknowledgeType.RELEASE);
-                        count++;
-                    }
-                }
-                if (count == 0) {
+            boolean another = false;
+            while (!another) {
+                List<ConsumerRecord<String, String>> found = poll(consumer, 1);
+                if (found.isEmpty()) {
                     break;
                 }
+                for (ConsumerRecord<String, String> record : found) {
+                    consumer.acknowledge(record, AcknowledgeType.RELEASE);
+                    another |= record.value().equals("v1");
+                    deliveries += record.value().equals("v0") ? 1 : 0;
+                }
                 consumer.commitSync();
-                deliveries += count;
+                if (deliveries == 5 && !another) { // were the first to come once more, it would come before this one
+                    produce(named("exhausted"), 1, 1);
+                }
             }
+            say("then-another", another);
         }
         say("deliveries", deliveries);
+    }
+
+    /** How many members of the group have partitions. */
+    private static long assigned(String group) throws Exception {
+        try {
+            return admin.describeShareGroups(List.of(group)).describedGroups().get(group).get().members().stream()
+                .filter(member -> !member.assignment().topicPartitions().isEmpty()).count();
+        } catch (ExecutionException error) {
+            if (error.getCause() instanceof GroupIdNotFoundException) { // nobody has joined it yet
+                return 0;
+            }
+            throw error;
+        }
     }
 
     private static void shared() throws Exception {
@@ -165,13 +185,17 @@ public class Shares {
         configure(named("shared"), "share.auto.offset.reset", "earliest");
         try (KafkaShareConsumer<String, String> one = consumer(named("shared"), named("shared"), "max.poll.records", "10");
                 KafkaShareConsumer<String, String> two = consumer(named("shared"), named("shared"), "max.poll.records", "10")) {
-            one.poll(Duration.ofMillis(3000));
-            two.poll(Duration.ofMillis(3000));
+            long patience = System.currentTimeMillis() + 20_000;
+            while (assigned(named("shared")) < 2 && System.currentTimeMillis() < patience) {
+                one.poll(Duration.ofMillis(100));
+                two.poll(Duration.ofMillis(100));
+            }
+            say("both-assigned", assigned(named("shared")));
             List<ConsumerRecord<String, String>> found = new ArrayList<>();
             for (int round = 0; round < 10; round++) {
                 produce(named("shared"), 10 * round, 10);
-                one.poll(Duration.ofMillis(500)).forEach(found::add);
-                two.poll(Duration.ofMillis(500)).forEach(found::add);
+                one.poll(Duration.ofMillis(100)).forEach(found::add);
+                two.poll(Duration.ofMillis(100)).forEach(found::add);
             }
             long end = System.currentTimeMillis() + 20_000;
             while (found.size() < 100 && System.currentTimeMillis() < end) {
@@ -244,7 +268,7 @@ public class Shares {
         say("lag", offsets.get(partition).lag().orElse(-1L));
         say("altered", failure(admin.alterShareGroupOffsets(named("explicit"), Map.of(partition, 2L)).all()));
         try (KafkaShareConsumer<String, String> consumer = consumer(named("explicit"), named("explicit"))) {
-            say("after-alter", values(poll(consumer, 4)));
+            say("after-alter", values(poll(consumer, 5)));
             say("alter-while-used", failure(admin.alterShareGroupOffsets(named("explicit"), Map.of(partition, 2L)).all()));
             say("delete-while-used", failure(admin.deleteShareGroups(List.of(named("explicit"))).all()));
             described = admin.describeShareGroups(List.of(named("explicit"))).describedGroups().get(named("explicit")).get();
