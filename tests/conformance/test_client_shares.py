@@ -77,7 +77,7 @@ def values(records: list[SharedRecord]) -> list[int]:
 
 
 def nothing_left(broker: BrokerUnderTest, consumer: fencepost.ShareConsumer, topic: str) -> bool:
-    """What is left would come before a new record."""
+    """What is left would come before a new record, once what was acknowledged is committed."""
     fill(broker, topic, 1, first=10)
     return values(polled(consumer)) == [10]
 
@@ -127,6 +127,7 @@ def test_each_record_is_answered_for(broker: BrokerUnderTest, group: str, topic:
         assert {record.delivery_count for record in again} == {2}
         for record in again:
             consumer.acknowledge(record)
+        assert consumer.commit() == {TopicPartition(topic, 0): None}
         assert nothing_left(broker, consumer, topic)
 
 
