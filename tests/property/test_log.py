@@ -75,6 +75,7 @@ class Driver:
         self.log = self.open()
 
     def open(self) -> PartitionLog:
+        self.sync_failed = False
         return PartitionLog.open(self.disk, DIRECTORY, self.config, NOW)
 
     def replayed(self) -> Replayed:
@@ -156,10 +157,11 @@ class Driver:
             for file in self.log.unsynced():
                 file.sync()
         except OSError as error:
+            self.sync_failed = True
             self.log.sync_failed(error)
             return
         self.log.mark_synced(end)
-        if not self.log.read_only:
+        if not self.sync_failed:  # a write that failed harms nothing that was whole before it
             self.promised = max(self.promised, end)
 
     def delete_before(self, tenths: int) -> None:
@@ -330,6 +332,14 @@ def test_what_a_failed_write_left_is_cut_at_the_next_start() -> None:
     driver = Driver(small("commit"))
     before: list[tuple[object, ...]] = [("append", 0, False, 1), ("sync",), ("fail_write", 1), ("fail_write", 0)]
     run(driver, [*before, ("append", 0, False, 1), ("repeat", 0, 0), ("reopen", "close", 0), ("check",)])
+    assert driver.end() == 1
+
+
+def test_what_was_whole_before_a_failed_write_is_promised_by_a_sync() -> None:
+    """The byte that cannot be taken back makes the log read-only, and a sync is true all the same."""
+    driver = Driver(small("commit"))
+    torn: list[tuple[object, ...]] = [("append_plain", 1), ("fail_write", 1), ("fail_write", 0), ("append_plain", 1)]
+    run(driver, [*torn, ("sync",), ("check",), ("reopen", "crash", 0), ("check",)])
     assert driver.end() == 1
 
 
