@@ -6,7 +6,7 @@ import asyncio
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import pytest
 
@@ -22,6 +22,7 @@ from fencepost.errors import (
 )
 from tests.support.brokers import BrokerUnderTest, Killable
 from tests.support.consumers import PATIENCE_S, fill
+from tests.support.waiting import until
 
 
 @pytest.fixture
@@ -170,12 +171,6 @@ def test_the_callback_tells_offsets_in_the_polling_thread(broker: BrokerUnderTes
         consumer.commit_async()
         until(lambda: bool(consumer.poll(100) or told))
     assert told == [({TopicPartition(topic, 0): list(range(10))}, None)]
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline
 
 
 def test_wrong_use(broker: BrokerUnderTest, group: str, topic: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -12,6 +11,7 @@ from fencepost.errors import AbortableError, CommitFailedError, ProducerFencedEr
 from tests.conformance.conftest import SETTINGS
 from tests.support.apache_kafka import ApacheKafka
 from tests.support.brokers import BrokerUnderTest
+from tests.support.waiting import until
 
 TP = fencepost.TopicPartition
 ARMS = [
@@ -50,10 +50,8 @@ def committed(broker: BrokerUnderTest, topic: str, partitions: int) -> list[byte
 
 
 def wait_until_over(admin: fencepost.Admin, name: str) -> None:
-    deadline = time.monotonic() + 120
-    while admin.describe_transactions([name])[0].state not in {"CompleteCommit", "CompleteAbort", "Empty"}:
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    over = {"CompleteCommit", "CompleteAbort", "Empty"}
+    until(lambda: admin.describe_transactions([name])[0].state in over, within_s=120)
 
 
 def test_commits_and_aborts(at_version: tuple[BrokerUnderTest, int]) -> None:

@@ -6,7 +6,6 @@ import io
 import json
 import socket
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import pytest
 import fencepost
 from tests.support.brokers import BrokerUnderTest
 from tests.support.commands import Commands
+from tests.support.waiting import until
 
 TP = fencepost.TopicPartition
 START_MS = 1_700_000_000_000  # 2023-11-14T22:13:20Z
@@ -23,13 +23,6 @@ START_MS = 1_700_000_000_000  # 2023-11-14T22:13:20Z
 @pytest.fixture
 def run(broker: BrokerUnderTest, capsys: pytest.CaptureFixture[str]) -> Commands:
     return Commands(broker.bootstrap_servers, capsys)
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def put(broker: BrokerUnderTest, topic: str, count: int, **more: Any) -> None:

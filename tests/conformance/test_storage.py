@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import errno
 import time
-from collections.abc import Callable
 
 import pytest
 
@@ -18,16 +17,7 @@ from fencepost.protocol.records.encoding import encode_batch
 from tests.support.batches import keyed
 from tests.support.brokers import BrokerUnderTest
 from tests.support.raw_client import RawClient
-
-PATIENCE_S = 60
-
-
-def until(wanted: Callable[[], bool]) -> None:
-    """Wait for it."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not wanted():
-        assert time.monotonic() < deadline, "it never came"
-        time.sleep(0.1)
+from tests.support.waiting import until
 
 
 def now_ms() -> int:

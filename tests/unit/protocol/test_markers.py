@@ -54,10 +54,12 @@ def read(batch: bytes | bytearray) -> Marker | None:
         return None
 
 
-@pytest.mark.parametrize("position", range(8, 78))
 @pytest.mark.parametrize("value", [0x00, 0x01, 0x02, 0x20, 0x30, 0x40, 0x7F, 0x80, 0xFF])
-def test_a_damaged_marker_is_read_or_refused_as_one_of_another_shape_is(position: int, value: int) -> None:
+def test_a_damaged_marker_is_read_or_refused_as_one_of_another_shape_is(value: int) -> None:
     """A byte behind the batch is none of it, and there the batch is read field by field."""
-    batch = bytearray(BATCHES["marker_commit"])
-    batch[position] = value
-    assert read(batch) == read(batch + b"\x00")
+    whole = BATCHES["marker_commit"]
+    assert len(whole) == 78
+    for position in range(8, 78):
+        batch = bytearray(whole)
+        batch[position] = value
+        assert read(batch) == read(batch + b"\x00"), position
