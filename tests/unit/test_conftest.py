@@ -18,7 +18,7 @@ NEEDS_KAFKA = (
 )
 
 
-@pytest.mark.parametrize("parallel", ["0", "2"])
+@pytest.mark.parametrize("parallel", ["0", "1"])
 @pytest.mark.parametrize(
     ("ci", "code", "says"), [("", 0, "1 passed, 1 skipped"), ("true", 1, "FAILED because CI=true")]
 )
@@ -119,7 +119,7 @@ def test_of_our_own():
 )
 def test_second_tries_in_ci(tmp_path: Path, count: int, ours: bool, code: int, says: str) -> None:
     (tmp_path / "test_planted.py").write_text(TRIES_AGAIN.format(count=count, ours=ours, folder=str(tmp_path)))
-    options = ["-m", "pytest", "-p", "tests.conftest", "-p", "no:cacheprovider", "-n", "2"]
+    options = ["-m", "pytest", "-p", "tests.conftest", "-p", "no:cacheprovider", "-n", "1"]
     options += ["-c", str(ROOT / "pyproject.toml"), "--rootdir", str(tmp_path)]
     run = subprocess.run(
         [sys.executable, *options, str(tmp_path / "test_planted.py")],
