@@ -1,7 +1,6 @@
 """Cuts a stream into frames: whole ones are copied out of a common buffer, others received into memory of their own.
 A connection has memory of its own only for the frame that it is in the middle of: four times what has come of it at
-most (and the size of the common buffer), whatever size was announced. Or
-`rooms` has all of it at once.
+most (and the size of the common buffer), whatever size was announced. Or `rooms` has all of it at once.
 """
 
 from __future__ import annotations

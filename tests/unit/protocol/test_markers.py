@@ -49,9 +49,11 @@ def test_an_emptied_control_batch_has_no_type() -> None:
 
 def read(batch: bytes | bytearray) -> Marker | None:
     try:
-        return parse_marker(batch)
+        marker = parse_marker(batch)
     except CorruptBatch:
         return None
+    assert isinstance(marker.commit, bool)
+    return marker
 
 
 @pytest.mark.parametrize("value", [0x00, 0x01, 0x02, 0x20, 0x30, 0x40, 0x7F, 0x80, 0xFF])
