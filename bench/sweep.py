@@ -36,11 +36,13 @@ class Effort(NamedTuple):
 class Stage:
     """The brokers, each with data of its own, that can be killed and started again. Context manager."""
 
-    def __init__(self, which: Sequence[str]) -> None:
+    def __init__(self, which: Sequence[str], heap: str | None = None) -> None:
+        """`which` brokers; `heap`: of Apache Kafka, where the usual one is not enough."""
+        options = JVM_OPTIONS if heap is None else (*JVM_OPTIONS, f"-Xmx{heap}")
         # Apache Kafka waits after kill -9 until its own session has expired: 9 s by default, 4 s as it is started here.
         made: dict[str, Callable[[], Killable]] = {
-            KAFKA: lambda: ApacheKafka(jvm_options=JVM_OPTIONS),
-            OURS: lambda: FencepostProcess({"fsync": "never"}),
+            KAFKA: lambda: ApacheKafka(jvm_options=options),
+            OURS: lambda: FencepostProcess({"fsync": "never", "max.transactional.ids": 2_000_000}),
         }
         self.brokers = {name: make() for name, make in made.items() if name in [NAMES[one] for one in which]}
         self.kept: dict[str, Any] = {}
@@ -107,7 +109,7 @@ class Seen(NamedTuple):
 
 @dataclass(frozen=True)
 class Sweep:
-    """What is varied, over which values, and how one of them is measured."""
+    """What is varied, over which values, how one of them is measured, and with which heap for Apache Kafka."""
 
     name: str
     title: str
@@ -115,6 +117,7 @@ class Sweep:
     values: Sequence[Any]
     quick: Sequence[Any]
     measure: Callable[[Stage, Any, Effort], Iterator[Seen]]
+    heap: str | None = None
 
 
 @dataclass
@@ -184,7 +187,7 @@ def run(sweep: Sweep, brokers: Sequence[str], values: Sequence[Any], effort: Eff
     """All values, told as they come."""
     swept = Swept(sweep)
     print(f"\n{sweep.title}", flush=True)
-    with Stage(brokers) as stage:
+    with Stage(brokers, sweep.heap) as stage:
         for value in values:
             for seen in sweep.measure(stage, value, effort):
                 swept.panels.setdefault(seen.panel, {})[value] = seen

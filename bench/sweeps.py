@@ -252,9 +252,10 @@ SWEEPS = {
             "age",
             "Transactional ids that were used once",
             "used ids",
-            (100, 1_000, 10_000, 100_000),
+            (100, 1_000, 10_000, 100_000, 1_000_000),
             (100, 1_000),
             _used,
+            "4g",  # with the usual 512 MB it is full, and hardly answers, at some 600,000 ids
         ),
     )
 }

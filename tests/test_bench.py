@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -55,9 +54,15 @@ def test_many_connections_are_each_answered() -> None:
     assert load.processors > 0
 
 
-def test_a_broker_that_goes_is_told() -> None:
+def test_a_broker_that_goes_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     with own_broker() as own:
-        threading.Timer(0.5, os.kill, (own.pid, signal.SIGKILL)).start()
+        ask = connections.Asker.ask
+
+        def ask_whom_is_killed(asker: connections.Asker) -> None:
+            ask(asker)
+            os.kill(own.pid, signal.SIGKILL)
+
+        monkeypatch.setattr(connections.Asker, "ask", ask_whom_is_killed)
         with pytest.raises(ConnectionError):
             connections.measure(Running(own.servers, own.pid, 0.0), 3, [b"x" * 100], 0.5, warm_up_s=60)
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from fencepost.protocol import codec, fetch_wire, produce_wire
 from fencepost.protocol.codes import ErrorCode
+from fencepost.protocol.records.batch import parse_header
 from fencepost.protocol.records.decoding import decode_batches
 from fencepost.protocol.records.encoding import encode_batch
 from tests.support.differential.drawing import INTERNAL, Drawing, Focus, ProducerId
@@ -19,6 +20,7 @@ from tests.support.differential.left_behind import left_behind
 from tests.support.differential.side import PATIENCE_S, Hangs, Side, codes_in, pause
 
 PRODUCE, FETCH, INIT_PRODUCER_ID = 0, 1, 22
+FIRST_ENLISTING = 12  # Produce since transaction version 2
 READS = frozenset({
     FETCH, 2, 3, 9, 10, 15, 16, 18, 23, 29, 32, 35, 41, 46, 48, 50, 55, 60, 61, 65, 66, 69, 74, 75, 77, 90
 })  # fmt: skip
@@ -97,6 +99,7 @@ class Comparison:
         self._name = run
         self._topics = [f"{self._name}-{topic}" for topic in ("a", "b", "compacted")]
         self._sequences: Counter[tuple[str, str, int]] = Counter()
+        self._refused_before: set[tuple[str, str, int]] = set()
         self._outcome = Outcome()
         self._now_ms = int(time.time() * 1000)  # what is older than the retention is deleted
         self._keys = only or sorted(set(versions) - LEFT_OUT)
@@ -180,6 +183,8 @@ class Comparison:
             ]
         if api_key == INIT_PRODUCER_ID and self._would_abort_at_kafka_only(requests[0]):
             return
+        if api_key == PRODUCE and self._would_begin_at_kafka_only(version, focus, requests[1]):
+            return
         self._compare(Question(step, api_key, version, requests[0]), requests, focus)
 
     def _would_abort_at_kafka_only(self, request: Any) -> bool:
@@ -189,6 +194,13 @@ class Comparison:
         open_one = self._sides[0].raw().describe_transaction(request.transactional_id)
         named = request.producer_id, request.producer_epoch
         return open_one.transaction_state == "Ongoing" and named != (open_one.producer_id, open_one.producer_epoch)
+
+    def _would_begin_at_kafka_only(self, version: int, focus: Focus, request: produce_wire.ProduceRequest) -> bool:
+        """Whether a batch does not begin at 0 where Kafka has refused an older request of this producer: there it takes
+        a first batch however it begins (docs, K72), and has a record more from then on."""
+        place = focus.producer, focus.topic, focus.partition
+        begins_at = parse_header(request.partitions[0].records).base_sequence
+        return version >= FIRST_ENLISTING and begins_at > 0 and place in self._refused_before
 
     def _compare(self, question: Question, requests: Sequence[Any], focus: Focus | None) -> None:
         try:
@@ -269,9 +281,12 @@ class Comparison:
         code = getattr(answer, "error_code", 0)
         if key == PRODUCE:
             (result,) = answer.partitions
+            place = focus.producer, focus.topic, focus.partition
             if side is self._sides[1] and result.error_code == 0:
-                place = focus.producer, focus.topic, focus.partition
                 self._sequences[place] = next_sequence(request.partitions[0].records)
+                self._refused_before.discard(place)
+            elif side is self._sides[1] and question.version < FIRST_ENLISTING:
+                self._refused_before.add(place)
         elif key == 22 and code == 0:
             if request.transactional_id == focus.transactional_id or not request.transactional_id:
                 side.is_producer(focus.producer, ProducerId(answer.producer_id, answer.producer_epoch))
