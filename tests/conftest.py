@@ -7,12 +7,14 @@ less.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gc
 import os
 import shutil
 import signal
 from collections.abc import Generator, Iterator
+from pathlib import Path
 from typing import Any
 
 import hypothesis
@@ -20,6 +22,7 @@ import pytest
 
 from tests.support import chromium, run_report
 from tests.support.apache_kafka import ApacheKafka, Unavailable, unavailable_reason
+from tests.support.collecting import one_ahead
 from tests.support.forked_python import forked_python
 
 MOST_SECOND_TRIES = 5
@@ -151,11 +154,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Generator[None, object, object]:
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
     """Nothing of what is collected is garbage, and looking for some took a quarter of the time."""
     gc.disable()
+    is_worker = hasattr(session.config, "workerinput")
     try:
-        return (yield)
+        with one_ahead(Path(__file__)) if is_worker else contextlib.nullcontext():
+            return (yield)
     finally:
         gc.enable()
 

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -14,39 +15,37 @@ import pytest
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 MARKED = [n for n, line in enumerate((HERE / "mistakes.py").read_text().splitlines(), 1) if line.endswith("# error")]
+EXPECTED = {"public_api.py": [], "mistakes.py": MARKED}
+FILES = [str(HERE / name) for name in EXPECTED]
 
 
-def mypy(name: str, cache: Path) -> list[int]:
-    """The lines of tests/typing/`name` that mypy --strict complains about."""
-    command = [sys.executable, "-m", "mypy", "--strict", f"--cache-dir={cache}", str(HERE / name)]
+def by_file(errors: Iterable[tuple[str, int]]) -> dict[str, list[int]]:
+    """The lines with errors of each of the FILES, and of any other file that has one."""
+    found: dict[str, set[int]] = {name: set() for name in EXPECTED}
+    for path, line in errors:
+        found.setdefault(Path(path).name if (ROOT / path).parent == HERE else path, set()).add(line)
+    return {name: sorted(lines) for name, lines in found.items()}
+
+
+def test_mypy_passes_what_is_right_and_finds_every_mistake() -> None:
+    assert len(MARKED) == 8
+    command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir=/dev/null", *FILES]
     run = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
-    assert run.returncode in (0, 1), run.stdout + run.stderr
-    found = re.findall(r"^(\S+?):(\d+): error: (.*)$", run.stdout, re.MULTILINE)
-    assert [where for where, _, _ in found if not where.endswith(name)] == [], run.stdout
-    return sorted({int(line) for _, line, _ in found})
+    assert run.returncode == 1, run.stdout + run.stderr
+    assert "(checked 2 source files)" in run.stdout
+    found = re.findall(r"^(\S+?):(\d+): error: ", run.stdout, re.MULTILINE)
+    assert by_file((path, int(line)) for path, line in found) == EXPECTED, run.stdout
 
 
-def pyright(name: str) -> list[int]:
-    """The lines of tests/typing/`name` that pyright complains about."""
-    command = [sys.executable, "-m", "pyright", "--outputjson", "--pythonpath", sys.executable, str(HERE / name)]
+@pytest.mark.skipif(shutil.which("node") is None, reason="pyright needs node, which is not here")
+def test_pyright_passes_what_is_right_and_finds_every_mistake() -> None:
+    command = [sys.executable, "-m", "pyright", "--outputjson", "--pythonpath", sys.executable, *FILES]
     run = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
     try:
         report = json.loads(run.stdout)
     except ValueError:
         pytest.skip(f"pyright cannot run here: {(run.stdout + run.stderr)[-300:]}")
-    assert report["summary"]["filesAnalyzed"] == 1
+    assert report["summary"]["filesAnalyzed"] == len(FILES)
     errors = [one for one in report["generalDiagnostics"] if one["severity"] == "error"]
     print(*(f"{one['range']['start']['line'] + 1}: {one['message']}" for one in errors), sep="\n")
-    return sorted({one["range"]["start"]["line"] + 1 for one in errors})
-
-
-def test_mypy_passes_what_is_right_and_finds_every_mistake(tmp_path: Path) -> None:
-    assert len(MARKED) == 8
-    assert mypy("public_api.py", tmp_path) == []
-    assert mypy("mistakes.py", tmp_path) == MARKED
-
-
-@pytest.mark.skipif(shutil.which("node") is None, reason="pyright needs node, which is not here")
-def test_pyright_passes_what_is_right_and_finds_every_mistake() -> None:
-    assert pyright("public_api.py") == []
-    assert pyright("mistakes.py") == MARKED
+    assert by_file((one["file"], one["range"]["start"]["line"] + 1) for one in errors) == EXPECTED

@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier, Event
 
 import pytest
 
 from tests.conftest import LONGEST
+from tests.support.collecting import one_ahead
 from tests.support.schedule import BOTH, next_file
 from tests.support.tidy import ROOT
 
@@ -89,6 +93,24 @@ def test_a_parallel_run_asks_for_the_next_file_so(tmp_path: Path) -> None:
     lines = ran.read_text().splitlines()
     assert len(lines) == 8
     assert next(line for line in lines if line.startswith("gw2")) == "gw2 spark"  # which is collected last
+
+
+def test_of_those_who_collect_together_one_goes_ahead(tmp_path: Path) -> None:
+    place, is_through, together = tmp_path / "place", Event(), Barrier(2)
+    place.touch()
+
+    def follow() -> bool:
+        with one_ahead(place):
+            waited = is_through.is_set()
+            together.wait(60)  # which is broken by who has to go alone
+            return waited
+
+    with ThreadPoolExecutor() as pool:
+        with one_ahead(place):
+            followers = [pool.submit(follow) for _ in range(2)]
+            time.sleep(0.2)
+            is_through.set()
+        assert [one.result() for one in followers] == [True, True]
 
 
 TRIES_AGAIN = """

@@ -1,0 +1,23 @@
+"""Workers of a parallel run collect the same tests, and what one of them has compiled the others need not compile."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+from collections.abc import Iterator
+from pathlib import Path
+
+
+@contextlib.contextmanager
+def one_ahead(meeting_place: Path) -> Iterator[None]:
+    """Of processes that come here together one goes ahead, and the others follow it when it is through, all at once.
+
+    On a clean checkout the first to collect compiles the tests, the product and the libraries, which is four times the
+    work of all else that it does. Side by side each worker would do so.
+    """
+    with meeting_place.open() as place:
+        try:
+            fcntl.flock(place, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            fcntl.flock(place, fcntl.LOCK_SH)
+        yield
