@@ -6,6 +6,7 @@ Every gate is first shown a planted fault, then the repository. What stands in a
 from __future__ import annotations
 
 import ast
+import functools
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -59,11 +60,12 @@ def grown(measured: dict[str, int], most: int, exceptions: dict[str, int]) -> li
     ]
 
 
-def aliases(tree: ast.Module) -> list[str]:
+@functools.cache
+def aliases(text: str) -> list[str]:
     """The types that a module gives a name: ``Buffer = bytes | memoryview``."""
     return [
         f"{statement.targets[0].id} = {ast.unparse(statement.value)}"
-        for statement in tree.body
+        for statement in ast.parse(text).body
         if isinstance(statement, ast.Assign)
         and isinstance(statement.targets[0], ast.Name)
         and statement.targets[0].id.isidentifier()
@@ -76,7 +78,7 @@ def defined_twice(sources: Iterable[tuple[str, str]]) -> list[str]:
     """Aliases that several of the (name, text) modules define, with the modules."""
     places = defaultdict(list)
     for name, text in sources:
-        for alias in aliases(ast.parse(text)):
+        for alias in aliases(text):
             places[alias].append(name)
     return [f"{alias} in {', '.join(found)}" for alias, found in sorted(places.items()) if len(found) > 1]
 
@@ -96,8 +98,8 @@ def folder_arrows() -> Iterator[tuple[str, str]]:
     }
     for path in tidy.python_files("src/fencepost"):
         module = tidy.module_name(path)
-        tree = ast.parse(path.read_text())
-        for _, name in tidy.imported_modules(tree, module, is_package=path.name == "__init__.py"):
+        is_package = path.name == "__init__.py"
+        for _, name in tidy.imported_modules(path.read_text(), module, is_package=is_package):
             if name in folders and folders[name] != folders[module]:
                 yield folders[module], folders[name]
 
@@ -146,5 +148,5 @@ def test_folders_that_import_each_other_become_fewer() -> None:
 
 def test_a_type_gets_its_name_once() -> None:
     sources = [(in_the_project(path), path.read_text()) for path in tidy.python_files("src")]
-    assert sum(len(aliases(ast.parse(text))) for _, text in sources) > 20
+    assert sum(len(aliases(text)) for _, text in sources) > 20
     assert defined_twice(sources) == []

@@ -75,9 +75,38 @@ def is_shell(module: str) -> bool:
     )
 
 
-def findings(paths: list[Path], check: Callable[[Path, str], list[str]]) -> list[str]:
-    assert paths, "nothing was looked at"
-    return [f"{path.relative_to(ROOT)}:{found}" for path in paths for found in check(path, path.read_text())]
+def of_a_module(check: Callable[..., list[str]]) -> Callable[[Path, str], list[str]]:
+    return lambda path, text: check(text, tidy.module_name(path), is_package=path.name == "__init__.py")
+
+
+def of_a_text(check: Callable[[str], list[str]]) -> Callable[[Path, str], list[str]]:
+    return lambda _path, text: check(text)
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[str, list[str]]:
+    """What each gate finds in the files that it is for. All look at a file in turn, so that it is parsed once."""
+    sources, programs = tidy.python_files("src"), tidy.python_files("src", "tools")
+    everything = tidy.python_files(*tidy.SOURCE_FOLDERS)
+    cores = [path for path in sources if not is_shell(tidy.module_name(path))]
+    parts = tidy.python_files(*(f"src/fencepost/{part.replace('.', '/')}" for part in tidy.ROOMS))
+    gates = {
+        "impure": (set(cores), of_a_module(tidy.impurities)),
+        "imports up": (set(sources), of_a_module(tidy.upward_imports)),
+        "imports between rooms": (set(parts), of_a_module(tidy.imports_between_rooms)),
+        "asserts": (set(programs), of_a_text(tidy.assert_statements)),
+        "unexplained": (set(programs), of_a_text(tidy.unexplained)),
+        "swallows": (set(everything), of_a_text(tidy.swallowed_exceptions)),
+        "too long": (set(everything), of_a_text(tidy.too_long)),
+    }
+    assert min(len(paths) for paths, _ in gates.values()) > 200, "a gate looks at next to nothing"
+    findings: dict[str, list[str]] = {gate: [] for gate in gates}
+    for path in everything:
+        text = path.read_text()
+        for gate, (paths, check) in gates.items():
+            if path in paths:
+                findings[gate] += [f"{path.relative_to(ROOT)}:{finding}" for finding in check(path, text)]
+    return findings
 
 
 # --- the gates can fail ---
@@ -229,28 +258,16 @@ def test_banned_words_are_found() -> None:
 # --- the repository ---
 
 
-def test_cores_are_pure() -> None:
-    cores = [path for path in tidy.python_files("src") if not is_shell(tidy.module_name(path))]
-
-    def check(path: Path, text: str) -> list[str]:
-        return tidy.impurities(text, tidy.module_name(path), is_package=path.name == "__init__.py")
-
-    assert findings(cores, check) == []
+def test_cores_are_pure(found: dict[str, list[str]]) -> None:
+    assert found["impure"] == []
 
 
-def test_imports_point_down() -> None:
-    def check(path: Path, text: str) -> list[str]:
-        return tidy.upward_imports(text, tidy.module_name(path), is_package=path.name == "__init__.py")
-
-    assert findings(tidy.python_files("src"), check) == []
+def test_imports_point_down(found: dict[str, list[str]]) -> None:
+    assert found["imports up"] == []
 
 
-def test_rooms_import_from_lower_rooms_only() -> None:
-    def check(path: Path, text: str) -> list[str]:
-        return tidy.imports_between_rooms(text, tidy.module_name(path), is_package=path.name == "__init__.py")
-
-    folders = [f"src/fencepost/{part.replace('.', '/')}" for part in tidy.ROOMS]
-    assert findings(tidy.python_files(*folders), check) == []
+def test_rooms_import_from_lower_rooms_only(found: dict[str, list[str]]) -> None:
+    assert found["imports between rooms"] == []
 
 
 def test_modules_do_not_import_each_other_in_circles() -> None:
@@ -259,21 +276,20 @@ def test_modules_do_not_import_each_other_in_circles() -> None:
     assert tidy.circles({tidy.module_name(path): path.read_text() for path in paths}) == CIRCLES
 
 
-def test_no_assert_guards_the_product() -> None:
-    assert findings(tidy.python_files("src", "tools"), lambda _path, text: tidy.assert_statements(text)) == []
+def test_no_assert_guards_the_product(found: dict[str, list[str]]) -> None:
+    assert found["asserts"] == []
 
 
-def test_no_exception_is_swallowed() -> None:
-    paths = tidy.python_files(*tidy.SOURCE_FOLDERS)
-    assert findings(paths, lambda _path, text: tidy.swallowed_exceptions(text)) == []
+def test_no_exception_is_swallowed(found: dict[str, list[str]]) -> None:
+    assert found["swallows"] == []
 
 
-def test_files_and_functions_fit_a_reader() -> None:
-    assert findings(tidy.python_files(*tidy.SOURCE_FOLDERS), lambda _path, text: tidy.too_long(text)) == []
+def test_files_and_functions_fit_a_reader(found: dict[str, list[str]]) -> None:
+    assert found["too long"] == []
 
 
-def test_every_module_says_what_it_is_for() -> None:
-    assert findings(tidy.python_files("src", "tools"), lambda _path, text: tidy.unexplained(text)) == []
+def test_every_module_says_what_it_is_for(found: dict[str, list[str]]) -> None:
+    assert found["unexplained"] == []
 
 
 def test_no_word_of_this_machine() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -189,9 +190,20 @@ def module_name(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def imported_modules(tree: ast.AST, module: str, *, is_package: bool) -> Iterator[tuple[int, str]]:
+@functools.lru_cache(maxsize=1)
+def nodes(text: str) -> tuple[ast.AST, ...]:
+    """Everything in a file, the module first. The last file is kept, for one check after the other to look at."""
+    return tuple(ast.walk(ast.parse(text)))
+
+
+@functools.cache
+def imported_modules(text: str, module: str, *, is_package: bool) -> tuple[tuple[int, str], ...]:
     """(line, full dotted name) of every import anywhere in the file, relative ones resolved."""
-    for node in ast.walk(tree):
+    return tuple(_imported_modules(text, module, is_package=is_package))
+
+
+def _imported_modules(text: str, module: str, *, is_package: bool) -> Iterator[tuple[int, str]]:
+    for node in nodes(text):
         if isinstance(node, ast.Import):
             for name in node.names:
                 yield node.lineno, name.name
@@ -208,26 +220,25 @@ def imported_modules(tree: ast.AST, module: str, *, is_package: bool) -> Iterato
 
 def impurities(text: str, module: str, *, is_package: bool = False) -> list[str]:
     """Imports of, and calls to, the outside world."""
-    tree = ast.parse(text)
     found = {
         f"{line}: imports {name.split('.')[0]}"
-        for line, name in imported_modules(tree, module, is_package=is_package)
+        for line, name in imported_modules(text, module, is_package=is_package)
         if name.split(".")[0] in IMPURE_MODULES
     }
     whole_random_module = any(
-        isinstance(node, ast.Import) and any(name.name == "random" for name in node.names) for node in ast.walk(tree)
+        isinstance(node, ast.Import) and any(name.name == "random" for name in node.names) for node in nodes(text)
     )
-    for node in ast.walk(tree):
+    for node in nodes(text):
         if isinstance(node, ast.ImportFrom) and node.module == "random":
             found |= {f"{node.lineno}: imports random.{one.name}" for one in node.names if one.name != SEEDED_RANDOM}
-        elif isinstance(node, ast.Attribute) and ast.unparse(node.value) == "random" and whole_random_module:
+        elif isinstance(node, ast.Attribute) and whole_random_module and ast.unparse(node.value) == "random":
             if node.attr != SEEDED_RANDOM:
                 found.add(f"{node.lineno}: uses random.{node.attr}")
-        elif isinstance(node, ast.Call) and not node.args and ast.unparse(node.func) in {"Random", "random.Random"}:
-            found.add(f"{node.lineno}: calls Random() without a seed")
         elif isinstance(node, ast.Call):
             called = ast.unparse(node.func)
-            if called in IMPURE_CALLS or called.removeprefix("datetime.") in IMPURE_CALLS or called == "open":
+            if not node.args and called in {"Random", "random.Random"}:
+                found.add(f"{node.lineno}: calls Random() without a seed")
+            elif called in IMPURE_CALLS or called.removeprefix("datetime.") in IMPURE_CALLS or called == "open":
                 found.add(f"{node.lineno}: calls {called}()")
     return sorted(found)
 
@@ -241,7 +252,7 @@ def upward_imports(text: str, module: str, *, is_package: bool = False) -> list[
     if own not in BELOW:
         return [f"1: {own} has no place in the layers of tests/support/tidy.py"]
     found = set()
-    for line, name in imported_modules(ast.parse(text), module, is_package=is_package):
+    for line, name in imported_modules(text, module, is_package=is_package):
         steps = name.split(".")
         if (
             steps[0] == "fencepost"
@@ -270,7 +281,7 @@ def imports_between_rooms(text: str, module: str, *, is_package: bool = False) -
         own = _room(part, steps)
         if own == "" and (len(steps) > 1 or (steps and "" not in rooms)):
             return [f"1: the room {part}.{steps[0]} has no place in tests/support/tidy.py"]
-        for line, name in imported_modules(ast.parse(text), module, is_package=is_package):
+        for line, name in imported_modules(text, module, is_package=is_package):
             target = _room(part, name.removeprefix(home).split(".")) if name.startswith(home) else own
             if target not in rooms.get(own, frozenset()) | {own}:
                 found.add(f"{line}: {own or part} imports {target}")
@@ -280,8 +291,7 @@ def imports_between_rooms(text: str, module: str, *, is_package: bool = False) -
 def circles(texts: dict[str, str]) -> list[list[str]]:
     """Modules that import each other, directly or around corners; for types only, or in a function, counts as well."""
     imported = {
-        module: {name for _, name in imported_modules(ast.parse(text), module, is_package=False) if name in texts}
-        - {module}
+        module: {name for _, name in imported_modules(text, module, is_package=False) if name in texts} - {module}
         for module, text in texts.items()
     }
     reached: dict[str, set[str]] = {}
@@ -303,19 +313,19 @@ def circles(texts: dict[str, str]) -> list[list[str]]:
 
 def unexplained(text: str) -> list[str]:
     """A module that does not say what it is for; one without a statement need not."""
-    tree = ast.parse(text)
-    return ["1: no module docstring"] if tree.body and ast.get_docstring(tree) is None else []
+    (module,) = [node for node in nodes(text) if isinstance(node, ast.Module)]
+    return ["1: no module docstring"] if module.body and ast.get_docstring(module) is None else []
 
 
 def assert_statements(text: str) -> list[str]:
     """`python -O` removes them, so they guard nothing."""
-    return [f"{node.lineno}: assert" for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Assert)]
+    return [f"{node.lineno}: assert" for node in nodes(text) if isinstance(node, ast.Assert)]
 
 
 def swallowed_exceptions(text: str) -> list[str]:
     """Handlers that do nothing, and broad ones that neither raise nor use what they caught."""
     found = []
-    for node in ast.walk(ast.parse(text)):
+    for node in nodes(text):
         if isinstance(node, ast.ExceptHandler):
             if all(isinstance(step, ast.Pass) or _is_constant(step) for step in node.body):
                 found.append(f"{node.lineno}: the exception is swallowed")
@@ -327,8 +337,8 @@ def swallowed_exceptions(text: str) -> list[str]:
 
 
 def _suppresses_everything(call: ast.Call) -> bool:
-    called = ast.unparse(call.func)
-    return called in {"suppress", "contextlib.suppress"} and any(_is_broad(argument) for argument in call.args)
+    last = getattr(call.func, "attr", getattr(call.func, "id", ""))
+    return last == "suppress" and any(_is_broad(argument) for argument in call.args)
 
 
 def _is_constant(step: ast.stmt) -> bool:
@@ -357,7 +367,7 @@ def too_long(text: str) -> list[str]:
     lines = text.count("\n")
     if lines > LINES_IN_A_FILE:
         found.append(f"1: {lines} lines in the file")
-    for node in ast.walk(ast.parse(text)):
+    for node in nodes(text):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             length = (node.end_lineno or node.lineno) - node.lineno + 1
             if length > LINES_IN_A_FUNCTION:
