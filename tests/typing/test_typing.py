@@ -12,10 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.test_snippets import PROGRAMS
+
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 MARKED = [n for n, line in enumerate((HERE / "mistakes.py").read_text().splitlines(), 1) if line.endswith("# error")]
 EXPECTED = {"public_api.py": [], "mistakes.py": MARKED}
+NOT_STRICT = "# mypy: allow-untyped-defs, allow-untyped-calls, no-check-untyped-defs"
 FILES = [str(HERE / name) for name in EXPECTED]
 
 
@@ -27,12 +30,17 @@ def by_file(errors: Iterable[tuple[str, int]]) -> dict[str, list[int]]:
     return {name: sorted(lines) for name, lines in found.items()}
 
 
-def test_mypy_passes_what_is_right_and_finds_every_mistake() -> None:
+def test_mypy_passes_what_is_right_and_finds_every_mistake(tmp_path: Path) -> None:
+    """Also the programs of the documentation, as an editor sees them. All in one run, which reads the package once."""
     assert len(MARKED) == 8
-    command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir=/dev/null", *FILES]
+    assert len(PROGRAMS) >= 3
+    blocks = [tmp_path / f"block_{number}.py" for number in range(len(PROGRAMS))]
+    for path, (where, code) in zip(blocks, PROGRAMS, strict=True):
+        path.write_text(f"{NOT_STRICT}\n# {where}\n{code}")
+    command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir=/dev/null", *FILES, *map(str, blocks)]
     run = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
     assert run.returncode == 1, run.stdout + run.stderr
-    assert "(checked 2 source files)" in run.stdout
+    assert f"(checked {len(FILES) + len(blocks)} source files)" in run.stdout
     found = re.findall(r"^(\S+?):(\d+): error: ", run.stdout, re.MULTILINE)
     assert by_file((path, int(line)) for path, line in found) == EXPECTED, run.stdout
 
