@@ -133,7 +133,7 @@ def test_minutes_end_the_search(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_found_run_is_made_smaller_while_the_same_check_complains() -> None:
     with planted(BAD):
-        given = ["storm_ms=400", "copiers=0", "watchers=1", "producers=2", "compacted=False"]
+        given = ["storm_ms=200", "copiers=0", "watchers=1", "producers=2", "compacted=False"]
         runs = (
             (options, CLIENTS.run(seed, options))
             for seed in range(3, 30)

@@ -81,22 +81,20 @@ def test_nothing_is_started():
 """
 
 
-def run(folder: Path, code: str) -> str:
-    (folder / "test_it.py").write_text(code)
+def test_the_fixtures_do_what_they_say_and_who_asks_for_no_broker_gets_none(tmp_path: Path) -> None:
+    files = {"test_first.py": NOTHING, "test_it.py": TESTS}
+    for name, code in files.items():
+        (tmp_path / name).write_text(code)
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "--strict-markers", "-p", "no:cacheprovider", "test_it.py"],
-        cwd=folder,
+        [sys.executable, "-m", "pytest", "-q", "--strict-markers", "-p", "no:cacheprovider", *files],
+        cwd=tmp_path,
         capture_output=True,
         text=True,
         timeout=120,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
-def test_the_fixtures_do_what_they_say(tmp_path: Path) -> None:
-    assert "4 passed" in run(tmp_path, TESTS)
+    assert "5 passed" in done.stdout
 
 
 def test_a_program_needs_no_pytest() -> None:
@@ -114,7 +112,3 @@ def test_a_program_that_runs_pytest_on_itself_is_not_warned(tmp_path: Path) -> N
     done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, timeout=120, check=False)
     assert "1 passed" in done.stdout, done.stderr
     assert "rewritten" not in done.stdout, "PytestAssertRewriteWarning"
-
-
-def test_who_asks_for_no_broker_gets_none(tmp_path: Path) -> None:
-    assert "1 passed" in run(tmp_path, NOTHING)
