@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 import fencepost
-from tests.compat.kafka_tools import KafkaTools
-from tests.support.apache_kafka import Unavailable
+from tests.support.kafka_tools import run_kafka_tool
 
 pytestmark = pytest.mark.slow
 
@@ -101,22 +100,17 @@ def test_our_own_consumer(broker: fencepost.Broker) -> None:
 
 
 @pytest.mark.kafka
-def test_java(broker: fencepost.Broker, tmp_path: Path) -> None:
-    try:
-        with KafkaTools(tmp_path) as tools:
+def test_java(broker: fencepost.Broker) -> None:
+    def read(level: str, number: int) -> list[str]:
+        arguments = ("--topic", "t", "--from-beginning", "--isolation-level", level, "--max-messages")
+        ran = run_kafka_tool(
+            "consumer.ConsoleConsumer",
+            *("--bootstrap-server", broker.bootstrap_servers, "--timeout-ms", "60000"),
+            *(*arguments, str(number)),
+        )
+        return [line for line in ran.output.splitlines() if "-" in line and line[0].isdigit()]
 
-            def read(level: str, number: int) -> list[str]:
-                arguments = ("--topic", "t", "--from-beginning", "--isolation-level", level, "--max-messages")
-                ran = tools.run(
-                    "consumer.ConsoleConsumer",
-                    *("--bootstrap-server", broker.bootstrap_servers, "--timeout-ms", "60000"),
-                    *(*arguments, str(number)),
-                )
-                return [line for line in ran.output.splitlines() if "-" in line and line[0].isdigit()]
-
-            check(broker, read, sessions=True)
-    except Unavailable as reason:
-        pytest.skip(str(reason))
+    check(broker, read, sessions=True)
 
 
 @pytest.mark.go

@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from fencepost.broker.embedded import Broker
 from fencepost.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from tests.compat.kafka_tools import KafkaTools
 from tests.conformance.consumer_groups import commit_as
 from tests.conformance.test_groups import join, sync
 from tests.conformance.test_offsets import commit
-from tests.support.apache_kafka import Unavailable
 from tests.support.group_member import RawMember
+from tests.support.kafka_tools import run_kafka_tool
 from tests.support.raw_client import RawClient
 
 pytestmark = pytest.mark.java
 
 
 class Desk:
-    def __init__(self, tools: KafkaTools, servers: str) -> None:
-        self._tools = tools
+    def __init__(self, servers: str) -> None:
         self._servers = servers
 
     def ask(self, *arguments: str) -> str:
         """What the tool says; it ends with 0 also when a group refuses."""
-        ran = self._tools.run("consumer.group.ConsumerGroupCommand", "--bootstrap-server", self._servers, *arguments)
+        ran = run_kafka_tool("consumer.group.ConsumerGroupCommand", "--bootstrap-server", self._servers, *arguments)
         assert ran.status == 0, ran.output
         return ran.output
 
@@ -37,18 +33,9 @@ class Desk:
         return sorted(words for words in lines[head + 1 :] if words[0] != "Consumer")
 
 
-@pytest.fixture(scope="module")
-def tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaTools]:
-    try:
-        with KafkaTools(tmp_path_factory.mktemp("tools")) as running:
-            yield running
-    except Unavailable as reason:
-        pytest.skip(str(reason))
-
-
-def test_groups_of_both_protocols(tools: KafkaTools) -> None:
+def test_groups_of_both_protocols() -> None:
     with Broker() as broker, RawClient(broker.bootstrap_servers) as client:
-        desk = Desk(tools, broker.bootstrap_servers)
+        desk = Desk(broker.bootstrap_servers)
         for topic in ("t1", "t2"):
             client.create_topic(topic, 2)
             for partition in range(2):

@@ -12,8 +12,7 @@ import pytest
 import fencepost
 from fencepost.broker.embedded import Broker
 from fencepost.errors import KafkaError
-from tests.compat.kafka_tools import KafkaTools, Ran
-from tests.support.apache_kafka import Unavailable
+from tests.support.kafka_tools import Ran, run_kafka_tool
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
@@ -25,18 +24,17 @@ CONFIGS = "kafka.admin.ConfigCommand"
 class Desk:
     """An administrator at a running broker."""
 
-    def __init__(self, tools: KafkaTools, broker: Broker) -> None:
-        self._tools = tools
+    def __init__(self, broker: Broker) -> None:
         self.broker = broker
         self.servers = broker.bootstrap_servers
 
     def run(self, tool: str, *arguments: str) -> Ran:
         """A tool that needs no broker, or another one."""
-        return self._tools.run(tool, *arguments)
+        return run_kafka_tool(tool, *arguments)
 
     def tell(self, tool: str, *arguments: str, stdin: str = "") -> Ran:
         """Whatever comes of it."""
-        return self._tools.run(tool, "--bootstrap-server", self.servers, *arguments, stdin=stdin)
+        return run_kafka_tool(tool, "--bootstrap-server", self.servers, *arguments, stdin=stdin)
 
     def ask(self, tool: str, *arguments: str, stdin: str = "") -> str:
         """What a tool prints that has to succeed."""
@@ -66,18 +64,9 @@ class Desk:
 
 
 @pytest.fixture(scope="module")
-def tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaTools]:
-    try:
-        with KafkaTools(tmp_path_factory.mktemp("tools")) as tools:
-            yield tools
-    except Unavailable as reason:
-        pytest.skip(str(reason))
-
-
-@pytest.fixture(scope="module")
-def desk(tools: KafkaTools) -> Iterator[Desk]:
+def desk() -> Iterator[Desk]:
     with Broker({"transaction.two.phase.commit.enable": True}) as broker:
-        yield Desk(tools, broker)
+        yield Desk(broker)
 
 
 def test_topics(desk: Desk) -> None:

@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka import admin as _admin
 
 from fencepost.broker.embedded import Broker
-from tests.support.apache_kafka import run_kafka_class
+from tests.support.kafka_tools import run_kafka_tool
 
 admin_api: Any = _admin  # its names are imported there without being exported, as type checkers see it
 
@@ -247,29 +247,29 @@ def test_kafkas_own_tool(servers: str, tmp_path: Path) -> None:
     properties = tmp_path / "admin.properties"
     properties.write_text(_java_login("admin", password))
     where = ("--bootstrap-server", servers, "--command-config", str(properties))
-    given = run_kafka_class(
-        "org.apache.kafka.tools.AclCommand",
+    given = run_kafka_tool(
+        "AclCommand",
         *where,
         *("--add", "--allow-principal", "User:carol", "--producer", "--topic", "of-java", "--transactional-id", "tx-"),
         *("--resource-pattern-type", "prefixed", "--idempotent"),
     )
-    assert given.returncode == 0, given.stdout + given.stderr
-    shown = run_kafka_class("org.apache.kafka.tools.AclCommand", *where, "--list", "--principal", "User:carol")
-    assert shown.returncode == 0, shown.stdout + shown.stderr
+    assert given.status == 0, given.output
+    shown = run_kafka_tool("AclCommand", *where, "--list", "--principal", "User:carol")
+    assert shown.status == 0, shown.output
     for text in ("name=of-java, patternType=PREFIXED", "name=tx-, patternType=PREFIXED", "operation=IDEMPOTENT_WRITE"):
         assert text in shown.stdout
-    removed = run_kafka_class(
-        "org.apache.kafka.tools.AclCommand",
+    removed = run_kafka_tool(
+        "AclCommand",
         *where,
         *("--remove", "--topic", "of-java", "--resource-pattern-type", "prefixed", "--force"),
     )
-    assert removed.returncode == 0, removed.stdout + removed.stderr
+    assert removed.status == 0, removed.output
     (tmp_path / "bob.properties").write_text(_java_login("bob", USERS["bob"]))
-    refused = run_kafka_class(
-        "org.apache.kafka.tools.AclCommand",
+    refused = run_kafka_tool(
+        "AclCommand",
         *("--bootstrap-server", servers, "--command-config", str(tmp_path / "bob.properties"), "--list"),
     )
-    assert "ClusterAuthorizationException" in refused.stdout + refused.stderr
+    assert "ClusterAuthorizationException" in refused.output
 
 
 def _java_login(user: str, password: str) -> str:

@@ -15,9 +15,9 @@ import fencepost
 from fencepost.broker.embedded import Broker
 from fencepost.client.admin import Acl, AclOperation, ResourceType
 from fencepost.errors import AuthenticationError, ProduceFailedError
-from tests.support.apache_kafka import run_kafka_class
 from tests.support.certificates import Identity
 from tests.support.commands import Commands
+from tests.support.kafka_tools import run_kafka_tool
 from tests.support.tls import Certificates
 
 ADMIN, PASSWORD = "admin", "a secret"
@@ -251,30 +251,30 @@ def test_java(world: World, tmp_path: Path) -> None:
         return str(path)
 
     config = properties(world.certificates.alice)
-    told = run_kafka_class(
-        "org.apache.kafka.tools.TopicCommand",
+    told = run_kafka_tool(
+        "TopicCommand",
         *("--bootstrap-server", world.mutual, "--command-config", config, "--list"),
     )
-    assert told.returncode == 0, told.stdout + told.stderr
+    assert told.status == 0, told.output
     assert told.stdout.split() == [OPEN]
-    sent = run_kafka_class(
-        "org.apache.kafka.tools.ConsoleProducer",
+    sent = run_kafka_tool(
+        "ConsoleProducer",
         *("--bootstrap-server", world.mutual, "--command-config", config, "--topic", OPEN, "--sync"),
         stdin="of java\n",
     )
-    assert sent.returncode == 0, sent.stdout + sent.stderr
+    assert sent.status == 0, sent.output
     with world.admin() as admin:
         assert admin.list_topics()
-    read = run_kafka_class(
-        "org.apache.kafka.tools.consumer.ConsoleConsumer",
+    read = run_kafka_tool(
+        "consumer.ConsoleConsumer",
         *("--bootstrap-server", world.mutual, "--command-config", config, "--topic", OPEN, "--from-beginning"),
         *("--group", "java", "--timeout-ms", "20000", "--max-messages", "1"),
     )
-    assert read.stdout.strip() in ("value", "of java"), read.stdout + read.stderr
+    assert read.stdout.strip() in ("value", "of java"), read.output
     stranger = world.certificates.clients["of a stranger"]
     assert stranger is not None
-    refused = run_kafka_class(
-        "org.apache.kafka.tools.TopicCommand",
+    refused = run_kafka_tool(
+        "TopicCommand",
         *("--bootstrap-server", world.mutual, "--command-config", properties(stranger), "--list"),
     )
-    assert "SslAuthenticationException" in refused.stdout + refused.stderr
+    assert "SslAuthenticationException" in refused.output

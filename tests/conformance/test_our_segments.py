@@ -9,17 +9,15 @@ import pytest
 
 from fencepost.broker.embedded import Broker
 from tests.conformance.test_offsets import commit, send_offset
-from tests.support.apache_kafka import run_kafka_class
+from tests.support.kafka_tools import run_kafka_tool
 from tests.support.raw_client import RawClient
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
-DUMP = "org.apache.kafka.tools.DumpLogSegments"
-
 
 def dump(*arguments: str) -> str:
-    run = run_kafka_class(DUMP, *arguments)
-    assert run.returncode == 0, run.stdout + run.stderr
+    run = run_kafka_tool("DumpLogSegments", *arguments)
+    assert run.status == 0, run.output
     assert not re.search(r"mismatch|corrupt|invalid|Exception|isvalid: false", run.stdout, re.IGNORECASE), run.stdout
     return run.stdout
 

@@ -138,10 +138,10 @@ def jars_folder(pom: Path = POM, goal: str = "dependency:copy-dependencies", rel
         if run.returncode != 0:
             raise Unavailable(f"Maven could not fetch what {pom.name} names: {(run.stdout + run.stderr)[-2000:]}")
 
-    return _made_once(cache_folder(pom, release), fetch)
+    return made_once(cache_folder(pom, release), fetch)
 
 
-def _made_once(folder: Path, make: Callable[[Path], None]) -> Path:
+def made_once(folder: Path, make: Callable[[Path], None]) -> Path:
     """The folder, whole: made under another name if this is the first time."""
     if folder.is_dir():
         return folder
@@ -385,7 +385,7 @@ class ApacheKafka:
             self._format_anew(configuration)
             shutil.move(self.data_directory, target)
 
-        shutil.copytree(_made_once(folder, make), self.data_directory)
+        shutil.copytree(made_once(folder, make), self.data_directory)
         properties = self.data_directory / "meta.properties"
         text = re.sub(r"(?m)^node\.id=.*", f"node.id={settings['node.id']}", properties.read_text())
         identity = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()

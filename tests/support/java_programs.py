@@ -2,25 +2,46 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 import subprocess
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from tests.support.apache_kafka import SHORT_LIVED, TOOL, Unavailable, class_archive, jars_folder, java_command
+from tests.support.apache_kafka import (
+    SHORT_LIVED,
+    TOOL,
+    Unavailable,
+    class_archive,
+    jars_folder,
+    java_command,
+    made_once,
+)
 
 __all__ = ["compile_java", "java_program"]
 
 
 def compile_java(sources: Iterable[Path], folder: Path, jars: str | None = None) -> None:
-    """Into `folder`. `jars`: a class path, if not Kafka's. Raises `Unavailable` without a compiler."""
+    """Into `folder`. `jars`: a class path, if not Kafka's. Raises `Unavailable` without a compiler.
+
+    What was compiled is kept: it takes longer than the program mostly runs.
+    """
     compiler = shutil.which("javac")
     if compiler is None:
         raise Unavailable("this test is driven by a small Java program, and there is no `javac` in PATH")
+    files = list(sources)
     quickly = [f"-J{option}" for option in SHORT_LIVED]
     path = jars or f"{jars_folder()}/*"
-    command = [compiler, *quickly, "-nowarn", "-d", str(folder), "-cp", path, *map(str, sources)]
-    subprocess.run(command, check=True)
+
+    def compiled(target: Path) -> None:
+        command = [compiler, *quickly, "-nowarn", "-d", str(target), "-cp", path, *map(str, files)]
+        subprocess.run(command, check=True)
+
+    kind = hashlib.sha256(f"{Path(compiler).resolve()}\n{path}\n".encode())
+    for file in files:
+        kind.update(file.read_bytes())
+    kept = made_once(jars_folder().parent / f"compiled-{kind.hexdigest()[:16]}", compiled)
+    shutil.copytree(kept, folder, dirs_exist_ok=True)
 
 
 def java_program(

@@ -13,8 +13,8 @@ from fencepost.broker.log import Appended, LogConfig, PartitionLog
 from fencepost.broker.log.cleaning.compaction import Compaction, plan
 from fencepost.protocol.records.batch import seal
 from fencepost.protocol.records.compression import compress
-from tests.support.apache_kafka import run_kafka_class
 from tests.support.batches import batch, keyed, records_section
+from tests.support.kafka_tools import run_kafka_tool
 
 pytestmark = [pytest.mark.kafka, pytest.mark.java]
 TOPIC_ID = uuid.UUID(bytes=b"\xff" * 16)
@@ -58,13 +58,11 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def dump(*files: Path, more: tuple[str, ...] = ()) -> str:
-    done = run_kafka_class(
-        "org.apache.kafka.tools.DumpLogSegments", *more, "--files", ",".join(str(file) for file in files)
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = run_kafka_tool("DumpLogSegments", *more, "--files", ",".join(str(file) for file in files))
+    assert done.status == 0, done.output
     assert "isvalid: false" not in done.stdout
     # The tool says this of every segment that does not begin at offset 0.
-    said = re.sub(r"Non-consecutive offsets in \S+\s+-1 is followed by \d+\n", "", done.stdout + done.stderr)
+    said = re.sub(r"Non-consecutive offsets in \S+\s+-1 is followed by \d+\n", "", done.output)
     for complaint in COMPLAINTS:
         assert complaint not in said, said
     return done.stdout
@@ -186,12 +184,10 @@ def test_compacted_segments(compacted: tuple[Path, list[tuple[int, bytes]]]) -> 
 def dump_with_gaps(*files: Path) -> str:
     """`dump` of files whose offsets have gaps, which the tool mentions."""
     more = ("--deep-iteration", "--print-data-log") if files[0].suffix == ".log" else ()
-    done = run_kafka_class(
-        "org.apache.kafka.tools.DumpLogSegments", *more, "--files", ",".join(str(file) for file in files)
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = run_kafka_tool("DumpLogSegments", *more, "--files", ",".join(str(file) for file in files))
+    assert done.status == 0, done.output
     assert "isvalid: false" not in done.stdout
-    said = re.sub(r"Non-consecutive offsets in \S+\s+(-?\d+ is followed by \d+\s*)+", "", done.stdout + done.stderr)
+    said = re.sub(r"Non-consecutive offsets in \S+\s+(-?\d+ is followed by \d+\s*)+", "", done.output)
     for complaint in COMPLAINTS:
         assert complaint not in said, said[-3000:]
     return done.stdout

@@ -12,10 +12,10 @@ import pytest
 
 from fencepost.broker.coordinator.group.records import GroupRecord
 from fencepost.protocol.records.plain import encode_pairs
-from tests.support.apache_kafka import run_kafka_class
 from tests.support.batches import put_at
 from tests.support.classic_actor import ClassicActor
 from tests.support.group_world import GROUP, ConsumerActor, GroupWorld
+from tests.support.kafka_tools import run_kafka_tool
 from tests.unit.broker.coordinator.group.group_driver import Driver, FakeTopics, topic_id
 
 
@@ -36,8 +36,8 @@ def dump(driver: Driver, folder: Path) -> list[tuple[Any, Any]]:
         segment += batch
     path = folder / "00000000000000000000.log"
     path.write_bytes(segment)
-    shown = run_kafka_class("org.apache.kafka.tools.DumpLogSegments", "--files", str(path), "--offsets-decoder")
-    assert shown.returncode == 0, shown.stderr
+    shown = run_kafka_tool("DumpLogSegments", "--files", str(path), "--offsets-decoder")
+    assert shown.status == 0, shown.stderr
     return [
         (json.loads(key), None if value == "<DELETE>" else json.loads(value))
         for key, value in re.findall(r"key: (\{.*?\}) payload: (\{.*\}|<DELETE>)", shown.stdout)

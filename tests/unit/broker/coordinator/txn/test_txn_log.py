@@ -34,8 +34,8 @@ from fencepost.protocol.logs.transaction_log import (
 from fencepost.protocol.records.decoding import decode_batches
 from fencepost.protocol.records.encoding import encode_batch
 from tests.golden.load import log_bytes
-from tests.support.apache_kafka import run_kafka_class
 from tests.support.batches import put_at
+from tests.support.kafka_tools import run_kafka_tool
 from tests.unit.broker.coordinator.txn.txn_harness import Harness, at_epoch
 
 FULL = Transaction(
@@ -178,9 +178,7 @@ def test_kafka_s_own_tool_reads_our_records(tmp_path: Path) -> None:
         put_at(batch, offset, 0)
         data += batch
     segment.write_bytes(data)
-    dumped = run_kafka_class(
-        "org.apache.kafka.tools.DumpLogSegments", "--files", str(segment), "--transaction-log-decoder"
-    ).stdout.splitlines()
+    dumped = run_kafka_tool("DumpLogSegments", "--files", str(segment), "--transaction-log-decoder").stdout.splitlines()
     lines = [line for line in dumped if line.startswith("| offset: ")]
     read = [json.loads(line.split(" payload: ", 1)[1]) for line in lines]
     assert len(read) == len(log) >= 6

@@ -10,7 +10,8 @@ import org.apache.kafka.common.utils.Exit;
 
 /**
  * Runs Kafka's command line tools one after the other in one JVM. A line on stdin: what the tool is to read (base64, or
- * "-"), its class, its arguments, all separated by tabs. A line on stdout: its exit status and what it wrote (base64).
+ * "-"), its class, its arguments, all separated by tabs. A line on stdout: its exit status and what it wrote to stdout and
+ * to stderr (base64), separated by tabs.
  */
 public final class Tools {
     /** Ends a tool where it would have ended the JVM. Some catch even this and end once more: the first one counts. */
@@ -21,37 +22,41 @@ public final class Tools {
     }
 
     private static Integer status;
-    private static byte[] output;
+    private static String output;
 
     public static void main(String[] arguments) throws Exception {
         PrintStream answers = System.out;
-        ByteArrayOutputStream written = new ByteArrayOutputStream();
+        ByteArrayOutputStream said = new ByteArrayOutputStream();
+        ByteArrayOutputStream complained = new ByteArrayOutputStream();
         Exit.setExitProcedure((code, message) -> {
-            end(code, written);
+            end(code, said, complained);
             throw new Ended();
         });
         Exit.setShutdownHookAdder((name, hook) -> { });
         BufferedReader input = new BufferedReader(new InputStreamReader(System.in));
         for (String line = input.readLine(); line != null; line = input.readLine()) {
             String[] words = line.split("\t", -1);
-            written.reset();
+            said.reset();
+            complained.reset();
             status = null;
-            PrintStream collected = new PrintStream(written, true);
-            System.setOut(collected);
-            System.setErr(collected);
+            System.setOut(new PrintStream(said, true));
+            System.setErr(new PrintStream(complained, true));
             byte[] given = words[0].equals("-") ? new byte[0] : Base64.getDecoder().decode(words[0]);
             System.setIn(new ByteArrayInputStream(given));
-            end(run(words[1], Arrays.copyOfRange(words, 2, words.length)), written);
-            answers.println(status + " " + Base64.getEncoder().encodeToString(output));
+            end(run(words[1], Arrays.copyOfRange(words, 2, words.length)), said, complained);
+            answers.println(status + output);
             answers.flush();
         }
         System.exit(0);
     }
 
-    private static synchronized void end(int code, ByteArrayOutputStream written) {
+    private static synchronized void end(int code, ByteArrayOutputStream said, ByteArrayOutputStream complained) {
         if (status == null) {
             status = code;
-            output = written.toByteArray();
+            output = "";
+            for (ByteArrayOutputStream written : new ByteArrayOutputStream[] {said, complained}) {
+                output += "\t" + Base64.getEncoder().encodeToString(written.toByteArray());
+            }
         }
     }
 
