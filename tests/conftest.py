@@ -20,10 +20,12 @@ from typing import Any
 import hypothesis
 import pytest
 
-from tests.support import chromium, run_report
+from tests.support import chromium, kafka_of_the_run, run_report
 from tests.support.apache_kafka import ApacheKafka, Unavailable, unavailable_reason
+from tests.support.brokers import HasAddress
 from tests.support.collecting import one_ahead
 from tests.support.forked_python import forked_python
+from tests.support.kafka_of_the_run import KafkaOfTheRun
 
 MOST_SECOND_TRIES = 5
 # What took 40 seconds or more of a whole run, by the seconds it took (tests/support/run_report.py prints them after
@@ -61,7 +63,9 @@ LONGEST = (
 )
 NEEDS_MORE = ("java", "spark", "kafka", "go", "postgresql", "browser", "kerberos")
 WANTING = "skipped for want of"
+ASK_FOR_KAFKA = "where to ask for Apache Kafka"
 watched: pytest.StashKey[Watched] = pytest.StashKey()
+for_workers: pytest.StashKey[KafkaOfTheRun] = pytest.StashKey()
 
 # How fast an example is tells of the machine, not of the code.
 hypothesis.settings.register_profile("untimed", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
@@ -87,20 +91,6 @@ def _missing_java() -> str | None:
 @functools.cache
 def _missing_kafka() -> str | None:
     return unavailable_reason()
-
-
-# Kafka would wait a second between two assignments of a consumer group, and not take sessions below 45 s. A member
-# of a share group hears of its partitions with a later heartbeat than its first: every 5 s unless told otherwise. Twice
-# a second Kafka writes to its log of metadata although there is nothing to write: a quarter of what it needs when idle.
-SHARED_NODE = {
-    "metadata.max.idle.interval.ms": 10_000,
-    "group.consumer.assignment.interval.ms": 0,
-    "group.consumer.min.session.timeout.ms": 1_000,
-    "group.consumer.min.heartbeat.interval.ms": 100,
-    "group.share.assignment.interval.ms": 0,
-    "group.share.min.heartbeat.interval.ms": 100,
-    "group.share.heartbeat.interval.ms": 200,
-}
 
 
 class Watched:
@@ -226,11 +216,29 @@ def pyspark_python() -> Iterator[str]:
         yield python.path
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """In the main process, for each worker that it is about to start."""
+    if for_workers not in node.config.stash:
+        node.config.stash[for_workers] = KafkaOfTheRun()
+    node.workerinput[ASK_FOR_KAFKA] = node.config.stash[for_workers].address
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if for_workers in config.stash:
+        config.stash[for_workers].close()
+
+
 @pytest.fixture(scope="session")
-def apache_kafka() -> Iterator[ApacheKafka]:
-    """One Apache Kafka node for the whole run; use names of your own for topics, groups and transactional ids."""
+def apache_kafka(request: pytest.FixtureRequest) -> Iterator[HasAddress]:
+    """One Apache Kafka node for the whole run, and for all its workers at once: use names of your own for topics,
+    groups and transactional ids, count on nothing that others may add, change nothing that all are subject to."""
+    ask = getattr(request.config, "workerinput", {}).get(ASK_FOR_KAFKA)
     try:
-        with ApacheKafka(properties=SHARED_NODE) as kafka:
+        if ask is not None:
+            yield kafka_of_the_run.asked(ask)
+            return
+        with ApacheKafka(kafka_of_the_run.SETTINGS) as kafka:
             yield kafka
     except Unavailable as reason:
         pytest.skip(str(reason))

@@ -16,7 +16,7 @@ import pytest
 import fencepost
 from fencepost.broker.embedded import Broker
 from tests.compat.java_clients import JavaClients
-from tests.support.apache_kafka import ApacheKafka
+from tests.support.brokers import HasAddress
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
@@ -149,7 +149,7 @@ def test_commits_aborts_and_offsets(seen: Seen, level: int, release: str) -> Non
     assert (told["committed"], told["offset"]) == ("t0,t2,t4", "5")
 
 
-def test_apache_kafka_fences_them_all(apache_kafka: ApacheKafka, tmp_path: Path) -> None:
+def test_apache_kafka_fences_them_all(apache_kafka: HasAddress, tmp_path: Path) -> None:
     """The same applications at Kafka 4.3.1: a timeout is fatal for every release (K40 to K43)."""
     releases = ["2.0.1", "2.5.1", "3.9.1", "4.3.1"]
     with JavaClients(tmp_path) as java, fencepost.Admin(apache_kafka.bootstrap_servers) as admin:

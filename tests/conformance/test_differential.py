@@ -15,6 +15,7 @@ from tests.support.apache_kafka import ApacheKafka
 from tests.support.differential.__main__ import SETTINGS, comparison, looked_again
 from tests.support.differential.comparing import PRODUCE
 from tests.support.differential.known import KNOWN, unknown
+from tests.support.kafka_of_the_run import FOR_GROUPS
 from tests.support.readme import ROOT
 
 pytestmark = pytest.mark.kafka
@@ -29,10 +30,17 @@ def ours() -> Iterator[Broker]:
         yield broker
 
 
-def test_random_requests_are_answered_alike_also_after_a_restart(ours: Broker, apache_kafka: ApacheKafka) -> None:
+@pytest.fixture(scope="module")
+def theirs() -> Iterator[ApacheKafka]:
+    """Of its own: it is restarted, and asked for whatever there is."""
+    with ApacheKafka(FOR_GROUPS) as kafka:
+        yield kafka
+
+
+def test_random_requests_are_answered_alike_also_after_a_restart(ours: Broker, theirs: ApacheKafka) -> None:
     asked: Counter[int] = Counter()
     accepted: Counter[int] = Counter()
-    runs = {seed: comparison(ours.bootstrap_servers, apache_kafka.bootstrap_servers, seed) for seed in SEEDS}
+    runs = {seed: comparison(ours.bootstrap_servers, theirs.bootstrap_servers, seed) for seed in SEEDS}
     for seed, run in runs.items():
         outcome = run.run(STEPS)
         assert [f"seed {seed}, {difference}" for difference in unknown(outcome.differences)] == []
@@ -42,7 +50,7 @@ def test_random_requests_are_answered_alike_also_after_a_restart(ours: Broker, a
     assert len(asked) > 40
     assert accepted.total() > STEPS / 4
     ours.restart(clean=False)
-    apache_kafka.restart()
+    theirs.restart()
     for seed, run in runs.items():
         again = looked_again(run)
         assert [f"seed {seed}, restarted: {difference}" for difference in unknown(again.differences)] == []
@@ -56,7 +64,7 @@ def test_every_known_difference_stands_in_the_documentation() -> None:
     assert [beginning for beginning in KNOWN if beginning not in told] == []
 
 
-def test_a_wrong_offset_is_seen(ours: Broker, apache_kafka: ApacheKafka, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_offset_is_seen(ours: Broker, theirs: ApacheKafka, monkeypatch: pytest.MonkeyPatch) -> None:
     right = k00_produce._append
 
     def one_too_high(call: Any, now_ms: int, place: Any, refusals: Any) -> Any:
@@ -67,7 +75,7 @@ def test_a_wrong_offset_is_seen(ours: Broker, apache_kafka: ApacheKafka, monkeyp
     monkeypatch.setattr(k00_produce, "_append", one_too_high)
     found = []
     for seed in SEEDS:
-        run = comparison(ours.bootstrap_servers, apache_kafka.bootstrap_servers, seed)
+        run = comparison(ours.bootstrap_servers, theirs.bootstrap_servers, seed)
         found += unknown(run.run(STEPS).differences)
         run.close()
     assert {difference.question.api_key for difference in found} >= {PRODUCE}

@@ -1,8 +1,8 @@
 """`fencepost transactions find-hanging` (KIP-664), and ending what it finds.
 
 At Apache Kafka a transaction is made to hang: a batch of Produce v11 that nobody enlisted is taken where partitions are
-not verified (KIP-890's first part, switched off). Our broker takes none, and ends at its start what no coordinator
-knows; there the command is kept from seeing what the coordinator says.
+not verified (KIP-890's first part, switched off on a node of their own). Our broker takes none, and ends at its start
+what no coordinator knows; there the command is kept from seeing what the coordinator says.
 """
 
 from __future__ import annotations
@@ -15,16 +15,29 @@ import pytest
 
 import fencepost
 from fencepost.cli.hanging import Hanging, hanging_of
-from fencepost.client.admin.configs import BROKER_RESOURCE
+from tests.conformance.conftest import ARMS
+from tests.support.apache_kafka import ApacheKafka
 from tests.support.brokers import BrokerUnderTest
 from tests.support.commands import Commands
 from tests.support.raw_client import Producer, RawClient
 
 TP = fencepost.TopicPartition
 START_MS = 1_700_000_000_000  # 2023-11-14T22:13:20Z
-VERIFICATION = "transaction.partition.verification.enable"
 
 Hang = Callable[[str, Producer, str], None]
+
+
+@pytest.fixture(scope="module")
+def kafka_that_verifies_nothing() -> Iterator[ApacheKafka]:
+    with ApacheKafka({"transaction.partition.verification.enable": False}) as kafka:
+        yield kafka
+
+
+@pytest.fixture(params=ARMS)
+def broker(request: pytest.FixtureRequest) -> BrokerUnderTest:
+    if request.param == "fencepost":
+        return BrokerUnderTest("fencepost", request.getfixturevalue("fencepost_broker"))
+    return BrokerUnderTest("kafka", request.getfixturevalue("kafka_that_verifies_nothing"))
 
 
 @pytest.fixture
@@ -33,31 +46,21 @@ def run(broker: BrokerUnderTest, capsys: pytest.CaptureFixture[str]) -> Commands
 
 
 @pytest.fixture
-def hang(
-    broker: BrokerUnderTest, client: RawClient, admin: fencepost.Admin, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Hang]:
+def hang(broker: BrokerUnderTest, client: RawClient, admin: fencepost.Admin, monkeypatch: pytest.MonkeyPatch) -> Hang:
     """Leaves a batch open in partition 1 of the topic, of which the id's coordinator knows nothing."""
 
     def leave(topic: str, me: Producer, name: str) -> None:
+        version = 11
         if broker.is_ours:
             known = admin.describe_transactions([name]) if name else []
             monkeypatch.setattr("fencepost.cli.hanging._transactions_of", lambda *_: known)
-            sent = client.produce(topic, [b"x"], partition=1, transactional_id=name, producer=me, sequence=0)
-            assert sent.error_code == 0
-            return
-        deadline = time.monotonic() + 60
-        admin.alter_configs("1", {VERIFICATION: "false"}, resource_type=BROKER_RESOURCE)
-        while True:  # until the broker has seen the setting
-            sent = client.produce(
-                topic, [b"x"], partition=1, transactional_id=name, producer=me, sequence=0, version=11
-            )
-            if sent.error_code == 0:
-                return
-            assert time.monotonic() < deadline, sent
+            version = 12
+        sent = client.produce(
+            topic, [b"x"], partition=1, transactional_id=name, producer=me, sequence=0, version=version
+        )
+        assert sent.error_code == 0
 
-    yield leave
-    if not broker.is_ours:
-        admin.alter_configs("1", {VERIFICATION: None}, resource_type=BROKER_RESOURCE)
+    return leave
 
 
 def test_what_hangs_is_aborted_when_asked(

@@ -124,6 +124,7 @@ def test_both_brokers_compact_alike(broker: BrokerUnderTest, client: RawClient) 
         )
         assert client.produce(topic, made, transactional_id=name).error_code == 0
         assert client.end_transaction(name, me, commit=commit).error_code == 0
+        client.wait_for_state(name, "CompleteCommit" if commit else "CompleteAbort")  # its marker is there
 
     produce((b"a", b"1"), (b"b", b"1"))
     transaction("aborted", (b"a", b"aborted"), commit=False)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fencepost.broker.embedded import Broker
-from tests.support.apache_kafka import ApacheKafka
+from tests.support.brokers import HasAddress
 from tests.support.raw_client import RawClient
 
 ROOT = Path(__file__).parents[2]
@@ -29,7 +29,7 @@ def listed(bootstrap_servers: str) -> dict[int, str]:
 
 
 @pytest.mark.kafka
-def test_every_range_that_differs_is_explained(apache_kafka: ApacheKafka, fencepost_broker: Broker) -> None:
+def test_every_range_that_differs_is_explained(apache_kafka: HasAddress, fencepost_broker: Broker) -> None:
     ours, theirs = listed(fencepost_broker.bootstrap_servers), listed(apache_kafka.bootstrap_servers)
     assert len(theirs) > 60
     found = {

@@ -63,6 +63,7 @@ DEFAULT_PROPERTIES: Mapping[str, Setting] = {
     "transaction.state.log.num.partitions": 5,
     "share.coordinator.state.topic.replication.factor": 1,
     "share.coordinator.state.topic.min.isr": 1,
+    "share.coordinator.state.topic.num.partitions": 5,
     "group.initial.rebalance.delay.ms": 0,
     "transaction.two.phase.commit.enable": True,
     "unstable.api.versions.enable": True,
@@ -72,6 +73,13 @@ DEFAULT_PROPERTIES: Mapping[str, Setting] = {
     "broker.heartbeat.interval.ms": 1000,
     # By default the controller writes something every half second, which is a quarter of what an idle node costs.
     "metadata.max.idle.interval.ms": 0,
+    # By default 128 MB, all of them written to: a seventh of what a start costs.
+    "log.cleaner.dedupe.buffer.size": 2 * 1024 * 1024,
+    # Every thread looks for work a few times a second.
+    "num.network.threads": 2,
+    "num.io.threads": 4,
+    "group.coordinator.threads": 1,
+    "share.coordinator.threads": 1,
 }
 
 AUTHORIZER_PROPERTIES: Mapping[str, Setting] = {
@@ -195,6 +203,8 @@ class ApacheKafka:
     """The most that its JVM takes for objects."""
     prefix: Sequence[str] = ()
     """What goes before its command: a network of its own, say."""
+    starter_outlives_it = False
+    """Whether the thread that starts it lives longer than it should, though it is not the main thread."""
 
     def __init__(
         self,
@@ -268,8 +278,8 @@ class ApacheKafka:
         raise StartFailed("no attempt was made")
 
     def stop(self, *, keep_data: bool = False) -> None:
-        """Controlled shutdown; then the data directory is removed, unless it is to be read or started again."""
-        self._end_process(signal.SIGTERM)
+        """Controlled shutdown if the data are to be read or started again; else they are removed, and it is killed."""
+        self._end_process(signal.SIGTERM if keep_data else signal.SIGKILL)
         if self._folder is not None and not keep_data:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = None
@@ -329,7 +339,7 @@ class ApacheKafka:
         command = java_class_command(class_name, *arguments, jvm_options=options, jars=jars)
         with open(self._home() / "output.txt", "ab") as output:
             return subprocess.Popen(
-                [*_dying_with_us(), *self.prefix, *command],
+                [*_dying_with_us(self.starter_outlives_it), *self.prefix, *command],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -430,6 +440,7 @@ def class_archive() -> tuple[str, ...]:
                 while not consumer.poll(1000):
                     pass
                 consumer.commit()
+            kafka.stop(keep_data=True)  # only a JVM that ends by itself writes its archive
 
     return archived(java_command(), jars_folder(), run_once)
 
@@ -444,13 +455,13 @@ def end(process: subprocess.Popen[bytes], kind: signal.Signals) -> None:
         process.wait()
 
 
-def _dying_with_us() -> list[str]:
+def _dying_with_us(thread_stays: bool) -> list[str]:
     """A command prefix by which Linux kills the node when the tests are killed (-9) and cannot stop it.
 
-    The kernel ties it to the starting thread, so it is only right for the main thread.
+    The kernel ties it to the starting thread, so it is only right for the main thread, or for one that stays.
     """
     setpriv = shutil.which("setpriv")
-    if setpriv is None or threading.current_thread() is not threading.main_thread():
+    if setpriv is None or not (thread_stays or threading.current_thread() is threading.main_thread()):
         return []
     return [setpriv, "--pdeathsig", "KILL"]
 
