@@ -53,12 +53,20 @@ def admin(broker: BrokerUnderTest) -> Iterator[fencepost.Admin]:
         yield connected
 
 
-@pytest.fixture(params=ARMS)
-def killable(request: pytest.FixtureRequest) -> Iterator[tuple[BrokerUnderTest, Killable]]:
-    """A broker of its own for a test that kills it."""
+@pytest.fixture(scope="module", params=ARMS)
+def killable_of_the_file(request: pytest.FixtureRequest) -> Iterator[tuple[BrokerUnderTest, Killable]]:
     running: Killable = FencepostProcess(SETTINGS) if request.param == "fencepost" else ApacheKafka()
     running.start()
     try:
         yield BrokerUnderTest(request.param, running), running
     finally:
         running.stop()
+
+
+@pytest.fixture
+def killable(killable_of_the_file: tuple[BrokerUnderTest, Killable]) -> tuple[BrokerUnderTest, Killable]:
+    """A broker that a test may kill and start again, shared by those of its file: take names from `broker.name`."""
+    _, running = killable_of_the_file
+    if not running.is_running:  # the test before has failed in between
+        running.restart()
+    return killable_of_the_file

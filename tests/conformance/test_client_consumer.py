@@ -263,24 +263,3 @@ def test_a_topic_that_comes_later(broker: BrokerUnderTest, admin: fencepost.Admi
         fill(broker, topic, 3)
         assert poll_values(assigned, 3) == [0, 1, 2]
         assert poll_values(subscribed, 3) == [0, 1, 2]
-
-
-def test_a_restarted_broker_is_found_again(killable: tuple[BrokerUnderTest, object]) -> None:
-    """Producer and consumer live through kill -9 and a restart: nothing lost, nothing twice, in order."""
-    broker, running = killable
-    topic = "t"
-    with fencepost.Admin(broker.bootstrap_servers) as admin:
-        admin.create_topic(topic, 1)
-    with (
-        fencepost.Producer(broker.bootstrap_servers, linger_ms=1) as producer,
-        fencepost.Consumer(broker.bootstrap_servers, auto_offset_reset="earliest") as consumer,
-    ):
-        consumer.assign([TP(topic, 0)])
-        sent = [producer.send(topic, b"%d" % number) for number in range(200)]
-        assert poll_values(consumer, 200) == list(range(200))
-        running.kill9()  # type: ignore[attr-defined]
-        sent += [producer.send(topic, b"%d" % number) for number in range(200, 400)]
-        assert consumer.poll(300) == []
-        running.restart()  # type: ignore[attr-defined]
-        assert [one.result(120).offset for one in sent] == list(range(400))
-        assert poll_values(consumer, 200, 60) == list(range(200, 400))

@@ -269,26 +269,6 @@ def test_who_does_not_poll_loses_its_partitions(
         late.core.take_positions()
 
 
-@pytest.mark.parametrize("settings", KEEPING)
-def test_a_group_outlives_its_broker(killable: tuple[BrokerUnderTest, Any], settings: dict[str, Any]) -> None:
-    """The broker is killed and comes back: the same members go on, with what they had committed."""
-    broker, running = killable
-    with fencepost.Admin(broker.bootstrap_servers) as admin:
-        admin.create_topic("t", 2)
-    fill(broker, "t", 10, 2)
-    with member(broker, "g", settings, hurried=False) as consumer:
-        consumer.subscribe(["t"])
-        assert sorted(poll_values(consumer, 10)) == list(range(10))
-        consumer.commit()
-        running.kill9()
-        assert consumer.poll(200) == []
-        running.restart()
-        fill(broker, "t", 10, 2, first=10)
-        assert sorted(poll_values(consumer, 10)) == list(range(10, 20))
-        poll_until([consumer], lambda: len(consumer.assignment()) == 2)
-        consumer.commit()
-
-
 def test_remote_assignors(broker: BrokerUnderTest, admin: fencepost.Admin, closing: ExitStack) -> None:
     """The broker's range gives runs of each topic, its uniform an even spread; an unknown one is refused."""
     topics = [broker.name("t") for _ in range(2)]

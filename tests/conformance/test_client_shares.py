@@ -20,7 +20,7 @@ from fencepost.errors import (
     UsageError,
     WakeupError,
 )
-from tests.support.brokers import BrokerUnderTest, Killable
+from tests.support.brokers import BrokerUnderTest
 from tests.support.consumers import PATIENCE_S, fill
 from tests.support.waiting import until
 
@@ -216,28 +216,3 @@ def test_asyncio(broker: BrokerUnderTest, group: str, topic: str) -> None:
             assert await consumer.commit() == {TopicPartition(topic, 0): None}
 
     asyncio.run(main())
-
-
-@pytest.mark.slow
-def test_a_broker_that_is_killed(killable: tuple[BrokerUnderTest, Killable]) -> None:
-    """The locks go with it, and that is told; nothing is lost, and nothing that was accepted comes again."""
-    broker, running = killable
-    topic = topic_with(broker, 10)
-    group = group_with(broker)
-    with member(broker, group, topic, explicit=True) as consumer:
-        records = polled(consumer)
-        for record in records[:5]:
-            consumer.acknowledge(record)
-        assert consumer.commit() == {TopicPartition(topic, 0): None}
-        running.kill9()
-        for record in records[5:]:
-            consumer.acknowledge(record)
-        results = consumer.commit()
-        assert isinstance(results[TopicPartition(topic, 0)], KafkaError)
-        running.restart()
-        again = polled(consumer)
-        assert values(again) == [5, 6, 7, 8, 9]
-        for record in again:
-            consumer.acknowledge(record)
-        assert consumer.commit() == {TopicPartition(topic, 0): None}
-        assert nothing_left(broker, consumer, topic)

@@ -29,7 +29,7 @@ from fencepost.protocol.records.decoding import decode_batches
 from tests.conformance.consumer_groups import alone, commit_as, listed, stable
 from tests.conformance.test_groups import join, sync
 from tests.conformance.test_offsets import commit, fetch
-from tests.support.brokers import BrokerUnderTest, Killable
+from tests.support.brokers import BrokerUnderTest
 from tests.support.group_member import RawMember, describe, topic_id, until
 from tests.support.raw_client import RawClient
 
@@ -364,30 +364,3 @@ def test_the_log_says_what_describe_says(broker: BrokerUnderTest, client: RawCli
     assert read.regexes[topic].topics == (topic,)
     assert second.leave() == 0
     assert set(logged(client, group).members) == {first.member_id} and not logged(client, group).regexes
-
-
-def test_a_group_survives_kill_9(killable: tuple[BrokerUnderTest, Killable]) -> None:
-    broker, process = killable
-    with broker.connect() as client:
-        topic = client.create_topic(broker.name("t"), 4)
-        group = broker.name("g")
-        first = RawMember(client, group, [topic], instance="one")
-        second = RawMember(client, group, [topic])
-        first.until(lambda: len(first.owned) == 2 and len(second.owned) == 2, second)
-        first.until(lambda: stable(client, group), second)
-        before = describe(client, group)
-        assert commit_as(first, topic, 0, 1, first.epoch) in (0, ErrorCode.STALE_MEMBER_EPOCH)
-    process.kill9()
-    process.restart()
-    with broker.connect() as client:
-        first.client = second.client = client
-        for member in (first, second):
-            epoch = member.epoch
-            member.beat()
-            assert member.epoch == epoch
-        after = describe(client, group)
-        assert (after.group_epoch, after.assignment_epoch) == (before.group_epoch, before.assignment_epoch)
-        by_id = {member.member_id: (member.member_epoch, member.assignment) for member in before.members}
-        assert {member.member_id: (member.member_epoch, member.assignment) for member in after.members} == by_id
-        second.leave()
-        first.until(lambda: len(first.owned) == 4)

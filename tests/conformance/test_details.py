@@ -81,7 +81,7 @@ def test_a_client_s_name(
     assert client.api_versions().error_code == 0, "the connection goes on"
 
 
-@pytest.fixture(params=ARMS)
+@pytest.fixture(scope="module", params=ARMS)
 def open_world(request: pytest.FixtureRequest) -> Iterator[Secured]:
     with secured(request.param, {"allow.everyone.if.no.acl.found": True}) as running:
         with running.connect(ADMIN) as admin:

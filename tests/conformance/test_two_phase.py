@@ -7,8 +7,8 @@ import time
 import pytest
 
 from fencepost.protocol.codes import ErrorCode
-from tests.support.brokers import BrokerUnderTest, Killable
-from tests.support.raw_client import Closed, Producer, RawClient
+from tests.support.brokers import BrokerUnderTest
+from tests.support.raw_client import Producer, RawClient
 
 NEVER_MS = 2**31 - 1
 
@@ -132,49 +132,3 @@ def test_keeping_nothing(broker: BrokerUnderTest, client: RawClient) -> None:
     else:
         assert kept.error_code == ErrorCode.UNSUPPORTED_VERSION
         assert client.describe_transaction(name).error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
-
-
-@pytest.mark.slow
-def test_what_is_prepared_survives_kill_9(killable: tuple[BrokerUnderTest, Killable]) -> None:
-    """K30: Ongoing without timeout, invisible, then committed or aborted by the stored pair."""
-    broker, process = killable
-    names = {commit: broker.name("txn") for commit in (True, False)}
-    with broker.connect() as client:
-        topic = client.create_topic(broker.name("t"), partitions=2)
-        pairs = {}
-        for commit, name in names.items():
-            pairs[commit] = client.start_producer(name, two_phase=True)
-            answer = client.produce(
-                topic,
-                [b"durable"],
-                partition=int(commit),
-                transactional_id=name,
-                producer=pairs[commit],
-                sequence=0,
-            )
-            assert answer.error_code == 0
-    process.kill9()
-    process.restart()
-    with patiently_connected(broker) as client:
-        for commit, name in names.items():
-            state = client.describe_transaction(name)
-            assert (state.transaction_state, state.transaction_timeout_ms) == ("Ongoing", NEVER_MS)
-            assert client.end_transaction(name, pairs[commit], commit=commit).error_code == 0
-            client.wait_for_state(name, "CompleteCommit" if commit else "CompleteAbort")
-        assert client.fetch(topic, partition=1, committed=True).values == [b"durable"]
-        assert client.fetch(topic, partition=0, committed=True).values == []
-        assert client.fetch(topic, partition=0).values == [b"durable"]
-
-
-def patiently_connected(broker: BrokerUnderTest) -> RawClient:
-    deadline = time.monotonic() + 120
-    while True:
-        try:
-            client = broker.connect()
-            client.api_versions()
-        except (OSError, Closed):
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.05)
-        else:
-            return client

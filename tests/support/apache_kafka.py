@@ -247,6 +247,10 @@ class ApacheKafka:
         return process.pid if process is not None and process.poll() is None else None
 
     @property
+    def is_running(self) -> bool:
+        return self.pid is not None
+
+    @property
     def data_directory(self) -> Path:
         """Kafka's `log.dirs`: partitions are folders in here. Gone after `stop`."""
         return self._home() / "data"

@@ -71,6 +71,10 @@ class FencepostProcess:
     def pid(self) -> int:
         return self._process.pid if self._process else -1
 
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
     def start(self) -> None:
         self.launch()
         self.wait_until_it_listens()
