@@ -52,7 +52,7 @@ class KafkaOfTheRun:
         self._listener = Listener(family="AF_UNIX")
         self.address = str(self._listener.address)
         self._ended = False
-        self._thread = threading.Thread(target=self._serve)
+        self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()
 
     def close(self) -> None:

@@ -1,8 +1,9 @@
 """Which file of tests a worker of pytest-xdist is given next.
 
-Each worker starts an Apache Kafka, a Spark and its Python processes for itself when a test first asks for them, which
-takes it a quarter of a minute of processor time. So a worker has a home: the far ends that it starts. Workers of
-different homes are also better company: a test on Kafka mostly waits, one on Spark mostly computes.
+A worker starts a Spark and its Python processes for itself when a test first asks for them, which takes it a quarter of
+a minute of processor time; all workers share one Apache Kafka. So every other worker begins with Spark's files, and the
+others take some when nothing else is left. That is also better company: tests on Kafka mostly wait, those on Spark
+mostly compute.
 """
 
 from __future__ import annotations
@@ -11,19 +12,6 @@ from collections.abc import Iterable
 
 from xdist.scheduler import LoadFileScheduling
 from xdist.workermanage import WorkerController
-
-KAFKA, SPARK = "Apache Kafka", "Spark"
-HOMES = (frozenset({SPARK, KAFKA}), frozenset({KAFKA}), frozenset({SPARK}), frozenset({KAFKA}))
-"""Of the first worker, the second, and so on, then from the beginning."""
-
-BOTH = (
-    "tests/spark/test_cluster.py",
-    "tests/spark/test_exactly_once.py",
-    "tests/spark/test_killed.py",
-    "tests/spark/test_runner.py",
-    "tests/spark/test_spark_command.py",
-    "tests/spark/test_stateful.py",
-)
 
 
 class FarEndsScheduling(LoadFileScheduling):  # type: ignore[misc]  # it has no types
@@ -36,25 +24,6 @@ class FarEndsScheduling(LoadFileScheduling):  # type: ignore[misc]  # it has no 
 
 
 def next_file(waiting: Iterable[str], worker: int) -> str:
-    """The first of the worker's home; else of no far end; else of a part of its home; else any.
-
-    Raises ValueError when nothing waits.
-    """
-    home = HOMES[worker % len(HOMES)]
-
-    def rank(file: str) -> int:
-        ends = far_ends(file)
-        if ends == home:
-            return 0
-        return 1 if not ends else 2 if ends < home else 3
-
-    return min(waiting, key=rank)
-
-
-def far_ends(file: str) -> frozenset[str]:
-    """What the tests of a file share with others of their worker."""
-    if file in BOTH:
-        return frozenset({SPARK, KAFKA})
-    if file.startswith("tests/spark/"):
-        return frozenset({SPARK})
-    return frozenset({KAFKA}) if file.startswith(("tests/conformance/", "tests/compat/")) else frozenset()
+    """The first that is for the worker, else the first. Raises ValueError when nothing waits."""
+    has_spark = worker % 2 == 0
+    return min(waiting, key=lambda file: file.startswith("tests/spark/") != has_spark)

@@ -14,7 +14,7 @@ import pytest
 
 from tests.conftest import LONGEST
 from tests.support.collecting import one_ahead
-from tests.support.schedule import BOTH, next_file
+from tests.support.schedule import next_file
 from tests.support.tidy import ROOT
 
 NEEDS_KAFKA = (
@@ -48,20 +48,18 @@ def test_a_machine_without_java(tmp_path: Path, ci: str, code: int, says: str, p
 
 def test_the_files_that_come_first_are_there() -> None:
     assert LONGEST
-    assert [file for file in (*LONGEST, *BOTH) if not (ROOT / file).exists()] == []
+    assert [file for file in LONGEST if not (ROOT / file).exists()] == []
 
 
 @pytest.mark.parametrize(
     ("worker", "order"),
     [
-        (0, ["tests/spark/test_runner.py", "tests/sim/a.py", "tests/spark/b.py", "tests/conformance/c.py"]),
-        (1, ["tests/conformance/c.py", "tests/sim/a.py", "tests/spark/b.py", "tests/spark/test_runner.py"]),
-        (2, ["tests/spark/b.py", "tests/sim/a.py", "tests/conformance/c.py", "tests/spark/test_runner.py"]),
-        (5, ["tests/conformance/c.py", "tests/sim/a.py", "tests/spark/b.py", "tests/spark/test_runner.py"]),
+        (0, ["tests/spark/b.py", "tests/spark/d.py", "tests/sim/a.py", "tests/conformance/c.py"]),
+        (3, ["tests/sim/a.py", "tests/conformance/c.py", "tests/spark/b.py", "tests/spark/d.py"]),
     ],
 )
-def test_a_worker_is_given_first_what_it_has_the_far_ends_for(worker: int, order: list[str]) -> None:
-    waiting = ["tests/sim/a.py", "tests/spark/b.py", "tests/conformance/c.py", "tests/spark/test_runner.py"]
+def test_a_worker_is_given_first_what_it_has_started_spark_for_or_not(worker: int, order: list[str]) -> None:
+    waiting = ["tests/sim/a.py", "tests/spark/b.py", "tests/conformance/c.py", "tests/spark/d.py"]
     given = []
     while waiting:
         given.append(next_file(waiting, worker))
