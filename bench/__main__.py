@@ -1,7 +1,7 @@
 """`make bench`: every benchmark, side by side with its peer in one run, reported as ratios.
 
-python -m bench [--quick] [--rounds 5] [--broker fencepost --broker kafka] [--only produce --only pipeline ...]
-                [--json FILE] [--markdown docs/performance.md]
+python -m bench [--quick] [--records 1000000] [--rounds 5] [--broker fencepost --broker kafka]
+                [--only produce --only pipeline ...] [--json FILE] [--markdown docs/performance.md]
 python -m bench --sweep record-size [--values 10,1000] [--sweep ...] [--sweep all]
 
 Without --sweep the table is measured, with it what is named, and the table only if --only says so.
@@ -61,7 +61,7 @@ def table(options: argparse.Namespace, only: list[str]) -> list[Row]:
     """The rows that are asked for, told as they come."""
     rows: list[Row] = []
     records, rounds = (100_000, 1) if options.quick else (1_000_000, 3)
-    rounds = options.rounds or rounds
+    records, rounds = options.records or records, options.rounds or rounds
     if "columns" in only:
         print("record batches in memory, beside aiokafka's")
         columns.main()
@@ -111,6 +111,9 @@ def arguments() -> argparse.Namespace:
         prog="make bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--quick", action="store_true", help="a tenth of the records, one round: shows that it works")
+    parser.add_argument(
+        "--records", type=int, help="to produce and to consume, of 100 bytes; of larger ones so many fewer"
+    )
     parser.add_argument("--rounds", type=int, help="that many, in turn")
     parser.add_argument("--broker", action="append", choices=list(BROKERS), help="measure only against this one")
     parser.add_argument("--only", action="append", choices=GROUPS, help="of the table")

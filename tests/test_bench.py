@@ -34,7 +34,7 @@ def bench(*options: str) -> str:
 @pytest.mark.slow
 def test_the_quick_run_has_every_row(tmp_path: Path) -> None:
     figures, text = tmp_path / "bench.json", tmp_path / "performance.md"
-    chosen = ("--quick", "--broker", "fencepost", "--only", "produce", "--only", "consume")
+    chosen = ("--quick", "--records", "2000", "--broker", "fencepost", "--only", "produce", "--only", "consume")
     printed = bench(*chosen, "--json", str(figures), "--markdown", str(text))
     for row in ("confluent-kafka produce()", "send_arrow()", "confluent-kafka consume()", "poll()", "poll_arrow()"):
         assert printed.count(row) == 2, f"{row}: once for each size\n{printed}"

@@ -2,57 +2,71 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pandas
+import pytest
 from rich.console import Console
 
 import fencepost
 from bench.demo import waits
+from fencepost.cli.main import main
+from fencepost.demo import flights, supervisor
 from fencepost.demo.supervisor import Demo, Options
 
-# The command, of less patience with servers that do not answer.
-IMPATIENT = """
-import fencepost.demo.supervisor
-from fencepost.cli.main import main
 
-fencepost.demo.supervisor.FIRST_CONTACT_MS = 1000
-main()
-"""
-
-
-def demo(*arguments: str, started: tuple[str, str] = ("-m", "fencepost")) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, *started, "demo", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+@pytest.fixture
+def capsys(capsys: pytest.CaptureFixture[str]) -> Iterator[pytest.CaptureFixture[str]]:
+    """The command ends its processes on SIGTERM; this process ends as it did before."""
+    before = signal.getsignal(signal.SIGTERM)
+    yield capsys
+    signal.signal(signal.SIGTERM, before)
 
 
-def test_a_kafka_that_is_not_there_is_said_so() -> None:
-    done = demo("--bootstrap-servers", "127.0.0.1:1", started=("-c", IMPATIENT))
-    assert done.returncode == 2
-    assert "could not be carried through" in done.stdout
-    assert "Traceback" not in done.stderr
+@pytest.fixture
+def one_flight(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To read them all takes a second."""
+    frame = pandas.DataFrame({"flight_id": [0], "carrier": ["UA"], "arr_delay": [11.0]})
+    monkeypatch.setattr(flights, "load", lambda limit: frame)
 
 
-def test_topics_of_others_are_neither_written_nor_deleted() -> None:
+def refused(*arguments: str) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["demo", *arguments])
+    assert ended.value.code == 2
+
+
+def test_a_kafka_that_is_not_there_is_said_so(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, one_flight: None
+) -> None:
+    monkeypatch.setattr(supervisor, "FIRST_CONTACT_MS", 1000)
+    refused("--bootstrap-servers", "127.0.0.1:1")
+    told = capsys.readouterr()
+    assert "could not be carried through" in told.out
+    assert "Traceback" not in told.err
+
+
+def test_topics_of_others_are_neither_written_nor_deleted(capsys: pytest.CaptureFixture[str], one_flight: None) -> None:
     with fencepost.Broker() as broker:
         with fencepost.Producer(broker.bootstrap_servers) as producer:
             producer.send("flights", b"mine").result()
-        done = demo("--bootstrap-servers", broker.bootstrap_servers)
-        assert done.returncode == 2
-        assert "exist already" in done.stdout
+        refused("--bootstrap-servers", broker.bootstrap_servers)
+        assert "exist already" in capsys.readouterr().out
         with fencepost.Consumer(broker.bootstrap_servers, auto_offset_reset="earliest") as consumer:
             consumer.assign([("flights", 0)])
             assert [record.value for record in consumer.poll(5000)] == [b"mine"]
 
 
-def test_a_misspelled_delivery_is_refused() -> None:
-    done = demo("--delivery", "twice")
-    assert done.returncode == 2
-    assert "exactly-once" in done.stderr
+def test_a_misspelled_delivery_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    refused("--delivery", "twice")
+    assert "exactly-once" in capsys.readouterr().err
 
 
 def a_run(folder: Path) -> Demo:
