@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal, NamedTuple, cast
 from uuid import UUID
 
 from kio.index import load_payload_module
@@ -97,33 +97,52 @@ def kio_read(kio_cls: Any, data: bytes) -> Any:
     return entity
 
 
-def pair(kio_cls: Any, our_cls: Any, numbers: random.Random, most: int = 3) -> tuple[Any, Any]:
-    """A message with random values, as an instance of each class. Arrays have at most `most` elements."""
+class Field(NamedTuple):
+    """One of a message. `our_element` is None for what our class does not have."""
+
+    name: str
+    our_name: str
+    kind: str
+    element: Any
+    our_element: Any
+    is_array: bool
+    nullable: bool
+    tagged: bool
+
+
+@cache
+def layout(kio_cls: Any, our_cls: Any) -> tuple[Field, ...]:
     kio_hints, our_hints = typing.get_type_hints(kio_cls), typing.get_type_hints(our_cls)
-    ours = {field.name for field in dataclasses.fields(our_cls)}
-    kio_values: dict[str, Any] = {}
-    our_values: dict[str, Any] = {}
+    found = []
     for field in dataclasses.fields(kio_cls):
         element, is_array, nullable = taken_apart(kio_hints[field.name])
-        if field.name == UNKNOWN:
+        our_name = field.name if field.name in our_hints else f"{field.name}_ms"
+        our_element = None if field.name == UNKNOWN else taken_apart(our_hints[our_name])[0]
+        kind, tagged = field.metadata.get("kafka_type", ""), "tag" in field.metadata
+        found.append(Field(field.name, our_name, kind, element, our_element, is_array, nullable, tagged))
+    return tuple(found)
+
+
+def pair(kio_cls: Any, our_cls: Any, numbers: random.Random, most: int = 3) -> tuple[Any, Any]:
+    """A message with random values, as an instance of each class. Arrays have at most `most` elements."""
+    kio_values: dict[str, Any] = {}
+    our_values: dict[str, Any] = {}
+    for name, our_name, kind, element, our_element, is_array, nullable, tagged in layout(kio_cls, our_cls):
+        if name == UNKNOWN:
             kio_values[UNKNOWN] = numbers.choice((b"", b"?", b"later" * 40))
             continue
-        if "tag" in field.metadata and numbers.random() < 0.3:
+        if tagged and numbers.random() < 0.3:
             continue  # at its default, and so not on the wire
-        name = field.name if field.name in ours else f"{field.name}_ms"
-        our_element = taken_apart(our_hints[name])[0]
-        kind = field.metadata.get("kafka_type", "")
         # An empty tagged array is not on the wire.
-        counts = (int("tag" in field.metadata), 1, most, 130 if kind == "int32" else most)
-        count = numbers.choice(counts) if is_array else 1
+        count = numbers.choice((int(tagged), 1, most, 130 if kind == "int32" else most)) if is_array else 1
         made = [one_value(kind, element, our_element, numbers, nullable and not is_array) for _ in range(count)]
         if is_array and nullable and numbers.random() < 0.3:
-            kio_values[field.name] = our_values[name] = None
+            kio_values[name] = our_values[our_name] = None
         elif is_array:
-            kio_values[field.name] = tuple(kio for kio, _ in made)
-            our_values[name] = ours_of(kind, (our for _, our in made))
+            kio_values[name] = tuple(kio for kio, _ in made)
+            our_values[our_name] = ours_of(kind, (our for _, our in made))
         else:
-            ((kio_values[field.name], our_values[name]),) = made
+            ((kio_values[name], our_values[our_name]),) = made
     return kio_cls(**kio_values), our_cls(**our_values)
 
 

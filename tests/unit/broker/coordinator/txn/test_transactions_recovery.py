@@ -7,6 +7,7 @@ the high watermark, no producer has an open transaction, the id takes a new tran
 
 from __future__ import annotations
 
+import copy
 import errno
 from collections.abc import Mapping
 
@@ -232,12 +233,14 @@ def test_a_second_power_cut_during_recovery() -> None:
     """The start after a crash is itself cut before each of its changes."""
     cut_twice = 0
     for changes in range(_NEVER):
+        driver = prepared_disk({"fsync": "commit"})
+        driver.disk.power_cut_after(changes)
+        writer = Writer(driver)
+        finished = run(driver, writer, commit=True)
+        driver.crash(changes)
+        crashed = driver.disk
         for second in range(_NEVER):
-            driver = prepared_disk({"fsync": "commit"})
-            driver.disk.power_cut_after(changes)
-            writer = Writer(driver)
-            finished = run(driver, writer, commit=True)
-            driver.crash(changes)
+            driver.disk = copy.deepcopy(crashed)
             driver.disk.power_cut_after(second)
             try:
                 driver.start()
@@ -247,7 +250,6 @@ def test_a_second_power_cut_during_recovery() -> None:
                 driver.start()
                 check_after(driver, writer)
                 continue
-            driver.disk.power_cut_after(_NEVER)
             break
         if finished:
             break
