@@ -9,7 +9,7 @@ sent.
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
 
@@ -59,7 +59,13 @@ Seen = dict[tuple[int, str, str], dict[str, str]]
 
 
 @pytest.fixture(scope="module")
-def seen(tmp_path_factory: pytest.TempPathFactory) -> Seen:
+def java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaClients]:
+    with JavaClients(tmp_path_factory.mktemp("classes")) as clients:
+        yield clients
+
+
+@pytest.fixture(scope="module")
+def seen(java: JavaClients) -> Seen:
     """What every application saw; all of them run at the same time, on three brokers side by side."""
     brokers = {level: Broker({"transaction.version": level}) for level in (0, 1, 2)}
     runs = [(level, release, scenario) for level, release in CLIENTS for scenario in SCENARIOS]
@@ -67,14 +73,13 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Seen:
     try:
         for broker in brokers.values():
             broker.start()
-        with JavaClients(tmp_path_factory.mktemp("classes")) as java:
-            for level, release, scenario in runs:
-                servers, name = brokers[level].bootstrap_servers, f"java-{release}-{scenario}"
-                with fencepost.Admin(servers) as admin:
-                    admin.create_topic(name, 2)
-                java.start(f"{level}/{release}/{scenario}", release, servers, name, scenario)
-            for level, release, scenario in runs:
-                found[level, release, scenario] = java.wait(f"{level}/{release}/{scenario}")
+        for level, release, scenario in runs:
+            servers, name = brokers[level].bootstrap_servers, f"java-{release}-{scenario}"
+            with fencepost.Admin(servers) as admin:
+                admin.create_topic(name, 2)
+            java.start(f"{level}/{release}/{scenario}", release, servers, name, scenario)
+        for level, release, scenario in runs:
+            found[level, release, scenario] = java.wait(f"{level}/{release}/{scenario}")
     finally:
         for broker in brokers.values():
             broker.stop()
@@ -149,10 +154,10 @@ def test_commits_aborts_and_offsets(seen: Seen, level: int, release: str) -> Non
     assert (told["committed"], told["offset"]) == ("t0,t2,t4", "5")
 
 
-def test_apache_kafka_fences_them_all(apache_kafka: HasAddress, tmp_path: Path) -> None:
+def test_apache_kafka_fences_them_all(apache_kafka: HasAddress, java: JavaClients) -> None:
     """The same applications at Kafka 4.3.1: a timeout is fatal for every release (K40 to K43)."""
     releases = ["2.0.1", "2.5.1", "3.9.1", "4.3.1"]
-    with JavaClients(tmp_path) as java, fencepost.Admin(apache_kafka.bootstrap_servers) as admin:
+    with fencepost.Admin(apache_kafka.bootstrap_servers) as admin:
         for release in releases:
             name = f"java-{release}-commit"
             admin.create_topic(name, 2)

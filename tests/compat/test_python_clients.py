@@ -16,6 +16,7 @@ import pytest
 import fencepost
 from fencepost.broker.embedded import Broker
 from tests.support.raw_client import RawClient
+from tests.support.waiting import until
 
 PATIENCE_S = 60.0
 VALUES = [str(number).encode() for number in range(300)]
@@ -202,7 +203,5 @@ def test_kafka_python_admin(servers: str) -> None:
     admin.create_topics([kafka.admin.NewTopic(name, 2, 1)])
     assert name in admin.list_topics()
     admin.delete_topics([name])
-    deadline = time.monotonic() + PATIENCE_S
-    while name in admin.list_topics():
-        assert time.monotonic() < deadline
+    until(lambda: name not in admin.list_topics())
     admin.close()

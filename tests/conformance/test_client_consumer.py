@@ -13,6 +13,7 @@ import fencepost
 from fencepost.errors import OffsetOutOfRangeError, WakeupError
 from tests.support.brokers import BrokerUnderTest
 from tests.support.consumers import FILLED_MS, fill, poll_values
+from tests.support.waiting import until
 
 TP = fencepost.TopicPartition
 
@@ -104,22 +105,18 @@ def test_a_range_ends_exactly_whatever_the_gaps(broker: BrokerUnderTest, admin: 
         fencepost.Producer(broker.bootstrap_servers) as plain,
     ):
         producer.init_transactions()
+        latest = {TP(topic, 0): -1}
         producer.begin_transaction()
         for value in (b"a0", b"a1"):
             producer.send(topic, value).result(120)
         producer.abort_transaction()
-        deadline = time.monotonic() + 120
-        while admin.list_offsets({TP(topic, 0): -1})[TP(topic, 0)].offset < 3:
-            assert time.monotonic() < deadline
+        until(lambda: admin.list_offsets(latest)[TP(topic, 0)].offset >= 3)
         plain.send(topic, b"p3").result(120)
         with producer.transaction():
             for value in (b"c4", b"c5"):
                 producer.send(topic, value).result(120)
-        while (
-            admin.list_offsets({TP(topic, 0): -1}, isolation=fencepost.Isolation.READ_COMMITTED)[TP(topic, 0)].offset
-            < 7
-        ):
-            assert time.monotonic() < deadline
+        committed = fencepost.Isolation.READ_COMMITTED
+        until(lambda: admin.list_offsets(latest, isolation=committed)[TP(topic, 0)].offset >= 7)
     seen = {3: b"p3", 4: b"c4", 5: b"c5"}
     checked = 0
     with fencepost.Consumer(broker.bootstrap_servers) as consumer:

@@ -18,8 +18,10 @@ import pytest
 import fencepost
 from fencepost.client.net.list_offsets import LATEST
 from fencepost.client.records import to_records
+from fencepost.protocol.records.engine import VARIABLE
 from tests.support.brokers import BrokerUnderTest
 from tests.support.commands import Commands
+from tests.support.waiting import until
 
 TP = fencepost.TopicPartition
 START_MS = 1_700_000_000_000  # 2023-11-14T22:13:20Z
@@ -195,7 +197,7 @@ def test_what_a_group_was_not_shown_is_not_committed(
         producer.send(topic, b"first", partition=0)
     words = ("consume", topic, "--group", group, "--follow", "-b", broker.bootstrap_servers)
     reading, end = os.pipe()
-    unread = subprocess.Popen([sys.executable, "-m", "fencepost", *words], stdout=end, stderr=subprocess.PIPE)
+    unread = program(*words, stdout=end)
     os.close(reading)
     os.close(end)
     _, error = unread.communicate(timeout=60)
@@ -204,9 +206,7 @@ def test_what_a_group_was_not_shown_is_not_committed(
     following = program(*words)
     assert following.stdout
     assert following.stdout.readline() == b"first\n"
-    deadline = time.monotonic() + 60
-    while committed(admin, group).get(0) != 1:
-        assert time.monotonic() < deadline
+    until(lambda: committed(admin, group).get(0) == 1)
     following.send_signal(signal.SIGINT)
     _, error = following.communicate(timeout=60)
     assert (following.returncode, error) == (0, b"1 records\n")
@@ -286,13 +286,14 @@ def test_a_topic_is_not_made_by_writing(broker: BrokerUnderTest, run: Commands, 
     assert "there is no topic" in run.error
 
 
-def program(*words: str, **more: Any) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "fencepost", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, **more
-    )
+def program(*words: str, stdout: int = subprocess.PIPE, **more: Any) -> subprocess.Popen[bytes]:
+    """Without the compiled loops: to load them takes longer than all else that it does."""
+    command = [sys.executable, "-m", "fencepost", *words]
+    environment = {**os.environ, VARIABLE: "0"}
+    return subprocess.Popen(command, stdout=stdout, stderr=subprocess.PIPE, env=environment, **more)
 
 
-def test_ctrl_c_and_closed_pipes(broker: BrokerUnderTest, topic: str) -> None:
+def test_ctrl_c_and_closed_pipes(broker: BrokerUnderTest, admin: fencepost.Admin, topic: str) -> None:
     """As processes, for signals and pipes are theirs."""
     at = ("-b", broker.bootstrap_servers)
     following = program("consume", topic, "--follow", *at)
@@ -303,6 +304,7 @@ def test_ctrl_c_and_closed_pipes(broker: BrokerUnderTest, topic: str) -> None:
         assert writer.stdin
         writer.stdin.write(b"from %d\n" % number)
     assert following.stdout.readline() == b"from 0\n"
+    until(lambda: admin.describe_transactions([topic])[0].error_code == 0)  # the other one has started, too
     for process, status in ((writers[0], 130), (writers[1], 130), (following, 0)):
         process.send_signal(signal.SIGINT)
         _, error = process.communicate(timeout=60)
@@ -311,9 +313,7 @@ def test_ctrl_c_and_closed_pipes(broker: BrokerUnderTest, topic: str) -> None:
         assert told[process] in error
         assert b"Traceback" not in error
     reading, end = os.pipe()
-    unread = subprocess.Popen(
-        [sys.executable, "-m", "fencepost", "consume", topic, *at], stdout=end, stderr=subprocess.PIPE
-    )
+    unread = program("consume", topic, *at, stdout=end)
     os.close(reading)
     os.close(end)
     _, error = unread.communicate(timeout=60)

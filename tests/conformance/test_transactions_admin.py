@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import pytest
@@ -14,6 +13,7 @@ from fencepost.protocol.messages.list_transactions import ListTransactionsReques
 from tests.support.brokers import BrokerUnderTest
 from tests.support.raw_client import Producer, RawClient
 from tests.support.txn_requests import producers, write_marker
+from tests.support.waiting import until
 
 
 def opened(broker: BrokerUnderTest, client: RawClient) -> tuple[str, str, Producer]:
@@ -55,9 +55,7 @@ def test_lists_by_age(broker: BrokerUnderTest, client: RawClient) -> None:
     for everything in (0, -1, -77):
         assert listed(client, names, duration_filter=everything) == names
     assert listed(client, names, duration_filter=3_600_000) == [empty]
-    deadline = time.monotonic() + 120
-    while listed(client, names, duration_filter=50) != names:
-        assert time.monotonic() < deadline
+    until(lambda: listed(client, names, duration_filter=50) == names)
 
 
 def test_lists_by_pattern(broker: BrokerUnderTest, client: RawClient) -> None:
