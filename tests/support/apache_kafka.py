@@ -204,7 +204,7 @@ class ApacheKafka:
     prefix: Sequence[str] = ()
     """What goes before its command: a network of its own, say."""
     starter_outlives_it = False
-    """Whether the thread that starts it lives longer than it should, though it is not the main thread."""
+    """Whether the thread that starts it lives as long as the node may, though it is not the main thread."""
 
     def __init__(
         self,
