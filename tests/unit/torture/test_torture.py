@@ -38,7 +38,7 @@ def test_a_storm_leaves_a_history_without_anomalies_and_nothing_else(
     login = {"sasl.mechanism": mechanism, "sasl.username": "alice", "sasl.password": 'pass=word,"'}
     with Broker(fsync="commit", users={"alice": 'pass=word,"'}) as broker:
         access = Access(broker.bootstrap_servers, {"security.protocol": "SASL_PLAINTEXT", **login})
-        options = Options(access, 0.15, 7, client, "storm-", False, tmp_path, two_phase=level)
+        options = Options(access, 0.1, 7, client, "storm-", False, tmp_path, two_phase=level)
         torture = Torture(options, lambda line: None)
         torture.run(tmp_path / "history.json")
         with Admin(**access.options()) as admin:
