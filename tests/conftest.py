@@ -15,7 +15,7 @@ import shutil
 import signal
 from collections.abc import Generator, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
@@ -26,6 +26,9 @@ from tests.support.brokers import HasAddress
 from tests.support.collecting import one_ahead
 from tests.support.forked_python import forked_python
 from tests.support.kafka_of_the_run import KafkaOfTheRun
+
+if TYPE_CHECKING:
+    from tests.spark.session_here import SparkHere
 
 MOST_SECOND_TRIES = 5
 # What took 40 seconds or more of a whole run, by the seconds it took (tests/support/run_report.py prints them after
@@ -54,8 +57,6 @@ LONGEST = (
     "tests/conformance/test_client_kerberos.py",
     "tests/conformance/test_recipes.py",
     "tests/spark/test_cluster.py",
-    "tests/spark/test_stateful.py",
-    "tests/spark/test_several_brokers.py",
     "tests/spark/test_workers_killed.py",
     "tests/spark/test_pipeline.py",
     "tests/spark/test_doors.py",
@@ -227,6 +228,16 @@ def pytest_configure_node(node: Any) -> None:
 def pytest_unconfigure(config: pytest.Config) -> None:
     if for_workers in config.stash:
         config.stash[for_workers].close()
+
+
+@pytest.fixture(scope="session")
+def spark_here(pyspark_python: str) -> Iterator[SparkHere]:
+    """Spark in this process. Its driver, too, is one whose processes nobody kills."""
+    from tests.spark.session_here import SparkHere
+
+    made = SparkHere(pyspark_python)
+    yield made
+    made.stop()
 
 
 @pytest.fixture(scope="session")

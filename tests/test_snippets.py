@@ -1,48 +1,32 @@
 """Every Python block of README.md and docs/ runs as it stands there.
 
 A block with a query makes its own session, and finds a broker in place of localhost:9092 and topics with a few records;
-what it writes is read back. The recipe uses the session there is. These blocks share a process, since a session takes
-long to start. All others are whole programs, each in a process of its own, forked from one that has
+what it writes is read back. The recipe uses the session there is. These blocks run in the tests' process, since a
+session takes long to start. All others are whole programs, each in a process of its own, forked from one that has
 imported the client; tests/typing looks at their types.
 """
 
 from __future__ import annotations
 
 import ast
+import contextlib
 import functools
 import importlib
-import json
+import io
 import os
 import re
+import runpy
 import subprocess
 import sys
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
+from tests.spark.session_here import SparkHere
 from tests.support.readme import ROOT
-
-# Runs the programs whose paths it is given in one session; the last line says what each has printed, or raised.
-SPARK_PROCESS = """
-import contextlib, io, json, runpy, sys, traceback
-
-from tests.spark.session import session
-
-spark = session()
-told = {}
-for path in sys.argv[1:]:
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
-        try:
-            runpy.run_path(path, {} if path.endswith("query.py") else {"spark": spark}, "__main__")
-        except Exception:
-            print(traceback.format_exc())
-    told[path] = printed.getvalue()
-spark.stop()
-print(json.dumps(told))
-"""
 
 SPARK_PRELUDE = """
 import fencepost
@@ -205,21 +189,24 @@ def query_program(code: str, folder: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def told(pyspark_python: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def told(spark_here: SparkHere, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """What each block with `spark` has printed, by its place."""
-    scripts = {}
+    spark = spark_here.session()
+    found = {}
     for where, code in [*SPARK_BLOCKS, *RECIPES]:
         folder = tmp_path_factory.mktemp("block")
         recipe = f"SOURCE, SINK = 'orders', 'orders-copy'\n{SPARK_PRELUDE}{RECIPE_PRELUDE}{code}{RECIPE_END}"
-        scripts[where] = folder / ("recipe.py" if (where, code) in RECIPES else "query.py")
-        scripts[where].write_text(recipe if (where, code) in RECIPES else query_program(code, folder))
-    process = tmp_path_factory.mktemp("session") / "process.py"
-    process.write_text(SPARK_PROCESS)
-    path = f"{ROOT / 'src'}{os.pathsep}{ROOT}"
-    command = [sys.executable, str(process), *map(str, scripts.values())]
-    printed = run(*command, cwd=process.parent, PYSPARK_PYTHON=pyspark_python, PYTHONPATH=path)
-    by_script = json.loads(printed.splitlines()[-1])
-    return {where: by_script[str(script)] for where, script in scripts.items()}
+        is_recipe = (where, code) in RECIPES
+        (folder / "block.py").write_text(recipe if is_recipe else query_program(code, folder))
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            try:
+                runpy.run_path(str(folder / "block.py"), {"spark": spark} if is_recipe else {}, "__main__")
+            except Exception as error:  # noqa: BLE001 - whatever it is, the block's test tells it
+                print("".join(traceback.format_exception(error)))
+        spark_here.end_queries()
+        found[where] = printed.getvalue()
+    return found
 
 
 @pytest.mark.spark

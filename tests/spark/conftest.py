@@ -9,22 +9,17 @@ from typing import Any
 import pytest
 
 from fencepost.broker.embedded import Broker
-from tests.spark.copying import Copy, SharedDriver, make_copy
-from tests.spark.session_here import session_here
+from tests.spark.copying import Copy, make_copy
+from tests.spark.session_here import SparkHere
 from tests.support.apache_kafka import ApacheKafka
+from tests.support.apache_kafka_cluster import ApacheKafkaCluster
 from tests.support.older_kafka import OlderKafka
 
 
-@pytest.fixture(scope="session")
-def shared_driver(pyspark_python: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedDriver]:
-    with SharedDriver(pyspark_python, tmp_path_factory.mktemp("driver") / "output") as driver:
-        yield driver
-
-
 @pytest.fixture(scope="module")
-def spark(pyspark_python: str) -> Iterator[Any]:
-    with session_here(pyspark_python) as made:
-        yield made
+def spark(spark_here: SparkHere) -> Iterator[Any]:
+    yield spark_here.session()
+    spark_here.end_queries()
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +55,13 @@ def kafka_2_8() -> Iterator[ApacheKafka]:
         yield kafka
 
 
+@pytest.fixture(scope="module")
+def three_kafkas() -> Iterator[ApacheKafkaCluster]:
+    as_most_are = {"transaction.two.phase.commit.enable": False, "unstable.api.versions.enable": False}
+    with ApacheKafkaCluster(as_most_are, format_arguments=("--feature", "transaction.version=0")) as cluster:
+        yield cluster
+
+
 @pytest.fixture(params=["fencepost", pytest.param("kafka", marks=pytest.mark.kafka)])
-def copy(request: pytest.FixtureRequest, shared_driver: SharedDriver, tmp_path: Path) -> Copy:
-    return make_copy(request, request.param, tmp_path, shared_driver)
+def copy(request: pytest.FixtureRequest, spark_here: SparkHere, tmp_path: Path) -> Copy:
+    return make_copy(request, request.param, tmp_path, spark_here)

@@ -11,7 +11,6 @@ python copy_topic.py --doomed '[{...}, ...]'
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
 import traceback
@@ -21,10 +20,13 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from fencepost.spark import arrow_pipeline
-from tests.spark.session import session
+from tests.spark import stateful
+from tests.spark.session import CHECKPOINT_MANAGER, QUICK_MANAGER, session
 
 
 def query_of(spark: SparkSession, arguments: dict[str, str]) -> Any:
+    if "query" in arguments:
+        return stateful.QUERIES[arguments["query"]](spark, arguments)
     source = {
         "kafka.bootstrap.servers": arguments["servers"],
         "subscribe": arguments["source"],
@@ -48,6 +50,7 @@ def query_of(spark: SparkSession, arguments: dict[str, str]) -> Any:
 def copy(spark: SparkSession, arguments: dict[str, str]) -> str:
     """What there is to tell of it."""
     told = ""
+    spark.conf.set(CHECKPOINT_MANAGER, arguments.get("checkpoint_manager", QUICK_MANAGER))
     writer = query_of(spark, arguments)
     if "for_ever" in arguments:
         writer.trigger(processingTime="0 seconds").start().awaitTermination()
@@ -65,15 +68,14 @@ def copy(spark: SparkSession, arguments: dict[str, str]) -> str:
 
 
 def main(arguments: dict[str, str]) -> None:
-    if "folder" in arguments:
-        Path(arguments["folder"], "driver.pid").write_text(str(os.getpid()))
     spark = session(arguments.get("master", "local[2]"), json.loads(arguments.get("settings", "{}")))
     print(copy(spark, arguments), end="", flush=True)
     spark.stop()
 
 
 def serve() -> None:
-    spark = session("local[3]")
+    spark = session()
+    print(json.dumps({"answer": {"told": "ready"}}), flush=True)
     for line in sys.stdin:
         try:
             answer = {"told": copy(spark, json.loads(line))}

@@ -7,23 +7,22 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
 import uuid
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # its stubs forget it
 
 from fencepost import Admin, Isolation, OffsetSpec
-from tests.support.forked_python import forked_python
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -38,14 +37,21 @@ ARMS = {  # which fixture of conftest.py gives the broker, and the level that th
     "kafka without two-phase commit": ("kafka_without_two_phase", "resume"),
     "kafka 3.3": ("kafka_3_3", "resume-unverified"),
     "kafka 2.8": ("kafka_2_8", "resume-unlisted"),
+    "three kafkas": ("three_kafkas", "resume-v1"),
+    "windows": ("own_broker", "keep-prepared"),
+    "pairs": ("own_broker", "keep-prepared"),
 }
 
 
-class SharedDriver:
-    """One Spark driver for the runs that nobody kills: to start one takes far longer than to copy.
+class Driver(Protocol):
+    """One for many runs that nobody kills: to start one takes far longer than to copy."""
 
-    It starts when it is first needed, and anew after a run that failed.
-    """
+    def copy(self, arguments: dict[str, str]) -> str:
+        """What the run told."""
+
+
+class AnotherDriver:
+    """Not the one in the tests' process. It starts when it is first needed, and anew after a run that failed."""
 
     def __init__(self, python: str, log: Path) -> None:
         self._python, self._log = python, log
@@ -61,22 +67,12 @@ class SharedDriver:
             self._process.communicate()  # which ends its input, and with that itself
             self._process = None
 
-    def copy(self, arguments: dict[str, str]) -> str:
-        """What the run told. Raises `AssertionError` when it failed."""
-        process = self._process or self._start()
-        self._process = None
-        try:
-            answer = self._ask(process, arguments)
-        except BaseException:
-            process.kill()
-            process.communicate()
-            raise
-        self._process = process
-        return answer
-
-    def _start(self) -> subprocess.Popen[str]:
+    def start(self) -> None:
+        """And wait until it has its session. Nothing to do where it runs."""
+        if self._process is not None:
+            return
         with self._log.open("w") as log:
-            return subprocess.Popen(
+            self._process = subprocess.Popen(
                 [sys.executable, str(HERE / "copy_topic.py"), "--serve"],
                 env=environment() | {"PYSPARK_PYTHON": self._python},
                 stdin=subprocess.PIPE,
@@ -84,16 +80,31 @@ class SharedDriver:
                 stderr=log,
                 text=True,
             )
+        self._answer()
 
-    def _ask(self, process: subprocess.Popen[str], arguments: dict[str, str]) -> str:
-        assert process.stdin is not None and process.stdout is not None
-        print(json.dumps(arguments), file=process.stdin, flush=True)
-        for line in process.stdout:
-            if line.startswith('{"answer"'):
-                answer = json.loads(line)["answer"]
-                assert "failed" not in answer, answer["failed"] + self._log.read_text()[-3000:]
-                return str(answer["told"])
-        raise AssertionError(f"the driver ended: {self._log.read_text()[-6000:]}")
+    def copy(self, arguments: dict[str, str]) -> str:
+        """What the run told. Raises `AssertionError` when it failed."""
+        self.start()
+        assert self._process is not None and self._process.stdin is not None
+        print(json.dumps(arguments), file=self._process.stdin, flush=True)
+        return self._answer()
+
+    def _answer(self) -> str:
+        """The next one. A driver that has failed is not used again."""
+        process, self._process = self._process, None
+        assert process is not None and process.stdout is not None
+        try:
+            for line in process.stdout:
+                if line.startswith('{"answer"'):
+                    answer = json.loads(line)["answer"]
+                    assert "failed" not in answer, answer["failed"] + self._log.read_text()[-3000:]
+                    self._process = process
+                    return str(answer["told"])
+            raise AssertionError(f"the driver ended: {self._log.read_text()[-6000:]}")
+        finally:
+            if self._process is None:
+                process.kill()
+                process.communicate()
 
 
 def environment(*first: str | Path) -> dict[str, str]:
@@ -115,10 +126,8 @@ class Copy:
     folder: Path
     name: str = field(default_factory=lambda: f"copy-{uuid.uuid4().hex[:8]}")
     level: str = "two-phase"
-    driver: SharedDriver | None = None
+    driver: Driver | None = None
     in_arrow: bool = False
-    python: str = sys.executable
-    """For PYSPARK_PYTHON of a driver of its own, whose processes nobody kills."""
 
     @property
     def source(self) -> str:
@@ -130,8 +139,10 @@ class Copy:
 
     def create(self) -> None:
         admin = AdminClient({"bootstrap.servers": self.servers})
-        for made in admin.create_topics([NewTopic(one, PARTITIONS) for one in (self.source, self.target)]).values():
-            made.result()  # with as many replicas as is usual there
+        # With as many replicas as is usual there. Records may be of long ago.
+        topics = [NewTopic(one, PARTITIONS, config={"retention.ms": "-1"}) for one in (self.source, self.target)]
+        for made in admin.create_topics(topics).values():
+            made.result()
 
     def produce(self, first: int, count: int) -> None:
         producer = Producer({"bootstrap.servers": self.servers})
@@ -139,33 +150,23 @@ class Copy:
             producer.produce(self.source, key=str(number % 101), value=f"{self.name} {number}")
         assert producer.flush(120) == 0
 
-    def run(self, script: str = "copy_topic.py", more: dict[str, str] | None = None) -> subprocess.Popen[str]:
-        return self._start(script, more or {}, environment() | {"PYSPARK_PYTHON": self.python})
-
-    def run_until_killed(self, kill: dict[str, object], script: str) -> None:
-        """With all its processes; the order is as killer/sitecustomize.py takes it, without its folder."""
-        orders = {**kill, "folder": str(self.folder)}
-        with forked_python(with_killer(orders)) as python:
-            (self.folder / "server.pid").write_text(str(python.server or ""))
-            surroundings = with_killer(orders) | {"PYSPARK_PYTHON": python.path}
-            process = self._start(script, {"folder": str(self.folder)}, surroundings)
-            assert process.wait(600) == -signal.SIGKILL, self.output.read_text()[-6000:]
-
-    def _start(self, script: str, more: dict[str, str], surroundings: dict[str, str]) -> subprocess.Popen[str]:
-        # Output goes to a file: a surviving zombie would keep a pipe open.
-        self.output = self.folder / f"output-{time.monotonic_ns()}"
-        with self.output.open("w") as output:
-            command = [sys.executable, str(HERE / script), json.dumps(self.arguments(**more))]
-            return subprocess.Popen(command, env=surroundings, stdout=output, stderr=output, text=True)
+    def fill(self) -> None:
+        """What there is to be read by who is killed."""
+        self.produce(0, RECORDS)
 
     def run_to_the_end(self, **more: str) -> str:
-        """In the shared driver. What the run told."""
+        """In the driver that nobody kills. What the run told."""
         assert self.driver is not None
         return self.driver.copy(self.arguments(**more))
 
-    def run_alone_to_the_end(self, script: str = "copy_topic.py", **more: str) -> None:
-        """In processes of its own, which have to end well."""
-        assert self.run(script, more).wait(600) == 0, self.output.read_text()[-6000:]
+    def run_alone_to_the_end(self, python: str, **more: str) -> None:
+        """In a driver of its own, which has to end well. `python`: for PYSPARK_PYTHON."""
+        command = [sys.executable, str(HERE / "copy_topic.py"), json.dumps(self.arguments(**more))]
+        surroundings = environment() | {"PYSPARK_PYTHON": python}
+        output = self.folder / "output"
+        with output.open("w") as told:  # and no pipe, which a process that is left could keep open
+            done = subprocess.run(command, env=surroundings, stdout=told, stderr=told, timeout=600, check=False)
+        assert done.returncode == 0, output.read_text()[-6000:]
 
     def arguments(self, **more: str) -> dict[str, str]:
         """What copy_topic.py is told."""
@@ -229,12 +230,13 @@ class Copy:
         assert [one for one in mine if one.state not in ("Empty", "CompleteCommit", "CompleteAbort")] == []
 
 
-def make_copy(request: pytest.FixtureRequest, arm: str, folder: Path, driver: SharedDriver) -> Copy:
+def make_copy(
+    request: pytest.FixtureRequest, arm: str, folder: Path, driver: Driver, kind: Callable[..., Copy] = Copy
+) -> Copy:
     """Our broker gives the strongest level, and with old transactions the weakest; Apache Kafka 4.3.1 the second, or as
     it comes the third."""
     broker, level = ARMS[arm]
     servers = request.getfixturevalue(broker).bootstrap_servers
-    python = request.getfixturevalue("pyspark_python")
-    made = Copy(servers, folder, level=level, driver=driver, in_arrow="Arrow" in arm, python=python)
+    made = kind(servers, folder, level=level, driver=driver, in_arrow="Arrow" in arm)
     made.create()
     return made

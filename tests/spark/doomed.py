@@ -18,7 +18,7 @@ from typing import TypeAlias
 import psutil
 import pytest
 
-from tests.spark.copying import HERE, RECORDS, Copy, with_killer
+from tests.spark.copying import HERE, Copy, with_killer
 from tests.support.forked_python import forked_python
 
 
@@ -73,7 +73,7 @@ class Killed:
         for key in keys:
             try:
                 found[key] = copy = self._make(key[0])
-                copy.produce(0, RECORDS)
+                copy.fill()
             except (Exception, pytest.skip.Exception) as reason:  # noqa: BLE001 - as there is no broker for this arm
                 found[key] = reason
         copies = {key: one for key, one in found.items() if isinstance(one, Copy)}

@@ -1,12 +1,8 @@
-"""Uses every door of format("fencepost") in one Spark session and prints what it saw, as JSON.
-
-python doors.py '{"servers": "...", "first": "topic", "second": "topic", "folder": "..."}'
-"""
+"""Uses every door of format("fencepost") in one Spark session."""
 
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +10,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
 from fencepost.spark import behind_latest, exactly_once
-from tests.spark.session import session
 
 
 def text_of(attempt: Callable[[], Any]) -> str:
@@ -79,8 +74,8 @@ def several_frames(spark: SparkSession, arguments: dict[str, str], write: Callab
     return seen
 
 
-def main(arguments: dict[str, str]) -> None:
-    spark = session()
+def seen_through_all(spark: SparkSession, arguments: dict[str, str]) -> dict[str, Any]:
+    """`arguments`: `servers`, the topics `first`, `second` and `third`, and a `folder`."""
     first, second, folder = arguments["first"], arguments["second"], arguments["folder"]
     common = {"kafka.bootstrap.servers": arguments["servers"]}
     seen: dict[str, Any] = {}
@@ -136,9 +131,4 @@ def main(arguments: dict[str, str]) -> None:
     write(frame.limit(3), **{"sink.id": "doors"})
     copy()
     seen["copied"] = read(subscribe=second).count()
-    print(json.dumps(seen), flush=True)
-    spark.stop()
-
-
-if __name__ == "__main__":
-    main(json.loads(sys.argv[1]))
+    return seen

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from fencepost.broker.embedded import Broker
-from tests.spark.copying import Copy, SharedDriver, with_killer
+from tests.spark.copying import Copy, with_killer
 from tests.spark.session import JVM_OPTIONS, class_archive
+from tests.spark.session_here import SparkHere
 from tests.spark.standalone import SPECULATION, Standalone
 from tests.support.forked_python import forked_python
 
@@ -21,9 +22,9 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 @pytest.fixture
-def copy(shared_driver: SharedDriver, tmp_path: Path) -> Iterator[Copy]:
+def copy(spark_here: SparkHere, tmp_path: Path) -> Iterator[Copy]:
     with Broker({"transaction.two.phase.commit.enable": True}) as broker:
-        made = Copy(broker.bootstrap_servers, tmp_path, level="keep-prepared", driver=shared_driver)
+        made = Copy(broker.bootstrap_servers, tmp_path, level="keep-prepared", driver=spark_here)
         made.create()
         yield made
 
@@ -38,9 +39,8 @@ def test_copies_and_lost_executors_change_nothing(copy: Copy) -> None:
     surroundings = with_killer(orders)
     settings = SPECULATION | {"spark.executor.extraJavaOptions": " ".join([JVM_OPTIONS, *class_archive()])}
     with forked_python(surroundings) as python, Standalone(copy.folder, surroundings) as cluster:
-        copy.python = python.path
         began = time.monotonic()
-        copy.run_alone_to_the_end(master=cluster.url, settings=json.dumps(settings))
+        copy.run_alone_to_the_end(python.path, master=cluster.url, settings=json.dumps(settings))
         print(f"{time.monotonic() - began:.0f} s")
     assert (copy.folder / "slow.began").exists()
     assert (copy.folder / "executor.killed").exists()

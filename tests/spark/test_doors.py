@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fencepost.broker.embedded import Broker
 from fencepost.spark.sink.runner import Link
-from tests.spark.copying import HERE, environment
 
 
 @pytest.mark.spark
-def test_every_door(pyspark_python: str, tmp_path: Path) -> None:
+def test_every_door(spark: Any, tmp_path: Path) -> None:
+    from tests.spark.doors import seen_through_all  # with PySpark
+
     with Broker({"transaction.two.phase.commit.enable": True}) as broker:
         link = Link({"bootstrap.servers": broker.bootstrap_servers})
         for topic in ("doors-1", "doors_2", "doors-third"):
@@ -27,11 +26,7 @@ def test_every_door(pyspark_python: str, tmp_path: Path) -> None:
             "third": "doors-third",
             "folder": str(tmp_path),
         }
-        command = [sys.executable, str(HERE / "doors.py"), json.dumps(arguments)]
-        surroundings = environment() | {"PYSPARK_PYTHON": pyspark_python}
-        done = subprocess.run(command, env=surroundings, capture_output=True, text=True, timeout=600, check=False)
-        assert done.returncode == 0, done.stderr[-6000:]
-        seen = json.loads(done.stdout.splitlines()[-1])
+        seen = seen_through_all(spark, arguments)
         left_open = link.io.run(link.admin.list_transactions(states=("Ongoing",)))
         link.close()
     check(seen)
@@ -41,14 +36,14 @@ def test_every_door(pyspark_python: str, tmp_path: Path) -> None:
 def check(seen: dict[str, object]) -> None:
     # Spark's own Kafka source has these columns, in this order.
     assert seen["columns"] == [
-        ["key", "binary"],
-        ["value", "binary"],
-        ["topic", "string"],
-        ["partition", "int"],
-        ["offset", "bigint"],
-        ["timestamp", "timestamp"],
-        ["timestampType", "int"],
-        ["headers", "array<struct<key:string,value:binary>>"],
+        ("key", "binary"),
+        ("value", "binary"),
+        ("topic", "string"),
+        ("partition", "int"),
+        ("offset", "bigint"),
+        ("timestamp", "timestamp"),
+        ("timestampType", "int"),
+        ("headers", "array<struct<key:string,value:binary>>"),
     ]
     assert seen["rows"] == 1015
     assert seen["one"] == {

@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # it has no types
+from pyspark.errors import StreamingQueryException
 
-from tests.spark.copying import RECORDS, Copy, SharedDriver
-from tests.spark.session import CHECKPOINT_MANAGER, USUAL_MANAGER
+from tests.spark.copying import RECORDS, AnotherDriver, Copy
+from tests.spark.session import USUAL_MANAGER
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")
-def first_driver(pyspark_python: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedDriver]:
-    """Another one than the shared driver, in which queries are started again."""
-    with SharedDriver(pyspark_python, tmp_path_factory.mktemp("first") / "output") as driver:
+def another_driver(pyspark_python: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[AnotherDriver]:
+    with AnotherDriver(pyspark_python, tmp_path_factory.mktemp("another") / "output") as driver:
         yield driver
 
 
-def test_a_stream_and_its_restart_copy_every_record_once(copy: Copy, first_driver: SharedDriver) -> None:
+def test_a_stream_and_its_restart_copy_every_record_once(copy: Copy, another_driver: AnotherDriver) -> None:
     copy.produce(0, RECORDS)
-    assert "batches 5" in first_driver.copy(copy.arguments())
+    assert "batches 5" in another_driver.copy(copy.arguments())
     copy.check(RECORDS)
     copy.produce(RECORDS, 700)
     assert "batches 2" in copy.run_to_the_end()
@@ -31,17 +32,23 @@ def test_a_stream_and_its_restart_copy_every_record_once(copy: Copy, first_drive
 
 @pytest.mark.slow
 @pytest.mark.parametrize("copy", ["fencepost"], indirect=True)
-def test_two_drivers_on_one_checkpoint(copy: Copy) -> None:
+def test_two_drivers_on_one_checkpoint(copy: Copy, another_driver: AnotherDriver) -> None:
     """Spark stops one of them, or the sink does; whichever goes on, every record is there once."""
-    copy.produce(0, RECORDS)
-    more = {"rows_per_batch": "250", "settings": json.dumps({CHECKPOINT_MANAGER: USUAL_MANAGER})}
-    first = copy.run(more=more)
-    outputs = [copy.output]
-    second = copy.run(more=more)
-    outputs.append(copy.output)
-    codes = [process.wait(600) for process in (first, second)]
-    told = "".join(output.read_text() for output in outputs)
-    assert codes == [0, 0] or "SupersededError" in told or "CONCURRENT" in told.upper(), told[-6000:]
+    another_driver.start()
+    copy.produce(0, 250)
+    copy.run_to_the_end()  # so that there is a checkpoint: of two that are to make it Spark ends one at once
+    copy.produce(250, RECORDS - 250)
+    more = {"rows_per_batch": "250", "checkpoint_manager": USUAL_MANAGER}
+    failures: list[BaseException] = []
+    with ThreadPoolExecutor(1) as pool:
+        other = pool.submit(another_driver.copy, copy.arguments(**more))
+        try:
+            copy.run_to_the_end(**more)
+        except (StreamingQueryException, Py4JJavaError) as error:
+            failures.append(error)
+        failures += filter(None, [other.exception()])
+    told = "".join(map(str, failures))
+    assert not failures or "SupersededError" in told or "CONCURRENT" in told.upper(), told[-6000:]
     copy.run_to_the_end()
     copy.check(RECORDS)
 

@@ -19,7 +19,7 @@ from fencepost.broker.embedded import Broker
 from fencepost.client.types import Isolation
 from fencepost.spark import arrow_pipeline
 from fencepost.spark.sink import names
-from tests.spark.session_here import session_here
+from tests.spark.session_here import SparkHere
 
 pytestmark = pytest.mark.spark
 
@@ -35,10 +35,9 @@ PATIENCE_S = 600  # on a busy machine
 
 
 @pytest.fixture(scope="module")
-def spark(pyspark_python: str) -> Iterator[Any]:
+def spark(spark_here: SparkHere) -> Any:
     one_a_batch = {"spark.sql.execution.arrow.maxRecordsPerBatch": "1"}
-    with session_here(pyspark_python, f"local[{SLOTS}]", {"spark.python.worker.reuse": "false", **one_a_batch}) as made:
-        yield made
+    return spark_here.session(f"local[{SLOTS}]", {"spark.python.worker.reuse": "false", **one_a_batch})
 
 
 @pytest.fixture

@@ -13,6 +13,8 @@ from collections.abc import Iterable
 from xdist.scheduler import LoadFileScheduling
 from xdist.workermanage import WorkerController
 
+OF_SPARK = ("tests/spark/", "tests/test_snippets.py")
+
 
 class FarEndsScheduling(LoadFileScheduling):  # type: ignore[misc]  # it has no types
     """Files in the order of the collection, but first those that a worker need start nothing for."""
@@ -26,4 +28,4 @@ class FarEndsScheduling(LoadFileScheduling):  # type: ignore[misc]  # it has no 
 def next_file(waiting: Iterable[str], worker: int) -> str:
     """The first that is for the worker, else the first. Raises ValueError when nothing waits."""
     has_spark = worker % 2 == 0
-    return min(waiting, key=lambda file: file.startswith("tests/spark/") != has_spark)
+    return min(waiting, key=lambda file: file.startswith(OF_SPARK) != has_spark)

