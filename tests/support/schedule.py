@@ -1,9 +1,8 @@
 """Which file of tests a worker of pytest-xdist is given next.
 
 A worker starts a Spark and its Python processes for itself when a test first asks for them, which takes it a quarter of
-a minute of processor time; all workers share one Apache Kafka. So every other worker begins with Spark's files, and the
-others take some when nothing else is left. That is also better company: tests on Kafka mostly wait, those on Spark
-mostly compute.
+a minute of processor time; all workers share one Apache Kafka. So one worker of four begins with the files whose tests
+share a Spark, and the others take some when nothing else is left.
 """
 
 from __future__ import annotations
@@ -13,7 +12,20 @@ from collections.abc import Iterable
 from xdist.scheduler import LoadFileScheduling
 from xdist.workermanage import WorkerController
 
-OF_SPARK = ("tests/spark/", "tests/test_snippets.py")
+SHARE_SPARK = (
+    "tests/spark/test_checkpoint_loss.py",
+    "tests/spark/test_cluster.py",
+    "tests/spark/test_continuous.py",
+    "tests/spark/test_doors.py",
+    "tests/spark/test_exactly_once.py",
+    "tests/spark/test_killed.py",
+    "tests/spark/test_pipeline.py",
+    "tests/spark/test_query_meter.py",
+    "tests/spark/test_schemas.py",
+    "tests/spark/test_secrets.py",
+    "tests/spark/test_workers_killed.py",
+    "tests/test_snippets.py",
+)
 
 
 class FarEndsScheduling(LoadFileScheduling):  # type: ignore[misc]  # it has no types
@@ -27,5 +39,5 @@ class FarEndsScheduling(LoadFileScheduling):  # type: ignore[misc]  # it has no 
 
 def next_file(waiting: Iterable[str], worker: int) -> str:
     """The first that is for the worker, else the first. Raises ValueError when nothing waits."""
-    has_spark = worker % 2 == 0
-    return min(waiting, key=lambda file: file.startswith(OF_SPARK) != has_spark)
+    has_spark = worker % 4 == 0
+    return min(waiting, key=lambda file: (file in SHARE_SPARK) != has_spark)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -14,7 +15,7 @@ import pytest
 
 from tests.conftest import LONGEST
 from tests.support.collecting import one_ahead
-from tests.support.schedule import next_file
+from tests.support.schedule import SHARE_SPARK, next_file
 from tests.support.tidy import ROOT
 
 NEEDS_KAFKA = (
@@ -46,6 +47,13 @@ def test_a_machine_without_java(tmp_path: Path, ci: str, code: int, says: str, p
     assert "there is no `java`" in run.stdout
 
 
+def test_the_files_that_share_a_spark_are_those_with_its_fixtures() -> None:
+    uses = re.compile(r"\b(spark: Any|spark_here: SparkHere)\b|from tests\.spark\.copying import .*Copy")
+    places = [*(ROOT / "tests" / "spark").glob("test_*.py"), *(ROOT / "tests").glob("test_*.py")]
+    found = [path for path in places if uses.search(path.read_text())]
+    assert sorted(str(path.relative_to(ROOT)) for path in found) == list(SHARE_SPARK)
+
+
 def test_the_files_that_come_first_are_there() -> None:
     assert LONGEST
     assert [file for file in LONGEST if not (ROOT / file).exists()] == []
@@ -54,12 +62,12 @@ def test_the_files_that_come_first_are_there() -> None:
 @pytest.mark.parametrize(
     ("worker", "order"),
     [
-        (0, ["tests/spark/b.py", "tests/spark/d.py", "tests/sim/a.py", "tests/conformance/c.py"]),
-        (3, ["tests/sim/a.py", "tests/conformance/c.py", "tests/spark/b.py", "tests/spark/d.py"]),
+        (0, [*SHARE_SPARK[:2], "tests/sim/a.py", "tests/spark/c.py"]),
+        (2, ["tests/sim/a.py", "tests/spark/c.py", *SHARE_SPARK[:2]]),
     ],
 )
 def test_a_worker_is_given_first_what_it_has_started_spark_for_or_not(worker: int, order: list[str]) -> None:
-    waiting = ["tests/sim/a.py", "tests/spark/b.py", "tests/conformance/c.py", "tests/spark/d.py"]
+    waiting = ["tests/sim/a.py", SHARE_SPARK[0], "tests/spark/c.py", SHARE_SPARK[1]]
     given = []
     while waiting:
         given.append(next_file(waiting, worker))
@@ -78,11 +86,10 @@ def test_it():
 
 def test_a_parallel_run_asks_for_the_next_file_so(tmp_path: Path) -> None:
     ran = tmp_path / "ran"
-    for folder in ("spark", "conformance"):
-        (tmp_path / "tests" / folder).mkdir(parents=True)
-        for number in range(4):
-            test = tmp_path / "tests" / folder / f"test_{number}.py"
-            test.write_text(NOTES_ITS_WORKER.format(ran=str(ran), folder=folder))
+    files = [f"tests/sim/test_{number}.py" for number in range(4)]
+    for file in (*files, *SHARE_SPARK[:4]):
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).write_text(NOTES_ITS_WORKER.format(ran=str(ran), folder=Path(file).parent.name))
     options = ["-m", "pytest", "-p", "tests.conftest", "-p", "no:cacheprovider", "-n", "3", "--dist", "loadfile"]
     options += ["-c", str(ROOT / "pyproject.toml"), "--rootdir", str(tmp_path), "--no-loadscope-reorder"]
     command = [sys.executable, *options, str(tmp_path / "tests")]
@@ -90,7 +97,7 @@ def test_a_parallel_run_asks_for_the_next_file_so(tmp_path: Path) -> None:
     assert run.returncode == 0, run.stdout + run.stderr
     lines = ran.read_text().splitlines()
     assert len(lines) == 8
-    assert next(line for line in lines if line.startswith("gw2")) == "gw2 spark"  # which is collected last
+    assert next(line for line in lines if line.startswith("gw0")) == "gw0 spark"  # which is collected last
 
 
 def test_of_those_who_collect_together_one_goes_ahead(tmp_path: Path) -> None:
