@@ -8,6 +8,7 @@ import pytest
 
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from tests.support.brokers import BrokerUnderTest, Killable
 from tests.support.raw_client import RawClient
 
 FEATURE = "transaction.version"
@@ -45,6 +46,12 @@ def shows(client: RawClient, level: int) -> int:
     seen = client.settled(Seen)
     assert seen.found == level
     return seen.epoch
+
+
+@pytest.fixture
+def broker(killable: tuple[BrokerUnderTest, Killable]) -> BrokerUnderTest:
+    """Of this file: levels are those of all who use a broker."""
+    return killable[0]
 
 
 @pytest.fixture
