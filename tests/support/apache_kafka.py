@@ -339,7 +339,8 @@ class ApacheKafka:
         options, jars = self._jvm_options, self._jars()
         if options is None:
             options = (*TEST_NODE, *(class_archive() if jars == jars_folder() else ()))
-        options = (f"-Xmx{self.heap}", *options)
+        # Who is killed leaves the libraries that it has unpacked there.
+        options = (f"-Xmx{self.heap}", f"-Djava.io.tmpdir={self._home()}", *options)
         command = java_class_command(class_name, *arguments, jvm_options=options, jars=jars)
         with open(self._home() / "output.txt", "ab") as output:
             return subprocess.Popen(
