@@ -253,3 +253,17 @@ def apache_kafka(request: pytest.FixtureRequest) -> Iterator[HasAddress]:
             yield kafka
     except Unavailable as reason:
         pytest.skip(str(reason))
+
+
+@pytest.fixture(scope="module")
+def kafka_of_version_0() -> Iterator[ApacheKafka]:
+    """Of transaction.version 0."""
+    with ApacheKafka(format_arguments=("--feature", "transaction.version=0")) as kafka:
+        yield kafka
+
+
+@pytest.fixture(scope="module")
+def kafka_of_version_1() -> Iterator[ApacheKafka]:
+    """Of transaction.version 1."""
+    with ApacheKafka(format_arguments=("--feature", "transaction.version=1")) as kafka:
+        yield kafka

@@ -15,7 +15,6 @@ import pytest
 
 import fencepost
 from fencepost.cli.hanging import Hanging, hanging_of
-from tests.conformance.conftest import ARMS
 from tests.support.apache_kafka import ApacheKafka
 from tests.support.brokers import BrokerUnderTest
 from tests.support.commands import Commands
@@ -28,16 +27,10 @@ Hang = Callable[[str, Producer, str], None]
 
 
 @pytest.fixture(scope="module")
-def kafka_that_verifies_nothing() -> Iterator[ApacheKafka]:
+def apache_kafka() -> Iterator[ApacheKafka]:
+    """In the place of the one that all share: `broker` takes it."""
     with ApacheKafka({"transaction.partition.verification.enable": False}) as kafka:
         yield kafka
-
-
-@pytest.fixture(params=ARMS)
-def broker(request: pytest.FixtureRequest) -> BrokerUnderTest:
-    if request.param == "fencepost":
-        return BrokerUnderTest("fencepost", request.getfixturevalue("fencepost_broker"))
-    return BrokerUnderTest("kafka", request.getfixturevalue("kafka_that_verifies_nothing"))
 
 
 @pytest.fixture

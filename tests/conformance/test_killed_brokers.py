@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import pytest
@@ -19,7 +18,6 @@ from tests.conformance.test_two_phase import NEVER_MS
 from tests.support.brokers import BrokerUnderTest, Killable
 from tests.support.consumers import fill, poll_until, poll_values
 from tests.support.group_member import RawMember, describe
-from tests.support.raw_client import Closed, RawClient
 
 TP = TopicPartition
 
@@ -66,7 +64,7 @@ def test_what_is_prepared_survives_kill_9(killable: tuple[BrokerUnderTest, Killa
             assert answer.error_code == 0
     process.kill9()
     process.restart()
-    with patiently_connected(broker) as client:
+    with broker.connect_again() as client:
         for commit, name in names.items():
             state = client.describe_transaction(name)
             assert (state.transaction_state, state.transaction_timeout_ms) == ("Ongoing", NEVER_MS)
@@ -75,20 +73,6 @@ def test_what_is_prepared_survives_kill_9(killable: tuple[BrokerUnderTest, Killa
         assert client.fetch(topic, partition=1, committed=True).values == [b"durable"]
         assert client.fetch(topic, partition=0, committed=True).values == []
         assert client.fetch(topic, partition=0).values == [b"durable"]
-
-
-def patiently_connected(broker: BrokerUnderTest) -> RawClient:
-    deadline = time.monotonic() + 120
-    while True:
-        try:
-            client = broker.connect()
-            client.api_versions()
-        except (OSError, Closed):
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.05)
-        else:
-            return client
 
 
 @pytest.mark.parametrize("settings", KEEPING)

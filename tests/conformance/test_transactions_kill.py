@@ -2,31 +2,16 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from fencepost.protocol.codes import ErrorCode
 from tests.support.brokers import BrokerUnderTest, FencepostProcess
-from tests.support.raw_client import Closed, Producer, RawClient
+from tests.support.raw_client import Producer
 from tests.support.txn_requests import producers
 
 pytestmark = pytest.mark.slow
 TRANSACTIONS = 24
 ENABLED = {"transaction.two.phase.commit.enable": True}
-
-
-def connected(broker: BrokerUnderTest) -> RawClient:
-    deadline = time.monotonic() + 120
-    while True:
-        try:
-            client = broker.connect()
-            client.api_versions()
-        except (OSError, Closed):
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-        else:
-            return client
 
 
 def test_every_answered_end_is_finished_after_kill_9() -> None:
@@ -46,7 +31,7 @@ def test_every_answered_end_is_finished_after_kill_9() -> None:
                 assert client.end_transaction(name, me, commit=number % 3 > 0).error_code == 0
         process.kill9()
         process.start()
-        with connected(broker) as client:
+        with broker.connect_again() as client:
             for number, (name, me) in enumerate(zip(names, pairs, strict=True)):
                 committed = number % 3 > 0
                 client.wait_for_state(name, "CompleteCommit" if committed else "CompleteAbort")
@@ -75,7 +60,7 @@ def test_a_kept_transaction_through_kill_9_again_and_again() -> None:
             assert produced.error_code == 0
         resolvers: list[Producer] = []
         for _ in range(3):
-            with connected(broker) as client:
+            with broker.connect_again() as client:
                 given = client.init_producer_id("kept", two_phase=True, keep_prepared=True)
                 assert (given.error_code, given.ongoing_txn_producer_id) == (0, me.producer_id)
                 assert given.ongoing_txn_producer_epoch == me.epoch
@@ -83,7 +68,7 @@ def test_a_kept_transaction_through_kill_9_again_and_again() -> None:
                 assert client.fetch(topic, committed=True).values == []
             process.kill9()
             process.start()
-        with connected(broker) as client:
+        with broker.connect_again() as client:
             assert client.describe_transaction("kept").transaction_state == "Ongoing"
             for earlier in (me, *resolvers[:-1]):
                 refused = client.end_transaction("kept", earlier, commit=False)

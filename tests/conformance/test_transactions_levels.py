@@ -15,7 +15,6 @@ from fencepost.broker.embedded import Broker
 from fencepost.errors import AbortableError, CommitFailedError, ProducerFencedError, TransactionTimedOutError
 from fencepost.protocol.codes import ErrorCode
 from tests.conformance.conftest import ARMS, SETTINGS
-from tests.support.apache_kafka import ApacheKafka
 from tests.support.brokers import Arm, BrokerUnderTest, HasAddress
 from tests.support.raw_client import Producer, RawClient
 from tests.support.txn_requests import add_partition, batched, commit_offsets, end_once, write_marker
@@ -27,18 +26,6 @@ VERSIONS = [
     for arm in ("fencepost", "kafka")
     for version in (0, 1, 2)
 ]
-
-
-@pytest.fixture(scope="module")
-def kafka_of_version_0() -> Iterator[ApacheKafka]:
-    with ApacheKafka(format_arguments=("--feature", "transaction.version=0")) as theirs:
-        yield theirs
-
-
-@pytest.fixture(scope="module")
-def kafka_of_version_1() -> Iterator[ApacheKafka]:
-    with ApacheKafka(format_arguments=("--feature", "transaction.version=1")) as theirs:
-        yield theirs
 
 
 @pytest.fixture(scope="module")

@@ -30,30 +30,6 @@ from tests.support.txn_requests import add_partition
 
 
 @pytest.fixture(scope="module")
-def own_broker() -> Iterator[Broker]:
-    with Broker({"transaction.two.phase.commit.enable": True}) as broker:
-        yield broker
-
-
-@pytest.fixture(scope="module")
-def broker_of_version_0() -> Iterator[Broker]:
-    with Broker({"transaction.version": 0}) as broker:
-        yield broker
-
-
-@pytest.fixture(scope="module")
-def kafka_of_version_0() -> Iterator[ApacheKafka]:
-    with ApacheKafka(format_arguments=("--feature", "transaction.version=0")) as kafka:
-        yield kafka
-
-
-@pytest.fixture(scope="module")
-def kafka_of_version_1() -> Iterator[ApacheKafka]:
-    with ApacheKafka(format_arguments=("--feature", "transaction.version=1")) as kafka:
-        yield kafka
-
-
-@pytest.fixture(scope="module")
 def kafka_3() -> Iterator[ApacheKafka]:
     with OlderKafka("3.9.1") as kafka:
         yield kafka
@@ -65,7 +41,7 @@ def _kafka(level: Level, fixture: str, *more: pytest.MarkDecorator) -> Parameter
 
 ARMS = [
     pytest.param((Level.KEEP_PREPARED, "own_broker"), id="keep-prepared"),
-    pytest.param((Level.RESUME_V1, "broker_of_version_0"), id="resume-v1"),
+    pytest.param((Level.RESUME_V1, "own_broker_of_version_0"), id="resume-v1"),
     _kafka(Level.TWO_PHASE, "apache_kafka"),
     _kafka(Level.RESUME_V1, "kafka_of_version_0", pytest.mark.slow),
     _kafka(Level.TWO_PHASE, "kafka_of_version_1", pytest.mark.slow),
@@ -167,10 +143,10 @@ def test_before_kafka_3_6_a_late_batch_is_kept_out_by_fencing(kafka_3_3: ApacheK
 
 
 def test_what_is_opened_at_the_weakest_level_stays_at_it_on_newer_brokers(
-    broker_of_version_0: Broker, own_broker: Broker
+    own_broker_of_version_0: Broker, own_broker: Broker
 ) -> None:
     """As after a rolling upgrade: the level of the run says how to abort and to ask, not the brokers of the moment."""
-    for broker in (broker_of_version_0, own_broker):
+    for broker in (own_broker_of_version_0, own_broker):
         bench = Bench(broker.bootstrap_servers, Level.RESUME_UNVERIFIED)
         open_sink, level = partial(plan.open_sink, bench.sink), Level.RESUME_UNVERIFIED
         message = bench.task(opened := bench.runner.run(open_sink(level)), 0)
@@ -188,9 +164,9 @@ def test_what_is_opened_at_the_weakest_level_stays_at_it_on_newer_brokers(
 
 
 def test_at_resume_v1_nothing_is_sent_to_a_broker_that_was_taken_back(
-    broker_of_version_0: Broker, monkeypatch: pytest.MonkeyPatch
+    own_broker_of_version_0: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bench = Bench(broker_of_version_0.bootstrap_servers, Level.RESUME_V1)
+    bench = Bench(own_broker_of_version_0.bootstrap_servers, Level.RESUME_V1)
     runner = bench.another_process()
     opened = runner.open(bench.sink)
     message = bench.task(opened, 0)
@@ -351,9 +327,9 @@ def test_where_nobody_lists_transactions_an_open_decision_does_not_hide_what_tas
 
 
 def test_a_process_that_fenced_a_registered_task_lists_it_no_more_and_nobody_what_has_timed_out(
-    broker_of_version_0: Broker, monkeypatch: pytest.MonkeyPatch
+    own_broker_of_version_0: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bench = Bench(broker_of_version_0.bootstrap_servers, Level.RESUME_UNLISTED)
+    bench = Bench(own_broker_of_version_0.bootstrap_servers, Level.RESUME_UNLISTED)
     opened = bench.runner.run(plan.open_sink(bench.sink, Level.RESUME_UNLISTED))
     winner, loser = bench.task(opened, 0), bench.task(opened, 0)
     assert isinstance(loser, plan_steps.Prepared)

@@ -299,10 +299,6 @@ class ApacheKafka:
         self._extra.update(properties or {})
         self.start()
 
-    def run_kafka_class(self, class_name: str, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-        """See the function of the same name."""
-        return run_kafka_class(class_name, *arguments, stdin=stdin)
-
     def __enter__(self) -> Self:
         return self.start()
 

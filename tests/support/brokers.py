@@ -7,13 +7,14 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal, Protocol
 
 from tests.support.apache_kafka import ApacheKafka
-from tests.support.raw_client import RawClient
+from tests.support.raw_client import Closed, RawClient
 
 Arm = Literal["fencepost", "kafka"]
 LISTENING = "listening on "
@@ -49,6 +50,20 @@ class BrokerUnderTest:
             client.find_coordinators()
             self._is_ready = True
         return client
+
+    def connect_again(self) -> RawClient:
+        """As soon as it answers, after a kill. Raises what keeps it from that for two minutes."""
+        deadline = time.monotonic() + 120
+        while True:
+            try:
+                client = self.connect()
+                client.api_versions()
+            except (OSError, Closed):
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.05)
+            else:
+                return client
 
     def name(self, what: str) -> str:
         return f"{what}-{uuid.uuid4().hex[:10]}"
