@@ -106,15 +106,22 @@ def command() -> str:
     return report.command_of(sys.argv[1:], without=("--json", "--markdown"))
 
 
+def positive(text: str) -> int:
+    """Raises ArgumentTypeError."""
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number above 0")
+    return int(text)
+
+
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="make bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--quick", action="store_true", help="a tenth of the records, one round: shows that it works")
     parser.add_argument(
-        "--records", type=int, help="to produce and to consume, of 100 bytes; of larger ones so many fewer"
+        "--records", type=positive, help="to produce and to consume, of 100 bytes; of larger ones so many fewer"
     )
-    parser.add_argument("--rounds", type=int, help="that many, in turn")
+    parser.add_argument("--rounds", type=positive, help="that many, in turn")
     parser.add_argument("--broker", action="append", choices=list(BROKERS), help="measure only against this one")
     parser.add_argument("--only", action="append", choices=GROUPS, help="of the table")
     parser.add_argument("--sweep", action="append", choices=["all", *SWEEPS])

@@ -14,6 +14,7 @@ import pytest
 
 import fencepost
 from bench import common, connections, memory_over_time, pipeline, raw, report, transactions
+from bench.__main__ import arguments
 from bench.brokers import Running
 from bench.common import new_topic, own_broker
 from bench.sweep import Effort, run
@@ -44,6 +45,18 @@ def test_the_quick_run_has_every_row(tmp_path: Path) -> None:
         assert len(row["ours"]) == len(row["peers"]) == 1
         assert row["ratio"] == row["ours"][0] / row["peers"][0]
         assert f"| {row['name']} |" in text.read_text()
+
+
+@pytest.mark.parametrize("option", ["--records", "--rounds"])
+@pytest.mark.parametrize("value", ["0", "-5", "many"])
+def test_a_number_that_measures_nothing_is_refused(
+    option: str, value: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["bench", option, value])
+    with pytest.raises(SystemExit) as ended:
+        arguments()
+    assert ended.value.code == 2
+    assert f"{value!r} is no number above 0" in capsys.readouterr().err
 
 
 def test_many_connections_are_each_answered() -> None:
