@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import base64
+import contextlib
 import functools
 import subprocess
 import tempfile
@@ -35,10 +36,13 @@ class Ran(NamedTuple):
 
 def run_kafka_tool(tool: str, *arguments: str, stdin: str = "") -> Ran:
     """Run a class to its end: of `org.apache.kafka.tools`, or with its whole name. Skips the test without `javac`.
+    Raises RuntimeError when the JVM ends under it; the next one has another.
 
     For example `run_kafka_tool("DumpLogSegments", "--files", path, "--print-data-log")`.
     """
     try:
+        if _tools().have_ended:
+            _tools.cache_clear()
         tools = _tools()
     except Unavailable as reason:
         pytest.skip(str(reason))
@@ -59,6 +63,10 @@ class _Tools:
             text=True,
         )
 
+    @property
+    def have_ended(self) -> bool:
+        return self._process.poll() is not None
+
     def run(self, tool: str, *arguments: str, stdin: str = "") -> Ran:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -66,14 +74,18 @@ class _Tools:
         name = tool if tool.startswith(("org.", "kafka.")) else f"org.apache.kafka.tools.{tool}"
         self._process.stdin.write("\t".join([given, name, *arguments]) + "\n")
         self._process.stdin.flush()
-        status, *written = self._process.stdout.readline().rstrip("\n").split("\t")
+        answer = self._process.stdout.readline()
+        if not answer:
+            raise RuntimeError(f"the JVM of Kafka's tools has ended with {self._process.wait()} under {name}")
+        status, *written = answer.rstrip("\n").split("\t")
         stdout, stderr = (base64.b64decode(text).decode() for text in written)
         return Ran(int(status), stdout, stderr)
 
     def end(self) -> None:
         for stream in (self._process.stdin, self._process.stdout):
             if stream is not None:
-                stream.close()
+                with contextlib.suppress(BrokenPipeError):  # it may have ended
+                    stream.close()
         self._process.kill()
         self._process.wait()
         self._folder.cleanup()
