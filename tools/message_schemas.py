@@ -16,6 +16,22 @@ from kio.index import load_payload_module
 from kio.schema.index import api_key_map, schema_name_map
 from kio.static.constants import EntityType
 
+# Tagged fields of our own, behind those of Kafka: (name, wire type, tag, default). Kafka and its clients skip them, and
+# nobody is sent them who has not asked with one.
+OWN_FIELDS: dict[tuple[str, str], tuple[tuple[str, str, int, str], ...]] = {
+    ("describe_transactions", "DescribeTransactionsRequest"): (
+        ("tell_ending", "bool", 10_000, "False"),
+        ("prepared_producer_id", "int64", 10_001, "-1"),
+        ("prepared_producer_epoch", "int16", 10_002, "-1"),
+    ),
+    # What the numbers of `ending` mean: protocol/endings.py.
+    ("describe_transactions", "TransactionState"): (
+        ("ending", "int8", 10_000, "0"),
+        ("written_producer_id", "int64", 10_001, "-1"),
+        ("written_producer_epoch", "int16", 10_002, "-1"),
+    ),
+}
+
 # The wire types of fixed size, as the struct module calls them.
 FIXED = {
     "bool": "?", "int8": "b", "int16": "h", "int32": "i", "int64": "q", "float64": "d", "error_code": "h",
@@ -123,6 +139,11 @@ def union_field(field: Any, hint: Any, version: int, names: dict[str, str]) -> U
     return UnionField(name, annotation, default, "", [version])
 
 
+def own_fields(cls: Any) -> tuple[tuple[str, str, int, str], ...]:
+    """Our fields of kio's class, whose module is kio.schema.<message>.<version>.<side>."""
+    return OWN_FIELDS.get((cls.__module__.split(".")[2], cls.__name__), ())
+
+
 def nested_entities(cls: Any) -> Iterable[Any]:
     """The entity classes below cls, innermost first."""
     hints = typing.get_type_hints(cls)
@@ -153,6 +174,9 @@ def union_classes(roots: list[tuple[int, Any]], names: dict[str, str]) -> dict[s
                     known.annotation = made.annotation
                 elif known.annotation not in (made.annotation, f"{made.annotation} | None"):
                     raise TypeError(f"{union.name}.{made.name}: {known.annotation} and {made.annotation}")
+            for name, kafka_type, _tag, default in own_fields(cls):
+                own = UnionField(name, plain_type(int, kafka_type), default, "", [])
+                union.fields.setdefault(name, own).versions.append(version)
     return result
 
 
@@ -212,7 +236,10 @@ def wire_class(cls: Any, names: dict[str, str]) -> WireClass:
                 nested,
             )
         )
-    return WireClass(names[cls.__name__], cls.__flexible__, tuple(fields))
+    name = names[cls.__name__]
+    if cls.__flexible__:
+        fields += [WireField(own, kind, False, False, tag, None) for own, kind, tag, _default in own_fields(cls)]
+    return WireClass(name, cls.__flexible__, tuple(fields))
 
 
 def least_bytes(layout: WireClass) -> int:

@@ -33,6 +33,7 @@ from fencepost.broker.coordinator.txn.model import (
     TransactionRecord,
 )
 from fencepost.broker.coordinator.txn.states import PREPARED, TxnState
+from fencepost.protocol.endings import Ending
 from tests.unit.broker.coordinator.txn.txn_harness import Harness
 
 OLD = "old"
@@ -79,6 +80,7 @@ class Walk:
         self.commits_answered: set[int] = set()
         self.ended_with: dict[ProducerPair, bool] = {}
         self.heir_of: dict[ProducerPair, ProducerPair] = {}
+        self.ended_by_pair: dict[tuple[str, ProducerPair], bool] = {}
 
     def start_near_the_last_epoch(self) -> None:
         for name in IDS:
@@ -119,6 +121,9 @@ class Walk:
             transaction = self.open.pop(name)
             assert transaction not in self.decided, "decided twice"
             self.decided[transaction] = after.state is TxnState.PREPARE_COMMIT
+            if before is not None:
+                for pair in (before.transaction_pair, before.client_pair):
+                    self.ended_by_pair[name, pair] = self.decided[transaction]
 
     def write(self, write: MarkerWrite) -> None:
         partition = self.partitions[write.partition]
@@ -261,6 +266,12 @@ class Walk:
                 self.commits_answered.update([transaction] if commit else [])
             return
         following = ProducerPair(reply.producer_id, reply.producer_epoch)
+        if following == pair:
+            # The id has moved on since. The answer says how this pair's transaction ended, and makes nobody its owner.
+            assert commit
+            assert self.ended_by_pair[name, pair] is True
+            assert pair != self.latest.get(name)
+            return
         if result.records:
             self.ended_with[pair], self.heir_of[pair] = commit, following
         assert self.ended_with[pair] is commit, "a repeated EndTxn was told the opposite of what happened"
@@ -313,6 +324,15 @@ class Walk:
         committed = {transaction for transaction, commit in self.decided.items() if commit}
         assert committed == self.commits_answered
 
+    def endings_are_remembered(self) -> None:
+        for (name, pair), committed in self.ended_by_pair.items():
+            if name == OLD or self.broker.core.transaction(name) is None or pair == self.broker.at(name).client_pair:
+                continue
+            ending = self.broker.core.describe(name, pair).ending
+            if pair not in self.known[name] and ending is Ending.UNKNOWN:
+                continue  # of the id's life before it expired
+            assert ending in ((Ending.COMMITTED,) if committed else (Ending.ABORTED, Ending.TIMED_OUT))
+
     def finish(self) -> None:
         """Whatever happened: restart, finish the markers, and nothing is left hanging."""
         self.broker.restart()
@@ -335,6 +355,7 @@ class Walk:
         if len(self.steps) % 10 == 0:
             self.the_log_gives_the_state()
         self.batches_share_their_transaction_s_outcome()
+        self.endings_are_remembered()
 
 
 STEPS = 150

@@ -62,7 +62,16 @@ class TransactionLogValue(Value):
     init_producer_id_version: int = -1
     add_partitions_version: int = -1
     next_transaction_timeout_ms: int = -1
+    endings: bytes = b""
+    """How the id's transactions ended; the broker's coordinator knows the layout."""
 
+
+ENDINGS_TAG: Final = OWN_TAGS_FROM + 5
+ENDINGS_SINCE: Final = struct.Struct(">qh")
+"""At the beginning of `endings`: the producer id and epoch from which on all endings are remembered."""
+ENDINGS_RUN: Final = struct.Struct(">qhhhhb")
+"""Then any number of these: producer id, epoch of the first and of the last transaction, epochs that name each,
+distance from one transaction to the next, outcome."""
 
 # tag -> (attribute, layout, value that is not written)
 _TAGS: Final[dict[int, tuple[str, struct.Struct, int]]] = {
@@ -119,7 +128,10 @@ def encode_value(value: TransactionLogValue, version: int = HIGHEST_VALUE_VERSIO
     writer.int64(value.last_update_timestamp_ms)
     writer.int64(value.start_timestamp_ms)
     present = ((tag, layout, getattr(value, name), absent) for tag, (name, layout, absent) in _TAGS.items())
-    writer.tags([(tag, layout.pack(number)) for tag, layout, number, absent in present if number != absent])
+    tags = [(tag, layout.pack(number)) for tag, layout, number, absent in present if number != absent]
+    if value.endings:
+        tags.append((ENDINGS_TAG, value.endings))
+    writer.tags(tags)
     return writer.joined()
 
 
@@ -144,8 +156,10 @@ def _read_value(reader: Reader) -> TransactionLogValue:
     producer_id, epoch, timeout_ms, status = reader.unpack(_HEAD)
     partitions = _read_partitions(reader)
     updated_ms, started_ms = reader.unpack(_TIMES)
-    tagged: dict[str, Any] = _numbers(reader.tags())
+    tags = reader.tags()
+    tagged: dict[str, Any] = _numbers(tags)
     reader.end()
+    tagged["endings"] = _endings(bytes(tags.get(ENDINGS_TAG, b"")))
     return TransactionLogValue(producer_id, epoch, timeout_ms, status, partitions, updated_ms, started_ms, **tagged)
 
 
@@ -158,6 +172,18 @@ def _read_partitions(reader: Reader) -> tuple[tuple[str, tuple[int, ...]], ...] 
         topics.append((reader.string(), tuple(reader.int32s())))
         reader.skip_tags()
     return tuple(topics)
+
+
+def _endings(data: bytes) -> bytes:
+    """Raises MalformedMessage for bytes that are not of the layout."""
+    if data:
+        left = len(data) - ENDINGS_SINCE.size
+        if left < 0 or left % ENDINGS_RUN.size:
+            raise MalformedMessage(f"tag {ENDINGS_TAG} has {len(data)} bytes")
+        runs = ENDINGS_RUN.iter_unpack(data[ENDINGS_SINCE.size :])
+        if any(last < first or not 0 < width <= step for _, first, last, width, step, _ in runs):
+            raise MalformedMessage(f"tag {ENDINGS_TAG} has epochs in the wrong order")
+    return data
 
 
 def _numbers(tags: Mapping[int, memoryview]) -> dict[str, int]:

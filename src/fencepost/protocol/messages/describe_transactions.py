@@ -10,15 +10,19 @@ from typing import ClassVar
 from fencepost.protocol.wire import (
     Codec,
     UNPACK_INT32S,
+    check_end,
     new,
     read_compact_array,
     read_compact_int32s,
     read_compact_string,
     read_compact_strings,
+    read_tag,
+    read_unsigned_varint,
     skip_tagged_fields,
     write_compact_array,
     write_compact_int32s,
     write_compact_string,
+    write_tags,
 )
 
 
@@ -26,6 +30,9 @@ from fencepost.protocol.wire import (
 class DescribeTransactionsRequest:
     API_KEY: ClassVar[int] = 65
     transactional_ids: Sequence[str] = ()
+    tell_ending: bool = False
+    prepared_producer_id: int = -1
+    prepared_producer_epoch: int = -1
 
 
 @dataclass(slots=True, kw_only=True)
@@ -44,6 +51,9 @@ class TransactionState:
     producer_id: int = 0
     producer_epoch: int = 0
     topics: Sequence[TopicData] = ()
+    ending: int = 0
+    written_producer_id: int = -1
+    written_producer_epoch: int = -1
 
 
 @dataclass(slots=True, kw_only=True)
@@ -53,17 +63,27 @@ class DescribeTransactionsResponse:
     transaction_states: Sequence[TransactionState] = ()
 
 
+_B = Struct(">b")
 _H = Struct(">h")
 _H_U8 = Struct(">hB")
 _I = Struct(">i")
 _I_Q2_H = Struct(">iqqh")
 _I_Q2_H_U8 = Struct(">iqqhB")
 _I_U8 = Struct(">iB")
+_Q = Struct(">q")
+_T = Struct(">?")
 
 
 def _write_describe_transactions_request_v0(out: bytearray, value: DescribeTransactionsRequest) -> None:
     write_compact_array(out, value.transactional_ids, write_compact_string)
-    out.append(0)
+    tags: list[tuple[int, bytes | bytearray]] = []
+    if value.tell_ending:
+        tags.append((10000, _T.pack(value.tell_ending)))
+    if value.prepared_producer_id != -1:
+        tags.append((10001, _Q.pack(value.prepared_producer_id)))
+    if value.prepared_producer_epoch != -1:
+        tags.append((10002, _H.pack(value.prepared_producer_epoch)))
+    write_tags(out, tags)
 
 
 def _read_describe_transactions_request_v0(data: bytes, at: int) -> tuple[DescribeTransactionsRequest, int]:
@@ -75,7 +95,27 @@ def _read_describe_transactions_request_v0(data: bytes, at: int) -> tuple[Descri
         value.transactional_ids, at = [], at + 1
     else:
         value.transactional_ids, at = read_compact_array(data, at, read_compact_strings, 1)
-    at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    value.tell_ending = False
+    value.prepared_producer_id = -1
+    value.prepared_producer_epoch = -1
+    if data[at] == 0:
+        at += 1
+    else:
+        tags, at = read_unsigned_varint(data, at)
+        for _ in range(tags):
+            tag, end, at = read_tag(data, at)
+            if tag == 10000:
+                (value.tell_ending,) = _T.unpack_from(data, at)
+                at += 1
+            elif tag == 10001:
+                (value.prepared_producer_id,) = _Q.unpack_from(data, at)
+                at += 8
+            elif tag == 10002:
+                (value.prepared_producer_epoch,) = _H.unpack_from(data, at)
+                at += 2
+            else:
+                at = end
+            check_end(at, end)
     return value, at
 
 
@@ -119,7 +159,14 @@ def _write_transaction_state_v0(out: bytearray, value: TransactionState) -> None
         value.producer_epoch,
     )
     write_compact_array(out, value.topics, _write_topic_data_v0)
-    out.append(0)
+    tags: list[tuple[int, bytes | bytearray]] = []
+    if value.ending != 0:
+        tags.append((10000, _B.pack(value.ending)))
+    if value.written_producer_id != -1:
+        tags.append((10001, _Q.pack(value.written_producer_id)))
+    if value.written_producer_epoch != -1:
+        tags.append((10002, _H.pack(value.written_producer_epoch)))
+    write_tags(out, tags)
 
 
 def _read_many_transaction_state_v0(data: bytes, at: int, count: int) -> tuple[list[TransactionState], int]:
@@ -152,7 +199,27 @@ def _read_many_transaction_state_v0(data: bytes, at: int, count: int) -> tuple[l
             value.topics, at = [], at + 23
         else:
             value.topics, at = read_compact_array(data, at + 22, _read_many_topic_data_v0, 3)
-        at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+        value.ending = 0
+        value.written_producer_id = -1
+        value.written_producer_epoch = -1
+        if data[at] == 0:
+            at += 1
+        else:
+            tags, at = read_unsigned_varint(data, at)
+            for _ in range(tags):
+                tag, end, at = read_tag(data, at)
+                if tag == 10000:
+                    (value.ending,) = _B.unpack_from(data, at)
+                    at += 1
+                elif tag == 10001:
+                    (value.written_producer_id,) = _Q.unpack_from(data, at)
+                    at += 8
+                elif tag == 10002:
+                    (value.written_producer_epoch,) = _H.unpack_from(data, at)
+                    at += 2
+                else:
+                    at = end
+                check_end(at, end)
         values.append(value)
     return values, at
 

@@ -1,9 +1,15 @@
-"""DescribeTransactions, v0: state, timeout, owner and partitions of transactional ids (KIP-664)."""
+"""DescribeTransactions, v0: state, timeout, owner and partitions of transactional ids (KIP-664).
+
+A client that sets `tell_ending` is also told how the transaction ended that it names by producer id and epoch, and
+which pair the records of an open transaction carry. These are tagged fields of our own: no other client gets them.
+The reply waits until what it tells is durable.
+"""
 
 from __future__ import annotations
 
 from fencepost.broker.api.handler import Handler
 from fencepost.broker.connection import Call
+from fencepost.broker.coordinator.txn.model import ProducerPair, Result
 from fencepost.protocol.messages.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
@@ -14,16 +20,18 @@ from fencepost.protocol.messages.describe_transactions import (
 __all__ = ["HANDLER"]
 
 
-def _handle(call: Call, now_ms: int, request: DescribeTransactionsRequest) -> DescribeTransactionsResponse:
+def _handle(call: Call, now_ms: int, request: DescribeTransactionsRequest) -> None:
     """Describe each id."""
-    return DescribeTransactionsResponse(
-        transaction_states=[_describe(call, name) for name in request.transactional_ids]
+    response = DescribeTransactionsResponse(
+        transaction_states=[_describe(call, name, request) for name in request.transactional_ids]
     )
+    call.core.transactions.apply(now_ms, Result(None), lambda _: call.reply(response))
 
 
-def _describe(call: Call, transactional_id: str) -> TransactionState:
-    found = call.core.transactions.coordinator.describe(transactional_id)
-    return TransactionState(
+def _describe(call: Call, transactional_id: str, request: DescribeTransactionsRequest) -> TransactionState:
+    asked = ProducerPair(request.prepared_producer_id, request.prepared_producer_epoch)
+    found = call.core.transactions.coordinator.describe(transactional_id, asked)
+    told = TransactionState(
         error_code=found.error_code,
         transactional_id=found.transactional_id,
         transaction_state=found.state,
@@ -33,6 +41,10 @@ def _describe(call: Call, transactional_id: str) -> TransactionState:
         producer_epoch=found.producer_epoch,
         topics=[TopicData(topic=topic, partitions=partitions) for topic, partitions in found.topics],
     )
+    if request.tell_ending:
+        told.ending = found.ending
+        told.written_producer_id, told.written_producer_epoch = found.ongoing_producer_id, found.ongoing_producer_epoch
+    return told
 
 
 HANDLER = Handler(_handle)

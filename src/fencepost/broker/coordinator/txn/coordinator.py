@@ -22,6 +22,7 @@ from fencepost.broker.coordinator.txn.decide_enlist import EnlistRequest
 from fencepost.broker.coordinator.txn.decide_init import InitRequest
 from fencepost.broker.coordinator.txn.ending import AllocateProducerId
 from fencepost.broker.coordinator.txn.model import (
+    NO_PAIR,
     NO_PRODUCER_ID,
     EndReply,
     ErrorReply,
@@ -140,8 +141,9 @@ class TransactionCoordinator:
 
     # Views
 
-    def describe(self, transactional_id: str) -> TransactionDescription:
-        return views.describe(transactional_id, self._store.get(transactional_id))
+    def describe(self, transactional_id: str, asked: ProducerPair = NO_PAIR) -> TransactionDescription:
+        """The state of the id, and how its transaction with the pair `asked` ended."""
+        return views.describe(transactional_id, self._store.get(transactional_id), asked)
 
     def list_transactions(
         self,

@@ -10,7 +10,7 @@ EndTxn v0-4 keeps the epoch: a late one may, as with any Kafka.
 
 from __future__ import annotations
 
-from fencepost.broker.coordinator.txn import ending, generations
+from fencepost.broker.coordinator.txn import ending, endings, generations
 from fencepost.broker.coordinator.txn.ending import BUMPING, AllocateProducerId
 from fencepost.broker.coordinator.txn.generations import FENCED, FIRST_BUMPING_END, KAFKA_PYTHON, TIMED_OUT, fenced_code
 from fencepost.broker.coordinator.txn.model import (
@@ -25,6 +25,7 @@ from fencepost.broker.coordinator.txn.model import (
 )
 from fencepost.broker.coordinator.txn.states import IDLE, PREPARED, TxnState
 from fencepost.protocol.codes import ErrorCode
+from fencepost.protocol.endings import Ending
 from fencepost.values import Value
 
 FIRST_WITH_PRODUCER_FENCED = 2
@@ -60,7 +61,7 @@ def end_txn(
         return _end_with_client_pair(now_ms, current, request, allocate)
     if request.pair == current.last_pair:
         return _end_with_last_pair(current, request)
-    return _fenced(request)
+    return _end_with_older_pair(current, request)
 
 
 def _end_with_client_pair(
@@ -104,15 +105,28 @@ def _end_with_last_pair(current: Transaction, request: EndRequest) -> Result[End
     if current.last_bump is BumpCause.TIMEOUT:
         return _end_timed_out(current, request)
     if current.last_bump is not BumpCause.END_TXN or not request.bumping:
-        return _fenced(request)
+        return _end_with_older_pair(current, request)
     if current.state in PREPARED:
         return _error(ErrorCode.CONCURRENT_TRANSACTIONS)
     outcome = _outcome(current)
     if outcome is None:
-        return _fenced(request)
+        return _end_with_older_pair(current, request)
     if outcome != request.commit:
         return _error(ErrorCode.INVALID_TXN_STATE)
     return Result(EndReply(ErrorCode.NONE, *current.client_pair))
+
+
+def _end_with_older_pair(current: Transaction, request: EndRequest) -> Result[EndReply]:
+    """The id has moved on. A commit that was done is answered as done; everything else is fenced.
+
+    The answer names the pair of the request, which is fenced: the id's present pair belongs to another producer.
+    """
+    committed = endings.ending_of(current, request.pair) is Ending.COMMITTED
+    if not (request.bumping and request.commit and committed):
+        return _fenced(request)
+    if current.state in PREPARED:
+        return _error(ErrorCode.CONCURRENT_TRANSACTIONS)
+    return Result(EndReply(ErrorCode.NONE, *request.pair))
 
 
 def _end_timed_out(current: Transaction, request: EndRequest) -> Result[EndReply]:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fencepost.broker.coordinator.txn import ending
+from fencepost.broker.coordinator.txn import ending, endings
 from fencepost.broker.coordinator.txn.ending import AllocateProducerId
 from fencepost.broker.coordinator.txn.generations import fenced_code
 from fencepost.broker.coordinator.txn.model import (
@@ -107,14 +107,16 @@ def _create(
     now_ms: int, transactional_id: str, request: InitRequest, allocate: AllocateProducerId
 ) -> Result[InitReply]:
     """An id never seen, or forgotten: whatever pair the client remembers, it gets a new one."""
+    pair = ProducerPair(allocate(), 0)
     after = Transaction(
         transactional_id=transactional_id,
         state=TxnState.EMPTY,
-        producer_id=allocate(),
-        producer_epoch=0,
+        producer_id=pair.producer_id,
+        producer_epoch=pair.epoch,
         timeout_ms=_timeout_ms(request),
         last_update_ms=now_ms,
         init_version=request.api_version,
+        endings=endings.begin(pair),
     )
     return _granted(after)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from fencepost.broker.coordinator.txn import endings
 from fencepost.broker.coordinator.txn.model import (
     LAST_CLIENT_EPOCH,
     LAST_EPOCH,
@@ -56,6 +57,7 @@ def prepare(
         next_producer_epoch=NO_EPOCH if same else following.epoch,
         client_transaction_version=BUMPING if bumping or before.is_kept else NOT_BUMPING,
         last_update_ms=now_ms,
+        endings=endings.remember(before, commit=commit),
     )
     return remember(after, client if bumping else None, cause)
 

@@ -1,7 +1,7 @@
 """Transactional ids that have nothing open: most of all there are, remembered for a week, and hardly ever asked for.
 
-Each is a name and 62 packed bytes, in the order of their last use. Nothing is kept for its expiry but that order: the
-first one is the next to be forgotten.
+Each is a name, 62 packed bytes and the memory of how its transactions ended, in the order of their last use. Nothing is
+kept for its expiry but that order: the first one is the next to be forgotten.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def _age(item: tuple[str, bytes]) -> int:
 
 
 def pack(transaction: Transaction) -> bytes:
-    return _PACKED.pack(
+    packed = _PACKED.pack(
         transaction.state,
         transaction.producer_id,
         transaction.producer_epoch,
@@ -139,11 +139,12 @@ def pack(transaction: Transaction) -> bytes:
         transaction.add_partitions_version,
         transaction.next_timeout_ms,
     )
+    return packed + transaction.endings
 
 
 def _unpack(name: str, packed: bytes) -> Transaction:
     state, pid, epoch, timeout_ms, used_ms, start_ms, next_pid, next_epoch, last_pid, last_epoch, cause, *versions = (
-        _PACKED.unpack(packed)
+        _PACKED.unpack_from(packed)
     )
     return Transaction(
         name,
@@ -160,4 +161,5 @@ def _unpack(name: str, packed: bytes) -> Transaction:
         last_epoch,
         BumpCause(cause),
         *versions,
+        packed[PACKED_BYTES:],
     )

@@ -81,6 +81,8 @@ class Transaction(Value):
     """Version of the latest AddPartitionsToTxn or AddOffsetsToTxn request, -1 when there was none."""
     next_timeout_ms: int = -1
     """Timeout for the transactions after the kept one, -1 when it stays ``timeout_ms``."""
+    endings: bytes = b""
+    """How the transactions of this id ended (`endings.py`); empty when the record comes from a broker without it."""
 
     @property
     def transaction_pair(self) -> ProducerPair:
@@ -252,6 +254,7 @@ def to_log_value(transaction: Transaction) -> TransactionLogValue:
         init_producer_id_version=transaction.init_version,
         add_partitions_version=transaction.add_partitions_version,
         next_transaction_timeout_ms=transaction.next_timeout_ms,
+        endings=transaction.endings,
     )
 
 
@@ -283,6 +286,7 @@ def from_log_value(transactional_id: str, value: TransactionLogValue) -> Transac
         init_version=value.init_producer_id_version,
         add_partitions_version=value.add_partitions_version,
         next_timeout_ms=value.next_transaction_timeout_ms,
+        endings=value.endings,
     )
 
 

@@ -1,9 +1,10 @@
 """All transactional ids of one partition of the transaction log, as they were at an offset: what lies below it need not
 be read at a start.
 
-Layout, big endian: `FPTX`, version int16 (2), CRC-32C uint32 of all that follows, partition int32, offset int64,
+Layout, big endian: `FPTX`, version int16 (3), CRC-32C uint32 of all that follows, partition int32, offset int64,
 highest producer id int64, count of packed ids int32, count of others int32. Then per packed id: length of the name
-uint16, the name in UTF-8, its packed state (`idle.py`). Then per other id: length of the key uint16, the key, length of
+uint16, the name in UTF-8, length of the packed state uint16, the
+packed state (`idle.py`). Then per other id: length of the key uint16, the key, length of
 the value int32, the value, as they are in the log.
 """
 
@@ -13,13 +14,12 @@ import struct
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from fencepost.broker.coordinator.txn.idle import PACKED_BYTES
 from fencepost.protocol.crc import crc32c
 
 __all__ = ["CorruptTransactionSnapshot", "Snapshot", "decode", "encode"]
 
 _MAGIC = b"FPTX"
-_VERSION = 2
+_VERSION = 3
 _HEAD = struct.Struct(">4shI")
 _COUNTS = struct.Struct(">iqqii")
 _LENGTH = struct.Struct(">H")
@@ -46,7 +46,7 @@ def encode(partition: int, offset: int, snapshot: Snapshot) -> bytes:
     parts = [_COUNTS.pack(partition, offset, snapshot.highest_producer_id, len(snapshot.idle), len(snapshot.awake))]
     for name, packed in snapshot.idle:
         encoded = name.encode()
-        parts += (_LENGTH.pack(len(encoded)), encoded, packed)
+        parts += (_LENGTH.pack(len(encoded)), encoded, _LENGTH.pack(len(packed)), packed)
     for key, value in snapshot.awake:
         parts += (_LENGTH.pack(len(key)), key, _LONG_LENGTH.pack(len(value)), value)
     body = b"".join(parts)
@@ -68,8 +68,9 @@ def decode(data: bytes, partition: int) -> tuple[int, Snapshot]:
         idle = []
         for _ in range(idle_count):
             start = position + 2 + (data[position] << 8 | data[position + 1])
-            idle.append((data[position + 2 : start].decode(), data[start : start + PACKED_BYTES]))
-            position = start + PACKED_BYTES
+            end = start + 2 + (data[start] << 8 | data[start + 1])
+            idle.append((data[position + 2 : start].decode(), data[start + 2 : end]))
+            position = end
         awake = []
         for _ in range(awake_count):
             (size,) = _LENGTH.unpack_from(data, position)

@@ -11,10 +11,18 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
+from fencepost.broker.coordinator.txn.endings import ending_of
 from fencepost.broker.coordinator.txn.idle import Summary
-from fencepost.broker.coordinator.txn.model import NO_PRODUCER_ID, Transaction, group_by_topic
+from fencepost.broker.coordinator.txn.model import (
+    NO_PAIR,
+    NO_PRODUCER_ID,
+    ProducerPair,
+    Transaction,
+    group_by_topic,
+)
 from fencepost.broker.coordinator.txn.states import IDLE, STATE_NAMES, TxnState
 from fencepost.protocol.codes import ErrorCode
+from fencepost.protocol.endings import Ending
 from fencepost.protocol.re2 import InvalidPattern, Pattern, compile_pattern
 
 
@@ -34,6 +42,8 @@ class TransactionDescription(NamedTuple):
     ongoing_producer_epoch: int = -1
     is_kept: bool = False
     is_two_phase: bool = False
+    ending: Ending = Ending.UNKNOWN
+    """How the transaction with the asked pair ended."""
 
 
 class TransactionListing(NamedTuple):
@@ -48,7 +58,10 @@ class ListReply(NamedTuple):
     listings: tuple[TransactionListing, ...] = ()
 
 
-def describe(transactional_id: str, current: Transaction | None) -> TransactionDescription:
+def describe(
+    transactional_id: str, current: Transaction | None, asked: ProducerPair = NO_PAIR
+) -> TransactionDescription:
+    """The id's state, and how its transaction ended that was written with the pair `asked`."""
     if transactional_id == "":
         return TransactionDescription(ErrorCode.INVALID_REQUEST, "")
     if current is None:
@@ -68,6 +81,7 @@ def describe(transactional_id: str, current: Transaction | None) -> TransactionD
         current.producer_epoch if is_open else -1,
         current.is_kept,
         current.is_two_phase,
+        ending_of(current, asked),
     )
 
 

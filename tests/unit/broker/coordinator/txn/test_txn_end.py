@@ -119,15 +119,18 @@ def test_a_late_v5_never_ends_a_later_transaction() -> None:
     second = broker.end(first)[1:]
     broker.write_markers()
     broker.produce(second)
-    for commit in RESULTS:
-        assert broker.end_code(first, commit) == 90
-    assert broker.state() == "Ongoing"
-    third = broker.end(second)[1:]
+    at_work = broker.at()
+    assert broker.end(first, False) == (90, -1, -1)
+    assert broker.end(first) == (0, *first)  # it is committed; the pair of the answer is fenced
+    assert broker.at() == at_work
+    third = broker.end(second, False)[1:]
     broker.write_markers()
-    assert broker.end_code(first) == 90
+    assert broker.end(first) == (0, *first)
     broker.produce(third)
-    assert broker.end_code(first) == 90
-    assert broker.end_code(second) == 90
+    assert broker.end(first) == (0, *first)
+    for commit in RESULTS:
+        assert broker.end_code(second, commit) == 90
+    assert broker.state() == "Ongoing"
 
 
 def test_a_late_v4_ends_the_next_transaction_as_with_any_kafka() -> None:
@@ -145,8 +148,11 @@ def test_v5_after_re_initialisation() -> None:
     owner = broker.open()
     broker.end(owner)
     broker.write_markers()
-    broker.init_pair()
-    assert broker.end_code(owner) == 90
+    heir = broker.init_pair()
+    assert broker.end(owner) == (0, *owner)
+    assert broker.end_code(owner, False) == 90
+    assert broker.produce(owner) == 47
+    assert broker.at().client_pair == heir
 
 
 def test_still_the_owner() -> None:

@@ -1,0 +1,155 @@
+"""The memory of how the transactions of one transactional id ended, by the (producer id, epoch) of their records.
+
+A prepared transaction is named by that pair (KIP-939), and its decision may be carried out again long after the id has
+moved on. The memory lives as long as the id. It is part of the id's state and so of each of its records in
+``__transaction_state``.
+
+It holds the pair from which on everything is remembered, and up to `MOST_RUNS` runs, the oldest first (the layout
+stands in `protocol/logs/transaction_log.py`). A run stands for transactions of one producer id that ended alike, with
+equal distances between their epochs: all commits of a producer that runs for long, or one commit after each restart.
+All but one of the last `MOST_RUNS` transactions are always remembered. Dropping a run raises the pair at the
+beginning, so a dropped transaction is answered as unknown and never as not begun.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+from fencepost.broker.coordinator.txn.model import LAST_CLIENT_EPOCH, ProducerPair, Transaction
+from fencepost.broker.coordinator.txn.states import TxnState
+from fencepost.protocol.endings import Ending
+from fencepost.protocol.logs.transaction_log import ENDINGS_RUN, ENDINGS_SINCE
+
+__all__ = ["MOST_RUNS", "begin", "ending_of", "remember"]
+
+MOST_RUNS: Final = 64
+
+
+class _Outcome(IntEnum):
+    ABORTED = 0
+    COMMITTED = 1
+    BOTH = 2
+    """EndTxn v0-4 keeps the epoch: several transactions had the pair, and they ended differently."""
+
+
+class _Run(NamedTuple):
+    """Transactions of one producer id that ended alike."""
+
+    producer_id: int
+    first: int
+    """The epoch of the first one's records."""
+    last: int
+    """The epoch of the last one's records."""
+    width: int
+    """So many epochs from that of its records on name each of them: keeps gave out the others."""
+    step: int
+    """From one to the next."""
+    outcome: int
+
+    def holds(self, pair: ProducerPair) -> bool:
+        """Whether the pair names one of them."""
+        behind = pair.epoch - self.first
+        inside = pair.producer_id == self.producer_id and 0 <= behind < self.last + self.width - self.first
+        return inside and behind % self.step < self.width
+
+    def with_next(self, next_one: _Run) -> _Run | None:
+        """The run with one more transaction; None where that does not fit in."""
+        step = next_one.first - self.last
+        alike = (self.producer_id, self.width, self.outcome) == (next_one.producer_id, next_one.width, next_one.outcome)
+        fits = step >= self.width and (self.first == self.last or step == self.step)
+        return self._replace(last=next_one.last, step=step) if alike and fits else None
+
+
+def begin(pair: ProducerPair) -> bytes:
+    """The memory of an id that has no transaction before those with this pair."""
+    return ENDINGS_SINCE.pack(*pair)
+
+
+def remember(before: Transaction, *, commit: bool) -> bytes:
+    """The memory of the id when its open transaction is ended.
+
+    All pairs that were given out for a kept transaction are its names: from that of its records to the one that
+    ends it.
+    """
+    since, runs = _read(before)
+    outcome = _Outcome.COMMITTED if commit else _Outcome.ABORTED
+    first, last = before.transaction_pair, before.client_pair
+    if first.producer_id == last.producer_id:
+        added = [_one(first, last.epoch, outcome)]
+    else:  # the epochs of the first producer id were used up by keeps
+        added = [_one(first, max(first.epoch, LAST_CLIENT_EPOCH), outcome)]
+        added.append(_one(ProducerPair(last.producer_id, 0), last.epoch, outcome))
+    for one in added:
+        runs = _added(runs, one)
+    for dropped in runs[:-MOST_RUNS]:
+        since = max(since, ProducerPair(dropped.producer_id, dropped.last + dropped.width))
+    return ENDINGS_SINCE.pack(*since) + b"".join(ENDINGS_RUN.pack(*run) for run in runs[-MOST_RUNS:])
+
+
+def ending_of(current: Transaction | None, pair: ProducerPair) -> Ending:
+    """How the transaction ended whose records were written with the pair."""
+    if current is None:
+        return Ending.UNKNOWN
+    if current.state is TxnState.ONGOING and _names_the_open_one(current, pair):
+        return Ending.OPEN
+    since, runs = _read(current)
+    for run in reversed(runs):
+        if run.holds(pair):
+            return _told(current, pair, run.outcome)
+    own = {current.client_pair.producer_id, current.producer_id, since.producer_id, *(run.producer_id for run in runs)}
+    was_given_out = pair.producer_id in own and since <= pair <= current.client_pair and pair.epoch <= LAST_CLIENT_EPOCH
+    return Ending.NEVER_BEGUN if was_given_out else Ending.UNKNOWN
+
+
+def _told(current: Transaction, pair: ProducerPair, outcome: int) -> Ending:
+    if outcome == _Outcome.ABORTED:
+        return Ending.TIMED_OUT if current.timed_out(pair) else Ending.ABORTED
+    return Ending.COMMITTED if outcome == _Outcome.COMMITTED else Ending.UNKNOWN
+
+
+def _names_the_open_one(current: Transaction, pair: ProducerPair) -> bool:
+    first, last = current.transaction_pair, current.client_pair
+    return first <= pair <= last and pair.producer_id in (first.producer_id, last.producer_id)
+
+
+def _one(first: ProducerPair, last_epoch: int, outcome: _Outcome) -> _Run:
+    """One transaction, named by the pairs up to `last_epoch`."""
+    width = last_epoch - first.epoch + 1
+    return _Run(first.producer_id, first.epoch, first.epoch, width, width, outcome)
+
+
+def _added(runs: list[_Run], one: _Run) -> list[_Run]:
+    """The runs with another transaction, the run that has it at their end."""
+    newest = runs[-1] if runs else None
+    if newest is not None and newest.holds(ProducerPair(one.producer_id, one.first)):
+        # Only EndTxn v0-4 ends a second transaction of a pair, and that is the newest pair.
+        runs = [*runs[:-1], *_without_last(newest)]
+        one = one._replace(outcome=one.outcome if one.outcome == newest.outcome else _Outcome.BOTH)
+    for at in reversed(range(len(runs))):
+        joined = runs[at].with_next(one)
+        if joined is not None:
+            return [*runs[:at], *runs[at + 1 :], joined]
+    return [*runs, one]
+
+
+def _without_last(run: _Run) -> list[_Run]:
+    """The run without the last name of its last transaction."""
+    kept = [] if run.first == run.last else [run._replace(last=run.last - run.step)]
+    if run.width > 1:
+        kept.append(run._replace(first=run.last, width=run.width - 1, step=run.width - 1))
+    return kept
+
+
+def _read(transaction: Transaction) -> tuple[ProducerPair, list[_Run]]:
+    """From which pair on all is remembered, and what is. A record of a broker without this memory has none."""
+    stored = transaction.endings
+    if not stored:
+        client = transaction.client_pair
+        return ProducerPair(client.producer_id, client.epoch + 1), []
+    return ProducerPair(*ENDINGS_SINCE.unpack_from(stored)), list(_runs(stored))
+
+
+def _runs(stored: bytes) -> Iterator[_Run]:
+    return (_Run(*fields) for fields in ENDINGS_RUN.iter_unpack(memoryview(stored)[ENDINGS_SINCE.size :]))
