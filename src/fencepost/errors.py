@@ -23,7 +23,8 @@ What to do is said by the branch, not by the leaf::
     |-- FatalError                         a person has to look
     |   |-- ProducerFencedError            another producer owns the transactional id
     |   |-- DataLossError                  acknowledged records are gone, or a sequence can never fit
-    |   |-- PreparedTransactionLostError   a decided transaction is no longer there
+    |   |-- PreparedTransactionLostError   a decided transaction is known to be aborted
+    |   |-- TransactionOutcomeUnknownError nobody can tell whether a prepared transaction was committed or aborted
     |   |-- ClusterChangedError            the addresses lead to another cluster than before
     |   |-- UnsupportedVersionError        the broker does not speak what is needed
     |   |-- ProtocolError                  the broker answered with something that is not Kafka
@@ -197,7 +198,19 @@ class DataLossError(FatalError):
 
 
 class PreparedTransactionLostError(FatalError):
-    """A transaction whose commit was decided is not there any more (timed out, or aborted by someone else)."""
+    """A transaction whose commit was decided is known to be aborted: by a timeout, or by somebody else.
+
+    Its records are lost to readers. A commit that was done before, by whomever, never raises this.
+    """
+
+
+class TransactionOutcomeUnknownError(FatalError):
+    """Nobody can tell whether a prepared transaction was committed or aborted.
+
+    The transactional id has expired at the broker, or the broker does not remember how earlier transactions ended
+    (no Apache Kafka does). The records may be there: writing them again may double them. Read the topics with
+    `isolation_level="read_committed"` to find out.
+    """
 
 
 class ClusterChangedError(FatalError):

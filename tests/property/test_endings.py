@@ -25,6 +25,7 @@ from fencepost.broker.coordinator.txn.decide_init import InitRequest
 from fencepost.broker.coordinator.txn.model import (
     NO_PAIR,
     BumpCause,
+    EndReply,
     ProducerPair,
     Result,
     Transaction,
@@ -344,7 +345,7 @@ def any_pair_counts_as_given_out(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def answers_a_commit_to_whoever_comes_late(monkeypatch: pytest.MonkeyPatch) -> None:
     def wrong(current: Transaction, request: EndRequest) -> Result[Any]:
-        return Result(decide_end.EndReply(0, *request.pair))
+        return Result(EndReply(0, *request.pair))
 
     monkeypatch.setattr(decide_end, "_end_with_older_pair", wrong)
 

@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from fencepost.arguments import WHOLE_NUMBER, checked
-from fencepost.errors import ConfigurationError, PreparedTransactionLostError
+from fencepost.errors import (
+    ConfigurationError,
+    PreparedTransactionLostError,
+    ProducerFencedError,
+    TransactionOutcomeUnknownError,
+)
+from fencepost.protocol.codes import describe
+from fencepost.protocol.endings import Ending
 from fencepost.protocol.messages.describe_transactions import TransactionState
 
 COMMITTED_STATES: Final = ("PrepareCommit", "CompleteCommit")
 """Kafka's names, as DescribeTransactions tells them."""
 
+_ABORTED_STATES: Final = ("PrepareAbort", "CompleteAbort")
+_IDLE_STATES: Final = ("Empty", "CompleteCommit", "CompleteAbort")
 _TEXT = re.compile(r"([0-9]{1,19}):([0-9]{1,5})")
 
 
@@ -42,19 +51,88 @@ class PreparedTransaction:
         return cls(int(found[1]), int(found[2]))
 
 
-def was_committed(transactional_id: str, prepared: PreparedTransaction, found: TransactionState | None) -> bool:
-    """Whether `found`, what the coordinator told of the id before it was claimed anew, is `prepared`, committed.
+class Found(NamedTuple):
+    """The coordinator's answer about one prepared transaction."""
 
-    True, or PreparedTransactionLostError: it was not committed, or nobody can tell.
+    ending: Ending
+    ended_by: PreparedTransaction | None
+    """The pair with which an open one is to be ended now. A keep moves it on."""
+    words: str
+    """What was asked and answered, for error texts."""
+    is_remembered: bool = False
+    """The broker remembers endings by name. Otherwise the ending follows from the present state of the id."""
+
+
+NOT_ASKED: Final = Found(Ending.UNKNOWN, None, "the coordinator cannot describe transactions, or does not allow it")
+
+
+def judge(prepared: PreparedTransaction, state: TransactionState | None, *, own_epochs: bool) -> Found:
+    """How the transaction ended, by what DescribeTransactions tells.
+
+    `own_epochs`: each transaction has an epoch of its own (transaction.version 2, KIP-890).
     """
-    what = f"transaction {prepared} of {transactional_id!r} is not open"
-    if found is None or found.error_code != 0:
-        raise PreparedTransactionLostError(f"{what}, and the coordinator was not asked, or cannot tell, how it ended")
-    # With transaction version 2 a commit raises the epoch.
-    same = found.producer_id == prepared.producer_id and found.producer_epoch in (prepared.epoch, prepared.epoch + 1)
-    if same and found.transaction_state in COMMITTED_STATES:
-        return True
-    raise PreparedTransactionLostError(
-        f"{what} and cannot be shown to be committed: the last transaction of this id, "
-        f"{found.producer_id}:{found.producer_epoch}, was in state {found.transaction_state}"
+    if state is None:
+        return NOT_ASKED
+    if state.error_code != 0:
+        words = f"DescribeTransactions was answered {describe(state.error_code)}"
+        return Found(Ending.UNKNOWN, None, words, is_remembered=state.ending != Ending.NOT_TOLD)
+    words = f"the id is {state.transaction_state} with {state.producer_id}:{state.producer_epoch}"
+    ending = Ending(state.ending) if state.ending in list(Ending) else Ending.NOT_TOLD
+    told = ending not in (Ending.NOT_TOLD, Ending.UNKNOWN)
+    if not told:
+        ending = _by_state(prepared, state, own_epochs=own_epochs)
+    ended_by = PreparedTransaction(state.producer_id, state.producer_epoch) if ending is Ending.OPEN else None
+    return Found(ending, ended_by, words, is_remembered=told)
+
+
+def _by_state(prepared: PreparedTransaction, state: TransactionState, *, own_epochs: bool) -> Ending:
+    """Without a memory of endings: certain only until the id's epoch moves on once more."""
+    name, behind = state.transaction_state, state.producer_epoch - prepared.epoch
+    if state.producer_id != prepared.producer_id or behind not in (0, 1):
+        return Ending.UNKNOWN
+    if behind == 0 and name == "Ongoing":
+        return Ending.OPEN
+    if own_epochs and behind == 0 and name in _IDLE_STATES:
+        return Ending.NEVER_BEGUN  # an end raises the epoch, so the state is that of the transaction before
+    if own_epochs != (behind == 1):
+        return Ending.UNKNOWN
+    if name in COMMITTED_STATES:
+        return Ending.COMMITTED
+    return Ending.ABORTED if name in _ABORTED_STATES else Ending.UNKNOWN
+
+
+def settle_commit(transactional_id: str, prepared: PreparedTransaction, found: Found) -> None:
+    """Return if the decision to commit has been carried out, or there was nothing to commit; otherwise raise.
+
+    Raises:
+        PreparedTransactionLostError: it was aborted.
+        ProducerFencedError: it is open, and another producer has it.
+        TransactionOutcomeUnknownError: nobody can tell.
+    """
+    what = f"transaction {prepared} of {transactional_id!r}"
+    if found.ending in (Ending.COMMITTED, Ending.NEVER_BEGUN):
+        return
+    if found.ending is Ending.TIMED_OUT:
+        raise PreparedTransactionLostError(
+            f"{what} was to be committed, but the broker has aborted it: it was open for longer than its "
+            f"transaction.timeout.ms ({found.words})"
+        )
+    if found.ending is Ending.ABORTED:
+        raise PreparedTransactionLostError(
+            f"{what} was to be committed, but somebody else has aborted it: an administrator, another decider, or a "
+            f"producer that took the id over ({found.words})"
+        )
+    if found.ending is Ending.OPEN:
+        raise ProducerFencedError(f"{what} is still open, and another producer has it ({found.words})")
+    raise unknown_outcome(transactional_id, prepared, found)
+
+
+def unknown_outcome(
+    transactional_id: str, prepared: PreparedTransaction, found: Found
+) -> TransactionOutcomeUnknownError:
+    """The error for a transaction that may have been committed or aborted."""
+    return TransactionOutcomeUnknownError(
+        f"nobody can tell whether transaction {prepared} of {transactional_id!r} was committed or aborted: EndTxn was "
+        f"refused or not possible, and {found.words}. Look for its records with a read_committed consumer before "
+        "anything is decided about them"
     )

@@ -17,13 +17,12 @@ from fencepost.client.net.answers import only
 from fencepost.client.net.cluster import Coordinator, CoordinatorKind, Leader
 from fencepost.client.net.retry import OFFSET_FETCH, TXN_OFFSET_COMMIT
 from fencepost.client.net.tasks import first_error, gather
-from fencepost.client.net.transaction_calls import end_txn, init_producer_id
-from fencepost.client.prepared import PreparedTransaction
+from fencepost.client.net.transaction_calls import MOVED_ON, end_txn, find_ending, init_producer_id
+from fencepost.client.prepared import PreparedTransaction, settle_commit, unknown_outcome
 from fencepost.client.types import TopicPartition
 from fencepost.errors import (
     DisconnectedError,
     KafkaError,
-    PreparedTransactionLostError,
     ProducerFencedError,
     ProtocolError,
     TransactionCommittedError,
@@ -31,6 +30,7 @@ from fencepost.errors import (
 )
 from fencepost.protocol.codes import ErrorCode as E
 from fencepost.protocol.codes import describe
+from fencepost.protocol.endings import Ending
 from fencepost.protocol.messages import describe_producers as dp
 from fencepost.protocol.messages.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
 from fencepost.protocol.messages.end_txn import EndTxnRequest
@@ -165,29 +165,45 @@ class AdminTransactions(AdminBase):
         commit: bool,
         api_timeout_ms: int | None = None,
     ) -> None:
-        """Commit or abort a prepared transaction, from anywhere. May be repeated with the same decision.
+        """Commit or abort a prepared transaction, from anywhere.
 
-        Raises PreparedTransactionLostError when a commit cannot be done any more or its outcome cannot be told,
-        TransactionCommittedError when an abort comes too late, ProducerFencedError when an abort finds another owner.
+        May be repeated with the same decision, and after anybody else has carried it out. A transaction that a
+        producer keeps (`init_transactions(keep_prepared=True)`) is ended all the same. Nothing is done for a
+        transaction that was prepared without records.
+
+        Raises:
+            PreparedTransactionLostError: it was to be committed, and is aborted.
+            TransactionCommittedError: it was to be aborted, and is committed.
+            TransactionOutcomeUnknownError: the broker has forgotten how it ended.
+            KafkaTimeoutError: no answer came in time; the same call may be repeated.
         """
-        result = await self.end_transaction(
-            transactional_id, prepared.producer_id, prepared.epoch, commit, api_timeout_ms=api_timeout_ms
-        )
-        code = result.error_code
-        if code == 0:
-            return
-        what = f"transaction {prepared} of {transactional_id!r}"
-        gone = code in (E.PRODUCER_FENCED, E.INVALID_PRODUCER_EPOCH, E.INVALID_PRODUCER_ID_MAPPING)
-        if commit and (gone or code in (E.INVALID_TXN_STATE, E.UNKNOWN_PRODUCER_ID, E.TRANSACTION_ABORTABLE)):
-            why = "it was aborted" if code == E.INVALID_TXN_STATE else "its outcome cannot be told any more"
-            raise PreparedTransactionLostError(f"{what} cannot be committed, {why}: {describe(code)}", code=code)
-        if not commit and code == E.INVALID_TXN_STATE:
-            raise TransactionCommittedError(f"{what} is committed already", code=code)
-        if not commit and code == E.INVALID_PRODUCER_ID_MAPPING:
-            return  # the broker forgot the id, so nothing of it is open
-        if not commit and gone:
-            raise ProducerFencedError(f"{what}: another producer owns the id now: {describe(code)}", code=code)
-        raise error_for(code, what)
+        deadline_ms = self._deadline(api_timeout_ms)
+        pair, attempt, what = prepared, 0, f"transaction {prepared} of {transactional_id!r}"
+        while True:
+            request = EndTxnRequest(
+                transactional_id=transactional_id,
+                producer_id=pair.producer_id,
+                producer_epoch=pair.epoch,
+                committed=commit,
+            )
+            code = (await end_txn(self.cluster, request, deadline_ms)).error_code
+            if code == 0:
+                return
+            if code not in MOVED_ON:
+                raise error_for(code, what)
+            found = await find_ending(self.cluster, transactional_id, prepared, deadline_ms)
+            if found.ending is not Ending.OPEN or found.ended_by is None:
+                break
+            if found.ended_by == pair:  # it was kept once more, or is being ended
+                await self.cluster.pause_after(error_for(code, what), attempt, deadline_ms, what)
+                attempt += 1
+            pair = found.ended_by
+        if commit:
+            settle_commit(transactional_id, prepared, found)
+        elif found.ending is Ending.COMMITTED:
+            raise TransactionCommittedError(f"{what} is committed already ({found.words})", code=code)
+        elif found.ending is Ending.UNKNOWN:
+            raise unknown_outcome(transactional_id, prepared, found)
 
     async def fence_producers(
         self, transactional_ids: Iterable[str], *, api_timeout_ms: int | None = None

@@ -12,11 +12,14 @@ from fencepost.client.net import retry
 from fencepost.client.net.answers import only
 from fencepost.client.net.cluster import AnyNode, Cluster, Coordinator, CoordinatorKind
 from fencepost.client.net.connection import Connection
+from fencepost.client.prepared import Found, PreparedTransaction, judge
 from fencepost.client.types import GroupMetadata, OffsetAndMetadata, TopicPartition
 from fencepost.errors import AuthorizationError, KafkaError, UnsupportedVersionError, error_for
 from fencepost.protocol.codec import Message
 from fencepost.protocol.codes import ErrorCode as E
+from fencepost.protocol.endings import Ending
 from fencepost.protocol.messages import txn_offset_commit as toc
+from fencepost.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from fencepost.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
@@ -34,6 +37,15 @@ TRANSACTION_VERSION: Final = "transaction.version"
 _TWO_PHASE: Final = (6, 6)  # of InitProducerId (KIP-939)
 IMPLICIT_ENLIST_VERSION: Final = 12  # from here on Produce adds its partition to the transaction (KIP-890)
 ADD_VERSIONS: Final = (0, 3)  # the newer ones are the brokers' own
+MOVED_ON: Final = (
+    E.INVALID_PRODUCER_EPOCH,
+    E.INVALID_TXN_STATE,
+    E.INVALID_PRODUCER_ID_MAPPING,
+    E.UNKNOWN_PRODUCER_ID,
+    E.PRODUCER_FENCED,
+    E.TRANSACTION_ABORTABLE,
+)
+"""Answers of EndTxn that do not tell how the transaction ended: the id has moved on, or nothing of it is open."""
 END_TXN_OF_ONE: Final = 5  # below it a late EndTxn can end a later transaction of the same epoch (KIP-890)
 TXN_OFFSET_COMMIT: Final = toc.TxnOffsetCommitRequest.API_KEY
 
@@ -84,12 +96,21 @@ async def init_producer_id(
     return reply
 
 
-async def describe_transaction(cluster: Cluster, transactional_id: str, deadline_ms: int) -> TransactionState | None:
-    """What the coordinator says of the id; None when it cannot or may not tell. Raises KafkaTimeoutError."""
+async def describe_transaction(
+    cluster: Cluster, transactional_id: str, deadline_ms: int, prepared: PreparedTransaction | None = None
+) -> TransactionState | None:
+    """What the coordinator says of the id; None when it cannot or may not tell. Raises KafkaTimeoutError.
+
+    A broker that remembers endings also tells how the transaction `prepared` ended.
+    """
+    request = DescribeTransactionsRequest(transactional_ids=[transactional_id])
+    if prepared is not None:
+        request.tell_ending = True
+        request.prepared_producer_id, request.prepared_producer_epoch = prepared.producer_id, prepared.epoch
     try:
         reply: DescribeTransactionsResponse = await cluster.call(
             Coordinator(CoordinatorKind.TRANSACTION, transactional_id),
-            DescribeTransactionsRequest(transactional_ids=[transactional_id]),
+            request,
             (0, 0),
             deadline_ms=deadline_ms,
             code_of=lambda answer: int(only(answer.transaction_states).error_code),
@@ -97,6 +118,26 @@ async def describe_transaction(cluster: Cluster, transactional_id: str, deadline
     except (UnsupportedVersionError, AuthorizationError):
         return None
     return only(reply.transaction_states)
+
+
+async def find_ending(
+    cluster: Cluster,
+    transactional_id: str,
+    prepared: PreparedTransaction,
+    deadline_ms: int,
+    before: TransactionState | None = None,
+) -> Found:
+    """How the prepared transaction ended. Raises KafkaTimeoutError.
+
+    `before`: an earlier description of the id, for a broker that has no memory of endings.
+    """
+    state = await describe_transaction(cluster, transactional_id, deadline_ms, prepared)
+    own_epochs = cluster.features.get(TRANSACTION_VERSION, 0) >= 2
+    found = judge(prepared, state, own_epochs=own_epochs)
+    if found.ending is Ending.UNKNOWN and before is not None:
+        earlier = judge(prepared, before, own_epochs=own_epochs)
+        return found if earlier.ending is Ending.UNKNOWN else earlier
+    return found
 
 
 def add_code(reply: AddPartitionsToTxnResponse) -> int:
@@ -137,6 +178,21 @@ async def enlist(
         target, request, ADD_VERSIONS, deadline_ms=deadline_ms, code_of=add_code, unanswered=unanswered
     )
     return add_code(reply)
+
+
+async def add_offsets(
+    cluster: Cluster, request: AddOffsetsToTxnRequest, deadline_ms: int, unanswered: list[KafkaError] | None = None
+) -> int:
+    """AddOffsetsToTxn, retried while the coordinator asks for it: 0 or the final code. Raises KafkaTimeoutError."""
+    reply: AddOffsetsToTxnResponse = await cluster.call(
+        Coordinator(CoordinatorKind.TRANSACTION, request.transactional_id),
+        request,
+        ADD_VERSIONS,
+        deadline_ms=deadline_ms,
+        code_of=lambda answer: int(answer.error_code),
+        unanswered=unanswered,
+    )
+    return int(reply.error_code)
 
 
 def must_enlist(cluster: Cluster) -> bool:

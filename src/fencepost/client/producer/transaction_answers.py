@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from fencepost.client.net.runtime import Runtime
+from fencepost.client.prepared import PreparedTransaction
 from fencepost.errors import (
     AbortableError,
     ApplicationRecoverableError,
@@ -18,12 +19,16 @@ from fencepost.errors import (
     ProducerFencedError,
     TopicAuthorizationError,
     TransactionAbortableError,
+    TransactionTimedOutError,
     UnsupportedVersionError,
     error_for,
 )
 from fencepost.protocol.codes import ErrorCode as E
 from fencepost.protocol.codes import describe
+from fencepost.protocol.endings import Ending
+from fencepost.protocol.messages.describe_transactions import TransactionState
 
+_ENDING: Final = frozenset({"PrepareAbort", "CompleteAbort", "PrepareEpochFence"})
 FENCED: Final = (E.INVALID_PRODUCER_EPOCH, E.PRODUCER_FENCED)
 _ONLY_THE_ITEM: Final = (TopicAuthorizationError, GroupAuthorizationError, ConfigurationError, BrokerError)
 
@@ -44,6 +49,43 @@ def abortable(error: KafkaError) -> KafkaError:
         softer = TransactionAbortableError(str(error), code=error.code)
     softer.__cause__ = error
     return softer
+
+
+def how_it_ended(ours: PreparedTransaction, state: TransactionState | None, *, two_phase: bool) -> Ending:
+    """TIMED_OUT, or ABORTED by somebody else; UNKNOWN stands for everything that is no abort of our transaction.
+
+    `state`: what the coordinator said when it was asked about `ours`, the producer id and epoch of the transaction.
+    """
+    if state is None or state.error_code != 0:
+        return Ending.UNKNOWN
+    if state.ending not in (Ending.NOT_TOLD, Ending.UNKNOWN):
+        ended = state.ending in (Ending.TIMED_OUT, Ending.ABORTED)
+        return Ending(state.ending) if ended else Ending.UNKNOWN
+    # The broker does not remember endings. An abort under a newer epoch is a timeout where there can be one.
+    has_moved_on = (state.producer_id, state.producer_epoch) != (ours.producer_id, ours.epoch)
+    if state.transaction_state not in _ENDING or not has_moved_on:
+        return Ending.UNKNOWN
+    return Ending.ABORTED if two_phase else Ending.TIMED_OUT
+
+
+def committed_words(transactional_id: str, *, unanswered: bool) -> str:
+    """The reason why an abort comes too late."""
+    if unanswered:
+        return f"the unanswered commit of {transactional_id!r} had taken effect"
+    return f"the transaction of {transactional_id!r} is committed: somebody else has carried out a decision to commit"
+
+
+def ended_before(transactional_id: str, ending: Ending) -> AbortableError:
+    """The cause of a failure: the transaction was ended by the broker's clock, or by somebody else."""
+    if ending is Ending.TIMED_OUT:
+        return TransactionTimedOutError(
+            f"the transaction of {transactional_id!r} was open for longer than transaction_timeout_ms: the broker "
+            "ended it"
+        )
+    return TransactionAbortableError(
+        f"somebody else has aborted the transaction of {transactional_id!r}, by its producer id and epoch: an "
+        "administrator, or whoever decides for it"
+    )
 
 
 def stuck(lacking: UnsupportedVersionError) -> KafkaError:

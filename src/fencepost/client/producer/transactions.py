@@ -17,24 +17,37 @@ from typing import Final
 from uuid import UUID
 
 from fencepost.client.net import retry
-from fencepost.client.net.cluster import Cluster, Coordinator, CoordinatorKind
+from fencepost.client.net.cluster import Cluster
 from fencepost.client.net.retry import Action
 from fencepost.client.net.runtime import TaskHandle
 from fencepost.client.net.transaction_calls import (
+    MOVED_ON,
     TRANSACTION_VERSION,
+    add_offsets,
     check_two_phase,
     describe_transaction,
     end_txn,
     enlist,
+    find_ending,
     init_producer_id,
     offsets_code,
     to_enlist,
     txn_offset_commit,
 )
-from fencepost.client.prepared import COMMITTED_STATES, PreparedTransaction, was_committed
+from fencepost.client.prepared import COMMITTED_STATES, Found, PreparedTransaction, settle_commit
 from fencepost.client.producer.delivery_reports import made_anew
 from fencepost.client.producer.sender import Sender
-from fencepost.client.producer.transaction_answers import FENCED, Strays, abortable, init_refusal, is_fatal, stuck
+from fencepost.client.producer.transaction_answers import (
+    FENCED,
+    Strays,
+    abortable,
+    committed_words,
+    ended_before,
+    how_it_ended,
+    init_refusal,
+    is_fatal,
+    stuck,
+)
 from fencepost.client.producer.transaction_states import TxnEvent, TxnState, step
 from fencepost.client.types import GroupMetadata, OffsetAndMetadata, TopicPartition
 from fencepost.config import ProducerConfig
@@ -48,12 +61,12 @@ from fencepost.errors import (
     ProducerFencedError,
     TransactionAbortableError,
     TransactionCommittedError,
-    TransactionTimedOutError,
     UnsupportedVersionError,
     UsageError,
     error_for,
 )
 from fencepost.protocol.codes import ErrorCode as E
+from fencepost.protocol.endings import Ending
 from fencepost.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from fencepost.protocol.messages.describe_transactions import TransactionState
 from fencepost.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
@@ -61,7 +74,6 @@ from fencepost.protocol.messages.init_producer_id import InitProducerIdRequest, 
 from fencepost.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 
 _SENDING: Final = frozenset({TxnState.IN_TRANSACTION, TxnState.COMMITTING, TxnState.PREPARED})
-_ENDING: Final = frozenset({"PrepareAbort", "CompleteAbort", "PrepareEpochFence"})
 _STATE_OVER: Final = TransactionAbortableError("the transaction was aborted")
 
 
@@ -76,10 +88,9 @@ class Transactions:
         self._sender = sender
         self._config = config
         self._id = config.transactional_id or ""
-        self._target = Coordinator(CoordinatorKind.TRANSACTION, self._id)
         self._suspicious = False  # a failure may have been a timeout: ask before going on
         self._loss: DataLossError | None = None  # what the failure means if the transaction had not ended before
-        self._ended_by_time: bool | None = None  # what the coordinator said when it was first asked about the failure
+        self._ending: Ending | None = None  # what the coordinator said when it was first asked about the failure
         self._commit_unanswered = False
         self._took_effect = False  # the commit that was not answered: its abort was refused for that
         self._strays = Strays(cluster.runtime)
@@ -161,7 +172,7 @@ class Transactions:
                 await check_two_phase(self._cluster, self._id, self._deadline())
             if keep_prepared:
                 # The new epoch makes the coordinator forget how the last transaction ended, also if the answer is lost.
-                found = await self._describe()
+                found = await describe_transaction(self._cluster, self._id, self._deadline())
                 if self._found is None or self._found.transaction_state not in COMMITTED_STATES:
                     self._found = found
             reply = await self._claim(keep_prepared)
@@ -223,7 +234,7 @@ class Transactions:
     def _start_afresh(self, producer_id: int, epoch: int) -> None:
         """No transaction is open; go on with this identity, or with ours (-1)."""
         self._suspicious = self._commit_unanswered = self._took_effect = self._enlisted = False
-        self._loss = self._ended_by_time = None
+        self._loss = self._ending = None
         self._added.clear()
         self._wanted.clear()
         self._groups.clear()
@@ -285,7 +296,9 @@ class Transactions:
         Raises as `commit` or `abort` do, and can then be repeated as they can (KIP-939).
         """
         if self.state is TxnState.READY:
-            return prepared == self._completed or was_committed(self._id, prepared, self._found)
+            if prepared != self._completed:
+                settle_commit(self._id, prepared, await self._find(prepared))
+            return True
         await self._raise_failure()
         mine = self._prepared
         unanswered = TxnState.COMMITTING if mine == prepared else TxnState.ABORTING
@@ -311,6 +324,7 @@ class Transactions:
             return
         try:
             reply = await self._end(commit=True)
+            found = await self._moved_on_to(reply.error_code)
         except KafkaTimeoutError as error:
             # Still COMMITTING: the same commit may be tried again, or aborted.
             self._commit_unanswered = self._commit_unanswered or error.outcome_unknown
@@ -327,8 +341,32 @@ class Transactions:
         if reply.error_code == 0:
             self._committed(reply.producer_id, reply.producer_epoch)
             return
-        self._end_refused(reply.error_code, "commit")
+        if found is not None:
+            self._settle(found)
+            return
+        self._refused(retry.END_TXN, reply.error_code, "commit")
         await self._raise_failure()
+
+    async def _moved_on_to(self, code: int) -> tuple[PreparedTransaction, Found] | None:
+        """Where EndTxn of what is prepared is refused for the id has moved on: how the transaction ended."""
+        if self._prepared is None or code not in MOVED_ON:
+            return None
+        self._commit_unanswered = True  # until it is told
+        return self._prepared, await self._find(self._prepared)
+
+    def _settle(self, ended: tuple[PreparedTransaction, Found]) -> None:
+        """What is prepared here was ended by somebody else: return if it was committed, else raise."""
+        try:
+            settle_commit(self._id, *ended)
+        except FatalError as error:
+            self._sender.metrics.transaction_timed_out_total += ended[1].ending is Ending.TIMED_OUT
+            self._sender.metrics.producer_fenced_total += isinstance(error, ProducerFencedError)
+            self._fail(error)
+            raise
+        self._committed(-1, -1)
+
+    async def _find(self, prepared: PreparedTransaction) -> Found:
+        return await find_ending(self._cluster, self._id, prepared, self._deadline(), self._found)
 
     def _committed(self, producer_id: int, epoch: int) -> None:
         self._completed = self._prepared or self._completed
@@ -345,13 +383,6 @@ class Transactions:
         )
         return await end_txn(self._cluster, request, self._deadline(), unanswered=self._strays.unanswered)
 
-    def _end_refused(self, code: int, what: str) -> None:
-        error = error_for(code, f"{what} of {self._id!r}")
-        suspicious = retry.action(retry.END_TXN, code) is Action.PROBE
-        if suspicious:
-            error = abortable(error)
-        self._fail(error, suspicious)
-
     async def _raise_failure(self) -> None:
         """Raise what has gone wrong so far, after finding out what it was."""
         if self.state is TxnState.ABORTABLE_ERROR and self._suspicious:
@@ -367,8 +398,8 @@ class Transactions:
     async def _ask(self) -> None:
         """Tell a timeout from fencing, and both from a loss (see the module's text). Raises KafkaTimeoutError."""
         await self._discard()
-        if self._ended_by_time is None:
-            self._ended_by_time = await self._has_ended()
+        if self._ending is None:
+            self._ending = await self._how_it_ended()
         try:
             reply = await self._next_epoch()
         except UnsupportedVersionError as error:
@@ -379,31 +410,23 @@ class Transactions:
             reply.__cause__ = self.error
             self.state, self.error = step(self.state, TxnEvent.FATAL), reply
             return
-        cause, state, loss, ended_by_time = self.error, self.state, self._loss, self._ended_by_time
+        cause, state, loss, ending = self.error, self.state, self._loss, self._ending
         took_effect = self._took_effect
         self._start_afresh(reply.producer_id, reply.producer_epoch)
         self.state, self.error, self._took_effect = state, cause, took_effect
-        if ended_by_time:
-            self._sender.metrics.transaction_timed_out_total += 1
-            self.error = TransactionTimedOutError(
-                f"the transaction of {self._id!r} was open for longer than transaction_timeout_ms: the broker ended it"
-            )
+        if ending in (Ending.TIMED_OUT, Ending.ABORTED):
+            self._sender.metrics.transaction_timed_out_total += ending is Ending.TIMED_OUT
+            self.error = ended_before(self._id, ending)
             self.error.__cause__ = cause
         elif loss is not None and not self.implicit:
             self.state, self.error = step(self.state, TxnEvent.FATAL), loss  # it may be of earlier transactions
         elif loss is not None and cause is not None:
             cause.__cause__ = loss  # of records that are aborted now
 
-    async def _describe(self) -> TransactionState | None:
-        return await describe_transaction(self._cluster, self._id, self._deadline())
-
-    async def _has_ended(self) -> bool:
-        """Whether the coordinator says that it aborted our transaction under a newer epoch."""
-        transaction = await self._describe()
-        if transaction is None:
-            return False
-        ours = (transaction.producer_id, transaction.producer_epoch) == (self._sender.producer_id, self._sender.epoch)
-        return transaction.error_code == 0 and transaction.transaction_state in _ENDING and not ours
+    async def _how_it_ended(self) -> Ending:
+        ours = PreparedTransaction(self._sender.producer_id, self._sender.epoch)
+        state = await describe_transaction(self._cluster, self._id, self._deadline(), ours)
+        return how_it_ended(ours, state, two_phase=self._config.two_phase_commit)
 
     # --- abort ---
 
@@ -423,11 +446,11 @@ class Transactions:
             self._raise_fatal()
         elif self._enlisted:
             await self._abort_enlisted()
-        took_effect = self._took_effect
+        took_effect, words = self._took_effect, committed_words(self._id, unanswered=self._commit_unanswered)
         self._start_afresh(-1, -1)
         self._advance(TxnEvent.ENDED)
         if took_effect:
-            raise TransactionCommittedError(f"the unanswered commit of {self._id!r} had taken effect")
+            raise TransactionCommittedError(words)
 
     async def _abort_enlisted(self) -> None:
         try:
@@ -444,14 +467,22 @@ class Transactions:
                 self._start_afresh(reply.producer_id, reply.producer_epoch)
             return
         # Kept: what is asked now may not be answered, and then it is the next abort that tells.
-        self._took_effect = self._commit_unanswered and reply.error_code == E.INVALID_TXN_STATE
+        self._took_effect = await self._is_committed(reply.error_code)
         if self._took_effect:
             self._completed = self._prepared or self._completed
-        self._end_refused(reply.error_code, "abort")
-        self._raise_fatal()
+        self._refused(retry.END_TXN, reply.error_code, "abort")
         if self._suspicious:
             await self._ask()
-            self._raise_fatal()
+        if self._took_effect and isinstance(self.error, ProducerFencedError):
+            words = committed_words(self._id, unanswered=self._commit_unanswered)
+            raise TransactionCommittedError(f"{words}, and {self.error}") from self.error
+        self._raise_fatal()
+
+    async def _is_committed(self, code: int) -> bool:
+        """An abort was refused: has a commit taken effect before?"""
+        if self._prepared is None:
+            return self._commit_unanswered and code == E.INVALID_TXN_STATE
+        return code in MOVED_ON and (await self._find(self._prepared)).ending is Ending.COMMITTED
 
     async def _bump_after_abort(self) -> None:
         """v1 keeps the epoch, and dropped batches left gaps in the sequences: a new epoch starts them at 0."""
@@ -551,16 +582,9 @@ class Transactions:
             producer_epoch=self._sender.epoch,
             group_id=group.group_id,
         )
-        reply = await self._cluster.call(
-            self._target,
-            request,
-            (0, 3),
-            deadline_ms=self._deadline(),
-            code_of=lambda answer: int(answer.error_code),
-            unanswered=self._strays.unanswered,
-        )
-        if reply.error_code != 0:
-            self._refused(retry.ADD_OFFSETS_TO_TXN, reply.error_code, "add offsets to the transaction")
+        code = await add_offsets(self._cluster, request, self._deadline(), self._strays.unanswered)
+        if code != 0:
+            self._refused(retry.ADD_OFFSETS_TO_TXN, code, "add offsets to the transaction")
         else:
             self._groups.add(group.group_id)
 

@@ -55,13 +55,15 @@ def end_txn(
     if request.bumping and config.transaction_version < 1:
         # Kafka 4.3.1 accepts it on this level and the id is then stuck for ever; refusing changes nothing.
         return _error(ErrorCode.UNSUPPORTED_VERSION)
-    if current is None or not current.knows_producer(request.pair.producer_id):
+    if current is None:
         return _error(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+    if not current.knows_producer(request.pair.producer_id):
+        return _end_with_older_pair(current, request, _error(ErrorCode.INVALID_PRODUCER_ID_MAPPING))
     if request.pair == current.client_pair:
         return _end_with_client_pair(now_ms, current, request, allocate)
     if request.pair == current.last_pair:
         return _end_with_last_pair(current, request)
-    return _end_with_older_pair(current, request)
+    return _end_with_older_pair(current, request, _fenced(request))
 
 
 def _end_with_client_pair(
@@ -105,25 +107,25 @@ def _end_with_last_pair(current: Transaction, request: EndRequest) -> Result[End
     if current.last_bump is BumpCause.TIMEOUT:
         return _end_timed_out(current, request)
     if current.last_bump is not BumpCause.END_TXN or not request.bumping:
-        return _end_with_older_pair(current, request)
+        return _end_with_older_pair(current, request, _fenced(request))
     if current.state in PREPARED:
         return _error(ErrorCode.CONCURRENT_TRANSACTIONS)
     outcome = _outcome(current)
     if outcome is None:
-        return _end_with_older_pair(current, request)
+        return _end_with_older_pair(current, request, _fenced(request))
     if outcome != request.commit:
         return _error(ErrorCode.INVALID_TXN_STATE)
     return Result(EndReply(ErrorCode.NONE, *current.client_pair))
 
 
-def _end_with_older_pair(current: Transaction, request: EndRequest) -> Result[EndReply]:
-    """The id has moved on. A commit that was done is answered as done; everything else is fenced.
+def _end_with_older_pair(current: Transaction, request: EndRequest, refusal: Result[EndReply]) -> Result[EndReply]:
+    """The id has moved on. A commit that was done is answered as done; everything else is refused.
 
     The answer names the pair of the request, which is fenced: the id's present pair belongs to another producer.
     """
     committed = endings.ending_of(current, request.pair) is Ending.COMMITTED
     if not (request.bumping and request.commit and committed):
-        return _fenced(request)
+        return refusal
     if current.state in PREPARED:
         return _error(ErrorCode.CONCURRENT_TRANSACTIONS)
     return Result(EndReply(ErrorCode.NONE, *request.pair))

@@ -143,9 +143,10 @@ def pack(transaction: Transaction) -> bytes:
 
 
 def _unpack(name: str, packed: bytes) -> Transaction:
-    state, pid, epoch, timeout_ms, used_ms, start_ms, next_pid, next_epoch, last_pid, last_epoch, cause, *versions = (
+    state, pid, epoch, timeout_ms, used_ms, start_ms, next_pid, next_epoch, last_pid, last_epoch, cause, *numbers = (
         _PACKED.unpack_from(packed)
     )
+    transaction_version, init_version, add_version, next_timeout_ms = numbers
     return Transaction(
         name,
         TxnState(state),
@@ -160,6 +161,9 @@ def _unpack(name: str, packed: bytes) -> Transaction:
         last_pid,
         last_epoch,
         BumpCause(cause),
-        *versions,
+        transaction_version,
+        init_version,
+        add_version,
+        next_timeout_ms,
         packed[PACKED_BYTES:],
     )
