@@ -100,6 +100,8 @@ def ours(call: Callable[[], T]) -> T:
         raise MustAbort(error, fenced=told_of_fencing(error)) from error
     except fencepost.errors.TransactionCommittedError as error:
         raise MustEnd(error, committed=True) from error
+    except fencepost.errors.PreparedTransactionLostError as error:
+        raise MustEnd(error, certain=True) from error
     except KafkaError as error:
         raise MustEnd(error, fenced=told_of_fencing(error)) from error
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 import json
 import os
 from contextlib import closing
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import fencepost
 from fencepost.check.history.operations import Abort, Commit
 from fencepost.check.history.recorder import Recorder
-from fencepost.errors import PreparedTransactionLostError, TransactionCommittedError
+from fencepost.errors import PreparedTransactionLostError, TransactionCommittedError, TransactionOutcomeUnknownError
 from fencepost.torture.access import Access
 from fencepost.torture.clients import OurProducer, ours
 
@@ -28,14 +28,11 @@ LEVELS = (TWO_PHASE, KEEP_PREPARED)
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A decision. `token` is the prepared transaction's text. `looked`: somebody may have asked for what is prepared
-    since, after which the coordinator can no longer tell how a transaction ended that is not open.
-    """
+    """A decision. `token` is the prepared transaction's text."""
 
     transaction: str
     token: str
     commit: bool
-    looked: bool = False
 
 
 class DecisionFile:
@@ -78,8 +75,6 @@ def carry_out(level: str, name: str, access: Access, decisions: DecisionFile, re
         return
     operation = (Commit if stored.commit else Abort)(process=process, transaction=stored.transaction)
     recorder.invoke(operation)
-    if level == KEEP_PREPARED:
-        decisions.write(replace(stored, looked=True))
     end = _kept_and_ended if level == KEEP_PREPARED else _ended_by_its_pair
     try:
         end(access, name, stored)
@@ -87,7 +82,10 @@ def carry_out(level: str, name: str, access: Access, decisions: DecisionFile, re
         recorder.fail(operation, error)
         recorder.at_once(Commit(process=process, transaction=stored.transaction))
     except PreparedTransactionLostError as error:
-        (recorder.unknown if stored.looked else recorder.fail)(operation, error)
+        recorder.fail(operation, error)
+    except TransactionOutcomeUnknownError as error:
+        # Brokers that keep what is prepared also remember how it ended. No Apache Kafka does either.
+        (recorder.fail if level == KEEP_PREPARED else recorder.unknown)(operation, error)
     except BaseException as error:
         recorder.unknown(operation, repr(error))
         raise

@@ -26,8 +26,10 @@ from fencepost.errors import (
     DataLossError,
     FatalError,
     KafkaError,
+    PreparedTransactionLostError,
     RetriableError,
     TransactionCommittedError,
+    TransactionOutcomeUnknownError,
 )
 
 __all__ = ["FLEETING", "Actor", "ApplicationBroke", "Surroundings", "cut_short", "producer_in"]
@@ -134,6 +136,14 @@ class Surroundings(Protocol):
         ...
 
 
+FALSE_HERE: Final = (
+    DataLossError,
+    CorruptRecordError,
+    PreparedTransactionLostError,
+    TransactionOutcomeUnknownError,
+)
+
+
 class Actor:
     """Lives until it has finished; killed or broken, it begins again as an operator would have it."""
 
@@ -226,10 +236,10 @@ class Actor:
             raise
 
     def _check_reason(self, error: BaseException) -> None:
-        """No broker here loses what it has acknowledged: a client that says so is wrong."""
+        """No broker here loses what it has acknowledged, or forgets how it ended: a client that says so is wrong."""
         cause: BaseException | None = error
         while cause is not None:
-            if isinstance(cause, DataLossError | CorruptRecordError):
+            if isinstance(cause, FALSE_HERE):
                 self.world.found("false_loss", f"{self.name} was told: {cause}")
             cause = cause.__cause__
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
 from functools import partial
+from random import Random
 from typing import Any, Final, NamedTuple, TypeVar
 
-from fencepost.check.actors.actor import Actor, ApplicationBroke, producer_in
+from fencepost.check.actors.actor import Actor, ApplicationBroke, Surroundings, producer_in
 from fencepost.check.history import Outcome, Transaction
 from fencepost.check.history.operations import Abort, Commit, Prepare
 from fencepost.check.process import Process
@@ -18,7 +19,7 @@ from fencepost.check.scheduler import TaskCancelled
 from fencepost.client.prepared import PreparedTransaction
 from fencepost.client.producer.core import ProducerCore
 from fencepost.config import ProducerConfig
-from fencepost.errors import AbortableError, KafkaError, PreparedTransactionLostError, RetriableError
+from fencepost.errors import AbortableError, KafkaError, RetriableError
 
 __all__ = ["Decider"]
 
@@ -44,6 +45,10 @@ class Decider(Actor):
 
     _transactions = 0
     _stored: _Decision | None = None
+
+    def __init__(self, world: Surroundings, name: str, chance: Random) -> None:
+        super().__init__(world, name, chance)
+        self._carried_out: list[_Decision] = []
 
     async def live(self, process: Process) -> None:
         """Decide until the storm is over."""
@@ -71,17 +76,22 @@ class Decider(Actor):
         elif kept is not None:
             what = "abort_transaction"
             await self._patiently(what, lambda: self.call(process, what, producer.abort_transaction))
+        if stored is not None:
+            self._noted_as_done(stored)
         self._stored = None
+
+    def _noted_as_done(self, stored: _Decision) -> None:
+        self._carried_out.append(stored)
+        if self.chance.random() < 0.2:
+            self._complete_outside(self.chance.choice(self._carried_out))  # a checkpoint is restored once more
+        if self.strikes(0.2):
+            raise ApplicationBroke("it dies before it clears the note")
 
     async def _commit_as_stored(self, process: Process, producer: ProducerCore, stored: _Decision) -> None:
         try:
             commit = Commit(process=process.who, transaction=stored.transaction)
             complete = partial(producer.complete_transaction, stored.token)
             await self.ask(process, "complete_transaction", commit, complete)
-        except PreparedTransactionLostError as error:
-            # A life before that saw the commit and died without writing it down used that evidence up. What was decided
-            # is judged by the records.
-            self.world.trace(f"{self.name} {stored.token} was to be committed: {error}")
         except (AbortableError, RetriableError, TaskCancelled) as error:
             raise ApplicationBroke(f"complete_transaction: {type(error).__name__}: {error}") from error
 
@@ -124,6 +134,7 @@ class Decider(Actor):
             await self._commit_as_stored(process, producer, stored)
         else:
             await self._abort(process, producer, name)
+        self._noted_as_done(stored)
         if life == self.lives:
             self._stored = None
 
@@ -146,7 +157,9 @@ class Decider(Actor):
                 end = (Commit if stored.commit else Abort)(process=outside.who, transaction=stored.transaction)
                 complete = partial(outside.admin.complete, self.name, token, commit=stored.commit)
                 await self.world.sessions.ask(end, complete)
-            except KafkaError as error:  # it was completed before, and the id has moved on
+            except (RetriableError, TaskCancelled) as error:
                 self.world.trace(f"outside {stored.token}: {type(error).__name__}")
+            except KafkaError as error:
+                self.world.found("false_outcome", f"a decision about {stored.token} that may be repeated: {error}")
 
         outside.start("complete", complete)

@@ -319,10 +319,14 @@ class Transactions:
         # Also when a commit is repeated: the first try may have been cancelled while it flushed.
         await self._sender.flush()
         await self._raise_failure()
-        if not self._enlisted:
+        if not self._enlisted and self._prepared is None:
             self._committed(-1, -1)
             return
         try:
+            if not self._enlisted:
+                await self._leave_epoch()  # else the note would name the next transaction
+                self._committed(-1, -1)
+                return
             reply = await self._end(commit=True)
             found = await self._moved_on_to(reply.error_code)
         except KafkaTimeoutError as error:
@@ -446,6 +450,8 @@ class Transactions:
             self._raise_fatal()
         elif self._enlisted:
             await self._abort_enlisted()
+        elif self._prepared is not None:
+            await self._leave_epoch()
         took_effect, words = self._took_effect, committed_words(self._id, unanswered=self._commit_unanswered)
         self._start_afresh(-1, -1)
         self._advance(TxnEvent.ENDED)

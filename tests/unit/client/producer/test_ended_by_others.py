@@ -141,6 +141,23 @@ def test_nothing_was_written_so_nothing_is_lost(
         way(broker, note)
 
 
+@pytest.mark.parametrize("commit", [True, False])
+def test_the_note_of_an_empty_transaction_does_not_name_the_next_one(broker: fencepost.Broker, commit: bool) -> None:
+    with writer(broker) as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        empty = producer.prepare_transaction()
+        producer.complete_transaction(empty) if commit else producer.abort_transaction()
+        producer.begin_transaction()
+        producer.send("t", b"v")
+        note = producer.prepare_transaction()
+        assert note != empty
+        (by_admin if commit else aborted_by_admin)(broker, empty)  # late
+        assert read_all(broker, "t") == []
+        assert producer.complete_transaction(note)
+    assert [record.value for record in read_all(broker, "t")] == [b"v"]
+
+
 @pytest.mark.parametrize("way", COMPLETES)
 def test_an_expired_id_is_unknown_and_nothing_else(broker: fencepost.Broker, way: Way) -> None:
     note = prepared(broker, b"v")
