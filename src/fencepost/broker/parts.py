@@ -131,8 +131,10 @@ class BrokerParts:
             offsets_decided=self._offsets_decided,
         )
 
-    def _offsets_decided(self, producer_id: int, producer_epoch: int, commit: bool, partition: int) -> None:
-        self.groups.complete_transaction(producer_id, producer_epoch, commit, partition)
+    def _offsets_decided(
+        self, producer_id: int, producer_epoch: int, commit: bool, partition: int, marker_ms: int
+    ) -> None:
+        self.groups.complete_transaction(producer_id, producer_epoch, commit, partition, marker_ms)
 
     def _compacted(self, now_ms: int, partition: Partition) -> None:
         if partition.topic.name == TRANSACTION_STATE:

@@ -8,14 +8,27 @@ from typing import Final, NamedTuple
 
 from fencepost.cli.transaction_view import Session, age_of, is_open, is_two_phase, state_of
 from fencepost.client.admin.transactions import TransactionDescription
+from fencepost.client.net.list_offsets import EARLIEST
 from fencepost.client.net.transaction_calls import END_TXN_OF_ONE, must_enlist
+from fencepost.client.prepared import PreparedTransaction
 from fencepost.client.types import TopicPartition
 from fencepost.protocol.codes import describe as describe_code
 from fencepost.spark.sink.decision import Pair
 
-__all__ = ["MOST_NAMED", "Consent", "Ending", "Objection", "age_words", "end_open", "ending_of", "partition_words"]
+__all__ = [
+    "MOST_NAMED",
+    "Consent",
+    "Ending",
+    "Objection",
+    "age_words",
+    "end_open",
+    "ending_of",
+    "gone_from",
+    "partition_words",
+]
 
 MOST_NAMED: Final = 5
+OFFSETS_TOPIC: Final = "__consumer_offsets"
 
 
 class Consent(Enum):
@@ -109,6 +122,32 @@ def ending_of(session: Session, transactional_id: str, *, commit: bool) -> Endin
         advice = "ask there; if nobody will ever decide it, say --even-if-prepared"
         objections.append(Objection(reason, Consent.EVEN_IF_PREPARED, advice))
     return Ending(found, commit, tuple(objections), must_enlist(session.link.admin.cluster))
+
+
+def gone_from(session: Session, transactional_id: str, prepared: PreparedTransaction) -> list[str]:
+    """Parts of an open transaction that a commit cannot make visible any more, in words. Raises KafkaError."""
+    (found,) = session.describe([transactional_id])
+    if found.prepared != prepared:
+        return []
+    run, admin = session.link.io.run, session.link.admin
+    topics = run(admin.describe_topics(sorted({at.topic for at in found.partitions})))
+    there = [at for at in found.partitions if at.topic in topics and at.partition in topics[at.topic].partitions]
+    gone = [
+        f"{at.topic}-{at.partition} does not exist any more, and what the transaction wrote there is lost"
+        for at in found.partitions
+        if at not in there
+    ]
+    logs = [at for at in there if at.topic != OFFSETS_TOPIC]
+    producers = run(admin.describe_producers(logs)) if logs else {}
+    starts = run(admin.list_offsets(dict.fromkeys(logs, EARLIEST))) if logs else {}
+    for at in logs:
+        began = [each.transaction_start_offset for each in producers[at] if each.producer_id == prepared.producer_id]
+        start, name = starts[at].offset, f"{at.topic}-{at.partition}"
+        if not began or began[0] < 0:
+            gone.append(f"{name} has nothing of the transaction: the topic was made anew, or its records were deleted")
+        elif start > began[0]:
+            gone.append(f"{name} begins at {start}, so the transaction's records from {began[0]} on are deleted there")
+    return gone
 
 
 def end_open(session: Session, ending: Ending) -> str | None:

@@ -11,9 +11,11 @@ from typing import Final, TypeVar
 
 import typer
 
+from fencepost.client.prepared import PreparedTransaction
 from fencepost.config import MOST_NAME_BYTES
+from fencepost.errors import ConfigurationError
 
-__all__ = ["in_utf8", "is_utf8", "named", "topic_named"]
+__all__ = ["in_utf8", "is_utf8", "named", "noted", "topic_named"]
 
 Given = TypeVar("Given", bound=str | Sequence[str] | None)
 
@@ -55,6 +57,15 @@ def topic_named(given: Given) -> Given:
                 f"{text!r:.80} cannot be a topic's name: at most 249 of a-z, A-Z, 0-9, '.', '_', '-'; not '.' or '..'"
             )
     return given
+
+
+def noted(text: str) -> str:
+    """The name of a prepared transaction. Raises BadParameter."""
+    try:
+        PreparedTransaction.parse(text)
+    except ConfigurationError as error:
+        raise typer.BadParameter(str(error)) from error
+    return text
 
 
 def _texts(given: str | Sequence[str] | None) -> Sequence[str]:

@@ -78,6 +78,11 @@ def refuse(words: str) -> NoReturn:
     raise typer.Exit(1)
 
 
+def warn(words: str) -> None:
+    """Say something beside what is done."""
+    sys.stderr.write(f"fencepost: warning: {printable(words)}\n")
+
+
 class Stopped:
     """The signal that has stopped something, if one has."""
 

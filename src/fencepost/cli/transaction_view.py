@@ -176,6 +176,7 @@ class Session:
             "state": transaction.state if known else None,
             "error": None if known else describe_code(transaction.error_code),
             "two_phase": is_two_phase(transaction),
+            "prepared": str(transaction.prepared) if transaction.prepared else None,
             "end_with": str(Pair(transaction.producer_id, transaction.producer_epoch)) if known else None,
             "timeout_ms": transaction.timeout_ms if known and transaction.timeout_ms != NO_TIMEOUT_MS else None,
             "age_s": None if age is None else round(age, 3),

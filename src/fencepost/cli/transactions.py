@@ -9,9 +9,9 @@ from typing import Annotated, Any
 import typer
 
 from fencepost.cli.cluster_settings import CommandConfig, DecisionTopic, Servers, client_settings, sink_options
-from fencepost.cli.ending import Consent, age_words, end_open, ending_of, partition_words
+from fencepost.cli.ending import Consent, age_words, end_open, ending_of, gone_from, partition_words
 from fencepost.cli.hanging import find_hanging
-from fencepost.cli.names import in_utf8, named, topic_named
+from fencepost.cli.names import in_utf8, named, noted, topic_named
 from fencepost.cli.output import (
     Json,
     Yes,
@@ -23,11 +23,13 @@ from fencepost.cli.output import (
     print_table,
     refuse,
     tell_done,
+    warn,
 )
 from fencepost.cli.printable import printable
 from fencepost.cli.spark import Sink, forget, sinks
 from fencepost.cli.transaction_view import OPEN_STATES, Session, is_two_phase, open_session, state_of
 from fencepost.client.admin.transactions import TransactionDescription
+from fencepost.client.prepared import PreparedTransaction
 from fencepost.client.types import TopicPartition
 from fencepost.spark import takeover
 from fencepost.spark.errors import UnfinishedSinkError
@@ -90,13 +92,14 @@ def list_(
         (
             transaction.transactional_id,
             state_of(transaction),
+            fact["prepared"] or "",
             age_words(transaction),
             partition_words(transaction.partitions, 3),
             fact["spark"],
         )
         for transaction, fact in zip(found, facts, strict=True)
     ]
-    print_table([("TRANSACTIONAL ID", "STATE", "AGE", "PARTITIONS", "SPARK"), *rows])
+    print_table([("TRANSACTIONAL ID", "STATE", "PREPARED", "AGE", "PARTITIONS", "SPARK"), *rows])
     if held:
         sys.stdout.write("\n")
         lines = [
@@ -140,6 +143,7 @@ def _print_facts(transaction: TransactionDescription, fact: dict[str, Any]) -> N
     timeout = "none: it waits for a decision" if is_two_phase(transaction) else f"{transaction.timeout_ms} ms"
     lines = {
         "state": state_of(transaction),
+        "prepared": fact["prepared"],
         "end with": fact["end_with"],
         "age": age_words(transaction),
         "timeout": "" if transaction.error_code != 0 else timeout,
@@ -226,6 +230,40 @@ def commit(
         session = open_session(bootstrap_servers, command_config, decision_topic)
         given = _given({Consent.EVEN_IF_UNDECIDED: even_if_undecided, Consent.EVEN_IF_PREPARED: even_if_prepared})
         _end(session, transactional_id, given, commit=True, yes=yes, as_json=as_json)
+
+
+@transactions.command()
+def complete(
+    transactional_id: Annotated[str, typer.Argument(callback=named, help="The transactional id.")],
+    prepared: Annotated[
+        str, typer.Argument(callback=noted, help="The name that was stored: PRODUCER_ID:EPOCH of its records.")
+    ],
+    bootstrap_servers: Servers = None,
+    command_config: CommandConfig = None,
+    abort: Annotated[bool, typer.Option("--abort", help="Abort it. Without this it is committed.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Carry out a decision about a prepared transaction: commit it, or abort it.
+
+    `prepared` is what prepare_transaction() gave. The command may be repeated, also after somebody else has carried
+    out the same decision. No other transaction of the id can be ended by it. Before a commit, records and topics of
+    the transaction that are gone are named.
+
+    Exit status 0 when it is committed (or aborted), also if it was before; 1 when it has ended the other way, or when
+    the brokers cannot tell; 2 for a name that is none.
+
+    Example: fencepost transactions complete orders-copier 4711:3
+    """
+    note = PreparedTransaction.parse(prepared)
+    with failures_told():
+        session = open_session(bootstrap_servers, command_config, DEFAULT_TOPIC)
+        gone = [] if abort else gone_from(session, transactional_id, note)
+        session.link.io.run(session.link.admin.complete(transactional_id, note, commit=not abort))
+    for words in gone:
+        warn(words)
+    word = "aborted" if abort else "committed"
+    facts = {"transactional_id": transactional_id, "prepared": str(note), "gone": gone}
+    tell_done(f"{word} {note} of {transactional_id}", word, as_json=as_json, **facts)
 
 
 @transactions.command("finish-flink")

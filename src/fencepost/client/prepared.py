@@ -101,6 +101,15 @@ def _by_state(prepared: PreparedTransaction, state: TransactionState, *, own_epo
     return Ending.ABORTED if name in _ABORTED_STATES else Ending.UNKNOWN
 
 
+def name_of(state: TransactionState) -> PreparedTransaction | None:
+    """The name of the id's open transaction. Brokers that do not tell it cannot keep, so the id's own pair is it."""
+    if state.error_code != 0 or state.transaction_state != "Ongoing":
+        return None
+    if state.written_producer_id >= 0:
+        return PreparedTransaction(state.written_producer_id, state.written_producer_epoch)
+    return PreparedTransaction(state.producer_id, state.producer_epoch)
+
+
 def settle_commit(transactional_id: str, prepared: PreparedTransaction, found: Found) -> None:
     """Return if the decision to commit has been carried out, or there was nothing to commit; otherwise raise.
 

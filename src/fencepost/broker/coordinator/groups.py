@@ -102,9 +102,11 @@ class Groups:
             self._runtime.when_durable(now_ms, lambda _: _send(result.replies, reply))
         return code
 
-    def complete_transaction(self, producer_id: int, producer_epoch: int, commit: bool, index: int) -> None:
-        """A marker is durable in that partition of `__consumer_offsets`."""
-        self.coordinator.complete_transaction(producer_id, producer_epoch, commit, index)
+    def complete_transaction(
+        self, producer_id: int, producer_epoch: int, commit: bool, index: int, marker_ms: int
+    ) -> None:
+        """A marker of that time is durable in that partition of `__consumer_offsets`."""
+        self.coordinator.complete_transaction(producer_id, producer_epoch, commit, index, marker_ms)
 
     def topic_deleted(self, now_ms: int, name: str, count: int) -> None:
         """Forget the offsets that were committed for a topic of that many partitions."""
@@ -159,7 +161,8 @@ class Groups:
         if header.is_control:
             if header.record_count:  # otherwise compaction has left nothing of it but its header
                 commit = parse_marker(batch).commit
-                self.coordinator.complete_transaction(header.producer_id, header.producer_epoch, commit, index)
+                owner = (header.producer_id, header.producer_epoch)
+                self.coordinator.complete_transaction(*owner, commit, index, header.max_timestamp)
             return
         owner = (header.producer_id, header.producer_epoch) if header.is_transactional else (-1, -1)
         for offset, key, value in pairs_of(header, batch):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any
 
@@ -31,7 +31,7 @@ from fencepost.broker.coordinator.txn.model import (
     TransactionRecord,
 )
 from fencepost.broker.coordinator.txn.notices import note_change
-from fencepost.broker.coordinator.txn.states import PREPARED, STATE_NAMES, IllegalTransition
+from fencepost.broker.coordinator.txn.states import PREPARED, STATE_NAMES, IllegalTransition, TxnState
 from fencepost.broker.coordinator.txn_snapshots import TransactionSnapshots
 from fencepost.broker.disk.files import Files
 from fencepost.broker.log.producers.idempotence import ProducerState
@@ -52,8 +52,8 @@ COORDINATOR_EPOCH = 0
 # Of transaction.version: from here on markers carry the epoch after the transaction's (KIP-890).
 FIRST_BUMPING_VERSION = 2
 
-OffsetsDecided = Callable[[int, int, bool, int], None]
-"""(producer id, epoch, whether it was committed, partition)"""
+OffsetsDecided = Callable[[int, int, bool, int, int], None]
+"""(producer id, epoch, whether it was committed, partition, time of the marker)"""
 
 _log = logging.getLogger("fencepost.broker.transactions")
 
@@ -248,7 +248,7 @@ class Transactions:
             raise OSError(appended.message)
         self._durability.appended(partition)
         if partition.topic.name == CONSUMER_OFFSETS:
-            self._offsets_decided(producer_id, epoch, False, partition.index)
+            self._offsets_decided(producer_id, epoch, False, partition.index, now_ms)
 
     def apply(self, now_ms: int, result: Result[Any], reply: Callable[[int], None] | None = None) -> None:
         """Carry out a decision.
@@ -286,6 +286,18 @@ class Transactions:
             if name in self._waiting and not self._is_prepared(name):
                 for action in self._waiting.pop(name):
                     action(now_ms)
+
+    def warn_of_loss(self, what: str, *, topic: str | None = None, producer_ids: Collection[int] = frozenset()) -> None:
+        """Log which open transactions an administrator's request takes something from: of a topic, or of producers."""
+        for transaction in self.coordinator.awake():
+            is_hit = transaction.producer_id in producer_ids or any(at.topic == topic for at in transaction.partitions)
+            if transaction.state is TxnState.ONGOING and is_hit:
+                _log.warning(
+                    "%s: what transaction %s:%s of transactional id %r (open%s) wrote there is lost, also if it "
+                    "commits",
+                    *(what, *transaction.transaction_pair, transaction.transactional_id),
+                    ", waiting for its owner's decision" if transaction.is_two_phase else "",
+                )
 
     @property
     def owes_markers(self) -> bool:
@@ -347,16 +359,22 @@ class Transactions:
                 self._runtime.again(now_ms, lambda now_ms: self._write_markers(now_ms, write.transactional_id))
                 return
             self._durability.appended(partition)
-        self._durability.when_durable(now_ms, lambda now_ms: self._acknowledge(now_ms, write, partition, offset))
+        marker_ms = now_ms
+        self._durability.when_durable(
+            now_ms, lambda now_ms: self._acknowledge(now_ms, write, partition, offset, marker_ms)
+        )
 
-    def _acknowledge(self, now_ms: int, write: MarkerWrite, partition: Partition | None, offset: int) -> None:
+    def _acknowledge(
+        self, now_ms: int, write: MarkerWrite, partition: Partition | None, offset: int, marker_ms: int
+    ) -> None:
         self._under_way.discard(write)
         log = None if partition is None else partition.opened
         if log is not None and not log.is_durable(offset):
             _log.error("a marker in %s is not durable; it is owed until the broker starts again", log.directory)
             return
         if write.partition.topic == CONSUMER_OFFSETS and offset >= 0:  # else what pends is the next transaction's
-            self._offsets_decided(write.producer_id, write.producer_epoch, write.commit, write.partition.partition)
+            pair = (write.producer_id, write.producer_epoch)
+            self._offsets_decided(*pair, write.commit, write.partition.partition, marker_ms)
         self._runtime.until_done(partial(self._complete, self.coordinator.marker_written(now_ms, write)), now_ms)
 
     def _complete(self, result: Result[None], now_ms: int) -> None:

@@ -18,7 +18,7 @@ from fencepost.client.net.cluster import Coordinator, CoordinatorKind, Leader
 from fencepost.client.net.retry import OFFSET_FETCH, TXN_OFFSET_COMMIT
 from fencepost.client.net.tasks import first_error, gather
 from fencepost.client.net.transaction_calls import MOVED_ON, end_txn, find_ending, init_producer_id
-from fencepost.client.prepared import PreparedTransaction, settle_commit, unknown_outcome
+from fencepost.client.prepared import PreparedTransaction, name_of, settle_commit, unknown_outcome
 from fencepost.client.types import TopicPartition
 from fencepost.errors import (
     DisconnectedError,
@@ -70,7 +70,11 @@ class TransactionListing(NamedTuple):
 
 
 class TransactionDescription(NamedTuple):
-    """One transaction. `error_code` is 105 for an unknown id; start_time_ms is -1 when nothing is open."""
+    """One transaction. `error_code` is 105 for an unknown id; start_time_ms is -1 when nothing is open.
+
+    The producer id and epoch are those that end an open transaction; `prepared` names it by those of its records. The
+    two differ when a producer keeps it (`init_transactions(keep_prepared=True)`).
+    """
 
     transactional_id: str
     error_code: int
@@ -80,6 +84,7 @@ class TransactionDescription(NamedTuple):
     timeout_ms: int
     start_time_ms: int
     partitions: tuple[TopicPartition, ...]
+    prepared: PreparedTransaction | None = None
 
 
 class ProducerDescription(NamedTuple):
@@ -330,7 +335,7 @@ class AdminTransactions(AdminBase):
         return error
 
     async def _describe_at(self, node_id: int, ids: list[str], deadline_ms: int) -> list[TransactionDescription]:
-        request = DescribeTransactionsRequest(transactional_ids=ids)
+        request = DescribeTransactionsRequest(transactional_ids=ids, tell_ending=True)
         reply: DescribeTransactionsResponse = await self._ask_once(node_id, request, (0, 0), deadline_ms)
         return [
             TransactionDescription(
@@ -344,6 +349,7 @@ class AdminTransactions(AdminBase):
                 tuple(
                     TopicPartition(topic.topic, number) for topic in transaction.topics for number in topic.partitions
                 ),
+                name_of(transaction),
             )
             for transaction in reply.transaction_states
         ]

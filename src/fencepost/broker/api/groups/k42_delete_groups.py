@@ -16,6 +16,10 @@ def _handle(call: Call, now_ms: int, request: DeleteGroupsRequest) -> None:
     shares = call.core.shares
     for deleted in result.reply:
         if not deleted.error_code:
+            pending = groups.coordinator.pending_producers(deleted.group_id)
+            if pending:
+                what = f"group {deleted.group_id!r} is deleted with its pending offsets"
+                call.core.transactions.warn_of_loss(what, producer_ids=pending)
             shares.forget(now_ms, [key for key, _ in shares.of_group(deleted.group_id)])
     results = [
         DeletableGroupResult(group_id=deleted.group_id, error_code=deleted.error_code) for deleted in result.reply

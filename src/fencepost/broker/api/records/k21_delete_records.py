@@ -62,6 +62,10 @@ def _delete(call: Call, name: str, wanted: DeleteRecordsPartition) -> DeleteReco
             _log.error("%s: records cannot be deleted: %s", partition.directory, error)
             return _failed(wanted)
         call.core.advanced(partition)
+        hit = {producer_id for producer_id, first in log.producers.open_transactions.items() if first < offset}
+        if hit:
+            what = f"records of {partition.directory} before offset {offset} are deleted"
+            call.core.transactions.warn_of_loss(what, producer_ids=hit)
     return DeleteRecordsPartitionResult(partition_index=wanted.partition_index, low_watermark=log.log_start_offset)
 
 

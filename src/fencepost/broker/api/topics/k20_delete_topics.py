@@ -46,6 +46,8 @@ def _handle(call: Call, now_ms: int, request: DeleteTopicsRequest) -> DeleteTopi
 
 def _delete(call: Call, now_ms: int, doomed: Collection[Topic]) -> None:
     core = call.core
+    for topic in doomed:
+        core.transactions.warn_of_loss(f"topic {topic.name!r} is deleted", topic=topic.name)
     if doomed:
         core.topics.delete_all(doomed)
     for topic in doomed:

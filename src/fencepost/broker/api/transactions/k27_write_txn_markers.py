@@ -84,7 +84,7 @@ def _write(call: Call, now_ms: int, marker: WritableTxnMarker, name: str, index:
     core.durability.appended(partition)
     if name == CONSUMER_OFFSETS:
         core.durability.when_durable(
-            now_ms, lambda _: core.groups.complete_transaction(producer_id, epoch, commit, index)
+            now_ms, lambda _: core.groups.complete_transaction(producer_id, epoch, commit, index, now_ms)
         )
     return ErrorCode.NONE
 

@@ -108,12 +108,18 @@ class GroupCoordinator(GroupKinds):
         if isinstance(record.key, GroupMetadataKey) and (value is None or isinstance(value, GroupMetadataValue)):
             self._classic.stored(record.key.group_id, value)
 
-    def complete_transaction(self, producer_id: int, producer_epoch: int, commit: bool, offsets_partition: int) -> int:
+    def pending_producers(self, group_id: str) -> set[int]:
+        """The producer ids whose open transactions hold offsets of the group."""
+        return self._store.pending_producers(group_id)
+
+    def complete_transaction(
+        self, producer_id: int, producer_epoch: int, commit: bool, offsets_partition: int, marker_ms: int = -1
+    ) -> int:
         """Apply a marker in that partition of `__consumer_offsets`; returns how many pending offsets it ended.
 
         Offsets that pend under a higher epoch than the marker's belong to a later transaction and stay.
         """
-        return self._store.complete_transaction(producer_id, producer_epoch, commit, offsets_partition)
+        return self._store.complete_transaction(producer_id, producer_epoch, commit, offsets_partition, marker_ms)
 
     def load(self, now_ms: int) -> GroupResult[None]:
         """Everything in the log has been replayed: from now on sessions count."""

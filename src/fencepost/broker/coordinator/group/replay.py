@@ -11,6 +11,7 @@ offset remembers its producer's epoch, and a marker of a lower epoch leaves it a
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 from fencepost.broker.coordinator.group.consumer.group import ConsumerGroup
@@ -120,9 +121,12 @@ class GroupStore:
         else:
             raise MismatchedRecord(f"{key} with a {type(value).__name__}")
 
-    def complete_transaction(self, producer_id: int, producer_epoch: int, commit: bool, offsets_partition: int) -> int:
+    def complete_transaction(
+        self, producer_id: int, producer_epoch: int, commit: bool, offsets_partition: int, marker_ms: int = -1
+    ) -> int:
         """Apply a marker that lies in partition `offsets_partition`; returns how many pending offsets it ended.
 
+        A committed offset counts from the time of its marker: a prepared transaction may be older than the retention.
         Of a committed and a pending offset the one whose record came later wins: compaction keeps that record.
         """
         pending = self._pending.get((offsets_partition, producer_id))
@@ -136,12 +140,18 @@ class GroupStore:
                 partition = TopicPartition(key.topic, key.partition)
                 present = offsets.get(partition)
                 if present is None or stored.record_offset > present.record_offset:
-                    offsets[partition] = StoredOffset(stored.value, stored.record_offset)
+                    since_ms = max(stored.value.commit_timestamp_ms, marker_ms)
+                    value = replace(stored.value, commit_timestamp_ms=since_ms)
+                    offsets[partition] = StoredOffset(value, stored.record_offset)
         return len(ended)
 
     def has_pending(self, group_id: str, partition: TopicPartition) -> bool:
         """Whether an open transaction holds an offset of that partition."""
         return partition in self._pending_by_group.get(group_id, ())
+
+    def pending_producers(self, group_id: str) -> set[int]:
+        """The producer ids whose open transactions hold offsets of the group."""
+        return {producer_id for owners in self._pending_by_group.get(group_id, {}).values() for producer_id in owners}
 
     def pending_partitions(self, group_id: str) -> Iterator[TopicPartition]:
         """The partitions of which open transactions hold offsets."""
