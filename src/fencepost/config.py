@@ -15,7 +15,7 @@ import logging
 import ssl
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Self, get_type_hints
+from typing import Any, ClassVar, Final, Self, get_type_hints
 
 from fencepost.config_providers import resolved
 from fencepost.errors import ConfigurationError
@@ -69,6 +69,13 @@ INT32 = frozenset(
 NAMES = frozenset({"client_id", "transactional_id", "group_id", "group_instance_id", "client_rack"})
 MOST_NAME_BYTES = 2**15 - 1
 UPPER_CASE = frozenset({"security_protocol", "sasl_mechanism"})  # librdkafka takes them in either case
+
+
+class _Default(int):
+    """A default that can be told from the same number given by the caller."""
+
+
+DEFAULT_TRANSACTION_TIMEOUT_MS: Final = _Default(60_000)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -314,7 +321,7 @@ class ProducerConfig(CommonConfig):
     compression_level: int | None = None
     enable_idempotence: bool = True
     transactional_id: str | None = None
-    transaction_timeout_ms: int = 60_000
+    transaction_timeout_ms: int = DEFAULT_TRANSACTION_TIMEOUT_MS
     two_phase_commit: bool = False
     retries: int = 2_147_483_647  # delivery_timeout_ms is the limit that matters
     # "murmur2_random" hashes keys as Java does, "consistent_random" as librdkafka does; or a function of (topic, key,
@@ -350,6 +357,11 @@ class ProducerConfig(CommonConfig):
             raise ConfigurationError("transactional_id is empty")
         if self.two_phase_commit and self.transactional_id is None:
             raise ConfigurationError("two_phase_commit needs a transactional_id")
+        if self.two_phase_commit and not isinstance(self.transaction_timeout_ms, _Default):
+            raise ConfigurationError(
+                f"transaction_timeout_ms={self.transaction_timeout_ms} and two_phase_commit=True exclude each other: a "
+                "two-phase transaction has no timeout; leave transaction_timeout_ms out"
+            )
         if self.enable_idempotence and self.acks != -1:
             raise ConfigurationError(f"acks={self.acks} needs enable_idempotence=False")
         in_flight = self.max_in_flight_requests_per_connection

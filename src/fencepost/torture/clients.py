@@ -111,13 +111,14 @@ class OurProducer:
         fixed = {
             "transactional_id": transactional_id,
             "two_phase_commit": two_phase_commit,
-            "transaction_timeout_ms": TRANSACTION_TIMEOUT_MS,
             "delivery_timeout_ms": round(PATIENCE_S * 1000),
             "request_timeout_ms": REQUEST_TIMEOUT_MS,
             "max_block_ms": round(PATIENCE_S * 1000),
             "linger_ms": 2,
             "retry_backoff_ms": RETRY_BACKOFF_MS,
         }
+        if not two_phase_commit:
+            fixed["transaction_timeout_ms"] = TRANSACTION_TIMEOUT_MS
         self.producer = fencepost.Producer(**(access.options() | fixed))
 
     def init(self) -> None:

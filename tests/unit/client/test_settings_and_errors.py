@@ -58,6 +58,9 @@ def test_kafkas_dotted_names_and_texts() -> None:
         ({"transactional_id": "x", "enable_idempotence": False}, "acks=all"),
         ({"transactional_id": ""}, "empty"),
         ({"two_phase_commit": True}, "transactional_id"),
+        # As Java 4.1.1 and 4.3.1, also for the value that is the default.
+        ({"two_phase_commit": True, "transactional_id": "x", "transaction_timeout_ms": 5_000}, "no timeout"),
+        ({"two_phase_commit": True, "transactional_id": "x", "transaction_timeout_ms": 60_000}, "no timeout"),
         ({"max_in_flight_requests_per_connection": 6}, "1 to 5"),
         ({"client_id": 7}, "must be text"),
         ({"client_id": None}, "must be text"),
