@@ -241,6 +241,13 @@ def complete(
     bootstrap_servers: Servers = None,
     command_config: CommandConfig = None,
     abort: Annotated[bool, typer.Option("--abort", help="Abort it. Without this it is committed.")] = False,
+    topic: Annotated[
+        list[str] | None,
+        typer.Option(
+            callback=topic_named,
+            help="It wrote to this topic, which may be read for its marker (Apache Kafka forgets); may be repeated.",
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Carry out a decision about a prepared transaction: commit it, or abort it.
@@ -258,7 +265,7 @@ def complete(
     with failures_told():
         session = open_session(bootstrap_servers, command_config, DEFAULT_TOPIC)
         gone = [] if abort else gone_from(session, transactional_id, note)
-        session.link.io.run(session.link.admin.complete(transactional_id, note, commit=not abort))
+        session.link.io.run(session.link.admin.complete(transactional_id, note, commit=not abort, topics=topic or ()))
     for words in gone:
         warn(words)
     word = "aborted" if abort else "committed"

@@ -168,6 +168,7 @@ class AdminTransactions(AdminBase):
         prepared: PreparedTransaction,
         *,
         commit: bool,
+        topics: Iterable[str] = (),
         api_timeout_ms: int | None = None,
     ) -> None:
         """Commit or abort a prepared transaction, from anywhere.
@@ -176,10 +177,13 @@ class AdminTransactions(AdminBase):
         producer keeps (`init_transactions(keep_prepared=True)`) is ended all the same. Nothing is done for a
         transaction that was prepared without records.
 
+        `topics`: those that it wrote to, or some of them. Apache Kafka does not remember how a transaction ended once
+        its id has gone on. There these topics are read from their beginning for the transaction's marker.
+
         Raises:
             PreparedTransactionLostError: it was to be committed, and is aborted.
             TransactionCommittedError: it was to be aborted, and is committed.
-            TransactionOutcomeUnknownError: the broker has forgotten how it ended.
+            TransactionOutcomeUnknownError: the broker does not remember how it ended.
             KafkaTimeoutError: no answer came in time; the same call may be repeated.
         """
         deadline_ms = self._deadline(api_timeout_ms)
@@ -196,7 +200,7 @@ class AdminTransactions(AdminBase):
                 return
             if code not in MOVED_ON:
                 raise error_for(code, what)
-            found = await find_ending(self.cluster, transactional_id, prepared, deadline_ms)
+            found = await find_ending(self.cluster, transactional_id, prepared, deadline_ms, topics=topics)
             if found.ending is not Ending.OPEN or found.ended_by is None:
                 break
             if found.ended_by == pair:  # it was kept once more, or is being ended

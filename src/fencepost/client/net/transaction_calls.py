@@ -12,6 +12,7 @@ from fencepost.client.net import retry
 from fencepost.client.net.answers import only
 from fencepost.client.net.cluster import AnyNode, Cluster, Coordinator, CoordinatorKind
 from fencepost.client.net.connection import Connection
+from fencepost.client.net.markers import search
 from fencepost.client.prepared import Found, PreparedTransaction, judge
 from fencepost.client.types import GroupMetadata, OffsetAndMetadata, TopicPartition
 from fencepost.errors import AuthorizationError, KafkaError, UnsupportedVersionError, error_for
@@ -126,17 +127,22 @@ async def find_ending(
     prepared: PreparedTransaction,
     deadline_ms: int,
     before: TransactionState | None = None,
+    topics: Iterable[str] = (),
 ) -> Found:
-    """How the prepared transaction ended. Raises KafkaTimeoutError.
+    """How the prepared transaction ended. Raises KafkaTimeoutError, and what reading a topic raises.
 
-    `before`: an earlier description of the id, for a broker that has no memory of endings.
+    For a broker that has no memory of endings: `before`, an earlier description of the id, and `topics`, which are
+    searched for the transaction's marker.
     """
     state = await describe_transaction(cluster, transactional_id, deadline_ms, prepared)
     own_epochs = cluster.features.get(TRANSACTION_VERSION, 0) >= 2
     found = judge(prepared, state, own_epochs=own_epochs)
     if found.ending is Ending.UNKNOWN and before is not None:
         earlier = judge(prepared, before, own_epochs=own_epochs)
-        return found if earlier.ending is Ending.UNKNOWN else earlier
+        found = found if earlier.ending is Ending.UNKNOWN else earlier
+    if found.ending is Ending.UNKNOWN and own_epochs and (named := sorted(topics)):
+        words = f"{found.words}; the markers in {', '.join(named)} were looked for"
+        found = found._replace(ending=await search(cluster, named, prepared, deadline_ms), words=words)
     return found
 
 

@@ -370,7 +370,8 @@ class Transactions:
         self._committed(-1, -1)
 
     async def _find(self, prepared: PreparedTransaction) -> Found:
-        return await find_ending(self._cluster, self._id, prepared, self._deadline(), self._found)
+        topics = self._topics if prepared == self._prepared else ()
+        return await find_ending(self._cluster, self._id, prepared, self._deadline(), self._found, topics)
 
     def _committed(self, producer_id: int, epoch: int) -> None:
         self._completed = self._prepared or self._completed

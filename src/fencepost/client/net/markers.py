@@ -1,0 +1,102 @@
+"""The search for a transaction's marker in the logs of its partitions, where its coordinator does not remember it.
+
+Each transaction of a producer has an epoch of its own (transaction.version 2, KIP-890). So the first marker of the
+producer id behind records of the transaction's epoch is the transaction's own, whatever epoch the marker carries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from fencepost.client.net import retry
+from fencepost.client.net.cluster import Cluster, Leader
+from fencepost.client.net.list_offsets import EARLIEST, LATEST, list_offsets
+from fencepost.client.prepared import PreparedTransaction
+from fencepost.client.types import Isolation, TopicPartition
+from fencepost.errors import CorruptRecordError, ProtocolError, error_for
+from fencepost.protocol import fetch_wire
+from fencepost.protocol.cursor import Buffer
+from fencepost.protocol.endings import Ending
+from fencepost.protocol.errors import ProtocolError as WireError
+from fencepost.protocol.fetch_wire import FetchPartition, FetchRequest, FetchTopic
+from fencepost.protocol.records.batch import iter_batches
+from fencepost.protocol.records.markers import COMMIT, control_type
+
+__all__ = ["search"]
+
+_BYTES: Final = 8 * 1024 * 1024
+_WAIT_MS: Final = 500
+
+
+async def search(cluster: Cluster, topics: Iterable[str], prepared: PreparedTransaction, deadline_ms: int) -> Ending:
+    """COMMITTED or ABORTED by the first marker that is found, else UNKNOWN. Reads the topics from their beginning.
+
+    Raises KafkaTimeoutError, CorruptRecordError, and the errors of topics that do not exist or may not be read.
+    """
+    places = []
+    for name in topics:
+        topic = await cluster.topic(name, deadline_ms)
+        places += [TopicPartition(name, number) for number in topic.partitions]
+    starts = await list_offsets(cluster, dict.fromkeys(places, EARLIEST), Isolation.READ_UNCOMMITTED, deadline_ms)
+    ends = await list_offsets(cluster, dict.fromkeys(places, LATEST), Isolation.READ_UNCOMMITTED, deadline_ms)
+    for place in places:
+        found = await _search(cluster, place, starts[place].offset, ends[place].offset, prepared, deadline_ms)
+        if found is not Ending.UNKNOWN:
+            return found
+    return Ending.UNKNOWN
+
+
+async def _search(
+    cluster: Cluster, place: TopicPartition, position: int, end: int, prepared: PreparedTransaction, deadline_ms: int
+) -> Ending:
+    was_written = False
+    while position < end:
+        before = position
+        try:
+            for header, batch in iter_batches(await _fetch(cluster, place, position, deadline_ms), allow_partial=True):
+                position = max(position, header.last_offset + 1)
+                if header.producer_id != prepared.producer_id:
+                    continue
+                if header.is_control and header.record_count and was_written:
+                    return Ending.COMMITTED if control_type(batch) == COMMIT else Ending.ABORTED
+                was_written |= not header.is_control and header.producer_epoch == prepared.epoch
+        except WireError as error:
+            raise CorruptRecordError(
+                f"{place.topic}-{place.partition}: the records from offset {position} on cannot be read: {error}",
+                topic=place.topic,
+                partition=place.partition,
+                offset=position,
+            ) from error
+        if position == before:
+            await cluster.pause(0, deadline_ms, f"read {place.topic}-{place.partition} at {position}", None)
+    return Ending.UNKNOWN
+
+
+async def _fetch(cluster: Cluster, place: TopicPartition, position: int, deadline_ms: int) -> Buffer:
+    what, leader = f"fetch of {place.topic}-{place.partition} at {position}", Leader(*place)
+
+    async def ask() -> Buffer:
+        connection = await cluster.reach(leader, deadline_ms)
+        topic_id = cluster.topics[place.topic].topic_id
+        version = connection.version(retry.FETCH, 4, 12 if topic_id is None else fetch_wire.VERSIONS[1])
+        wanted = FetchTopic(place.topic, topic_id, [FetchPartition(place.partition, position, _BYTES)])
+        request = FetchRequest(max_wait_ms=_WAIT_MS, max_bytes=_BYTES, topics=[wanted])
+        left = max(deadline_ms - cluster.runtime.now_ms(), 0)
+        raw = await connection.exchange(
+            retry.FETCH, version, fetch_wire.encode_request(request, version), timeout_ms=left, server_ms=_WAIT_MS
+        )
+        try:
+            reply = fetch_wire.decode_response(raw, version)
+        except WireError as error:
+            raise ProtocolError(f"{what}: {error}") from error
+        results = [result for group in reply.topics for result in group.partitions]
+        if reply.error_code == 0 and len(results) != 1:
+            raise ProtocolError(f"{what} was answered with {len(results)} partitions")
+        code = reply.error_code or results[0].error_code
+        if code != 0:
+            raise error_for(code, what)
+        return results[0].records
+
+    records: Buffer = await cluster.until_answered(what, ask, deadline_ms, target=leader, api_key=retry.FETCH)
+    return records
