@@ -59,8 +59,6 @@ class Found(NamedTuple):
     """The pair with which an open one is to be ended now. A keep moves it on."""
     words: str
     """What was asked and answered, for error texts."""
-    is_remembered: bool = False
-    """The broker remembers endings by name. Otherwise the ending follows from the present state of the id."""
 
 
 NOT_ASKED: Final = Found(Ending.UNKNOWN, None, "the coordinator cannot describe transactions, or does not allow it")
@@ -75,14 +73,13 @@ def judge(prepared: PreparedTransaction, state: TransactionState | None, *, own_
         return NOT_ASKED
     if state.error_code != 0:
         words = f"DescribeTransactions was answered {describe(state.error_code)}"
-        return Found(Ending.UNKNOWN, None, words, is_remembered=state.ending != Ending.NOT_TOLD)
+        return Found(Ending.UNKNOWN, None, words)
     words = f"the id is {state.transaction_state} with {state.producer_id}:{state.producer_epoch}"
     ending = Ending(state.ending) if state.ending in list(Ending) else Ending.NOT_TOLD
-    told = ending not in (Ending.NOT_TOLD, Ending.UNKNOWN)
-    if not told:
+    if ending in (Ending.NOT_TOLD, Ending.UNKNOWN):
         ending = _by_state(prepared, state, own_epochs=own_epochs)
     ended_by = PreparedTransaction(state.producer_id, state.producer_epoch) if ending is Ending.OPEN else None
-    return Found(ending, ended_by, words, is_remembered=told)
+    return Found(ending, ended_by, words)
 
 
 def _by_state(prepared: PreparedTransaction, state: TransactionState, *, own_epochs: bool) -> Ending:

@@ -25,17 +25,14 @@ from fencepost.client.net.transaction_calls import (
     TRANSACTION_VERSION,
     add_offsets,
     check_two_phase,
-    describe_transaction,
-    end_txn,
     enlist,
-    find_ending,
-    init_producer_id,
     offsets_code,
     to_enlist,
     txn_offset_commit,
 )
 from fencepost.client.prepared import COMMITTED_STATES, Found, PreparedTransaction, settle_commit
 from fencepost.client.producer.delivery_reports import made_anew
+from fencepost.client.producer.id_calls import IdCalls
 from fencepost.client.producer.sender import Sender
 from fencepost.client.producer.transaction_answers import (
     FENCED,
@@ -43,7 +40,6 @@ from fencepost.client.producer.transaction_answers import (
     abortable,
     committed_words,
     ended_before,
-    how_it_ended,
     init_refusal,
     is_fatal,
     stuck,
@@ -69,8 +65,7 @@ from fencepost.protocol.codes import ErrorCode as E
 from fencepost.protocol.endings import Ending
 from fencepost.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from fencepost.protocol.messages.describe_transactions import TransactionState
-from fencepost.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
-from fencepost.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from fencepost.protocol.messages.init_producer_id import InitProducerIdResponse
 from fencepost.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 
 _SENDING: Final = frozenset({TxnState.IN_TRANSACTION, TxnState.COMMITTING, TxnState.PREPARED})
@@ -94,6 +89,7 @@ class Transactions:
         self._commit_unanswered = False
         self._took_effect = False  # the commit that was not answered: its abort was refused for that
         self._strays = Strays(cluster.runtime)
+        self._calls = IdCalls(cluster, sender, config, self._strays)
         self._enlisted = False  # the coordinator may know of this transaction
         self._added: set[tuple[str, int]] = set()
         self._wanted: set[tuple[str, int]] = set()
@@ -167,15 +163,15 @@ class Transactions:
         """Claim the transactional id. What was open is aborted, unless it is kept as prepared."""
         self._advance(TxnEvent.INIT)
         try:
-            await self._discard(self._deadline())
+            await self._discard(self._calls.deadline())
             if keep_prepared or self._config.two_phase_commit:
-                await check_two_phase(self._cluster, self._id, self._deadline())
+                await check_two_phase(self._cluster, self._id, self._calls.deadline())
             if keep_prepared:
                 # The new epoch makes the coordinator forget how the last transaction ended, also if the answer is lost.
-                found = await describe_transaction(self._cluster, self._id, self._deadline())
+                found = await self._calls.describe()
                 if self._found is None or self._found.transaction_state not in COMMITTED_STATES:
                     self._found = found
-            reply = await self._claim(keep_prepared)
+            reply = await self._calls.claim(keep_prepared)
         except KafkaError as error:
             self.state = step(self.state, TxnEvent.FATAL if is_fatal(error) else TxnEvent.INIT_FAILED)
             self.error = error
@@ -197,33 +193,15 @@ class Transactions:
             self._advance(TxnEvent.INITIALIZED)
         return self._prepared
 
-    async def _claim(self, keep_prepared: bool) -> InitProducerIdResponse:
-        """As the owner of the present epoch, or as anybody. Only who is asked to claim may ever ask as anybody."""
-        if self._sender.producer_id >= 0:
-            with suppress(UnsupportedVersionError):
-                return await self._init_producer_id(keep_prepared, current=True)
-        return await self._init_producer_id(keep_prepared, current=False)
-
-    async def _init_producer_id(self, keep_prepared: bool, *, current: bool) -> InitProducerIdResponse:
-        request = InitProducerIdRequest(
-            transactional_id=self._id,
-            transaction_timeout_ms=self._config.transaction_timeout_ms,
-            producer_id=self._sender.producer_id if current else -1,
-            producer_epoch=self._sender.epoch if current else -1,
-            enable2_pc=self._config.two_phase_commit,
-            keep_prepared_txn=keep_prepared,
-        )
-        return await init_producer_id(self._cluster, request, self._deadline())
-
     async def _next_epoch(self) -> InitProducerIdResponse | KafkaError:
         """For the owner of the present epoch alone (KIP-360), or why there is none."""
-        reply = await self._init_producer_id(False, current=True)
+        reply = await self._calls.next_epoch()
         return reply if reply.error_code == 0 else self._init_refusal(reply.error_code)
 
     async def _end_for_good(self, lacking: UnsupportedVersionError) -> KafkaError:
         """Before Kafka 2.5: abort, so that nothing stays open. A timeout raises the epoch for good there, too."""
         fenced = self.error is not None and self.error.code in FENCED
-        code = E.PRODUCER_FENCED if fenced else (await self._end(commit=False)).error_code
+        code = E.PRODUCER_FENCED if fenced else (await self._calls.end(commit=False)).error_code
         return self._init_refusal(E.PRODUCER_FENCED) if code in FENCED else self._loss or stuck(lacking)
 
     def _init_refusal(self, code: int) -> KafkaError:
@@ -256,9 +234,6 @@ class Transactions:
                 raise reply
             self._take_identity(reply.producer_id, reply.producer_epoch)
 
-    def _deadline(self) -> int:
-        return self._cluster.runtime.now_ms() + self._config.max_block_ms
-
     # --- begin, prepare ---
 
     def begin(self) -> None:
@@ -287,7 +262,7 @@ class Transactions:
             self._sender.wake()
         await self._raise_failure()
         self._advance(TxnEvent.PREPARE)
-        self._prepared = self._prepared or PreparedTransaction(self._sender.producer_id, self._sender.epoch)
+        self._prepared = self._prepared or self._calls.own
         return self._prepared
 
     async def complete(self, prepared: PreparedTransaction) -> bool:
@@ -327,7 +302,7 @@ class Transactions:
                 await self._leave_epoch()  # else the note would name the next transaction
                 self._committed(-1, -1)
                 return
-            reply = await self._end(commit=True)
+            reply = await self._calls.end(commit=True)
             found = await self._moved_on_to(reply.error_code)
         except KafkaTimeoutError as error:
             # Still COMMITTING: the same commit may be tried again, or aborted.
@@ -371,22 +346,13 @@ class Transactions:
 
     async def _find(self, prepared: PreparedTransaction) -> Found:
         topics = self._topics if prepared == self._prepared else ()
-        return await find_ending(self._cluster, self._id, prepared, self._deadline(), self._found, topics)
+        return await self._calls.find(prepared, self._found, topics)
 
     def _committed(self, producer_id: int, epoch: int) -> None:
         self._completed = self._prepared or self._completed
         self._strays.transaction_ended(end_unanswered=self._commit_unanswered)
         self._start_afresh(producer_id, epoch)
         self._advance(TxnEvent.ENDED)
-
-    async def _end(self, *, commit: bool) -> EndTxnResponse:
-        request = EndTxnRequest(
-            transactional_id=self._id,
-            producer_id=self._sender.producer_id,
-            producer_epoch=self._sender.epoch,
-            committed=commit,
-        )
-        return await end_txn(self._cluster, request, self._deadline(), unanswered=self._strays.unanswered)
 
     async def _raise_failure(self) -> None:
         """Raise what has gone wrong so far, after finding out what it was."""
@@ -404,7 +370,7 @@ class Transactions:
         """Tell a timeout from fencing, and both from a loss (see the module's text). Raises KafkaTimeoutError."""
         await self._discard()
         if self._ending is None:
-            self._ending = await self._how_it_ended()
+            self._ending = await self._calls.how_it_ended()
         try:
             reply = await self._next_epoch()
         except UnsupportedVersionError as error:
@@ -427,11 +393,6 @@ class Transactions:
             self.state, self.error = step(self.state, TxnEvent.FATAL), loss  # it may be of earlier transactions
         elif loss is not None and cause is not None:
             cause.__cause__ = loss  # of records that are aborted now
-
-    async def _how_it_ended(self) -> Ending:
-        ours = PreparedTransaction(self._sender.producer_id, self._sender.epoch)
-        state = await describe_transaction(self._cluster, self._id, self._deadline(), ours)
-        return how_it_ended(ours, state, two_phase=self._config.two_phase_commit)
 
     # --- abort ---
 
@@ -461,7 +422,7 @@ class Transactions:
 
     async def _abort_enlisted(self) -> None:
         try:
-            reply = await self._end(commit=False)
+            reply = await self._calls.end(commit=False)
         except KafkaTimeoutError:
             raise
         except KafkaError as error:
@@ -526,7 +487,7 @@ class Transactions:
                 wanted = set(self._wanted)
                 self._enlisted = True
                 request = to_enlist(self._id, self._sender.producer_id, self._sender.epoch, wanted)
-                code = await enlist(self._cluster, request, self._deadline(), self._strays.unanswered)
+                code = await enlist(self._cluster, request, self._calls.deadline(), self._strays.unanswered)
                 if code != 0:
                     self._refused(retry.ADD_PARTITIONS_TO_TXN, code, "add partitions to the transaction")
                     return
@@ -589,7 +550,7 @@ class Transactions:
             producer_epoch=self._sender.epoch,
             group_id=group.group_id,
         )
-        code = await add_offsets(self._cluster, request, self._deadline(), self._strays.unanswered)
+        code = await add_offsets(self._cluster, request, self._calls.deadline(), self._strays.unanswered)
         if code != 0:
             self._refused(retry.ADD_OFFSETS_TO_TXN, code, "add offsets to the transaction")
         else:
@@ -608,7 +569,7 @@ class Transactions:
             ),
             offsets,
             group,
-            self._deadline(),
+            self._calls.deadline(),
             implicit=self.implicit,
             unanswered=self._strays.unanswered,
         )
