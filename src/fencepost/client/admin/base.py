@@ -6,14 +6,16 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar
 
 from fencepost.client.net.cluster import Cluster
-from fencepost.client.net.tasks import first_error, gather
-from fencepost.errors import error_for
+from fencepost.client.net.tasks import first_error, gather, within
+from fencepost.errors import KafkaError, KafkaTimeoutError, error_for
 from fencepost.protocol.codec import Message
 from fencepost.protocol.codes import ErrorCode as E
 
 T = TypeVar("T")
 
 DEFAULT_API_TIMEOUT_MS: Final = 60_000
+FIRST_LOOKS_MS: Final = (2, 5, 10, 20, 50)  # as a rule, a broker shows a change within some ms
+MOST_PER_LOOK_MS: Final = 3_000  # a broker that takes longer to answer is not waited for
 
 
 def unless_missing(code: int) -> int:
@@ -58,11 +60,45 @@ class AdminBase:
         return await self.cluster.until_answered(what, ask_all, deadline_ms)
 
     async def _ask_once(self, node_id: int, request: Message, versions: tuple[int, int], deadline_ms: int) -> Any:
-        """One request to one broker, its codes not looked at. Raises KafkaError."""
+        """Send one request to one broker and return its reply, whose codes are not looked at. Raises KafkaError."""
         connection = await self.cluster.connection(node_id, deadline_ms)
         version = connection.version(request.API_KEY, *versions)
         left = deadline_ms - self.cluster.runtime.now_ms()
         return await connection.request(request, version, timeout_ms=left)
+
+    async def _until_shown(self, what: str, look: Callable[[int], Coroutine[Any, Any, bool]], deadline_ms: int) -> None:
+        """Wait until all brokers show a change that the cluster has accepted.
+
+        The controller accepts a change and each broker learns of it a moment later, and this client's next call may ask
+        any of them. Brokers that cannot be reached are left out: a broker catches up with the controller before it
+        serves again. So are brokers that refuse the question, because this client has no right to look or the broker
+        does not know the request.
+
+        Args:
+            what: Name of the change, for messages.
+            look: Ask the broker of this node id whether it shows the change. It may raise KafkaError.
+            deadline_ms: Time at which to give up, on the runtime's clock.
+
+        Raises:
+            KafkaTimeoutError: The change was made, and a broker still does not show it.
+        """
+        waiting, attempt, runtime = sorted(self.cluster.nodes), 0, self.cluster.runtime
+        while waiting:
+            patience_ms = max(1, min(MOST_PER_LOOK_MS, deadline_ms - runtime.now_ms()))
+            looks = [within(runtime, look(node), patience_ms, f"broker {node}") for node in waiting]
+            seen = dict(zip(waiting, await gather(runtime, looks), strict=True))
+            for result in seen.values():
+                if isinstance(result, Exception) and not isinstance(result, KafkaError):
+                    raise result
+            waiting = [node for node, result in seen.items() if result is False]
+            if waiting and attempt < len(FIRST_LOOKS_MS):
+                await runtime.sleep_ms(FIRST_LOOKS_MS[attempt])
+            elif waiting:
+                brokers = ", ".join(map(str, waiting))
+                late = KafkaTimeoutError(f"the cluster has made the change, but broker {brokers} does not show it yet")
+                await self.cluster.pause_after(late, attempt - len(FIRST_LOOKS_MS), deadline_ms, what)
+            attempt += 1
+        self.cluster.lasting_errors.over(what)
 
     async def _leaders(self, topic: str, deadline_ms: int) -> dict[int, tuple[int, int]]:
         """Node and leader epoch, by partition. Raises LeaderNotAvailableError."""
