@@ -29,7 +29,7 @@ from tests.support.tls import Certificates
 from tests.support.torture_kafka import by_tls_and_scram
 
 SCRAM_WORD = "secret"
-PATIENCE_MS = 2_000  # for what is expected to fail by running out of time
+PATIENCE_MS = 5_000  # for calls that are expected to fail by running out of time
 
 
 @pytest.fixture(scope="module")
@@ -396,7 +396,7 @@ def test_behind_tls_a_login_is_missed_and_no_tls(tmp_path: Path) -> None:
     ):
         ask(
             broker.listener("SASL_SSL"),
-            default_api_timeout_ms=1_000,
+            default_api_timeout_ms=PATIENCE_MS,
             security_protocol="SSL",
             ssl_truststore_location=str(certificates.authority.path),
         )

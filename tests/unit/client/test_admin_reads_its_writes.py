@@ -193,7 +193,7 @@ def test_a_change_that_is_never_shown_is_told_as_made(name: str, caplog: pytest.
         cluster = world.cluster()
         await cluster.refresh([], world.runtime.now_ms() + 1000)
         broker.scripts[case.shows] = [case.before] * 1000
-        with pytest.raises(KafkaTimeoutError, match="the cluster has made the change, but broker 1 does not show it"):
+        with pytest.raises(KafkaTimeoutError, match="the cluster has made the change, but broker 1 still shows "):
             await case.act(AdminCore(cluster, api_timeout_ms=5000))
 
     with caplog.at_level(logging.ERROR):

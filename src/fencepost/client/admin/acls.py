@@ -84,8 +84,9 @@ class AdminAcls(AdminBase):
             if result.error_code != 0:
                 raise error_for(result.error_code, f"add the rule that {acl}", result.error_message)
 
-        async def look(node_id: int) -> bool:
-            return set(wanted) <= set(await self._rules_at(node_id, AclFilter(), deadline_ms))
+        async def look(node_id: int) -> str:
+            missing = set(wanted) - set(await self._rules_at(node_id, AclFilter(), deadline_ms))
+            return f"{len(wanted) - len(missing)} of {len(wanted)} rules" if missing else ""
 
         if wanted:
             await self._until_shown("new ACLs", look, deadline_ms)
@@ -144,8 +145,9 @@ class AdminAcls(AdminBase):
                 for acl in result.matching_acls
             }
 
-        async def look(node_id: int) -> bool:
-            return gone.isdisjoint(await self._rules_at(node_id, AclFilter(), deadline_ms))
+        async def look(node_id: int) -> str:
+            left = gone.intersection(await self._rules_at(node_id, AclFilter(), deadline_ms))
+            return f"{len(left)} of {len(gone)} rules" if left else ""
 
         if gone:
             await self._until_shown("deletion of ACLs", look, deadline_ms)

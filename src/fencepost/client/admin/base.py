@@ -66,7 +66,7 @@ class AdminBase:
         left = deadline_ms - self.cluster.runtime.now_ms()
         return await connection.request(request, version, timeout_ms=left)
 
-    async def _until_shown(self, what: str, look: Callable[[int], Coroutine[Any, Any, bool]], deadline_ms: int) -> None:
+    async def _until_shown(self, what: str, look: Callable[[int], Coroutine[Any, Any, str]], deadline_ms: int) -> None:
         """Wait until all brokers show a change that the cluster has accepted.
 
         The controller accepts a change and each broker learns of it a moment later, and this client's next call may ask
@@ -76,7 +76,8 @@ class AdminBase:
 
         Args:
             what: Name of the change, for messages.
-            look: Ask the broker of this node id whether it shows the change. It may raise KafkaError.
+            look: Ask the broker of this node id and return the difference from the change; "" if it shows the
+                change. It may raise KafkaError.
             deadline_ms: Time at which to give up, on the runtime's clock.
 
         Raises:
@@ -90,13 +91,14 @@ class AdminBase:
             for result in seen.values():
                 if isinstance(result, Exception) and not isinstance(result, KafkaError):
                     raise result
-            waiting = [node for node, result in seen.items() if result is False]
+            late = {node: result for node, result in seen.items() if isinstance(result, str) and result}
+            waiting = list(late)
             if waiting and attempt < len(FIRST_LOOKS_MS):
                 await runtime.sleep_ms(FIRST_LOOKS_MS[attempt])
             elif waiting:
-                brokers = ", ".join(map(str, waiting))
-                late = KafkaTimeoutError(f"the cluster has made the change, but broker {brokers} does not show it yet")
-                await self.cluster.pause_after(late, attempt - len(FIRST_LOOKS_MS), deadline_ms, what)
+                shown = "; ".join(f"broker {node} still shows {difference}" for node, difference in late.items())
+                error = KafkaTimeoutError(f"the cluster has made the change, but {shown}")
+                await self.cluster.pause_after(error, attempt - len(FIRST_LOOKS_MS), deadline_ms, what)
             attempt += 1
         self.cluster.lasting_errors.over(what)
 

@@ -127,12 +127,12 @@ class AdminConfigs(AdminBase):
         if result.error_code != 0:
             raise error_for(result.error_code, f"settings of {name!r}", result.error_message)
 
-        async def look(node_id: int) -> bool:
+        async def look(node_id: int) -> str:
             if of_one_broker and node_id != int(name):
-                return True
+                return ""
             question = _question(name, resource_type, list(changes))
             answer: dc.DescribeConfigsResponse = await self._ask_once(node_id, question, (1, 4), deadline_ms)
-            return _shows(_entries(name, answer), changes, _DYNAMIC.get((resource_type, bool(name))))
+            return _difference(_entries(name, answer), changes, _DYNAMIC.get((resource_type, bool(name))))
 
         await self._until_shown(f"settings of {name!r}", look, deadline_ms)
 
@@ -168,23 +168,25 @@ def _entries(name: str, reply: dc.DescribeConfigsResponse) -> dict[str, ConfigEn
     }
 
 
-def _shows(entries: Mapping[str, ConfigEntry], changes: Mapping[str, str | None], dynamic: ConfigSource | None) -> bool:
-    """Return True if the settings are as changed. Settings that are not described are not looked at.
+def _difference(
+    entries: Mapping[str, ConfigEntry], changes: Mapping[str, str | None], dynamic: ConfigSource | None
+) -> str:
+    """Return the settings that are not as changed, "" if all are. Settings that are not described are not looked at.
 
     Args:
         entries: The settings as a broker describes them.
         changes: The changes as they were sent.
         dynamic: Source of a value that was set for this resource; None if the source does not tell.
     """
+    old = []
     for key, value in changes.items():
         entry = entries.get(key)
         if entry is None or entry.is_sensitive or dynamic is None:
             continue
-        if value is None and entry.source is dynamic:
-            return False
-        if value is not None and (entry.source is not dynamic or _plain(entry.value) != _plain(value)):
-            return False
-    return True
+        is_set = entry.source is dynamic
+        if is_set if value is None else not is_set or _plain(entry.value) != _plain(value):
+            old.append(f"{key}={entry.value}")
+    return ", ".join(old)
 
 
 def _plain(value: str | None) -> object:

@@ -99,20 +99,19 @@ class AdminScram(AdminBase):
             if result.error_code != 0:
                 raise error_for(result.error_code, f"alter user {result.user!r}", result.error_message)
 
-        async def look(node_id: int) -> bool:
+        async def look(node_id: int) -> str:
             question = _question(sorted({change.user for change in wanted}))
-            shown = {
-                (one.user, one.mechanism): one.iterations
-                for one in _credentials(await self._ask_once(node_id, question, (0, 0), deadline_ms))
-            }
-            return all(
-                shown.get((change.user, change.mechanism))
-                == (change.iterations if isinstance(change, ScramUpsertion) else None)
-                for change in wanted
-            )
+            found = _credentials(await self._ask_once(node_id, question, (0, 0), deadline_ms))
+            shown = {(one.user, one.mechanism): one.iterations for one in found}
+            old = [change for change in wanted if shown.get((change.user, change.mechanism)) != _rounds(change)]
+            return f"other credentials of {', '.join(sorted({change.user for change in old}))}" if old else ""
 
         if wanted:
             await self._until_shown("SCRAM credentials", look, deadline_ms)
+
+
+def _rounds(change: ScramUpsertion | ScramDeletion) -> int | None:
+    return change.iterations if isinstance(change, ScramUpsertion) else None
 
 
 def _question(names: Sequence[str] | None) -> du.DescribeUserScramCredentialsRequest:

@@ -15,6 +15,7 @@ from fencepost.client.net.topology import Node, Partition
 from fencepost.client.types import Isolation, K, OffsetAt, TopicPartition
 from fencepost.errors import KafkaError, error_for
 from fencepost.protocol.codes import ErrorCode as E
+from fencepost.protocol.codes import describe
 from fencepost.protocol.messages import create_partitions as cp
 from fencepost.protocol.messages import create_topics as ct
 from fencepost.protocol.messages import delete_topics as dt
@@ -87,14 +88,15 @@ class AdminTopics(AdminBase):
     async def _until_led(self, name: str, total: int, deadline_ms: int) -> None:
         """Wait until all brokers show at least `total` partitions of the topic, each with a leader."""
 
-        async def look(node_id: int) -> bool:
+        async def look(node_id: int) -> str:
             topic = await self._topic_at(node_id, name, deadline_ms)
-            return (
-                topic is not None
-                and topic.error_code == 0
-                and len(topic.partitions) >= total
-                and all(partition.leader_id >= 0 for partition in topic.partitions)
-            )
+            if topic is None:
+                return "no such topic"
+            if len(topic.partitions) < total:
+                return f"{len(topic.partitions)} of {total} partitions"
+            leaderless = sum(partition.leader_id < 0 for partition in topic.partitions)
+            code = topic.error_code or (E.LEADER_NOT_AVAILABLE if leaderless else 0)
+            return f"{leaderless} partitions without leader: {describe(code)}" if code else ""
 
         await self._until_shown(f"leaders of topic {name!r}", look, deadline_ms)
         await self.cluster.refresh_quietly([name], deadline_ms)
@@ -136,9 +138,9 @@ class AdminTopics(AdminBase):
         deleted = result.topic_id
         if result.error_code == 0 and deleted is not None and deleted.int:
 
-            async def look(node_id: int) -> bool:
+            async def look(node_id: int) -> str:
                 topic = await self._topic_at(node_id, name, deadline_ms)
-                return topic is None or topic.topic_id != deleted
+                return "the topic" if topic is not None and topic.topic_id == deleted else ""
 
             await self._until_shown(f"deletion of topic {name!r}", look, deadline_ms)
         self.cluster.topics.pop(name, None)

@@ -494,14 +494,16 @@ class Cluster:
         KafkaTimeoutError with the last answer as cause, and what asking again cannot help.
         """
         attempt = 0
-        told: KafkaError | None = None  # what the broker itself said last
+        told: KafkaError | None = None  # what the broker itself said last; else the last failure but for running late
         while True:
             try:
                 answer = await ask()
             except KafkaError as error:
                 if not self._may_pass(api_key, error, target):
                     raise
-                told = told if error.code is None else error
+                late = isinstance(error, KafkaTimeoutError)
+                if error.code is not None or told is None or (told.code is None and not late):
+                    told = error
                 if error.code == E.CONCURRENT_TRANSACTIONS and attempt == 0:
                     await self.runtime.sleep_ms(MARKERS_PAUSE_MS)  # markers are written in a moment as a rule
                 else:
@@ -512,13 +514,13 @@ class Cluster:
                 return answer
 
     async def _before_next(
-        self, attempt: int, deadline_ms: int, what: str, error: KafkaError, told: KafkaError | None, target: Target
+        self, attempt: int, deadline_ms: int, what: str, error: KafkaError, told: KafkaError, target: Target
     ) -> None:
         """Raises KafkaTimeoutError when there is no time for a next attempt."""
         self.lasting_errors.failed(what, error)
         if isinstance(target, Leader) and self.runtime.now_ms() < deadline_ms:
             await self.refresh_quietly([target.topic], deadline_ms)
-        await self.pause(attempt, deadline_ms, what, told or error)
+        await self.pause(attempt, deadline_ms, what, told)
 
     def _may_pass(self, api_key: int, error: KafkaError, target: Target) -> bool:
         """Whether to ask again after an error; forgets what it says is out of date."""
