@@ -502,15 +502,23 @@ class PartitionLog:
 
     # Timestamps
 
-    def offset_for_timestamp(self, timestamp_ms: int, decompress: Decompress = section_of) -> tuple[int, int] | None:
-        """(timestamp, offset) of the first record that is not older; None when there is none. Decodes one batch.
-        Raises OSError, CorruptSegment, and what `decompress` raises."""
-        return first_at_or_after(self.segments, timestamp_ms, self.log_start_offset, self._use_indexes, decompress)
+    def offset_for_timestamp(
+        self, timestamp_ms: int, decompress: Decompress = section_of, *, committed_only: bool = False
+    ) -> tuple[int, int] | None:
+        """(timestamp, offset) of the first record that is not older, among those that `read` gives; None when there is
+        none. Decodes one batch. Raises OSError, CorruptSegment, and what `decompress` raises."""
+        offsets = self._readable(committed_only)
+        return first_at_or_after(self.segments, timestamp_ms, offsets, self._use_indexes, decompress)
 
-    def offset_of_max_timestamp(self, decompress: Decompress = section_of) -> tuple[int, int] | None:
-        """(timestamp, offset) of the first record with the largest timestamp; None for a log without timestamps.
-        Raises OSError, CorruptSegment, and what `decompress` raises."""
-        return newest(self.segments, self.log_start_offset, self._use_indexes, decompress)
+    def offset_of_max_timestamp(
+        self, decompress: Decompress = section_of, *, committed_only: bool = False
+    ) -> tuple[int, int] | None:
+        """(timestamp, offset) of the first record with the largest timestamp, among those that `read` gives; None when
+        none has a timestamp. Raises OSError, CorruptSegment, and what `decompress` raises."""
+        return newest(self.segments, self._readable(committed_only), self._use_indexes, decompress)
+
+    def _readable(self, committed_only: bool) -> range:
+        return range(self.log_start_offset, self.last_stable_offset if committed_only else self.high_watermark)
 
     # Removing
 

@@ -220,7 +220,7 @@ class ParkedFetch:
             aborted=() if self._committed else None,
         )
         if _has_diverged(log, request):
-            return replace(result, aborted=None, diverging=(0, log.log_end_offset))
+            return replace(result, aborted=None, diverging=(0, log.high_watermark))
         if _is_out_of_range(log, request):
             return FetchPartitionResult(partition=request.partition, error_code=ErrorCode.OFFSET_OUT_OF_RANGE)
         limit = min(request.max_bytes, room)
