@@ -21,6 +21,6 @@ def test_what_is_not_synced_does_not_count(asked: int, found: tuple[int, int], c
     driver.auto_sync = False
     driver.send(produce("a", batch(timestamp_ms=START + 2)), 9)
     wanted = ListOffsetsTopic(name="a", partitions=[ListOffsetsPartition(partition_index=0, timestamp=asked)])
-    answer = driver.ask(ListOffsetsRequest(replica_id=-1, isolation_level=int(committed), topics=[wanted]), 7)
+    answer = driver.ask(ListOffsetsRequest(replica_id=-1, isolation_level=int(committed), topics=[wanted]), 7, 2)
     (partition,) = answer.topics[0].partitions
     assert (partition.offset, partition.timestamp) == found
