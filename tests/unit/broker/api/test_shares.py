@@ -300,3 +300,38 @@ def test_a_share_fetch_does_not_wait_at_the_end_of_a_closed_segment() -> None:
         produce(broker, "a" * 700, "b" * 700)
         with Member(broker, "m", patience_s=30) as member:
             assert member.got(max_wait_ms=60_000, min_bytes=100_000) == [(0, 0, 1)]
+
+
+def test_living_members_keep_their_partitions_when_others_died_and_one_joins(broker: Broker) -> None:
+    """The one that joins reads what the dead ones read, long before their sessions are over."""
+    with fencepost.Admin(broker.bootstrap_servers) as admin:
+        admin.create_topic("many", 6)
+    with RawClient(broker.bootstrap_servers) as client:
+        epochs: dict[str, int] = {}
+        shares: dict[str, set[int]] = {}
+
+        def beat(*members: str) -> None:
+            for name in members * 3:
+                epoch = epochs.get(name, 0)
+                request = ShareGroupHeartbeatRequest(
+                    group_id="g", member_id=name, member_epoch=epoch, subscribed_topic_names=None if epoch else ["many"]
+                )
+                answer = client.call(request, 1)
+                assert answer.error_code == 0
+                epochs[name] = answer.member_epoch
+                if answer.assignment is not None:
+                    of_topics = answer.assignment.topic_partitions
+                    shares[name] = {index for topic in of_topics for index in topic.partitions}
+
+        living, dead = ["a", "c", "d", "f"], ["b", "e"]
+        for name in sorted(living + dead):
+            beat(name)
+        beat(*living, *dead)
+        assert set().union(*shares.values()) == set(range(6))
+        broker.clock.advance(5)
+        beat(*living)
+        before = {name: set(shares[name]) for name in living}
+        beat("new")
+        beat(*living, "new")
+        assert all(before[name] <= shares[name] for name in living)
+        assert set().union(*(shares[name] for name in [*living, "new"])) == set(range(6))
