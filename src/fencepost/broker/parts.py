@@ -85,7 +85,9 @@ class BrokerParts:
         self.throttling = Throttling()
         self.durability = Durability(config.waits_for_fsync, self.advanced)
         self.refused_topics = Refusals(self.metrics, "refused_topics", logging.getLogger("fencepost.broker"))
-        self.topics = TopicCatalogue(files, config, new_uuid, self.now, self._log_opened)
+        self.topics = TopicCatalogue(
+            files, config, new_uuid, self.now, self._log_opened, lambda: self.meta.next_producer_id
+        )
         self.doubts = Doubts(self.topics, self.metrics)
         self.transactions = self._make_transactions()
         self.groups = Groups(
@@ -152,6 +154,8 @@ class BrokerParts:
         self.transactions.settings_changed()
         self.topics.stopped_cleanly = self.meta.stopped_cleanly
         self.topics.load(expected=self.meta.complete)
+        if not self.meta.stopped_cleanly and not self.config.waits_for_fsync:
+            self.topics.doubt_all()
         self.rights.store.load(expected=self.meta.complete)
         self.credentials.load(expected=self.meta.has_credentials)
         self.meta.mark_complete()

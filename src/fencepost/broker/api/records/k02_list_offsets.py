@@ -105,20 +105,17 @@ def _known(timestamp: int, version: int) -> bool:
 
 def _find(log: PartitionLog, timestamp: int, committed: bool, decompress: Decompress) -> tuple[int, int]:
     """(offset, timestamp), -1 where there is none. Raises OSError, CorruptSegment, PutOff."""
-    end = log.last_stable_offset if committed else log.high_watermark
     if timestamp == _LATEST:
-        return end, -1
+        return log.last_stable_offset if committed else log.high_watermark, -1
     if timestamp in (_EARLIEST, _EARLIEST_LOCAL):
         return log.log_start_offset, -1
     if timestamp in (_LATEST_TIERED, _EARLIEST_PENDING):
         return -1, -1
     if timestamp == _MAX_TIMESTAMP:
-        found = log.offset_of_max_timestamp(decompress)
+        found = log.offset_of_max_timestamp(decompress, committed_only=committed)
     else:
-        found = log.offset_for_timestamp(timestamp, decompress)
-    if found is None or found[1] >= end:
-        return -1, -1
-    found_timestamp, offset = found
+        found = log.offset_for_timestamp(timestamp, decompress, committed_only=committed)
+    found_timestamp, offset = (-1, -1) if found is None else found
     return offset, found_timestamp
 
 
