@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Final
 
+from fencepost.client.calling import Caller, SlowCalls
 from fencepost.client.net.cluster import Cluster
 from fencepost.client.net.topology import Topic
 from fencepost.client.producer.accumulator import Accumulator
@@ -35,7 +36,11 @@ class ReadyBatches:
         reports: DeliveryReports,
         start: StartHelper,
         limits: BatchLimits,
+        caller: Caller,
+        slow: SlowCalls,
+        wake: Callable[[], object],
     ) -> None:
+        """`caller` runs the application's partitioner; `wake` has `collect` called again."""
         self.queues: dict[tuple[str, int], PartitionQueue] = {}
         self.active: dict[tuple[str, int], PartitionQueue] = {}
         sticky = Sticky(
@@ -43,13 +48,16 @@ class ReadyBatches:
             cluster.runtime.random,
             self._waiting if config.partitioner_adaptive_partitioning_enable else None,
         )
-        self.router = Router(config, sticky, limits)
+        self.router = Router(config, sticky, limits, slow)
         self._cluster = cluster
         self._config = config
         self._accumulator = accumulator
         self._reports = reports
         self._start = start
+        self._caller = caller
+        self._wake = wake
         self._unrouted: dict[str, deque[Chunk]] = {}
+        self._asking: set[int] = set()  # by id: chunks that the application's partitioner works on
 
     def _waiting(self, topic: str, partition: int) -> int:
         """How many batches of the partition wait to be sent."""
@@ -78,11 +86,27 @@ class ReadyBatches:
                 continue
             numbers = list(known.partitions)
             available = [number for number in numbers if self._cluster.leader(topic, number) >= 0] or numbers
+            for chunk in chunks:
+                self._ask(chunk, len(numbers))
             while chunks and self._made_ahead(now_ms) < MADE_AHEAD_BYTES:
+                if self.router.has_to_ask(chunks[0], len(numbers)):
+                    break  # in the order of sending
                 self._route(chunks[0], known, available)
                 chunks.popleft()  # afterwards: what fails unforeseen is still there, to be told so
             if not chunks:
                 del self._unrouted[topic]
+
+    def _ask(self, chunk: Chunk, partitions: int) -> None:
+        """Have the application's partitioner choose, where it has to; `collect` goes on when it has."""
+        if id(chunk) in self._asking or not self.router.has_to_ask(chunk, partitions):
+            return
+
+        def asked() -> None:
+            self._asking.discard(id(chunk))
+            self._wake()
+
+        self._asking.add(id(chunk))
+        self._caller.call(partial(self.router.ask, chunk, partitions), asked)
 
     def _made_ahead(self, now_ms: int) -> int:
         """Bytes of batches that could be sent now. Those of a partition that is in trouble must not hold up others."""
