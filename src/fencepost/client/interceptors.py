@@ -79,10 +79,12 @@ class ProducerInterceptors:
         """Tell them a record's fate."""
         for interceptor in self._all:
             begun_ms = self._slow.now_ms()
+            self._slow.running = ("interceptor", interceptor.on_acknowledgement, begun_ms)
             try:
                 interceptor.on_acknowledgement(metadata, error)
             except BaseException:  # SystemExit would end the thread, and with it all further callbacks
                 log.exception("%s.on_acknowledgement failed", type(interceptor).__name__)
+            self._slow.running = None
             self._slow.took("interceptor", interceptor.on_acknowledgement, self._slow.now_ms() - begun_ms)
 
     def close(self) -> None:
