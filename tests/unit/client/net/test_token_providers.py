@@ -8,7 +8,7 @@ import urllib.error
 from email.message import Message
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -222,16 +222,18 @@ def test_a_provider_that_blocks_stalls_its_own_client_only(is_coroutine: bool, t
         "sasl.oauthbearer.expected.issuer": ISSUER,
         "sasl.oauthbearer.expected.audience": AUDIENCE,
     }
-    with fencepost.Broker() as other, fencepost.Broker(own) as broker:
-        with (
-            fencepost.Producer(broker.bootstrap_servers, **settings(coroutine if is_coroutine else blocks)) as producer,
-            fencepost.Admin(other.bootstrap_servers) as admin,
-        ):
-            sent = producer.send("t", b"v")
-            assert asked.wait(WAIT_S)
-            assert admin.list_topics() == []
-            release.set()
-            assert sent.result(WAIT_S).offset == 0
+    provider = coroutine if is_coroutine else blocks
+    with (
+        fencepost.Broker() as other,
+        fencepost.Broker(own) as broker,
+        fencepost.Producer(broker.bootstrap_servers, **settings(provider)) as producer,
+        fencepost.Admin(other.bootstrap_servers) as admin,
+    ):
+        sent = producer.send("t", b"v")
+        assert asked.wait(WAIT_S)
+        assert admin.list_topics() == []
+        release.set()
+        assert sent.result(WAIT_S).offset == 0
 
 
 @pytest.mark.parametrize("status", [500, 503, 408, 429])
@@ -249,7 +251,7 @@ def test_client_credentials_tell_an_outage_from_a_refusal(status: int, monkeypat
     assert len(asked) == 3
     with web({}, {"alice": "s3cret"}, KEY) as address:
         monkeypatch.undo()
-        with pytest.raises(AuthenticationError, match="401 .*invalid_client"):
+        with pytest.raises(AuthenticationError, match=r"401 .*invalid_client"):
             ClientCredentials(f"{address}/token", "alice", "guessed")()
 
 
@@ -257,7 +259,7 @@ def test_an_answer_without_a_token_may_pass(monkeypatch: pytest.MonkeyPatch) -> 
     """A page that says that the provider is being worked on comes with status 200, too."""
 
     class Page:
-        def __enter__(self) -> Page:
+        def __enter__(self) -> Self:
             return self
 
         def __exit__(self, *_: object) -> None: ...

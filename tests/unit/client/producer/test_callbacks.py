@@ -1,4 +1,4 @@
-"""The application's functions of a blocking producer: in a thread of its own, in order, and named when they are slow."""
+"""The application's functions of a blocking producer: in its own thread, in order, and named when they are slow."""
 
 from __future__ import annotations
 
