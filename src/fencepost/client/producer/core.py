@@ -328,7 +328,7 @@ class ProducerCore:
     ) -> None:
         """Commit consumer positions with the transaction. `group`: consumer.group_metadata(), or a bare group id.
 
-        Raises GroupFencedError and other AbortableErrors, KafkaTimeoutError (abort), or a fatal error.
+        Raises GroupFencedError and other AbortableErrors (also when no answer came in time: abort), or a fatal error.
         """
         transactions = self._transactional()
         positions = {

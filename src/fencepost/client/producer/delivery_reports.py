@@ -17,6 +17,7 @@ from fencepost.client.producer.chunks import UNACKNOWLEDGED, Batch, Chunk
 from fencepost.errors import (
     DataLossError,
     FailureType,
+    InvalidTopicError,
     KafkaError,
     KafkaTimeoutError,
     ProduceFailedError,
@@ -135,7 +136,7 @@ class DeliveryReports:
         self._tell(chunk)
 
     def _produce_error(self, cause: KafkaError, *, sent: bool) -> KafkaError:
-        if isinstance(cause, RecordRejectedError):
+        if isinstance(cause, (RecordRejectedError, InvalidTopicError)):
             kind = FailureType.MESSAGE_REJECTED
         elif self.transactions is not None and not isinstance(cause, KafkaTimeoutError):
             kind = FailureType.TRANSACTION_FAILED

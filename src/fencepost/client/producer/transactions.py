@@ -57,6 +57,7 @@ from fencepost.errors import (
     KafkaError,
     KafkaTimeoutError,
     ProducerFencedError,
+    RetriableError,
     TransactionAbortableError,
     TransactionCommittedError,
     TransactionTimedOutError,
@@ -547,10 +548,11 @@ class Transactions:
             if not self.implicit and group.group_id not in self._groups:
                 await self._add_offsets(group)
             await self._commit_offsets(offsets, group)
-        except KafkaTimeoutError as error:
+        except RetriableError as error:
             # The offsets may be missing: committing without them would repeat what they cover.
-            self._fail(error)
-            raise
+            failure = abortable(error)
+            self._fail(failure)
+            raise failure from error
         except UnsupportedVersionError as error:
             self._fail(abortable(error))
             raise
@@ -565,7 +567,10 @@ class Transactions:
             )
             raise
         if self.state is TxnState.ABORTABLE_ERROR and self._suspicious:
-            await self._ask()
+            try:
+                await self._ask()
+            except KafkaTimeoutError as error:
+                raise abortable(error) from error
         if self.state in (TxnState.ABORTABLE_ERROR, TxnState.FATAL_ERROR) and self.error is not None:
             raise self.error.with_traceback(None)
 

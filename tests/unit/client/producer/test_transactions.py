@@ -24,6 +24,7 @@ from fencepost.errors import (
     KafkaTimeoutError,
     ProduceFailedError,
     ProducerFencedError,
+    RetriableError,
     TransactionAbortableError,
     TransactionalIdAuthorizationError,
     TransactionTimedOutError,
@@ -257,6 +258,28 @@ def test_below_version_2_time_and_coordinator_tell_a_timeout_from_a_takeover(
     if says is None:
         broker.offered = {key: at for key, at in broker.offered.items() if key != DESCRIBE}
     run(body, broker)
+
+
+@pytest.mark.parametrize(("level", "unanswered"), [(2, OFFSETS), (1, ADD_OFFSETS), (1, OFFSETS)])
+def test_offsets_that_are_not_answered_spoil_the_transaction(level: int, unanswered: int) -> None:
+    """They may be missing. The same call again cannot help, so the error is not a retriable one."""
+
+    async def body(world: World) -> None:
+        producer = await started(world, max_block_ms=1_000, request_timeout_ms=300)
+        producer.begin_transaction()
+        world.broker.scripts[unanswered] += [lambda _, __: None] * 50
+        for _ in range(2):
+            with pytest.raises(AbortableError) as raised:
+                await producer.send_offsets_to_transaction({TopicPartition("in", 0): 5}, "g")
+            assert not isinstance(raised.value, RetriableError)
+        world.broker.scripts[unanswered].clear()
+        await producer.abort_transaction()
+        producer.begin_transaction()
+        await producer.send_offsets_to_transaction({TopicPartition("in", 0): 5}, "g")
+        await producer.commit_transaction()
+        await producer.close()
+
+    run(body, ScriptedBroker(transaction_version=level))
 
 
 @pytest.mark.parametrize("code", [47, 48, 49, 90, 120])
