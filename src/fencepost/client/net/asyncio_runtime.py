@@ -232,8 +232,8 @@ async def _open_by_name(
     look_up = functools.partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
     refusals: list[OSError] = []
     try:
-        found = await loop.run_in_executor(None, look_up)
-    except RuntimeError:  # the program ends: no pool gives a thread any more, and who waits for the end waits for this
+        found = await in_thread(look_up)  # a name server that hangs would take all threads of the loop's own pool
+    except RuntimeError:  # the program ends: there is no thread to be had any more, and the end waits for this
         found = look_up()
     for *_, address in found:
         try:
