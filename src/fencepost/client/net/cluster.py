@@ -274,8 +274,8 @@ class Cluster:
         known = self.topics.get(topic)
         return known is None or self.runtime.now_ms() - known.fetched_ms > self.config.metadata_max_age_ms
 
-    async def topic(self, name: str, deadline_ms: int) -> Topic:
-        """The topic with its partitions, waiting until the deadline for it to be usable.
+    async def topic(self, name: str, deadline_ms: int, *, fresh: bool = False) -> Topic:
+        """The topic with its partitions, waiting until the deadline for it to be usable; `fresh`: as it is now.
 
         A topic that no broker has heard of is waited for `topic_metadata_propagation_max_ms`: it may just have been
         created. Raises UnknownTopicOrPartitionError then, KafkaTimeoutError, or what the broker says about the topic
@@ -287,7 +287,8 @@ class Cluster:
         answer: KafkaError | None = None  # the last that came
         while True:
             known = self.topics.get(name)
-            if known is not None and known.error_code == 0 and known.partitions and not self.is_stale(name):
+            is_current = known is not None and not self.is_stale(name) and not (fresh and attempt == 0)
+            if is_current and known is not None and known.error_code == 0 and known.partitions:
                 self.lasting_errors.over(what)
                 return known
             error: KafkaError | None = None

@@ -56,6 +56,15 @@ class Router:
             return False
         return chunk.choice is None or chunk.choice.partitions != partitions
 
+    @staticmethod
+    def highest_partition(chunk: Chunk) -> int:
+        """The highest partition that a record was sent to by number; UNDECIDED where none was."""
+        if chunk.table is None:
+            return max(chunk.partitions.values(), default=UNDECIDED) if chunk.partitions else UNDECIDED
+        from fencepost.client.producer.arrow_input import highest_partition
+
+        return highest_partition(chunk.table)
+
     def route(self, chunk: Chunk, partitions: int, available: Sequence[int], deadline_ms: int) -> None:
         """Fill `chunk.batches`. `available` are the partitions with a leader (all of them when none has a leader).
 

@@ -174,8 +174,9 @@ class ProducerCore:
             raise failed
 
     async def partitions_for(self, topic: str) -> list[int]:
-        """The topic's partition numbers. Raises KafkaTimeoutError after max_block_ms."""
-        known = await self.cluster.topic(topic, self.cluster.runtime.now_ms() + self.config.max_block_ms)
+        """The topic's partition numbers as they are now. Raises KafkaTimeoutError after max_block_ms."""
+        deadline_ms = self.cluster.runtime.now_ms() + self.config.max_block_ms
+        known = await self.cluster.topic(topic, deadline_ms, fresh=True)
         return sorted(known.partitions)
 
     async def close(self, timeout_ms: Milliseconds | None = 30_000) -> None:

@@ -57,6 +57,7 @@ class ReadyBatches:
         self._caller = caller
         self._wake = wake
         self._unrouted: dict[str, deque[Chunk]] = {}
+        self._absent: dict[str, int] = {}  # by topic: with so many partitions further ones are not waited for any more
         self._asking: set[int] = set()  # by id: chunks that the application's partitioner works on
 
     def _waiting(self, topic: str, partition: int) -> int:
@@ -89,7 +90,7 @@ class ReadyBatches:
             for chunk in chunks:
                 self._ask(chunk, len(numbers))
             while chunks and self._made_ahead(now_ms) < MADE_AHEAD_BYTES:
-                if self.router.has_to_ask(chunks[0], len(numbers)):
+                if self.router.has_to_ask(chunks[0], len(numbers)) or self._lacks_partition(chunks[0], known, now_ms):
                     break  # in the order of sending
                 self._route(chunks[0], known, available)
                 chunks.popleft()  # afterwards: what fails unforeseen is still there, to be told so
@@ -107,6 +108,30 @@ class ReadyBatches:
 
         self._asking.add(id(chunk))
         self._caller.call(partial(self.router.ask, chunk, partitions), asked)
+
+    def _lacks_partition(self, chunk: Chunk, topic: Topic, now_ms: int) -> bool:
+        """Whether the chunk waits for newer metadata: it has records for a partition that is not known, and may be new.
+
+        As long as for a topic that nobody knows; then the router refuses these records.
+        """
+        count = len(topic.partitions)
+        if self.router.highest_partition(chunk) < count:
+            return False
+        patience_ms = min(self._config.topic_metadata_propagation_max_ms, self._config.max_block_ms)
+        is_believed = self._absent.get(chunk.topic) == count
+        if topic.fetched_ms > chunk.created_ms and (is_believed or now_ms >= chunk.created_ms + patience_ms):
+            self._absent[chunk.topic] = count
+            return False
+        self._start(f"topic {chunk.topic}", partial(self._look_again, chunk.topic))
+        return True
+
+    async def _look_again(self, topic: str) -> None:
+        runtime = self._cluster.runtime
+        await self._cluster.refresh_quietly([topic], runtime.now_ms() + self._config.request_timeout_ms)
+        known = self._cluster.topics.get(topic)
+        chunks = self._unrouted.get(topic)
+        if known is not None and chunks and self.router.highest_partition(chunks[0]) >= len(known.partitions):
+            await runtime.sleep_ms(self._config.retry_backoff_ms)
 
     def _made_ahead(self, now_ms: int) -> int:
         """Bytes of batches that could be sent now. Those of a partition that is in trouble must not hold up others."""
