@@ -542,9 +542,9 @@ class ConsumerCore:
         return fetch_range(self.cluster, TopicPartition(topic, partition), start, end, settings, patience_ms)
 
     async def partitions_for(self, topic: str, timeout_ms: Milliseconds | None = None) -> list[int]:
-        """The topic's partition numbers."""
+        """The topic's partition numbers as they are now."""
         self._check()
-        return sorted((await self.cluster.topic(topic, self._deadline(timeout_ms))).partitions)
+        return sorted((await self.cluster.topic(topic, self._deadline(timeout_ms), fresh=True)).partitions)
 
     def metrics(self) -> dict[str, float]:
         """What was counted so far, by the names of Kafka's consumer metrics, and the lag now."""

@@ -1,0 +1,41 @@
+"""The HTTP status in exceptions of Python's HTTP clients, and whether it is a refusal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+_MAY_PASS: Final = (408, 425, 429)  # time-out, too early, too many requests
+_DEEPEST: Final = 8
+
+
+def is_refusal(status: int) -> bool:
+    """Whether the server has understood the request and refuses it: asking again would be answered the same."""
+    return 400 <= status < 500 and status not in _MAY_PASS
+
+
+def http_status(error: BaseException) -> int | None:
+    """The status that an exception, or one of its causes, carries; None where there is none.
+
+    Known: `code` (urllib), `status` (aiohttp), `response.status_code` (requests, httpx), botocore's `response`.
+    """
+    for raised in _causes(error):
+        response = getattr(raised, "response", None)
+        candidates = [getattr(response, "status_code", None), getattr(raised, "status", None)]
+        if isinstance(response, dict):
+            candidates.append(response.get("ResponseMetadata", {}).get("HTTPStatusCode"))
+        if isinstance(raised, OSError):
+            candidates.append(getattr(raised, "code", None))
+        for candidate in candidates:
+            if isinstance(candidate, int) and 100 <= candidate <= 599:
+                return int(candidate)
+    return None
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    raised: BaseException | None = error
+    for _ in range(_DEEPEST):
+        if raised is None:
+            return
+        yield raised
+        raised = raised.__cause__
