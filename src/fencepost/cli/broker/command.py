@@ -24,6 +24,7 @@ from fencepost.broker.settings.table import InvalidSetting
 from fencepost.broker.settings.values import BrokerConfig
 from fencepost.cli.printable import printable
 from fencepost.cli.standard_output import OutputLost
+from fencepost.properties import read_settings
 
 if TYPE_CHECKING:
     from fencepost.cli.ui.server import Page
@@ -262,10 +263,8 @@ def _of_file(file: str | None) -> dict[str, str]:
     """Raises _UnusableArgument."""
     if file is None:
         return {}
-    from fencepost.properties import read_properties  # here, because of configparser
-
     try:
-        return read_properties(Path(file))
+        return read_settings(Path(file))
     except (OSError, ValueError) as error:
         raise _UnusableArgument(f"--config-file: {error}") from error
 
