@@ -87,7 +87,6 @@ _ASKS_FOR_NOTHING: Mapping[str, str] = dict(
     delegation.token.max.lifetime.ms 604800000
     max.connection.creation.rate 2147483647
     principal.builder.class org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder
-    queued.max.request.bytes -1
     remote.log.storage.system.enable false
     sasl.kerberos.kinit.cmd /usr/bin/kinit
     sasl.kerberos.min.time.before.relogin 60000
@@ -127,7 +126,6 @@ _REFUSED = (
     (("config.providers",), "values are taken as they are written, and nothing is looked up elsewhere"),
     (("max.connection.creation.rate",), "connections are bounded in number (max.connections), not in their rate"),
     (("max.connections.per.ip.overrides",), "there is one bound for all addresses, max.connections.per.ip"),
-    (("queued.max.request.bytes",), "unanswered requests are bounded for each connection by itself, at 64 MiB"),
     (("group.coordinator.rebalance.protocols",), "groups of the classic and of the consumer protocol are both served"),
     (("cordoned.log.dirs",), "the broker has one data directory"),
     (("internal.segment.bytes",), "it is for Kafka's own tests; the setting is log.segment.bytes"),

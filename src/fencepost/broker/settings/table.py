@@ -490,6 +490,8 @@ def broker_setting(key: str) -> Setting | None:
 
 def check_value(setting: Setting, value: str) -> str:
     """The value in its usual spelling. Raises InvalidSetting, in Kafka's words, when it does not fit the setting."""
+    if setting.kind is Kind.PASSWORD:
+        return value  # blanks count
     text = value.strip()
     if setting.kind is Kind.BOOLEAN:
         if text.lower() not in ("true", "false"):

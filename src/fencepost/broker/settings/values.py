@@ -39,6 +39,9 @@ _log = logging.getLogger("fencepost.broker")
 FROM_TOPIC, FROM_THIS_BROKER, FROM_ALL_BROKERS, FROM_START, FROM_DEFAULT, FROM_GROUP = 1, 2, 3, 4, 5, 8
 
 
+_QUEUED, _LARGEST = "queued.max.request.bytes", "socket.request.max.bytes"
+
+
 class Origin(NamedTuple):
     """One of the values that a setting might have. `source`: where it is from, as DescribeConfigs numbers it."""
 
@@ -103,6 +106,7 @@ class BrokerConfig(_Values):
         self.changed: dict[str, str] = {}
         self.changed_default: dict[str, str] = {}
         self.features: dict[str, str] = {}
+        self._check_queued_requests()
 
     def value(self, key: str) -> str | None:
         """The value as it is written, None where there is none."""
@@ -129,6 +133,17 @@ class BrokerConfig(_Values):
         """A listener's setting: its own value, or the one for all listeners."""
         own = self.given.get(f"listener.name.{name.lower()}.{key}")
         return own if own is not None else self.given.get(key, LISTENER_SETTINGS[key].default or "")
+
+    @property
+    def most_queued_request_bytes(self) -> int:
+        """Memory for requests that are unfinished or wait; -1 for no bound. One request always fits."""
+        most = self.number(_QUEUED)
+        return most if most < 0 else max(most, self.number(_LARGEST))
+
+    def _check_queued_requests(self) -> None:
+        most, largest = self.given.get(_QUEUED), self.number(_LARGEST)
+        if most is not None and 0 <= int(most) < largest:
+            raise InvalidSetting(f"{_QUEUED} ({most}) must be larger or equal to {_LARGEST} ({largest})")
 
     @property
     def waits_for_fsync(self) -> bool:
