@@ -62,7 +62,8 @@ class _Written:
             yield
         except BaseException:
             with self._lock:
-                del self._last[key]
+                if self._last.get(key) == batch:  # another run may have begun a batch since
+                    del self._last[key]
             raise
 
 
