@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -47,6 +46,7 @@ from fencepost.spark.options import flag
 from fencepost.spark.sink.runner import Link, link_to
 from fencepost.spark.source import ranges
 from fencepost.spark.source.held_back import Holder, StandsStill, Watch, holders, told
+from fencepost.spark.source.java_pattern import java_pattern
 from fencepost.spark.source.options import SourceOptions
 from fencepost.spark.source.ranges import EARLIEST, LATEST, Bound, JsonOffsets, Offsets, Range
 
@@ -150,7 +150,7 @@ class _Source:
 
     def _matching(self) -> list[str]:
         """The topics that subscribePattern matches."""
-        link, pattern = self._link(), re.compile(self._options.wanted)
+        link, pattern = self._link(), java_pattern(self._options.wanted, self._options.way)
         listed = self._patiently(lambda: link.io.run(link.admin.list_topics()))
         topics = [name for name in listed if pattern.fullmatch(name)]
         if not topics:
