@@ -29,7 +29,15 @@ from fencepost.errors import ConfigurationError, DataLossError
 from fencepost.protocol.records.encoding import encode_batch
 from fencepost.spark.sink import wire
 from fencepost.spark.sink.runner import Link
-from fencepost.spark.source.reader import BatchReader, StreamReader, UnlimitedStreamReader, source_schema
+from fencepost.spark.source.ranges import Range
+from fencepost.spark.source.reader import (
+    RANGE_SCHEMA,
+    BatchReader,
+    RangePartition,
+    StreamReader,
+    UnlimitedStreamReader,
+    source_schema,
+)
 
 HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
 SCHEMA = StructType(
@@ -59,7 +67,7 @@ class Topic:
         self.name = f"in-{uuid.uuid4().hex[:8]}"
         self.servers = broker.bootstrap_servers
         self.link = Link({"bootstrap.servers": self.servers})
-        settings = {key.replace("_", "."): value for key, value in configs.items()}
+        settings = {key.replace("_", "."): value for key, value in {"retention_ms": "-1", **configs}.items()}
         self.admin = AdminCore(self.link.admin.cluster)
         self.link.io.run(self.admin.create_topic(self.name, partitions, configs=settings))
 
@@ -256,6 +264,67 @@ def test_a_column_that_the_source_does_not_have_is_refused_in_a_schema_of_the_us
     reader = BatchReader(topic.options(), StructType([StructField("valeu", BinaryType())]))
     with pytest.raises(ConfigurationError, match="no column 'valeu'"):
         [batch for part in reader.partitions() for batch in reader.read(part)]
+
+
+NOTHING = RangePartition(Range("", 0, 0, 0))
+NOTHING.value = None  # as Spark asks where nothing was planned
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        {},
+        {"startingOffsets": '{"NAME":{"0":1,"1":0}}'},
+        {"startingOffsets": '{"NAME":{"0":1,"1":0}}', "endingOffsets": '{"NAME":{"0":-1,"1":-1}}'},
+        {"startingTimestamp": "4000000000000", "startingOffsetsByTimestampStrategy": "latest"},
+        {"subscribePattern": "no-topic-has-this-name-.*"},
+    ],
+    ids=str,
+)
+def test_nothing_to_read_is_no_error(broker: Broker, wanted: dict[str, str]) -> None:
+    topic = Topic(broker)
+    if wanted:
+        topic.write(0, ["a"])
+    options = topic.options(**{name: text.replace("NAME", topic.name) for name, text in wanted.items()})
+    for schema in (SCHEMA, RANGE_SCHEMA):
+        reader = BatchReader(options, schema)
+        assert reader.partitions() == []
+        assert list(reader.read(NOTHING)) == []
+
+
+def test_a_stream_without_partitions_waits_for_some(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
+    name = f"late-{uuid.uuid4().hex[:8]}"
+    options = {"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribepattern": f"{name}-.*"}
+    reader = StreamReader(options, SCHEMA)
+    start = reader.initialOffset()
+    assert start == reader.latestOffset(start, ReadAllAvailable()) == {}
+    assert reader.partitions(start, start) == []
+    assert f"'{name}-.*' matches no topic so far: nothing is read" in caplog.text
+    link = Link({"bootstrap.servers": broker.bootstrap_servers})
+    link.io.run(AdminCore(link.admin.cluster).create_topic(f"{name}-1", 1))
+    topic = Topic(broker)
+    topic.name = f"{name}-1"
+    topic.write(0, ["a"])
+    end = reader.latestOffset(start, ReadAllAvailable())
+    assert values(reader, reader.partitions(start, end)) == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("way", "wanted", "told"),
+    [
+        ("assign", '{"no-such-topic":[0]}', "option assign names topics that do not exist: no-such-topic"),
+        ("assign", '{"NAME":[0,7]}', "option assign names partitions that do not exist: NAME-7"),
+        ("subscribe", "NAME,no-such-topic", "option subscribe names topics that do not exist: no-such-topic"),
+    ],
+)
+def test_what_is_named_and_missing_is_an_error(broker: Broker, way: str, wanted: str, told: str) -> None:
+    topic = Topic(broker)
+    options = {"kafka.bootstrap.servers": topic.servers, way: wanted.replace("NAME", topic.name)}
+    why = told.replace("NAME", topic.name)
+    with pytest.raises(ConfigurationError, match=why):
+        BatchReader(options, SCHEMA).partitions()
+    with pytest.raises(ConfigurationError, match=why):
+        StreamReader(options, SCHEMA).initialOffset()
 
 
 def test_the_broker_may_set_the_timestamps(broker: Broker) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 
@@ -11,18 +12,29 @@ from fencepost.errors import ConfigurationError
 from fencepost.foreign_settings import ALIASES
 from fencepost.spark import kafka_settings
 from fencepost.spark.options import SinkOptions, client_settings
+from fencepost.spark.sink.identity import SinkName, name_of
 from fencepost.spark.sink.plan_steps import Level
 
 SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
 
 
-def test_the_sinks_name_comes_from_the_first_option_that_has_one() -> None:
-    options = {**SERVERS, "queryname": "q", "checkpointlocation": "/c", "sink.id": "s"}
-    assert SinkOptions.parse(options).sink == "s"
+def name(options: Mapping[str, str]) -> SinkName:
+    parsed = SinkOptions.parse(options)
+    return name_of(parsed.given_id, parsed.checkpoint, parsed.query_name, is_copy=parsed.query_is_copy)
+
+
+def test_the_sinks_name_comes_from_the_first_option_that_has_one(tmp_path: Path) -> None:
+    (tmp_path / "metadata").write_text('{"id": "an-id"}')
+    location = f"{tmp_path}/"
+    options = {**SERVERS, "queryname": "q", "checkpointlocation": location, "sink.id": "s"}
+    assert name(options) == SinkName("s")
     del options["sink.id"]
-    assert SinkOptions.parse(options).sink == "/c"
+    assert name(options) == SinkName("an-id", (str(tmp_path), location), "an-id")
+    assert "sink.id" in name({**options, "query.copied": "true"}).refusal
+    assert name({**options, "checkpointlocation": "s3a://b/c/"}) == SinkName("s3a://b/c", ("s3a://b/c/",))
+    assert name({**options, "checkpointlocation": "/no/such"}) == SinkName("/no/such")
     del options["checkpointlocation"]
-    assert SinkOptions.parse(options).sink == "q"
+    assert name(options) == SinkName("q")
     del options["queryname"]
     with pytest.raises(ConfigurationError, match=r"sink\.id"):
         SinkOptions.parse(options)

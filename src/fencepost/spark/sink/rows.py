@@ -81,18 +81,30 @@ class RowSource:
 
 
 def chunks(batches: Iterable[pa.RecordBatch], most_bytes: int) -> Iterator[pa.RecordBatch]:
-    """Few large batches out of many small batches."""
+    """Few large batches out of many small batches, and none above CHUNK_BYTES_MOST unless a row is."""
     waiting: list[pa.RecordBatch] = []
     size = 0
-    for batch in batches:
-        if batch.num_rows:
-            waiting.append(batch)
-            size += batch.nbytes
+    for batch in (piece for whole in batches if whole.num_rows for piece in _cut(whole)):
+        if waiting and size + batch.nbytes > CHUNK_BYTES_MOST:
+            yield _joined(waiting)
+            waiting, size = [], 0
+        waiting.append(batch)
+        size += batch.nbytes
         if size >= most_bytes:
             yield _joined(waiting)
             waiting, size = [], 0
     if waiting:
         yield _joined(waiting)
+
+
+def _cut(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """What Spark hands over may be 100,000 rows of any size, and each chunk is encoded as a whole."""
+    if batch.nbytes <= CHUNK_BYTES_MOST or batch.num_rows == 1:
+        yield batch
+        return
+    rows = -(-batch.num_rows // -(-batch.nbytes // CHUNK_BYTES_MOST))
+    for first in range(0, batch.num_rows, rows):
+        yield from _cut(batch.slice(first, rows))  # rows may differ much in size
 
 
 def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:

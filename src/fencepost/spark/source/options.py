@@ -8,7 +8,6 @@ and why it changes nothing); `options.NOT_YOURS` has the kafka.* settings that a
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -19,6 +18,7 @@ from fencepost.spark.kafka_settings import nearest
 from fencepost.spark.options import ClientSettings, client_settings, flag, milliseconds, whole
 from fencepost.spark.source import ranges
 from fencepost.spark.source.held_back import BOUND_MS
+from fencepost.spark.source.java_pattern import java_pattern
 from fencepost.spark.source.ranges import Bound
 
 __all__ = ["READ", "WITHOUT_EFFECT", "SourceOptions"]
@@ -136,10 +136,7 @@ def _check_way(way: str, wanted: str) -> None:
     if not wanted:
         raise ConfigurationError(f"option {way} is empty")
     if way == "subscribePattern":
-        try:
-            re.compile(wanted)
-        except re.error as error:
-            raise ConfigurationError(f"option {way}={wanted!r}: {error}") from error
+        java_pattern(wanted, way)
     if way == "assign":
         ranges.assigned(wanted)
 

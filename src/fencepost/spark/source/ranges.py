@@ -9,6 +9,7 @@ the same way {"topic@high-watermark:0=9": {}} says, in what is only reported, wh
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
@@ -200,23 +201,22 @@ def _parsed(text: str, option: str) -> Offsets:
 
 
 def limit(start: Offsets, end: Offsets, max_rows: int | None) -> Offsets:
-    """How far a batch may go: each partition its share of `max_rows` by its backlog, rounded up while some are left.
+    """Return how far a batch goes: each partition its share of `max_rows` by its backlog, and at least one offset.
 
-    Never beyond `end`, never behind `start`; a partition that is not in `start` begins with nothing taken.
+    Every partition with a backlog advances in every batch, so a batch may exceed `max_rows` by as many offsets as
+    there are partitions. A partition that waited behind others would hold no watermark back, and a query would drop its
+    rows as late when it reads them at last. The arithmetic is that of Spark's own connector, in floating point: the
+    same offsets make the same batches there and here. The result never goes beyond `end` nor behind `start`. A
+    partition that is not in `start` stays at its `end`.
     """
-    backlog = {partition: max(at - start.get(partition, at), 0) for partition, at in end.items()}
+    begin = {partition: start.get(partition, at) for partition, at in end.items()}
+    backlog = {partition: max(at - begin[partition], 0) for partition, at in end.items()}
     total = sum(backlog.values())
-    if max_rows is None or total <= max_rows:
-        return {partition: max(at, start.get(partition, at)) for partition, at in end.items()}
-    taken: Offsets = {}
-    left, backlog_left = max_rows, total
-    for partition in sorted(end):
-        share = 0 if not backlog_left else -(-left * backlog[partition] // backlog_left)
-        share = min(share, backlog[partition], left)
-        taken[partition] = start.get(partition, end[partition]) + share
-        left -= share
-        backlog_left -= backlog[partition]
-    return taken
+    if max_rows is None or not total:
+        return {partition: at + backlog[partition] for partition, at in begin.items()}
+    shares = {partition: max_rows * (size / total) for partition, size in backlog.items()}
+    taken = {partition: math.ceil(share) if share < 1 else math.floor(share) for partition, share in shares.items()}
+    return {partition: at + min(taken[partition], backlog[partition]) for partition, at in begin.items()}
 
 
 def rows_between(start: Offsets, end: Offsets) -> int:

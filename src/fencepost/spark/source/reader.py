@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -42,10 +41,12 @@ from fencepost.spark.compat import (
     SupportsAvailableNow,
     arrow_schema,
 )
+from fencepost.spark.kafka_settings import tell_once
 from fencepost.spark.options import flag
 from fencepost.spark.sink.runner import Link, link_to
 from fencepost.spark.source import ranges
 from fencepost.spark.source.held_back import Holder, StandsStill, Watch, holders, told
+from fencepost.spark.source.java_pattern import java_pattern
 from fencepost.spark.source.options import SourceOptions
 from fencepost.spark.source.ranges import EARLIEST, LATEST, Bound, JsonOffsets, Offsets, Range
 
@@ -136,21 +137,32 @@ class _Source:
     # --- which partitions, and where they begin and end ---
 
     def _partitions(self) -> set[TopicPartition]:
-        if self._options.way == "assign":
-            assigned = ranges.assigned(self._options.wanted)
-            self._describe({partition.topic for partition in assigned})
-            return assigned
-        link = self._link()
         if self._options.way == "subscribePattern":
-            pattern = re.compile(self._options.wanted)
-            listed = self._patiently(lambda: link.io.run(link.admin.list_topics()))
-            topics = [name for name in listed if pattern.fullmatch(name)]
-        else:
-            topics = [name.strip() for name in self._options.wanted.split(",") if name.strip()]
+            return self._there(self._matching(), may_be_missing=True)
+        if self._options.way == "subscribe":
+            return self._there([name.strip() for name in self._options.wanted.split(",") if name.strip()])
+        assigned = ranges.assigned(self._options.wanted)
+        missing = sorted(assigned - self._there({partition.topic for partition in assigned}))
+        if missing:
+            named = ", ".join(f"{partition.topic}-{partition.partition}" for partition in missing)
+            raise ConfigurationError(f"option assign names partitions that do not exist: {named}")
+        return assigned
+
+    def _matching(self) -> list[str]:
+        """The topics that subscribePattern matches."""
+        link, pattern = self._link(), java_pattern(self._options.wanted, self._options.way)
+        listed = self._patiently(lambda: link.io.run(link.admin.list_topics()))
+        topics = [name for name in listed if pattern.fullmatch(name)]
+        if not topics:
+            tell_once(f"option subscribePattern={self._options.wanted!r} matches no topic so far: nothing is read")
+        return topics
+
+    def _there(self, topics: Collection[str], *, may_be_missing: bool = False) -> set[TopicPartition]:
+        """The topics' partitions. Raises ConfigurationError for a topic that does not exist."""
         found = self._describe(topics)
         missing = sorted(set(topics) - set(found))
-        if missing:
-            raise ConfigurationError(f"topics that do not exist: {', '.join(missing)}")
+        if missing and not may_be_missing:  # one that was listed may have been deleted since
+            raise ConfigurationError(f"option {self._options.way} names topics that do not exist: {', '.join(missing)}")
         return {TopicPartition(name, number) for name, topic in found.items() for number in topic.partitions}
 
     def _describe(self, topics: Collection[str]) -> dict[str, TopicDescription]:
@@ -287,6 +299,8 @@ class _Source:
         """The range's records as Arrow batches of exactly the reader's schema, one fetch ahead."""
         from fencepost.spark.source.tables import range_row
 
+        if partition.value is None:  # Spark's own, where `partitions` has planned none
+            return iter(())
         wanted = Range(*partition.value)
         if self._schema == RANGE_SCHEMA:
             return iter([range_row(wanted, arrow_schema(RANGE_SCHEMA))])
