@@ -6,7 +6,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -81,8 +81,12 @@ def test_a_function_that_blocks_stalls_its_own_client_only(broker: fencepost.Bro
 def test_callbacks_run_in_the_order_of_completion_and_before_flush_returns(broker: fencepost.Broker) -> None:
     seen: list[int] = []
     with fencepost.Producer(broker.bootstrap_servers) as producer:
+
+        def note(number: int) -> Callable[[object, object], None]:
+            return lambda error, at: seen.append(number)
+
         for number in range(2_000):
-            producer.send("order", b"v", on_delivery=lambda error, at, number=number: seen.append(number))
+            producer.send("order", b"v", on_delivery=note(number))
         producer.flush()
         assert seen == list(range(2_000))
         producer.send("order", b"v", on_delivery=lambda error, at: seen.append(-1))
@@ -158,14 +162,15 @@ def test_what_would_wait_for_itself_is_refused(broker: fencepost.Broker) -> None
                     pass
 
             later = producer.send("t", b"later")
-            for name, call in {
+            calls: dict[str, Callable[[], object]] = {
                 "flush": producer.flush,
                 "close": producer.close,
                 "result": later.result,
                 "exception": later.exception,
                 "partitions_for": lambda: producer.partitions_for("t"),
                 "transaction": transaction,
-            }.items():
+            }
+            for name, call in calls.items():
                 try:
                     call()
                 except UsageError as error_:
