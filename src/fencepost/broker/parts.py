@@ -166,6 +166,7 @@ class BrokerParts:
         self.shares.load()
         self.transactions.finish(now_ms)
         self.timers.at(now_ms + self.config.number("log.retention.check.interval.ms"), self._apply_retention)
+        self._expire_producers_later(now_ms)
         self.cleaner.start(now_ms)
 
     def close(self) -> None:
@@ -195,6 +196,7 @@ class BrokerParts:
         """The broker's or a topic's settings were changed: let them count at once, for what is there already too."""
         self.topics.broker_settings_changed()
         self.transactions.settings_changed()
+        self.timers.at(now_ms, self.cleaner.expire_producers)
         self.timers.at(now_ms, self._clean_logs)
 
     def advanced(self, partition: Partition) -> None:
@@ -231,6 +233,13 @@ class BrokerParts:
         self.files.reserve()
         self.durability.also(self.topics.points.files(), self._points_synced)
         self.timers.at(now_ms + self.config.number("log.retention.check.interval.ms"), self._apply_retention)
+
+    def _expire_producers(self, now_ms: int) -> None:
+        self.cleaner.expire_producers(now_ms)
+        self._expire_producers_later(now_ms)
+
+    def _expire_producers_later(self, now_ms: int) -> None:
+        self.timers.at(now_ms + self.config.number("producer.id.expiration.check.interval.ms"), self._expire_producers)
 
     def _points_synced(self, _now_ms: int, error: OSError | None) -> None:
         if error is not None:

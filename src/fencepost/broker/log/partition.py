@@ -538,14 +538,18 @@ class PartitionLog:
             self._remove_below(offset)
         return self.log_start_offset
 
-    def apply_retention(self, now_ms: int, is_live_producer: Callable[[int], bool] = lambda _: False) -> int:
-        """Remove segments that are too old or too many, and shrink idle producer states. Only whole segments below
-        the last stable offset go: what is prepared is still there when it is committed.
+    def expire_producers(self, now_ms: int, is_live_producer: Callable[[int], bool] = lambda _: False) -> None:
+        """Shrink idle producer states.
 
-        `is_live_producer`: whether the id belongs to a transactional id that is still known. Returns the number of
-        removed segments. Raises OSError, CorruptSegment."""
+        `is_live_producer`: whether the id belongs to a transactional id that is still known."""
         config = self.config
         self.producers.expire(now_ms, config.producer_id_expiration_ms, is_live_producer, config.shrunk_producers_max)
+
+    def apply_retention(self, now_ms: int) -> int:
+        """Remove segments that are too old or too many. Only whole segments below the last stable offset go: what is
+        prepared is still there when it is committed. Returns the number of removed segments. Raises OSError,
+        CorruptSegment."""
+        config = self.config
         if self.read_only or "delete" not in config.cleanup_policy.split(","):
             return 0
         count = expired(self.segments, config, self.last_stable_offset, now_ms)

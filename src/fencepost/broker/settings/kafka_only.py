@@ -35,15 +35,15 @@ _HOW_IT_RUNS = """
     group.coordinator.cached.buffer.max.bytes group.coordinator.threads log.cleaner.dedupe.buffer.size
     log.cleaner.io.buffer.load.factor log.cleaner.io.buffer.size log.cleaner.io.max.bytes.per.second
     log.cleaner.threads log.flush.offset.checkpoint.interval.ms log.flush.scheduler.interval.ms
-    log.flush.start.offset.checkpoint.interval.ms log.initial.task.delay.ms max.request.partition.size.limit
+    log.flush.start.offset.checkpoint.interval.ms log.initial.task.delay.ms
     metric.reporters metrics.num.samples metrics.recording.level metrics.sample.window.ms num.io.threads
     num.network.threads num.recovery.threads.per.data.dir offsets.commit.timeout.ms offsets.load.buffer.size
-    offsets.retention.check.interval.ms offsets.topic.compression.codec offsets.topic.segment.bytes
-    producer.id.expiration.check.interval.ms queued.max.requests request.timeout.ms server.max.startup.time.ms
+    offsets.topic.compression.codec offsets.topic.segment.bytes
+    queued.max.requests request.timeout.ms server.max.startup.time.ms
     socket.connection.setup.timeout.max.ms socket.connection.setup.timeout.ms socket.listen.backlog.size
     socket.receive.buffer.bytes socket.send.buffer.bytes transaction.partition.verification.enable
-    transaction.remove.expired.transaction.cleanup.interval.ms transaction.state.log.load.buffer.size
-    transaction.state.log.segment.bytes unstable.api.versions.enable unstable.feature.versions.enable
+    transaction.state.log.load.buffer.size transaction.state.log.segment.bytes unstable.api.versions.enable
+    unstable.feature.versions.enable
 """
 _GROUP_BOUNDS = """
     group.consumer.max.assignment.interval.ms group.consumer.max.heartbeat.interval.ms

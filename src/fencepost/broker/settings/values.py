@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -80,6 +81,19 @@ class _Values:
         return setting.default
 
 
+_BOUND = re.compile(r"group\.(consumer|share|streams)\.(min|max)\.(.+)")
+
+
+def _effect(key: str) -> str:
+    """The effect of a setting that this broker does not have."""
+    bound = _BOUND.fullmatch(key)
+    setting = GROUP_SETTINGS.get(f"{bound[1]}.{bound[3]}") if bound is not None else None
+    if bound is None or setting is None:
+        return "makes no difference to this broker"
+    which, limit = ("lower", setting.low) if bound[2] == "min" else ("upper", setting.high)
+    return f"is not needed: {setting.key} has no {which} bound here but {limit}"
+
+
 class BrokerConfig(_Values):
     """The broker's settings. Keys are Kafka's; `given` are the ones that were set. Raises InvalidSetting.
 
@@ -94,7 +108,7 @@ class BrokerConfig(_Values):
         for key, value in (given or {}).items():
             setting = broker_setting(key)
             if setting is None and is_without_effect(key, _spell(value)):
-                _log.warning("Kafka's setting %s makes no difference to this broker", key)
+                _log.warning("Kafka's setting %s %s", key, _effect(key))
                 continue
             if setting is None:
                 why = why_refused(key)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from fencepost.broker.api.common import find_partition, leader_epoch_error
+from fencepost.broker.api.transactions.waiting import when_ends_are_visible
 from fencepost.broker.fetch_sessions import Opened, Reader
 from fencepost.broker.log.extent import Extent, measure
 from fencepost.broker.log.results import CorruptSegment
@@ -87,8 +88,15 @@ class ParkedFetch:
         self._as_first = 0
         """What it could be given as the first one."""
 
-    def start(self, max_wait_ms: int) -> None:
+    def start(self, now_ms: int, max_wait_ms: int) -> None:
         """Answer at once when there is enough, an error, or no time to wait; otherwise wait."""
+        if self._committed:
+            partitions = (reader.partition for reader in self._asked() if not self._find(reader))
+            when_ends_are_visible(self._call, now_ms, None, lambda _: self._start(max_wait_ms), partitions)
+        else:
+            self._start(max_wait_ms)
+
+    def _start(self, max_wait_ms: int) -> None:
         readers, asked = self._opened.readers, self._asked()
         if max_wait_ms <= 0 or self._min_bytes <= 0 or not readers or self._is_ready(asked):
             self._answer(self._collect(asked))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from fencepost.broker.api.common import find_partition
+from fencepost.broker.api.transactions.waiting import when_ends_are_visible
 from fencepost.broker.log.extent import measure
 from fencepost.broker.log.results import CorruptSegment
 from fencepost.broker.security.acls import Operation, ResourceType
@@ -81,8 +82,15 @@ class ParkedShareFetch:
         self._sizes: dict[TopicIdPartition, int] = {}
         """What each partition had to hand out when it was last looked at."""
 
-    def start(self) -> None:
+    def start(self, now_ms: int) -> None:
         """Answer at once when there is enough, an error, or no time to wait; otherwise wait."""
+        if self._committed:
+            found = (find_partition(self._call.core, None, *wanted)[0] for wanted in self._partitions)
+            when_ends_are_visible(self._call, now_ms, self._request, lambda _: self._start(), found)
+        else:
+            self._start()
+
+    def _start(self) -> None:
         # What was acknowledged with the request is answered with it, and its member may wait for that.
         wait_ms = 0 if self._acknowledged else self._request.max_wait_ms
         if wait_ms <= 0 or not self._wants_any() or self._is_ready():

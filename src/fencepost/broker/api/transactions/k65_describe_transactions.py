@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fencepost.broker.api.handler import Handler
+from fencepost.broker.api.transactions.waiting import when_ends_are_visible
 from fencepost.broker.connection import Call
 from fencepost.protocol.messages.describe_transactions import (
     DescribeTransactionsRequest,
@@ -14,11 +15,14 @@ from fencepost.protocol.messages.describe_transactions import (
 __all__ = ["HANDLER"]
 
 
-def _handle(call: Call, now_ms: int, request: DescribeTransactionsRequest) -> DescribeTransactionsResponse:
-    """Describe each id."""
-    return DescribeTransactionsResponse(
-        transaction_states=[_describe(call, name) for name in request.transactional_ids]
-    )
+def _handle(call: Call, now_ms: int, request: DescribeTransactionsRequest) -> None:
+    """Describe each id. What was answered to be ended is complete."""
+
+    def answer(_now_ms: int) -> None:
+        states = [_describe(call, name) for name in request.transactional_ids]
+        call.reply(DescribeTransactionsResponse(transaction_states=states))
+
+    when_ends_are_visible(call, now_ms, request, answer)
 
 
 def _describe(call: Call, transactional_id: str) -> TransactionState:

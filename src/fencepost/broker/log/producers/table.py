@@ -92,6 +92,11 @@ class ProducerTable:
         waiting = min(offset for _, offset in self._undurable)
         return waiting if first is None else min(first, waiting)
 
+    @property
+    def awaits_markers(self) -> bool:
+        """Whether there are markers that are not below the high watermark yet."""
+        return bool(self._undurable)
+
     def high_watermark_moved(self, high_watermark: int) -> None:
         while self._undurable and self._undurable[0][0] < high_watermark:
             self._undurable.popleft()
