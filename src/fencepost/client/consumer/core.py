@@ -23,7 +23,7 @@ from fencepost.client.consumer.fetcher import Fetcher
 from fencepost.client.consumer.positions import Positions
 from fencepost.client.consumer.subscription import Reading, normalised
 from fencepost.client.group.committed_offsets import GROUP_LANE, fetch_committed
-from fencepost.client.group.member import Listener, Member, Topics
+from fencepost.client.group.member import Listener, Member, Topics, check_names
 from fencepost.client.group.membership import member_for
 from fencepost.client.interceptors import ConsumerInterceptors
 from fencepost.client.metrics import ConsumerMetrics
@@ -122,7 +122,9 @@ class ConsumerCore:
         self._check()
         if self._group is not None:
             raise UsageError("assign and subscribe exclude each other; unsubscribe first")
-        self._reading.replace([TopicPartition(*partition) for partition in partitions])
+        wanted = [TopicPartition(*partition) for partition in partitions]
+        check_names(partition.topic for partition in wanted)
+        self._reading.replace(wanted)
         self._arrived.set()
 
     async def subscribe(
@@ -130,12 +132,16 @@ class ConsumerCore:
     ) -> None:
         """Read what the group assigns of these topics, or of all that match `pattern` whole; the next poll joins.
 
-        A new subscription takes the place of the last. Raises ConfigurationError, UsageError.
+        A new subscription takes the place of the last; an empty one unsubscribes. Raises ConfigurationError (also
+        InvalidTopicError, for a name that no topic can have), UsageError.
         """
         self._check()
         if self.config.group_id is None:
             raise ConfigurationError("subscribe needs a group_id; assign does not")
         wanted = Topics.make(topics, pattern)
+        if wanted.pattern is None and not wanted.names_now():
+            await self.unsubscribe()
+            return
         if self._group is None:
             if self._reading.places:
                 raise UsageError("assign and subscribe exclude each other; unsubscribe first")
@@ -390,7 +396,8 @@ class ConsumerCore:
     async def poll_columns(self, timeout_ms: Milliseconds = 0, max_records: int | None = None) -> list[Fetched]:
         """As `poll`, as columns per partition.
 
-        Takes part in the group (rebalances happen here) and commits if enable_auto_commit. Raises WakeupError,
+        Takes part in the group (rebalances happen here) and commits if enable_auto_commit. Raises UsageError when
+        nothing is subscribed to or assigned, WakeupError,
         OffsetOutOfRangeError and LogTruncationError (auto_offset_reset="none"), GroupFencedError, AuthorizationError,
         ProtocolError, ConfigurationError for a `max_records` of less than 1.
         """
@@ -398,6 +405,8 @@ class ConsumerCore:
         if max_records is not None and max_records < 1:
             raise ConfigurationError(f"max_records is {max_records}; it must be at least 1")
         deadline_ms = self._runtime.now_ms() + timeout_ms
+        if self._group is None and not self._reading.places:
+            raise UsageError("nothing to read: call subscribe() or assign() first; AsyncConsumer's have to be awaited")
         most = self.config.max_poll_records if max_records is None else max_records
         self._metrics.polls_total += 1
         self._reading.kept()

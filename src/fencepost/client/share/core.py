@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from fencepost.arguments import Milliseconds
 from fencepost.client.calling import CallUser, call_here
+from fencepost.client.group.member import check_names
 from fencepost.client.metrics import ShareConsumerMetrics
 from fencepost.client.net.cluster import Cluster
 from fencepost.client.net.tasks import within
@@ -82,6 +83,7 @@ class ShareConsumerCore:
         names = tuple(topics) if not isinstance(topics, str) else ()
         if not names:
             raise ConfigurationError(f"subscribe({topics!r}): a list of topics is needed; unsubscribe() reads nothing")
+        check_names(names)
         if self._member is None:
             self._member = ShareMember(self.cluster, self.config, self._metrics, self._arrived)
         self._member.subscribe(names)
