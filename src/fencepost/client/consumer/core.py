@@ -29,6 +29,7 @@ from fencepost.client.interceptors import ConsumerInterceptors
 from fencepost.client.metrics import ConsumerMetrics
 from fencepost.client.net import list_offsets as offsets
 from fencepost.client.net.cluster import Cluster
+from fencepost.client.net.open_clients import CLOSE_MS
 from fencepost.client.net.runtime import Event, TaskHandle
 from fencepost.client.net.tasks import within
 from fencepost.client.records import Fetched, Record, to_records, to_table
@@ -102,6 +103,7 @@ class ConsumerCore:
         self._settle_failures = self._settle_again_ms = 0  # in a row, and not to be tried before
         self._news: deque[_News] = deque()
         self._in_person = False  # close and unsubscribe tell rebalance news themselves
+        self._closed_by_ms: int | None = None  # when close() has to return
         self._woken = False
         self._failure: Exception | None = None  # what joining met with, for the next poll to raise
         self._unsettled_ms = self._told_ms = self._runtime.now_ms()
@@ -114,8 +116,10 @@ class ConsumerCore:
             raise ClosedError("the consumer is closed")
 
     def _deadline(self, timeout_ms: int | None) -> int:
+        """Of a call with this patience; while the consumer is being closed not later than close() has to return."""
         patience = self.config.default_api_timeout_ms if timeout_ms is None else timeout_ms
-        return self._runtime.now_ms() + patience
+        deadline_ms = self._runtime.now_ms() + patience
+        return deadline_ms if self._closed_by_ms is None else min(deadline_ms, self._closed_by_ms)
 
     async def assign(self, partitions: Iterable[tuple[str, int]]) -> None:
         """Read these partitions, without a group's assignment. Replaces what was read before."""
@@ -166,7 +170,7 @@ class ConsumerCore:
         self._in_person = True
         self._group = group  # what commits on the way out is still the member
         try:
-            await group.end()
+            await group.end(self._deadline(None))
         finally:
             self._in_person = False
             self._group = None
@@ -189,13 +193,14 @@ class ConsumerCore:
             self._reading.take(partitions)
         elif kind == "revoked" and self.config.enable_auto_commit:
             held = self._reading.positions()
-            await self._commits.quietly({partition: held[partition] for partition in partitions if partition in held})
+            kept = {partition: held[partition] for partition in partitions if partition in held}
+            await self._commits.quietly(kept, self._deadline(None))
         elif kind == "lost":
             self._metrics.partitions_lost_total += len(partitions)
         try:
             await self.listener(kind, partitions)
             if kind == "revoked":
-                await self._commits.drain()
+                await self._commits.drain(self._deadline(None))
         finally:
             if kind != "assigned":
                 self._reading.give_up(partitions)
@@ -567,16 +572,21 @@ class ConsumerCore:
         self._woken = True
         self._arrived.set()
 
-    async def close(self) -> None:
-        """Commit if enable_auto_commit, leave the group, release everything. May be called again."""
+    async def close(self, timeout_ms: Milliseconds | None = CLOSE_MS) -> None:
+        """Commit if enable_auto_commit, leave the group, release everything. May be called again.
+
+        Brokers that do not answer are waited for at most `timeout_ms` (None: each call has its own), listeners always.
+        A WARNING tells what is then left to the end of the session.
+        """
         if self.closed:
             return
+        self._closed_by_ms = None if timeout_ms is None else self._runtime.now_ms() + timeout_ms
         try:
             if self._group is not None:
                 await self._leave_group()
             elif self.config.enable_auto_commit and self._reading.places:
-                await self._commits.quietly(self.positions())
-            await self._commits.drain()
+                await self._commits.quietly(self.positions(), self._deadline(None))
+            await self._commits.drain(self._deadline(None))
             await self._serve()
             await self._fetcher.close()
         finally:
@@ -587,7 +597,7 @@ class ConsumerCore:
         """Close without the application: nothing more is committed, no listener is told. For who forgot to close."""
         self.config = replace(self.config, enable_auto_commit=False)
         self.listener, self.call_user = _ignore, call_here
-        await within(self._runtime, self.close(), timeout_ms, "leaving the group")
+        await within(self._runtime, self.close(timeout_ms), timeout_ms, "leaving the group")
 
     def unsaid(self) -> str:
         """What the group will not learn if the consumer ends right now."""

@@ -160,8 +160,8 @@ class Member:
         """Work until the assignment is current; False when the time is over (going on later). Raises final errors."""
         raise NotImplementedError
 
-    async def end(self) -> None:
-        """Leave for good: partitions are given up, heartbeats stop."""
+    async def end(self, deadline_ms: int) -> None:
+        """Leave for good: partitions are given up, heartbeats stop. Brokers are not waited for beyond the deadline."""
         raise NotImplementedError
 
     def waiting_for(self) -> str:
@@ -183,6 +183,10 @@ class Member:
             self._config.max_poll_interval_ms,
         )
         return True
+
+    def _not_left(self, error: KafkaError) -> None:
+        """The coordinator was not told that we leave."""
+        log.warning("group %r: could not leave (%s); its partitions wait until its session ends", self._group_id, error)
 
     async def _give_up(self, kind: str, partitions: Sequence[TopicPartition]) -> None:
         """Tell that these are not ours any more; own them until that was served."""
