@@ -8,6 +8,7 @@ What to do is said by the branch, not by the leaf::
     |   |-- DisconnectedError              the connection went away
     |   |-- BufferFullError                the producer's buffer stayed full for max_block_ms
     |   |-- UnstableOffsetsError           transactional offsets are still pending (88)
+    |   |-- RegistryUnavailableError       the schema registry cannot be asked now; a SerializationError as well
     |   `-- RetriableBrokerError           any other retriable wire code
     |       `-- UnknownTopicOrPartitionError
     |-- AbortableError                     abort the transaction, go on with the same producer
@@ -363,6 +364,10 @@ class SerializationError(KafkaError):
         self.topic = topic
         self.partition = partition
         self.offset = offset
+
+
+class RegistryUnavailableError(SerializationError, RetriableError):
+    """The schema registry could not be reached, did not answer in time or said that it is out of order (HTTP 5xx)."""
 
 
 class WakeupError(KafkaError):

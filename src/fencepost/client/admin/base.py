@@ -111,8 +111,8 @@ class AdminBase:
             raise error_for(E.LEADER_NOT_AVAILABLE, f"{topic}-{orphans[0]} ({len(orphans)} of {len(known)} partitions)")
         return {number: (partition.leader, partition.leader_epoch) for number, partition in known.items()}
 
-    async def close(self) -> None:
-        """Close the connections."""
+    async def close(self, timeout_ms: int | None = None) -> None:
+        """Close the connections. Every call waits for its answer, so there is nothing to wait for."""
         self.cluster.close()
 
     async def leave(self, timeout_ms: int) -> None:

@@ -79,8 +79,8 @@ class BlockingClient(Configured, Generic[C_co]):
             finally:
                 self._io.forget(self._core)
 
-    def close(self) -> None:
-        """Release everything. May be called again."""
+    def close(self, timeout_ms: int | None = None) -> None:
+        """Release everything. May be called again. `timeout_ms`: for how long brokers are waited for."""
         raise NotImplementedError
 
     def __enter__(self) -> Self:

@@ -16,8 +16,6 @@ from fencepost.client.interceptors import OutgoingRecord
 from fencepost.client.types import RecordMetadata
 from fencepost.errors import (
     BufferFullError,
-    FailureType,
-    InvalidTopicError,
     KafkaError,
     KafkaTimeoutError,
     ProduceFailedError,
@@ -267,17 +265,3 @@ def test_the_thread_ends_with_the_producer(broker: fencepost.Broker) -> None:
         producer.send("t", b"v", on_delivery=lambda error, at: threads.append(threading.current_thread()))
     threads[0].join(WAIT_S)
     assert not threads[0].is_alive()
-
-
-@pytest.mark.parametrize("transactional_id", [None, "names"])
-def test_a_topic_that_cannot_be_is_a_rejected_message(broker: fencepost.Broker, transactional_id: str | None) -> None:
-    with fencepost.Producer(broker.bootstrap_servers, transactional_id=transactional_id) as producer:
-        if transactional_id is not None:
-            producer.init_transactions()
-            producer.begin_transaction()
-        failed = producer.send("bad topic!", b"v").exception(WAIT_S)
-        assert isinstance(failed, ProduceFailedError)
-        assert isinstance(failed.__cause__, InvalidTopicError)
-        assert failed.failure_type is FailureType.MESSAGE_REJECTED
-        if transactional_id is not None:
-            producer.abort_transaction()
