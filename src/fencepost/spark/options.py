@@ -28,6 +28,7 @@ __all__ = [
     "SinkOptions",
     "client_settings",
     "flag",
+    "hint_of_none",
     "level_of",
     "milliseconds",
     "whole",
@@ -106,7 +107,7 @@ def client_settings(options: Mapping[str, str], kind: type[ProducerConfig | Cons
         if name in given and given[name].strip().lower() not in _AS_IT_IS.get(name, ()):
             raise ConfigurationError(f"kafka.{name} cannot be set: {why}")
     if not given.get("bootstrap.servers"):
-        raise ConfigurationError("option kafka.bootstrap.servers is missing")
+        raise ConfigurationError(f"option kafka.bootstrap.servers is missing{hint_of_none(options)}")
     given = without_java(given, kind)
     try:
         config = kind.from_dotted(given)
@@ -115,6 +116,16 @@ def client_settings(options: Mapping[str, str], kind: type[ProducerConfig | Cons
     common = {key: value for key, value in given.items() if _setting(key) in _COMMON or key.startswith(PROVIDERS)}
     own = {field.name: getattr(config, field.name) for field in fields(config) if field.name not in _COMMON}
     return ClientSettings(tuple(sorted(common.items())), tuple(sorted(own.items())))
+
+
+def hint_of_none(options: Mapping[str, str]) -> str:
+    """The likely reason why no option has arrived at all; "" where some have."""
+    if any(name.lower() != "path" for name in options):
+        return ""
+    return (
+        "; no option has arrived. Spark hands the OPTIONS of a CREATE TABLE to no source or sink in Python: use CREATE "
+        "TEMPORARY VIEW ... USING fencepost OPTIONS (...), or repeat them in the query, SELECT ... FROM t WITH (...)"
+    )
 
 
 def flag(options: Mapping[str, str], name: str, default: bool) -> bool:

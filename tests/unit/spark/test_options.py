@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from fencepost.spark import kafka_settings
 from fencepost.spark.options import SinkOptions, client_settings
 from fencepost.spark.sink.identity import SinkName, name_of
 from fencepost.spark.sink.plan_steps import Level
+from fencepost.spark.source.options import SourceOptions
 
 SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
 
@@ -196,3 +198,14 @@ def test_the_patience_for_a_step_is_an_option() -> None:
     assert sink(**{"step.timeout": "5m"}).steps.step_timeout_ms == 300_000
     with pytest.raises(ConfigurationError, match=r"step\.timeout='soon'"):
         sink(**{"step.timeout": "soon"})
+
+
+@pytest.mark.parametrize("given", [{}, {"path": "file:/warehouse/t"}])
+def test_options_that_do_not_arrive_are_told_from_forgotten_ones(given: dict[str, str]) -> None:
+    """Spark gives a Python source the options of a view, and those of a table not."""
+    for parse in (SinkOptions.parse, partial(SourceOptions.parse, stream=False)):
+        with pytest.raises(ConfigurationError, match=r"no option has arrived.*CREATE TEMPORARY VIEW"):
+            parse(given)
+        with pytest.raises(ConfigurationError) as raised:
+            parse({"topic": "t"})
+        assert "CREATE" not in str(raised.value)

@@ -15,7 +15,7 @@ from typing import Final
 from fencepost.config import ConsumerConfig
 from fencepost.errors import ConfigurationError
 from fencepost.spark.kafka_settings import nearest
-from fencepost.spark.options import ClientSettings, client_settings, flag, milliseconds, whole
+from fencepost.spark.options import ClientSettings, client_settings, flag, hint_of_none, milliseconds, whole
 from fencepost.spark.source import ranges
 from fencepost.spark.source.held_back import BOUND_MS
 from fencepost.spark.source.java_pattern import java_pattern
@@ -83,7 +83,8 @@ class SourceOptions:
         """From lower-case keys. Raises ConfigurationError that names the option."""
         ways = [name for name in WAYS if name.lower() in options]
         if len(ways) != 1:
-            raise ConfigurationError("exactly one of the options subscribe, subscribePattern and assign is needed")
+            words = "exactly one of the options subscribe, subscribePattern and assign is needed"
+            raise ConfigurationError(words + hint_of_none(options))
         wanted = options[ways[0].lower()].strip()
         _check_way(ways[0], wanted)
         _note(options, BATCH_ONLY if stream else STREAM_ONLY, stream=stream)
