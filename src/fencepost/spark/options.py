@@ -15,7 +15,7 @@ from fencepost.config import CommonConfig, ConsumerConfig, ProducerConfig
 from fencepost.config_providers import PROVIDERS
 from fencepost.errors import ConfigurationError
 from fencepost.foreign_settings import ALIASES
-from fencepost.spark.kafka_settings import nearest, tell_once, without_java
+from fencepost.spark.kafka_settings import nearest, note, without_java
 from fencepost.spark.sink import names, plan_steps
 from fencepost.spark.sink.decision_store import DEFAULT_TOPIC
 from fencepost.spark.sink.steps import STEP_TIMEOUT_MS, SinkConfig
@@ -178,7 +178,7 @@ def _check_names(options: Mapping[str, str]) -> None:
         meant = nearest(given, SINK_OPTIONS, TYPO)
         if meant is not None:
             raise ConfigurationError(f"option {given} is not known; was {meant} meant?")
-        tell_once(f"option {given} is not known to the sink; it has no effect")
+        note(f"option {given} is not known to the sink; it has no effect")
 
 
 def level_of(text: str) -> plan_steps.Level:

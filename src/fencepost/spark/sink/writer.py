@@ -24,7 +24,7 @@ from fencepost.client.producer.adopted import AdoptedProducer
 from fencepost.errors import ConfigurationError, KafkaError, RecordRejectedError, UsageError
 from fencepost.protocol.codes import ErrorCode
 from fencepost.spark.errors import SupersededError, TaskTimedOutError
-from fencepost.spark.kafka_settings import tell_once
+from fencepost.spark.kafka_settings import tell_notes, tell_once
 from fencepost.spark.options import SinkOptions
 from fencepost.spark.sink import checkpoint, plan, plan_steps
 from fencepost.spark.sink.content import content_of
@@ -155,6 +155,7 @@ class SinkWriter:
 
     def open(self) -> None:
         """Steps 1-5, if that was not done yet. Claims the sink: only ever where a batch is planned."""
+        tell_notes()
         if not self._parsed.exactly_once:
             name = self._name()
             for one in filter(None, name.all):

@@ -7,14 +7,13 @@ and why it changes nothing); `options.NOT_YOURS` has the kafka.* settings that a
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from fencepost.config import ConsumerConfig
 from fencepost.errors import ConfigurationError
-from fencepost.spark.kafka_settings import nearest
+from fencepost.spark.kafka_settings import nearest, note
 from fencepost.spark.options import ClientSettings, client_settings, flag, hint_of_none, milliseconds, whole
 from fencepost.spark.source import ranges
 from fencepost.spark.source.held_back import BOUND_MS
@@ -22,8 +21,6 @@ from fencepost.spark.source.java_pattern import java_pattern
 from fencepost.spark.source.ranges import Bound
 
 __all__ = ["READ", "WITHOUT_EFFECT", "SourceOptions"]
-
-log = logging.getLogger("fencepost.spark")
 
 WAYS: Final = ("subscribe", "subscribePattern", "assign")
 ENDS: Final = ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp")
@@ -173,16 +170,16 @@ def _starting_group(starting: Bound, client: ClientSettings) -> str | None:
 
 
 def _note(options: Mapping[str, str], *, stream: bool) -> None:
-    """Log what has no effect, and names that nobody knows."""
+    """Note what has no effect, and names that nobody knows."""
     for name in () if stream else STREAM_ONLY:
         if name.lower() in options:
-            log.warning("option %s is for streams; it has no effect on a batch read", name)
+            note(f"option {name} is for streams; it has no effect on a batch read")
     for name, why in WITHOUT_EFFECT.items():
         if name.lower() in options:
-            log.warning("option %s has no effect: %s", name, why)
+            note(f"option {name} has no effect: {why}")
     known = {name.lower(): name for name in (*READ, *WITHOUT_EFFECT)}
     for given in sorted(options):
         if given.lower() in known or given.lower() in _OTHERS or given.lower().startswith("kafka."):
             continue
         meant = nearest(given, known, cutoff=0.6)
-        log.warning("option %s is not known%s", given, f"; was {known[meant]} meant?" if meant is not None else "")
+        note(f"option {given} is not known" + (f"; was {known[meant]} meant?" if meant is not None else ""))

@@ -41,7 +41,7 @@ from fencepost.spark.compat import (
     SupportsAvailableNow,
     arrow_schema,
 )
-from fencepost.spark.kafka_settings import tell_once
+from fencepost.spark.kafka_settings import tell_notes, tell_once
 from fencepost.spark.options import flag
 from fencepost.spark.sink.runner import Link, link_to
 from fencepost.spark.source import ranges
@@ -403,6 +403,7 @@ class StreamReader(_Source, DataSourceStreamReader, SupportsAvailableNow):
 
     def initialOffset(self) -> JsonOffsets:  # noqa: N802 - PySpark's name
         """startingOffsets, resolved."""
+        tell_notes()
         self._link().reach()
         late = self._options.unmatched_start_is_latest
         if self._options.has_end:
@@ -440,6 +441,7 @@ class StreamReader(_Source, DataSourceStreamReader, SupportsAvailableNow):
 
     def latestOffset(self, start: JsonOffsets, limit: ReadLimit) -> JsonOffsets:  # noqa: N802 - PySpark's name
         """How far the next batch goes. New partitions are read from their beginning."""
+        tell_notes()
         begin = ranges.from_json(start)
         self._show(begin)
         before = {**self._topic_ids, **ranges.topic_ids(start)}
@@ -553,9 +555,12 @@ class UnlimitedStreamReader(StreamReader):
         for name, given in (("max", self._options.max_rows), ("min", self._options.min_rows)):
             if given is not None:
                 raise ConfigurationError(f"option {name}OffsetsPerTrigger needs PySpark 4.2 or newer")
+        if self._options.has_end:
+            raise ConfigurationError(f"option {self._options.ending.option} of a stream needs PySpark 4.2 or newer")
 
     def latestOffset(self) -> JsonOffsets:  # type: ignore[override]  # noqa: N802 - the signature of PySpark 4.1
         """Everything there is."""
+        tell_notes()
         return ranges.to_json(self._look(), self._topic_ids)
 
 
@@ -572,6 +577,7 @@ class BatchReader(_Source, DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """startingOffsets (earliest) to endingOffsets (latest)."""
+        tell_notes()
         self._link().reach()
         options = self._options
         start = self._resolved(options.starting, LATEST, may_be_late=options.unmatched_start_is_latest)
