@@ -24,7 +24,8 @@ from pyspark.sql.types import (
 
 from fencepost.broker.embedded import Broker
 from fencepost.client.admin.core import AdminCore
-from fencepost.client.types import TopicPartition
+from fencepost.client.group import committed_offsets as group_offsets
+from fencepost.client.types import GroupMetadata, OffsetAndMetadata, TopicPartition
 from fencepost.errors import ConfigurationError, DataLossError
 from fencepost.protocol.records.encoding import encode_batch
 from fencepost.spark.sink import wire
@@ -658,6 +659,72 @@ def test_the_reader_for_pyspark_4_1_takes_everything_and_still_notices_losses(br
             UnlimitedStreamReader({**options, name.lower(): "5"}, SCHEMA)
 
 
-def test_a_stream_has_no_end(broker: Broker) -> None:
-    with pytest.raises(ConfigurationError, match="batch"):
-        Topic(broker).stream(endingOffsets="latest")
+def read_up(reader: StreamReader, start: Any) -> tuple[list[str], Any]:
+    """What the stream reads until it stands still, and where that is."""
+    found: list[str] = []
+    while (end := reader.latestOffset(start, ReadMaxRows(3))) != start:
+        found += values(reader, reader.partitions(start, end))
+        start = end
+    return sorted(found), start
+
+
+@pytest.mark.parametrize(
+    ("option", "end"),
+    [
+        ("endingOffsets", '{"NAME":{"0":4,"1":9}}'),
+        ("endingTimestamp", "1004"),
+        ("endingOffsetsByTimestamp", '{"NAME":{"0":1004,"1":2000}}'),
+    ],
+)
+def test_a_stream_may_have_an_end(broker: Broker, option: str, end: str) -> None:
+    topic = Topic(broker)
+    topic.write(0, [f"a{number}" for number in range(3)], at_ms=1000)
+    reader = topic.stream(**{option: end.replace("NAME", topic.name)})
+    found, at = read_up(reader, reader.initialOffset())
+    assert found == ["a0", "a1", "a2"]
+    topic.write(0, [f"a{number}" for number in range(3, 9)], at_ms=1003)
+    topic.write(1, ["b0", "b1"], at_ms=1000)
+    # As after a restart, and with a partition that nobody has named.
+    topic.link.io.run(topic.admin.create_partitions(topic.name, 3))
+    topic.write(2, ["c0"], at_ms=1000)
+    reader = topic.stream(**{option: end.replace("NAME", topic.name)})
+    found, at = read_up(reader, at)
+    late = ["c0"] if option == "endingTimestamp" else []
+    assert found == ["a3", "b0", "b1", *late]
+    reader.prepareForTriggerAvailableNow()
+    assert read_up(reader, at)[0] == []
+
+
+@pytest.mark.parametrize(
+    ("end", "why"),
+    [("latest", "has to be the same after a restart"), ('{"NAME":{"0":-1,"1":1}}', "-1 and -2 are no ends")],
+)
+def test_an_end_that_a_restart_would_move_is_refused(broker: Broker, end: str, why: str) -> None:
+    topic = Topic(broker)
+    with pytest.raises(ConfigurationError, match=why):
+        topic.stream(endingOffsets=end.replace("NAME", topic.name))
+    with pytest.raises(ConfigurationError, match=f"missing {topic.name}-1"):
+        topic.stream(endingOffsets=f'{{"{topic.name}":{{"0":1}}}}').initialOffset()
+
+
+def test_a_query_may_begin_where_a_group_stands(broker: Broker) -> None:
+    topic, group = Topic(broker), f"group-{uuid.uuid4().hex[:8]}"
+    for partition in (0, 1):
+        topic.write(partition, [f"{partition}-{number}" for number in range(4)])
+    position = {TopicPartition(topic.name, 0): OffsetAndMetadata(3)}
+    cluster = topic.link.admin.cluster
+    topic.link.io.run(group_offsets.commit(cluster, GroupMetadata(group), position, cluster.runtime.now_ms() + 20_000))
+    options = {"kafka.group.id": group}
+
+    def start(word: str) -> Any:
+        reader = StreamReader(topic.options(startingOffsets=word, **options), SCHEMA)
+        return plain(reader.initialOffset())
+
+    assert start("committed-or-earliest") == {topic.name: {"0": 3, "1": 0}}
+    assert start("Committed-or-latest") == {topic.name: {"0": 3, "1": 4}}
+    with pytest.raises(ConfigurationError, match=f"group '{group}' has committed no offset for {topic.name}-1"):
+        start("committed")
+    with pytest.raises(ConfigurationError, match=r"needs kafka\.group\.id"):
+        BatchReader(topic.options(startingOffsets="committed"), SCHEMA)
+    reader = BatchReader(topic.options(startingOffsets="committed-or-earliest", **options), SCHEMA)
+    assert sorted(values(reader, reader.partitions())) == ["0-3", "1-0", "1-1", "1-2", "1-3"]

@@ -15,7 +15,7 @@ from fencepost.config import CommonConfig, ConsumerConfig, ProducerConfig
 from fencepost.config_providers import PROVIDERS
 from fencepost.errors import ConfigurationError
 from fencepost.foreign_settings import ALIASES
-from fencepost.spark.kafka_settings import nearest, tell_once, without_java
+from fencepost.spark.kafka_settings import nearest, note, without_java
 from fencepost.spark.sink import names, plan_steps
 from fencepost.spark.sink.decision_store import DEFAULT_TOPIC
 from fencepost.spark.sink.steps import STEP_TIMEOUT_MS, SinkConfig
@@ -28,6 +28,7 @@ __all__ = [
     "SinkOptions",
     "client_settings",
     "flag",
+    "hint_of_none",
     "level_of",
     "milliseconds",
     "whole",
@@ -106,7 +107,7 @@ def client_settings(options: Mapping[str, str], kind: type[ProducerConfig | Cons
         if name in given and given[name].strip().lower() not in _AS_IT_IS.get(name, ()):
             raise ConfigurationError(f"kafka.{name} cannot be set: {why}")
     if not given.get("bootstrap.servers"):
-        raise ConfigurationError("option kafka.bootstrap.servers is missing")
+        raise ConfigurationError(f"option kafka.bootstrap.servers is missing{hint_of_none(options)}")
     given = without_java(given, kind)
     try:
         config = kind.from_dotted(given)
@@ -115,6 +116,16 @@ def client_settings(options: Mapping[str, str], kind: type[ProducerConfig | Cons
     common = {key: value for key, value in given.items() if _setting(key) in _COMMON or key.startswith(PROVIDERS)}
     own = {field.name: getattr(config, field.name) for field in fields(config) if field.name not in _COMMON}
     return ClientSettings(tuple(sorted(common.items())), tuple(sorted(own.items())))
+
+
+def hint_of_none(options: Mapping[str, str]) -> str:
+    """The likely reason why no option has arrived at all; "" where some have."""
+    if any(name.lower() != "path" for name in options):
+        return ""
+    return (
+        "; no option has arrived. Spark hands the OPTIONS of a CREATE TABLE to no source or sink in Python: use CREATE "
+        "TEMPORARY VIEW ... USING fencepost OPTIONS (...), or repeat them in the query, SELECT ... FROM t WITH (...)"
+    )
 
 
 def flag(options: Mapping[str, str], name: str, default: bool) -> bool:
@@ -167,7 +178,7 @@ def _check_names(options: Mapping[str, str]) -> None:
         meant = nearest(given, SINK_OPTIONS, TYPO)
         if meant is not None:
             raise ConfigurationError(f"option {given} is not known; was {meant} meant?")
-        tell_once(f"option {given} is not known to the sink; it has no effect")
+        note(f"option {given} is not known to the sink; it has no effect")
 
 
 def level_of(text: str) -> plan_steps.Level:

@@ -21,7 +21,7 @@ from fencepost.spark.sink.decision import Pair
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Identity", "RowSource", "check_columns", "chunks", "producer_for", "send_rows"]
+__all__ = ["Identity", "RowSource", "check_columns", "chunks", "largest_row", "producer_for", "send_rows"]
 
 OUTSTANDING_BYTES: Final = 64 * 1024 * 1024
 CHUNK_BYTES_PER_PARTITION: Final = 512 * 1024
@@ -111,6 +111,15 @@ def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     import pyarrow as pa
 
     return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+
+
+def largest_row(rows: pa.RecordBatch) -> int:
+    """The bytes of key and value of the row that has most."""
+    import pyarrow.compute as pc
+
+    sizes = [pc.fill_null(pc.binary_length(rows[name]), 0) for name in ("key", "value") if name in rows.schema.names]
+    most = pc.max(sizes[0] if len(sizes) == 1 else pc.add(sizes[0], sizes[1])).as_py()
+    return int(most or 0)
 
 
 class Identity(NamedTuple):

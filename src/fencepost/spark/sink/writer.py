@@ -12,7 +12,7 @@ import os
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,10 +21,10 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from fencepost.client.producer.adopted import AdoptedProducer
-from fencepost.errors import ConfigurationError, KafkaError, UsageError
+from fencepost.errors import ConfigurationError, KafkaError, RecordRejectedError, UsageError
 from fencepost.protocol.codes import ErrorCode
 from fencepost.spark.errors import SupersededError, TaskTimedOutError
-from fencepost.spark.kafka_settings import tell_once
+from fencepost.spark.kafka_settings import tell_notes, tell_once
 from fencepost.spark.options import SinkOptions
 from fencepost.spark.sink import checkpoint, plan, plan_steps
 from fencepost.spark.sink.content import content_of
@@ -38,10 +38,11 @@ from fencepost.spark.sink.rows import (
     RowSource,
     check_columns,
     chunks,
+    largest_row,
     producer_for,
     send_rows,
 )
-from fencepost.spark.sink.runner import SinkLink, link_to, sink_link
+from fencepost.spark.sink.runner import Link, SinkLink, link_to, sink_link
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -62,6 +63,7 @@ _ENDED: Final = frozenset(
         ErrorCode.TRANSACTION_ABORTABLE,
     }
 )
+MAX_MESSAGE_BYTES: Final = "max.message.bytes"
 BATCH_QUERY: Final = "batch"  # the query that all batch writes of a sink belong to; its batches count on
 
 RowsOf = Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]
@@ -153,6 +155,7 @@ class SinkWriter:
 
     def open(self) -> None:
         """Steps 1-5, if that was not done yet. Claims the sink: only ever where a batch is planned."""
+        tell_notes()
         if not self._parsed.exactly_once:
             name = self._name()
             for one in filter(None, name.all):
@@ -268,16 +271,34 @@ class SinkWriter:
             producer.stop()
 
         producer, partitions = link.io.run(begin())
-        content = NO_ROWS
+        content, largest = NO_ROWS, 0
         try:
             for chunk in chunks(rows, min(CHUNK_BYTES_MOST, CHUNK_BYTES_PER_PARTITION * partitions)):
                 if identity.transactional_id is not None:
                     content += content_of(chunk, parsed.topic)
+                largest = max(largest, largest_row(chunk))
                 link.io.run(send_rows(producer, parsed.topic, chunk))
             link.io.run(producer.flush())
+        except RecordRejectedError as error:
+            if error.code != ErrorCode.MESSAGE_TOO_LARGE:
+                raise
+            raise RecordRejectedError(f"{error}: {self._too_large(link, largest)}", code=error.code) from error
         finally:
             link.io.run(end(producer))
         return content, producer.place
+
+    def _too_large(self, link: Link, largest: int) -> str:
+        topic = self._parsed.topic
+        told: dict[str, str | None] = {}
+        with suppress(KafkaError):  # the settings may not be seen
+            told = dict(link.io.run(link.admin.describe_configs(topic))) if topic is not None else {}
+        limit = told.get(MAX_MESSAGE_BYTES)
+        where = "the row's topic" if topic is None else f"topic {topic!r}"
+        return (
+            f"the largest row has {largest} bytes of key and value, and {where} takes record batches of "
+            f"{f'{MAX_MESSAGE_BYTES}={limit}' if limit else f'its {MAX_MESSAGE_BYTES}'} bytes at most; raise that "
+            "setting of the topic, or write smaller rows"
+        )
 
     def commit_messages(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
         """Steps 8-10."""

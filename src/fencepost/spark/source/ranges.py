@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
@@ -19,6 +19,7 @@ from fencepost.errors import ConfigurationError
 
 __all__ = [
     "EARLIEST",
+    "FROM_GROUP",
     "LATEST",
     "Bound",
     "JsonOffsets",
@@ -26,6 +27,7 @@ __all__ = [
     "Range",
     "assigned",
     "bound",
+    "ends_by_name",
     "from_json",
     "high_watermarks",
     "limit",
@@ -101,6 +103,14 @@ def from_json(offsets: Mapping[str, Mapping[str, int]]) -> Offsets:
     return {TopicPartition(topic, int(p)): at for topic, parts in offsets.items() for p, at in parts.items()}
 
 
+FROM_GROUP: Final[Mapping[str, int | None]] = {
+    "committed": None,
+    "committed-or-earliest": EARLIEST,
+    "committed-or-latest": LATEST,
+}
+"""Words of startingOffsets for the offsets of a group, and where partitions begin for which it has none."""
+
+
 class Bound(NamedTuple):
     """Where reading begins or ends, as it was written: a word or JSON of offsets, or moments (ms since 1970)."""
 
@@ -139,6 +149,24 @@ def moments(wanted: Bound, partitions: set[TopicPartition]) -> Offsets:
         raise ConfigurationError(f"option {wanted.option}: a moment before 1970")
     if partitions:
         _check_named(given, partitions, wanted.option)
+    return given
+
+
+def ends_by_name(wanted: Bound, partitions: Iterable[TopicPartition]) -> Offsets:
+    """Where a stream ends: offsets, or moments in milliseconds, of the partitions that are named.
+
+    Unlike a batch read's, they hold while partitions are added, which are not named then. Raises ConfigurationError.
+    """
+    if wanted.by_time:
+        return moments(wanted, set()) if wanted.text.startswith("{") else moments(wanted, set(partitions))
+    if not wanted.text.startswith("{"):
+        raise ConfigurationError(
+            f"option {wanted.option}={wanted.text!r}: the end of a stream has to be the same after a restart, so give "
+            'offsets, {"topic":{"0":5}}, or a moment; trigger(availableNow=True) ends where the topics end now'
+        )
+    given = _parsed(wanted.text, wanted.option)
+    if any(at < 0 for at in given.values()):
+        raise ConfigurationError(f"option {wanted.option}: -1 and -2 are no ends of a stream; give offsets or a moment")
     return given
 
 
