@@ -1,5 +1,7 @@
 # make run     the demo                          make run ARGS="--seed 3"
 # make test    lint, types, all tests            make test ARGS="-k transaction"
+#              only what failed in the last run  make test ARGS="--last-failed"
+#              in random order                   make test ARGS="-p randomly" WORKERS=2
 # make lint    ruff and mypy only
 # make bench   the benchmarks                    make bench ARGS="--quick"
 # make soak    the simulated worlds for an hour, from the seed at which the last soak ended    make soak MINUTES=480

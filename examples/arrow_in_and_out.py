@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from fencepost import Consumer, Producer
-from fencepost.errors import AbortableError, RetriableError
+from fencepost.errors import AbortableError, ApplicationRecoverableError, RetriableError
 
 
 def lengths(table: pa.Table) -> pa.Table:
@@ -24,30 +24,56 @@ def lengths(table: pa.Table) -> pa.Table:
     )
 
 
-def copy(bootstrap_servers: str, source: str, target: str, group: str, idle_s: float) -> int:
+def copy(
+    bootstrap_servers: str,
+    source: str,
+    target: str,
+    group: str,
+    idle_s: float,
+    transform: Callable[[pa.Table], pa.Table] = lengths,
+    *,
+    transaction_timeout_ms: int = 60_000,
+) -> int:
     """Transform until nothing new came for `idle_s` seconds; returns the number of rows written."""
     written = 0
-    with (
-        Consumer(bootstrap_servers, group_id=group, auto_offset_reset="earliest") as consumer,
-        Producer(bootstrap_servers, transactional_id=f"{group}-arrow", compression_type="zstd") as producer,
-    ):
+    with Consumer(bootstrap_servers, group_id=group, auto_offset_reset="earliest") as consumer:
         consumer.subscribe([source])
-        producer.init_transactions()
         last = time.monotonic()
         while time.monotonic() - last < idle_s:
-            table = consumer.poll_arrow(500)
-            if len(table) == 0:
-                continue
-            result = lengths(table)
             try:
-                with producer.transaction(consumer):
-                    producer.send_arrow(target, result)
-            except (AbortableError, RetriableError) as error:
-                print(f"not committed, the rows will be read again: {error}")
-            else:
-                written += len(result)
-            last = time.monotonic()
+                with Producer(
+                    bootstrap_servers,
+                    transactional_id=f"{group}-arrow",
+                    compression_type="zstd",
+                    transaction_timeout_ms=transaction_timeout_ms,
+                ) as producer:
+                    producer.init_transactions()
+                    while time.monotonic() - last < idle_s:
+                        rows = copy_once(consumer, producer, target, transform)
+                        if rows is not None:
+                            written += rows
+                            last = time.monotonic()
+            except (ApplicationRecoverableError, RetriableError) as error:
+                print(f"a new producer goes on, from what is committed: {error}")
+                last = time.monotonic()
     return written
+
+
+def copy_once(
+    consumer: Consumer, producer: Producer, target: str, transform: Callable[[pa.Table], pa.Table]
+) -> int | None:
+    """One poll and its transaction; returns the number of rows written, None when nothing came."""
+    table = consumer.poll_arrow(500)
+    if len(table) == 0:
+        return None
+    try:
+        with producer.transaction(consumer):
+            result = transform(table)
+            producer.send_arrow(target, result)
+    except (AbortableError, RetriableError) as error:
+        print(f"not committed, the rows will be read again: {error}")
+        return 0
+    return len(result)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

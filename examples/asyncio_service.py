@@ -15,7 +15,7 @@ import uuid
 from collections.abc import Awaitable, Callable, Sequence
 
 from fencepost import AsyncConsumer, AsyncProducer, Record
-from fencepost.errors import AbortableError, RetriableError
+from fencepost.errors import AbortableError, ApplicationRecoverableError, RetriableError
 
 log = logging.getLogger("asyncio_service")
 Handler = Callable[[bytes], Awaitable[bytes]]
@@ -34,27 +34,40 @@ async def serve(
     group: str,
     stopping: asyncio.Event,
     handler: Handler = answer,
+    *,
+    transaction_timeout_ms: int = 60_000,
 ) -> int:
     """Answer requests until `stopping` is set; returns how many answers were committed."""
     served = 0
-    async with (
-        AsyncConsumer(bootstrap_servers, group_id=group, auto_offset_reset="earliest") as consumer,
-        AsyncProducer(bootstrap_servers, transactional_id=f"{group}-{uuid.uuid4().hex}") as producer,
-    ):
+    async with AsyncConsumer(bootstrap_servers, group_id=group, auto_offset_reset="earliest") as consumer:
         await consumer.subscribe([requests])
-        await producer.init_transactions()
         while not stopping.is_set():
-            records = await consumer.poll(200)
-            if not records:
-                continue
             try:
-                async with producer.transaction(consumer):
-                    await asyncio.gather(*(_reply(producer, replies, record, handler) for record in records))
-            except (AbortableError, RetriableError) as error:
-                log.info("not committed, the requests will be read again: %s", error)
-            else:
-                served += len(records)
+                async with AsyncProducer(
+                    bootstrap_servers,
+                    transactional_id=f"{group}-{uuid.uuid4().hex}",
+                    transaction_timeout_ms=transaction_timeout_ms,
+                ) as producer:
+                    await producer.init_transactions()
+                    while not stopping.is_set():
+                        served += await serve_once(consumer, producer, replies, handler)
+            except (ApplicationRecoverableError, RetriableError) as error:
+                log.info("a new producer goes on, from what is committed: %s", error)
     return served
+
+
+async def serve_once(consumer: AsyncConsumer, producer: AsyncProducer, replies: str, handler: Handler) -> int:
+    """One poll and its transaction; returns how many answers were committed."""
+    records = await consumer.poll(200)
+    if not records:
+        return 0
+    try:
+        async with producer.transaction(consumer):
+            await asyncio.gather(*(_reply(producer, replies, record, handler) for record in records))
+    except (AbortableError, RetriableError) as error:
+        log.info("not committed, the requests will be read again: %s", error)
+        return 0
+    return len(records)
 
 
 async def _reply(producer: AsyncProducer, topic: str, record: Record, handler: Handler) -> None:

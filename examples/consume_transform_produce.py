@@ -17,7 +17,7 @@ import uuid
 from collections.abc import Callable, Sequence
 
 from fencepost import Consumer, Producer
-from fencepost.errors import AbortableError, RetriableError
+from fencepost.errors import AbortableError, ApplicationRecoverableError, RetriableError
 
 log = logging.getLogger("consume_transform_produce")
 POLL_MS = 500
@@ -46,39 +46,46 @@ def copy(
     and for its open transaction to be aborted.
 
     The transactional id only has to be unique: what fences a zombie is its place in the group, not its name. A new one
-    for each start never collides with another thread's.
+    for each producer never collides with another thread's.
     """
     copied = 0
-    with (
-        Consumer(
-            bootstrap_servers,
-            group_id=group,
-            auto_offset_reset="earliest",
-            session_timeout_ms=session_timeout_ms,
-            group_protocol=group_protocol,
-        ) as consumer,
-        Producer(
-            bootstrap_servers,
-            transactional_id=f"{group}-{uuid.uuid4().hex}",
-            transaction_timeout_ms=transaction_timeout_ms,
-        ) as producer,
-    ):
+    with Consumer(
+        bootstrap_servers,
+        group_id=group,
+        auto_offset_reset="earliest",
+        session_timeout_ms=session_timeout_ms,
+        group_protocol=group_protocol,
+    ) as consumer:
         consumer.subscribe([source])
-        producer.init_transactions()
         while not stopping.is_set():
-            records = consumer.poll(POLL_MS)
-            if not records:
-                continue
             try:
-                with producer.transaction(consumer):
-                    for record in records:
-                        if record.value is not None:
-                            producer.send(target, transform(record.value), key=record.key)
-            except (AbortableError, RetriableError) as error:
-                log.info("a transaction failed, its records will be read again: %s", error)
-            else:
-                copied += len(records)
+                with Producer(
+                    bootstrap_servers,
+                    transactional_id=f"{group}-{uuid.uuid4().hex}",
+                    transaction_timeout_ms=transaction_timeout_ms,
+                ) as producer:
+                    producer.init_transactions()
+                    while not stopping.is_set():
+                        copied += copy_once(consumer, producer, target, transform)
+            except (ApplicationRecoverableError, RetriableError) as error:
+                log.info("a new producer goes on, from what is committed: %s", error)
     return copied
+
+
+def copy_once(consumer: Consumer, producer: Producer, target: str, transform: Callable[[bytes], bytes]) -> int:
+    """One poll and its transaction; returns how many records were committed."""
+    records = consumer.poll(POLL_MS)
+    if not records:
+        return 0
+    try:
+        with producer.transaction(consumer):
+            for record in records:
+                if record.value is not None:
+                    producer.send(target, transform(record.value), key=record.key)
+    except (AbortableError, RetriableError) as error:
+        log.info("a transaction failed, its records will be read again: %s", error)
+        return 0
+    return len(records)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -2,6 +2,7 @@
 
 A pause longer than transaction.timeout.ms (a full garbage collection, a laptop's lid, a lost network) makes the broker
 abort the transaction. The same producer goes on: abort, begin again. Only a producer that somebody else replaced stops.
+Brokers with transaction.version 0 or 1 answer a timeout as they answer a takeover; there a new producer goes on.
 
     python examples/recovery_loop.py --bootstrap-servers localhost:9092 --topic ticks --count 20
 """
@@ -15,6 +16,7 @@ from collections.abc import Callable, Sequence
 from fencepost import Producer
 from fencepost.errors import (
     AbortableError,
+    FencedOrTimedOutError,
     ProducerFencedError,
     RetriableError,
     TransactionCommittedError,
@@ -22,11 +24,18 @@ from fencepost.errors import (
 )
 
 
-def write_all(producer: Producer, topic: str, values: Sequence[bytes], work: Callable[[bytes], object]) -> int:
+def write_all(
+    producer: Producer,
+    topic: str,
+    values: Sequence[bytes],
+    work: Callable[[bytes], object],
+    written: list[bytes] | None = None,
+) -> int:
     """Write each value in a transaction of its own, however often it takes; returns how often it had to begin again.
 
-    `work` is what the application does while the transaction is open. Raises ProducerFencedError when another producer
-    took the transactional id over: then, and only then, this one must stop.
+    `work` is what the application does while the transaction is open; `written` gets what is committed. Raises
+    ProducerFencedError when another producer took the transactional id over: then, and only then, this one must stop.
+    Raises FencedOrTimedOutError when a new producer has to write the rest.
     """
     repeated = 0
     producer.init_transactions()
@@ -45,6 +54,8 @@ def write_all(producer: Producer, topic: str, values: Sequence[bytes], work: Cal
                     break  # it is committed: only the answer was lost
                 print(f"transaction aborted ({why}), beginning again")
                 repeated += 1
+        if written is not None:
+            written.append(value)
     return repeated
 
 
@@ -67,21 +78,27 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--topic", required=True)
     parser.add_argument("--count", type=int, default=20)
     parser.add_argument("--timeout-ms", type=int, default=1_000)
+    parser.add_argument("--pause-s", type=float, default=3, help="of the first value; Kafka looks every 10 seconds")
     options = parser.parse_args(arguments)
     slow = [True]
 
     def work(_: bytes) -> None:
         if slow:
             slow.clear()
-            time.sleep(3 * options.timeout_ms / 1000)
+            time.sleep(options.pause_s)
 
-    with Producer(
-        options.bootstrap_servers, transactional_id="recovery-loop", transaction_timeout_ms=options.timeout_ms
-    ) as producer:
+    values, written, repeated = [b"%d" % n for n in range(options.count)], list[bytes](), 0
+    while len(written) < len(values):
         try:
-            repeated = write_all(producer, options.topic, [b"%d" % n for n in range(options.count)], work)
+            with Producer(
+                options.bootstrap_servers, transactional_id="recovery-loop", transaction_timeout_ms=options.timeout_ms
+            ) as producer:
+                repeated += write_all(producer, options.topic, values[len(written) :], work, written)
         except ProducerFencedError as error:
             raise SystemExit(f"another producer took over: {error}") from error
+        except FencedOrTimedOutError as error:
+            print(f"transaction aborted ({error}), beginning again")
+            repeated += 1
     print(f"wrote {options.count} values, {repeated} transactions were repeated")
 
 

@@ -30,7 +30,6 @@ from tests.support.kafka_of_the_run import KafkaOfTheRun
 if TYPE_CHECKING:
     from tests.spark.session_here import SparkHere
 
-MOST_SECOND_TRIES = 5
 # What took 40 seconds or more of a whole run, by the seconds it took (tests/support/run_report.py prints them after
 # every run; franz-go's are those of a machine that has not compiled it yet). What is not named here comes after these.
 LONGEST = (
@@ -95,17 +94,15 @@ def _missing_kafka() -> str | None:
 
 
 class Watched:
-    """Which tests were skipped for want of something, and how many got a second try.
+    """Collect the tests that were skipped because the machine lacks something.
 
-    Reports of parallel workers all come to the main process, and so to this plugin of its.
+    Reports of parallel workers all reach the main process, and so this plugin of it.
     """
 
     def __init__(self) -> None:
         self.skipped: list[str] = []
-        self.second_tries = 0
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        self.second_tries += str(report.outcome) == "rerun"
         self.skipped += [f"{report.nodeid}: {reason}" for name, reason in report.user_properties if name == WANTING]
 
 
@@ -127,21 +124,18 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object | Non
     return FarEndsScheduling(config, log)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest files come first, so that of several processes none is left alone with them at the end.
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Put the longest files first, so that no worker is left alone with one of them at the end.
 
-    A test that starts somebody else's processes gets one second try in CI; the summary shows it as RERUN.
+    A run in random order (`-p randomly`) keeps its order.
     """
+    if config.pluginmanager.has_plugin("randomly"):
+        return
     place = {file: number for number, file in enumerate(LONGEST)}
     usual = len(place)
     items.sort(
         key=lambda item: place.get(item.nodeid.partition("::")[0], usual + (item.get_closest_marker("spark") is None))
     )
-    if not in_ci():
-        return
-    for item in items:
-        if any(item.get_closest_marker(name) for name in NEEDS_MORE):
-            item.add_marker(pytest.mark.flaky(reruns=1, reruns_delay=1))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -187,27 +181,15 @@ def pytest_runtest_makereport(
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    if in_ci() and _complaints(session.config) and exitstatus in {pytest.ExitCode.OK, 0}:
+    if in_ci() and session.config.stash[watched].skipped and exitstatus in {pytest.ExitCode.OK, 0}:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    if in_ci():
-        for title, lines in _complaints(config).items():
-            terminalreporter.section(f"FAILED because CI=true: {title}")
-            for line in lines:
-                terminalreporter.write_line(line)
-
-
-def _complaints(config: pytest.Config) -> dict[str, list[str]]:
-    """What must not be in CI though no test failed: title -> lines."""
-    found = config.stash[watched]
-    complaints = {}
-    if found.skipped:
-        complaints["tests were skipped for want of what they need"] = found.skipped
-    if found.second_tries > MOST_SECOND_TRIES:
-        complaints["too many tests needed a second try"] = [str(found.second_tries)]
-    return complaints
+    if in_ci() and (skipped := config.stash[watched].skipped):
+        terminalreporter.section("FAILED because CI=true: tests were skipped for want of what they need")
+        for line in skipped:
+            terminalreporter.write_line(line)
 
 
 @pytest.fixture(scope="session")

@@ -23,7 +23,7 @@ MANY_LINES = 550
 MORE_LINES = {
     "src/fencepost/broker/log/partition.py": 600,
     "src/fencepost/client/consumer/core.py": 590,
-    "src/fencepost/client/producer/transactions.py": 578,
+    "src/fencepost/client/producer/transactions.py": 595,
 }
 # Folders that import each other. A face gathers names from everywhere, a folder is put together of those within it.
 BOTH_WAYS = [

@@ -234,7 +234,7 @@ class CommonConfig:
             return None
         if has_user(self.sasl_oauthbearer_token_endpoint_url):
             raise ConfigurationError("sasl_oauthbearer_token_endpoint_url has no place for a user and a password")
-        options = {} if self.sasl_jaas_config is None else jaas_options(self.sasl_jaas_config)
+        options = jaas_options(self.sasl_jaas_config)
         extensions = extension_pairs(self.sasl_oauthbearer_extensions)
         client_id = options.pop("clientId", None)
         secret = options.pop("clientSecret", None)
@@ -260,7 +260,7 @@ class CommonConfig:
 
     def aws_options(self) -> dict[str, str]:
         """Which credentials of AWS are meant, by AWS_OPTIONS. Raises ConfigurationError for another option."""
-        options = {} if self.sasl_jaas_config is None else jaas_options(self.sasl_jaas_config)
+        options = jaas_options(self.sasl_jaas_config)
         for name in options:
             if name not in AWS_OPTIONS:
                 raise ConfigurationError(
@@ -272,7 +272,7 @@ class CommonConfig:
     def kerberos_identity(self) -> KerberosIdentity:
         """Who logs in by Kerberos; settings go before those of a JAAS line. Raises ConfigurationError."""
         line = self.sasl_jaas_config
-        said = KerberosIdentity() if line is None else identity_of_jaas(line, jaas_options(line))
+        said = KerberosIdentity() if line is None else identity_of_jaas(line)
         service = self.sasl_kerberos_service_name
         if not service or "@" in service or "/" in service:
             raise ConfigurationError(

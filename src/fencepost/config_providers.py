@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from fencepost.errors import ConfigurationError
+from fencepost.properties import read_properties
 from fencepost.small_files import read_small
 
 __all__ = ["PROVIDERS", "resolved"]
@@ -79,9 +80,7 @@ def _of_environment(path: str, key: str) -> str:
 
 
 def _of_file(path: str, key: str) -> str:
-    from fencepost.properties import read_properties  # here, because of configparser
-
-    found = read_properties(Path(path))
+    found = read_properties(Path(path), "utf-8")  # as Kafka's FileConfigProvider, which uses a reader
     if key not in found:
         raise ValueError(f"{path} has no line {key}=...")
     return found[key]

@@ -8,6 +8,7 @@ What to do is said by the branch, not by the leaf::
     |   |-- DisconnectedError              the connection went away
     |   |-- BufferFullError                the producer's buffer stayed full for max_block_ms
     |   |-- UnstableOffsetsError           transactional offsets are still pending (88)
+    |   |-- RegistryUnavailableError       the schema registry cannot be asked now; a SerializationError as well
     |   `-- RetriableBrokerError           any other retriable wire code
     |       `-- UnknownTopicOrPartitionError
     |-- AbortableError                     abort the transaction, go on with the same producer
@@ -18,6 +19,7 @@ What to do is said by the branch, not by the leaf::
     |   |-- RecordRejectedError            too large, malformed ...
     |   `-- CommitFailedError              what commit_transaction() raises; `__cause__` is the abortable cause
     |-- ApplicationRecoverableError        close this client, open a new one, start from committed positions
+    |   |-- FencedOrTimedOutError          timed out or fenced: brokers of transaction.version 0 and 1 do not say which
     |   |-- InvalidProducerIdMappingError  the transactional id expired at the broker (49)
     |   `-- TransactionCommittedError      abort_transaction() found that the unanswered commit had taken effect
     |-- FatalError                         a person has to look
@@ -155,6 +157,14 @@ class ApplicationRecoverableError(KafkaError):
     """This client is done; a new one, started from the last committed positions, will work."""
 
 
+class FencedOrTimedOutError(ApplicationRecoverableError):
+    """The transaction timed out, or another producer took over this transactional id (47, 90; KIP-588).
+
+    Brokers whose transaction.version is 0 or 1 answer both alike. Raised only where the transaction was open for longer
+    than transaction_timeout_ms and nothing shows another producer; all else is ProducerFencedError.
+    """
+
+
 class InvalidProducerIdMappingError(ApplicationRecoverableError):
     """The broker does not know this producer id under this transactional id (49): it expired."""
 
@@ -168,10 +178,7 @@ class FatalError(KafkaError):
 
 
 class ProducerFencedError(FatalError):
-    """Another producer took over this transactional id.
-
-    Brokers whose transaction.version is below 2 answer the same after a transaction timeout.
-    """
+    """Another producer took over this transactional id."""
 
 
 class DataLossError(FatalError):
@@ -370,6 +377,10 @@ class SerializationError(KafkaError):
         self.topic = topic
         self.partition = partition
         self.offset = offset
+
+
+class RegistryUnavailableError(SerializationError, RetriableError):
+    """The schema registry could not be reached, did not answer in time or said that it is out of order (HTTP 5xx)."""
 
 
 class WakeupError(KafkaError):

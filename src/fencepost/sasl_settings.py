@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from fencepost.errors import ConfigurationError
+from fencepost.jaas import LoginModule, read_jaas
 
 __all__ = [
     "AWS_OPTIONS",
@@ -49,11 +50,12 @@ class KerberosIdentity:
     host: str | None = None
 
 
-def identity_of_jaas(line: str, options: Mapping[str, str]) -> KerberosIdentity:
-    """What `sasl.jaas.config` says (`options` are those of `line`). Raises ConfigurationError for what cannot be."""
-    if _MODULE not in line:
+def identity_of_jaas(line: str) -> KerberosIdentity:
+    """Return the identity that a `sasl.jaas.config` line names. Raises ConfigurationError for options not served."""
+    module = _module(line)
+    if module.name != _MODULE:
         raise ConfigurationError(f"sasl_jaas_config: sasl_mechanism=GSSAPI takes the options of {_MODULE}")
-    rest = dict(options)
+    rest = dict(module.options)
     by_keytab = rest.pop("useKeyTab", "false").lower() == "true"
     by_cache = rest.pop("useTicketCache", "false").lower() == "true"
     keytab, cache = rest.pop("keyTab", None), rest.pop("ticketCache", None)
@@ -90,16 +92,16 @@ class TokenEndpoint(NamedTuple):
     urlencode: bool
 
 
-_JAAS_OPTION = re.compile(r"""(\w+)\s*=\s*("(?:[^"\\]|\\.)*"|'[^']*'|[^\s;"']+)""")
+def jaas_options(line: str | None) -> dict[str, str]:
+    """Return the options of a `sasl.jaas.config` line; none without a line. Raises ConfigurationError."""
+    return {} if line is None else dict(_module(line).options)
 
 
-def jaas_options(text: str) -> dict[str, str]:
-    """The options of a `sasl.jaas.config` line: `...LoginModule required username="a" password="b";`."""
-    found = {}
-    for name, value in _JAAS_OPTION.findall(text):
-        quoted = value[:1] in {'"', "'"}
-        found[name] = re.sub(r"\\(.)", r"\1", value[1:-1]) if quoted else value
-    return found
+def _module(line: str) -> LoginModule:
+    try:
+        return read_jaas(line)
+    except ValueError as error:
+        raise ConfigurationError(f"sasl_jaas_config: {error}") from None
 
 
 def extension_pairs(text: str | None) -> dict[str, str]:

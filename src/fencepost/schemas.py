@@ -7,15 +7,19 @@ they first meet a schema, and remember it. `docs/client.md` shows both.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from fencepost.client.blocking import Producer
 from fencepost.client.blocking.producer import Delivery
+from fencepost.client.net.outages import is_outage
 from fencepost.client.records import Record, SharedRecord
-from fencepost.errors import SerializationError
+from fencepost.errors import ConfigurationError, RegistryUnavailableError, SerializationError
 
 __all__ = ["Context", "Decode", "Decoded", "Decoder", "Encode", "Encoder"]
+
+C = TypeVar("C")
 
 KEY, VALUE = "key", "value"
 Encode = Callable[[Any, Any], bytes | None]
@@ -48,13 +52,16 @@ class Encoder:
         value: Encode | None = None,
         key: Encode | None = None,
     ) -> None:
-        self._value = value
-        self._key = key
+        """Raises ConfigurationError for asynchronous encoders."""
+        self._value = _synchronous(value, VALUE)
+        self._key = _synchronous(key, KEY)
 
     def encode(
         self, topic: str, value: Any, key: Any = None, headers: Sequence[tuple[str, bytes | None]] | None = None
     ) -> tuple[bytes | None, bytes | None]:
-        """(value, key), in the order in which producers take them. Raises SerializationError.
+        """(value, key), in the order in which producers take them.
+
+        Raises SerializationError; where the registry is out of order RegistryUnavailableError, which may pass.
 
         May wait for the registry: in a program with asyncio, `await asyncio.to_thread(encoder.encode, ...)`.
         """
@@ -81,8 +88,9 @@ class Decoder:
     """Bytes to objects. A part without a decoder stays bytes, None stays None."""
 
     def __init__(self, value: Decode | None = None, key: Decode | None = None) -> None:
-        self._value = value
-        self._key = key
+        """Raises ConfigurationError for asynchronous decoders."""
+        self._value = _synchronous(value, VALUE)
+        self._key = _synchronous(key, KEY)
 
     def decode(self, record: Record | SharedRecord) -> Decoded:
         """Raises SerializationError with the record's place; the consumer is behind it already and goes on."""
@@ -90,6 +98,19 @@ class Decoder:
         value = _coded(self._value, record.value, Context(record.topic, VALUE, record.headers), "decoded", *place)
         key = _coded(self._key, record.key, Context(record.topic, KEY, record.headers), "decoded", *place)
         return Decoded(key, value, record)
+
+
+def _synchronous(code: C, field: str) -> C:
+    if callable(code) and (inspect.iscoroutinefunction(code) or inspect.iscoroutinefunction(type(code).__call__)):
+        raise _asynchronous(code, field)
+    return code
+
+
+def _asynchronous(code: object, field: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"{type(code).__name__} for the {field} gives a coroutine: serializers are called synchronously; take the one "
+        "that is not for asyncio (AvroSerializer instead of AsyncAvroSerializer), in asyncio with asyncio.to_thread"
+    )
 
 
 def _coded(
@@ -103,12 +124,18 @@ def _coded(
     if code is None or part is None:
         return part
     try:
-        return code(part, context)
+        coded = code(part, context)
     except Exception as error:
         place = f"{context.topic}-{partition} at offset {offset}" if offset >= 0 else context.topic
-        raise SerializationError(
+        kind = RegistryUnavailableError if is_outage(error) else SerializationError
+        raise kind(
             f"the {context.field} of a record of {place} cannot be {done}: {type(error).__name__}: {error}",
             topic=context.topic,
             partition=partition,
             offset=offset,
         ) from error
+    if inspect.isawaitable(coded):
+        if inspect.iscoroutine(coded):
+            coded.close()
+        raise _asynchronous(code, context.field)
+    return coded

@@ -40,8 +40,8 @@ def _must_be(arm: Any) -> str:
 def _as(arm: Any, value: Any) -> Any:
     """The value as a type of a hint; text is read as in properties files. Raises OverflowError or ValueError."""
     kind = get_origin(arm) or arm
-    if kind is bool and isinstance(value, (bool, str)) and str(value).lower() in {"true", "false"}:
-        return str(value).lower() == "true"
+    if kind is bool and isinstance(value, (bool, str)) and (text := str(value).strip().lower()) in {"true", "false"}:
+        return text == "true"
     if kind in {int, float} and isinstance(value, (int, float, str)) and not isinstance(value, bool):
         number = kind(value)
         if isinstance(value, str) or number == value:

@@ -201,7 +201,7 @@ def test_kafka_python_admin(servers: str) -> None:
     name = f"topic-{next(_numbers)}"
     admin = kafka.admin.KafkaAdminClient(bootstrap_servers=servers)
     admin.create_topics([kafka.admin.NewTopic(name, 2, 1)])
-    assert name in admin.list_topics()
+    until(lambda: name in admin.list_topics())  # it does not wait for brokers to show the topic
     admin.delete_topics([name])
     until(lambda: name not in admin.list_topics())
     admin.close()

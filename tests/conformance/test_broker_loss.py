@@ -7,6 +7,7 @@ is made anew. `FENCEPOST_BROKER_KILLS` is how often (default 4). Then what follo
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -35,6 +36,25 @@ pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(60 * KILL
 def cluster() -> Iterator[ApacheKafkaCluster]:
     with ApacheKafkaCluster() as running:
         yield running
+
+
+def test_each_broker_shows_a_change_when_the_call_returns(cluster: ApacheKafkaCluster) -> None:
+    with contextlib.ExitStack() as stack:
+        looks = [stack.enter_context(fencepost.Admin(node.bootstrap_servers)) for node in cluster.nodes]
+        admin = stack.enter_context(fencepost.Admin(cluster.bootstrap_servers))
+        for number in range(20):
+            topic = f"shown-{number}"
+            admin.create_topic(topic, 3)
+            assert [len(look.describe_topics([topic])[topic].partitions) for look in looks] == [3, 3, 3]
+            admin.create_partitions(topic, 5)
+            assert [len(look.describe_topics([topic])[topic].partitions) for look in looks] == [5, 5, 5]
+            assert len(admin.partitions_of([topic])) == 5
+            admin.alter_configs(topic, {"retention.ms": "123456"})
+            assert [look.describe_configs(topic)["retention.ms"] for look in looks] == ["123456"] * 3
+            admin.alter_configs(topic, {"retention.ms": None})
+            assert [look.describe_configs(topic)["retention.ms"] for look in looks] == ["604800000"] * 3
+            admin.delete_topic(topic)
+            assert [topic in look.list_topics() for look in looks] == [False] * 3
 
 
 class Worker(threading.Thread):

@@ -104,6 +104,25 @@ def test_what_cannot_be(restored: RawClient, name: str, level: int, kind: int, w
     assert shown(restored)[0] == 2
 
 
+def test_an_update_to_the_levels_in_force(restored: RawClient) -> None:
+    """What `kafka-features upgrade --release-version 4.3` asks for, the last step of an upgrade."""
+    levels = {
+        "metadata.version": 30,
+        "transaction.version": 2,
+        "group.version": 1,
+        "share.version": 1,
+        "streams.version": 1,
+        "eligible.leader.replicas.version": 1,
+        "kraft.version": 1,
+    }
+    supported = {each.name: each.max_version for each in restored.api_versions().supported_features}
+    assert supported == levels
+    wanted = [(name, level, UPGRADE) for name, level in levels.items()]
+    assert update(restored, *wanted, validate=True) == (0, None)
+    shown_levels = {each.name: each.max_version_level for each in restored.api_versions().finalized_features}
+    assert shown_levels.items() - {("kraft.version", 1)} == levels.items() - {("kraft.version", 1)}
+
+
 def test_downwards_never_means_up(restored: RawClient) -> None:
     assert update(restored, (FEATURE, 1, SAFE)) == (0, None)
     shows(restored, 1)

@@ -13,11 +13,13 @@ import pytest
 from fencepost.broker.embedded import Broker
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from fencepost.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from fencepost.protocol.records.encoding import encode_batch
 from tests.support.apache_kafka import ApacheKafka
 from tests.support.brokers import BrokerUnderTest
 from tests.support.raw_client import Producer, RawClient
 from tests.support.txn_requests import producers
+from tests.support.waiting import until
 
 OUT_OF_ORDER = int(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
 
@@ -208,3 +210,21 @@ def test_two_phase_commit_is_not_allowed(forgetful: BrokerUnderTest) -> None:
         assert client.describe_transaction(name).error_code == 105
         kept = client.settled(lambda: client.init_producer_id(name, keep_prepared=True))
         assert kept.error_code == (0 if forgetful.is_ours else ErrorCode.UNSUPPORTED_VERSION)
+
+
+def test_a_producer_that_outlives_its_topic(broker: BrokerUnderTest, client: RawClient) -> None:
+    """The new topic takes the sequence that is next, and the batches that are in flight behind it."""
+    topic, me = client.create_topic(broker.name("replaced")), a_producer(client)
+    assert [client.produce(topic, a_batch(me, number)).error_code for number in range(3)] == [0, 0, 0]
+    deletion = DeleteTopicsRequest(topics=[DeleteTopicState(name=topic)], timeout_ms=30_000)
+    assert client.call(deletion, 6).responses[0].error_code == 0
+    until(lambda: client.produce(topic, a_batch(me, 3)).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    client.create_topic(topic)
+    told = [client.produce(topic, a_batch(me, number)) for number in (3, 4, 5, 4, 7)]
+    assert [(each.error_code, each.base_offset) for each in told] == [
+        (0, 0),
+        (0, 1),
+        (0, 2),
+        (0, 1),
+        (OUT_OF_ORDER, -1),
+    ]

@@ -24,6 +24,7 @@ QUICKLY_FOUND = {
     "crc-not-checked": ("untold_loss", 159),
     "coordinators-counted-by-the-settings": ("stuck", 159),
     "lost-offsets-given-out-again": ("untold_loss", 89),
+    "readers-do-not-wait-for-markers": ("commit_not_seen", 1),
     "producer-state-lost-at-the-start": ("duplicate", 9),
     "sequence-window-of-none": ("duplicate", 34),
     "start-aborts-what-is-open": ("fenced_by_nobody", 10),

@@ -74,7 +74,7 @@ def class_archive() -> tuple[str, ...]:
             environment = {**os.environ, MAKING: option, "PYSPARK_PYTHON": sys.executable}
             command = [sys.executable, "-m", "tests.spark.session", folder]
             root = Path(__file__).parents[2]
-            subprocess.run(command, cwd=root, env=environment, capture_output=True, timeout=300, check=True)
+            subprocess.run(command, cwd=root, env=environment, capture_output=True, timeout=500, check=True)
 
     return archived(str(Path(java_home().home) / "bin" / "java"), jars, run_once)
 

@@ -486,7 +486,8 @@ def test_a_row_that_is_too_large_for_its_topic_is_named(broker: Broker) -> None:
     small_topic(sink)
     writer: StreamWriter = pickle.loads(pickle.dumps(sink.writer()))
     frame = pa.record_batch({"key": ["a", "b"], "value": ["x" * 100, "y" * 30_000]})
-    with pytest.raises(RecordRejectedError, match="MESSAGE_TOO_LARGE"):
+    told = r"MESSAGE_TOO_LARGE.*30001 bytes of key and value, and topic 'small' takes .*max\.message\.bytes=20000 bytes"
+    with pytest.raises(RecordRejectedError, match=told):
         writer.write_partition(iter([frame]), QUERY, 0)
 
 

@@ -24,12 +24,21 @@ from pyspark.sql.types import (
 
 from fencepost.broker.embedded import Broker
 from fencepost.client.admin.core import AdminCore
-from fencepost.client.types import TopicPartition
+from fencepost.client.group import committed_offsets as group_offsets
+from fencepost.client.types import GroupMetadata, OffsetAndMetadata, TopicPartition
 from fencepost.errors import ConfigurationError, DataLossError
 from fencepost.protocol.records.encoding import encode_batch
 from fencepost.spark.sink import wire
 from fencepost.spark.sink.runner import Link
-from fencepost.spark.source.reader import BatchReader, StreamReader, UnlimitedStreamReader, source_schema
+from fencepost.spark.source.ranges import Range
+from fencepost.spark.source.reader import (
+    RANGE_SCHEMA,
+    BatchReader,
+    RangePartition,
+    StreamReader,
+    UnlimitedStreamReader,
+    source_schema,
+)
 
 HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
 SCHEMA = StructType(
@@ -59,7 +68,7 @@ class Topic:
         self.name = f"in-{uuid.uuid4().hex[:8]}"
         self.servers = broker.bootstrap_servers
         self.link = Link({"bootstrap.servers": self.servers})
-        settings = {key.replace("_", "."): value for key, value in configs.items()}
+        settings = {key.replace("_", "."): value for key, value in {"retention_ms": "-1", **configs}.items()}
         self.admin = AdminCore(self.link.admin.cluster)
         self.link.io.run(self.admin.create_topic(self.name, partitions, configs=settings))
 
@@ -256,6 +265,67 @@ def test_a_column_that_the_source_does_not_have_is_refused_in_a_schema_of_the_us
     reader = BatchReader(topic.options(), StructType([StructField("valeu", BinaryType())]))
     with pytest.raises(ConfigurationError, match="no column 'valeu'"):
         [batch for part in reader.partitions() for batch in reader.read(part)]
+
+
+NOTHING = RangePartition(Range("", 0, 0, 0))
+NOTHING.value = None  # as Spark asks where nothing was planned
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        {},
+        {"startingOffsets": '{"NAME":{"0":1,"1":0}}'},
+        {"startingOffsets": '{"NAME":{"0":1,"1":0}}', "endingOffsets": '{"NAME":{"0":-1,"1":-1}}'},
+        {"startingTimestamp": "4000000000000", "startingOffsetsByTimestampStrategy": "latest"},
+        {"subscribePattern": "no-topic-has-this-name-.*"},
+    ],
+    ids=str,
+)
+def test_nothing_to_read_is_no_error(broker: Broker, wanted: dict[str, str]) -> None:
+    topic = Topic(broker)
+    if wanted:
+        topic.write(0, ["a"])
+    options = topic.options(**{name: text.replace("NAME", topic.name) for name, text in wanted.items()})
+    for schema in (SCHEMA, RANGE_SCHEMA):
+        reader = BatchReader(options, schema)
+        assert reader.partitions() == []
+        assert list(reader.read(NOTHING)) == []
+
+
+def test_a_stream_without_partitions_waits_for_some(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
+    name = f"late-{uuid.uuid4().hex[:8]}"
+    options = {"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribepattern": f"{name}-.*"}
+    reader = StreamReader(options, SCHEMA)
+    start = reader.initialOffset()
+    assert start == reader.latestOffset(start, ReadAllAvailable()) == {}
+    assert reader.partitions(start, start) == []
+    assert f"'{name}-.*' matches no topic so far: nothing is read" in caplog.text
+    link = Link({"bootstrap.servers": broker.bootstrap_servers})
+    link.io.run(AdminCore(link.admin.cluster).create_topic(f"{name}-1", 1))
+    topic = Topic(broker)
+    topic.name = f"{name}-1"
+    topic.write(0, ["a"])
+    end = reader.latestOffset(start, ReadAllAvailable())
+    assert values(reader, reader.partitions(start, end)) == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("way", "wanted", "told"),
+    [
+        ("assign", '{"no-such-topic":[0]}', "option assign names topics that do not exist: no-such-topic"),
+        ("assign", '{"NAME":[0,7]}', "option assign names partitions that do not exist: NAME-7"),
+        ("subscribe", "NAME,no-such-topic", "option subscribe names topics that do not exist: no-such-topic"),
+    ],
+)
+def test_what_is_named_and_missing_is_an_error(broker: Broker, way: str, wanted: str, told: str) -> None:
+    topic = Topic(broker)
+    options = {"kafka.bootstrap.servers": topic.servers, way: wanted.replace("NAME", topic.name)}
+    why = told.replace("NAME", topic.name)
+    with pytest.raises(ConfigurationError, match=why):
+        BatchReader(options, SCHEMA).partitions()
+    with pytest.raises(ConfigurationError, match=why):
+        StreamReader(options, SCHEMA).initialOffset()
 
 
 def test_the_broker_may_set_the_timestamps(broker: Broker) -> None:
@@ -589,6 +659,72 @@ def test_the_reader_for_pyspark_4_1_takes_everything_and_still_notices_losses(br
             UnlimitedStreamReader({**options, name.lower(): "5"}, SCHEMA)
 
 
-def test_a_stream_has_no_end(broker: Broker) -> None:
-    with pytest.raises(ConfigurationError, match="batch"):
-        Topic(broker).stream(endingOffsets="latest")
+def read_up(reader: StreamReader, start: Any) -> tuple[list[str], Any]:
+    """What the stream reads until it stands still, and where that is."""
+    found: list[str] = []
+    while (end := reader.latestOffset(start, ReadMaxRows(3))) != start:
+        found += values(reader, reader.partitions(start, end))
+        start = end
+    return sorted(found), start
+
+
+@pytest.mark.parametrize(
+    ("option", "end"),
+    [
+        ("endingOffsets", '{"NAME":{"0":4,"1":9}}'),
+        ("endingTimestamp", "1004"),
+        ("endingOffsetsByTimestamp", '{"NAME":{"0":1004,"1":2000}}'),
+    ],
+)
+def test_a_stream_may_have_an_end(broker: Broker, option: str, end: str) -> None:
+    topic = Topic(broker)
+    topic.write(0, [f"a{number}" for number in range(3)], at_ms=1000)
+    reader = topic.stream(**{option: end.replace("NAME", topic.name)})
+    found, at = read_up(reader, reader.initialOffset())
+    assert found == ["a0", "a1", "a2"]
+    topic.write(0, [f"a{number}" for number in range(3, 9)], at_ms=1003)
+    topic.write(1, ["b0", "b1"], at_ms=1000)
+    # As after a restart, and with a partition that nobody has named.
+    topic.link.io.run(topic.admin.create_partitions(topic.name, 3))
+    topic.write(2, ["c0"], at_ms=1000)
+    reader = topic.stream(**{option: end.replace("NAME", topic.name)})
+    found, at = read_up(reader, at)
+    late = ["c0"] if option == "endingTimestamp" else []
+    assert found == ["a3", "b0", "b1", *late]
+    reader.prepareForTriggerAvailableNow()
+    assert read_up(reader, at)[0] == []
+
+
+@pytest.mark.parametrize(
+    ("end", "why"),
+    [("latest", "has to be the same after a restart"), ('{"NAME":{"0":-1,"1":1}}', "-1 and -2 are no ends")],
+)
+def test_an_end_that_a_restart_would_move_is_refused(broker: Broker, end: str, why: str) -> None:
+    topic = Topic(broker)
+    with pytest.raises(ConfigurationError, match=why):
+        topic.stream(endingOffsets=end.replace("NAME", topic.name))
+    with pytest.raises(ConfigurationError, match=f"missing {topic.name}-1"):
+        topic.stream(endingOffsets=f'{{"{topic.name}":{{"0":1}}}}').initialOffset()
+
+
+def test_a_query_may_begin_where_a_group_stands(broker: Broker) -> None:
+    topic, group = Topic(broker), f"group-{uuid.uuid4().hex[:8]}"
+    for partition in (0, 1):
+        topic.write(partition, [f"{partition}-{number}" for number in range(4)])
+    position = {TopicPartition(topic.name, 0): OffsetAndMetadata(3)}
+    cluster = topic.link.admin.cluster
+    topic.link.io.run(group_offsets.commit(cluster, GroupMetadata(group), position, cluster.runtime.now_ms() + 20_000))
+    options = {"kafka.group.id": group}
+
+    def start(word: str) -> Any:
+        reader = StreamReader(topic.options(startingOffsets=word, **options), SCHEMA)
+        return plain(reader.initialOffset())
+
+    assert start("committed-or-earliest") == {topic.name: {"0": 3, "1": 0}}
+    assert start("Committed-or-latest") == {topic.name: {"0": 3, "1": 4}}
+    with pytest.raises(ConfigurationError, match=f"group '{group}' has committed no offset for {topic.name}-1"):
+        start("committed")
+    with pytest.raises(ConfigurationError, match=r"needs kafka\.group\.id"):
+        BatchReader(topic.options(startingOffsets="committed"), SCHEMA)
+    reader = BatchReader(topic.options(startingOffsets="committed-or-earliest", **options), SCHEMA)
+    assert sorted(values(reader, reader.partitions())) == ["0-3", "1-0", "1-1", "1-2", "1-3"]

@@ -11,7 +11,7 @@ import functools
 import hashlib
 import os
 import subprocess
-import warnings
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -22,8 +22,8 @@ CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fenc
 
 def archived(java: str, jars: Path, make: Callable[[str], None]) -> tuple[str, ...]:
     """The option of a JVM that takes its classes from the archive of `jars`. Where there is none, `make(option)` is
-    called, which has to run a JVM with that option to its orderly end. No option when that fails: it is told, and the
-    JVM takes longer.
+    called, which has to run a JVM with that option to its orderly end. When that fails, the reason goes to standard
+    error and there is no option: the JVM only takes longer to start, so no test fails for want of an archive.
     """
     path = CACHE / f"classes-{_kind(java, jars)}.jsa"
     if not path.exists():
@@ -40,7 +40,7 @@ def archived(java: str, jars: Path, make: Callable[[str], None]) -> tuple[str, .
                     unfinished.replace(path)
                 except (subprocess.SubprocessError, OSError) as error:
                     unfinished.unlink(missing_ok=True)
-                    warnings.warn(f"no archive of the classes of {jars}: {error}", stacklevel=2)
+                    print(f"no archive of the classes of {jars}: {error}", file=sys.stderr)
                     return ()
     return (f"-XX:SharedArchiveFile={path}",)
 

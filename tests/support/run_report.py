@@ -1,11 +1,12 @@
-"""What a long run tells besides its tests: the slowest files, which tests were running when a worker or it died, and,
-near its end, why tests failed: of a long output often only the end is kept."""
+"""The report of a long run: the slowest files, the tests that were running when a worker or the run died, the reason
+of each failure, and a closing line. All of it comes at the end, because a long output is often cut at its beginning."""
 
 from __future__ import annotations
 
 import signal
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
+from collections.abc import Mapping
 from types import FrameType
 
 import pytest
@@ -22,6 +23,9 @@ class RunReport:
         self._began: dict[str, float] = {}
         self._seconds: defaultdict[str, float] = defaultdict(float)
         self._failed: list[pytest.TestReport] = []
+        self._skipped: Counter[str] = Counter()
+        self._passed = 0
+        self._started = time.monotonic()
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         self._began[nodeid] = time.monotonic()
@@ -31,8 +35,12 @@ class RunReport:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self._seconds[report.nodeid.partition("::")[0]] += report.duration
-        if str(report.outcome) in {"failed", "rerun"}:
+        if report.failed:
             self._failed.append(report)
+        elif report.skipped and isinstance(report.longrepr, tuple):  # not an expected failure
+            self._skipped[report.longrepr[2].removeprefix("Skipped: ")] += 1
+        elif report.passed and report.when == "call":
+            self._passed += 1
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_handlecrashitem(self, crashitem: str) -> None:
@@ -59,6 +67,30 @@ class RunReport:
             terminalreporter.write_line(f"{report.outcome} {report.nodeid} ({report.when})")
             for line in reason(report.longreprtext):
                 terminalreporter.write_line(f"    {line}")
+
+    def pytest_unconfigure(self) -> None:
+        """Print the closing line, below pytest's own."""
+        seconds = time.monotonic() - self._started
+        failed = {report.nodeid for report in self._failed}
+        print(closing_line(self._passed, len(failed), self._skipped, seconds), flush=True)
+
+
+def closing_line(passed: int, failed: int, skipped: Mapping[str, int], seconds: float) -> str:
+    """Return the outcome of a run in one line.
+
+    Args:
+        passed: Number of tests that passed.
+        failed: Number of tests that failed. With any, the line names the command that repeats only these.
+        skipped: Number of skipped tests by reason.
+        seconds: Duration of the run in seconds.
+    """
+    counts = f"{passed:,} passed, {failed:,} failed, {sum(skipped.values()):,} skipped"
+    line = f"tests: {counts} in {seconds // 60:.0f} min {seconds % 60:.0f} s"
+    if skipped:
+        line += "; skipped: " + "; ".join(f"{count} because {reason}" for reason, count in sorted(skipped.items()))
+    if failed:
+        line += '; repeat the failures with: make test ARGS="--last-failed"'
+    return line
 
 
 def reason(traceback: str) -> list[str]:

@@ -7,14 +7,18 @@ import re
 import subprocess
 import sys
 import time
+from argparse import Namespace
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier, Event
+from typing import cast
 
 import pytest
+from pluggy import PluginManager
 
-from tests.conftest import LONGEST
+from tests.conftest import LONGEST, pytest_collection_modifyitems
 from tests.support.collecting import one_ahead
+from tests.support.run_report import closing_line
 from tests.support.schedule import SHARE_SPARK, next_file
 from tests.support.tidy import ROOT
 
@@ -118,46 +122,81 @@ def test_of_those_who_collect_together_one_goes_ahead(tmp_path: Path) -> None:
         assert [one.result() for one in followers] == [True, True]
 
 
-TRIES_AGAIN = """
+PLANTED = """
 import pathlib
 import pytest
 
 @pytest.mark.java
-@pytest.mark.parametrize("number", range({count}))
-def test_fails_once(number, request):
-    seen = pathlib.Path({folder!r}) / str(number)
+def test_fails_once():
+    seen = pathlib.Path({folder!r}) / "seen"
     if not seen.exists():
         seen.touch()
         pytest.fail("planted")
 
-def test_of_our_own():
-    assert {ours}
+def test_passes():
+    pass
+
+@pytest.mark.skip(reason="nothing is here")
+def test_is_skipped():
+    pass
 """
 
 
 @pytest.mark.java
-@pytest.mark.parametrize(
-    ("count", "ours", "code", "says"),
-    [
-        (2, True, 0, "3 passed, 2 rerun"),
-        (6, True, 1, "too many tests needed a second try"),
-        (1, False, 1, "1 failed, 1 passed, 1 rerun"),  # what starts nothing of others gets no second try
-    ],
-)
-def test_second_tries_in_ci(tmp_path: Path, count: int, ours: bool, code: int, says: str) -> None:
-    (tmp_path / "test_planted.py").write_text(TRIES_AGAIN.format(count=count, ours=ours, folder=str(tmp_path)))
-    options = ["-m", "pytest", "-p", "tests.conftest", "-p", "no:cacheprovider", "-n", "1"]
-    options += ["-c", str(ROOT / "pyproject.toml"), "--rootdir", str(tmp_path)]
-    run = subprocess.run(
-        [sys.executable, *options, str(tmp_path / "test_planted.py")],
-        cwd=ROOT,
-        env={**os.environ, "CI": "true"},
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
+@pytest.mark.parametrize("ci", ["", "true"])
+def test_a_failure_gets_no_second_try_and_the_closing_line_says_how_to_repeat_it(tmp_path: Path, ci: str) -> None:
+    (tmp_path / "test_planted.py").write_text(PLANTED.format(folder=str(tmp_path)))
+    options = ["-m", "pytest", "-p", "tests.conftest", "-c", str(ROOT / "pyproject.toml"), "--rootdir", str(tmp_path)]
+
+    def run(*more: str) -> tuple[int, str]:
+        """Return the exit status and the last line."""
+        done = subprocess.run(
+            [sys.executable, *options, *more, str(tmp_path / "test_planted.py")],
+            cwd=ROOT,
+            env={**os.environ, "CI": ci},
+            capture_output=True,
+            text=True,
+            timeout=240,
+            check=False,
+        )
+        return done.returncode, done.stdout.splitlines()[-1]
+
+    code, line = run("-n", "1", "-p", "randomly")
+    assert code == 1
+    assert line.startswith("tests: 1 passed, 1 failed, 1 skipped in ")
+    assert "skipped: 1 because nothing is here" in line
+    assert line.endswith('repeat the failures with: make test ARGS="--last-failed"')
+    code, line = run("-n", "1", "--last-failed")
+    assert (code, line[:39]) == (0, "tests: 1 passed, 0 failed, 0 skipped in")
+
+
+def test_the_closing_line_has_minutes_and_each_reason() -> None:
+    assert closing_line(8331, 0, {}, 905.4) == "tests: 8,331 passed, 0 failed, 0 skipped in 15 min 5 s"
+    skipped = {"there is no `go`": 3, "there is no KDC": 1}
+    assert closing_line(5, 0, skipped, 59.0) == (
+        "tests: 5 passed, 0 failed, 4 skipped in 0 min 59 s; "
+        "skipped: 1 because there is no KDC; 3 because there is no `go`"
     )
-    assert run.returncode == code, run.stdout + run.stderr
-    assert says in run.stdout
-    _, _, why = run.stdout.partition("why, in short")
-    assert "rerun test_planted.py::test_fails_once[0] (call)\n    Failed: planted\n" in why
+
+
+def test_a_run_in_random_order_does_not_put_the_longest_files_first() -> None:
+    items = [Item(f"tests/{name}.py::test") for name in ("b", "a")] + [Item(f"{LONGEST[0]}::test")]
+    plugins = PluginManager("pytest")
+    config = Namespace(pluginmanager=plugins)
+    ordered = list(items)
+    pytest_collection_modifyitems(cast("pytest.Config", config), cast("list[pytest.Item]", ordered))
+    assert ordered == [items[2], items[0], items[1]]
+    plugins.register(object(), "randomly")
+    shuffled = list(items)
+    pytest_collection_modifyitems(cast("pytest.Config", config), cast("list[pytest.Item]", shuffled))
+    assert shuffled == items
+
+
+class Item:
+    """Stand in for a collected test."""
+
+    def __init__(self, nodeid: str) -> None:
+        self.nodeid = nodeid
+
+    def get_closest_marker(self, name: str) -> None:
+        """Say that it has no marker."""

@@ -201,6 +201,7 @@ class BrokerCore(Core):
     def housekeep(self, now_ms: int) -> None:
         """Delete at once what is too old or too much, which otherwise happens now and then."""
         self.now.ms = now_ms
+        self.cleaner.expire_producers(now_ms)
         self._clean_logs(now_ms)
         self.cleaner.compact(now_ms, eager=True)
         self._settle()

@@ -85,7 +85,9 @@ class BrokerParts:
         self.throttling = Throttling()
         self.durability = Durability(config.waits_for_fsync, self.advanced)
         self.refused_topics = Refusals(self.metrics, "refused_topics", logging.getLogger("fencepost.broker"))
-        self.topics = TopicCatalogue(files, config, new_uuid, self.now, self._log_opened)
+        self.topics = TopicCatalogue(
+            files, config, new_uuid, self.now, self._log_opened, lambda: self.meta.next_producer_id
+        )
         self.doubts = Doubts(self.topics, self.metrics)
         self.transactions = self._make_transactions()
         self.groups = Groups(
@@ -154,6 +156,8 @@ class BrokerParts:
         self.transactions.settings_changed()
         self.topics.stopped_cleanly = self.meta.stopped_cleanly
         self.topics.load(expected=self.meta.complete)
+        if not self.meta.stopped_cleanly and not self.config.waits_for_fsync:
+            self.topics.doubt_all()
         self.rights.store.load(expected=self.meta.complete)
         self.credentials.load(expected=self.meta.has_credentials)
         self.meta.mark_complete()
@@ -164,6 +168,7 @@ class BrokerParts:
         self.shares.load()
         self.transactions.finish(now_ms)
         self.timers.at(now_ms + self.config.number("log.retention.check.interval.ms"), self._apply_retention)
+        self._expire_producers_later(now_ms)
         self.cleaner.start(now_ms)
 
     def close(self) -> None:
@@ -193,6 +198,7 @@ class BrokerParts:
         """The broker's or a topic's settings were changed: let them count at once, for what is there already too."""
         self.topics.broker_settings_changed()
         self.transactions.settings_changed()
+        self.timers.at(now_ms, self.cleaner.expire_producers)
         self.timers.at(now_ms, self._clean_logs)
 
     def advanced(self, partition: Partition) -> None:
@@ -229,6 +235,13 @@ class BrokerParts:
         self.files.reserve()
         self.durability.also(self.topics.points.files(), self._points_synced)
         self.timers.at(now_ms + self.config.number("log.retention.check.interval.ms"), self._apply_retention)
+
+    def _expire_producers(self, now_ms: int) -> None:
+        self.cleaner.expire_producers(now_ms)
+        self._expire_producers_later(now_ms)
+
+    def _expire_producers_later(self, now_ms: int) -> None:
+        self.timers.at(now_ms + self.config.number("producer.id.expiration.check.interval.ms"), self._expire_producers)
 
     def _points_synced(self, _now_ms: int, error: OSError | None) -> None:
         if error is not None:

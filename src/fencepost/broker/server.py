@@ -28,7 +28,7 @@ from fencepost.broker.gauges import take_snapshot
 from fencepost.broker.metrics.counters import Snapshot
 from fencepost.broker.metrics.log_rate_limit import Pace, Paces
 from fencepost.broker.network.admission import Admission, connections_for
-from fencepost.broker.network.backpressure import Answers
+from fencepost.broker.network.backpressure import Answers, Requests
 from fencepost.broker.network.certificates import Certificates
 from fencepost.broker.network.key_source import KeySource
 from fencepost.broker.network.sockets import ClientSocket, listening_sockets
@@ -128,6 +128,8 @@ class BrokerServer:
         self._scarcity_timer: asyncio.TimerHandle | None = None
         self._place_timer: asyncio.TimerHandle | None = None
         self._answers = Answers(config.number("queued.max.response.bytes"))
+        self._requests = Requests(config.most_queued_request_bytes)
+        self._memory_timer: asyncio.TimerHandle | None = None
         self._timer_due: tuple[int | None, int | None] = (None, None)
         self._syncer = ThreadPoolExecutor(_SYNC_THREADS, "fencepost-sync")
         self._syncing: asyncio.Task[None] | None = None
@@ -199,7 +201,7 @@ class BrokerServer:
         self._stopping = True
         for server in self._servers:
             server.close()
-        for timer in (self._timer, self._idle_timer, self._scarcity_timer, self._place_timer):
+        for timer in (self._timer, self._idle_timer, self._scarcity_timer, self._place_timer, self._memory_timer):
             if timer is not None:
                 timer.cancel()
         if self._syncing is not None:
@@ -298,6 +300,7 @@ class BrokerServer:
             self.now_ms(),
             connections=len(self._clients),
             untaken_answer_bytes=self._answers.total,
+            unfinished_request_bytes=self._requests.total,
             clock_ahead_ms=self.clock.ahead_of_system_ms,
         )
 
@@ -340,6 +343,7 @@ class BrokerServer:
         """Forget a connection."""
         self._admission.leave(connection_id)
         self._answers.note(_steady_ms(), connection_id, 0)
+        self.held(connection_id, 0, finished=True)
         if self._clients.pop(connection_id, None) is not None and not self.failed.done():
             self.core.disconnected(self.now_ms(), connection_id)
             self.soon(self.pump)
@@ -381,6 +385,40 @@ class BrokerServer:
             self._drop(connection_id)
         if self._answers.is_scarce and not self._stopping:
             self._scarcity_timer = self._loop.call_later(_LOOK_S, self._ease_scarcity)
+
+    def held(self, connection_id: int, held_bytes: int, *, finished: bool) -> None:
+        """So much memory is held for requests of the connection that are not whole, or wait."""
+        was_scarce = self._requests.is_scarce
+        self._requests.note(_steady_ms(), connection_id, held_bytes, finished=finished)
+        if was_scarce or self._requests.is_scarce:
+            self._listen_to_holders()
+            if self._memory_timer is None:
+                self._memory_timer = self._loop.call_later(_LOOK_S, self._free_memory)
+
+    def may_read(self, connection_id: int) -> bool:
+        """Whether there is memory for more requests of the connection."""
+        return self._requests.may_read(connection_id)
+
+    def _listen_to_holders(self) -> None:
+        for connection_id in self._requests.holders:
+            client = self._clients.get(connection_id)
+            if client is not None:
+                client.listen()
+
+    def _free_memory(self) -> None:
+        """While requests take too much memory: give up connections that have been at one request for long."""
+        self._memory_timer = None
+        for connection_id in self._requests.given_up(_steady_ms()):
+            self.core.metrics.count("stalled_connections")
+            _log.warning(
+                "closing connection %s: its request was not whole for 10 s, and there is no memory for those of others "
+                "(queued.max.request.bytes)",
+                connection_id,
+            )
+            self._drop(connection_id)
+        self._listen_to_holders()
+        if self._requests.is_scarce and not self._stopping:
+            self._memory_timer = self._loop.call_later(_LOOK_S, self._free_memory)
 
     def _drop(self, connection_id: int) -> None:
         client = self._clients.get(connection_id)

@@ -69,7 +69,8 @@ SHORT: Final[Mapping[str, tuple[float, ...]]] = {
 class Options:
     """One run's. Chances are per message, per second of a process's life (kill, pause), per call (cancel, raise), per
     sync (slow_sync), per start of the broker (flip, restore, resetting), per transaction of a copier (second_poll), per
-    failure to send positions (heedless: it commits all the same), and for what else happens to the broker's machine
+    failure to send positions (heedless: it commits all the same), per committed transaction of a writer (look: it reads
+    what it has committed), and for what else happens to the broker's machine
     (full to clock_jump) about four times a second.
 
     `storm_ms`: how long faults strike, in simulated time. Then everything has to come to its end. `group_protocol`:
@@ -117,6 +118,13 @@ class Options:
     shrink_interval_ms: float = 0.0
     outage_ms: float = 0.0
     transaction_timeout_ms: int = 0
+    look_chance: float = 0.0
+
+    @property
+    def disk_fails(self) -> bool:
+        """Whether the broker's disk may refuse what it is asked."""
+        names = ("full", "read_only", "descriptors", "write_error", "read_error", "sync_error")
+        return any(getattr(self, f"{name}_chance") for name in names)
 
     @property
     def fragile(self) -> bool:
@@ -154,6 +162,7 @@ class Options:
             on = "crash_interval_ms" in drawn
             drawn |= {name: value for name, value in short.items() if on or name != "crash_interval_ms"}
             drawn |= {"operators": 0, "watchers": 0, "mutes": 0}
+        drawn["look_chance"] = pick((0.0, 0.0, 0.3))
         return cls(**drawn)
 
     def changed(self, given: Iterable[str]) -> Options:

@@ -12,6 +12,7 @@ from fencepost.check.history.operations import Begin, Init, Operation
 from fencepost.check.history.recorder import Recorder
 from fencepost.check.scheduler import TaskCancelled
 from fencepost.errors import (
+    FencedOrTimedOutError,
     InvalidProducerEpochError,
     KafkaError,
     ProducerFencedError,
@@ -24,7 +25,12 @@ T = TypeVar("T")
 
 SENT_ONCE_MS: Final = 15
 """What is answered sooner was sent once: before a repetition a client waits for 20 ms, give or take a fifth."""
-TELL_OF_FENCING: Final = (ProducerFencedError, InvalidProducerEpochError, TransactionTimedOutError)
+TELL_OF_FENCING: Final = (
+    ProducerFencedError,
+    FencedOrTimedOutError,
+    InvalidProducerEpochError,
+    TransactionTimedOutError,
+)
 
 
 def told_of_fencing(error: BaseException | None) -> bool:

@@ -23,7 +23,7 @@ from fencepost.client.net.topology import parse_bootstrap
 from fencepost.config import AdminConfig, CommonConfig, ConsumerConfig, ProducerConfig
 from fencepost.errors import ConfigurationError, KafkaError, RetriableError
 from fencepost.foreign_settings import ALIASES
-from fencepost.properties import read_properties
+from fencepost.properties import read_settings
 from fencepost.protocol.records.engine import VARIABLE
 
 __all__ = [
@@ -183,6 +183,6 @@ def sink_options(settings: Mapping[str, str], decision_topic: str) -> tuple[str,
 
 def _read(file: Path) -> dict[str, str]:
     try:
-        return read_properties(file)
+        return read_settings(file)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--command-config") from error

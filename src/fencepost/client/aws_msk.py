@@ -44,7 +44,7 @@ class MskIam:
             )
 
     def __call__(self) -> OAuthToken:
-        """A new token, good for 15 minutes. Raises AuthenticationError without credentials, botocore's errors."""
+        """A new token, good for 15 minutes. Raises OSError without credentials, botocore's errors."""
         import botocore.session  # with all of AWS's client, which few need
         from aws_msk_iam_sasl_signer import MSKAuthTokenProvider
         from botocore.credentials import CredentialProvider
@@ -58,9 +58,8 @@ class MskIam:
             return OAuthToken(*MSKAuthTokenProvider.generate_auth_token_from_role_arn(region, self.role_arn, name))
         credentials = session.get_credentials()
         if credentials is None:  # the signer would fail without a reason
-            raise AuthenticationError(
-                "AWS_MSK_IAM: no AWS credentials: no AWS_ACCESS_KEY_ID, profile, or instance's role"
-            )
+            # Also when the instance's metadata service does not answer, which may pass.
+            raise OSError("AWS_MSK_IAM: no AWS credentials: no AWS_ACCESS_KEY_ID, profile, or instance's role")
 
         class Found(CredentialProvider):  # type: ignore[misc] # the package has no types
             def load(self) -> object:

@@ -1,10 +1,17 @@
-"""How a core calls the application's functions: where they belong is the face's business."""
+"""How a core calls the application's functions: where they run is the face's business."""
 
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Awaitable, Callable
-from typing import Any
+from functools import partial
+from typing import Any, Final, Protocol
+
+log = logging.getLogger("fencepost.client")
+
+SLOW_MS: Final = 100
+MOST_NAMED: Final = 100  # functions; an application that makes a new one for each record does not fill the log
 
 CallUser = Callable[[Callable[[], Any]], Awaitable[None]]
 
@@ -14,3 +21,76 @@ async def call_here(function: Callable[[], Any]) -> None:
     outcome = function()
     if inspect.isawaitable(outcome):
         await outcome
+
+
+class Caller(Protocol):
+    """Where a producer's functions of the application run."""
+
+    waits: str  # for the log: what waits while one of them runs
+
+    def call(self, job: Callable[[], None], then: Callable[[], None]) -> None:
+        """Run `job`, which raises nothing, behind all jobs before it; then `then` in the runtime."""
+        ...
+
+    def end(self) -> None:
+        """Nothing more is to be called."""
+        ...
+
+
+class CallHere:
+    """In the runtime itself, at once."""
+
+    waits = "the event loop stands still while it runs"
+
+    def call(self, job: Callable[[], None], then: Callable[[], None]) -> None:
+        """See Caller."""
+        job()
+        then()
+
+    def end(self) -> None:
+        """See Caller."""
+
+
+class SlowCalls:
+    """Names each function of the application that takes longer than `SLOW_MS`, once."""
+
+    def __init__(self, client: str, waits: str, now_ms: Callable[[], int]) -> None:
+        self.now_ms = now_ms
+        self.running: tuple[str, Callable[..., object], int] | None = None  # kind, function, and since when
+        self._client = client
+        self._waits = waits
+        self._named: set[str] = set()
+
+    def took(self, kind: str, function: Callable[..., object], ms: int) -> None:
+        """`function` has just taken so long."""
+        if ms < SLOW_MS or len(self._named) >= MOST_NAMED:
+            return
+        name = f"{kind} {name_of(function)}"
+        if name not in self._named:
+            self._named.add(name)
+            log.warning(
+                "%s: the %s took %d ms; %s. Hand slow work to a thread or a queue (each function is named once)",
+                self._client,
+                name,
+                ms,
+                self._waits,
+            )
+
+    def in_progress(self) -> str:
+        """The function that runs now and since when, in words; "" when none does."""
+        running = self.running
+        if running is None:
+            return ""
+        kind, function, since_ms = running
+        return f"the {kind} {name_of(function)} has been running for {(self.now_ms() - since_ms) / 1000:.1f} s"
+
+
+def name_of(function: Callable[..., object]) -> str:
+    """A function's name, and the file and line where it is defined if it has these."""
+    while isinstance(function, partial):
+        function = function.func
+    name = getattr(function, "__qualname__", None) or type(function).__qualname__
+    module = getattr(function, "__module__", None) or type(function).__module__
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    at = f" ({code.co_filename}:{code.co_firstlineno})" if code is not None else ""
+    return f"{module}.{name}{at}"

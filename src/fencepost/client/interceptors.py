@@ -10,6 +10,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
+from fencepost.client.calling import SlowCalls
 from fencepost.client.records import Record
 from fencepost.client.types import OffsetAndMetadata, RecordMetadata, TopicPartition
 from fencepost.errors import KafkaError, RecordRejectedError
@@ -37,7 +38,7 @@ class ProducerInterceptor(Protocol):
         ...
 
     def on_acknowledgement(self, metadata: RecordMetadata | None, error: KafkaError | None) -> None:
-        """Runs in the I/O thread when the record's fate is known; must be quick."""
+        """Runs when the record's fate is known: in the producer's own thread, in asyncio in the event loop."""
         ...
 
     def close(self) -> None:
@@ -48,8 +49,9 @@ class ProducerInterceptor(Protocol):
 class ProducerInterceptors:
     """All interceptors of a producer."""
 
-    def __init__(self, interceptors: Sequence[ProducerInterceptor]) -> None:
+    def __init__(self, interceptors: Sequence[ProducerInterceptor], slow: SlowCalls) -> None:
         self._all = tuple(interceptors)
+        self._slow = slow
 
     def __bool__(self) -> bool:
         return bool(self._all)
@@ -76,10 +78,14 @@ class ProducerInterceptors:
     def acknowledge(self, metadata: RecordMetadata | None, error: KafkaError | None) -> None:
         """Tell them a record's fate."""
         for interceptor in self._all:
+            begun_ms = self._slow.now_ms()
+            self._slow.running = ("interceptor", interceptor.on_acknowledgement, begun_ms)
             try:
                 interceptor.on_acknowledgement(metadata, error)
-            except BaseException:  # in the I/O thread SystemExit would end all clients of the process
+            except BaseException:  # SystemExit would end the thread, and with it all further callbacks
                 log.exception("%s.on_acknowledgement failed", type(interceptor).__name__)
+            self._slow.running = None
+            self._slow.took("interceptor", interceptor.on_acknowledgement, self._slow.now_ms() - begun_ms)
 
     def close(self) -> None:
         """Tell all of them."""

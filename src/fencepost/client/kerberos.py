@@ -19,7 +19,14 @@ from fencepost.sasl_settings import KerberosIdentity
 
 __all__ = ["Kerberos"]
 
-_KDC_UNREACHABLE: Final = 0x96C73A9C  # KRB5_KDC_UNREACH: no KDC answers now, one may later
+# Minor statuses (krb5.h) that a KDC, its name server or whoever renews a ticket cache may have overcome a moment later.
+_MAY_PASS: Final = (
+    0x96C73A1D,  # KRB5KDC_ERR_SVC_UNAVAILABLE
+    0x96C73A20,  # KRB5KRB_AP_ERR_TKT_EXPIRED: kinit, or a daemon, puts a new ticket into the cache
+    0x96C73A9A,  # KRB5_REALM_UNKNOWN: no KDC of the realm found, by DNS for example
+    0x96C73A9C,  # KRB5_KDC_UNREACH
+    0x96C73ADC,  # KRB5_REALM_CANT_RESOLVE
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,4 +147,4 @@ def _refused(error: Any, what: str) -> KafkaError:
     told = error.get_all_statuses(error.min_code, False) if error.min_code else []
     told = [word for word in told if word] or error.get_all_statuses(error.maj_code, True)
     words = f"GSSAPI {what}: {'; '.join(told)}"
-    return KafkaTimeoutError(words) if error.min_code & 0xFFFFFFFF == _KDC_UNREACHABLE else AuthenticationError(words)
+    return KafkaTimeoutError(words) if error.min_code & 0xFFFFFFFF in _MAY_PASS else AuthenticationError(words)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import quote_plus, urlencode, urlsplit
 
+from fencepost.client.net.outages import is_refusal
 from fencepost.client.sasl import OAuthToken
 from fencepost.errors import AuthenticationError, ConfigurationError
 
@@ -45,18 +46,20 @@ class ClientCredentials:
             raise ConfigurationError(f"token endpoint {self.url!r}: https:// is needed, the secret goes there")
 
     def __call__(self) -> OAuthToken:
-        """A new token. Raises AuthenticationError for a refusal, OSError when nobody answers."""
+        """A new token. Raises AuthenticationError for a refusal, OSError for everything that may pass."""
         for attempt in range(1, _TRIES + 1):
             try:
                 return self._token(self._ask())
             except urllib.error.HTTPError as error:
-                if error.code < 500 or attempt == _TRIES:
-                    raise AuthenticationError(f"token endpoint {self.url}: {_refusal(error)}") from None
-            except OSError:
-                if attempt == _TRIES:
-                    raise
-            time.sleep(_FIRST_PAUSE_S * 2 ** (attempt - 1))
-        raise AuthenticationError(f"token endpoint {self.url}: no answer")
+                words = f"token endpoint {self.url}: {_refusal(error)}"
+                if is_refusal(error.code):
+                    raise AuthenticationError(words) from None
+                failure = OSError(words)
+            except OSError as error:
+                failure = error
+            if attempt < _TRIES:
+                time.sleep(_FIRST_PAUSE_S * 2 ** (attempt - 1))
+        raise failure
 
     def _ask(self) -> bytes:
         form = {"grant_type": "client_credentials"} | ({} if self.scope is None else {"scope": self.scope})
@@ -74,14 +77,14 @@ class ClientCredentials:
             told = json.loads(text)
             value, lives_s = told["access_token"], told.get("expires_in")
         except (ValueError, KeyError, TypeError, AttributeError):
-            raise AuthenticationError(f"token endpoint {self.url}: the answer holds no access_token") from None
+            raise OSError(f"token endpoint {self.url}: the answer holds no access_token") from None
         if not isinstance(value, str):
-            raise AuthenticationError(f"token endpoint {self.url}: the access_token is no text")
+            raise OSError(f"token endpoint {self.url}: the access_token is no text")
         if lives_s is None:
             return OAuthToken(value, None, self.extensions)
         if type(lives_s) not in (int, float) or not 0 <= lives_s <= _LONGEST_LIFE_S:  # JSON has 1e999, and true
             told = f"expires_in is {lives_s!r:.40}, which is no number of seconds"
-            raise AuthenticationError(f"token endpoint {self.url}: {told}")
+            raise OSError(f"token endpoint {self.url}: {told}")
         return OAuthToken(value, int((time.time() + lives_s) * 1000), self.extensions)
 
 

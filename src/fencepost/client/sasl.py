@@ -37,6 +37,10 @@ class OAuthToken:
     expires_at_ms: int | None = None
     extensions: Mapping[str, str] = field(default_factory=dict)
 
+    def lives_at(self, now_ms: int) -> bool:
+        """Whether the token says that it is good at this time."""
+        return self.expires_at_ms is not None and now_ms < self.expires_at_ms
+
 
 # What `sasl_oauth_token_provider` is: may block (it is then run in a thread), or be a coroutine function.
 TokenProvider = Callable[[], "OAuthToken | str | Awaitable[OAuthToken | str]"]

@@ -65,6 +65,11 @@ class Receiver:
         self._frame: memoryview | None = None  # room for what comes next of a frame
         self._size = self._filled = 0  # of which so much has come
 
+    @property
+    def held_bytes(self) -> int:
+        """Memory that is held for the frame that has not come whole."""
+        return 0 if self._frame is None else len(self._frame)
+
     def space(self) -> memoryview:
         """Where the next bytes belong; never empty."""
         return self._common[len(self._begun) :] if self._frame is None else self._frame[self._filled :]

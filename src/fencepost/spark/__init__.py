@@ -2,6 +2,7 @@
 
     arrow_pipeline(spark, ...)  a query from topic to topic whose records stay in Arrow; arrow_batch(...): a batch write
     local_session(master)       a session whose processes start faster
+    register(spark)             makes format("fencepost") known where Spark does not find it
     exactly_once(options)       a function for foreachBatch with the sink's guarantee
     behind_latest(progress)     how far each source of a query is behind, from the query's progress
     resolve_sink(servers, id)   finish a sink that nobody runs any more
@@ -20,6 +21,7 @@ from fencepost.on_first_use import loaded_from
 from fencepost.spark import worker_python
 
 if TYPE_CHECKING:
+    from fencepost.spark.datasource import register
     from fencepost.spark.pipeline import arrow_batch, arrow_pipeline
     from fencepost.spark.session import local_session
     from fencepost.spark.sink.foreach import exactly_once
@@ -33,6 +35,7 @@ __all__ = [
     "behind_latest",
     "exactly_once",
     "local_session",
+    "register",
     "repair_checkpoint",
     "resolve_sink",
     "settle_lost_batch",
@@ -46,6 +49,7 @@ __getattr__, __dir__ = loaded_from(
         "behind_latest": "fencepost.spark.source.progress",
         "exactly_once": "fencepost.spark.sink.foreach",
         "local_session": "fencepost.spark.session",
+        "register": "fencepost.spark.datasource",
         "repair_checkpoint": "fencepost.spark.sink.repair",
         "resolve_sink": "fencepost.spark.sink.runner",
         "settle_lost_batch": "fencepost.spark.sink.repair",

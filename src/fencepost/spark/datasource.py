@@ -9,6 +9,7 @@ from pyspark.sql.datasource import DataSource
 from fencepost.extras import require
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
     from pyspark.sql.datasource import (
         DataSourceReader,
         DataSourceStreamReader,
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     )
     from pyspark.sql.types import StructType
 
-__all__ = ["FencepostDataSource"]
+__all__ = ["FencepostDataSource", "register"]
 
 _WHAT: Final = 'format("fencepost")'
 
@@ -67,3 +68,13 @@ class FencepostDataSource(DataSource):
         from fencepost.spark.sink.writer import StreamWriter, columns_of
 
         return StreamWriter(self.options, columns_of(schema))
+
+
+def register(spark: SparkSession) -> None:
+    """Make `format("fencepost")` known to a session.
+
+    An installed package is found without it. Call it where Spark does not find the package by itself: it came by
+    `--py-files` or `addPyFile`, a notebook has set the path, or the session was there first. The Python of the driver
+    and of the executors has to be able to import the package.
+    """
+    spark.dataSource.register(FencepostDataSource)

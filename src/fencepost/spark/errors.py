@@ -25,6 +25,7 @@ __all__ = [
     "SupersededError",
     "TaskTimedOutError",
     "UnfinishedSinkError",
+    "UnknownQueryError",
 ]
 
 
@@ -143,4 +144,11 @@ class UnfinishedSinkError(ConfigurationError):
     """Transactions or decisions of this query wait under another sink.id, or for a query that wrote exactly once.
 
     Going on would leave them open for ever, or write their rows again. The message says what to do.
+    """
+
+
+class UnknownQueryError(ConfigurationError):
+    """The decision topic knows nothing of a query or sink that has written before: its memory is gone, or elsewhere.
+
+    Going on could write a batch again. The message says what to set back, and which option begins anew.
     """

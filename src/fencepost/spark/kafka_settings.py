@@ -1,4 +1,4 @@
-"""`kafka.*` settings that change nothing here, and why: accepted, and told once per process.
+"""`kafka.*` settings that change nothing here, and why: accepted, and told once, by the process that plans.
 
 Three kinds: settings of Java's client alone, which cannot matter here; the producer's that the sink does otherwise; the
 consumer's that the source does otherwise. Settings that would matter are refused in options.py, and unknown settings by
@@ -14,7 +14,7 @@ from typing import Final
 
 from fencepost.config import ConsumerConfig, ProducerConfig
 
-__all__ = ["OF_JAVA", "OF_THE_SINK", "OF_THE_SOURCE", "nearest", "tell_once", "without_java"]
+__all__ = ["OF_JAVA", "OF_THE_SINK", "OF_THE_SOURCE", "nearest", "note", "tell_notes", "tell_once", "without_java"]
 
 log = logging.getLogger("fencepost.spark")
 
@@ -74,7 +74,20 @@ OF_THE_SOURCE: Final[Mapping[str, str]] = {
     "session.timeout.ms": _NO_GROUP,
 }
 
+_noted: dict[str, None] = {}
 _told: set[str] = set()
+
+
+def note(words: str) -> None:
+    """Keep a warning about options for `tell_notes`: a query's options are parsed in several processes."""
+    _noted[words] = None
+
+
+def tell_notes() -> None:
+    """Log what was noted, each once in a process. For the process that plans a query, and for no other."""
+    for words in _noted:
+        tell_once(words)
+    _noted.clear()
 
 
 def tell_once(words: str) -> None:
@@ -85,12 +98,12 @@ def tell_once(words: str) -> None:
 
 
 def without_java(given: Mapping[str, str], kind: type[ProducerConfig | ConsumerConfig]) -> dict[str, str]:
-    """`given` (Kafka's names) without those of Java alone; tells of all that have no effect here."""
+    """`given` (Kafka's names) without those of Java alone; notes all that have no effect here."""
     own = OF_THE_SINK if kind is ProducerConfig else OF_THE_SOURCE
     for name in sorted(given):
         why = own.get(name) or OF_JAVA.get(name)
         if why is not None:
-            tell_once(f"option kafka.{name} has no effect: {why}")
+            note(f"option kafka.{name} has no effect: {why}")
     return {name: value for name, value in given.items() if name not in OF_JAVA}
 
 

@@ -1,7 +1,7 @@
 """Options of `format("fencepost")`, as Spark hands them over: lower-case keys, text values.
 
 Names are those of Spark's own Kafka connector; `kafka.*` goes to the client under Kafka's name. What the sink adds:
-sink.id, delivery, require.level, same.batch, decision.topic, query.copied, step.timeout.
+sink.id, delivery, require.level, same.batch, decision.topic, query.copied, first.batch, step.timeout.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fencepost.config import CommonConfig, ConsumerConfig, ProducerConfig
 from fencepost.config_providers import PROVIDERS
 from fencepost.errors import ConfigurationError
 from fencepost.foreign_settings import ALIASES
-from fencepost.spark.kafka_settings import nearest, tell_once, without_java
+from fencepost.spark.kafka_settings import nearest, note, without_java
 from fencepost.spark.sink import names, plan_steps
 from fencepost.spark.sink.decision_store import DEFAULT_TOPIC
 from fencepost.spark.sink.steps import STEP_TIMEOUT_MS, SinkConfig
@@ -28,6 +28,7 @@ __all__ = [
     "SinkOptions",
     "client_settings",
     "flag",
+    "hint_of_none",
     "level_of",
     "milliseconds",
     "whole",
@@ -66,6 +67,7 @@ SINK_OPTIONS: Final = (
     "same.batch",
     "decision.topic",
     "query.copied",
+    "first.batch",
     "step.timeout",
     "checkpointlocation",
     "queryname",
@@ -73,6 +75,11 @@ SINK_OPTIONS: Final = (
 )
 TYPO: Final = 0.8  # how like a known name an unknown name has to be to be refused
 _AS_IT_IS: Final[Mapping[str, tuple[str, ...]]] = {"enable.idempotence": ("true",), "acks": ("all", "-1")}
+
+NAMELESS: Final = (
+    "exactly-once needs a name that stays over restarts: set option sink.id, or give checkpointLocation or queryName "
+    f"as an option of the writer; or choose delivery={AT_LEAST_ONCE}"
+)
 
 Settings = tuple[tuple[str, str], ...]  # Kafka's dotted names, sorted; hashable and picklable
 
@@ -100,7 +107,7 @@ def client_settings(options: Mapping[str, str], kind: type[ProducerConfig | Cons
         if name in given and given[name].strip().lower() not in _AS_IT_IS.get(name, ()):
             raise ConfigurationError(f"kafka.{name} cannot be set: {why}")
     if not given.get("bootstrap.servers"):
-        raise ConfigurationError("option kafka.bootstrap.servers is missing")
+        raise ConfigurationError(f"option kafka.bootstrap.servers is missing{hint_of_none(options)}")
     given = without_java(given, kind)
     try:
         config = kind.from_dotted(given)
@@ -109,6 +116,16 @@ def client_settings(options: Mapping[str, str], kind: type[ProducerConfig | Cons
     common = {key: value for key, value in given.items() if _setting(key) in _COMMON or key.startswith(PROVIDERS)}
     own = {field.name: getattr(config, field.name) for field in fields(config) if field.name not in _COMMON}
     return ClientSettings(tuple(sorted(common.items())), tuple(sorted(own.items())))
+
+
+def hint_of_none(options: Mapping[str, str]) -> str:
+    """The likely reason why no option has arrived at all; "" where some have."""
+    if any(name.lower() != "path" for name in options):
+        return ""
+    return (
+        "; no option has arrived. Spark hands the OPTIONS of a CREATE TABLE to no source or sink in Python: use CREATE "
+        "TEMPORARY VIEW ... USING fencepost OPTIONS (...), or repeat them in the query, SELECT ... FROM t WITH (...)"
+    )
 
 
 def flag(options: Mapping[str, str], name: str, default: bool) -> bool:
@@ -161,7 +178,7 @@ def _check_names(options: Mapping[str, str]) -> None:
         meant = nearest(given, SINK_OPTIONS, TYPO)
         if meant is not None:
             raise ConfigurationError(f"option {given} is not known; was {meant} meant?")
-        tell_once(f"option {given} is not known to the sink; it has no effect")
+        note(f"option {given} is not known to the sink; it has no effect")
 
 
 def level_of(text: str) -> plan_steps.Level:
@@ -189,13 +206,14 @@ class SinkOptions:
     client: ClientSettings
     topic: str | None
     exactly_once: bool
-    sink: str
+    given_id: str | None  # sink.id; without it identity.py finds a name
+    checkpoint: str | None  # its location as it is written
+    query_name: str | None
     required: plan_steps.Level | None
     steps: SinkConfig
     query_is_copy: bool  # of another query, which goes on under the same query id and another sink's name
-    former: str | None  # the checkpoint's location as it is written: what earlier versions called the sink
+    first_batch: int | None  # the number with which a query begins here that has written elsewhere
     same: plan_steps.SameBatch = plan_steps.SameBatch.ROWS
-    checkpoint: str | None = None
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SinkOptions:
@@ -206,16 +224,14 @@ class SinkOptions:
         if delivery not in (EXACTLY_ONCE, AT_LEAST_ONCE):
             raise ConfigurationError(f"option delivery={delivery!r}: {EXACTLY_ONCE} or {AT_LEAST_ONCE}")
         exactly_once = delivery == EXACTLY_ONCE
-        location = options.get("checkpointlocation") or ""
-        sink = options.get("sink.id") or names.of_location(location) or options.get("queryname") or ""
-        former = location if sink == names.of_location(location) != location and not options.get("sink.id") else None
+        sink, location, query_name = (
+            options.get(name) or None for name in ("sink.id", "checkpointlocation", "queryname")
+        )
         if exactly_once:
-            if not sink:
-                raise ConfigurationError(
-                    "exactly-once needs a name that stays over restarts: set option sink.id, or give "
-                    f"checkpointLocation or queryName as an option of the writer; or choose delivery={AT_LEAST_ONCE}"
-                )
-            names.sink_id(sink)
+            name = sink or location or query_name
+            if name is None:
+                raise ConfigurationError(NAMELESS)
+            names.sink_id(name)
         elif "require.level" in options:
             raise ConfigurationError(f"option require.level needs delivery={EXACTLY_ONCE}")
         timeout_is_given = "kafka.transaction.timeout.ms" in options
@@ -231,10 +247,11 @@ class SinkOptions:
             options.get("topic"),
             exactly_once,
             sink,
+            location,
+            query_name,
             None if required is None else level_of(required),
             steps,
             flag(options, "query.copied", False),
-            former,
+            whole(options, "first.batch", 0),
             same_of(options.get("same.batch", plan_steps.SameBatch.ROWS.value)),
-            options.get("checkpointlocation"),
         )

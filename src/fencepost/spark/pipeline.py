@@ -7,7 +7,7 @@ protocol it is a query like any other: planned, checkpointed, repeated, speculat
 
 from __future__ import annotations
 
-import itertools
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -42,7 +42,6 @@ Transform = Callable[[pa.RecordBatch], pa.RecordBatch | pa.Table | Iterable[pa.R
 MakeReader = Callable[[Mapping[str, str], StructType], StreamReader | BatchReader]
 
 _HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-_numbers: Final = itertools.count(1)
 _MAY_RETURN: Final = "a RecordBatch, a Table, an iterable of RecordBatches, or None"
 
 
@@ -56,14 +55,14 @@ def arrow_pipeline(spark: SparkSession, *, source: Options, transform: Transform
     pickled, and what `transform` raises.
     """
     reading, writing = _texts(source), _texts(sink)
-    name = _register(spark, Pipeline.of(stream_reader, reading, transform), writing)
+    name = _register(spark, Pipeline.of(stream_reader, reading, transform), reading, writing)
     return spark.readStream.format(name).options(**reading).load().writeStream.format(name).options(**writing)
 
 
 def arrow_batch(spark: SparkSession, *, source: Options, transform: Transform, sink: Options) -> DataFrameWriter:
     """The same as a batch write of what is in the topics: ready for `save()`. See `arrow_pipeline`."""
     reading, writing = _texts(source), _texts(sink)
-    name = _register(spark, Pipeline.of(BatchReader, reading, transform), writing)
+    name = _register(spark, Pipeline.of(BatchReader, reading, transform), reading, writing)
     return spark.read.format(name).options(**reading).load().write.format(name).mode("append").options(**writing)
 
 
@@ -125,28 +124,47 @@ class PipelineDataSource(FencepostDataSource):
     """Both ends of a pipeline. Each pipeline is a class of its own: so Spark carries its transform to the tasks."""
 
     pipeline: Pipeline
+    reading: Mapping[str, str]
+    writing: Mapping[str, str]
 
     def schema(self) -> StructType:
         """A row is a range."""
+        self._check(self.reading)
         return RANGE_SCHEMA
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         """df.write"""
+        self._check(self.writing)
         return BatchWriter(self.options, self.pipeline.columns, self.pipeline.rows)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802 - PySpark's name
         """df.writeStream"""
+        self._check(self.writing)
         return StreamWriter(self.options, self.pipeline.columns, self.pipeline.rows)
 
+    def _check(self, own: Mapping[str, str]) -> None:
+        """Spark finds a pipeline by its name alone. Raises ConfigurationError when these are another's options."""
+        given = {name.lower(): value for name, value in self.options.items()}
+        other = sorted(name for name, value in own.items() if given.get(name.lower()) != value)
+        if other:
+            raise ConfigurationError(
+                f"{self.name()} was made with other values of {', '.join(other)} than it is used with: another "
+                "pipeline was registered under its name; make this pipeline again"
+            )
 
-def _register(spark: SparkSession, made: Pipeline, sink: Mapping[str, str]) -> str:
-    """The format's name, which no other pipeline has: Spark looks it up when it loads and again when it starts."""
+
+def _register(spark: SparkSession, made: Pipeline, source: Mapping[str, str], sink: Mapping[str, str]) -> str:
+    """Return the format's name. Spark looks it up when it loads and again when it starts.
+
+    The name is unique among all processes: under Spark Connect several clients can share a session, and what is
+    registered there outlives them.
+    """
     check_columns(made.columns, sink.get("topic"))
     _check_travels(made.transform)
-    format_name = f"fencepost-pipeline-{next(_numbers)}"
+    format_name = f"fencepost-pipeline-{uuid.uuid4().hex}"
 
     class Registered(PipelineDataSource):
-        pipeline = made
+        pipeline, reading, writing = made, source, sink
 
         @classmethod
         def name(cls) -> str:

@@ -62,13 +62,17 @@ def wait_to_go_on(folder: Path) -> None:
 
 
 def kill_executor(folder: Path) -> None:
-    """This process's ancestor that is an executor's JVM."""
+    """Kill this process's ancestor that is an executor's JVM.
+
+    Spark's daemon ends this process as soon as the JVM is gone, so the note about the kill is written before it.
+    """
     pid = int(os.environ.get("FENCEPOST_TEST_FORKED_FOR", os.getppid()))
     while pid > 1 and b"CoarseGrainedExecutorBackend" not in Path(f"/proc/{pid}/cmdline").read_bytes():
         pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-    if pid > 1:
-        os.kill(pid, signal.SIGKILL)
-        (folder / "executor.killed").write_text(str(pid))
+    if pid <= 1:
+        raise RuntimeError("this task's Python worker is not a descendant of an executor's JVM")
+    (folder / "executor.killed").write_text(str(pid))
+    os.kill(pid, signal.SIGKILL)
 
 
 def stand_still(folder: Path) -> None:

@@ -296,7 +296,10 @@ class ScriptedBroker:
 
     def answer_65(self, version: int, request: Any) -> Any:
         state = "CompleteAbort" if self.ended_by_time else "Ongoing"
-        epoch = self.epoch + 1 if self.ended_by_time else self.epoch
+        return self.described(request, state, self.epoch + 1 if self.ended_by_time else self.epoch)
+
+    def described(self, request: Any, state: str, epoch: int) -> Any:
+        """A DescribeTransactions response."""
         described = TransactionState(
             transactional_id=request.transactional_ids[0],
             transaction_state=state,

@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
+from confluent_kafka.schema_registry.error import SchemaRegistryError
 from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
 from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 import fencepost
-from fencepost.errors import SerializationError
+from fencepost.errors import ConfigurationError, RegistryUnavailableError, RetriableError, SerializationError
 from fencepost.schemas import Context, Decoder, Encoder
 from tests.support.schema_registry import schema_registry
 
@@ -117,8 +118,50 @@ def test_what_cannot_be_decoded_has_its_place_and_the_next_one_comes(registry: s
 
 def test_a_registry_that_is_not_there_is_named() -> None:
     nobody = SchemaRegistryClient({"url": "http://127.0.0.1:9", "max.retries": 0, "timeout": 1})
-    with pytest.raises(SerializationError, match="orders cannot be encoded: ConnectError"):
+    with pytest.raises(RegistryUnavailableError, match="orders cannot be encoded: ConnectError"):
         Encoder(AvroSerializer(nobody, ORDER)).encode("orders", {"id": 1})
+
+
+@pytest.mark.parametrize(
+    ("error", "may_pass"),
+    [
+        (SchemaRegistryError(503, -1, "out of order"), True),
+        (SchemaRegistryError(429, -1, "too many"), True),
+        (SchemaRegistryError(404, 40401, "no such subject"), False),
+        (ConnectionRefusedError(), True),
+        (TimeoutError(), True),
+        (FileNotFoundError("order.avsc"), False),
+        (ValueError("no string"), False),
+    ],
+)
+def test_an_outage_of_the_registry_may_pass(error: Exception, may_pass: bool) -> None:
+    def fails(_: object, __: object) -> bytes:
+        raise error
+
+    with pytest.raises(SerializationError) as raised:
+        Encoder(fails).encode("orders", {"id": 1})
+    assert isinstance(raised.value, RetriableError) is may_pass
+    assert raised.value.__cause__ is error
+
+
+def test_asynchronous_serializers_are_refused(servers: str) -> None:
+    async def encode(value: object, context: object) -> bytes:
+        return b"v"
+
+    class OfConfluent:
+        """Its call is none of a coroutine function, and gives a coroutine."""
+
+        def __call__(self, value: object, context: object) -> Any:
+            return encode(value, context)
+
+    words = "gives a coroutine: serializers are called synchronously"
+    for made in (Encoder, Decoder):
+        with pytest.raises(ConfigurationError, match=words):
+            made(encode)  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match=f"OfConfluent for the value {words}"):
+        Encoder(OfConfluent()).encode("orders", 1)
+    with pytest.raises(ConfigurationError, match=f"OfConfluent for the key {words}"):
+        Encoder(key=OfConfluent()).encode("orders", b"v", 1)
 
 
 def test_any_callable_will_do(servers: str) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -11,18 +13,30 @@ from fencepost.errors import ConfigurationError
 from fencepost.foreign_settings import ALIASES
 from fencepost.spark import kafka_settings
 from fencepost.spark.options import SinkOptions, client_settings
+from fencepost.spark.sink.identity import SinkName, name_of
 from fencepost.spark.sink.plan_steps import Level
+from fencepost.spark.source.options import SourceOptions
 
 SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
 
 
-def test_the_sinks_name_comes_from_the_first_option_that_has_one() -> None:
-    options = {**SERVERS, "queryname": "q", "checkpointlocation": "/c", "sink.id": "s"}
-    assert SinkOptions.parse(options).sink == "s"
+def name(options: Mapping[str, str]) -> SinkName:
+    parsed = SinkOptions.parse(options)
+    return name_of(parsed.given_id, parsed.checkpoint, parsed.query_name, is_copy=parsed.query_is_copy)
+
+
+def test_the_sinks_name_comes_from_the_first_option_that_has_one(tmp_path: Path) -> None:
+    (tmp_path / "metadata").write_text('{"id": "an-id"}')
+    location = f"{tmp_path}/"
+    options = {**SERVERS, "queryname": "q", "checkpointlocation": location, "sink.id": "s"}
+    assert name(options) == SinkName("s")
     del options["sink.id"]
-    assert SinkOptions.parse(options).sink == "/c"
+    assert name(options) == SinkName("an-id", (str(tmp_path), location), "an-id")
+    assert "sink.id" in name({**options, "query.copied": "true"}).refusal
+    assert name({**options, "checkpointlocation": "s3a://b/c/"}) == SinkName("s3a://b/c", ("s3a://b/c/",))
+    assert name({**options, "checkpointlocation": "/no/such"}) == SinkName("/no/such")
     del options["checkpointlocation"]
-    assert SinkOptions.parse(options).sink == "q"
+    assert name(options) == SinkName("q")
     del options["queryname"]
     with pytest.raises(ConfigurationError, match=r"sink\.id"):
         SinkOptions.parse(options)
@@ -95,6 +109,7 @@ def sink(**more: str) -> SinkOptions:
 @pytest.fixture
 def warnings(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
     monkeypatch.setattr(kafka_settings, "_told", set())
+    monkeypatch.setattr(kafka_settings, "_noted", {})
     return caplog
 
 
@@ -119,6 +134,9 @@ def test_a_misspelled_option_of_the_sink_is_refused(typo: str, meant: str) -> No
 def test_an_unknown_option_of_the_sink_is_told_once(warnings: pytest.LogCaptureFixture) -> None:
     for _ in range(2):
         sink(failondataloss="false", maxfilesize="1")
+    assert warnings.records == []  # not by every process that parses options
+    for _ in range(2):
+        kafka_settings.tell_notes()
     assert [record.getMessage() for record in warnings.records] == [
         "option failondataloss is not known to the sink; it has no effect",
         "option maxfilesize is not known to the sink; it has no effect",
@@ -139,12 +157,14 @@ def test_settings_without_effect_are_told_by_name(
     given |= {"group.id": "g"} if kind is ConsumerConfig else {}
     settings = client_settings({**SERVERS, **{f"kafka.{name}": value for name, value in given.items()}}, kind)
     assert settings.common == (("bootstrap.servers", "localhost:9092"),)
+    kafka_settings.tell_notes()
     told = [record.getMessage() for record in warnings.records]
     assert len(told) == len(own) + len(kafka_settings.OF_JAVA) > 30
     wanted = {*own, *kafka_settings.OF_JAVA}
     assert all(any(line.startswith(f"option kafka.{name} has no effect: ") for line in told) for name in wanted)
     warnings.clear()
     client_settings({**SERVERS, "kafka.compression.type": "lz4", "kafka.compression.lz4.level": "9"}, ProducerConfig)
+    kafka_settings.tell_notes()
     assert not warnings.records
 
 
@@ -184,3 +204,14 @@ def test_the_patience_for_a_step_is_an_option() -> None:
     assert sink(**{"step.timeout": "5m"}).steps.step_timeout_ms == 300_000
     with pytest.raises(ConfigurationError, match=r"step\.timeout='soon'"):
         sink(**{"step.timeout": "soon"})
+
+
+@pytest.mark.parametrize("given", [{}, {"path": "file:/warehouse/t"}])
+def test_options_that_do_not_arrive_are_told_from_forgotten_ones(given: dict[str, str]) -> None:
+    """Spark gives a Python source the options of a view, and those of a table not."""
+    for parse in (SinkOptions.parse, partial(SourceOptions.parse, stream=False)):
+        with pytest.raises(ConfigurationError, match=r"no option has arrived.*CREATE TEMPORARY VIEW"):
+            parse(given)
+        with pytest.raises(ConfigurationError) as raised:
+            parse({"topic": "t"})
+        assert "CREATE" not in str(raised.value)

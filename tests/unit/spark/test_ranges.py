@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from random import Random
 
 import pytest
 from hypothesis import given
@@ -22,7 +23,7 @@ A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)
 
 
 @given(PLACES, st.one_of(st.none(), st.integers(1, 2000)))
-def test_a_limit_is_kept_used_up_and_never_goes_back(
+def test_a_limit_is_kept_but_for_one_offset_a_partition_and_never_goes_back(
     places: dict[TopicPartition, tuple[int, int]], most: int | None
 ) -> None:
     start: Offsets = {one: first for one, (first, _) in places.items()}
@@ -31,11 +32,57 @@ def test_a_limit_is_kept_used_up_and_never_goes_back(
     assert reached.keys() == end.keys()
     assert all(start[one] <= reached[one] <= end[one] for one in end)
     backlog = sum(end.values()) - sum(start.values())
-    assert sum(reached.values()) - sum(start.values()) == (backlog if most is None else min(most, backlog))
+    taken = sum(reached.values()) - sum(start.values())
+    if most is None:
+        assert taken == backlog
+    else:
+        assert taken <= most + len(end)
+        # Shares are rounded down: a limit is used up but for less than one offset a partition.
+        assert taken >= min(most, backlog) - len(end)
 
 
 def test_a_limit_is_shared_by_backlog() -> None:
     assert ranges.limit({A0: 0, A1: 100}, {A0: 300, A1: 200}, 100) == {A0: 75, A1: 125}
+
+
+@pytest.mark.parametrize(
+    ("backlogs", "most", "taken"),
+    [  # as spark-sql-kafka-0-10 4.2.0 read topics with these backlogs
+        ([20_000, 5, 5, 5], 100, [99, 1, 1, 1]),
+        ([10] * 8, 4, [1] * 8),
+        ([58, 142], 100, [28, 71]),
+        ([3, 7], 100, [3, 7]),
+        ([0, 1000], 1, [0, 1]),
+    ],
+)
+def test_a_limit_is_shared_as_by_sparks_own_connector(backlogs: list[int], most: int, taken: list[int]) -> None:
+    start = {TopicPartition("a", number): 40 for number in range(len(backlogs))}
+    end = {TopicPartition("a", number): 40 + size for number, size in enumerate(backlogs)}
+    reached = ranges.limit(start, end, most)
+    assert [reached[one] - 40 for one in start] == taken
+
+
+def test_no_partition_starves() -> None:
+    for seed in range(1000):
+        source = Random(seed)
+        names = ["".join(source.choices("abyz019-_.", k=source.randint(1, 5))) for _ in range(source.randint(1, 4))]
+        places = list(
+            {TopicPartition(source.choice(names), source.randrange(300)) for _ in range(source.randint(1, 20))}
+        )
+        most = source.choice((1, 2, source.randint(1, 50), source.randint(1, 5000)))
+        scale = 10 ** source.randint(0, 6)
+        at = {one: source.randrange(scale) for one in places}
+        ends = {one: at[one] + source.randrange(scale) * source.randint(0, 1) for one in places}
+        for batch in range(8):
+            reached = ranges.limit(at, ends, most)
+            starved = [one for one in places if reached[one] == at[one] < ends[one]]
+            assert starved == [], f"seed {seed}, batch {batch}"
+            # As after a restart, in whatever order the partitions are told.
+            source.shuffle(places)
+            again = ranges.limit({one: at[one] for one in places}, {one: ends[one] for one in reversed(places)}, most)
+            assert again == reached
+            at = reached
+            ends = {one: end + source.randrange(2 * most) * source.randint(0, 1) for one, end in ends.items()}
 
 
 def test_an_end_behind_the_start_stays_at_the_start() -> None:

@@ -18,22 +18,27 @@ NEIGHBOUR = next(name for name in map("sink-{}".format, range(1_000)) if partiti
 
 
 def with_store(body: Callable[[DecisionStore, Callable[[int], None]], Awaitable[None]]) -> None:
-    """Run the body with a store on a broker of its own, and with what moves the store's clock on."""
+    """Run the body with a store on a broker of its own, and with what moves the store's clock and the broker's on."""
 
-    async def main(servers: str) -> None:
-        config = AdminConfig.make({"bootstrap_servers": servers})
+    async def main(broker: fencepost.Broker) -> None:
+        config = AdminConfig.make({"bootstrap_servers": broker.bootstrap_servers})
         runtime = runtime_for(config)
         later = [0]
         real = runtime.wall_ms
         runtime.wall_ms = lambda: real() + later[0]  # type: ignore[method-assign]
         cluster = Cluster(runtime, config)
+
+        def sleep(by_ms: int) -> None:
+            later[0] += by_ms
+            broker.clock.advance(by_ms / 1000)
+
         try:
-            await body(DecisionStore(ClusterCalls(cluster)), lambda by_ms: later.__setitem__(0, later[0] + by_ms))
+            await body(DecisionStore(ClusterCalls(cluster)), sleep)
         finally:
             cluster.close()
 
     with fencepost.Broker() as broker:
-        asyncio.run(main(broker.bootstrap_servers))
+        asyncio.run(main(broker))
 
 
 def test_what_has_timed_out_is_not_kept() -> None:

@@ -6,7 +6,12 @@ import pyarrow as pa
 import pytest
 
 from fencepost.errors import ConfigurationError
+from fencepost.spark.sink import rows
+from fencepost.spark.sink.content import content_of
+from fencepost.spark.sink.decision import NO_ROWS
 from fencepost.spark.sink.rows import RowSource, check_columns, chunks
+
+HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
 def test_a_source_without_rows_says_so_and_one_with_rows_loses_none() -> None:
@@ -18,6 +23,18 @@ def test_a_source_without_rows_says_so_and_one_with_rows_loses_none() -> None:
     assert source.has_rows() and source.has_rows()
     assert sum(batch.num_rows for batch in source) == 4
     assert [batch.num_rows for batch in chunks([full, empty, full, full], 2 * full.nbytes)] == [4, 2]
+
+
+def test_a_batch_above_the_most_is_cut_and_a_row_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark hands over up to 100,000 rows at once, whatever their size."""
+    monkeypatch.setattr(rows, "CHUNK_BYTES_MOST", 10_000)
+    values = [b"x" * (30_000 if number == 50 else 100 + number % 7) for number in range(1000)]
+    headers = pa.array([[{"key": "n", "value": b"%d" % number}] * (number % 3) for number in range(1000)], HEADERS)
+    whole = pa.record_batch({"value": values, "headers": headers})
+    pieces = list(chunks([whole.slice(0, 400), whole.slice(400)], 10_000))
+    assert all(piece.nbytes <= 10_000 or piece.num_rows == 1 for piece in pieces)
+    assert pa.Table.from_batches(pieces).combine_chunks().to_batches() == [whole]
+    assert sum((content_of(piece, "t") for piece in pieces), NO_ROWS) == content_of(whole, "t")
 
 
 GOOD = [("value", "binary")]

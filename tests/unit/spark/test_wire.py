@@ -61,7 +61,7 @@ class Cluster(RealCluster):
     async def exchange(self, *_: Any, **__: Any) -> memoryview:
         return self.answer
 
-    async def topic(self, *_: Any) -> Any:
+    async def topic(self, *_: Any, **__: Any) -> Any:
         return self.topics["t"]
 
     async def describe_topics(self, *_: Any, **__: Any) -> Any:

@@ -60,6 +60,7 @@ class Groups:
                 consumer_assignors=_assignors(config.text("group.consumer.assignors")),
                 offset_metadata_max_bytes=config.number("offset.metadata.max.bytes"),
                 offsets_retention_ms=config.number("offsets.retention.minutes") * 60_000,
+                offsets_retention_check_interval_ms=config.number("offsets.retention.check.interval.ms"),
             ),
             lambda: str(new_uuid()),
             _Topics(topics),

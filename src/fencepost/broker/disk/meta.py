@@ -110,6 +110,11 @@ class Meta:
         self._next_id += 1
         return self._next_id - 1
 
+    @property
+    def next_producer_id(self) -> int:
+        """The lowest id that was never given out."""
+        return self._next_id
+
     def start_above(self, producer_id: int) -> None:
         """This id is in use: give out none that is not higher. Raises OSError."""
         if self.producer_ids_lost:

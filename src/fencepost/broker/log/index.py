@@ -197,6 +197,11 @@ class TimeIndex(_Index):
         slot = bisect_right(self._values, timestamp - 1) - 1
         return (self._values[slot], self._base + self._offsets[slot]) if slot >= 0 else None
 
+    def newest_up_to(self, offset: int) -> tuple[int, int] | None:
+        """(timestamp, offset) of the last entry whose offset is not above `offset`."""
+        slot = bisect_right(self._offsets, min(offset - self._base, 2**31 - 1)) - 1
+        return (self._values[slot], self._base + self._offsets[slot]) if slot >= 0 else None
+
     def last(self) -> tuple[int, int]:
         """(largest timestamp, last offset of its batch); (-1, base offset) when empty."""
         return (self._values[-1], self._base + self._offsets[-1]) if self._offsets else (-1, self._base)

@@ -146,7 +146,7 @@ class PartitionLog:
         if isinstance(found, Flaw):
             return found.rejected(self.log_start_offset)
         header, batch = found
-        unknown = False
+        unknown = earlier = False
         facts = None
         if header.producer_id >= 0:
             facts = facts_of(header)
@@ -158,7 +158,9 @@ class PartitionLog:
                     return self._refused(verdict)
                 _, _, base_offset, last_offset, timestamp_ms = verdict.batch
                 return Duplicate(base_offset, last_offset, timestamp_ms, self.log_start_offset)
-            unknown = header.base_sequence != 0 and self.producers.get(header.producer_id) is None
+            in_mid_sequence = header.base_sequence != 0 and self.producers.get(header.producer_id) is None
+            earlier = in_mid_sequence and self.producers.is_earlier(header.producer_id)
+            unknown = in_mid_sequence and not earlier
         append_time = -1
         if self.config.message_timestamp_type == "LogAppendTime":
             append_time = now_ms
@@ -171,7 +173,7 @@ class PartitionLog:
             timestamp_ms = header.max_timestamp if append_time < 0 else append_time
             self.producers.note_batch(facts, base_offset, last_offset, timestamp_ms)
         self._appended()
-        return Appended(base_offset, last_offset, append_time, self.log_start_offset, unknown)
+        return Appended(base_offset, last_offset, append_time, self.log_start_offset, unknown, earlier)
 
     def append_internal(self, batch: Buffer, now_ms: int) -> Appended | Rejected:
         """Append what the broker itself made, one batch or several in a row. A transactional batch (offsets committed
@@ -500,15 +502,23 @@ class PartitionLog:
 
     # Timestamps
 
-    def offset_for_timestamp(self, timestamp_ms: int, decompress: Decompress = section_of) -> tuple[int, int] | None:
-        """(timestamp, offset) of the first record that is not older; None when there is none. Decodes one batch.
-        Raises OSError, CorruptSegment, and what `decompress` raises."""
-        return first_at_or_after(self.segments, timestamp_ms, self.log_start_offset, self._use_indexes, decompress)
+    def offset_for_timestamp(
+        self, timestamp_ms: int, decompress: Decompress = section_of, *, committed_only: bool = False
+    ) -> tuple[int, int] | None:
+        """(timestamp, offset) of the first record that is not older, among those that `read` gives; None when there is
+        none. Decodes one batch. Raises OSError, CorruptSegment, and what `decompress` raises."""
+        offsets = self._readable(committed_only)
+        return first_at_or_after(self.segments, timestamp_ms, offsets, self._use_indexes, decompress)
 
-    def offset_of_max_timestamp(self, decompress: Decompress = section_of) -> tuple[int, int] | None:
-        """(timestamp, offset) of the first record with the largest timestamp; None for a log without timestamps.
-        Raises OSError, CorruptSegment, and what `decompress` raises."""
-        return newest(self.segments, self.log_start_offset, self._use_indexes, decompress)
+    def offset_of_max_timestamp(
+        self, decompress: Decompress = section_of, *, committed_only: bool = False
+    ) -> tuple[int, int] | None:
+        """(timestamp, offset) of the first record with the largest timestamp, among those that `read` gives; None when
+        none has a timestamp. Raises OSError, CorruptSegment, and what `decompress` raises."""
+        return newest(self.segments, self._readable(committed_only), self._use_indexes, decompress)
+
+    def _readable(self, committed_only: bool) -> range:
+        return range(self.log_start_offset, self.last_stable_offset if committed_only else self.high_watermark)
 
     # Removing
 
@@ -528,14 +538,18 @@ class PartitionLog:
             self._remove_below(offset)
         return self.log_start_offset
 
-    def apply_retention(self, now_ms: int, is_live_producer: Callable[[int], bool] = lambda _: False) -> int:
-        """Remove segments that are too old or too many, and shrink idle producer states. Only whole segments below
-        the last stable offset go: what is prepared is still there when it is committed.
+    def expire_producers(self, now_ms: int, is_live_producer: Callable[[int], bool] = lambda _: False) -> None:
+        """Shrink idle producer states.
 
-        `is_live_producer`: whether the id belongs to a transactional id that is still known. Returns the number of
-        removed segments. Raises OSError, CorruptSegment."""
+        `is_live_producer`: whether the id belongs to a transactional id that is still known."""
         config = self.config
         self.producers.expire(now_ms, config.producer_id_expiration_ms, is_live_producer, config.shrunk_producers_max)
+
+    def apply_retention(self, now_ms: int) -> int:
+        """Remove segments that are too old or too many. Only whole segments below the last stable offset go: what is
+        prepared is still there when it is committed. Returns the number of removed segments. Raises OSError,
+        CorruptSegment."""
+        config = self.config
         if self.read_only or "delete" not in config.cleanup_policy.split(","):
             return 0
         count = expired(self.segments, config, self.last_stable_offset, now_ms)

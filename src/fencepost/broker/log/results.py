@@ -23,6 +23,8 @@ class Appended(NamedTuple):
     unknown_producer: bool = False
     """Accepted from a producer id without state in mid-sequence (Kafka's rules, or an old client): possible loss,
     worth counting."""
+    earlier_producer: bool = False
+    """Accepted from a producer id without state in mid-sequence that wrote to a deleted topic of this name: no loss."""
 
 
 class Duplicate(NamedTuple):

@@ -432,6 +432,20 @@ class Segment:
             self.load_indexes()
         return self.max_timestamp
 
+    def newest_before(self, bound: int) -> tuple[int, int, int]:
+        """(largest timestamp, position of its batch, position from which on batches are not counted) of the batches
+        below offset `bound`, as far as the indexes tell: (-1, 0, 0) where they tell nothing.
+
+        Raises CorruptSegment, OSError."""
+        self.load_indexes()
+        if self.max_timestamp_offset < bound:
+            return self.max_timestamp, self.locate(self.max_timestamp_offset)[0], self.size
+        indexed = self.offsets.entry(bound - 1)
+        newest = None if indexed is None else self.times.newest_up_to(indexed[0])
+        if indexed is None or newest is None or not self._is_at(*indexed) or not self._agrees(*newest):
+            return -1, 0, 0
+        return newest[0], self.locate(newest[1])[0], indexed[1]
+
     def unload_indexes(self) -> None:
         """Forget what is in memory of the indexes of a segment that grows no more; they are read again when needed.
         Raises OSError."""

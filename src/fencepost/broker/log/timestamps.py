@@ -23,58 +23,108 @@ _LATEST: Final = 2**63 - 1
 def first_at_or_after(
     segments: Sequence[Segment],
     timestamp: int,
-    from_offset: int,
+    offsets: range,
     use: Callable[[Segment], None],
     decompress: Decompress,
 ) -> tuple[int, int] | None:
-    """(timestamp, offset) of the first record not older than `timestamp` at or behind `from_offset`. `use` is called
-    before a segment's indexes are.
+    """(timestamp, offset) of the first record in `offsets` that is not older than `timestamp`. `use` is called before a
+    segment's indexes are. `offsets` ends where a batch begins.
 
     Raises OSError, CorruptSegment, and what `decompress` raises."""
-    for segment in segments:
+    for segment in _holding(segments, offsets):
         use(segment)
-        if segment.size and segment.largest_timestamp() >= timestamp:
-            found = _first_in(segment, timestamp, from_offset, decompress)
+        if segment.largest_timestamp() >= timestamp:
+            found = _first_in(segment, timestamp, offsets, decompress)
             if found is not None:
                 return found
     return None
 
 
 def newest(
-    segments: Sequence[Segment], from_offset: int, use: Callable[[Segment], None], decompress: Decompress
+    segments: Sequence[Segment], offsets: range, use: Callable[[Segment], None], decompress: Decompress
 ) -> tuple[int, int] | None:
-    """(timestamp, offset) of the first record with the largest timestamp of all.
+    """(timestamp, offset) of the first record in `offsets` with the largest timestamp of them; None where none has a
+    timestamp. `offsets` ends where a batch begins.
 
     Raises OSError, CorruptSegment, and what `decompress` raises."""
-    for segment in segments:
+    candidates = []
+    for segment in _holding(segments, offsets):
         use(segment)
-        segment.largest_timestamp()
-    segment = max(segments, key=lambda s: s.max_timestamp)  # the first of equals
-    if segment.max_timestamp < 0:
-        return None
-    position = segment.locate(segment.max_timestamp_offset)[0]
-    for at, header, batch in _batches(segment, position):
-        if header.max_timestamp == segment.max_timestamp:
+        candidates.append((segment.largest_timestamp(), segment))
+    best: tuple[int, int] | None = None
+    # The largest timestamp of a segment is an upper bound: it may belong to a record outside of `offsets`.
+    for upper, segment in sorted(candidates, key=lambda each: (-each[0], each[1].base_offset)):
+        if upper < 0 or (best is not None and (-best[0], best[1]) < (-upper, segment.base_offset)):
+            break
+        use(segment)
+        found = _newest_in(segment, offsets, decompress)
+        if found is not None and (best is None or (-found[0], found[1]) < (-best[0], best[1])):
+            best = found
+    return best
+
+
+def _holding(segments: Sequence[Segment], offsets: range) -> Iterator[Segment]:
+    """The segments that may hold records with these offsets."""
+    for segment in segments:
+        if segment.size and segment.base_offset < offsets.stop and segment.next_offset > offsets.start:
+            yield segment
+
+
+def _first_in(segment: Segment, timestamp: int, offsets: range, decompress: Decompress) -> tuple[int, int] | None:
+    position = segment.locate_time(timestamp, offsets.start)
+    for at, header, batch in _batches(segment, position, offsets):
+        if header.max_timestamp >= timestamp:
             section = _section(header, batch, segment, at, decompress)
-            found = _find(header, section, segment, at, segment.max_timestamp, segment.max_timestamp, from_offset)
+            found = _find(header, section, segment, at, timestamp, _LATEST, offsets.start)
             if found is not None:
                 return found
     return None
 
 
-def _first_in(segment: Segment, timestamp: int, from_offset: int, decompress: Decompress) -> tuple[int, int] | None:
-    position = segment.locate_time(timestamp, from_offset)
-    for at, header, batch in _batches(segment, position):
-        if header.max_timestamp >= timestamp and header.last_offset >= from_offset:
+def _newest_in(segment: Segment, offsets: range, decompress: Decompress) -> tuple[int, int] | None:
+    """The same for one segment. Of its batches only those are read that the time index does not tell of."""
+    top, position = -1, 0
+    if segment.base_offset >= offsets.start:
+        top, position, scan_from = segment.newest_before(offsets.stop)
+    else:  # the index does not tell the timestamps of deleted records apart
+        scan_from = segment.locate(offsets.start)[0]
+    found: tuple[int, int] | None = None
+    for at, header, batch in _batches(segment, scan_from, offsets):
+        if header.max_timestamp <= top:
+            continue
+        if header.base_offset >= offsets.start:
+            top, position, found = header.max_timestamp, at, None
+        else:
             section = _section(header, batch, segment, at, decompress)
-            found = _find(header, section, segment, at, timestamp, _LATEST, from_offset)
+            found = _newest_of(header, section, segment, at, offsets.start)
+            top = -1 if found is None else found[0]
+    if top < 0 or found is not None:
+        return found
+    for at, header, batch in _batches(segment, position, offsets):
+        if header.max_timestamp == top:
+            section = _section(header, batch, segment, at, decompress)
+            found = _find(header, section, segment, at, top, top, offsets.start)
             if found is not None:
                 return found
     return None
 
 
-def _batches(segment: Segment, position: int) -> Iterator[tuple[int, BatchHeader, memoryview]]:
-    return scan(segment.log, segment.path, position, segment.size, expected=-1, gaps_below=ANYWHERE)
+def _newest_of(
+    header: BatchHeader, section: Buffer, segment: Segment, position: int, from_offset: int
+) -> tuple[int, int] | None:
+    """(timestamp, offset) of the first record with the largest timestamp from that offset on, in one batch."""
+    found: tuple[int, int] | None = None
+    while later := _find(header, section, segment, position, found[0] + 1 if found else 0, _LATEST, from_offset):
+        found = later
+    return found
+
+
+def _batches(segment: Segment, position: int, offsets: range) -> Iterator[tuple[int, BatchHeader, memoryview]]:
+    """(position, header, batch) of the batches with records in `offsets`, from that position on."""
+    end = segment.size if offsets.stop >= segment.next_offset else segment.locate(offsets.stop)[0]
+    for found in scan(segment.log, segment.path, position, end, expected=-1, gaps_below=ANYWHERE):
+        if found[1].last_offset >= offsets.start:
+            yield found
 
 
 def _section(header: BatchHeader, batch: memoryview, segment: Segment, position: int, decompress: Decompress) -> Buffer:

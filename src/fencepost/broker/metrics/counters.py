@@ -54,8 +54,8 @@ COUNTERS: Final[Mapping[str, str]] = {
     "refused_connections": "Connections that were closed at once because there were too many.",
     "displaced_connections": "Connections that asked nothing and gave way to new ones because there were too many.",
     "idle_connections": "Connections closed because nothing was asked or answered on them for too long.",
-    "stalled_connections": "Connections closed because their clients took no answers while there was no room "
-    "for those of others.",
+    "stalled_connections": "Connections closed because their clients took no answers, or did not finish a request, "
+    "while there was no room for those of others.",
     "refused_groups": "Groups that were not made because there are too many.",
     "refused_transactional_ids": "Transactional ids that were not taken because there are too many.",
     "refused_topics": "Topics that were not made, or did not grow, because there are too many partitions.",
@@ -79,6 +79,7 @@ GAUGES: Final[Mapping[str, str]] = {
     "share_records_locked": "Records that members of share groups have been handed out.",
     "connections": "Connections.",
     "untaken_answer_bytes": "Bytes of answers that clients have not taken yet.",
+    "unfinished_request_bytes": "Memory of requests that have not come whole, or wait for others of their connection.",
     "clock_ahead_ms": "How far the broker's time is ahead of the system's clock, which was set back.",
 }
 

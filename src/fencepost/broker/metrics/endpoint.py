@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from fencepost.broker.metrics.counters import COUNTERS, GAUGES, Snapshot
 from fencepost.broker.metrics.latencies import BUCKETS_MS, Latency
+from fencepost.broker.metrics.log_rate_limit import Pace
 
 if TYPE_CHECKING:
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
 __all__ = ["serve_metrics"]
 
+MOST_SCRAPES = 8
+_SCRAPE_S = 30.0
+_PLAIN = {"Content-Type": "text/plain"}
+_PAUSES = 10  # so a tenth of the broker's time at most
+_log = logging.getLogger("fencepost.broker.metrics")
 _PREFIX = "fencepost_broker_"
 _BOUNDS = (*map(str, BUCKETS_MS), "+Inf")
 
@@ -57,20 +66,71 @@ class _Collector:
         yield lags
 
 
+class _Page:
+    """The numbers as text, made for one scrape at a time.
+
+    To take a snapshot costs the broker time. A new one is taken only after `_PAUSES` times as long as the last one
+    took; until then the last text is given again.
+    """
+
+    def __init__(self, look: Callable[[], Snapshot]) -> None:
+        from prometheus_client import CollectorRegistry
+
+        self._registry = CollectorRegistry()
+        self._registry.register(_Collector(look))
+        self._lock = threading.Lock()
+        self._texts: dict[str, bytes] = {}  # by content type
+        self._next_s = 0.0
+
+    def text(self, accepted: str) -> tuple[str, bytes]:
+        """Return content type and text, for a header Accept."""
+        from prometheus_client.exposition import choose_encoder
+
+        encode, kind = choose_encoder(accepted)
+        with self._lock:
+            began_s = time.monotonic()
+            if began_s >= self._next_s:
+                self._texts.clear()
+            if kind not in self._texts:
+                self._texts[kind] = encode(self._registry)
+                ended_s = time.monotonic()
+                self._next_s = ended_s + _PAUSES * (ended_s - began_s)
+            return kind, self._texts[kind]
+
+
 def serve_metrics(look: Callable[[], Snapshot], host: str, port: int) -> tuple[int, Callable[[], None]]:
-    """Answer GET /metrics in a thread of its own; returns the port (0 takes a free one) and what ends it.
+    """Answer GET /metrics in threads of its own.
 
-    `look` is called in that thread, once for each answer. Raises ImportError without the package, OSError when the port
-    is taken."""
-    from prometheus_client import CollectorRegistry, start_http_server
+    Args:
+        look: Called for an answer, in one of these threads at a time.
+        host: The address to listen on.
+        port: The port; 0 takes a free one.
 
-    registry = CollectorRegistry()
-    registry.register(_Collector(look))
-    server, thread = start_http_server(port, host, registry)
+    Returns:
+        The port, and a function that ends the service.
 
-    def end() -> None:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    Raises:
+        ImportError: The package prometheus-client is missing.
+        OSError: The address cannot be listened on, or the port is taken.
+    """
+    from fencepost.bounded_http import BoundedServer  # here, because of http.server
 
-    return server.server_port, end
+    page, pace = _Page(look), Pace()
+
+    def answer(method: str, target: str, headers: Mapping[str, str], _: bytes) -> tuple[int, Mapping[str, str], bytes]:
+        if method != "GET" or target.partition("?")[0] not in ("/metrics", "/"):
+            return 404, _PLAIN, b"GET /metrics\n"
+        try:
+            kind, text = page.text(headers.get("accept", ""))
+        except Exception:  # noqa: BLE001 - an answer in any case
+            _log.exception("the numbers of /metrics could not be taken")
+            return 500, _PLAIN, b"the numbers could not be taken; the log has more\n"
+        return 200, {"Content-Type": kind}, text
+
+    def struck(why: str) -> None:
+        if times := pace.hit(int(time.monotonic() * 1000)):
+            _log.warning("the metrics port closes a connection: %s; %d times since this was last said", why, times)
+
+    server = BoundedServer((host, port), answer, most=MOST_SCRAPES, log=_log, struck=struck, most_s=_SCRAPE_S)
+    server.start("fencepost-metrics")
+    return server.port, server.stop

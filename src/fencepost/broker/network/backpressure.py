@@ -4,16 +4,20 @@ Answers are made when they can be sent. A connection whose client does not take 
 does; while all answers together are more than `most_bytes`, fetches are answered with less (one batch at least), and
 connections on which nothing has moved for a while are given up, the largest first. Times are of a clock that never goes
 back.
+
+Memory for requests that are not whole yet, or that wait for others of their connection, has a bound for all
+connections, too. Beyond it only one of these connections is listened to, the oldest, and those that have been at one
+request for longest are closed. Connections that hold no such memory are served as ever.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from fencepost.broker.connection import Connection
 
-__all__ = ["UNTAKEN_BYTES", "Answers", "may_begin"]
+__all__ = ["UNTAKEN_BYTES", "Answers", "Requests", "may_begin"]
 
 UNTAKEN_BYTES = 1 << 20
 """With more than this untaken, nothing else of the connection is handled."""
@@ -83,6 +87,54 @@ class Answers:
         stalled = [each for each, moved_ms in self._moved_ms.items() if moved_ms + _STALLED_MS <= now_ms]
         doomed = []
         for connection_id in sorted(stalled, key=self._untaken.__getitem__, reverse=True):
+            if not self.is_scarce:
+                break
+            self.note(now_ms, connection_id, 0)
+            doomed.append(connection_id)
+        return doomed
+
+
+_OLD_MS: Final = 10_000
+
+
+class Requests:
+    """Memory for requests that are unfinished or wait, by connection. `most_bytes`: -1 for no bound."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self._held: dict[int, int] = {}  # in the order in which they began
+        self._began_ms: dict[int, int] = {}
+        self.total = 0
+
+    @property
+    def is_scarce(self) -> bool:
+        """Whether there is more than there may be."""
+        return 0 <= self._most_bytes < self.total
+
+    @property
+    def holders(self) -> list[int]:
+        """The connections that hold some."""
+        return list(self._held)
+
+    def may_read(self, connection_id: int) -> bool:
+        """Whether more of the connection's requests may be read now."""
+        return not self.is_scarce or connection_id not in self._held or next(iter(self._held)) == connection_id
+
+    def note(self, now_ms: int, connection_id: int, held_bytes: int, *, finished: bool = False) -> None:
+        """So much is held for the connection now. `finished`: a request was finished, so the present one is new."""
+        self.total += held_bytes - self._held.get(connection_id, 0)
+        if held_bytes == 0 or finished:
+            self._held.pop(connection_id, None)
+            self._began_ms.pop(connection_id, None)
+        if held_bytes:
+            self._held[connection_id] = held_bytes
+            self._began_ms.setdefault(connection_id, now_ms)
+
+    def given_up(self, now_ms: int) -> list[int]:
+        """The connections to be closed, the largest first, so that others have room; they no longer count."""
+        old = [each for each, began_ms in self._began_ms.items() if began_ms + _OLD_MS <= now_ms]
+        doomed = []
+        for connection_id in sorted(old, key=self._held.__getitem__, reverse=True):
             if not self.is_scarce:
                 break
             self.note(now_ms, connection_id, 0)

@@ -42,6 +42,8 @@ class Server(Protocol):
     def leave(self, connection_id: int) -> None: ...
     def asked(self, connection_id: int, *, is_known: bool) -> None: ...
     def untaken(self, connection_id: int, untaken_bytes: int) -> None: ...
+    def held(self, connection_id: int, held_bytes: int, *, finished: bool) -> None: ...
+    def may_read(self, connection_id: int) -> bool: ...
     def soon(self, action: Callable[[], None]) -> None: ...
     def later(self, delay_s: float, action: Callable[[], None]) -> asyncio.TimerHandle: ...
     def handshake_failed(self, listener: Listener, host: str, why: str) -> None: ...
@@ -87,6 +89,7 @@ class ClientSocket(asyncio.BufferedProtocol):
         self._is_deaf = False
         self._is_untaken = False  # more of the answers than may be
         self._is_going_on = False
+        self._has_finished = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport = cast("asyncio.Transport", transport)  # uvloop's transports are no subclass of it
@@ -135,6 +138,7 @@ class ClientSocket(asyncio.BufferedProtocol):
                 server.core.tell_malformed(server.now_ms(), connection, error)
             self.close()
         else:
+            self._has_finished = bool(frames)
             if frames:
                 server.asked(self._connection_id, is_known=self._is_known)
                 self._frames.extend(frames)
@@ -158,12 +162,20 @@ class ClientSocket(asyncio.BufferedProtocol):
         if not self._is_known and core.is_known(self._connection_id):
             self._is_known = True
             self._receiver.max_frame_bytes = core.config.number("socket.request.max.bytes")
-        self._listen()
+        server.held(self._connection_id, self._receiver.held_bytes + self._waiting_bytes, finished=self._has_finished)
+        self._has_finished = False
+        self.listen()
         server.pump()
 
-    def _listen(self) -> None:
-        """Read on, or not while more waits than one read brings, or too many answers do (TLS makes some by itself)."""
-        deaf = self._is_untaken or self._waiting_bytes > _WAITING_BYTES or len(self._frames) > _WAITING_FRAMES
+    def listen(self) -> None:
+        """Read on, or not while more waits than one read brings, or too many answers do (TLS makes some by itself), or
+        there is no memory for more."""
+        deaf = (
+            self._is_untaken
+            or self._waiting_bytes > _WAITING_BYTES
+            or len(self._frames) > _WAITING_FRAMES
+            or not self._server.may_read(self._connection_id)
+        )
         if deaf != self._is_deaf and not self._transport.is_closing():
             self._is_deaf = deaf
             if deaf:
@@ -191,12 +203,12 @@ class ClientSocket(asyncio.BufferedProtocol):
     def pause_writing(self) -> None:
         self._is_untaken = True
         self.look()
-        self._listen()
+        self.listen()
 
     def resume_writing(self) -> None:
         self._is_untaken = False
         self.look()
-        self._listen()
+        self.listen()
         self.go_on()
 
     def look(self) -> None:

@@ -17,6 +17,7 @@ from fencepost.broker.security.tls import TlsSettings, tls_of
 from fencepost.broker.settings.sasl import BEARER_MODULE, JWKS_URL
 from fencepost.broker.settings.table import InvalidSetting
 from fencepost.broker.settings.values import BrokerConfig
+from fencepost.jaas import quoted, read_jaas
 from fencepost.protocol.scram import SCRAM_HASHES
 
 __all__ = ["Listener", "jaas_line", "listeners_of", "users_of", "with_users"]
@@ -27,7 +28,7 @@ _WITH_PASSWORDS = (PLAIN, *SCRAM_HASHES)
 _MECHANISMS = (*_WITH_PASSWORDS, OAUTHBEARER)
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _TEXT = re.compile(r"(?:([A-Za-z0-9_.-]+)://)?(?:\[([^\]]*)\]|([^:,]*)):(\d+)")
-_OPTION = re.compile(r"\s*([^\s=\"]+)\s*=\s*(?:\"((?:[^\"\\]|\\.)*)\"|([^\s;\"]*))")
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9_$.-]+")
 
 
 @dataclass(slots=True)
@@ -96,20 +97,16 @@ def users_of(line: str, mechanism: str = PLAIN) -> dict[str, str]:
 
     Raises InvalidSetting without repeating the line, which holds passwords.
     """
-    words = line.strip().rstrip(";").split(None, 2)
-    key, module = f"{mechanism.lower()}.sasl.jaas.config", _module(mechanism)
-    if len(words) < 2 or words[0] != module or words[1] not in ("required", "requisite", "sufficient"):
-        raise InvalidSetting(f'{key} must read: {module} required user_NAME="PASSWORD" ... ;')
-    users, position, rest = {}, 0, words[2] if len(words) == 3 else ""
-    while rest[position:].strip():
-        option = _OPTION.match(rest, position)
-        if option is None:
-            raise InvalidSetting(f"{key} cannot be read from its character {position} of options on")
-        name, quoted, plain = option.groups()
-        if name.startswith("user_"):
-            users[name.removeprefix("user_")] = re.sub(r"\\(.)", r"\1", quoted) if quoted is not None else plain
-        position = option.end()
-    return users
+    key, expected = f"{mechanism.lower()}.sasl.jaas.config", _module(mechanism)
+    try:
+        module = read_jaas(line)
+    except ValueError as error:
+        raise InvalidSetting(f"{key}: {error}") from None
+    if module.name != expected:
+        raise InvalidSetting(f'{key} must read: {expected} required user_NAME="PASSWORD" ... ;')
+    return {
+        name.removeprefix("user_"): password for name, password in module.options.items() if name.startswith("user_")
+    }
 
 
 def jaas_line(users: Mapping[str, str], mechanism: str = PLAIN) -> str:
@@ -118,8 +115,8 @@ def jaas_line(users: Mapping[str, str], mechanism: str = PLAIN) -> str:
     for name, password in users.items():
         if not name or re.search(r"[\s=\"\x00;]", name):
             raise InvalidSetting(f"{name!r} cannot be the name of a user")
-        escaped = re.sub(r"([\\\"])", r"\\\1", password)
-        words.append(f'user_{name}="{escaped}"')
+        option = f"user_{name}"
+        words.append(f"{option if _PLAIN_NAME.fullmatch(option) else quoted(option)}={quoted(password)}")
     return " ".join(words) + ";"
 
 
@@ -202,7 +199,13 @@ def _check_bearer(config: BrokerConfig, name: str, line: str) -> None:
     """Tokens can be checked, and no setting asks for anything else."""
     if not config.text(JWKS_URL):
         raise InvalidSetting(f"listener {name}: OAUTHBEARER needs {JWKS_URL}, where the keys are that sign tokens")
-    if line and line.strip().rstrip(";").split() != [BEARER_MODULE, "required"]:
+    if not line:
+        return
+    try:
+        module = read_jaas(line)
+    except ValueError as error:
+        raise InvalidSetting(f"oauthbearer.sasl.jaas.config: {error}") from None
+    if module.name != BEARER_MODULE or module.options:
         raise InvalidSetting(f"oauthbearer.sasl.jaas.config must read: {BEARER_MODULE} required;")
 
 

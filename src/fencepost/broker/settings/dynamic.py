@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from fencepost.broker.disk.files import Files
 from fencepost.broker.disk.two_copies import SealedFile, UnusableDirectory
 from fencepost.broker.settings.client_quotas import Entity
-from fencepost.broker.settings.features import METADATA_VERSION, STREAMS_VERSION, SUPPORTED, TRANSACTION_VERSION
+from fencepost.broker.settings.features import SUPPORTED, TRANSACTION_VERSION
 from fencepost.broker.settings.values import BrokerConfig, GroupSettings
 
 __all__ = ["ALL_BROKERS", "DynamicSettings"]
@@ -104,11 +104,8 @@ class DynamicSettings:
 
     def feature_levels(self) -> dict[str, int]:
         """The level of each feature that is in force."""
-        return {
-            METADATA_VERSION: SUPPORTED[METADATA_VERSION][1],
-            TRANSACTION_VERSION: self._config.number(TRANSACTION_VERSION),
-            STREAMS_VERSION: SUPPORTED[STREAMS_VERSION][1],
-        }
+        fixed = {name: high for name, (_, high) in SUPPORTED.items()}
+        return {**fixed, TRANSACTION_VERSION: self._config.number(TRANSACTION_VERSION)}
 
     def set_feature_levels(self, levels: Mapping[str, int]) -> None:
         """Put these levels in force. Raises OSError, and then nothing has changed."""

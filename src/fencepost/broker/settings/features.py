@@ -25,10 +25,15 @@ SUPPORTED: Mapping[str, tuple[int, int]] = {
     METADATA_VERSION: (7, 30),
     TRANSACTION_VERSION: (0, 2),
     STREAMS_VERSION: (0, 1),
+    "group.version": (0, 1),
+    "share.version": (0, 1),
+    "kraft.version": (0, 1),
+    "eligible.leader.replicas.version": (0, 1),
 }
 
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
-_FIXED = {METADATA_VERSION, STREAMS_VERSION}
+_FIXED = SUPPORTED.keys() - {TRANSACTION_VERSION}
+"""In force at their highest level: what they stand for is always there, or nothing on one node."""
 _DOWNGRADE_MEANT = (
     "Can't downgrade the version of this feature without setting the upgrade type to either safe or unsafe"
 )

@@ -35,15 +35,15 @@ _HOW_IT_RUNS = """
     group.coordinator.cached.buffer.max.bytes group.coordinator.threads log.cleaner.dedupe.buffer.size
     log.cleaner.io.buffer.load.factor log.cleaner.io.buffer.size log.cleaner.io.max.bytes.per.second
     log.cleaner.threads log.flush.offset.checkpoint.interval.ms log.flush.scheduler.interval.ms
-    log.flush.start.offset.checkpoint.interval.ms log.initial.task.delay.ms max.request.partition.size.limit
+    log.flush.start.offset.checkpoint.interval.ms log.initial.task.delay.ms
     metric.reporters metrics.num.samples metrics.recording.level metrics.sample.window.ms num.io.threads
     num.network.threads num.recovery.threads.per.data.dir offsets.commit.timeout.ms offsets.load.buffer.size
-    offsets.retention.check.interval.ms offsets.topic.compression.codec offsets.topic.segment.bytes
-    producer.id.expiration.check.interval.ms queued.max.requests request.timeout.ms server.max.startup.time.ms
+    offsets.topic.compression.codec offsets.topic.segment.bytes
+    queued.max.requests request.timeout.ms server.max.startup.time.ms
     socket.connection.setup.timeout.max.ms socket.connection.setup.timeout.ms socket.listen.backlog.size
     socket.receive.buffer.bytes socket.send.buffer.bytes transaction.partition.verification.enable
-    transaction.remove.expired.transaction.cleanup.interval.ms transaction.state.log.load.buffer.size
-    transaction.state.log.segment.bytes unstable.api.versions.enable unstable.feature.versions.enable
+    transaction.state.log.load.buffer.size transaction.state.log.segment.bytes unstable.api.versions.enable
+    unstable.feature.versions.enable
 """
 _GROUP_BOUNDS = """
     group.consumer.max.assignment.interval.ms group.consumer.max.heartbeat.interval.ms
@@ -87,7 +87,6 @@ _ASKS_FOR_NOTHING: Mapping[str, str] = dict(
     delegation.token.max.lifetime.ms 604800000
     max.connection.creation.rate 2147483647
     principal.builder.class org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder
-    queued.max.request.bytes -1
     remote.log.storage.system.enable false
     sasl.kerberos.kinit.cmd /usr/bin/kinit
     sasl.kerberos.min.time.before.relogin 60000
@@ -127,7 +126,6 @@ _REFUSED = (
     (("config.providers",), "values are taken as they are written, and nothing is looked up elsewhere"),
     (("max.connection.creation.rate",), "connections are bounded in number (max.connections), not in their rate"),
     (("max.connections.per.ip.overrides",), "there is one bound for all addresses, max.connections.per.ip"),
-    (("queued.max.request.bytes",), "unanswered requests are bounded for each connection by itself, at 64 MiB"),
     (("group.coordinator.rebalance.protocols",), "groups of the classic and of the consumer protocol are both served"),
     (("cordoned.log.dirs",), "the broker has one data directory"),
     (("internal.segment.bytes",), "it is for Kafka's own tests; the setting is log.segment.bytes"),

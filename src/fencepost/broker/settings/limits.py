@@ -44,6 +44,15 @@ LIMITS = (
         _I32,
     ),
     Setting(
+        "queued.max.request.bytes",
+        Kind.LONG,
+        str(256 << 20),
+        "Most bytes of requests that are not whole yet, or wait for others of their connection; -1: no bound.",
+        1,
+        _I64,
+        besides=-1,
+    ),
+    Setting(
         "queued.max.response.bytes",
         Kind.LONG,
         str(512 << 20),

@@ -288,6 +288,14 @@ _BROKER = (
     _broker(
         "max.incremental.fetch.session.cache.slots", Kind.INT, "1000", "Most fetch sessions that are kept.", 0, _I32
     ),
+    _broker(
+        "max.request.partition.size.limit",
+        Kind.INT,
+        "2000",
+        "Most partitions in an answer of DescribeTopicPartitions.",
+        1,
+        _I32,
+    ),
     _broker("message.max.bytes", Kind.INT, "1048588", "Default of topics' max.message.bytes.", 0, _I32, dynamic=True),
     _broker(
         "min.insync.replicas",
@@ -302,12 +310,28 @@ _BROKER = (
     _broker(
         "offset.metadata.max.bytes", Kind.INT, "4096", "Most bytes of the text beside a committed offset.", 0, _I32
     ),
+    _broker(
+        "offsets.retention.check.interval.ms",
+        Kind.LONG,
+        "600000",
+        "Time between two looks for offsets that are too old.",
+        1,
+        _I64,
+    ),
     _broker("offsets.retention.minutes", Kind.INT, "10080", "How long an empty group's offsets are kept.", 1, _I32),
     _broker(
         "offsets.topic.num.partitions",
         Kind.INT,
         "50",
         "Partitions of __consumer_offsets, fixed at first start.",
+        1,
+        _I32,
+    ),
+    _broker(
+        "producer.id.expiration.check.interval.ms",
+        Kind.INT,
+        "600000",
+        "Time between two looks for producers that are idle for too long.",
         1,
         _I32,
     ),
@@ -338,6 +362,14 @@ _BROKER = (
         _I32,
     ),
     _broker("transaction.max.timeout.ms", Kind.INT, "900000", "Longest transaction timeout.", 1, _I32),
+    _broker(
+        "transaction.remove.expired.transaction.cleanup.interval.ms",
+        Kind.INT,
+        "3600000",
+        "Kept for tools; a transactional id is forgotten when its time is over, not at the next look.",
+        1,
+        _I32,
+    ),
     _broker(
         "transaction.state.log.num.partitions",
         Kind.INT,
@@ -490,6 +522,8 @@ def broker_setting(key: str) -> Setting | None:
 
 def check_value(setting: Setting, value: str) -> str:
     """The value in its usual spelling. Raises InvalidSetting, in Kafka's words, when it does not fit the setting."""
+    if setting.kind is Kind.PASSWORD:
+        return value  # blanks count
     text = value.strip()
     if setting.kind is Kind.BOOLEAN:
         if text.lower() not in ("true", "false"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -37,6 +38,9 @@ _log = logging.getLogger("fencepost.broker")
 
 # Where a value is from, as DescribeConfigs numbers it.
 FROM_TOPIC, FROM_THIS_BROKER, FROM_ALL_BROKERS, FROM_START, FROM_DEFAULT, FROM_GROUP = 1, 2, 3, 4, 5, 8
+
+
+_QUEUED, _LARGEST = "queued.max.request.bytes", "socket.request.max.bytes"
 
 
 class Origin(NamedTuple):
@@ -77,6 +81,19 @@ class _Values:
         return setting.default
 
 
+_BOUND = re.compile(r"group\.(consumer|share|streams)\.(min|max)\.(.+)")
+
+
+def _effect(key: str) -> str:
+    """The effect of a setting that this broker does not have."""
+    bound = _BOUND.fullmatch(key)
+    setting = GROUP_SETTINGS.get(f"{bound[1]}.{bound[3]}") if bound is not None else None
+    if bound is None or setting is None:
+        return "makes no difference to this broker"
+    which, limit = ("lower", setting.low) if bound[2] == "min" else ("upper", setting.high)
+    return f"is not needed: {setting.key} has no {which} bound here but {limit}"
+
+
 class BrokerConfig(_Values):
     """The broker's settings. Keys are Kafka's; `given` are the ones that were set. Raises InvalidSetting.
 
@@ -91,7 +108,7 @@ class BrokerConfig(_Values):
         for key, value in (given or {}).items():
             setting = broker_setting(key)
             if setting is None and is_without_effect(key, _spell(value)):
-                _log.warning("Kafka's setting %s makes no difference to this broker", key)
+                _log.warning("Kafka's setting %s %s", key, _effect(key))
                 continue
             if setting is None:
                 why = why_refused(key)
@@ -103,6 +120,7 @@ class BrokerConfig(_Values):
         self.changed: dict[str, str] = {}
         self.changed_default: dict[str, str] = {}
         self.features: dict[str, str] = {}
+        self._check_queued_requests()
 
     def value(self, key: str) -> str | None:
         """The value as it is written, None where there is none."""
@@ -129,6 +147,17 @@ class BrokerConfig(_Values):
         """A listener's setting: its own value, or the one for all listeners."""
         own = self.given.get(f"listener.name.{name.lower()}.{key}")
         return own if own is not None else self.given.get(key, LISTENER_SETTINGS[key].default or "")
+
+    @property
+    def most_queued_request_bytes(self) -> int:
+        """Memory for requests that are unfinished or wait; -1 for no bound. One request always fits."""
+        most = self.number(_QUEUED)
+        return most if most < 0 else max(most, self.number(_LARGEST))
+
+    def _check_queued_requests(self) -> None:
+        most, largest = self.given.get(_QUEUED), self.number(_LARGEST)
+        if most is not None and 0 <= int(most) < largest:
+            raise InvalidSetting(f"{_QUEUED} ({most}) must be larger or equal to {_LARGEST} ({largest})")
 
     @property
     def waits_for_fsync(self) -> bool:

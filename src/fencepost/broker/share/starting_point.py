@@ -14,6 +14,7 @@ def first_offset(setting: str, log: PartitionLog, now_ms: int, *, committed: boo
     if setting == "earliest":
         return log.log_start_offset
     if setting.startswith(BY_DURATION):
-        found = log.offset_for_timestamp(now_ms - duration_ms(setting.removeprefix(BY_DURATION)))
-        return end if found is None else min(found[1], end)
+        since_ms = now_ms - duration_ms(setting.removeprefix(BY_DURATION))
+        found = log.offset_for_timestamp(since_ms, committed_only=committed)
+        return end if found is None else found[1]
     return end

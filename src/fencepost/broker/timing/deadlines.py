@@ -57,6 +57,10 @@ class Deadlines(Generic[Key]):
         if key not in self._due:
             self.set(key, due_ms)
 
+    def due_ms(self, key: Key) -> int | None:
+        """The key's deadline, if it has one."""
+        return self._due.get(key)
+
     def cancel(self, key: Key) -> None:
         """Forget the key's deadline, if it has one."""
         self.set(key, None)

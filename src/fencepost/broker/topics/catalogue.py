@@ -2,8 +2,10 @@
 
 On disk, `topics.fencepost` is one small file that is kept twice (`two_copies`) and replaced as a whole before a change
 is answered; magic "FPTC". Version 1 payload:
-{"topics": [{"name", "id" (32 hex digits), "partitions", "configs": {key: value}}],
-"deleted": [[id, name, partitions], ...] of topics whose directories may still be there}.
+{"topics": [{"name", "id" (32 hex digits), "partitions", "configs": {key: value}; for a topic that replaces a deleted
+one "earlier_producers_below", "lossy_partitions": [number, ...]}],
+"deleted": [[id, name, partitions], ...] of topics whose directories may still be there,
+"deleted_names": [name, ...] of topics that have not been created again}.
 
 A partition's directory comes into being with its first use, and so do those of the 50 partitions of each internal
 topic. It names its topic's id, so that a catalogue that is lost or too old is completed from the directories, and no
@@ -36,6 +38,7 @@ from fencepost.broker.topics.directories import (
     topic_id_of,
 )
 from fencepost.broker.topics.log_settings import read_log_config
+from fencepost.broker.topics.replaced import DeletedNames, Replacement
 
 __all__ = [
     "CLUSTER_METADATA",
@@ -104,7 +107,7 @@ class Partition:
 class Topic:
     """One topic. `partitions` are in order of their numbers."""
 
-    __slots__ = ("config", "given", "log_config", "name", "partitions", "topic_id")
+    __slots__ = ("config", "given", "log_config", "name", "partitions", "replacement", "topic_id")
 
     def __init__(self, name: str, topic_id: UUID, given: Mapping[str, str], broker: BrokerConfig) -> None:
         self.name = name
@@ -114,6 +117,7 @@ class Topic:
         self.log_config: LogConfig | None = None
         """What its logs are opened with; None: nobody has asked since the settings were changed."""
         self.partitions: list[Partition] = []
+        self.replacement = Replacement()
 
     @property
     def internal(self) -> bool:
@@ -138,13 +142,16 @@ class TopicCatalogue:
         new_id: Callable[[], UUID],
         now: Now,
         on_open: Callable[[Partition], None],
+        next_producer_id: Callable[[], int] = lambda: 0,
     ) -> None:
         self._files = files
         self._file = SealedFile(files, _FILE, _MAGIC, _VERSION)
         self.points = RecoveryPoints(files)
         self._deleted: dict[UUID, tuple[str, int]] = {}  # name and partitions; their directories may still be there
+        self._deleted_names = DeletedNames()
         self._config = config
         self._new_id = new_id
+        self._next_producer_id = next_producer_id
         self._on_open = on_open
         self._now = now
         self.stopped_cleanly = False
@@ -195,7 +202,9 @@ class TopicCatalogue:
         for entry in stored["topics"] if stored is not None else ():
             topic = Topic(entry["name"], UUID(hex=entry["id"]), entry["configs"], self._config)
             self._extend(topic, entry["partitions"])
+            topic.replacement = Replacement.of_entry(entry)
             self._add(topic)
+        self._deleted_names = DeletedNames(stored.get("deleted_names", ()) if stored is not None else ())
         for digits, name, count in stored.get("deleted", ()) if stored is not None else ():
             self._remove_directories(UUID(hex=digits), name, count)
         if self._take_in(lost=stored is None) or stored is None:
@@ -220,6 +229,8 @@ class TopicCatalogue:
         for name, partitions, given in wanted:
             topic = Topic(name, self._new_id(), given, self._config)
             self._extend(topic, partitions)
+            if name in self._deleted_names:
+                topic.replacement = Replacement(self._next_producer_id())
             try:
                 for partition in topic.partitions:
                     self._make_way(partition)
@@ -229,7 +240,8 @@ class TopicCatalogue:
                 results.append(topic)
         new = [topic for topic in results if isinstance(topic, Topic)]
         if new:
-            self._save([*self._topics.values(), *new])
+            names = self._deleted_names.changed(removed=[topic.name for topic in new])
+            self._save([*self._topics.values(), *new], names=names)
         for topic in new:
             self._add(topic)
         return results
@@ -306,15 +318,29 @@ class TopicCatalogue:
 
     def _save_without(self, doomed: Collection[Topic]) -> None:
         others = [topic for topic in self._topics.values() if topic not in doomed]
+        names = self._deleted_names.changed(added=[topic.name for topic in doomed])
         try:
-            self._save(others)
+            self._save(others, names=names)
         except OSError as error:
             if not is_full(error):
                 raise
             # No room to write down what goes: let it go first, which makes room.
             for topic in doomed:
                 self._remove_directories(topic.topic_id, topic.name, len(topic.partitions))
-            self._save(others)
+            self._save(others, names=names)
+
+    def lost_records(self, partition: Partition) -> None:
+        """The partition has lost records: its producers begin at sequence 0 again. Raises OSError."""
+        if partition.topic.replacement.lose(partition.index):
+            if partition.opened is not None:
+                partition.opened.producers.earlier_below = 0
+            self._save(self._topics.values())
+
+    def doubt_all(self) -> None:
+        """Nobody knows what an unclean stop took from logs that are not synced before an answer. Raises OSError."""
+        partitions = (partition for topic in self._topics.values() for partition in topic.partitions)
+        if [each for each in partitions if each.topic.replacement.lose(each.index)]:
+            self._save(self._topics.values())
 
     def _clear(self, topic_id: UUID) -> None:
         """Remove a deleted topic's directories. What cannot be goes with the next topic of its name, or at a start."""
@@ -365,6 +391,9 @@ class TopicCatalogue:
             log = self._recover(partition)
         except CorruptSegment as error:
             raise OSError(f"{partition.directory} cannot be opened: {error}") from error
+        if log.report.damaged:
+            self.lost_records(partition)
+        log.producers.earlier_below = partition.topic.replacement.below(partition.index)
         partition.opened = log
         self._on_open(partition)
         return log
@@ -466,13 +495,18 @@ class TopicCatalogue:
         self._files.rename(directory, doomed)
         self._files.remove_tree(doomed)
 
-    def _save(self, topics: Iterable[Topic], grown: Mapping[Topic, int] | None = None) -> None:
+    def _save(
+        self, topics: Iterable[Topic], grown: Mapping[Topic, int] | None = None, names: DeletedNames | None = None
+    ) -> None:
         entries = []
         for topic in topics:
             count = len(topic.partitions) if grown is None else grown.get(topic, len(topic.partitions))
-            entries.append({"name": topic.name, "id": topic.topic_id.hex, "partitions": count, "configs": topic.given})
+            entry = {"name": topic.name, "id": topic.topic_id.hex, "partitions": count, "configs": topic.given}
+            entries.append({**entry, **topic.replacement.entry()})
         deleted = [[topic_id.hex, name, count] for topic_id, (name, count) in self._deleted.items()]
-        self._file.save({"topics": entries, "deleted": deleted})
+        names = self._deleted_names if names is None else names
+        self._file.save({"topics": entries, "deleted": deleted, "deleted_names": list(names)})
+        self._deleted_names = names
 
 
 def _why_not(found: Found, topic: Topic | None) -> str:

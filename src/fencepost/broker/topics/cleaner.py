@@ -59,15 +59,21 @@ class Cleaner:
 
     def apply_retention(self, now_ms: int) -> None:
         """Remove what is too old or too much. A log that fails does not keep the others from it."""
-        live = set(self._owned_producer_ids())
         for partition in self._open_partitions():
             log = partition.opened
             if log is not None:
                 try:
-                    self._metrics.count("deleted_segments", log.apply_retention(now_ms, live.__contains__))
+                    self._metrics.count("deleted_segments", log.apply_retention(now_ms))
                 except (OSError, CorruptSegment):
                     self._metrics.count("storage_errors")
                     _log.exception("%s: retention failed", partition.directory)
+
+    def expire_producers(self, now_ms: int) -> None:
+        """Let go of producers that are idle for too long."""
+        live = set(self._owned_producer_ids())
+        for partition in self._open_partitions():
+            if partition.opened is not None:
+                partition.opened.expire_producers(now_ms, live.__contains__)
 
     def compact(self, now_ms: int, *, eager: bool = False) -> None:
         """Begin a round if there is something worth it and none is under way. `eager`: do all there is to do without

@@ -53,6 +53,7 @@ def repair(
                 gaps = [item for item in _everything(partition) if isinstance(item, Gap)]
                 yield from (Finding(topic.name, partition.index, gap) for gap in gaps)
                 if gaps and accept:
+                    topics.lost_records(partition)
                     _accept(partition.log, gaps)
     topics.close()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from fencepost.check.actors.actor import Actor, ApplicationBroke, producer_in
+from fencepost.check.actors.looking import unseen
 from fencepost.check.history import Outcome, Transaction
 from fencepost.check.history.operations import Commit, SendOffsets
 from fencepost.check.process import Process
@@ -12,7 +13,13 @@ from fencepost.check.scheduler import TaskCancelled
 from fencepost.client.producer.core import ProducerCore
 from fencepost.client.types import TopicPartition
 from fencepost.config import ProducerConfig
-from fencepost.errors import AbortableError, CommitFailedError, RetriableError, TransactionCommittedError
+from fencepost.errors import (
+    AbortableError,
+    CommitFailedError,
+    KafkaError,
+    RetriableError,
+    TransactionCommittedError,
+)
 
 __all__ = ["POSITIONS_OF", "Writer"]
 
@@ -56,7 +63,22 @@ class Writer(Actor):
             else:
                 await self._by_calls(process, producer, record, name)
             self.world.trace(f"{self.name} {record.number} {record.outcome.value}")
+            if record.outcome is Outcome.COMMITTED:
+                await self._look(process, record)
         await self.call(process, "close", lambda: producer.close(10_000))
+
+    async def _look(self, process: Process, record: Transaction) -> None:
+        """See whether a reader that asks now sees all of it. A disk that refuses a marker is no defect."""
+        options = self.world.options
+        if not options.look_chance or options.disk_fails or self.chance.random() >= options.look_chance:
+            return
+        try:
+            told = await self.call(process, "look", lambda: unseen(process.admin, record, POSITIONS_OF))
+        except (KafkaError, TaskCancelled) as error:
+            self.world.trace(f"{self.name} look: {type(error).__name__}: {error}")
+            return
+        if told is not None:
+            self.world.found("commit_not_seen", f"{self.name} {record.number} is committed, and {told}")
 
     def _timeouts_ms(self) -> tuple[int, ...]:
         given = self.world.options.transaction_timeout_ms

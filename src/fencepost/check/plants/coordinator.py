@@ -17,7 +17,17 @@ from fencepost.broker.log.partition import PartitionLog
 from fencepost.broker.log.producers import table
 from fencepost.broker.log.producers.idempotence import Refusal, check_batch
 from fencepost.broker.topics.catalogue import Partition
-from fencepost.check.plants.plant import ALONE, DECIDED, GROUP, KILLED, OUTAGES, POWER_LOSS, Patches, plant
+from fencepost.check.plants.plant import (
+    ALONE,
+    DECIDED,
+    GROUP,
+    KILLED,
+    NO_DISK_FAULTS,
+    OUTAGES,
+    POWER_LOSS,
+    Patches,
+    plant,
+)
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.logs.partitioning import coordinator_partition
 
@@ -261,3 +271,9 @@ def start_aborts_what_is_open(patches: Patches) -> None:
         finish(self, now_ms)
 
     patches.setattr(shell.Transactions, "finish", aborting)
+
+
+@plant("clients", "storm_ms=2000", "producers=3", "look_chance=1", *NO_DISK_FAULTS)
+def readers_do_not_wait_for_markers(patches: Patches) -> None:
+    """Committed records and offsets are answered as of now, without the markers that an answered EndTxn still owes."""
+    patches.setattr(shell.Transactions, "writes_markers", property(lambda self: False))

@@ -15,6 +15,7 @@ __all__ = [
     "DECIDED",
     "GROUP",
     "KILLED",
+    "NO_DISK_FAULTS",
     "OUTAGES",
     "PLANTS",
     "POWER_LOSS",
@@ -58,6 +59,10 @@ OUTAGES: Final = (
     *("transaction_version=2", "transaction_timeout_ms=2000"),
 )
 """Power losses after which transactions have timed out."""
+NO_DISK_FAULTS: Final = (
+    *("full_chance=0", "read_only_chance=0", "descriptors_chance=0"),
+    *("write_error_chance=0", "read_error_chance=0", "sync_error_chance=0"),
+)
 STORM: Final = (
     *("spark.strike_chance=0.15", "spark.driver_strike_chance=0.3", "spark.second_driver_chance=0.4"),
     *("spark.twin_chance=0.3", "spark.broken_rows_chance=0.1", "spark.stop_chance=0.1"),

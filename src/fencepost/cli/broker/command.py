@@ -24,6 +24,7 @@ from fencepost.broker.settings.table import InvalidSetting
 from fencepost.broker.settings.values import BrokerConfig
 from fencepost.cli.printable import printable
 from fencepost.cli.standard_output import OutputLost
+from fencepost.properties import read_settings
 
 if TYPE_CHECKING:
     from fencepost.cli.ui.server import Page
@@ -102,7 +103,13 @@ def parser() -> ArgumentParser:
         "--metrics-port",
         metavar="PORT",
         type=int,
-        help="Answer GET /metrics (Prometheus) on this port of the same host; 0 takes a free one.",
+        help="Short for --metrics-listen 127.0.0.1:PORT.",
+    )
+    command_line.add_argument(
+        "--metrics-listen",
+        metavar="HOST:PORT",
+        help="Answer GET /metrics (Prometheus) there; port 0 takes a free one. It asks for no credentials: choose an "
+        "address that only the monitoring reaches.",
     )
     command_line.add_argument(
         "--ui",
@@ -126,6 +133,7 @@ class _Options(Namespace):
     config: list[str]
     config_file: str | None
     metrics_port: int | None
+    metrics_listen: str | None
     ui: int | None
     verbose: bool
 
@@ -137,19 +145,16 @@ def broker(arguments: list[str]) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_OneLine("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(handlers=[handler], level=logging.DEBUG if options.verbose else logging.INFO)
-    host, separator, port = options.listen.rpartition(":")
-    if not separator or not port.isdecimal() or int(port) > _LARGEST_PORT:
-        command_line.error(f"--listen: {options.listen!r} is not HOST:PORT with a port from 0 to 65535")
-    if options.metrics_port is not None and find_spec("prometheus_client") is None:
-        command_line.error("--metrics-port needs the package prometheus-client: pip install 'fencepost[metrics]'")
     for name, number in (("--metrics-port", options.metrics_port), ("--ui", options.ui)):
         if number is not None and not 0 <= number <= _LARGEST_PORT:
             command_line.error(f"{name}: {number} is not a port from 0 to 65535")
     try:
+        host, port = _address("--listen", options.listen)
+        metrics = _metrics_address(options)
         pairs = {"fsync": options.fsync, **_of_file(options.config_file), **_pairs(options.config)}
         data_dir = _data_directory(pairs, options.data_dir)
         settings = BrokerConfig(pairs)
-        listeners = listeners_of(settings, host.strip("[]"), int(port))
+        listeners = listeners_of(settings, host, port)
         if options.ui is not None and _unlocked(listeners) is None:
             raise _UnusableArgument(
                 "--ui: every listener asks for credentials, and the page has none: run `fencepost ui --command-config`"
@@ -161,17 +166,17 @@ def broker(arguments: list[str]) -> None:
     if not data_dir:
         logging.getLogger("fencepost.broker").info("the data is in %s and will be removed at the end", directory)
     try:
-        server = BrokerServer(settings, directory, host.strip("[]"), int(port))
-        _run(server, host.strip("[]"), options.metrics_port, options.ui)
+        server = BrokerServer(settings, directory, host, port)
+        _run(server, metrics, options.ui)
     finally:
         if not data_dir:
             shutil.rmtree(directory, ignore_errors=True)
 
 
-def _run(server: BrokerServer, host: str, metrics_port: int | None, ui_port: int | None) -> None:
+def _run(server: BrokerServer, metrics: tuple[str, int] | None, ui_port: int | None) -> None:
     loop = new_event_loop()
     try:
-        loop.run_until_complete(_serve(server, host, metrics_port, ui_port))
+        loop.run_until_complete(_serve(server, metrics, ui_port))
     except DirectoryGone as error:  # told when it was noticed
         raise SystemExit(1) from error
     except (OSError, DirectoryInUse, UnusableDirectory) as error:
@@ -181,7 +186,7 @@ def _run(server: BrokerServer, host: str, metrics_port: int | None, ui_port: int
         loop.close()
 
 
-async def _serve(server: BrokerServer, metrics_host: str, metrics_port: int | None, ui_port: int | None) -> None:
+async def _serve(server: BrokerServer, metrics: tuple[str, int] | None, ui_port: int | None) -> None:
     check_system()
     end = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -197,11 +202,9 @@ async def _serve(server: BrokerServer, metrics_host: str, metrics_port: int | No
             f"listening on {listener.address}{f' as {listener.name}' if place else ''}"
             for place, listener in enumerate(server.listeners)
         )
-        if metrics_port is not None:
+        if metrics is not None:
             port, end_metrics = serve_metrics(
-                lambda: asyncio.run_coroutine_threadsafe(server.snapshot(), loop).result(_METRICS_PATIENCE_S),
-                metrics_host,
-                metrics_port,
+                lambda: asyncio.run_coroutine_threadsafe(server.snapshot(), loop).result(_METRICS_PATIENCE_S), *metrics
             )
             logging.getLogger("fencepost.broker").info("metrics are on port %s", port)
         if ui_port is not None:
@@ -258,14 +261,33 @@ def _data_directory(pairs: dict[str, str], data_dir: str) -> str:
     return data_dir or named
 
 
+def _address(option: str, text: str) -> tuple[str, int]:
+    """Of HOST:PORT, an address of version 6 in brackets. Raises _UnusableArgument."""
+    host, separator, port = text.rpartition(":")
+    if not separator or not port.isdecimal() or int(port) > _LARGEST_PORT:
+        raise _UnusableArgument(f"{option}: {text!r} is not HOST:PORT with a port from 0 to 65535")
+    return host.strip("[]"), int(port)
+
+
+def _metrics_address(options: _Options) -> tuple[str, int] | None:
+    """Return the address for /metrics, None without one. Raises _UnusableArgument."""
+    port, listen = options.metrics_port, options.metrics_listen
+    if port is None and listen is None:
+        return None
+    if port is not None and listen is not None:
+        raise _UnusableArgument("--metrics-port and --metrics-listen: give one of the two")
+    if find_spec("prometheus_client") is None:
+        option = "--metrics-port" if listen is None else "--metrics-listen"
+        raise _UnusableArgument(f"{option} needs the package prometheus-client: pip install 'fencepost[metrics]'")
+    return ("127.0.0.1", port or 0) if listen is None else _address("--metrics-listen", listen)
+
+
 def _of_file(file: str | None) -> dict[str, str]:
     """Raises _UnusableArgument."""
     if file is None:
         return {}
-    from fencepost.properties import read_properties  # here, because of configparser
-
     try:
-        return read_properties(Path(file))
+        return read_settings(Path(file))
     except (OSError, ValueError) as error:
         raise _UnusableArgument(f"--config-file: {error}") from error
 

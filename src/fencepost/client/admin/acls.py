@@ -56,8 +56,11 @@ class AdminAcls(AdminBase):
     """The ACL part of `AdminCore`. Calls raise SecurityDisabled's code (54) where the broker has no authorizer."""
 
     async def create_acls(self, acls: Iterable[Acl], *, api_timeout_ms: int | None = None) -> None:
-        """Add rules; a rule that exists is left as it is. Raises ClusterAuthorizationError, BrokerError."""
-        wanted = list(acls)
+        """Add rules and wait until all brokers that answer show them; a rule that exists is left as it is.
+
+        Raises KafkaTimeoutError, ClusterAuthorizationError, BrokerError.
+        """
+        wanted, deadline_ms = list(acls), self._deadline(api_timeout_ms)
         creations = [
             ca.AclCreation(
                 resource_type=acl.resource_type,
@@ -74,12 +77,24 @@ class AdminAcls(AdminBase):
             Controller(),
             ca.CreateAclsRequest(creations=creations),
             (1, 3),
-            deadline_ms=self._deadline(api_timeout_ms),
+            deadline_ms=deadline_ms,
             code_of=lambda answer: _first_code(answer.results),
         )
         for acl, result in zip(wanted, reply.results, strict=True):
             if result.error_code != 0:
                 raise error_for(result.error_code, f"add the rule that {acl}", result.error_message)
+
+        async def look(node_id: int) -> str:
+            missing = set(wanted) - set(await self._rules_at(node_id, AclFilter(), deadline_ms))
+            return f"{len(wanted) - len(missing)} of {len(wanted)} rules" if missing else ""
+
+        if wanted:
+            await self._until_shown("new ACLs", look, deadline_ms)
+
+    async def _rules_at(self, node_id: int, wanted: AclFilter, deadline_ms: int) -> list[Acl]:
+        """Return the matching rules that this broker shows. Raises KafkaError."""
+        request = _matching(de.DescribeAclsRequest, wanted)
+        return _rules(await self._ask_once(node_id, request, (1, 3), deadline_ms))
 
     async def describe_acls(self, wanted: AclFilter | None = None, *, api_timeout_ms: int | None = None) -> list[Acl]:
         """The rules that match (None: all), sorted."""
@@ -91,30 +106,25 @@ class AdminAcls(AdminBase):
             deadline_ms=self._deadline(api_timeout_ms),
             code_of=lambda answer: int(answer.error_code),
         )
-        if reply.error_code != 0:
-            raise error_for(reply.error_code, "describe ACLs", reply.error_message)
-        return sorted(
-            Acl(
-                ResourceType(resource.resource_type),
-                resource.resource_name,
-                acl.principal,
-                AclOperation(acl.operation),
-                AclPermission(acl.permission_type),
-                PatternType(resource.pattern_type),
-                acl.host,
-            )
-            for resource in reply.resources
-            for acl in resource.acls
-        )
+        return _rules(reply)
 
     async def delete_acls(self, filters: Iterable[AclFilter], *, api_timeout_ms: int | None = None) -> list[Acl]:
-        """Delete all rules that match any of the filters; the rules that are gone, sorted."""
+        """Delete all rules that match any of the filters, and wait until no broker that answers shows them.
+
+        Returns:
+            The deleted rules, sorted.
+
+        Raises:
+            KafkaTimeoutError: The brokers did not answer, or the rules are deleted and one still shows some.
+            KafkaError: The deletion was refused.
+        """
+        deadline_ms = self._deadline(api_timeout_ms)
         wanted = [_matching(da.DeleteAclsFilter, acl_filter) for acl_filter in filters]
         reply: da.DeleteAclsResponse = await self.cluster.call(
             Controller(),
             da.DeleteAclsRequest(filters=wanted),
             (1, 3),
-            deadline_ms=self._deadline(api_timeout_ms),
+            deadline_ms=deadline_ms,
             code_of=lambda answer: _first_code(answer.filter_results),
         )
         gone = set()
@@ -134,6 +144,13 @@ class AdminAcls(AdminBase):
                 )
                 for acl in result.matching_acls
             }
+
+        async def look(node_id: int) -> str:
+            left = gone.intersection(await self._rules_at(node_id, AclFilter(), deadline_ms))
+            return f"{len(left)} of {len(gone)} rules" if left else ""
+
+        if gone:
+            await self._until_shown("deletion of ACLs", look, deadline_ms)
         return sorted(gone)
 
     async def authorized_operations(self, *, api_timeout_ms: int | None = None) -> frozenset[AclOperation] | None:
@@ -154,6 +171,25 @@ class AdminAcls(AdminBase):
         if bits == _NOT_TOLD:
             return None
         return frozenset(operation for operation in AclOperation if bits >> operation & 1)
+
+
+def _rules(reply: de.DescribeAclsResponse) -> list[Acl]:
+    """Return the rules of a reply, sorted. Raises KafkaError."""
+    if reply.error_code != 0:
+        raise error_for(reply.error_code, "describe ACLs", reply.error_message)
+    return sorted(
+        Acl(
+            ResourceType(resource.resource_type),
+            resource.resource_name,
+            acl.principal,
+            AclOperation(acl.operation),
+            AclPermission(acl.permission_type),
+            PatternType(resource.pattern_type),
+            acl.host,
+        )
+        for resource in reply.resources
+        for acl in resource.acls
+    )
 
 
 def _raise(code: int, message: str | None) -> None:

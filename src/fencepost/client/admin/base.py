@@ -6,14 +6,16 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar
 
 from fencepost.client.net.cluster import Cluster
-from fencepost.client.net.tasks import first_error, gather
-from fencepost.errors import error_for
+from fencepost.client.net.tasks import first_error, gather, within
+from fencepost.errors import KafkaError, KafkaTimeoutError, error_for
 from fencepost.protocol.codec import Message
 from fencepost.protocol.codes import ErrorCode as E
 
 T = TypeVar("T")
 
 DEFAULT_API_TIMEOUT_MS: Final = 60_000
+FIRST_LOOKS_MS: Final = (2, 5, 10, 20, 50)  # as a rule, a broker shows a change within some ms
+MOST_PER_LOOK_MS: Final = 3_000  # a broker that takes longer to answer is not waited for
 
 
 def unless_missing(code: int) -> int:
@@ -58,11 +60,47 @@ class AdminBase:
         return await self.cluster.until_answered(what, ask_all, deadline_ms)
 
     async def _ask_once(self, node_id: int, request: Message, versions: tuple[int, int], deadline_ms: int) -> Any:
-        """One request to one broker, its codes not looked at. Raises KafkaError."""
+        """Send one request to one broker and return its reply, whose codes are not looked at. Raises KafkaError."""
         connection = await self.cluster.connection(node_id, deadline_ms)
         version = connection.version(request.API_KEY, *versions)
         left = deadline_ms - self.cluster.runtime.now_ms()
         return await connection.request(request, version, timeout_ms=left)
+
+    async def _until_shown(self, what: str, look: Callable[[int], Coroutine[Any, Any, str]], deadline_ms: int) -> None:
+        """Wait until all brokers show a change that the cluster has accepted.
+
+        The controller accepts a change and each broker learns of it a moment later, and this client's next call may ask
+        any of them. Brokers that cannot be reached are left out: a broker catches up with the controller before it
+        serves again. So are brokers that refuse the question, because this client has no right to look or the broker
+        does not know the request.
+
+        Args:
+            what: Name of the change, for messages.
+            look: Ask the broker of this node id and return the difference from the change; "" if it shows the
+                change. It may raise KafkaError.
+            deadline_ms: Time at which to give up, on the runtime's clock.
+
+        Raises:
+            KafkaTimeoutError: The change was made, and a broker still does not show it.
+        """
+        waiting, attempt, runtime = sorted(self.cluster.nodes), 0, self.cluster.runtime
+        while waiting:
+            patience_ms = max(1, min(MOST_PER_LOOK_MS, deadline_ms - runtime.now_ms()))
+            looks = [within(runtime, look(node), patience_ms, f"broker {node}") for node in waiting]
+            seen = dict(zip(waiting, await gather(runtime, looks), strict=True))
+            for result in seen.values():
+                if isinstance(result, Exception) and not isinstance(result, KafkaError):
+                    raise result
+            late = {node: result for node, result in seen.items() if isinstance(result, str) and result}
+            waiting = list(late)
+            if waiting and attempt < len(FIRST_LOOKS_MS):
+                await runtime.sleep_ms(FIRST_LOOKS_MS[attempt])
+            elif waiting:
+                shown = "; ".join(f"broker {node} still shows {difference}" for node, difference in late.items())
+                error = KafkaTimeoutError(f"the cluster has made the change, but {shown}")
+                await self.cluster.pause_after(error, attempt - len(FIRST_LOOKS_MS), deadline_ms, what)
+            attempt += 1
+        self.cluster.lasting_errors.over(what)
 
     async def _leaders(self, topic: str, deadline_ms: int) -> dict[int, tuple[int, int]]:
         """Node and leader epoch, by partition. Raises LeaderNotAvailableError."""
@@ -73,8 +111,8 @@ class AdminBase:
             raise error_for(E.LEADER_NOT_AVAILABLE, f"{topic}-{orphans[0]} ({len(orphans)} of {len(known)} partitions)")
         return {number: (partition.leader, partition.leader_epoch) for number, partition in known.items()}
 
-    async def close(self) -> None:
-        """Close the connections."""
+    async def close(self, timeout_ms: int | None = None) -> None:
+        """Close the connections. Every call waits for its answer, so there is nothing to wait for."""
         self.cluster.close()
 
     async def leave(self, timeout_ms: int) -> None:

@@ -51,6 +51,12 @@ class ConfigEntry(NamedTuple):
 
 
 _SOURCES: Final = frozenset(ConfigSource)
+_DYNAMIC: Final = {  # by resource type, and by whether the resource has a name
+    (TOPIC_RESOURCE, True): ConfigSource.TOPIC,
+    (BROKER_RESOURCE, True): ConfigSource.BROKER,
+    (BROKER_RESOURCE, False): ConfigSource.DEFAULT_BROKER,
+    (GROUP_RESOURCE, True): ConfigSource.GROUP,
+}
 
 
 class AdminConfigs(AdminBase):
@@ -73,31 +79,14 @@ class AdminConfigs(AdminBase):
         api_timeout_ms: int | None = None,
     ) -> dict[str, ConfigEntry]:
         """As describe_configs (or only the settings `names`), with each value's source."""
-        resource = dc.DescribeConfigsResource(
-            resource_type=resource_type, resource_name=name, configuration_keys=None if names is None else list(names)
-        )
-        to_broker = resource_type in (BROKER_RESOURCE, LOGGER_RESOURCE) and name
         reply: dc.DescribeConfigsResponse = await self.cluster.call(
-            int(name) if to_broker else AnyNode(),
-            dc.DescribeConfigsRequest(resources=[resource], include_documentation=documentation),
+            int(name) if _is_of_one_broker(name, resource_type) else AnyNode(),
+            _question(name, resource_type, names, documentation=documentation),
             (3 if documentation else 1, 4),
             deadline_ms=self._deadline(api_timeout_ms),
             code_of=lambda answer: unless_missing(only(answer.results).error_code),
         )
-        result = only(reply.results)
-        if result.error_code != 0:
-            raise error_for(result.error_code, f"settings of {name!r}", result.error_message)
-        return {
-            entry.name: ConfigEntry(
-                entry.name,
-                entry.value,
-                ConfigSource(entry.config_source) if entry.config_source in _SOURCES else ConfigSource.UNKNOWN,
-                entry.read_only,
-                entry.is_sensitive,
-                entry.documentation,
-            )
-            for entry in result.configs
-        }
+        return _entries(name, reply)
 
     async def alter_configs(
         self,
@@ -107,19 +96,103 @@ class AdminConfigs(AdminBase):
         resource_type: int = TOPIC_RESOURCE,
         api_timeout_ms: int | None = None,
     ) -> None:
-        """Set settings of a topic or broker, leaving the others; None goes back to the default (KIP-339)."""
+        """Set settings of a topic or broker, leaving the others (KIP-339), and wait until brokers show them.
+
+        The call returns when all brokers that answer show the new values, as far as this client may see them.
+
+        Args:
+            name: The topic, the broker's id as text ("": all brokers), or the group.
+            changes: Value by name of setting; None goes back to the default.
+            resource_type: 2 for a topic, 4 for brokers, 8 for a broker's loggers, 32 for a group.
+            api_timeout_ms: Time limit of the call in ms. Default: the client's `default_api_timeout_ms`.
+
+        Raises:
+            KafkaTimeoutError: The brokers did not answer, or the change was made and one does not show it yet.
+            KafkaError: The change was refused.
+        """
         altered = [
             ic.AlterableConfig(name=key, config_operation=1 if value is None else 0, value=value)
             for key, value in changes.items()
         ]
         resource = ic.AlterConfigsResource(resource_type=resource_type, resource_name=name, configs=altered)
+        deadline_ms, of_one_broker = self._deadline(api_timeout_ms), _is_of_one_broker(name, resource_type)
         reply: ic.IncrementalAlterConfigsResponse = await self.cluster.call(
-            int(name) if resource_type in (BROKER_RESOURCE, LOGGER_RESOURCE) and name else Controller(),
+            int(name) if of_one_broker else Controller(),
             ic.IncrementalAlterConfigsRequest(resources=[resource]),
             (0, 1),
-            deadline_ms=self._deadline(api_timeout_ms),
+            deadline_ms=deadline_ms,
             code_of=lambda answer: unless_missing(only(answer.responses).error_code),
         )
         result = only(reply.responses)
         if result.error_code != 0:
             raise error_for(result.error_code, f"settings of {name!r}", result.error_message)
+
+        async def look(node_id: int) -> str:
+            if of_one_broker and node_id != int(name):
+                return ""
+            question = _question(name, resource_type, list(changes))
+            answer: dc.DescribeConfigsResponse = await self._ask_once(node_id, question, (1, 4), deadline_ms)
+            return _difference(_entries(name, answer), changes, _DYNAMIC.get((resource_type, bool(name))))
+
+        await self._until_shown(f"settings of {name!r}", look, deadline_ms)
+
+
+def _is_of_one_broker(name: str, resource_type: int) -> bool:
+    """Return True if only the broker itself knows the settings."""
+    return resource_type in (BROKER_RESOURCE, LOGGER_RESOURCE) and name != ""
+
+
+def _question(
+    name: str, resource_type: int, names: Sequence[str] | None, *, documentation: bool = False
+) -> dc.DescribeConfigsRequest:
+    keys = None if names is None else list(names)
+    resource = dc.DescribeConfigsResource(resource_type=resource_type, resource_name=name, configuration_keys=keys)
+    return dc.DescribeConfigsRequest(resources=[resource], include_documentation=documentation)
+
+
+def _entries(name: str, reply: dc.DescribeConfigsResponse) -> dict[str, ConfigEntry]:
+    """Return the settings by name. Raises KafkaError."""
+    result = only(reply.results)
+    if result.error_code != 0:
+        raise error_for(result.error_code, f"settings of {name!r}", result.error_message)
+    return {
+        entry.name: ConfigEntry(
+            entry.name,
+            entry.value,
+            ConfigSource(entry.config_source) if entry.config_source in _SOURCES else ConfigSource.UNKNOWN,
+            entry.read_only,
+            entry.is_sensitive,
+            entry.documentation,
+        )
+        for entry in result.configs
+    }
+
+
+def _difference(
+    entries: Mapping[str, ConfigEntry], changes: Mapping[str, str | None], dynamic: ConfigSource | None
+) -> str:
+    """Return the settings that are not as changed, "" if all are. Settings that are not described are not looked at.
+
+    Args:
+        entries: The settings as a broker describes them.
+        changes: The changes as they were sent.
+        dynamic: Source of a value that was set for this resource; None if the source does not tell.
+    """
+    old = []
+    for key, value in changes.items():
+        entry = entries.get(key)
+        if entry is None or entry.is_sensitive or dynamic is None:
+            continue
+        is_set = entry.source is dynamic
+        if is_set if value is None else not is_set or _plain(entry.value) != _plain(value):
+            old.append(f"{key}={entry.value}")
+    return ", ".join(old)
+
+
+def _plain(value: str | None) -> object:
+    """Return a value in the form in which two spellings of one setting are equal, such as "01" and "1"."""
+    words = [word.strip().lower() for word in (value or "").split(",")]
+    try:
+        return [float(word) for word in words]
+    except ValueError:
+        return words

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -59,41 +59,31 @@ class AdminScram(AdminBase):
         names = None if users is None else list(dict.fromkeys(users))
         if names == []:  # which would mean all
             return []
-        request = du.DescribeUserScramCredentialsRequest(
-            users=None if names is None else [du.UserName(name=name) for name in names]
-        )
         reply: du.DescribeUserScramCredentialsResponse = await self.cluster.call(
             AnyNode(),
-            request,
+            _question(names),
             (0, 0),
             deadline_ms=self._deadline(api_timeout_ms),
             code_of=lambda answer: int(answer.error_code),
         )
-        if reply.error_code != 0:
-            raise error_for(reply.error_code, "describe users of SCRAM", reply.error_message)
-        found = []
-        for result in reply.results:
-            if result.error_code == E.RESOURCE_NOT_FOUND:
-                continue
-            if result.error_code != 0:
-                raise error_for(result.error_code, f"describe user {result.user!r}", result.error_message)
-            found += [
-                ScramCredential(result.user, ScramMechanism(info.mechanism), info.iterations)
-                for info in result.credential_infos
-            ]
-        return sorted(found)
+        return _credentials(reply)
 
     async def alter_user_scram_credentials(
         self, changes: Iterable[ScramUpsertion | ScramDeletion], *, api_timeout_ms: int | None = None
     ) -> None:
-        """Set and remove passwords; a user may be named once. Who is logged in stays so.
+        """Set and remove passwords; a user may be named once. Connections that are logged in stay so.
 
-        What the broker takes of it is done also where it refuses the rest. Raises, for the first user that is refused,
-        KafkaError with code 91 (there is nothing to delete), 92 (named twice), 93 (no name, or iterations out of
-        range); ClusterAuthorizationError, UnsupportedVersionError (Kafka before 2.7).
+        The call waits until all brokers that answer show which credentials there are. A new password of the same
+        mechanism and iterations cannot be seen, so the call does not wait for it. Changes that the broker accepts are
+        made also where it refuses others.
+
+        Raises, for the first user that is refused, KafkaError with code 91 (there is nothing to delete), 92 (named
+        twice), 93 (no name, or iterations out of range); KafkaTimeoutError, ClusterAuthorizationError,
+        UnsupportedVersionError (Kafka before 2.7).
         """
+        wanted, deadline_ms = list(changes), self._deadline(api_timeout_ms)
         deletions, upsertions = [], []
-        for change in changes:
+        for change in wanted:
             if isinstance(change, ScramDeletion):
                 deletions.append(au.ScramCredentialDeletion(name=change.user, mechanism=change.mechanism))
             else:
@@ -102,12 +92,48 @@ class AdminScram(AdminBase):
             Controller(),
             au.AlterUserScramCredentialsRequest(deletions=deletions, upsertions=upsertions),
             (0, 0),
-            deadline_ms=self._deadline(api_timeout_ms),
+            deadline_ms=deadline_ms,
             code_of=lambda answer: next((user.error_code for user in answer.results if user.error_code != 0), 0),
         )
         for result in reply.results:
             if result.error_code != 0:
                 raise error_for(result.error_code, f"alter user {result.user!r}", result.error_message)
+
+        async def look(node_id: int) -> str:
+            question = _question(sorted({change.user for change in wanted}))
+            found = _credentials(await self._ask_once(node_id, question, (0, 0), deadline_ms))
+            shown = {(one.user, one.mechanism): one.iterations for one in found}
+            old = [change for change in wanted if shown.get((change.user, change.mechanism)) != _rounds(change)]
+            return f"other credentials of {', '.join(sorted({change.user for change in old}))}" if old else ""
+
+        if wanted:
+            await self._until_shown("SCRAM credentials", look, deadline_ms)
+
+
+def _rounds(change: ScramUpsertion | ScramDeletion) -> int | None:
+    return change.iterations if isinstance(change, ScramUpsertion) else None
+
+
+def _question(names: Sequence[str] | None) -> du.DescribeUserScramCredentialsRequest:
+    users = None if names is None else [du.UserName(name=name) for name in names]
+    return du.DescribeUserScramCredentialsRequest(users=users)
+
+
+def _credentials(reply: du.DescribeUserScramCredentialsResponse) -> list[ScramCredential]:
+    """Return the credentials of a reply, sorted. Raises KafkaError."""
+    if reply.error_code != 0:
+        raise error_for(reply.error_code, "describe users of SCRAM", reply.error_message)
+    found = []
+    for result in reply.results:
+        if result.error_code == E.RESOURCE_NOT_FOUND:
+            continue
+        if result.error_code != 0:
+            raise error_for(result.error_code, f"describe user {result.user!r}", result.error_message)
+        found += [
+            ScramCredential(result.user, ScramMechanism(info.mechanism), info.iterations)
+            for info in result.credential_infos
+        ]
+    return sorted(found)
 
 
 def _salted(change: ScramUpsertion, salt: bytes) -> au.ScramCredentialUpsertion:

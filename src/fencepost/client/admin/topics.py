@@ -10,14 +10,21 @@ from uuid import UUID
 from fencepost.client.admin.base import AdminBase, unless_missing
 from fencepost.client.net import list_offsets as offsets
 from fencepost.client.net.answers import only
-from fencepost.client.net.cluster import Controller
+from fencepost.client.net.cluster import HIGHEST_METADATA, LOWEST_METADATA, Controller
 from fencepost.client.net.topology import Node, Partition
 from fencepost.client.types import Isolation, K, OffsetAt, TopicPartition
 from fencepost.errors import KafkaError, error_for
 from fencepost.protocol.codes import ErrorCode as E
+from fencepost.protocol.codes import describe
 from fencepost.protocol.messages import create_partitions as cp
 from fencepost.protocol.messages import create_topics as ct
 from fencepost.protocol.messages import delete_topics as dt
+from fencepost.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseTopic,
+)
 
 
 class TopicDescription(NamedTuple):
@@ -50,10 +57,10 @@ class AdminTopics(AdminBase):
         exist_ok: bool = False,
         api_timeout_ms: int | None = None,
     ) -> None:
-        """Create a topic (-1: the broker's defaults) and wait until its leaders are known.
+        """Create a topic (-1: the broker's defaults) and wait until all brokers that answer name its leaders.
 
-        Raises TopicAlreadyExistsError, InvalidTopicError (bad name or count), AuthorizationError. With
-        `outcome_unknown` an earlier attempt was not answered: what exists may be what this call has made.
+        Raises KafkaTimeoutError, TopicAlreadyExistsError, InvalidTopicError (bad name or count), AuthorizationError.
+        With `outcome_unknown` an earlier attempt was not answered: the topic that exists may be of this call.
         """
         deadline_ms = self._deadline(api_timeout_ms)
         topic = ct.CreatableTopic(
@@ -76,28 +83,40 @@ class AdminTopics(AdminBase):
         result = only(reply.topics)
         if result.error_code != 0 and not (exist_ok and result.error_code == E.TOPIC_ALREADY_EXISTS):
             raise _refusal(result.error_code, f"create topic {name!r}", result.error_message, unanswered)
-        await self._wait_for_leaders(name, deadline_ms)
+        await self._until_led(name, 1 if exist_ok else max(partitions, 1), deadline_ms)
 
-    async def _wait_for_leaders(self, name: str, deadline_ms: int) -> None:
-        attempt, what = 0, f"leaders of topic {name!r}"
-        while True:
-            await self.cluster.refresh_quietly([name], deadline_ms)
-            known = self.cluster.topics.get(name)
-            if (
-                known is not None
-                and known.error_code == 0
-                and known.partitions
-                and all(partition.leader in self.cluster.nodes for partition in known.partitions.values())
-            ):
-                self.cluster.lasting_errors.over(what)
-                return
-            code = E.UNKNOWN_TOPIC_OR_PARTITION if known is None else known.error_code or E.LEADER_NOT_AVAILABLE
-            await self.cluster.pause_after(error_for(code, what), attempt, deadline_ms, what)
-            attempt += 1
+    async def _until_led(self, name: str, total: int, deadline_ms: int) -> None:
+        """Wait until all brokers show at least `total` partitions of the topic, each with a leader."""
+
+        async def look(node_id: int) -> str:
+            topic = await self._topic_at(node_id, name, deadline_ms)
+            if topic is None:
+                return "no such topic"
+            if len(topic.partitions) < total:
+                return f"{len(topic.partitions)} of {total} partitions"
+            leaderless = sum(partition.leader_id < 0 for partition in topic.partitions)
+            code = topic.error_code or (E.LEADER_NOT_AVAILABLE if leaderless else 0)
+            return f"{leaderless} partitions without leader: {describe(code)}" if code else ""
+
+        await self._until_shown(f"leaders of topic {name!r}", look, deadline_ms)
+        await self.cluster.refresh_quietly([name], deadline_ms)
+
+    async def _topic_at(self, node_id: int, name: str, deadline_ms: int) -> MetadataResponseTopic | None:
+        """Return the topic as this broker shows it, or None. Raises KafkaError, also when it may not be looked at."""
+        request = MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=False)
+        reply: MetadataResponse = await self._ask_once(
+            node_id, request, (LOWEST_METADATA, HIGHEST_METADATA), deadline_ms
+        )
+        topic = only(reply.topics)
+        if topic.error_code == E.TOPIC_AUTHORIZATION_FAILED:
+            raise error_for(topic.error_code, f"topic {name!r}")
+        return None if topic.error_code == E.UNKNOWN_TOPIC_OR_PARTITION else topic
 
     async def delete_topic(self, name: str, *, missing_ok: bool = False, api_timeout_ms: int | None = None) -> None:
-        """Delete a topic. Raises UnknownTopicOrPartitionError when there is none, unless `missing_ok`.
+        """Delete a topic and wait until no broker that answers shows it.
 
+        Kafka before 2.8 does not tell a topic from a newer one of the same name, so the call does not wait there.
+        Raises KafkaTimeoutError, and UnknownTopicOrPartitionError when there is no such topic, unless `missing_ok`.
         With `outcome_unknown` an earlier attempt was not answered: this call may have deleted it.
         """
         deadline_ms = self._deadline(api_timeout_ms)
@@ -116,10 +135,20 @@ class AdminTopics(AdminBase):
         result = only(reply.responses)
         if result.error_code != 0 and not (missing_ok and result.error_code == E.UNKNOWN_TOPIC_OR_PARTITION):
             raise _refusal(result.error_code, f"delete topic {name!r}", result.error_message, unanswered)
+        deleted = result.topic_id
+        if result.error_code == 0 and deleted is not None and deleted.int:
+
+            async def look(node_id: int) -> str:
+                topic = await self._topic_at(node_id, name, deadline_ms)
+                return "the topic" if topic is not None and topic.topic_id == deleted else ""
+
+            await self._until_shown(f"deletion of topic {name!r}", look, deadline_ms)
         self.cluster.topics.pop(name, None)
 
     async def create_partitions(self, name: str, total: int, *, api_timeout_ms: int | None = None) -> None:
-        """Grow a topic to `total` partitions. Raises InvalidTopicError, also when it has as many.
+        """Grow a topic to `total` partitions and wait until all brokers that answer name their leaders.
+
+        Raises KafkaTimeoutError, and InvalidTopicError, also when it has as many.
 
         With `outcome_unknown` an earlier attempt was not answered: this call may have made them.
         """
@@ -138,7 +167,7 @@ class AdminTopics(AdminBase):
         result = only(reply.results)
         if result.error_code != 0:
             raise _refusal(result.error_code, f"partitions of {name!r}", result.error_message, unanswered)
-        await self._wait_for_leaders(name, deadline_ms)
+        await self._until_led(name, total, deadline_ms)
 
     async def list_topics(self, *, internal: bool = False, api_timeout_ms: int | None = None) -> list[str]:
         """The names of all topics that this client may see, sorted."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from fencepost.arguments import Milliseconds, checked
 from fencepost.client.admin.core import AdminCore
 from fencepost.client.aio.base import AsyncClient, in_loop
 from fencepost.client.configured import configured_by
 from fencepost.client.net.asyncio_runtime import runtime_for
 from fencepost.client.net.cluster import Cluster
+from fencepost.client.net.open_clients import CLOSE_MS
 from fencepost.config import AdminConfig
 
 
@@ -64,6 +66,7 @@ class AsyncAdmin(AsyncClient[AdminCore]):
     fences_by_group = in_loop(AdminCore.fences_by_group)
     api_versions = in_loop(AdminCore.api_versions)
 
-    async def close(self) -> None:
-        """Close the connections. May be called again."""
-        await self._end(AdminCore.close)
+    @checked
+    async def close(self, timeout_ms: Milliseconds | None = CLOSE_MS) -> None:
+        """Close the connections. May be called again. No broker is waited for, whatever `timeout_ms` says."""
+        await self._end(lambda core: core.close(timeout_ms))

@@ -92,8 +92,8 @@ class AsyncClient(Configured, Generic[C_co]):
         finally:
             _open.pop(id(core), None)
 
-    async def close(self) -> None:
-        """Release everything. May be called again."""
+    async def close(self, timeout_ms: int | None = None) -> None:
+        """Release everything. May be called again. `timeout_ms`: for how long brokers are waited for."""
         raise NotImplementedError
 
     async def __aenter__(self) -> Self:

@@ -6,12 +6,13 @@ import inspect
 import re
 from collections.abc import AsyncIterator, Iterable
 
-from fencepost.arguments import checked
+from fencepost.arguments import Milliseconds, checked
 from fencepost.client.aio.base import AsyncClient, in_loop
 from fencepost.client.configured import configured_by
 from fencepost.client.consumer.core import ConsumerCore
 from fencepost.client.net.asyncio_runtime import runtime_for
 from fencepost.client.net.cluster import Cluster
+from fencepost.client.net.open_clients import CLOSE_MS
 from fencepost.client.rebalance import RebalanceListener, listener_method
 from fencepost.client.records import Record
 from fencepost.client.types import TopicPartition
@@ -96,6 +97,7 @@ class AsyncConsumer(AsyncClient[ConsumerCore]):
         """What a transaction block works with."""
         return self._core
 
-    async def close(self) -> None:
-        """Commit if enable_auto_commit, leave the group, release everything. May be called again."""
-        await self._end(ConsumerCore.close)
+    @checked
+    async def close(self, timeout_ms: Milliseconds | None = CLOSE_MS) -> None:
+        """As Consumer.close."""
+        await self._end(lambda core: core.close(timeout_ms))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from fencepost.arguments import Milliseconds, checked
 from fencepost.client.aio.base import AsyncClient, in_loop
 from fencepost.client.configured import configured_by
 from fencepost.client.net.asyncio_runtime import runtime_for
 from fencepost.client.net.cluster import Cluster
+from fencepost.client.net.open_clients import CLOSE_MS
 from fencepost.client.share.core import ShareConsumerCore
 from fencepost.config import ShareConsumerConfig
 
@@ -35,6 +37,7 @@ class AsyncShareConsumer(AsyncClient[ShareConsumerCore]):
     state = in_loop(ShareConsumerCore.state)
     wakeup = in_loop(ShareConsumerCore.wakeup)
 
-    async def close(self) -> None:
-        """Send what was acknowledged, give the rest back, leave the group. May be called again."""
-        await self._end(ShareConsumerCore.close)
+    @checked
+    async def close(self, timeout_ms: Milliseconds | None = CLOSE_MS) -> None:
+        """As ShareConsumer.close."""
+        await self._end(lambda core: core.close(timeout_ms))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from fencepost.arguments import Milliseconds, checked
 from fencepost.client.admin.core import AdminCore
 from fencepost.client.blocking.base import BlockingClient, blocking
 from fencepost.client.configured import configured_by
 from fencepost.client.net.asyncio_runtime import runtime_for
 from fencepost.client.net.cluster import Cluster
+from fencepost.client.net.open_clients import CLOSE_MS
 from fencepost.config import AdminConfig
 
 
@@ -63,6 +65,7 @@ class Admin(BlockingClient[AdminCore]):
     fences_by_group = blocking(AdminCore.fences_by_group)
     api_versions = blocking(AdminCore.api_versions)
 
-    def close(self) -> None:
-        """Close the connections. May be called again."""
-        self._end(AdminCore.close)
+    @checked
+    def close(self, timeout_ms: Milliseconds | None = CLOSE_MS) -> None:
+        """Close the connections. May be called again. No broker is waited for, whatever `timeout_ms` says."""
+        self._end(lambda core: core.close(timeout_ms))

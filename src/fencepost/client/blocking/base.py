@@ -57,7 +57,11 @@ class BlockingClient(Configured, Generic[C_co]):
 
     def _run(self, call: Callable[[C_co], Coroutine[Any, Any, R]]) -> R:
         self._check()
+        self._before_waiting()
         return self._io.run(call(self._core))
+
+    def _before_waiting(self) -> None:
+        """Raise UsageError where what is waited for cannot come."""
 
     def _check(self) -> None:
         self._io.check_process()
@@ -67,14 +71,16 @@ class BlockingClient(Configured, Generic[C_co]):
     def _end(self, close: Callable[[C_co], Coroutine[Any, Any, None]]) -> None:
         """Close once, and never from a forked child."""
         if not self._closed and self._io.is_this_process():
+            self._io.refuse_to_wait()
+            self._before_waiting()
             self._closed = True
             try:
                 self._io.run(close(self._core))
             finally:
                 self._io.forget(self._core)
 
-    def close(self) -> None:
-        """Release everything. May be called again."""
+    def close(self, timeout_ms: int | None = None) -> None:
+        """Release everything. May be called again. `timeout_ms`: for how long brokers are waited for."""
         raise NotImplementedError
 
     def __enter__(self) -> Self:
@@ -95,6 +101,7 @@ def blocking(
 
     def call(self: BlockingClient[C], /, *args: P.args, **kwargs: P.kwargs) -> R:
         self._check()
+        self._before_waiting()
         return self._io.run(method(self._core, *args, **kwargs))
 
     functools.update_wrapper(call, method)

@@ -78,7 +78,7 @@ class Consumer(ListeningClient[ConsumerCore]):
         with self._mine():
             if listener is not None:
                 self.set_rebalance_listener(listener)
-            self._run(lambda core: core.subscribe(topics, pattern=pattern))
+            self._run_listening(lambda: self._core.subscribe(topics, pattern=pattern))
 
     @checked
     def set_rebalance_listener(self, listener: RebalanceListener | None) -> None:

@@ -9,10 +9,10 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
-from fencepost.arguments import checked
+from fencepost.arguments import Milliseconds, checked
 from fencepost.client.blocking.base import BlockingClient
 from fencepost.client.calling import CallUser
-from fencepost.client.net.open_clients import Leaving
+from fencepost.client.net.open_clients import CLOSE_MS, Leaving
 from fencepost.errors import ClosedError, UsageError, WakeupError
 
 
@@ -27,7 +27,7 @@ class Polled(Leaving, Protocol):
         """Make the poll that runs now, or the next poll, raise WakeupError."""
         ...
 
-    async def close(self) -> None:
+    async def close(self, timeout_ms: Milliseconds | None = CLOSE_MS) -> None:
         """Release everything."""
         ...
 
@@ -239,17 +239,19 @@ class ListeningClient(BlockingClient[C_co]):
         self._check()
         self._io.call_soon(self._core.wakeup)
 
-    def close(self) -> None:
+    @checked
+    def close(self, timeout_ms: Milliseconds | None = CLOSE_MS) -> None:
         """Leave the group, release everything, as the core does. May be called again, from any thread.
 
-        A call of another thread is waited for; a poll ends at once, with ClosedError.
+        Brokers that do not answer are waited for at most `timeout_ms`. A call of another thread is waited for; a poll
+        ends at once, with ClosedError.
         """
         if self._closed or not self._io.is_this_process():
             return
         with self._turn.last(lambda: self._io.call_soon(self._core.wakeup)):
             if not self._closed:
                 try:
-                    self._run_listening(self._core.close)
+                    self._run_listening(lambda: self._core.close(timeout_ms))
                 finally:
                     self._closed = True
                     self._io.forget(self._core)

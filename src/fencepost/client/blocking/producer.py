@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Self, TypeVar
 import fencepost.client.blocking as clients  # loads the consumer when a call names it
 from fencepost.arguments import NUMBER, Milliseconds, checked
 from fencepost.client.blocking.base import BlockingClient, blocking
+from fencepost.client.blocking.own_thread import OwnThread
 from fencepost.client.configured import configured_by
 from fencepost.client.net.asyncio_runtime import runtime_for
 from fencepost.client.net.cluster import Cluster
-from fencepost.client.net.io_thread import io_thread, refuse_to_wait_for_itself
+from fencepost.client.net.io_thread import io_thread
 from fencepost.client.producer.accumulator import RECORD_OVERHEAD
 from fencepost.client.producer.arrow_results import Appended, bulk_result, release_undone
 from fencepost.client.producer.chunks import EVERY_ROW, Chunk, Headers, OnDelivery
@@ -58,7 +59,7 @@ class Delivery(tuple[Chunk, int]):
         unhandled = chunk.unhandled
         fate = chunk.fate(index)
         if fate is None:
-            refuse_to_wait_for_itself()
+            unhandled.before_waiting()
             something = threading.Event()
             chunk.watch(something.set)
             unhandled.claim(chunk, index)
@@ -90,8 +91,8 @@ class BulkDelivery:
     @checked
     def result(self, timeout_s: float | None = None) -> list[Appended]:
         """Where the rows are. Raises ProduceFailedError (the first), KafkaTimeoutError."""
-        if not self.done():
-            refuse_to_wait_for_itself()
+        for chunk in self._chunks if not self.done() else ():
+            chunk.unhandled.before_waiting()
         something = threading.Event()
         watcher: Callable[[], object] = something.set
         for chunk in self._chunks:
@@ -119,8 +120,12 @@ class Producer(BlockingClient[ProducerCore]):
     def __init__(self, config: ProducerConfig) -> None:
         """`bootstrap_servers`: "host:port,...", or a list of these; the settings are Kafka's, in snake_case."""
         lock, wake = threading.Lock(), io_thread().call_soon
-        super().__init__(lambda: ProducerCore(Cluster(runtime_for(config), config), config, lock=lock, wake=wake))
+        self._callbacks = callbacks = OwnThread(wake)
+        super().__init__(
+            lambda: ProducerCore(Cluster(runtime_for(config), config), config, lock=lock, wake=wake, caller=callbacks)
+        )
         self._accumulator = self._core.accumulator
+        self._accumulator.unhandled.before_waiting = callbacks.refuse_to_wait
         self._open = self._accumulator.open
         self._append = self._accumulator.append
         if config.interceptors:
@@ -143,8 +148,8 @@ class Producer(BlockingClient[ProducerCore]):
         """Send one record; `value=None` is a tombstone. Waits only when buffer_memory is full.
 
         Without a partition, the key decides as in Java's client, else the partition is sticky. `on_delivery(error,
-        metadata)` runs in the I/O thread. Nobody has to look at either: what failed unseen is raised by flush(),
-        close() and the end of `with`, in a transaction by the next transactional call. Raises BufferFullError,
+        metadata)` runs in the producer's own thread. Nobody has to look at either: what failed unseen is raised by
+        flush, close and the end of `with`, in a transaction by the next transactional call. Raises BufferFullError,
         RecordRejectedError (too large, or an interceptor failed: in a transaction, abort), TransactionAbortableError
         (abort), UsageError, TypeError, ConfigurationError (a value that cannot be), fatal errors.
         """
@@ -194,9 +199,12 @@ class Producer(BlockingClient[ProducerCore]):
         self._core.check_sending()
         if not self._accumulator.full:
             return
-        if self._io.is_current():
-            raise BufferFullError("the buffer is full, and a delivery callback cannot wait for room")
+        if self._callbacks.is_current():
+            raise BufferFullError("the buffer is full, and a delivery callback of this producer cannot wait for room")
         self._io.run(self._core.wait_for_room())
+
+    def _before_waiting(self) -> None:
+        self._callbacks.refuse_to_wait()
 
     flush = blocking(ProducerCore.flush)
     partitions_for = blocking(ProducerCore.partitions_for)
@@ -225,6 +233,7 @@ class Producer(BlockingClient[ProducerCore]):
         ConfigurationError for a consumer with enable_auto_commit.
         """
         self._check()
+        self._before_waiting()
         block = TransactionBlock(self._core, None if consumer is None else consumer.core)
         try:
             with self._io.entered(block, begun=block.begin_at_once()):

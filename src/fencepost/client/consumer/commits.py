@@ -117,20 +117,22 @@ class Commits:
         due_ms = self._last_ms + self._config.auto_commit_interval_ms
         return self._config.enable_auto_commit and self._runtime.now_ms() >= due_ms
 
-    async def quietly(self, positions: Committed) -> None:
+    async def quietly(self, positions: Committed, deadline_ms: int) -> None:
         """An automatic commit that is waited for: before partitions are given up, and on close."""
         if not positions:
             return
         try:
-            await self.perform(positions, self._runtime.now_ms() + self._config.auto_commit_interval_ms)
+            interval_ms = self._runtime.now_ms() + self._config.auto_commit_interval_ms
+            await self.perform(positions, min(deadline_ms, interval_ms))
         except (RetriableError, GroupFencedError) as error:
             log.warning("auto commit failed: %s", error)
 
-    async def drain(self) -> None:
+    async def drain(self, deadline_ms: int) -> None:
         """Wait for the commits that are on their way, for up to auto_commit_interval_ms."""
         last = self._orders[-1] if self._orders else self._current
         if last is not None:
-            await last.done.wait(self._config.auto_commit_interval_ms)
+            left_ms = max(deadline_ms - self._runtime.now_ms(), 0)
+            await last.done.wait(min(self._config.auto_commit_interval_ms, left_ms))
 
     def finished(self) -> list[Callable[[], object]]:
         """What is to be called in the application's own thread: callbacks and interceptors, in order."""

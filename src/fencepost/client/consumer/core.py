@@ -23,12 +23,13 @@ from fencepost.client.consumer.fetcher import Fetcher
 from fencepost.client.consumer.positions import Positions
 from fencepost.client.consumer.subscription import Reading, normalised
 from fencepost.client.group.committed_offsets import GROUP_LANE, fetch_committed
-from fencepost.client.group.member import Listener, Member, Topics
+from fencepost.client.group.member import Listener, Member, Topics, check_names
 from fencepost.client.group.membership import member_for
 from fencepost.client.interceptors import ConsumerInterceptors
 from fencepost.client.metrics import ConsumerMetrics
 from fencepost.client.net import list_offsets as offsets
 from fencepost.client.net.cluster import Cluster
+from fencepost.client.net.open_clients import CLOSE_MS
 from fencepost.client.net.runtime import Event, TaskHandle
 from fencepost.client.net.tasks import within
 from fencepost.client.records import Fetched, Record, to_records, to_table
@@ -102,6 +103,7 @@ class ConsumerCore:
         self._settle_failures = self._settle_again_ms = 0  # in a row, and not to be tried before
         self._news: deque[_News] = deque()
         self._in_person = False  # close and unsubscribe tell rebalance news themselves
+        self._closed_by_ms: int | None = None  # when close() has to return
         self._woken = False
         self._failure: Exception | None = None  # what joining met with, for the next poll to raise
         self._unsettled_ms = self._told_ms = self._runtime.now_ms()
@@ -114,15 +116,19 @@ class ConsumerCore:
             raise ClosedError("the consumer is closed")
 
     def _deadline(self, timeout_ms: int | None) -> int:
+        """Of a call with this patience; while the consumer is being closed not later than close() has to return."""
         patience = self.config.default_api_timeout_ms if timeout_ms is None else timeout_ms
-        return self._runtime.now_ms() + patience
+        deadline_ms = self._runtime.now_ms() + patience
+        return deadline_ms if self._closed_by_ms is None else min(deadline_ms, self._closed_by_ms)
 
     async def assign(self, partitions: Iterable[tuple[str, int]]) -> None:
         """Read these partitions, without a group's assignment. Replaces what was read before."""
         self._check()
         if self._group is not None:
             raise UsageError("assign and subscribe exclude each other; unsubscribe first")
-        self._reading.replace([TopicPartition(*partition) for partition in partitions])
+        wanted = [TopicPartition(*partition) for partition in partitions]
+        check_names(partition.topic for partition in wanted)
+        self._reading.replace(wanted)
         self._arrived.set()
 
     async def subscribe(
@@ -130,12 +136,16 @@ class ConsumerCore:
     ) -> None:
         """Read what the group assigns of these topics, or of all that match `pattern` whole; the next poll joins.
 
-        A new subscription takes the place of the last. Raises ConfigurationError, UsageError.
+        A new subscription takes the place of the last; an empty one unsubscribes. Raises ConfigurationError (also
+        InvalidTopicError, for a name that no topic can have), UsageError.
         """
         self._check()
         if self.config.group_id is None:
             raise ConfigurationError("subscribe needs a group_id; assign does not")
         wanted = Topics.make(topics, pattern)
+        if wanted.pattern is None and not wanted.names_now():
+            await self.unsubscribe()
+            return
         if self._group is None:
             if self._reading.places:
                 raise UsageError("assign and subscribe exclude each other; unsubscribe first")
@@ -160,7 +170,7 @@ class ConsumerCore:
         self._in_person = True
         self._group = group  # what commits on the way out is still the member
         try:
-            await group.end()
+            await group.end(self._deadline(None))
         finally:
             self._in_person = False
             self._group = None
@@ -183,13 +193,14 @@ class ConsumerCore:
             self._reading.take(partitions)
         elif kind == "revoked" and self.config.enable_auto_commit:
             held = self._reading.positions()
-            await self._commits.quietly({partition: held[partition] for partition in partitions if partition in held})
+            kept = {partition: held[partition] for partition in partitions if partition in held}
+            await self._commits.quietly(kept, self._deadline(None))
         elif kind == "lost":
             self._metrics.partitions_lost_total += len(partitions)
         try:
             await self.listener(kind, partitions)
             if kind == "revoked":
-                await self._commits.drain()
+                await self._commits.drain(self._deadline(None))
         finally:
             if kind != "assigned":
                 self._reading.give_up(partitions)
@@ -390,7 +401,8 @@ class ConsumerCore:
     async def poll_columns(self, timeout_ms: Milliseconds = 0, max_records: int | None = None) -> list[Fetched]:
         """As `poll`, as columns per partition.
 
-        Takes part in the group (rebalances happen here) and commits if enable_auto_commit. Raises WakeupError,
+        Takes part in the group (rebalances happen here) and commits if enable_auto_commit. Raises UsageError when
+        nothing is subscribed to or assigned, WakeupError,
         OffsetOutOfRangeError and LogTruncationError (auto_offset_reset="none"), GroupFencedError, AuthorizationError,
         ProtocolError, ConfigurationError for a `max_records` of less than 1.
         """
@@ -398,6 +410,8 @@ class ConsumerCore:
         if max_records is not None and max_records < 1:
             raise ConfigurationError(f"max_records is {max_records}; it must be at least 1")
         deadline_ms = self._runtime.now_ms() + timeout_ms
+        if self._group is None and not self._reading.places:
+            raise UsageError("nothing to read: call subscribe() or assign() first; AsyncConsumer's have to be awaited")
         most = self.config.max_poll_records if max_records is None else max_records
         self._metrics.polls_total += 1
         self._reading.kept()
@@ -542,9 +556,9 @@ class ConsumerCore:
         return fetch_range(self.cluster, TopicPartition(topic, partition), start, end, settings, patience_ms)
 
     async def partitions_for(self, topic: str, timeout_ms: Milliseconds | None = None) -> list[int]:
-        """The topic's partition numbers."""
+        """The topic's partition numbers as they are now."""
         self._check()
-        return sorted((await self.cluster.topic(topic, self._deadline(timeout_ms))).partitions)
+        return sorted((await self.cluster.topic(topic, self._deadline(timeout_ms), fresh=True)).partitions)
 
     def metrics(self) -> dict[str, float]:
         """What was counted so far, by the names of Kafka's consumer metrics, and the lag now."""
@@ -558,16 +572,21 @@ class ConsumerCore:
         self._woken = True
         self._arrived.set()
 
-    async def close(self) -> None:
-        """Commit if enable_auto_commit, leave the group, release everything. May be called again."""
+    async def close(self, timeout_ms: Milliseconds | None = CLOSE_MS) -> None:
+        """Commit if enable_auto_commit, leave the group, release everything. May be called again.
+
+        Brokers that do not answer are waited for at most `timeout_ms` (None: each call has its own), listeners always.
+        A WARNING tells what is then left to the end of the session.
+        """
         if self.closed:
             return
+        self._closed_by_ms = None if timeout_ms is None else self._runtime.now_ms() + timeout_ms
         try:
             if self._group is not None:
                 await self._leave_group()
             elif self.config.enable_auto_commit and self._reading.places:
-                await self._commits.quietly(self.positions())
-            await self._commits.drain()
+                await self._commits.quietly(self.positions(), self._deadline(None))
+            await self._commits.drain(self._deadline(None))
             await self._serve()
             await self._fetcher.close()
         finally:
@@ -578,7 +597,7 @@ class ConsumerCore:
         """Close without the application: nothing more is committed, no listener is told. For who forgot to close."""
         self.config = replace(self.config, enable_auto_commit=False)
         self.listener, self.call_user = _ignore, call_here
-        await within(self._runtime, self.close(), timeout_ms, "leaving the group")
+        await within(self._runtime, self.close(timeout_ms), timeout_ms, "leaving the group")
 
     def unsaid(self) -> str:
         """What the group will not learn if the consumer ends right now."""

@@ -361,9 +361,10 @@ class ClassicMember(Member):
 
     # --- leaving ---
 
-    async def leave(self) -> None:
+    async def leave(self, deadline_ms: int | None = None) -> None:
         """Give up the membership; a static member (group_instance_id) stays, to come back without a rebalance."""
         if self.member_id and self._config.group_instance_id is None and self.state is not MemberState.LEFT:
+            by_ms = self._runtime.now_ms() + self._config.request_timeout_ms
             request = LeaveGroupRequest(
                 group_id=self._group_id,
                 members=[MemberIdentity(member_id=self.member_id)],
@@ -374,18 +375,18 @@ class ClassicMember(Member):
                     self._target,
                     request,
                     (0, 5),
-                    deadline_ms=self._runtime.now_ms() + self._config.request_timeout_ms,
+                    deadline_ms=by_ms if deadline_ms is None else min(by_ms, deadline_ms),
                     code_of=lambda answer: int(answer.error_code),
                     lane=GROUP_LANE,
                 )
             except KafkaError as error:
-                log.info("group %r: could not say goodbye: %s", self._group_id, error)
+                self._not_left(error)
 
-    async def end(self) -> None:
+    async def end(self, deadline_ms: int) -> None:
         if self._owns or self.assignment:
             self._owns = False
             await self._give_up("revoked" if self.generation_id >= 0 else "lost", self.assignment)
-        await self.leave()
+        await self.leave(deadline_ms)
         self.state = step(self.state, MemberEvent.LEAVE)
         self.generation_id, self.member_id, self._owner = -1, "", None
         if self._heartbeats is not None:

@@ -361,7 +361,8 @@ class ConsumerProtocolMember(Member):
 
     # --- leaving ---
 
-    async def _leave(self) -> None:
+    async def _leave(self, deadline_ms: int | None = None) -> None:
+        by_ms = self._runtime.now_ms() + LEAVE_PATIENCE_MS
         request = ConsumerGroupHeartbeatRequest(
             group_id=self._group_id,
             member_id=self.member_id,
@@ -374,19 +375,19 @@ class ConsumerProtocolMember(Member):
                 self._target,
                 request,
                 (0, 1),
-                deadline_ms=self._runtime.now_ms() + LEAVE_PATIENCE_MS,
+                deadline_ms=by_ms if deadline_ms is None else min(by_ms, deadline_ms),
                 code_of=lambda answer: int(answer.error_code),
                 lane=GROUP_LANE,
             )
         except KafkaError as error:
-            log.info("group %r: could not say goodbye: %s", self._group_id, error)
+            self._not_left(error)
 
-    async def end(self) -> None:
+    async def end(self, deadline_ms: int) -> None:
         await self._give_up("revoked" if self.generation_id >= 0 else "lost", self.assignment)
         if self._heartbeats is not None:
             self._heartbeats.cancel()
             self._heartbeats = None
         if self.generation_id >= 0:
-            await self._leave()
+            await self._leave(deadline_ms)
         self._forget(_E.LEAVE)
         self._owner = None

@@ -16,11 +16,20 @@ from fencepost.client.net.cluster import Cluster, Coordinator, CoordinatorKind
 from fencepost.client.net.runtime import TaskHandle
 from fencepost.client.types import GroupMetadata, TopicPartition
 from fencepost.config import ConsumerConfig
-from fencepost.errors import ConfigurationError, DisconnectedError, KafkaError, KafkaTimeoutError, error_for
+from fencepost.errors import (
+    ConfigurationError,
+    DisconnectedError,
+    InvalidTopicError,
+    KafkaError,
+    KafkaTimeoutError,
+    error_for,
+)
+from fencepost.protocol.codes import ErrorCode as E
 
 log = logging.getLogger("fencepost.client.group")
 
 MISSING_TOPIC_CHECK_MS: Final = 1_000  # how often to look for a subscribed topic that does not exist yet
+TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 LOOK_PATIENCE_MS: Final = 5_000  # for one look at metadata; the next look follows
 
 # kind ("revoked", "assigned", "lost") and the partitions; awaited before the rebalance goes on
@@ -32,6 +41,17 @@ class Wanted(NamedTuple):
 
     names: tuple[str, ...] = ()
     pattern: re.Pattern[str] | None = None
+
+
+def check_names(names: Iterable[str]) -> None:
+    """Raise InvalidTopicError for a name that no topic can have: a consumer would wait for it for ever."""
+    for name in names:
+        if TOPIC_NAME.fullmatch(name) and name not in (".", ".."):
+            continue
+        why = "a topic's name has 1 to 249 of the characters a-z, A-Z, 0-9, '.', '_' and '-'"
+        if name.startswith("^"):
+            why += f"; a pattern is given as re.compile({name!r}), or by the keyword pattern"
+        raise InvalidTopicError(f"{name!r} cannot be a topic: {why}", code=E.INVALID_TOPIC_EXCEPTION)
 
 
 class Topics:
@@ -47,6 +67,7 @@ class Topics:
         if isinstance(names, re.Pattern):
             return cls.make((), names)
         names = tuple(names)
+        check_names(names)
         if pattern is not None and names:
             raise ConfigurationError("subscribe to topics or to a pattern, not both")
         try:
@@ -139,8 +160,8 @@ class Member:
         """Work until the assignment is current; False when the time is over (going on later). Raises final errors."""
         raise NotImplementedError
 
-    async def end(self) -> None:
-        """Leave for good: partitions are given up, heartbeats stop."""
+    async def end(self, deadline_ms: int) -> None:
+        """Leave for good: partitions are given up, heartbeats stop. Brokers are not waited for beyond the deadline."""
         raise NotImplementedError
 
     def waiting_for(self) -> str:
@@ -162,6 +183,10 @@ class Member:
             self._config.max_poll_interval_ms,
         )
         return True
+
+    def _not_left(self, error: KafkaError) -> None:
+        """The coordinator was not told that we leave."""
+        log.warning("group %r: could not leave (%s); its partitions wait until its session ends", self._group_id, error)
 
     async def _give_up(self, kind: str, partitions: Sequence[TopicPartition]) -> None:
         """Tell that these are not ours any more; own them until that was served."""

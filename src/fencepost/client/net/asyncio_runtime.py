@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import contextvars
 import functools
 import inspect
 import ipaddress
@@ -11,12 +13,15 @@ import random
 import secrets
 import socket
 import ssl
+import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, cast
 
 from fencepost.client.net import tls
+from fencepost.client.net.io_thread import is_shared
 from fencepost.client.net.rooms import room_for
 from fencepost.client.net.runtime import StreamClosed, StreamRefused
 from fencepost.config import CommonConfig
@@ -227,8 +232,8 @@ async def _open_by_name(
     look_up = functools.partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
     refusals: list[OSError] = []
     try:
-        found = await loop.run_in_executor(None, look_up)
-    except RuntimeError:  # the program ends: no pool gives a thread any more, and who waits for the end waits for this
+        found = await in_thread(look_up)  # a name server that hangs would take all threads of the loop's own pool
+    except RuntimeError:  # the program ends: there is no thread to be had any more, and the end waits for this
         found = look_up()
     for *_, address in found:
         try:
@@ -267,6 +272,57 @@ def runtime_for(config: CommonConfig) -> AsyncioRuntime:
     return AsyncioRuntime(functools.partial(open_tls, tls.context_for(config)))
 
 
+def in_thread(function: Callable[[], Any]) -> asyncio.Future[Any]:
+    """The result of a function that may block, in a daemon thread of its own.
+
+    asyncio's pool has few threads, and the look-up of names needs them: functions that hang would stop all clients. The
+    program's end waits for its threads, too.
+    """
+    loop = asyncio.get_running_loop()
+    result: asyncio.Future[Any] = loop.create_future()
+    context = contextvars.copy_context()
+
+    def deliver(value: Any, error: Exception | None) -> None:
+        if result.done():
+            return
+        if error is None:
+            result.set_result(value)
+        else:
+            result.set_exception(error)
+
+    def run() -> None:
+        value: Any = None
+        failure: Exception | None = None
+        try:
+            value = context.run(function)
+        except StopIteration as error:
+            failure = RuntimeError(f"raised {error!r}")  # which a future cannot hold
+        except Exception as error:  # noqa: BLE001 (raised where the result is awaited)
+            failure = error
+        except BaseException as error:  # noqa: BLE001 (SystemExit must not end the loop)
+            failure = RuntimeError(f"raised {error!r}")
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
+            loop.call_soon_threadsafe(deliver, value, failure)
+
+    threading.Thread(target=run, name="fencepost-function", daemon=True).start()
+    return result
+
+
+def own_loop(owner: object) -> asyncio.AbstractEventLoop:
+    """A new event loop in a daemon thread of its own, which ends when `owner` is collected."""
+    loop = asyncio.new_event_loop()
+
+    def serve() -> None:
+        try:
+            loop.run_forever()
+        finally:
+            loop.close()
+
+    threading.Thread(target=serve, name="fencepost-coroutines", daemon=True).start()
+    weakref.finalize(owner, loop.call_soon_threadsafe, loop.stop)
+    return loop
+
+
 class AsyncioRuntime:
     """`Runtime` for the running event loop. `opener` makes streams: `open_plaintext`, or `open_tls` with a context."""
 
@@ -275,6 +331,7 @@ class AsyncioRuntime:
         self._opener = opener
         self._common = common_buffer()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._own_loop: asyncio.AbstractEventLoop | None = None  # of the application's coroutines, if need be
 
     def now_ms(self) -> int:
         return time.monotonic_ns() // 1_000_000
@@ -323,6 +380,18 @@ class AsyncioRuntime:
 
     async def run_callback(self, function: Callable[[], Any]) -> Any:
         if inspect.iscoroutinefunction(function):
-            return await function()
-        result = await asyncio.to_thread(function)
-        return await result if inspect.isawaitable(result) else result
+            return await self._awaited(function())
+        result = await in_thread(function)
+        return await self._awaited(result) if inspect.isawaitable(result) else result
+
+    async def _awaited(self, result: Awaitable[Any]) -> Any:
+        """What the application's coroutine gives: not in the loop of all clients, where it may block."""
+        if not is_shared(self.loop):
+            return await result
+        if self._own_loop is None:
+            self._own_loop = own_loop(self)
+
+        async def wait() -> Any:
+            return await result
+
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(wait(), self._own_loop))

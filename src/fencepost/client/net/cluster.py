@@ -127,7 +127,7 @@ class Cluster:
         return None if node is None else self.links.link((node.host, node.port)).live
 
     async def any_connection(self, deadline_ms: int) -> Connection:
-        """A live connection to any broker: an open connection, else the address that failed longest ago.
+        """A live connection to any broker: an open one, else the first of the addresses that answers.
 
         Raises DisconnectedError, KafkaTimeoutError; ClusterChangedError when all addresses lead to another cluster.
         """
@@ -139,19 +139,12 @@ class Cluster:
         if not addresses or min(failing) >= MOST_FAILED_CONNECTS_BEFORE_BOOTSTRAP:
             addresses, others = addresses + others, []
         addresses.sort(key=lambda address: (self.links.link(address).not_before_ms, self.runtime.random()))
-        error: KafkaError | None = None  # a change of clusters only as long as nothing else was met with
-        for address in addresses + others:
-            if address in others and not isinstance(error, ClusterChangedError):
-                break
-            try:
-                return await self.links.connect(address, deadline_ms)
-            except (DisconnectedError, KafkaTimeoutError) as failure:
-                error = failure
-            except ClusterChangedError as failure:
-                error = error or failure
-            if self.runtime.now_ms() >= deadline_ms:
-                break
-        raise error or DisconnectedError("no broker can be reached")
+        try:
+            return await self.links.first_of(addresses, deadline_ms)
+        except ClusterChangedError:
+            if not others or self.runtime.now_ms() >= deadline_ms:
+                raise
+        return await self.links.first_of(others, deadline_ms)
 
     async def _open(self, address: Address) -> Connection:
         """A new connection. Where the last was lost, another cluster's broker may listen at this address by now."""
@@ -281,8 +274,8 @@ class Cluster:
         known = self.topics.get(topic)
         return known is None or self.runtime.now_ms() - known.fetched_ms > self.config.metadata_max_age_ms
 
-    async def topic(self, name: str, deadline_ms: int) -> Topic:
-        """The topic with its partitions, waiting until the deadline for it to be usable.
+    async def topic(self, name: str, deadline_ms: int, *, fresh: bool = False) -> Topic:
+        """The topic with its partitions, waiting until the deadline for it to be usable; `fresh`: as it is now.
 
         A topic that no broker has heard of is waited for `topic_metadata_propagation_max_ms`: it may just have been
         created. Raises UnknownTopicOrPartitionError then, KafkaTimeoutError, or what the broker says about the topic
@@ -294,7 +287,8 @@ class Cluster:
         answer: KafkaError | None = None  # the last that came
         while True:
             known = self.topics.get(name)
-            if known is not None and known.error_code == 0 and known.partitions and not self.is_stale(name):
+            is_current = known is not None and not self.is_stale(name) and not (fresh and attempt == 0)
+            if is_current and known is not None and known.error_code == 0 and known.partitions:
                 self.lasting_errors.over(what)
                 return known
             error: KafkaError | None = None
@@ -494,14 +488,16 @@ class Cluster:
         KafkaTimeoutError with the last answer as cause, and what asking again cannot help.
         """
         attempt = 0
-        told: KafkaError | None = None  # what the broker itself said last
+        told: KafkaError | None = None  # what the broker itself said last; else the last failure but for running late
         while True:
             try:
                 answer = await ask()
             except KafkaError as error:
                 if not self._may_pass(api_key, error, target):
                     raise
-                told = told if error.code is None else error
+                late = isinstance(error, KafkaTimeoutError)
+                if error.code is not None or told is None or (told.code is None and not late):
+                    told = error
                 if error.code == E.CONCURRENT_TRANSACTIONS and attempt == 0:
                     await self.runtime.sleep_ms(MARKERS_PAUSE_MS)  # markers are written in a moment as a rule
                 else:
@@ -512,13 +508,13 @@ class Cluster:
                 return answer
 
     async def _before_next(
-        self, attempt: int, deadline_ms: int, what: str, error: KafkaError, told: KafkaError | None, target: Target
+        self, attempt: int, deadline_ms: int, what: str, error: KafkaError, told: KafkaError, target: Target
     ) -> None:
         """Raises KafkaTimeoutError when there is no time for a next attempt."""
         self.lasting_errors.failed(what, error)
         if isinstance(target, Leader) and self.runtime.now_ms() < deadline_ms:
             await self.refresh_quietly([target.topic], deadline_ms)
-        await self.pause(attempt, deadline_ms, what, told or error)
+        await self.pause(attempt, deadline_ms, what, told)
 
     def _may_pass(self, api_key: int, error: KafkaError, target: Target) -> bool:
         """Whether to ask again after an error; forgets what it says is out of date."""

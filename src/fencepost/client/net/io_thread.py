@@ -67,10 +67,9 @@ def io_thread() -> IoThread:
         return _current
 
 
-def refuse_to_wait_for_itself() -> None:
-    """Raise UsageError in the I/O thread, where a wait would never end."""
-    if _current is not None and _current.is_current():
-        raise UsageError("a blocking call from a delivery callback would wait for itself")
+def is_shared(loop: asyncio.AbstractEventLoop) -> bool:
+    """Whether this is the event loop of all blocking clients of the process."""
+    return _current is not None and _current.loop is loop
 
 
 def _end() -> None:
@@ -178,7 +177,12 @@ class IoThread:
         if os.getpid() != self.pid or self.is_current():
             coroutine.close()
             self.check_process()
-            raise UsageError("a blocking call from a delivery callback would wait for itself")
+            self.refuse_to_wait()
+
+    def refuse_to_wait(self) -> None:
+        """Raise UsageError in the I/O thread, where a wait would never end."""
+        if self.is_current():
+            raise UsageError("a blocking call of a client from its I/O thread would wait for itself")
 
     def call_soon(self, callback: Callable[[], object]) -> None:
         """Run a plain function in the loop, without waiting."""

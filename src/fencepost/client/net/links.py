@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from fencepost.client.net import retry
 from fencepost.client.net.connection import Connection
 from fencepost.client.net.lasting_errors import LastingErrors
-from fencepost.client.net.runtime import Event, Runtime
+from fencepost.client.net.runtime import Event, Runtime, TaskHandle
 from fencepost.client.net.topology import Address
 from fencepost.config import CommonConfig
-from fencepost.errors import ClosedError, KafkaError, KafkaTimeoutError
+from fencepost.errors import ClosedError, ClusterChangedError, DisconnectedError, KafkaError, KafkaTimeoutError
 
 log = logging.getLogger("fencepost.client")
+
+STAGGER_MS: Final = 250  # as RFC 8305 has it for the addresses of one name
+PASSING: Final = (DisconnectedError, KafkaTimeoutError, ClusterChangedError)
 
 
 @dataclass(slots=True)
@@ -23,9 +28,10 @@ class Link:
 
     connection: Connection | None = None
     connecting: Event | None = None
+    task: TaskHandle | None = None  # that connects
     failures: int = 0
     not_before_ms: int = 0
-    error: KafkaError | None = None
+    error: Exception | None = None
 
     @property
     def live(self) -> Connection | None:
@@ -62,6 +68,8 @@ class Links:
         for link in self._links.values():
             if link.connection is not None:
                 link.connection.close()
+            if link.task is not None:
+                link.task.cancel()
 
     def link(self, address: Address, lane: str = "") -> Link:
         return self._links.setdefault((address, lane), Link())
@@ -76,7 +84,10 @@ class Links:
         return any(link.live for (other, _), link in self._links.items() if other == address)
 
     async def connect(self, address: Address, deadline_ms: int, lane: str = "") -> Connection:
-        """The open connection, or a new connection. Raises ClosedError, KafkaTimeoutError, and what opening raises."""
+        """The open connection, or a new connection. Raises ClosedError, KafkaTimeoutError, and what opening raises.
+
+        Connecting goes on when the deadline is over, for the next call.
+        """
         link = self.link(address, lane)
         while True:
             if self._closed:
@@ -86,19 +97,69 @@ class Links:
                 return usable
             left = deadline_ms - self._runtime.now_ms()
             if left <= 0:
-                cause = link.error or (link.connection.ended if link.connection is not None else None)
-                reason = f": {cause}" if cause else ""
-                raise KafkaTimeoutError(f"no connection to {address[0]}:{address[1]} in time{reason}") from cause
-            if link.connecting is not None:
-                await link.connecting.wait(left)
-                if link.connection is None and link.error is not None and link.connecting is None:
-                    raise link.error
-                continue
-            wait = link.not_before_ms - self._runtime.now_ms()
-            if wait > 0:
-                await self._runtime.sleep_ms(min(wait, left))
-                continue
-            await self._open(address, link)
+                raise self._late(address, link)
+            if link.connecting is None:
+                wait = link.not_before_ms - self._runtime.now_ms()
+                if wait > 0:
+                    await self._runtime.sleep_ms(min(wait, left))
+                    continue
+                link.connecting = self._runtime.event()
+                link.task = self._runtime.spawn(self._open(address, link, link.connecting))
+            await link.connecting.wait(left)
+            if link.connection is None and link.error is not None and link.connecting is None:
+                raise link.error
+
+    @staticmethod
+    def _late(address: Address, link: Link) -> KafkaTimeoutError:
+        cause = link.error or (link.connection.ended if link.connection is not None else None)
+        unfinished = ": connecting or logging in has not ended" if link.connecting is not None else ""
+        reason = f": {cause}" if cause else unfinished
+        late = KafkaTimeoutError(f"no connection to {address[0]}:{address[1]} in time{reason}")
+        late.__cause__ = cause
+        return late
+
+    async def first_of(self, addresses: Sequence[Address], deadline_ms: int) -> Connection:
+        """The connection that is open first. An address that has not answered for `STAGGER_MS` is not waited for alone.
+
+        Raises what stands against all attempts, else the last passing failure; ClusterChangedError only when nothing
+        else was met with.
+        """
+        if len(addresses) == 1:
+            return await self.connect(addresses[0], deadline_ms)
+        waiting = deque(addresses)
+        ended: deque[Connection | Exception] = deque()
+        news = self._runtime.event()
+
+        async def attempt(address: Address) -> None:
+            try:
+                ended.append(await self.connect(address, deadline_ms))
+            except Exception as failure:  # noqa: BLE001 (judged below)
+                ended.append(failure)
+            news.set()
+
+        tasks: list[TaskHandle] = []
+        failed = 0
+        error: KafkaError | None = None
+        try:
+            while failed < len(addresses):
+                if waiting:
+                    tasks.append(self._runtime.spawn(attempt(waiting.popleft())))
+                news.clear()
+                if not ended:
+                    await news.wait(STAGGER_MS if waiting else None)
+                while ended:
+                    outcome = ended.popleft()
+                    if isinstance(outcome, Connection):
+                        return outcome
+                    if not isinstance(outcome, PASSING):
+                        raise outcome
+                    failed += 1
+                    if error is None or not isinstance(outcome, ClusterChangedError):
+                        error = outcome
+        finally:
+            for task in tasks:
+                task.cancel()
+        raise error or DisconnectedError("no broker can be reached")
 
     def _usable(self, link: Link) -> Connection | None:
         """The open connection. One that was silent for so long that what lies between may have forgotten it is closed:
@@ -113,8 +174,8 @@ class Links:
         connection.close()
         return None
 
-    async def _open(self, address: Address, link: Link) -> None:
-        link.connecting = self._runtime.event()
+    async def _open(self, address: Address, link: Link, ended: Event) -> None:
+        """Connect, in a task of its own; `ended` is set at the end."""
         what = f"broker {address[0]}:{address[1]}"
         try:
             link.connection = await self._make(address)
@@ -122,7 +183,8 @@ class Links:
             self._lasting_errors.over(what)
         except KafkaError as error:
             link.connection, link.error = None, error
-            self._lasting_errors.met(what, error)
+            if not self._closed:
+                self._lasting_errors.met(what, error)
             link.failures += 1
             link.not_before_ms = self._runtime.now_ms() + round(
                 retry.backoff_ms(
@@ -132,10 +194,10 @@ class Links:
                     most_ms=self._config.reconnect_backoff_max_ms,
                 )
             )
-            raise
+        except Exception as error:  # noqa: BLE001 (who waits raises it)
+            link.connection, link.error = None, error
         finally:
-            connecting, link.connecting = link.connecting, None
-            if connecting is not None:
-                connecting.set()
+            link.connecting = link.task = None
+            ended.set()
         if self._closed and link.connection is not None:
             link.connection.close()

@@ -10,6 +10,7 @@ log = logging.getLogger("fencepost.client")
 
 
 LEAVING_MS = 30_000  # for a client that was collected while it was open
+CLOSE_MS = 10_000  # for close() of consumers: brokers that have gone are not waited for until a supervisor kills
 
 
 class Leaving(Protocol):

@@ -11,10 +11,19 @@ from functools import partial
 from typing import Any, Final, Protocol, Self, TypeVar, cast
 
 from fencepost.client import sasl
-from fencepost.client.net.runtime import Runtime
+from fencepost.client.net.outages import http_status, is_refusal
+from fencepost.client.net.runtime import Event, Runtime
 from fencepost.client.net.tasks import within
 from fencepost.config import CommonConfig
-from fencepost.errors import AuthenticationError, ConfigurationError
+from fencepost.errors import (
+    AuthenticationError,
+    ConfigurationError,
+    DisconnectedError,
+    FatalError,
+    KafkaError,
+    KafkaTimeoutError,
+    RetriableError,
+)
 from fencepost.protocol import codec
 from fencepost.protocol.codes import ErrorCode as E
 from fencepost.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
@@ -25,6 +34,7 @@ T = TypeVar("T")
 
 SASL_HANDSHAKE: Final = 17
 SASL_AUTHENTICATE: Final = 36
+PROVIDER: Final = "sasl_oauth_token_provider"
 TOKEN_USABLE: Final = 0.8  # a token is asked for anew after this part of its life
 
 
@@ -39,6 +49,8 @@ class Login:
     kerberos: Callable[[str], sasl.SecurityContext] | None = None  # of a broker's host; may block
     _token: sasl.OAuthToken | None = field(default=None, repr=False)
     _token_until_ms: float = 0
+    _asking: Event | None = None  # set when the token provider has answered
+    _failure: KafkaError | None = None  # of the token provider, when it was asked last
 
     @classmethod
     def of(cls, config: CommonConfig) -> Self | None:
@@ -65,14 +77,18 @@ class Login:
         return cls(config.sasl_mechanism, username, password, provider)
 
     async def conversation(self, runtime: Runtime, host: str, timeout_ms: float) -> sasl.Conversation:
-        """A fresh conversation with the broker. Raises AuthenticationError when the token provider fails."""
+        """A fresh conversation with the broker.
+
+        Raises AuthenticationError when the token provider refuses, DisconnectedError when it fails otherwise,
+        KafkaTimeoutError when it does not answer: those may pass.
+        """
         if self.mechanism == "PLAIN":
             return sasl.plain(self.username, self.password)
         if self.mechanism in SCRAM_HASHES:
             return sasl.scram(self.mechanism, self.username, self.password, runtime.nonce())
         if self.kerberos is not None:
             return sasl.gssapi(await self.step(runtime, partial(self.kerberos, host), timeout_ms))
-        return sasl.oauthbearer(await self._current_token(runtime))
+        return sasl.oauthbearer(await self._current_token(runtime, timeout_ms))
 
     async def step(self, runtime: Runtime, taken: Callable[[], T], timeout_ms: float) -> T:
         """What `taken` gives; by Kerberos it asks a KDC, so that is left to a thread.
@@ -84,24 +100,62 @@ class Login:
         what = "an answer of the Kerberos KDC"
         return cast(T, await within(runtime, runtime.run_callback(taken), timeout_ms, what))
 
-    async def _current_token(self, runtime: Runtime) -> sasl.OAuthToken:
+    async def _current_token(self, runtime: Runtime, timeout_ms: float) -> sasl.OAuthToken:
+        """The token in use, or a new one: all connections that need one wait for the same answer of the provider."""
         if self._token is not None and runtime.wall_ms() < self._token_until_ms:
             return self._token
         if self.token_provider is None:
             raise ConfigurationError("OAUTHBEARER needs sasl_oauth_token_provider")
+        asking = self._asking
+        if asking is None:
+            asking = self._asking = runtime.event()
+            runtime.spawn(self._ask(runtime, self.token_provider, asking))
+        if not await asking.wait(timeout_ms):
+            failure: KafkaError | None = KafkaTimeoutError(f"{PROVIDER}: no token within {timeout_ms:.0f} ms")
+        else:
+            failure = self._failure
+        if failure is None and self._token is not None:
+            return self._token
+        if isinstance(failure, RetriableError) and self._token is not None and self._token.lives_at(runtime.wall_ms()):
+            return self._token  # it is old, and still good
+        raise failure or DisconnectedError(f"{PROVIDER}: the question was cancelled")
+
+    async def _ask(self, runtime: Runtime, provider: sasl.TokenProvider, asking: Event) -> None:
         try:
-            given = await runtime.run_callback(self.token_provider)
-        except Exception as error:
-            raise AuthenticationError(f"sasl_oauth_token_provider failed: {error!r}") from error
+            self._failure = DisconnectedError(f"{PROVIDER}: the question was cancelled")
+            self._take(await runtime.run_callback(provider), runtime.wall_ms())
+            self._failure = None
+        except Exception as error:  # noqa: BLE001 (told to all who wait)
+            self._failure = failure_of_provider(error)
+        finally:
+            self._asking = None
+            asking.set()
+
+    def _take(self, given: object, now_ms: int) -> None:
         token = sasl.OAuthToken(given) if isinstance(given, str) else given
         if not isinstance(token, sasl.OAuthToken):
-            raise AuthenticationError(f"sasl_oauth_token_provider gave {type(given).__name__}, not an OAuthToken")
-        now_ms = runtime.wall_ms()
+            raise AuthenticationError(f"{PROVIDER} gave {type(given).__name__}, not an OAuthToken")
         self._token = token
         self._token_until_ms = (
             0 if token.expires_at_ms is None else now_ms + (token.expires_at_ms - now_ms) * TOKEN_USABLE
         )
-        return token
+
+
+def failure_of_provider(error: Exception) -> KafkaError:
+    """What a token provider's exception means: final is only a refusal, by its class or by its HTTP status.
+
+    Everything else may pass: the identity provider, its name server or the network is out of order for a while.
+    """
+    if isinstance(error, KafkaError):
+        if isinstance(error, (FatalError, RetriableError)):
+            return error
+    elif (status := http_status(error)) is not None and is_refusal(status):
+        refused = AuthenticationError(f"{PROVIDER}: HTTP {status}: {error}")
+        refused.__cause__ = error
+        return refused
+    failed = DisconnectedError(f"no token to log in with: {PROVIDER} failed: {error!r}")
+    failed.__cause__ = error
+    return failed
 
 
 class Line(Protocol):
@@ -121,7 +175,8 @@ class Line(Protocol):
 async def log_in(connection: Line, login: Login, runtime: Runtime, timeout_ms: float) -> int:
     """Authenticate; the session's lifetime in ms, 0 when it has no end.
 
-    Raises AuthenticationError, KafkaTimeoutError when a broker or a Kerberos KDC does not answer.
+    Raises AuthenticationError; DisconnectedError and KafkaTimeoutError when a broker, a token provider or a Kerberos
+    KDC fails or does not answer.
     """
     where = f"{connection.name}: SASL {login.mechanism}"
     version = connection.version(SASL_HANDSHAKE, 1, 1)

@@ -130,6 +130,14 @@ def _encode(table: pa.Table, target: Target, config: ProducerConfig) -> list[byt
     )
 
 
+def highest_partition(table: pa.Table) -> int:
+    """The highest partition that a row asks for; UNDECIDED where none does."""
+    if "partition" not in table.column_names:
+        return UNDECIDED
+    highest = pc.max(table.column("partition")).as_py()
+    return UNDECIDED if highest is None else int(highest)
+
+
 def _even_share(table: pa.Table, most: int) -> int:
     """A limit that makes batches about equally large, instead of full batches and a small rest."""
     size = table.nbytes + FRAMING_BYTES * len(table)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from operator import index
 from typing import Final, cast
 
-from fencepost.client.producer.chunks import Batch, Chunk
+from fencepost.client.calling import SlowCalls
+from fencepost.client.producer.chunks import Batch, Choice, Chunk
 from fencepost.client.producer.partitioner import UNDECIDED, Sticky, librdkafka_partitions, partitions_for_keys
 from fencepost.config import ProducerConfig
 from fencepost.errors import KafkaError, RecordRejectedError
@@ -43,10 +44,26 @@ class BatchLimits:
 class Router:
     """Makes a chunk's batches. Pure but for the random choice of sticky partitions, and what `limits` learns."""
 
-    def __init__(self, config: ProducerConfig, sticky: Sticky, limits: BatchLimits) -> None:
+    def __init__(self, config: ProducerConfig, sticky: Sticky, limits: BatchLimits, slow: SlowCalls) -> None:
         self._config = config
         self._sticky = sticky
         self._limits = limits
+        self._slow = slow
+
+    def has_to_ask(self, chunk: Chunk, partitions: int) -> bool:
+        """Whether `ask` comes before `route`: the application's function chooses, and did not among so many."""
+        if not callable(self._config.partitioner) or chunk.table is not None:
+            return False
+        return chunk.choice is None or chunk.choice.partitions != partitions
+
+    @staticmethod
+    def highest_partition(chunk: Chunk) -> int:
+        """The highest partition that a record was sent to by number; UNDECIDED where none was."""
+        if chunk.table is None:
+            return max(chunk.partitions.values(), default=UNDECIDED) if chunk.partitions else UNDECIDED
+        from fencepost.client.producer.arrow_input import highest_partition
+
+        return highest_partition(chunk.table)
 
     def route(self, chunk: Chunk, partitions: int, available: Sequence[int], deadline_ms: int) -> None:
         """Fill `chunk.batches`. `available` are the partitions with a leader (all of them when none has a leader).
@@ -74,7 +91,13 @@ class Router:
 
     def _route_lists(self, chunk: Chunk, partitions: int, available: Sequence[int], deadline_ms: int) -> None:
         refused: dict[int, KafkaError] = {}
-        chosen = self._choose(chunk, partitions, available, refused)
+        asked = chunk.partitions
+        if callable(self._config.partitioner):
+            if self.has_to_ask(chunk, partitions):
+                self.ask(chunk, partitions)
+            if chunk.choice is not None:
+                asked, refused = chunk.choice.chosen, dict(chunk.choice.refused)
+        chosen = self._choose(chunk, partitions, available, asked, refused)
         if isinstance(chosen, int):
             data = self._encode(chunk, None)
             chunk.batches = [Batch(chunk, chunk.topic, chosen, data, len(chunk.values), None, deadline_ms)]
@@ -93,12 +116,14 @@ class Router:
         chunk.batches = batches
 
     def _choose(
-        self, chunk: Chunk, partitions: int, available: Sequence[int], refused: dict[int, KafkaError]
+        self,
+        chunk: Chunk,
+        partitions: int,
+        available: Sequence[int],
+        asked: Mapping[int, int] | None,
+        refused: dict[int, KafkaError],
     ) -> int | list[int]:
         """One partition for all, or each record's: REFUSED for those that are put into `refused`, and for holes."""
-        asked = chunk.partitions
-        if callable(self._config.partitioner):
-            asked = self._ask(self._config.partitioner, chunk, partitions, refused)
         keys = None if self._config.partitioner_ignore_keys else chunk.keys or None
         if not refused and asked is None and not chunk.holes:
             if keys is None:
@@ -133,15 +158,15 @@ class Router:
             return librdkafka_partitions(keys, partitions)
         return partitions_for_keys(keys, partitions)
 
-    @staticmethod
-    def _ask(
-        partitioner: Partitioner, chunk: Chunk, partitions: int, refused: dict[int, KafkaError]
-    ) -> dict[int, int] | None:
-        """Let the application's function choose for the records that were given no partition."""
-        chosen = dict(chunk.partitions or {})
+    def ask(self, chunk: Chunk, partitions: int) -> None:
+        """Let the application's function choose for the records that were given no partition; see `Chunk.choice`."""
+        partitioner, slow = cast(Partitioner, self._config.partitioner), self._slow
+        chosen, refused = dict(chunk.partitions or {}), dict[int, KafkaError]()
+        begun_ms = slow.now_ms()
         for row, value in enumerate(chunk.values):
             if row in chosen or row in chunk.holes:
                 continue
+            slow.running = ("partitioner", partitioner, begun_ms)
             try:
                 key = chunk.keys[row] if chunk.keys else None
                 partition = partitioner(chunk.topic, key, value, partitions)
@@ -151,7 +176,11 @@ class Router:
                 rejected = RecordRejectedError(f"the partitioner failed on a record for {chunk.topic!r}: {error!r}")
                 rejected.__cause__ = error
                 refused[row] = rejected
-        return chosen or None
+            now_ms = slow.now_ms()
+            slow.took("partitioner", partitioner, now_ms - begun_ms)
+            begun_ms = now_ms
+        slow.running = None
+        chunk.choice = Choice(partitions, chosen or None, refused)
 
     def _encode(self, chunk: Chunk, rows: list[int] | None) -> bytearray:
         """A batch of these rows (None: all), without producer id: the sender seals it with its own."""

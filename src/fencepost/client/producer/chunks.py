@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from fencepost.client.types import RecordMetadata
 from fencepost.errors import KafkaError, ProduceFailedError
@@ -20,6 +20,8 @@ UNACKNOWLEDGED: Final = "; sent without an acknowledgement: may be in the log"
 
 class Claims(Protocol):
     """Who keeps account of failures that nobody has looked at."""
+
+    before_waiting: Callable[[], None]
 
     def failed(self, chunk: Chunk, part: Batch | Chunk, rows: Sequence[int], error: KafkaError) -> None: ...
 
@@ -69,6 +71,7 @@ class Batch:
         "ordinal",
         "partition",
         "refusal",
+        "reported",
         "rows",
         "sequence",
         "tally",
@@ -99,11 +102,30 @@ class Batch:
         self.refusal: KafkaError | None = None  # why the last attempt failed
         self.maybe_appended = False  # sent, and the answer did not say that it was not appended
         self.done = False
+        self.reported = False  # done, and its callbacks have run
         self.base_offset = -1
         self.append_time_ms = -1
         self.timestamp_ms = chunk.timestamp_ms
         self.error: KafkaError | None = None
         self.tally: Tally | None = None  # where its failure is counted
+
+    def metadata(self, position: int, index: int) -> RecordMetadata:
+        """Where its record at `position` is, which has `index` in the chunk."""
+        offset = self.base_offset + position if self.base_offset >= 0 else -1
+        timestamp_ms = self.append_time_ms
+        if timestamp_ms < 0:
+            timestamp_ms, timestamps = self.timestamp_ms, self.chunk.timestamps
+            if timestamps is not None:
+                timestamp_ms = timestamps.get(index, timestamp_ms)
+        return RecordMetadata(self.topic, self.partition, offset, timestamp_ms)
+
+
+class Choice(NamedTuple):
+    """What the application's partitioner chose for the records of a chunk."""
+
+    partitions: int  # how many the topic had
+    chosen: dict[int, int] | None  # index -> partition
+    refused: dict[int, KafkaError]  # index -> why the record cannot be sent
 
 
 class Chunk:
@@ -119,6 +141,7 @@ class Chunk:
         "batches",
         "bytes",
         "callbacks",
+        "choice",
         "claimed",
         "closed",
         "counted",
@@ -131,6 +154,7 @@ class Chunk:
         "left",
         "limit",
         "partitions",
+        "reported",
         "room",
         "sealed",
         "slots",
@@ -160,13 +184,15 @@ class Chunk:
         self.timestamps: dict[int, int] | None = None
         self.headers: dict[int, Sequence[Header]] | None = None
         self.callbacks: dict[int, OnDelivery] | None = None
+        self.choice: Choice | None = None  # of the application's partitioner
         self.limit = 0  # bytes at which it is full
         self.room = 0  # how many of them are left
         self.bytes = 0  # of all records, once it is closed
         self.table: Any = None  # Arrow data instead of the lists
         self.batches: list[Batch] = []
         self.slots: list[tuple[Batch, int]] | None = None  # index -> where it is, when there are several batches
-        self.left = -1  # batches without an answer; -1 before they are made
+        self.left = -1  # batches that are not reported; -1 before they are made
+        self.reported = False  # as a whole, with `error`
         self.error: KafkaError | None = None  # of all records, when it failed before it became batches
         self.tally: Tally | None = None  # where that is counted
         self.claimed: set[int] | None = None  # rows whose fate somebody waits for or was told
@@ -203,12 +229,12 @@ class Chunk:
 
     @property
     def done(self) -> bool:
-        """Whether every record has its fate."""
+        """Whether every record has its fate, and its callback has run."""
         return self.left == 0
 
     def index_batches(self) -> None:
         """After its batches are made, or a batch was split. Where each record is gets worked out when somebody asks."""
-        self.left = sum(not batch.done for batch in self.batches)
+        self.left = sum(not batch.reported for batch in self.batches)
         self.slots = None
 
     def put(self, index: int, value: bytes | None, key: bytes | None) -> None:
@@ -256,13 +282,7 @@ class Chunk:
         batch, position = found
         if batch.error is not None:
             return batch.error
-        offset = batch.base_offset + position if batch.base_offset >= 0 else -1
-        timestamp_ms = batch.append_time_ms
-        if timestamp_ms < 0:
-            timestamp_ms = self.timestamp_ms
-            if self.timestamps is not None:
-                timestamp_ms = self.timestamps.get(index, timestamp_ms)
-        return RecordMetadata(batch.topic, batch.partition, offset, timestamp_ms)
+        return batch.metadata(position, index)
 
 
 def _slots(batches: Sequence[Batch], rows: int) -> list[tuple[Batch, int]]:

@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from fencepost.arguments import Milliseconds
+from fencepost.client.calling import Caller
 from fencepost.client.interceptors import OutgoingRecord
 from fencepost.client.net.cluster import Cluster
 from fencepost.client.net.tasks import within
@@ -54,15 +55,17 @@ class ProducerCore:
         *,
         lock: AbstractContextManager[Any],
         wake: Callable[[Callable[[], object]], object],
+        caller: Caller | None = None,
     ) -> None:
-        """`lock` guards what `append` touches; `wake` runs a function in the runtime, from any thread."""
+        """`lock` guards what `append` touches; `wake` runs a function in the runtime, from any thread; `caller` runs
+        the application's functions (None: the runtime does)."""
         self.cluster = cluster
         self.config = config
         self.closed = False
         runtime = cluster.runtime
         self._wake = wake
         self.accumulator = Accumulator.of(config, runtime, lock=lock, wake=lambda: wake(self.sender.wake))
-        self.sender = Sender(cluster, config, self.accumulator)
+        self.sender = Sender(cluster, config, self.accumulator, caller=caller)
         self.transactions: Transactions | None = None
         self.owed_abort: OwedAbort | None = None
         self._in_call = False  # a transactional one
@@ -157,7 +160,8 @@ class ProducerCore:
 
     def _late(self, what: str) -> KafkaTimeoutError:
         reason = self.cluster.lasting_errors.latest()
-        late = KafkaTimeoutError(what if reason is None else f"{what}; {reason}")
+        words = [what, self.sender.slow_calls.in_progress(), str(reason or "")]
+        late = KafkaTimeoutError("; ".join(filter(None, words)))
         late.__cause__ = reason
         return late
 
@@ -170,8 +174,9 @@ class ProducerCore:
             raise failed
 
     async def partitions_for(self, topic: str) -> list[int]:
-        """The topic's partition numbers. Raises KafkaTimeoutError after max_block_ms."""
-        known = await self.cluster.topic(topic, self.cluster.runtime.now_ms() + self.config.max_block_ms)
+        """The topic's partition numbers as they are now. Raises KafkaTimeoutError after max_block_ms."""
+        deadline_ms = self.cluster.runtime.now_ms() + self.config.max_block_ms
+        known = await self.cluster.topic(topic, deadline_ms, fresh=True)
         return sorted(known.partitions)
 
     async def close(self, timeout_ms: Milliseconds | None = 30_000) -> None:
@@ -186,13 +191,14 @@ class ProducerCore:
         self.closed = True
         self.accumulator.refuse()
         reason: KafkaError = ClosedError("the producer was closed before this record was delivered")
+        begun_ms = self.cluster.runtime.now_ms()
         try:
             if self.owed_abort is not None:
                 await self.owed_abort.stop()
             if timeout_ms == 0:
                 pass
             elif self.transactions is None:
-                deadline_ms = None if timeout_ms is None else self.cluster.runtime.now_ms() + timeout_ms
+                deadline_ms = None if timeout_ms is None else begun_ms + timeout_ms
                 if not await self.sender.flush(deadline_ms):
                     reason = self._late(f"not delivered within the {timeout_ms} ms that close() waited")
             elif self.transactions.state in _ENDS_BY_ABORT:
@@ -201,9 +207,9 @@ class ProducerCore:
             self.sender.drop(reason)
             self.sender.stop(reason)
             self.cluster.close()
-            self.interceptors.close()
-        if self.transactions is None:
             await self.sender.drain(self.cluster.runtime.now_ms() + CUT_OFF_MS)  # the closed connections end them
+            await self.sender.end_callbacks(None if timeout_ms is None else begun_ms + timeout_ms + CUT_OFF_MS)
+        if self.transactions is None:
             self._raise_unhandled()
 
     async def _abort_at_the_end(self, abort: Coroutine[Any, Any, None], timeout_ms: int | None) -> None:
@@ -323,7 +329,7 @@ class ProducerCore:
     ) -> None:
         """Commit consumer positions with the transaction. `group`: consumer.group_metadata(), or a bare group id.
 
-        Raises GroupFencedError and other AbortableErrors, KafkaTimeoutError (abort), or a fatal error.
+        Raises GroupFencedError and other AbortableErrors (also when no answer came in time: abort), or a fatal error.
         """
         transactions = self._transactional()
         positions = {

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Protocol
 from uuid import UUID
 
+from fencepost.client.calling import SLOW_MS, Caller, SlowCalls
 from fencepost.client.interceptors import ProducerInterceptors
 from fencepost.client.metrics import ProducerMetrics
 from fencepost.client.net.runtime import Event
@@ -15,6 +17,7 @@ from fencepost.client.producer.chunks import UNACKNOWLEDGED, Batch, Chunk
 from fencepost.errors import (
     DataLossError,
     FailureType,
+    InvalidTopicError,
     KafkaError,
     KafkaTimeoutError,
     ProduceFailedError,
@@ -67,14 +70,24 @@ class DeliveryReports:
     """Chunks without a fate yet, and how they get it."""
 
     def __init__(
-        self, accumulator: Accumulator, progress: Event, metrics: ProducerMetrics, interceptors: ProducerInterceptors
+        self,
+        accumulator: Accumulator,
+        progress: Event,
+        metrics: ProducerMetrics,
+        interceptors: ProducerInterceptors,
+        caller: Caller,
+        slow: SlowCalls,
     ) -> None:
+        """`caller` runs the callbacks; a record counts as reported when its callback has run."""
         self.transactions: TransactionHooks | None = None
         self.incomplete: dict[int, Chunk] = {}
+        self.calling = 0  # batches and chunks whose callbacks have not all run
         self._accumulator = accumulator
         self._progress = progress
         self._metrics = metrics
         self._interceptors = interceptors
+        self._caller = caller
+        self._slow = slow
 
     def fail(self, batch: Batch, cause: KafkaError) -> None:
         """A batch was not delivered."""
@@ -86,14 +99,11 @@ class DeliveryReports:
     def fail_chunk(self, chunk: Chunk, cause: KafkaError) -> None:
         """A chunk did not even become batches."""
         chunk.error = self._produce_error(cause, sent=False)
-        chunk.left = 0
+        chunk.left = 1
         self._metrics.record_error_total += chunk.rows
         if self.transactions is not None:
             self.transactions.batch_failed(cause, False)
-        rows = range(chunk.rows) if chunk.table is not None else chunk.row_numbers
-        self._call_back(chunk, rows)
-        chunk.unhandled.failed(chunk, chunk, rows, chunk.error)
-        self._tell(chunk)
+        self._report(chunk, chunk, range(chunk.rows) if chunk.table is not None else chunk.row_numbers)
 
     def finish(self, batch: Batch) -> None:
         """A batch has its result."""
@@ -103,16 +113,30 @@ class DeliveryReports:
         else:
             self._metrics.record_error_total += batch.count
         batch.data = bytearray()
-        chunk = batch.chunk
+        self._report(batch.chunk, batch, range(batch.count) if batch.rows is None else batch.rows)
+
+    def _report(self, chunk: Chunk, part: Batch | Chunk, rows: Sequence[int]) -> None:
+        """Have the callbacks of these rows run, whose fate is that of `part`; then the rows are reported."""
+        if chunk.callbacks is None and not self._interceptors:
+            self._reported(chunk, part, rows)
+            return
+        self.calling += 1
+
+        def called() -> None:
+            self.calling -= 1
+            self._reported(chunk, part, rows)
+
+        self._caller.call(partial(self._call_back, chunk, part, rows), called)
+
+    def _reported(self, chunk: Chunk, part: Batch | Chunk, rows: Sequence[int]) -> None:
+        part.reported = True
         chunk.left -= 1
-        rows = range(batch.count) if batch.rows is None else batch.rows
-        self._call_back(chunk, rows)
-        if batch.error is not None:
-            chunk.unhandled.failed(chunk, batch, rows, batch.error)
+        if part.error is not None:
+            chunk.unhandled.failed(chunk, part, rows, part.error)
         self._tell(chunk)
 
     def _produce_error(self, cause: KafkaError, *, sent: bool) -> KafkaError:
-        if isinstance(cause, RecordRejectedError):
+        if isinstance(cause, (RecordRejectedError, InvalidTopicError)):
             kind = FailureType.MESSAGE_REJECTED
         elif self.transactions is not None and not isinstance(cause, KafkaTimeoutError):
             kind = FailureType.TRANSACTION_FAILED
@@ -132,22 +156,43 @@ class DeliveryReports:
             watcher()
         self._progress.set()
 
-    def _call_back(self, chunk: Chunk, rows: Sequence[int]) -> None:
-        callbacks = chunk.callbacks
-        if callbacks is None and not self._interceptors:
-            return
-        for row in rows:
+    def _call_back(self, chunk: Chunk, part: Batch | Chunk, rows: Sequence[int]) -> None:
+        """Where the caller runs it: tell interceptors and callbacks. The chunk's own look-up of fates is not for other
+        threads."""
+        slow, callbacks, interceptors = self._slow, chunk.callbacks, self._interceptors
+        begun_ms = slow.now_ms()
+        for position, row in enumerate(rows):
             callback = callbacks.get(row) if callbacks is not None else None
-            if callback is None and not self._interceptors:
+            if callback is None and not interceptors:
                 continue
-            fate = chunk.fate(row)
-            error, metadata = (fate, None) if isinstance(fate, KafkaError) else (None, fate)
-            self._interceptors.acknowledge(metadata, error)
+            error = part.error
+            metadata = part.metadata(position, row) if error is None and isinstance(part, Batch) else None
+            if interceptors:
+                interceptors.acknowledge(metadata, error)
+                begun_ms = slow.now_ms()
             if callback is None:
                 continue
+            slow.running = ("delivery callback", callback, begun_ms)
             try:
                 callback(error, metadata)
-            except BaseException:  # in the I/O thread SystemExit would end all clients of the process
+            except BaseException:  # SystemExit would end the thread, and with it all further callbacks
                 log.exception("a delivery callback failed")
                 if callbacks is not None:
                     del callbacks[row]  # so nobody has looked at the record's fate
+            now_ms = slow.now_ms()
+            if now_ms - begun_ms >= SLOW_MS:
+                slow.took("delivery callback", callback, now_ms - begun_ms)
+            begun_ms = now_ms
+        slow.running = None
+
+    def close_interceptors(self) -> None:
+        """Tell the interceptors that nothing more comes, after everything that they have been told."""
+        if not self._interceptors:
+            return
+        self.calling += 1
+
+        def called() -> None:
+            self.calling -= 1
+            self._progress.set()
+
+        self._caller.call(self._interceptors.close, called)

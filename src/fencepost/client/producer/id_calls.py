@@ -9,7 +9,7 @@ from fencepost.client.net.cluster import Cluster
 from fencepost.client.net.transaction_calls import describe_transaction, end_txn, find_ending, init_producer_id
 from fencepost.client.prepared import Found, PreparedTransaction
 from fencepost.client.producer.sender import Sender
-from fencepost.client.producer.transaction_answers import Strays, how_it_ended
+from fencepost.client.producer.transaction_answers import Opened, Strays, how_it_ended, is_taken_over
 from fencepost.config import ProducerConfig
 from fencepost.errors import UnsupportedVersionError
 from fencepost.protocol.endings import Ending
@@ -84,3 +84,9 @@ class IdCalls:
         """What became of the transaction of the present epoch, see `transaction_answers.how_it_ended`."""
         state = await describe_transaction(self._cluster, self.transactional_id, self.deadline(), self.own)
         return how_it_ended(self.own, state, two_phase=self._config.two_phase_commit)
+
+    async def may_have_timed_out(self, opened: Opened) -> bool:
+        """Whether a transaction of ours may have been ended by its timeout, before v2, so that our epoch is refused."""
+        if opened.for_ms() < self._config.transaction_timeout_ms and not self._strays.may_arrive:
+            return False
+        return not is_taken_over(await self.describe(), self._sender.producer_id, self._sender.epoch)

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Final
 
+from fencepost.client.calling import Caller, SlowCalls
 from fencepost.client.net.cluster import Cluster
 from fencepost.client.net.topology import Topic
 from fencepost.client.producer.accumulator import Accumulator
@@ -35,7 +36,11 @@ class ReadyBatches:
         reports: DeliveryReports,
         start: StartHelper,
         limits: BatchLimits,
+        caller: Caller,
+        slow: SlowCalls,
+        wake: Callable[[], object],
     ) -> None:
+        """`caller` runs the application's partitioner; `wake` has `collect` called again."""
         self.queues: dict[tuple[str, int], PartitionQueue] = {}
         self.active: dict[tuple[str, int], PartitionQueue] = {}
         sticky = Sticky(
@@ -43,13 +48,17 @@ class ReadyBatches:
             cluster.runtime.random,
             self._waiting if config.partitioner_adaptive_partitioning_enable else None,
         )
-        self.router = Router(config, sticky, limits)
+        self.router = Router(config, sticky, limits, slow)
         self._cluster = cluster
         self._config = config
         self._accumulator = accumulator
         self._reports = reports
         self._start = start
+        self._caller = caller
+        self._wake = wake
         self._unrouted: dict[str, deque[Chunk]] = {}
+        self._absent: dict[str, int] = {}  # by topic: with so many partitions further ones are not waited for any more
+        self._asking: set[int] = set()  # by id: chunks that the application's partitioner works on
 
     def _waiting(self, topic: str, partition: int) -> int:
         """How many batches of the partition wait to be sent."""
@@ -78,11 +87,51 @@ class ReadyBatches:
                 continue
             numbers = list(known.partitions)
             available = [number for number in numbers if self._cluster.leader(topic, number) >= 0] or numbers
+            for chunk in chunks:
+                self._ask(chunk, len(numbers))
             while chunks and self._made_ahead(now_ms) < MADE_AHEAD_BYTES:
+                if self.router.has_to_ask(chunks[0], len(numbers)) or self._lacks_partition(chunks[0], known, now_ms):
+                    break  # in the order of sending
                 self._route(chunks[0], known, available)
                 chunks.popleft()  # afterwards: what fails unforeseen is still there, to be told so
             if not chunks:
                 del self._unrouted[topic]
+
+    def _ask(self, chunk: Chunk, partitions: int) -> None:
+        """Have the application's partitioner choose, where it has to; `collect` goes on when it has."""
+        if id(chunk) in self._asking or not self.router.has_to_ask(chunk, partitions):
+            return
+
+        def asked() -> None:
+            self._asking.discard(id(chunk))
+            self._wake()
+
+        self._asking.add(id(chunk))
+        self._caller.call(partial(self.router.ask, chunk, partitions), asked)
+
+    def _lacks_partition(self, chunk: Chunk, topic: Topic, now_ms: int) -> bool:
+        """Whether the chunk waits for newer metadata: it has records for a partition that is not known, and may be new.
+
+        As long as for a topic that nobody knows; then the router refuses these records.
+        """
+        count = len(topic.partitions)
+        if self.router.highest_partition(chunk) < count:
+            return False
+        patience_ms = min(self._config.topic_metadata_propagation_max_ms, self._config.max_block_ms)
+        is_believed = self._absent.get(chunk.topic) == count
+        if topic.fetched_ms > chunk.created_ms and (is_believed or now_ms >= chunk.created_ms + patience_ms):
+            self._absent[chunk.topic] = count
+            return False
+        self._start(f"topic {chunk.topic}", partial(self._look_again, chunk.topic))
+        return True
+
+    async def _look_again(self, topic: str) -> None:
+        runtime = self._cluster.runtime
+        await self._cluster.refresh_quietly([topic], runtime.now_ms() + self._config.request_timeout_ms)
+        known = self._cluster.topics.get(topic)
+        chunks = self._unrouted.get(topic)
+        if known is not None and chunks and self.router.highest_partition(chunks[0]) >= len(known.partitions):
+            await runtime.sleep_ms(self._config.retry_backoff_ms)
 
     def _made_ahead(self, now_ms: int) -> int:
         """Bytes of batches that could be sent now. Those of a partition that is in trouble must not hold up others."""

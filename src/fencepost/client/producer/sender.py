@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Final
 
+from fencepost.client.calling import Caller, CallHere, SlowCalls
 from fencepost.client.interceptors import ProducerInterceptors
 from fencepost.client.metrics import ProducerMetrics
 from fencepost.client.net import retry
@@ -65,8 +66,14 @@ class Sender:
     """See the module's text. `producer_id` is -1 before the first, and always without idempotence."""
 
     def __init__(
-        self, cluster: Cluster, config: ProducerConfig, accumulator: Accumulator, limits: BatchLimits | None = None
+        self,
+        cluster: Cluster,
+        config: ProducerConfig,
+        accumulator: Accumulator,
+        limits: BatchLimits | None = None,
+        caller: Caller | None = None,
     ) -> None:
+        """`caller` runs the application's functions; None: the runtime itself."""
         self.producer_id = -1
         self.epoch = -1
         self.fatal: KafkaError | None = None
@@ -78,9 +85,22 @@ class Sender:
         self._progress = self._runtime.event()
         self.metrics = ProducerMetrics()
         self.stopped: KafkaError | None = None  # why nothing is sent any more
-        self.interceptors = ProducerInterceptors(config.interceptors)
-        self._reports = DeliveryReports(accumulator, self._progress, self.metrics, self.interceptors)
-        self._ready = ReadyBatches(cluster, config, accumulator, self._reports, self.run_once, limits or BatchLimits())
+        self._caller = caller = caller or CallHere()
+        slow = SlowCalls(f"producer {config.client_id!r}", caller.waits, self._runtime.now_ms)
+        self.slow_calls = slow
+        self.interceptors = ProducerInterceptors(config.interceptors, slow)
+        self._reports = DeliveryReports(accumulator, self._progress, self.metrics, self.interceptors, caller, slow)
+        self._ready = ReadyBatches(
+            cluster,
+            config,
+            accumulator,
+            self._reports,
+            self.run_once,
+            limits or BatchLimits(),
+            caller,
+            slow,
+            self._wake.set,
+        )
         self._answers = ProduceAnswers(cluster, config, self._reports, self._ready.router, self.metrics, self)
         self._queues = self._ready.queues
         self._active = self._ready.active
@@ -143,6 +163,23 @@ class Sender:
                 return False
         return True
 
+    async def callbacks(self, deadline_ms: int | None) -> bool:
+        """Wait until the callbacks of all records that have their fate have run. False when time ran out."""
+        while self._reports.calling:
+            if not await self._wait_for_progress(deadline_ms):
+                return False
+        return True
+
+    async def end_callbacks(self, deadline_ms: int | None) -> None:
+        """The producer is closed: wait for the callbacks, the interceptors' last included."""
+        self._reports.close_interceptors()
+        try:
+            if not await self.callbacks(deadline_ms):
+                busy = self.slow_calls.in_progress() or "they still run"
+                log.warning("closed before the delivery callbacks of all records had run: %s", busy)
+        finally:
+            self._caller.end()
+
     async def wait_for_room(self, deadline_ms: int | None) -> bool:
         """Wait until the buffer is below buffer_memory. False when time ran out."""
         while self._accumulator.full:
@@ -182,6 +219,7 @@ class Sender:
         if not await self.drain(deadline_ms):
             raise KafkaTimeoutError("requests of the last transaction are still in flight")
         self.drop(error)
+        await self.callbacks(deadline_ms or self._runtime.now_ms() + self._config.max_block_ms)
 
     @property
     def knows_sequences(self) -> bool:

@@ -13,6 +13,7 @@ from fencepost.errors import (
     BrokerError,
     ConfigurationError,
     FatalError,
+    FencedOrTimedOutError,
     GroupAuthorizationError,
     InvalidProducerEpochError,
     KafkaError,
@@ -94,17 +95,59 @@ def stuck(lacking: UnsupportedVersionError) -> KafkaError:
     return UnsupportedVersionError(f"{lacking}; {words}", code=lacking.code)
 
 
-def init_refusal(transactional_id: str, code: int, *, implicit: bool) -> KafkaError:
-    """The exception for what InitProducerId answers; `implicit`: the transaction is of version 2."""
+def init_refusal(transactional_id: str, code: int, *, may_be_time: bool = False) -> KafkaError:
+    """The exception for what InitProducerId answers; `may_be_time`: the transaction may have timed out instead."""
     if code in FENCED:
+        if may_be_time:
+            words = (
+                "the transaction timed out, or another producer with this transactional id took over (brokers with "
+                "transaction.version < 2 answer both alike); make a new producer"
+            )
+            return FencedOrTimedOutError(f"{transactional_id!r}: {words}: {describe(code)}", code=code)
         words = "another producer with this transactional id took over"
-        if not implicit:
-            words += ", or the transaction timed out (brokers with transaction.version < 2 answer both alike)"
         return ProducerFencedError(f"{transactional_id!r}: {words}: {describe(code)}", code=code)
     detail = None
     if code == E.UNSUPPORTED_VERSION:
         detail = "the broker cannot keep a prepared transaction (KIP-939), as no Apache Kafka up to 4.3 can"
     return error_for(code, f"InitProducerId of {transactional_id!r}", detail)
+
+
+class Opened:
+    """Since when the coordinator may have a transaction open, by two clocks.
+
+    The monotonic clock stands still while a machine sleeps, and the other may be set back: the longer time counts.
+    """
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._since: tuple[int, int] | None = None
+
+    def begin(self) -> None:
+        """It may be open from now on, unless it was before."""
+        if self._since is None:
+            self._since = (self._runtime.now_ms(), self._runtime.wall_ms())
+
+    def end(self) -> None:
+        """Nothing is open."""
+        self._since = None
+
+    def for_ms(self) -> int:
+        """For how long it may have been open; 0 when nothing is."""
+        if self._since is None:
+            return 0
+        return max(self._runtime.now_ms() - self._since[0], self._runtime.wall_ms() - self._since[1])
+
+
+def is_taken_over(seen: TransactionState | None, producer_id: int, epoch: int) -> bool:
+    """Whether what the coordinator says of the id shows another owner than this pair. `seen` None: it does not say.
+
+    A timeout raises the epoch by 1 and aborts (Apache Kafka before transaction.version 2). A producer that takes over
+    then raises it once more, and leaves another state.
+    """
+    if seen is None or seen.error_code != 0:
+        return False
+    by_time = (producer_id, epoch + 1) == (seen.producer_id, seen.producer_epoch) and seen.transaction_state in _ENDING
+    return not by_time
 
 
 class Strays:
@@ -131,6 +174,11 @@ class Strays:
         """Whatever is still on its way is refused."""
         self._are_of_ended = False
         self.unanswered.clear()
+
+    @property
+    def may_arrive(self) -> bool:
+        """Whether requests of transactions that are over may still open one."""
+        return self._are_of_ended
 
     async def shake_off(self, take_next_epoch: Callable[[], Awaitable[None]]) -> None:
         """Take the next epoch if there may be strays: once, also when two ask for it. Raises what taking it raises."""

@@ -7,6 +7,7 @@ After an answer that may mean a timeout (47, 48, 59, 90, 120) the producer asks 
 the coordinator aborted the transaction under a newer epoch? InitProducerId(producer id, epoch), which hands out the
 next epoch: a refusal means that another producer took over, ProducerFencedError. If nobody did, and the coordinator
 has aborted: TransactionTimedOutError, abort and go on. Else what was met with first stands. (KIP-588, KIP-360.)
+Below v2 a refusal may mean a timeout as well: FencedOrTimedOutError where time and coordinator leave that open.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from fencepost.client.producer.id_calls import IdCalls
 from fencepost.client.producer.sender import Sender
 from fencepost.client.producer.transaction_answers import (
     FENCED,
+    Opened,
     Strays,
     abortable,
     committed_words,
@@ -55,6 +57,7 @@ from fencepost.errors import (
     KafkaError,
     KafkaTimeoutError,
     ProducerFencedError,
+    RetriableError,
     TransactionAbortableError,
     TransactionCommittedError,
     UnsupportedVersionError,
@@ -91,6 +94,7 @@ class Transactions:
         self._strays = Strays(cluster.runtime)
         self._calls = IdCalls(cluster, sender, config, self._strays)
         self._enlisted = False  # the coordinator may know of this transaction
+        self._opened = Opened(cluster.runtime)
         self._added: set[tuple[str, int]] = set()
         self._wanted: set[tuple[str, int]] = set()
         self._adding: TaskHandle | None = None
@@ -127,7 +131,12 @@ class Transactions:
 
     def sent(self) -> None:
         """See TransactionHooks."""
+        self._enlist()
+
+    def _enlist(self) -> None:
+        """The coordinator may know of this transaction from now on."""
         self._enlisted = True
+        self._opened.begin()
 
     def acknowledged(self, topic: str, topic_id: UUID | None) -> None:
         """See TransactionHooks."""
@@ -172,6 +181,7 @@ class Transactions:
                 if self._found is None or self._found.transaction_state not in COMMITTED_STATES:
                     self._found = found
             reply = await self._calls.claim(keep_prepared)
+            refusal = None if reply.error_code == 0 else await self._init_refusal(reply.error_code)
         except KafkaError as error:
             self.state = step(self.state, TxnEvent.FATAL if is_fatal(error) else TxnEvent.INIT_FAILED)
             self.error = error
@@ -180,14 +190,14 @@ class Transactions:
             if self.state is TxnState.INITIALIZING:
                 self.state = step(self.state, TxnEvent.INIT_FAILED)  # cancelled: it may be called again
             raise
-        if reply.error_code != 0:
-            self.state, self.error = step(self.state, TxnEvent.FATAL), self._init_refusal(reply.error_code)
-            raise self.error
+        if refusal is not None:
+            self.state, self.error = step(self.state, TxnEvent.FATAL), refusal
+            raise refusal
         self._start_afresh(reply.producer_id, reply.producer_epoch)
         self.implicit = self._cluster.features.get(TRANSACTION_VERSION, 0) >= 2
         if keep_prepared and reply.ongoing_txn_producer_id >= 0:
             self._prepared = PreparedTransaction(reply.ongoing_txn_producer_id, reply.ongoing_txn_producer_epoch)
-            self._enlisted = True
+            self._enlist()
             self._advance(TxnEvent.KEPT)
         else:
             self._advance(TxnEvent.INITIALIZED)
@@ -196,16 +206,18 @@ class Transactions:
     async def _next_epoch(self) -> InitProducerIdResponse | KafkaError:
         """For the owner of the present epoch alone (KIP-360), or why there is none."""
         reply = await self._calls.next_epoch()
-        return reply if reply.error_code == 0 else self._init_refusal(reply.error_code)
+        return reply if reply.error_code == 0 else await self._init_refusal(reply.error_code)
 
     async def _end_for_good(self, lacking: UnsupportedVersionError) -> KafkaError:
         """Before Kafka 2.5: abort, so that nothing stays open. A timeout raises the epoch for good there, too."""
         fenced = self.error is not None and self.error.code in FENCED
         code = E.PRODUCER_FENCED if fenced else (await self._calls.end(commit=False)).error_code
-        return self._init_refusal(E.PRODUCER_FENCED) if code in FENCED else self._loss or stuck(lacking)
+        return await self._init_refusal(E.PRODUCER_FENCED) if code in FENCED else self._loss or stuck(lacking)
 
-    def _init_refusal(self, code: int) -> KafkaError:
-        refusal = init_refusal(self._id, code, implicit=self.implicit)
+    async def _init_refusal(self, code: int) -> KafkaError:
+        """Raises KafkaTimeoutError when the coordinator has to be asked and does not answer."""
+        may_be_time = code in FENCED and not self.implicit and await self._calls.may_have_timed_out(self._opened)
+        refusal = init_refusal(self._id, code, may_be_time=may_be_time)
         self._sender.metrics.producer_fenced_total += isinstance(refusal, ProducerFencedError)
         return refusal
 
@@ -213,6 +225,7 @@ class Transactions:
         """No transaction is open; go on with this identity, or with ours (-1)."""
         self._suspicious = self._commit_unanswered = self._took_effect = self._enlisted = False
         self._loss = self._ending = None
+        self._opened.end()
         self._added.clear()
         self._wanted.clear()
         self._groups.clear()
@@ -485,7 +498,7 @@ class Transactions:
             await self._strays.shake_off(self._leave_epoch)
             while self._wanted and self.state in _SENDING:
                 wanted = set(self._wanted)
-                self._enlisted = True
+                self._enlist()
                 request = to_enlist(self._id, self._sender.producer_id, self._sender.epoch, wanted)
                 code = await enlist(self._cluster, request, self._calls.deadline(), self._strays.unanswered)
                 if code != 0:
@@ -519,10 +532,11 @@ class Transactions:
             if not self.implicit and group.group_id not in self._groups:
                 await self._add_offsets(group)
             await self._commit_offsets(offsets, group)
-        except KafkaTimeoutError as error:
+        except RetriableError as error:
             # The offsets may be missing: committing without them would repeat what they cover.
-            self._fail(error)
-            raise
+            failure = abortable(error)
+            self._fail(failure)
+            raise failure from error
         except UnsupportedVersionError as error:
             self._fail(abortable(error))
             raise
@@ -537,13 +551,16 @@ class Transactions:
             )
             raise
         if self.state is TxnState.ABORTABLE_ERROR and self._suspicious:
-            await self._ask()
+            try:
+                await self._ask()
+            except KafkaTimeoutError as error:
+                raise abortable(error) from error
         if self.state in (TxnState.ABORTABLE_ERROR, TxnState.FATAL_ERROR) and self.error is not None:
             raise self.error.with_traceback(None)
 
     async def _add_offsets(self, group: GroupMetadata) -> None:
         await self._strays.shake_off(self._leave_epoch)
-        self._enlisted = True
+        self._enlist()
         request = AddOffsetsToTxnRequest(
             transactional_id=self._id,
             producer_id=self._sender.producer_id,
@@ -559,7 +576,7 @@ class Transactions:
     async def _commit_offsets(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: GroupMetadata) -> None:
         if self.state is not TxnState.IN_TRANSACTION:
             return
-        self._enlisted = True
+        self._enlist()
         reply = await txn_offset_commit(
             self._cluster,
             TxnOffsetCommitRequest(

@@ -7,7 +7,7 @@ for it, or asked for it, through its delivery (`result()`, `exception()`, `await
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Final
 
@@ -18,6 +18,11 @@ log = logging.getLogger("fencepost.client.producer")
 
 LOG_EVERY_MS: Final = 10_000  # of the same topic and cause
 
+
+def _no_objection() -> None:
+    """Any thread may wait."""
+
+
 _Key = tuple[str, type[BaseException], int | None, bool]
 
 
@@ -26,6 +31,7 @@ class UnhandledFailures:
 
     def __init__(self, lock: AbstractContextManager[Any]) -> None:
         self.enabled = True  # a transactional producer's next transactional call tells of failures instead
+        self.before_waiting: Callable[[], None] = _no_objection  # raises where a record's fate cannot be waited for
         self._lock = lock
         self._tallies: dict[_Key, Tally] = {}
         self._logged_ms: dict[_Key, int] = {}

@@ -15,8 +15,10 @@ from typing import Any, Final, NamedTuple
 
 from fencepost.arguments import Milliseconds
 from fencepost.client.calling import CallUser, call_here
+from fencepost.client.group.member import check_names
 from fencepost.client.metrics import ShareConsumerMetrics
 from fencepost.client.net.cluster import Cluster
+from fencepost.client.net.open_clients import CLOSE_MS
 from fencepost.client.net.tasks import within
 from fencepost.client.records import SharedRecord
 from fencepost.client.share.exchange import Exchange
@@ -82,6 +84,7 @@ class ShareConsumerCore:
         names = tuple(topics) if not isinstance(topics, str) else ()
         if not names:
             raise ConfigurationError(f"subscribe({topics!r}): a list of topics is needed; unsubscribe() reads nothing")
+        check_names(names)
         if self._member is None:
             self._member = ShareMember(self.cluster, self.config, self._metrics, self._arrived)
         self._member.subscribe(names)
@@ -89,18 +92,24 @@ class ShareConsumerCore:
     async def unsubscribe(self) -> None:
         """Acknowledge what was answered for, give the rest back, leave the group."""
         self._check()
-        await self._leave()
+        await self._leave(self._runtime.now_ms() + CLOSE_MS)
 
-    async def _leave(self) -> None:
+    async def _leave(self, deadline_ms: int) -> None:
         member, self._member = self._member, None
         self._in_hand.clear()
         self._last, self._returned = [], deque()
         if member is None:
             return
         try:
-            await self._exchange.end(member.member_id, self._runtime.now_ms() + CLOSE_PATIENCE_MS)
+            ends_ms = min(deadline_ms, self._runtime.now_ms() + CLOSE_PATIENCE_MS)
+            left_ms = max(ends_ms - self._runtime.now_ms(), 0)
+            await within(
+                self._runtime, self._exchange.end(member.member_id, ends_ms), left_ms, "the end of its sessions"
+            )
+        except KafkaTimeoutError as error:
+            log.warning("share group %r: %s; records come again when their locks are over", self.config.group_id, error)
         finally:
-            await member.end()
+            await member.end(deadline_ms)
             await self._serve()
 
     def subscription(self) -> list[str]:
@@ -268,15 +277,16 @@ class ShareConsumerCore:
         self._woken = True
         self._arrived.set()
 
-    async def close(self) -> None:
+    async def close(self, timeout_ms: Milliseconds | None = CLOSE_MS) -> None:
         """Send what was acknowledged, give everything else back, leave the group. May be called again.
 
-        Implicitly, what the last poll gave is given back: nobody said that it was processed. commit() says so.
+        Implicitly, what the last poll gave is given back: nobody said that it was processed. commit() says so. Brokers
+        that do not answer are waited for at most `timeout_ms` (None: 10 s).
         """
         if self.closed:
             return
         try:
-            await self._leave()
+            await self._leave(self._runtime.now_ms() + (CLOSE_MS if timeout_ms is None else timeout_ms))
         finally:
             self.closed = True
             self.cluster.close()
@@ -284,7 +294,7 @@ class ShareConsumerCore:
     async def leave(self, timeout_ms: int) -> None:
         """Close without the application. For who forgot to close."""
         self._callback, self.call_user = None, call_here
-        await within(self._runtime, self.close(), timeout_ms, "leaving the share group")
+        await within(self._runtime, self.close(timeout_ms), timeout_ms, "leaving the share group")
 
     def unsaid(self) -> str:
         """What the group will not learn if the consumer ends right now."""

@@ -203,12 +203,13 @@ class ShareMember:
         self.epoch, self._known = JOIN_EPOCH, None
         self._goal, self.places = set(), {}
 
-    async def leave(self) -> None:
+    async def leave(self, deadline_ms: int | None = None) -> None:
         """Say goodbye; nothing is read any more until the next heartbeat."""
         self._forget()
         if not self._may_be_member:
             return
         self._may_be_member = False
+        by_ms = self._runtime.now_ms() + LEAVE_PATIENCE_MS
         request = ShareGroupHeartbeatRequest(
             group_id=self._group_id, member_id=self.member_id, member_epoch=LEAVE_EPOCH
         )
@@ -217,16 +218,16 @@ class ShareMember:
                 self._target,
                 request,
                 (1, 1),
-                deadline_ms=self._runtime.now_ms() + LEAVE_PATIENCE_MS,
+                deadline_ms=by_ms if deadline_ms is None else min(by_ms, deadline_ms),
                 code_of=lambda answer: int(answer.error_code),
                 lane=GROUP_LANE,
             )
         except KafkaError as error:
-            log.info("share group %r: could not say goodbye: %s", self._group_id, error)
+            log.warning("share group %r: could not leave (%s); its session ends by time", self._group_id, error)
 
-    async def end(self) -> None:
-        """Leave for good."""
+    async def end(self, deadline_ms: int) -> None:
+        """Leave for good. Brokers are not waited for beyond the deadline."""
         if self._beating is not None:
             self._beating.cancel()
             self._beating = None
-        await self.leave()
+        await self.leave(deadline_ms)

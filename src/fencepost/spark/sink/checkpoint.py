@@ -19,7 +19,17 @@ import crc32c
 from fencepost.errors import ConfigurationError
 from fencepost.spark.sink.decision import Decision, SourceOffsets
 
-__all__ = ["Change", "changes", "local_folder", "newest", "nothing_planned", "query_of", "restore", "save"]
+__all__ = [
+    "Change",
+    "changes",
+    "local_folder",
+    "newest",
+    "nothing_planned",
+    "planned_batch",
+    "query_of",
+    "restore",
+    "save",
+]
 
 OFFSETS = "offsets"
 METADATA = "metadata"
@@ -48,6 +58,12 @@ def newest(folder: Path) -> int | None:
     """The digest of the newest batch's offsets: that of the batch which is being planned. None without any."""
     text = _read(folder, max(_batches(folder), default=-1))
     return None if text is None else _digest(text)
+
+
+def planned_batch(folder: Path) -> tuple[str, int] | None:
+    """The query's id and the number of the batch that is being planned; None where that cannot be seen."""
+    query_id, batch_id = query_of(folder), max(_batches(folder), default=None)
+    return None if query_id is None or batch_id is None else (query_id, batch_id)
 
 
 def nothing_planned(folder: Path) -> bool:

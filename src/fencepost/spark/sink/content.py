@@ -59,9 +59,11 @@ def _column(column: pa.Array) -> Hashes:
 
 def _headers(column: pa.ListArray) -> Hashes:
     """Of each row's headers in their order. A row without headers and a row whose list is null are the same record."""
-    keys, values = column.values.flatten()
+    offsets = np.asarray(column.offsets).astype(np.int64)
+    first, last = int(offsets[0]), int(offsets[-1])
+    keys, values = column.values.slice(first, last - first).flatten()  # a slice shares the headers of all rows
     pairs = np.stack([_column(keys), _column(values)], axis=1)
-    bounds = np.asarray(column.offsets).astype(np.int64) * 16
+    bounds = (offsets - first) * 16
     hashed = hash_cells(np.ascontiguousarray(pairs).view(np.uint8).reshape(-1), bounds)
     empty = bounds[1:] == bounds[:-1]
     if column.null_count:

@@ -20,6 +20,11 @@ Where brokers do not list transactions, a task writes its transactional id down 
 transaction beside the sink's decisions: its *registration*. Releases that do not know it pass it over. Key: magic "FPT"
 | 1 | sink | slot u8. Value: the id's 16 unique bytes, its transaction's timeout in ms u32. The slot is only there so
 that compaction leaves no more than SLOTS of them; who reads the log sees every one that is not compacted yet.
+
+A query's *beginning* is a third kind of record, of no transaction either, and passed over by releases that do not know
+it. The sink writes it before it decides the query's first batch. So a topic that has lost a query is told from a query
+whose batches had no rows. Key: magic "FPB" | 1 | sink | query id. Value: JSON with the number of that batch (`first`)
+and texts for a person.
 """
 
 from __future__ import annotations
@@ -45,14 +50,18 @@ __all__ = [
     "MAX_WINNERS",
     "NO_ROWS",
     "SLOTS",
+    "Beginning",
     "Content",
     "Decision",
     "Pair",
     "SourceOffsets",
     "Winner",
+    "decode_beginning",
+    "decode_beginning_key",
     "decode_key",
     "decode_registration",
     "decode_value",
+    "encode_beginning",
     "encode_key",
     "encode_registration",
     "encode_value",
@@ -68,6 +77,7 @@ MAX_OFFSETS_TEXT_BYTES: Final = 64 * 1024 * 1024
 _VALUE_MAGIC: Final = b"FPD"
 _KEY_MAGIC: Final = b"FPK\x01"
 _TASK_MAGIC: Final = b"FPT\x01"
+_BEGIN_MAGIC: Final = b"FPB\x01"
 _SLOT: Final = struct.Struct(">B")
 _HEAD: Final = struct.Struct(">3sBI")
 _BATCH: Final = struct.Struct(">q")
@@ -137,6 +147,20 @@ class Decision:
     offsets: SourceOffsets | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """The batch from which on a sink remembers a query, and what tells a person which query it is."""
+
+    sink: str
+    query_id: str
+    first_batch: int
+    about: tuple[tuple[str, str], ...] = ()
+
+    def __str__(self) -> str:
+        told = ", ".join(f"{name} {text!r}" for name, text in self.about)
+        return f"query {self.query_id}" + (f" ({told})" if told else "")
+
+
 def encode_key(sink: str, query_id: str) -> bytes:
     """The record key of the sink's query."""
     return _KEY_MAGIC + _text(sink, names.MAX_SINK_BYTES) + _text(query_id, MAX_QUERY_ID_BYTES)
@@ -144,10 +168,14 @@ def encode_key(sink: str, query_id: str) -> bytes:
 
 def decode_key(key: bytes) -> tuple[str, str] | None:
     """(sink, query id), or None for a key of another kind."""
-    if not key.startswith(_KEY_MAGIC):
+    return _owner(key, _KEY_MAGIC)
+
+
+def _owner(key: bytes, magic: bytes) -> tuple[str, str] | None:
+    if not key.startswith(magic):
         return None
     with _corrupt():
-        reader = Reader(key, position=len(_KEY_MAGIC))
+        reader = Reader(key, position=len(magic))
         sink, query_id = _read_text(reader), _read_text(reader)
         reader.end()
     return sink, query_id
@@ -283,6 +311,28 @@ def decode_registration(key: bytes, value: bytes | None) -> tuple[str, str, int]
         raise CorruptDecisionError(f"a task's registration names {value!r}")
     (timeout_ms,) = _COUNT.unpack_from(value, names.UNIQUE_BYTES)
     return sink, names.task_id(sink, value[: names.UNIQUE_BYTES]), timeout_ms
+
+
+def encode_beginning(beginning: Beginning) -> tuple[bytes, bytes]:
+    """Key and value of the record."""
+    owner = _text(beginning.sink, names.MAX_SINK_BYTES) + _text(beginning.query_id, MAX_QUERY_ID_BYTES)
+    return _BEGIN_MAGIC + owner, json.dumps({"first": beginning.first_batch, **dict(beginning.about)}).encode()
+
+
+def decode_beginning_key(key: bytes) -> tuple[str, str] | None:
+    """(sink, query id), or None for a key of another kind."""
+    return _owner(key, _BEGIN_MAGIC)
+
+
+def decode_beginning(sink: str, query_id: str, value: bytes) -> Beginning:
+    """The inverse of `encode_beginning`. CorruptDecisionError for what is damaged."""
+    try:
+        told = json.loads(value)
+        first = int(told.pop("first"))
+        about = tuple((str(name), str(text)) for name, text in told.items())
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CorruptDecisionError(f"the beginning of query {query_id} at sink {sink!r} cannot be read") from error
+    return Beginning(sink, query_id, first, about)
 
 
 def _check_pair(pair: Pair) -> None:

@@ -26,22 +26,32 @@ from fencepost.spark.cluster_calls import ClusterCalls
 from fencepost.spark.errors import CorruptDecisionError
 from fencepost.spark.sink import names, wire
 from fencepost.spark.sink.decision import (
+    Beginning,
     Decision,
     Pair,
+    decode_beginning,
+    decode_beginning_key,
     decode_key,
     decode_registration,
     decode_value,
+    encode_beginning,
     encode_key,
     encode_registration,
     encode_value,
 )
 
-__all__ = ["DEFAULT_TOPIC", "PARTITIONS", "DecisionStore", "partition_of"]
+__all__ = ["DEFAULT_TOPIC", "PARTITIONS", "DecisionStore", "KnownQuery", "partition_of"]
 
 DEFAULT_TOPIC: Final = "__fencepost_decisions"
 PARTITIONS: Final = 16
-TOPIC_CONFIGS: Final = {"cleanup.policy": "compact", "segment.bytes": "16777216", "min.cleanable.dirty.ratio": "0.1"}
-
+TOPIC_CONFIGS: Final = {
+    "cleanup.policy": "compact",
+    "segment.bytes": "16777216",
+    "min.cleanable.dirty.ratio": "0.1",
+    "message.timestamp.type": "LogAppendTime",  # so that brokers refuse no record for the clock of who writes it
+}
+# Of decisions: nobody reads it, and a topic with CreateTime would refuse the time of a clock that is an hour ahead.
+NO_TIME_MS: Final = -1
 
 GRACE_MS: Final = 60_000  # for clocks that differ, and for coordinators that look for timeouts now and then
 BATCH_BYTES_MOST: Final = 1_000_000  # Kafka's default max.message.bytes is 1,048,588
@@ -77,6 +87,16 @@ class _Seen:
     decided_with: dict[str, Pair] = field(default_factory=dict)  # of each sink: with what it last wrote anything
     # Of each sink, where tasks register: ids that no decision has named so far, and when they have timed out.
     registered: dict[str, dict[str, int]] = field(default_factory=dict)
+    # Of each sink's queries, in the order of their newest records; None: it began in an older release.
+    begun: dict[tuple[str, str], bytes | None] = field(default_factory=dict)
+
+
+class KnownQuery(NamedTuple):
+    """A query of a sink, as far as the topic tells: its beginning and the last batch that was decided."""
+
+    query_id: str
+    beginning: Beginning | None
+    batch_id: int | None
 
 
 class DecisionStore:
@@ -170,6 +190,38 @@ class DecisionStore:
         # Decoded only here: what another sink's newer release wrote is not ours to understand.
         return tuple(decode_value(value) for (owner, _), value in sorted(seen.last.items()) if owner == sink)
 
+    async def queries(self, sink: str, deadline_ms: int) -> tuple[KnownQuery, ...]:
+        """The sink's queries, those with the newest records last. The topic is not created; raises what `read` raises.
+
+        A query whose decision was forgotten is among them.
+        """
+        if not await self.is_there(deadline_ms):
+            return ()
+        seen = await self._catch_up(partition_of(sink), deadline_ms)
+        return tuple(
+            KnownQuery(
+                query_id,
+                None if value is None else decode_beginning(sink, query_id, value),
+                decode_value(seen.last[sink, query_id]).batch_id if (sink, query_id) in seen.last else None,
+            )
+            for (owner, query_id), value in seen.begun.items()
+            if owner == sink
+        )
+
+    def knows(self, sink: str, query_id: str) -> bool:
+        """Whether what was read last knows the query."""
+        seen = self._seen.get(partition_of(sink))
+        return seen is not None and (sink, query_id) in seen.begun
+
+    async def begin(self, beginning: Beginning, deadline_ms: int) -> None:
+        """Remember the query: `queries` has it from now on, in every process. Raises KafkaError."""
+        await self.ensure_topic(deadline_ms)
+        partition = partition_of(beginning.sink)
+        batch = encode_pairs([encode_beginning(beginning)], NO_TIME_MS)
+        code = await wire.produce_batch(self._cluster, None, self._topic, partition, batch, deadline_ms)
+        if code != 0:
+            raise error_for(code, f"note in {self._topic}-{partition} that sink {beginning.sink!r} has a new query")
+
     async def has_decided(self, sink: str, claim: Pair, deadline_ms: int) -> bool:
         """Whether the last that the sink has written, as the end offset is now, came with this claim."""
         await self.ensure_topic(deadline_ms)
@@ -226,14 +278,14 @@ class DecisionStore:
         return tuple(map(decode_value, found))
 
     async def sinks(self, deadline_ms: int) -> list[str]:
-        """The sinks that have decided something, or whose tasks have registered.
+        """The sinks that have decided something, whose queries have begun, or whose tasks have registered.
 
         Reads the whole topic, which has to be there.
         """
         found: set[str] = set()
         for partition in range(PARTITIONS):
             seen = await self._catch_up(partition, deadline_ms)
-            found.update(seen.registered, (sink for sink, _ in seen.last))
+            found.update(seen.registered, (sink for sink, _ in (*seen.last, *seen.begun)))
         return sorted(found)
 
     async def _catch_up(self, partition: int, deadline_ms: int, up_to: int | None = None) -> _Seen:
@@ -256,7 +308,7 @@ class DecisionStore:
                 where = f"{self._topic}-{partition} at offset {header.base_offset}"
                 raise CorruptDecisionError(f"{where}: the records cannot be read: {error}") from error
             for _, key, value in records:
-                owner = _take(seen.last, key, value)
+                owner = _take(seen, key, value)
                 if owner is None:
                     _take_task(seen.registered, key, value, header.max_timestamp)
                     continue
@@ -296,11 +348,15 @@ class DecisionStore:
         return await self._produce(claim, decision.sink, records, deadline_ms, verified)
 
     async def forget(self, claim: Pair, sink: str, query_id: str, deadline_ms: int, *, verified: bool = False) -> int:
-        """As `write`, the tombstone of the query's decision."""
-        return await self._produce(claim, sink, [(encode_key(sink, query_id), None)], deadline_ms, verified)
+        """As `write`, the tombstone of the query's decision. The query stays known, so that it may go on."""
+        seen = self._seen.get(partition_of(sink))
+        known = None if seen is None else seen.begun.get((sink, query_id))
+        key, value = encode_beginning(Beginning(sink, query_id, 0))
+        records: list[_Record] = [(encode_key(sink, query_id), None), (key, known or value)]
+        return await self._produce(claim, sink, records, deadline_ms, verified)
 
     async def _produce(self, claim: Pair, sink: str, records: list[_Record], deadline_ms: int, verified: bool) -> int:
-        batch = encode_pairs(records, self._cluster.runtime.wall_ms())
+        batch = encode_pairs(records, NO_TIME_MS)
         set_producer(batch, claim.producer_id, claim.epoch, 0, transactional=True)
         owner, partition = names.sink_id(sink), partition_of(sink)
         return await wire.produce_batch(
@@ -330,13 +386,21 @@ def _take_task(registered: dict[str, dict[str, int]], key: bytes, value: bytes |
         registered.setdefault(sink, {})[transactional_id] = time_ms + timeout_ms + GRACE_MS
 
 
-def _take(last: dict[tuple[str, str], bytes], key: bytes, value: bytes | None) -> str | None:
-    """The sink whose record it is."""
+def _take(seen: _Seen, key: bytes, value: bytes | None) -> str | None:
+    """The sink whose decision it is."""
+    begins = decode_beginning_key(key)
+    if begins is not None:
+        seen.begun.pop(begins, None)
+        seen.begun[begins] = value
+        return None
     owner = decode_key(key)
     if owner is None:
         return None
+    beginning = seen.begun.pop(owner, None)
     if value is None:
-        last.pop(owner, None)  # an operator's tombstone: the query is over
+        seen.last.pop(owner, None)  # an operator's tombstone
     else:
-        last[owner] = value
+        seen.last[owner] = value
+    if value is not None or beginning is not None:
+        seen.begun[owner] = beginning
     return owner[0]

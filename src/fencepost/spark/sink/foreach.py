@@ -62,7 +62,8 @@ class _Written:
             yield
         except BaseException:
             with self._lock:
-                del self._last[key]
+                if self._last.get(key) == batch:  # another run may have begun a batch since
+                    del self._last[key]
             raise
 
 
@@ -79,7 +80,7 @@ def exactly_once(options: Mapping[str, str], *, query_id: str | None = None) -> 
     parsed = SinkOptions.parse(lowered)
     if not parsed.exactly_once:
         raise ConfigurationError("exactly_once() and delivery=at-least-once exclude each other")
-    sink = parsed.sink
+    sink = parsed.given_id or parsed.checkpoint or parsed.query_name or ""
 
     def write_batch(frame: DataFrame, batch_id: int) -> None:
         _write_once(lowered, sink, query_id, frame, batch_id)
@@ -113,7 +114,7 @@ def _run_id(frame: DataFrame) -> str:
 
 
 def _write_batch(options: dict[str, str], query_id: str, frame: DataFrame, batch_id: int) -> None:
-    writer = SinkWriter(options, columns_of(frame.schema))
+    writer = SinkWriter(options, columns_of(frame.schema), batch=(query_id, batch_id))
     writer.open()
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -21,7 +21,7 @@ from fencepost.spark.sink.decision import Pair
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Identity", "RowSource", "check_columns", "chunks", "producer_for", "send_rows"]
+__all__ = ["Identity", "RowSource", "check_columns", "chunks", "largest_row", "producer_for", "send_rows"]
 
 OUTSTANDING_BYTES: Final = 64 * 1024 * 1024
 CHUNK_BYTES_PER_PARTITION: Final = 512 * 1024
@@ -81,13 +81,15 @@ class RowSource:
 
 
 def chunks(batches: Iterable[pa.RecordBatch], most_bytes: int) -> Iterator[pa.RecordBatch]:
-    """Few large batches out of many small batches."""
+    """Few large batches out of many small batches, and none above CHUNK_BYTES_MOST unless a row is."""
     waiting: list[pa.RecordBatch] = []
     size = 0
-    for batch in batches:
-        if batch.num_rows:
-            waiting.append(batch)
-            size += batch.nbytes
+    for batch in (piece for whole in batches if whole.num_rows for piece in _cut(whole)):
+        if waiting and size + batch.nbytes > CHUNK_BYTES_MOST:
+            yield _joined(waiting)
+            waiting, size = [], 0
+        waiting.append(batch)
+        size += batch.nbytes
         if size >= most_bytes:
             yield _joined(waiting)
             waiting, size = [], 0
@@ -95,10 +97,29 @@ def chunks(batches: Iterable[pa.RecordBatch], most_bytes: int) -> Iterator[pa.Re
         yield _joined(waiting)
 
 
+def _cut(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """What Spark hands over may be 100,000 rows of any size, and each chunk is encoded as a whole."""
+    if batch.nbytes <= CHUNK_BYTES_MOST or batch.num_rows == 1:
+        yield batch
+        return
+    rows = -(-batch.num_rows // -(-batch.nbytes // CHUNK_BYTES_MOST))
+    for first in range(0, batch.num_rows, rows):
+        yield from _cut(batch.slice(first, rows))  # rows may differ much in size
+
+
 def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     import pyarrow as pa
 
     return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+
+
+def largest_row(rows: pa.RecordBatch) -> int:
+    """The bytes of key and value of the row that has most."""
+    import pyarrow.compute as pc
+
+    sizes = [pc.fill_null(pc.binary_length(rows[name]), 0) for name in ("key", "value") if name in rows.schema.names]
+    most = pc.max(sizes[0] if len(sizes) == 1 else pc.add(sizes[0], sizes[1])).as_py()
+    return int(most or 0)
 
 
 class Identity(NamedTuple):

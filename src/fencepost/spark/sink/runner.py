@@ -29,9 +29,11 @@ from fencepost.errors import (
 from fencepost.protocol.codes import ErrorCode
 from fencepost.spark import worker_garbage
 from fencepost.spark.cluster_calls import ClusterCalls
-from fencepost.spark.errors import LevelUnavailableError, UnfinishedSinkError
+from fencepost.spark.errors import LevelUnavailableError, UnfinishedSinkError, UnknownQueryError
 from fencepost.spark.sink import names, plan, plan_level, plan_steps, unfinished
-from fencepost.spark.sink.decision import Decision, Pair
+from fencepost.spark.sink.decision import Beginning, Decision, Pair
+from fencepost.spark.sink.decision_store import KnownQuery
+from fencepost.spark.sink.identity import SinkName
 from fencepost.spark.sink.local.id_folder import IdFolder
 from fencepost.spark.sink.names import UNIQUE_BYTES
 from fencepost.spark.sink.steps import SinkConfig, StepRunner
@@ -65,7 +67,7 @@ class Link:
         self.levels: dict[tuple[str, plan_steps.Level | None], plan_steps.Level] = {}
         self._reached = False
         self._topics: set[str] = set()
-        self.names: dict[tuple[str, str], str] = {}
+        self.names: dict[SinkName, str] = {}
         self.batch_limits = BatchLimits()
         self.looked_for: set[tuple[str, ...]] = set()  # what unfinished.py has to look for once
 
@@ -219,17 +221,83 @@ class SinkLink:
         is_new = own.state in ("Empty", "Ongoing") and Pair(own.producer_id, own.producer_epoch) == claim
         return own.error_code == 0 and not is_new
 
-    def name_in_use(self, sink: str, former: str) -> str:
-        """`former` where only that has ever been claimed: what it has decided has to be found again."""
-        if (sink, former) not in self._link.names:
-            asked = [names.sink_id(sink), names.sink_id(former)]
-            try:
-                described = self._link.io.run(self._link.admin.describe_transactions(asked))
-                known = [txn.error_code == 0 for txn in described]
-            except UnsupportedVersionError:
-                known = [bool(self.decisions(name)) for name in (sink, former)]
-            self._link.names[sink, former] = former if known == [False, True] else sink
-        return self._link.names[sink, former]
+    def name_in_use(self, name: SinkName) -> str:
+        """A former name where the query's decisions are under it, or only it was ever claimed; else the own name.
+
+        Raises ConfigurationError when only a former name would do, and none is in use.
+        """
+        if name not in self._link.names:
+            found = next((former for former in name.former if self._is_former(name, former)), None)
+            if found is None and name.refusal:
+                raise ConfigurationError(name.refusal)
+            self._link.names[name] = found or name.own
+        return self._link.names[name]
+
+    def _is_former(self, name: SinkName, former: str) -> bool:
+        if name.query_id is not None:
+            return any(query.query_id == name.query_id for query in self._queries(former))
+        asked = [former] if name.refusal else [name.own, former]
+        try:
+            described = self._link.io.run(self._link.admin.describe_transactions(list(map(names.sink_id, asked))))
+            known = [txn.error_code == 0 for txn in described]
+        except UnsupportedVersionError:
+            known = [bool(self.decisions(one)) for one in asked]
+        return known[-1] and not any(known[:-1])
+
+    def _queries(self, sink: str) -> tuple[KnownQuery, ...]:
+        return self._link.io.run(self._steps.queries(sink))
+
+    def others(self, sink: str, query_id: str | None) -> str:
+        """The sink's other queries, for a person. "" where the brokers do not answer."""
+        try:
+            return unfinished.others(sink, query_id, self._queries(sink))
+        except KafkaError as error:
+            return f"Its other queries could not be looked up: {error}"
+
+    def check_begun(self, query: Beginning, first_batch: int | None, *, others_count: bool) -> None:
+        """Before a batch is written or anything is claimed: the sink knows its query, or it is the query's first batch.
+
+        A query that begins is remembered. Raises UnknownQueryError.
+
+        Args:
+            query: The query, and the batch that it comes with as its first batch.
+            first_batch: Option first.batch.
+            others_count: Whether the query is known as well when a sink of another name has decided for it.
+        """
+        key = ("begun", self._steps.decision_topic, query.sink, query.query_id)
+        if key in self._link.looked_for:
+            return
+        known = self._queries(query.sink)
+        if not any(one.query_id == query.query_id for one in known):
+            is_known = others_count and bool(
+                self._link.io.run(self._steps.decided_by_others(query.sink, query.query_id))
+            )
+            if not is_known:
+                is_new = bool(known) or not self._has_decided(query.sink)
+                why = unfinished.unknown_query(query, self._steps.decision_topic, first_batch, is_new=is_new)
+                if why is not None:
+                    raise UnknownQueryError(why)
+            self._link.io.run(self._steps.begin(query))
+        self._link.looked_for.add(key)
+
+    def check_still_known(self, query: Beginning, first_batch: int | None, *, others_count: bool) -> None:
+        """After the decisions were read: the topic has not been made again since `check_begun`. Raises as that."""
+        if not self._steps.knows(query.sink, query.query_id):
+            self._link.looked_for.discard(("begun", self._steps.decision_topic, query.sink, query.query_id))
+            self.check_begun(query, first_batch, others_count=others_count)
+
+    def check_sink_remembered(self, sink: str) -> None:
+        """Before a claim, where no query is known: raises UnknownQueryError when the topic has lost the sink."""
+        if not self._queries(sink) and self._has_decided(sink):
+            raise UnknownQueryError(unfinished.unknown_sink(sink, self._steps.decision_topic))
+
+    def _has_decided(self, sink: str) -> bool:
+        """Whether the coordinator says that the sink's last claim has decided a batch. False where it does not say."""
+        try:
+            (own,) = self._link.io.run(self._link.admin.describe_transactions([names.sink_id(sink)]))
+        except UnsupportedVersionError:
+            return False
+        return own.error_code == 0 and own.state in ("PrepareCommit", "CompleteCommit")
 
     def check_finished(self, sink: str) -> None:
         """Before rows are written without transactions. Raises UnfinishedSinkError when the sink has some open."""
@@ -332,7 +400,8 @@ def resolve_sink(
 
     `options`: client settings in snake_case, decision_topic, and step_timeout_ms (patience for one step).
     A run of the sink that is still alive is superseded.
-    Raises ConfigurationError (there is no such sink), UnfinishedSinkError (another sink has written a batch that would
+    Raises ConfigurationError (there is no such sink), UnknownQueryError (the decision topic knows nothing of it),
+    UnfinishedSinkError (another sink has written a batch that would
     be committed: its rows would be there twice, unless `even_if_written_again`), PreparedTransactionLostError,
     LevelUnavailableError, KafkaTimeoutError.
     """
@@ -340,6 +409,7 @@ def resolve_sink(
     aborted: list[str] = []
     link = link_for(bootstrap_servers, options)
     link.check_known(sink_id)  # before a claim on a name that nobody has leaves an id behind
+    link.check_sink_remembered(sink_id)
     if not even_if_written_again:
         link.check_not_written_again(sink_id)
     level = link.level(sink_id, None)

@@ -40,8 +40,8 @@ from fencepost.protocol.messages.init_producer_id import InitProducerIdRequest
 from fencepost.spark.cluster_calls import ClusterCalls
 from fencepost.spark.errors import SinkContradictionError
 from fencepost.spark.sink import names, plan, plan_owner, plan_steps, wire
-from fencepost.spark.sink.decision import Decision, Pair, Winner
-from fencepost.spark.sink.decision_store import DEFAULT_TOPIC, DecisionStore
+from fencepost.spark.sink.decision import Beginning, Decision, Pair, Winner
+from fencepost.spark.sink.decision_store import DEFAULT_TOPIC, DecisionStore, KnownQuery
 from fencepost.spark.sink.task_ids import IdPool, TaskIds
 
 __all__ = ["SinkConfig", "StepRunner"]
@@ -92,6 +92,11 @@ class StepRunner:
     def transaction_timeout_ms(self) -> int:
         """Of a task's transaction: as configured, or lower where the brokers have refused that."""
         return self._timeout_ms
+
+    @property
+    def decision_topic(self) -> str:
+        """Its name."""
+        return self._config.decision_topic
 
     async def run(self, steps: plan.Plan[T]) -> T:
         """Carry a plan out to its end."""
@@ -186,6 +191,18 @@ class StepRunner:
         deadline_ms = self._cluster.runtime.now_ms() + self._config.step_timeout_ms
         found = await self._store.read_query(query_id, deadline_ms)
         return tuple(decision for decision in found if decision.sink != sink)
+
+    async def queries(self, sink: str) -> tuple[KnownQuery, ...]:
+        """The sink's queries, as DecisionStore has them. Raises as ReadDecisions does."""
+        return await self._store.queries(sink, self._cluster.runtime.now_ms() + self._config.step_timeout_ms)
+
+    async def begin(self, beginning: Beginning) -> None:
+        """Remember that the query writes by this sink. Raises KafkaError."""
+        await self._store.begin(beginning, self._cluster.runtime.now_ms() + self._config.step_timeout_ms)
+
+    def knows(self, sink: str, query_id: str) -> bool:
+        """Whether the decisions that were read last know the query."""
+        return self._store.knows(sink, query_id)
 
     # --- open ---
 

@@ -14,12 +14,23 @@ from typing import Final, NamedTuple
 from fencepost.client.admin.transactions import TransactionDescription
 from fencepost.spark.cluster_calls import ClusterCalls
 from fencepost.spark.sink import names
-from fencepost.spark.sink.decision import Decision
+from fencepost.spark.sink.decision import Beginning, Decision
+from fencepost.spark.sink.decision_store import KnownQuery
 
-__all__ = ["Strays", "begun_exactly_once", "open_on_topic", "written_again", "written_elsewhere"]
+__all__ = [
+    "Strays",
+    "begun_exactly_once",
+    "open_on_topic",
+    "others",
+    "unknown_query",
+    "unknown_sink",
+    "written_again",
+    "written_elsewhere",
+]
 
 ANY_SINK: Final = "fencepost-sink/.*"
 DESCRIBED_MOST: Final = 500
+OTHERS_MOST: Final = 3
 
 
 class Strays(NamedTuple):
@@ -85,6 +96,54 @@ def written_elsewhere(sink: str, query_id: str, batch_id: int, decisions: Sequen
                 "it then. (If its checkpoint is a copy, and the other query goes on elsewhere: query.copied=true)"
             )
     return None
+
+
+def unknown_query(query: Beginning, topic: str, first_batch: int | None, *, is_new: bool) -> str | None:
+    """Why this batch must not be written, of a query that the decision topic does not know; None when it may.
+
+    Args:
+        query: The query, and the batch it comes with as its first batch.
+        topic: The decision topic.
+        first_batch: Option first.batch.
+        is_new: Whether nothing says that the sink has decided a batch before.
+    """
+    number = query.first_batch
+    if number == first_batch or (number == 0 and is_new):
+        return None
+    said = "" if first_batch is None else f" (option first.batch says {first_batch})"
+    return (
+        f"sink {query.sink!r} does not know query {query.query_id}, which comes with batch {number}{said}: topic "
+        f"{topic!r} has no record of it. Nothing was written, for the batch may be in the output already. Either the "
+        "topic was deleted, made again or left behind, or one of decision.topic, sink.id, kafka.bootstrap.servers and "
+        "the query_id of exactly_once() is another than before: set it back. If nothing of batch "
+        f"{number} was written, because another sink had the batches below, or this function was not called for them, "
+        f"begin here with option first.batch={number}"
+    )
+
+
+def unknown_sink(sink: str, topic: str) -> str:
+    """Why a sink must not be taken over: it has decided a batch, and the decision topic knows nothing of it."""
+    return (
+        f"the brokers say that sink {sink!r} has decided a batch, and topic {topic!r} knows nothing of the sink: it "
+        "was deleted or made again, or decision.topic is another than before. Nothing was written or aborted. Set it "
+        "back. If it is gone for good, look for what the sink has open (`fencepost transactions list --prefix "
+        "fencepost-sink/`), end it (`fencepost transactions commit` or `abort`), and say with option first.batch which "
+        "batch comes next"
+    )
+
+
+def others(sink: str, query_id: str | None, known: Sequence[KnownQuery]) -> str:
+    """The other queries of a sink, for whoever was superseded; the latest first."""
+    told = [
+        f"{query.beginning or f'query {query.query_id}'}, "
+        + ("no batch decided" if query.batch_id is None else f"last decided batch {query.batch_id}")
+        for query in reversed(known)
+        if query.query_id != query_id
+    ]
+    if not told:
+        return f"Sink {sink!r} knows no other query: another driver runs this query with the same checkpoint"
+    more = f"; and {len(told) - OTHERS_MOST} more" if len(told) > OTHERS_MOST else ""
+    return f"Other queries of sink {sink!r}: {'; '.join(told[:OTHERS_MOST])}{more}"
 
 
 def written_again(decision: Decision, others: Sequence[Decision]) -> str | None:

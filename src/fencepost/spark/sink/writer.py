@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,13 +21,15 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from fencepost.client.producer.adopted import AdoptedProducer
-from fencepost.errors import ConfigurationError, KafkaError, UsageError
+from fencepost.errors import ConfigurationError, KafkaError, RecordRejectedError, UsageError
 from fencepost.protocol.codes import ErrorCode
 from fencepost.spark.errors import SupersededError, TaskTimedOutError
+from fencepost.spark.kafka_settings import tell_notes, tell_once
 from fencepost.spark.options import SinkOptions
 from fencepost.spark.sink import checkpoint, plan, plan_steps
 from fencepost.spark.sink.content import content_of
-from fencepost.spark.sink.decision import NO_ROWS, Content, Pair, SourceOffsets
+from fencepost.spark.sink.decision import NO_ROWS, Beginning, Content, Pair, SourceOffsets
+from fencepost.spark.sink.identity import SAY, SinkName, name_of
 from fencepost.spark.sink.local.claim_file import ClaimFile
 from fencepost.spark.sink.rows import (
     CHUNK_BYTES_MOST,
@@ -34,10 +38,11 @@ from fencepost.spark.sink.rows import (
     RowSource,
     check_columns,
     chunks,
+    largest_row,
     producer_for,
     send_rows,
 )
-from fencepost.spark.sink.runner import SinkLink, link_to, sink_link
+from fencepost.spark.sink.runner import Link, SinkLink, link_to, sink_link
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -58,6 +63,7 @@ _ENDED: Final = frozenset(
         ErrorCode.TRANSACTION_ABORTABLE,
     }
 )
+MAX_MESSAGE_BYTES: Final = "max.message.bytes"
 BATCH_QUERY: Final = "batch"  # the query that all batch writes of a sink belong to; its batches count on
 
 RowsOf = Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]
@@ -78,9 +84,14 @@ class SinkWriter:
     """What all doors to the sink share. Pickling it opens the sink, once; an unpickled door has been opened."""
 
     def __init__(
-        self, options: Mapping[str, str], columns: Sequence[tuple[str, str]], rows_of: RowsOf | None = None
+        self,
+        options: Mapping[str, str],
+        columns: Sequence[tuple[str, str]],
+        rows_of: RowsOf | None = None,
+        batch: tuple[str, int] | None = None,
     ) -> None:
-        """`columns`: (name, Spark SQL type) of the rows; `rows_of` makes these of what Spark hands over."""
+        """`columns`: (name, Spark SQL type) of the rows; `rows_of` makes these of what Spark hands over; `batch`: the
+        query's id and the batch's number, where they are known."""
         self._options = dict(options)
         self._columns = list(columns)
         self._rows_of = rows_of
@@ -88,30 +99,91 @@ class SinkWriter:
         check_columns(self._columns, self._parsed.topic)
         self._opened: plan_steps.Opened | None = None
         self._planned: int | None = None
+        self._named: str | None = None
+        self._batch = batch
 
     def _link(self) -> SinkLink:
         return sink_link(dict(self._parsed.client.common), self._parsed.steps)
 
-    def _sink(self) -> str:
-        """Its name."""
+    def _name(self) -> SinkName:
         parsed = self._parsed
-        if parsed.former is None or not parsed.exactly_once:
-            return parsed.sink
-        return self._link().name_in_use(parsed.sink, parsed.former)
+        return name_of(parsed.given_id, parsed.checkpoint, parsed.query_name, is_copy=parsed.query_is_copy)
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        if self._named is None:
+            self._named = self._link().name_in_use(self._name())
+            if not (self._parsed.given_id or self._parsed.checkpoint):
+                tell_once(
+                    f"the sink is named {self._named!r}, as its query: another query of that name on the same brokers, "
+                    f"of whatever application, would end this query; {SAY}"
+                )
+        return self._named
+
+    def _planned_batch(self) -> tuple[str, int] | None:
+        """The id of the query and the number of its batch, where they are known before the tasks run."""
+        return self._batch
+
+    def _beginning(self, query_id: str, batch_id: int) -> Beginning:
+        parsed = self._parsed
+        about = {
+            "name": parsed.query_name,
+            "topic": parsed.topic,
+            "checkpoint": parsed.checkpoint,
+            "host": socket.gethostname(),
+        }
+        return Beginning(self.name, query_id, batch_id, tuple((key, text) for key, text in about.items() if text))
+
+    def check_begun(self, query_id: str, batch_id: int) -> None:
+        """The decision topic knows the query, or this is its first batch. Raises UnknownQueryError."""
+        beginning = self._beginning(query_id, batch_id)
+        self._link().check_begun(beginning, self._parsed.first_batch, others_count=self._others_count)
+
+    @property
+    def _others_count(self) -> bool:
+        """Whether another sink's decisions of the query are its memory too: `check_renamed` looks at their numbers."""
+        return self._parsed.query_is_copy
+
+    @contextmanager
+    def _naming_others(self, query_id: str | None) -> Iterator[None]:
+        """Let a SupersededError say which other queries there are."""
+        try:
+            yield
+        except SupersededError as error:
+            raise SupersededError(f"{error}. {self._link().others(self.name, query_id)}", code=error.code) from error
 
     def open(self) -> None:
         """Steps 1-5, if that was not done yet. Claims the sink: only ever where a batch is planned."""
+        tell_notes()
+        if not self._parsed.exactly_once:
+            name = self._name()
+            for one in filter(None, name.all):
+                self._link().check_finished(one)
+            self._look_at_topic(name.own)
+            return
+        self._look_at_topic(self.name)
+        if self._opened is None:
+            self._take_over()
+
+    def _look_at_topic(self, sink: str) -> None:
         if self._parsed.topic is not None:
             link = link_to(dict(self._parsed.client.common))
             link.check_topic(self._parsed.topic)
-            link.tell_of_strays(self._parsed.topic, self._sink())
-        if not self._parsed.exactly_once:
-            for name in filter(None, (self._parsed.sink, self._parsed.former)):
-                self._link().check_finished(name)
-        if self._opened is None and self._parsed.exactly_once:
-            self._opened = self._link().open(self._sink(), self._parsed.required)
-            folder = checkpoint.local_folder(self._parsed.checkpoint)
-            self._planned = None if folder is None else checkpoint.newest(folder)
+            link.tell_of_strays(self._parsed.topic, sink)
+
+    def _take_over(self) -> None:
+        link, batch, first = self._link(), self._planned_batch(), self._parsed.first_batch
+        if batch is not None:
+            self.check_begun(*batch)
+        elif first is None:
+            link.check_sink_remembered(self.name)
+        with self._naming_others(None if batch is None else batch[0]):
+            self._opened = link.open(self.name, self._parsed.required)
+        if batch is not None:
+            link.check_still_known(self._beginning(*batch), first, others_count=self._others_count)
+        folder = checkpoint.local_folder(self._parsed.checkpoint)
+        self._planned = None if folder is None else checkpoint.newest(folder)
 
     def __reduce__(self) -> tuple[Any, ...]:
         self.open()
@@ -134,9 +206,11 @@ class SinkWriter:
         def write_rows(step: Any) -> Content:
             nonlocal place
             # A copy that is late: what it leaves open when Spark kills it, nobody would end before the timeout.
-            self._check_is_wanted(opened, batch_id)
+            self._check_is_wanted(opened, query_id, batch_id)
             content, place = self._write_in_time(rows, step)
-            self._check_is_wanted(opened, batch_id)  # from here on, who decides the batch finds the transaction open
+            self._check_is_wanted(
+                opened, query_id, batch_id
+            )  # from here on, who decides the batch finds the transaction open
             return content
 
         def find_trace(step: Any) -> plan_steps.Trace:
@@ -155,11 +229,11 @@ class SinkWriter:
     def _claim_file(self, sink: str) -> ClaimFile:
         return ClaimFile(os.environ, dict(self._parsed.client.common)["bootstrap.servers"], sink)
 
-    def _check_is_wanted(self, opened: plan_steps.Opened, batch_id: int) -> None:
+    def _check_is_wanted(self, opened: plan_steps.Opened, query_id: str, batch_id: int) -> None:
         if self._link().is_over(opened.sink, opened.claim):
             raise SupersededError(
                 f"batch {batch_id} of sink {opened.sink!r} is over without this task attempt: it was decided or "
-                "aborted, or a newer run took over"
+                f"aborted, or a newer run took over. {self._link().others(opened.sink, query_id)}"
             )
 
     def _write_in_time(self, rows: RowSource, step: Any) -> tuple[Content, tuple[str, int] | None]:
@@ -197,16 +271,34 @@ class SinkWriter:
             producer.stop()
 
         producer, partitions = link.io.run(begin())
-        content = NO_ROWS
+        content, largest = NO_ROWS, 0
         try:
             for chunk in chunks(rows, min(CHUNK_BYTES_MOST, CHUNK_BYTES_PER_PARTITION * partitions)):
                 if identity.transactional_id is not None:
                     content += content_of(chunk, parsed.topic)
+                largest = max(largest, largest_row(chunk))
                 link.io.run(send_rows(producer, parsed.topic, chunk))
             link.io.run(producer.flush())
+        except RecordRejectedError as error:
+            if error.code != ErrorCode.MESSAGE_TOO_LARGE:
+                raise
+            raise RecordRejectedError(f"{error}: {self._too_large(link, largest)}", code=error.code) from error
         finally:
             link.io.run(end(producer))
         return content, producer.place
+
+    def _too_large(self, link: Link, largest: int) -> str:
+        topic = self._parsed.topic
+        told: dict[str, str | None] = {}
+        with suppress(KafkaError):  # the settings may not be seen
+            told = dict(link.io.run(link.admin.describe_configs(topic))) if topic is not None else {}
+        limit = told.get(MAX_MESSAGE_BYTES)
+        where = "the row's topic" if topic is None else f"topic {topic!r}"
+        return (
+            f"the largest row has {largest} bytes of key and value, and {where} takes record batches of "
+            f"{f'{MAX_MESSAGE_BYTES}={limit}' if limit else f'its {MAX_MESSAGE_BYTES}'} bytes at most; raise that "
+            "setting of the topic, or write smaller rows"
+        )
 
     def commit_messages(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
         """Steps 8-10."""
@@ -221,20 +313,23 @@ class SinkWriter:
             return checkpoint.save(folder, step.query_id, step.batch_id, *planned)
 
         plain = _messages(messages)
-        steps = plan.commit_batch(self._sink(), batch_id, plain, self._parsed.same)
-        if self._link().run_task(steps, {plan_steps.SaveOffsets: save}):
-            log.info("sink %r: batch %d is committed", self._sink(), batch_id)
+        steps = plan.commit_batch(self.name, batch_id, plain, self._parsed.same)
+        query_id = next((message.query_id for message in plain if message is not None), None)
+        with self._naming_others(query_id):
+            is_decided = self._link().run_task(steps, {plan_steps.SaveOffsets: save})
+        if is_decided:
+            log.info("sink %r: batch %d is committed", self.name, batch_id)
         elif any(isinstance(message, plan_steps.Skipped) and message.decided is None for message in plain):
             words = (
                 "sink %r: batch %d was written by an older release, which did not note its rows: skipped by its number"
             )
-            log.info(words, self._sink(), batch_id)
+            log.info(words, self.name, batch_id)
 
     def abort_messages(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Step 11."""
         if not self._parsed.exactly_once:
             return
-        plain, sink = _messages(messages), self._sink()
+        plain, sink = _messages(messages), self.name
         opened = self._opened
         known = self._claim_file(sink).read() if opened is None else (opened.claim, opened.level)
         outcome = self._link().run(plan.abort_batch(sink, plain, known))
@@ -260,6 +355,7 @@ def _restored(
 ) -> SinkWriter:
     writer = kind(*given)
     writer._opened, writer._planned = opened, planned
+    writer._named = None if opened is None else opened.sink
     return writer
 
 
@@ -273,6 +369,14 @@ CONTINUOUS: Final = "the sink writes micro-batches, and cannot be used with trig
 
 class StreamWriter(SinkWriter, DataSourceStreamArrowWriter):
     """Writes micro-batches."""
+
+    @property
+    def _others_count(self) -> bool:
+        return True
+
+    def _planned_batch(self) -> tuple[str, int] | None:
+        folder = checkpoint.local_folder(self._parsed.checkpoint)
+        return None if folder is None else checkpoint.planned_batch(folder)
 
     def open(self) -> None:
         """Where a batch is planned. Spark has written down what it is; an epoch of continuous processing ends first."""
@@ -304,11 +408,14 @@ class StreamWriter(SinkWriter, DataSourceStreamArrowWriter):
         if None in messages:
             # Spark only logs it; `open` ends the query where it can see the checkpoint. No task's function is called.
             why = f"a task has no message, so nothing is written: {CONTINUOUS}"
-            log.error("sink %r, epoch %d: %s", self._parsed.sink, batchId, why)  # on stderr, whatever Spark's level is
+            log.error("sink %r, epoch %d: %s", self.name, batchId, why)  # on stderr, whatever Spark's level is
             raise ConfigurationError(why)
+        query_id = next((message.query_id for message in _messages(messages) if message is not None), None)
+        if query_id is not None:
+            self.check_begun(query_id, batchId)
         prepared = [message for message in _messages(messages) if isinstance(message, plan_steps.Prepared)]
         if prepared and not self._parsed.query_is_copy:
-            self._link().check_renamed(self._sink(), prepared[0].query_id, batchId)
+            self._link().check_renamed(self.name, prepared[0].query_id, batchId)
         self.commit_messages(messages, batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - PySpark's name
@@ -323,6 +430,9 @@ class BatchWriter(SinkWriter, DataSourceArrowWriter):
         """Where the job begins."""
         link_to(dict(self._parsed.client.common)).reach()
         super().open()
+
+    def _planned_batch(self) -> tuple[str, int] | None:
+        return BATCH_QUERY, 0  # numbers count on from what the sink knows
 
     def _batch_id(self) -> int:
         last = self._opened.last(BATCH_QUERY) if self._opened is not None else None

@@ -7,30 +7,27 @@ and why it changes nothing); `options.NOT_YOURS` has the kafka.* settings that a
 
 from __future__ import annotations
 
-import logging
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from fencepost.config import ConsumerConfig
 from fencepost.errors import ConfigurationError
-from fencepost.spark.kafka_settings import nearest
-from fencepost.spark.options import ClientSettings, client_settings, flag, milliseconds, whole
+from fencepost.spark.kafka_settings import nearest, note
+from fencepost.spark.options import ClientSettings, client_settings, flag, hint_of_none, milliseconds, whole
 from fencepost.spark.source import ranges
 from fencepost.spark.source.held_back import BOUND_MS
+from fencepost.spark.source.java_pattern import java_pattern
 from fencepost.spark.source.ranges import Bound
 
 __all__ = ["READ", "WITHOUT_EFFECT", "SourceOptions"]
 
-log = logging.getLogger("fencepost.spark")
-
 WAYS: Final = ("subscribe", "subscribePattern", "assign")
-BATCH_ONLY: Final = ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp")
+ENDS: Final = ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp")
 STREAM_ONLY: Final = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "commitOffsets")
 READ: Final[tuple[str, ...]] = (
     *WAYS,
-    *BATCH_ONLY,
+    *ENDS,
     *STREAM_ONLY,
     "columns",
     "heldBackWarning",
@@ -64,6 +61,8 @@ class SourceOptions:
     wanted: str
     starting: Bound
     ending: Bound
+    has_end: bool
+    starting_group: str | None  # with whose offsets a query begins
     unmatched_start_is_latest: bool
     fail_on_data_loss: bool
     min_partitions: int | None
@@ -83,10 +82,11 @@ class SourceOptions:
         """From lower-case keys. Raises ConfigurationError that names the option."""
         ways = [name for name in WAYS if name.lower() in options]
         if len(ways) != 1:
-            raise ConfigurationError("exactly one of the options subscribe, subscribePattern and assign is needed")
+            words = "exactly one of the options subscribe, subscribePattern and assign is needed"
+            raise ConfigurationError(words + hint_of_none(options))
         wanted = options[ways[0].lower()].strip()
         _check_way(ways[0], wanted)
-        _note(options, BATCH_ONLY if stream else STREAM_ONLY, stream=stream)
+        _note(options, stream=stream)
         max_rows = whole(options, "maxoffsetspertrigger", 1)
         min_rows = whole(options, "minoffsetspertrigger", 1)
         if min_rows is not None and max_rows is not None and min_rows > max_rows:
@@ -95,12 +95,21 @@ class SourceOptions:
         commits = flag(options, "commitoffsets", False)
         if commits and client.value("group_id") is None:
             raise ConfigurationError("commitOffsets needs kafka.group.id: the group whose offsets are to be set")
+        starting, ending = (
+            ranges.bound(options, "starting", "latest" if stream else "earliest"),
+            ranges.bound(options, "ending", "latest"),
+        )
+        has_end = any(name.lower() in options for name in ENDS)
+        if stream and has_end:
+            ranges.ends_by_name(ending, ())
         return cls(
             client,
             ways[0],
             wanted,
-            ranges.bound(options, "starting", "latest" if stream else "earliest"),
-            ranges.bound(options, "ending", "latest"),
+            starting,
+            ending,
+            has_end,
+            _starting_group(starting, client),
             _strategy(options) == "latest",
             flag(options, "failondataloss", True),
             whole(options, "minpartitions", 1),
@@ -136,10 +145,7 @@ def _check_way(way: str, wanted: str) -> None:
     if not wanted:
         raise ConfigurationError(f"option {way} is empty")
     if way == "subscribePattern":
-        try:
-            re.compile(wanted)
-        except re.error as error:
-            raise ConfigurationError(f"option {way}={wanted!r}: {error}") from error
+        java_pattern(wanted, way)
     if way == "assign":
         ranges.assigned(wanted)
 
@@ -151,19 +157,29 @@ def _strategy(options: Mapping[str, str]) -> str:
     return text
 
 
-def _note(options: Mapping[str, str], other_kind: tuple[str, ...], *, stream: bool) -> None:
-    """Refuse a stream's end; log what has no effect, and names that nobody knows."""
-    for name in other_kind:
-        if name.lower() in options and stream:
-            raise ConfigurationError(f"option {name} is for batch reads; a stream has no end")
+def _starting_group(starting: Bound, client: ClientSettings) -> str | None:
+    """The group whose offsets a query begins with. Raises ConfigurationError when none is named."""
+    if starting.by_time or starting.text.lower() not in ranges.FROM_GROUP:
+        return None
+    group: str | None = client.value("group_id")
+    if group is None:
+        raise ConfigurationError(
+            f"startingOffsets={starting.text} needs kafka.group.id: the group whose offsets are meant"
+        )
+    return group
+
+
+def _note(options: Mapping[str, str], *, stream: bool) -> None:
+    """Note what has no effect, and names that nobody knows."""
+    for name in () if stream else STREAM_ONLY:
         if name.lower() in options:
-            log.warning("option %s is for streams; it has no effect on a batch read", name)
+            note(f"option {name} is for streams; it has no effect on a batch read")
     for name, why in WITHOUT_EFFECT.items():
         if name.lower() in options:
-            log.warning("option %s has no effect: %s", name, why)
+            note(f"option {name} has no effect: {why}")
     known = {name.lower(): name for name in (*READ, *WITHOUT_EFFECT)}
     for given in sorted(options):
         if given.lower() in known or given.lower() in _OTHERS or given.lower().startswith("kafka."):
             continue
         meant = nearest(given, known, cutoff=0.6)
-        log.warning("option %s is not known%s", given, f"; was {known[meant]} meant?" if meant is not None else "")
+        note(f"option {given} is not known" + (f"; was {known[meant]} meant?" if meant is not None else ""))

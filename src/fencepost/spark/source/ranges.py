@@ -9,7 +9,8 @@ the same way {"topic@high-watermark:0=9": {}} says, in what is only reported, wh
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
@@ -18,6 +19,7 @@ from fencepost.errors import ConfigurationError
 
 __all__ = [
     "EARLIEST",
+    "FROM_GROUP",
     "LATEST",
     "Bound",
     "JsonOffsets",
@@ -25,6 +27,7 @@ __all__ = [
     "Range",
     "assigned",
     "bound",
+    "ends_by_name",
     "from_json",
     "high_watermarks",
     "limit",
@@ -100,6 +103,14 @@ def from_json(offsets: Mapping[str, Mapping[str, int]]) -> Offsets:
     return {TopicPartition(topic, int(p)): at for topic, parts in offsets.items() for p, at in parts.items()}
 
 
+FROM_GROUP: Final[Mapping[str, int | None]] = {
+    "committed": None,
+    "committed-or-earliest": EARLIEST,
+    "committed-or-latest": LATEST,
+}
+"""Words of startingOffsets for the offsets of a group, and where partitions begin for which it has none."""
+
+
 class Bound(NamedTuple):
     """Where reading begins or ends, as it was written: a word or JSON of offsets, or moments (ms since 1970)."""
 
@@ -138,6 +149,24 @@ def moments(wanted: Bound, partitions: set[TopicPartition]) -> Offsets:
         raise ConfigurationError(f"option {wanted.option}: a moment before 1970")
     if partitions:
         _check_named(given, partitions, wanted.option)
+    return given
+
+
+def ends_by_name(wanted: Bound, partitions: Iterable[TopicPartition]) -> Offsets:
+    """Where a stream ends: offsets, or moments in milliseconds, of the partitions that are named.
+
+    Unlike a batch read's, they hold while partitions are added, which are not named then. Raises ConfigurationError.
+    """
+    if wanted.by_time:
+        return moments(wanted, set()) if wanted.text.startswith("{") else moments(wanted, set(partitions))
+    if not wanted.text.startswith("{"):
+        raise ConfigurationError(
+            f"option {wanted.option}={wanted.text!r}: the end of a stream has to be the same after a restart, so give "
+            'offsets, {"topic":{"0":5}}, or a moment; trigger(availableNow=True) ends where the topics end now'
+        )
+    given = _parsed(wanted.text, wanted.option)
+    if any(at < 0 for at in given.values()):
+        raise ConfigurationError(f"option {wanted.option}: -1 and -2 are no ends of a stream; give offsets or a moment")
     return given
 
 
@@ -200,23 +229,22 @@ def _parsed(text: str, option: str) -> Offsets:
 
 
 def limit(start: Offsets, end: Offsets, max_rows: int | None) -> Offsets:
-    """How far a batch may go: each partition its share of `max_rows` by its backlog, rounded up while some are left.
+    """Return how far a batch goes: each partition its share of `max_rows` by its backlog, and at least one offset.
 
-    Never beyond `end`, never behind `start`; a partition that is not in `start` begins with nothing taken.
+    Every partition with a backlog advances in every batch, so a batch may exceed `max_rows` by as many offsets as
+    there are partitions. A partition that waited behind others would hold no watermark back, and a query would drop its
+    rows as late when it reads them at last. The arithmetic is that of Spark's own connector, in floating point: the
+    same offsets make the same batches there and here. The result never goes beyond `end` nor behind `start`. A
+    partition that is not in `start` stays at its `end`.
     """
-    backlog = {partition: max(at - start.get(partition, at), 0) for partition, at in end.items()}
+    begin = {partition: start.get(partition, at) for partition, at in end.items()}
+    backlog = {partition: max(at - begin[partition], 0) for partition, at in end.items()}
     total = sum(backlog.values())
-    if max_rows is None or total <= max_rows:
-        return {partition: max(at, start.get(partition, at)) for partition, at in end.items()}
-    taken: Offsets = {}
-    left, backlog_left = max_rows, total
-    for partition in sorted(end):
-        share = 0 if not backlog_left else -(-left * backlog[partition] // backlog_left)
-        share = min(share, backlog[partition], left)
-        taken[partition] = start.get(partition, end[partition]) + share
-        left -= share
-        backlog_left -= backlog[partition]
-    return taken
+    if max_rows is None or not total:
+        return {partition: at + backlog[partition] for partition, at in begin.items()}
+    shares = {partition: max_rows * (size / total) for partition, size in backlog.items()}
+    taken = {partition: math.ceil(share) if share < 1 else math.floor(share) for partition, share in shares.items()}
+    return {partition: at + min(taken[partition], backlog[partition]) for partition, at in begin.items()}
 
 
 def rows_between(start: Offsets, end: Offsets) -> int:

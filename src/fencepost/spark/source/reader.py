@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -42,10 +41,12 @@ from fencepost.spark.compat import (
     SupportsAvailableNow,
     arrow_schema,
 )
+from fencepost.spark.kafka_settings import tell_notes, tell_once
 from fencepost.spark.options import flag
 from fencepost.spark.sink.runner import Link, link_to
 from fencepost.spark.source import ranges
 from fencepost.spark.source.held_back import Holder, StandsStill, Watch, holders, told
+from fencepost.spark.source.java_pattern import java_pattern
 from fencepost.spark.source.options import SourceOptions
 from fencepost.spark.source.ranges import EARLIEST, LATEST, Bound, JsonOffsets, Offsets, Range
 
@@ -136,21 +137,32 @@ class _Source:
     # --- which partitions, and where they begin and end ---
 
     def _partitions(self) -> set[TopicPartition]:
-        if self._options.way == "assign":
-            assigned = ranges.assigned(self._options.wanted)
-            self._describe({partition.topic for partition in assigned})
-            return assigned
-        link = self._link()
         if self._options.way == "subscribePattern":
-            pattern = re.compile(self._options.wanted)
-            listed = self._patiently(lambda: link.io.run(link.admin.list_topics()))
-            topics = [name for name in listed if pattern.fullmatch(name)]
-        else:
-            topics = [name.strip() for name in self._options.wanted.split(",") if name.strip()]
+            return self._there(self._matching(), may_be_missing=True)
+        if self._options.way == "subscribe":
+            return self._there([name.strip() for name in self._options.wanted.split(",") if name.strip()])
+        assigned = ranges.assigned(self._options.wanted)
+        missing = sorted(assigned - self._there({partition.topic for partition in assigned}))
+        if missing:
+            named = ", ".join(f"{partition.topic}-{partition.partition}" for partition in missing)
+            raise ConfigurationError(f"option assign names partitions that do not exist: {named}")
+        return assigned
+
+    def _matching(self) -> list[str]:
+        """The topics that subscribePattern matches."""
+        link, pattern = self._link(), java_pattern(self._options.wanted, self._options.way)
+        listed = self._patiently(lambda: link.io.run(link.admin.list_topics()))
+        topics = [name for name in listed if pattern.fullmatch(name)]
+        if not topics:
+            tell_once(f"option subscribePattern={self._options.wanted!r} matches no topic so far: nothing is read")
+        return topics
+
+    def _there(self, topics: Collection[str], *, may_be_missing: bool = False) -> set[TopicPartition]:
+        """The topics' partitions. Raises ConfigurationError for a topic that does not exist."""
         found = self._describe(topics)
         missing = sorted(set(topics) - set(found))
-        if missing:
-            raise ConfigurationError(f"topics that do not exist: {', '.join(missing)}")
+        if missing and not may_be_missing:  # one that was listed may have been deleted since
+            raise ConfigurationError(f"option {self._options.way} names topics that do not exist: {', '.join(missing)}")
         return {TopicPartition(name, number) for name, topic in found.items() for number in topic.partitions}
 
     def _describe(self, topics: Collection[str]) -> dict[str, TopicDescription]:
@@ -246,9 +258,30 @@ class _Source:
                     f"{moments[late[0]]}; startingOffsetsByTimestampStrategy=latest would begin at its end"
                 )
             return {**found, **self._offsets(dict.fromkeys(late, LATEST))}
-        given = ranges.starting(bound.text, bound.option, partitions, forbidden)
+        given = self._of_group(partitions, bound) or ranges.starting(bound.text, bound.option, partitions, forbidden)
         asked = self._offsets({partition: at for partition, at in given.items() if at < 0})
         return {partition: asked.get(partition, at) for partition, at in given.items()}
+
+    def _of_group(self, partitions: set[TopicPartition], bound: Bound) -> Offsets | None:
+        """The group's committed offsets; None where the bound does not ask for them. Raises ConfigurationError."""
+        group = self._options.starting_group
+        if group is None or bound is not self._options.starting:
+            return None
+        link = self._link()
+        deadline_ms = link.admin.cluster.runtime.now_ms() + COMMIT_PATIENCE_MS
+        asked = group_offsets.fetch_committed(
+            link.admin.cluster, group, sorted(partitions), require_stable=True, deadline_ms=deadline_ms
+        )
+        found = {partition: at.offset for partition, at in link.io.run(asked).items()}
+        missing = sorted(partitions - set(found))
+        otherwise = ranges.FROM_GROUP[bound.text.lower()]
+        if missing and otherwise is None:
+            named = ", ".join(f"{partition.topic}-{partition.partition}" for partition in missing[:MOST_TOLD])
+            raise ConfigurationError(
+                f"option startingOffsets={bound.text}: group {group!r} has committed no offset for {named}; "
+                "committed-or-earliest or committed-or-latest say where these begin"
+            )
+        return {**found, **dict.fromkeys(missing, LATEST if otherwise is None else otherwise)}
 
     def _ranges(self, start: Offsets, end: Offsets, topic_ids: Mapping[str, str]) -> list[Range]:
         """What to read; checks that nothing of it is gone."""
@@ -287,6 +320,8 @@ class _Source:
         """The range's records as Arrow batches of exactly the reader's schema, one fetch ahead."""
         from fencepost.spark.source.tables import range_row
 
+        if partition.value is None:  # Spark's own, where `partitions` has planned none
+            return iter(())
         wanted = Range(*partition.value)
         if self._schema == RANGE_SCHEMA:
             return iter([range_row(wanted, arrow_schema(RANGE_SCHEMA))])
@@ -368,8 +403,11 @@ class StreamReader(_Source, DataSourceStreamReader, SupportsAvailableNow):
 
     def initialOffset(self) -> JsonOffsets:  # noqa: N802 - PySpark's name
         """startingOffsets, resolved."""
+        tell_notes()
         self._link().reach()
         late = self._options.unmatched_start_is_latest
+        if self._options.has_end:
+            self._check_end(self._partitions())
         start = self._resolved(self._options.starting, _NOT_ALLOWED, may_be_late=late)
         return ranges.to_json(start, self._topic_ids)
 
@@ -403,6 +441,7 @@ class StreamReader(_Source, DataSourceStreamReader, SupportsAvailableNow):
 
     def latestOffset(self, start: JsonOffsets, limit: ReadLimit) -> JsonOffsets:  # noqa: N802 - PySpark's name
         """How far the next batch goes. New partitions are read from their beginning."""
+        tell_notes()
         begin = ranges.from_json(start)
         self._show(begin)
         before = {**self._topic_ids, **ranges.topic_ids(start)}
@@ -415,6 +454,8 @@ class StreamReader(_Source, DataSourceStreamReader, SupportsAvailableNow):
         begin = {**fresh, **begin}
         # A partition that is gone stays where it was, so that its offset never goes back.
         ends = {**begin, **ends}
+        if self._options.has_end:
+            ends = self._up_to_the_end(begin, ends)
         held = ranges.rows_between(ends, self._high)
         log.info("the source is %d offsets behind, %d more are held back", ranges.rows_between(begin, ends), held)
         if isinstance(limit, ReadAllAvailable):
@@ -423,6 +464,26 @@ class StreamReader(_Source, DataSourceStreamReader, SupportsAvailableNow):
             return start
         self._last_batch_s = time.monotonic()
         return ranges.to_json(ranges.limit(begin, ends, self._options.max_rows), self._topic_ids)
+
+    def _check_end(self, partitions: set[TopicPartition]) -> None:
+        """When a query begins, its end names just the partitions there are. Raises ConfigurationError."""
+        bound = self._options.ending
+        if bound.by_time:
+            ranges.moments(bound, partitions)
+        else:
+            ranges.starting(bound.text, bound.option, partitions, EARLIEST)
+
+    def _up_to_the_end(self, begin: Offsets, ends: Offsets) -> Offsets:
+        """No further than the options say. Nothing of partitions that came later and are not named."""
+        named = ranges.ends_by_name(self._options.ending, ends)
+        last = {partition: at for partition, at in named.items() if partition in ends}
+        if self._options.ending.by_time:
+            found = self._found(last, committed=self._options.committed)
+            last = {partition: at if at >= 0 else ends[partition] for partition, at in found.items()}
+        return {
+            partition: max(min(at, last.get(partition, begin[partition])), begin[partition])
+            for partition, at in ends.items()
+        }
 
     def _went_back(self, begin: Offsets, ends: Offsets) -> Offsets:
         """Reports partitions that are gone or end before what was read; where those begin if they may."""
@@ -494,9 +555,12 @@ class UnlimitedStreamReader(StreamReader):
         for name, given in (("max", self._options.max_rows), ("min", self._options.min_rows)):
             if given is not None:
                 raise ConfigurationError(f"option {name}OffsetsPerTrigger needs PySpark 4.2 or newer")
+        if self._options.has_end:
+            raise ConfigurationError(f"option {self._options.ending.option} of a stream needs PySpark 4.2 or newer")
 
     def latestOffset(self) -> JsonOffsets:  # type: ignore[override]  # noqa: N802 - the signature of PySpark 4.1
         """Everything there is."""
+        tell_notes()
         return ranges.to_json(self._look(), self._topic_ids)
 
 
@@ -513,6 +577,7 @@ class BatchReader(_Source, DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """startingOffsets (earliest) to endingOffsets (latest)."""
+        tell_notes()
         self._link().reach()
         options = self._options
         start = self._resolved(options.starting, LATEST, may_be_late=options.unmatched_start_is_latest)

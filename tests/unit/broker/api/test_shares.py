@@ -30,6 +30,7 @@ from fencepost.protocol.messages.share_acknowledge import (
 from fencepost.protocol.messages.share_fetch import FetchPartition, FetchTopic, ShareFetchRequest, ShareFetchResponse
 from fencepost.protocol.messages.share_group_describe import ShareGroupDescribeRequest
 from fencepost.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
+from fencepost.protocol.records.batch import iter_batches
 from tests.support.raw_client import RawClient
 
 GROUP, TOPIC = "workers", "jobs"
@@ -87,14 +88,23 @@ class Member:
         answer: ShareGroupHeartbeatResponse = self._client.call(request, 1)
         return answer
 
-    def fetch(self, *, epoch: int | None = None, max_wait_ms: int = 0) -> ShareFetchResponse:
+    def fetch(
+        self,
+        *,
+        epoch: int | None = None,
+        max_wait_ms: int = 0,
+        min_bytes: int = 1,
+        max_bytes: int = 1 << 20,
+        max_records: int = 100,
+    ) -> ShareFetchResponse:
         request = ShareFetchRequest(
             group_id=GROUP,
             member_id=self._name,
             share_session_epoch=self.epoch if epoch is None else epoch,
             max_wait_ms=max_wait_ms,
-            min_bytes=1,
-            max_records=100,
+            min_bytes=min_bytes,
+            max_bytes=max_bytes,
+            max_records=max_records,
             batch_size=100,
             topics=[FetchTopic(topic_id=self.topic_id, partitions=[FetchPartition(partition_index=0)])],
         )
@@ -266,3 +276,62 @@ def test_a_deleted_topic_is_forgotten(broker: Broker) -> None:
         assert client.call(asked, 1).groups[0].topics == []
         codes = [data.error_code for topic in member.fetch().responses for data in topic.partitions]
         assert codes == [ErrorCode.UNKNOWN_TOPIC_ID]
+
+
+@pytest.mark.parametrize("limit", [{"max_bytes": 0}, {"max_records": 0}])
+def test_a_limit_of_nought_hands_nothing_out(broker: Broker, limit: dict[str, int]) -> None:
+    produce(broker, "a", "b")
+    with Member(broker, "m") as member:
+        assert member.got(max_wait_ms=60_000, **limit) == []
+        assert member.got(max_bytes=1) == [(0, 0, 1)]
+
+
+def test_no_more_bytes_are_sent_than_hold_what_was_handed_out(broker: Broker) -> None:
+    produce(broker, "a", "b", "c")
+    with Member(broker, "m") as member:
+        answer = member.fetch(max_records=2)
+    (data,) = answer.responses[0].partitions
+    assert [each.base_offset for each, _ in iter_batches(data.records or b"")] == [0, 1]
+
+
+def test_a_share_fetch_does_not_wait_at_the_end_of_a_closed_segment() -> None:
+    with Broker(config={"log.segment.bytes": 1_000}) as broker:
+        prepare(broker)
+        produce(broker, "a" * 700, "b" * 700)
+        with Member(broker, "m", patience_s=30) as member:
+            assert member.got(max_wait_ms=60_000, min_bytes=100_000) == [(0, 0, 1)]
+
+
+def test_living_members_keep_their_partitions_when_others_died_and_one_joins(broker: Broker) -> None:
+    """The one that joins reads what the dead ones read, long before their sessions are over."""
+    with fencepost.Admin(broker.bootstrap_servers) as admin:
+        admin.create_topic("many", 6)
+    with RawClient(broker.bootstrap_servers) as client:
+        epochs: dict[str, int] = {}
+        shares: dict[str, set[int]] = {}
+
+        def beat(*members: str) -> None:
+            for name in members * 3:
+                epoch = epochs.get(name, 0)
+                request = ShareGroupHeartbeatRequest(
+                    group_id="g", member_id=name, member_epoch=epoch, subscribed_topic_names=None if epoch else ["many"]
+                )
+                answer = client.call(request, 1)
+                assert answer.error_code == 0
+                epochs[name] = answer.member_epoch
+                if answer.assignment is not None:
+                    of_topics = answer.assignment.topic_partitions
+                    shares[name] = {index for topic in of_topics for index in topic.partitions}
+
+        living, dead = ["a", "c", "d", "f"], ["b", "e"]
+        for name in sorted(living + dead):
+            beat(name)
+        beat(*living, *dead)
+        assert set().union(*shares.values()) == set(range(6))
+        broker.clock.advance(5)
+        beat(*living)
+        before = {name: set(shares[name]) for name in living}
+        beat("new")
+        beat(*living, "new")
+        assert all(before[name] <= shares[name] for name in living)
+        assert set().union(*(shares[name] for name in [*living, "new"])) == set(range(6))

@@ -175,6 +175,34 @@ def test_settings_come_from_a_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "before",
+    [
+        "# the data was in C:\\kafka\\\n",
+        "! \\\n",
+        "num.partitions=3\\\n\n",
+        "#\\\r\n",
+        "\f# \\\r",
+        "num.partitions  3\n",
+    ],
+)
+def test_no_line_of_a_file_takes_the_authorizer_away(before: str, tmp_path: Path) -> None:
+    """As java.util.Properties reads it: a comment ends with its line."""
+    settings = tmp_path / "server.properties"
+    rule = "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer\nsuper.users=User:admin\n"
+    settings.write_bytes(f"{before}{rule}".encode())
+    command = [sys.executable, "-m", "fencepost", "broker", "--config-file", str(settings), "--listen", "127.0.0.1:0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as broker:
+        try:
+            assert broker.stdout is not None
+            address = broker.stdout.readline().strip().removeprefix("listening on ")
+            with RawClient(address) as client, pytest.raises(ValueError, match=r"secret: 29 "):
+                client.create_topic("secret", 1)  # 29: TOPIC_AUTHORIZATION_FAILED
+        finally:
+            broker.terminate()
+        assert broker.wait(120) == 0
+
+
+@pytest.mark.parametrize(
     "line", ["no.such.setting=1", "listeners=SSL://127.0.0.1:0", "listeners=SASL_PLAINTEXT://127.0.0.1:0", "nonsense"]
 )
 def test_the_command_refuses_listeners_that_cannot_be(tmp_path: Path, line: str) -> None:

@@ -83,6 +83,7 @@ def test_no_setting_of_kafkas_is_unknown(caplog: pytest.LogCaptureFixture) -> No
 
 
 OTHER_DEFAULTS = {
+    "queued.max.request.bytes": str(256 << 20),
     "controller.listener.names": None,  # Kafka: required
     "group.consumer.assignment.interval.ms": "0",
     "group.initial.rebalance.delay.ms": "0",
@@ -145,7 +146,6 @@ def test_nothing_that_is_honoured_is_passed_over() -> None:
     [
         ("remote.log.storage.system.enable", "false", "true"),
         ("group.coordinator.rebalance.protocols", "classic,consumer,streams", "classic"),
-        ("queued.max.request.bytes", "-1", "1000000"),
         ("ssl.keystore.password", "", "a secret"),
         ("ssl.trustmanager.algorithm", "PKIX", "SunX509"),
     ],

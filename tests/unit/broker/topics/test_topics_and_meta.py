@@ -181,7 +181,6 @@ def test_settings_of_kafka_that_cannot_matter_are_taken_with_a_word(caplog: pyte
         ("remote.log.storage.system.enable", "no tiered storage"),
         ("listener.name.client.ssl.provider", "TLS is OpenSSL"),
         ("config.providers", "as they are written"),
-        ("queued.max.request.bytes", "64 MiB"),
         ("num.io.thread", "there is no broker setting 'num.io.thread'$"),
     ],
 )

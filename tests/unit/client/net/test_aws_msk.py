@@ -136,7 +136,7 @@ def test_a_profile_has_its_own_credentials_and_region(nobody: Path) -> None:
 
 @needs_the_extra
 def test_without_credentials_it_says_so() -> None:
-    with pytest.raises(AuthenticationError, match="no AWS credentials"):
+    with pytest.raises(OSError, match="no AWS credentials"):
         provider_of(JAVAS)()
 
 

@@ -8,7 +8,13 @@ import pytest
 
 from fencepost.client.producer.core import ProducerCore
 from fencepost.client.types import GroupMetadata, TopicPartition
-from fencepost.errors import CommitFailedError, ProducerFencedError, TransactionCommittedError, UnsupportedVersionError
+from fencepost.errors import (
+    CommitFailedError,
+    FencedOrTimedOutError,
+    ProducerFencedError,
+    TransactionCommittedError,
+    UnsupportedVersionError,
+)
 from fencepost.protocol.messages.end_txn import EndTxnResponse
 from tests.unit.client.scripted import ScriptedBroker, World, run
 
@@ -79,14 +85,25 @@ def test_a_batch_of_unknown_fate_ends_the_producer_with_the_abort() -> None:
     assert [one.committed for one in broker.asked(END)] == [False], "nothing waits for the transaction's timeout"
 
 
-def test_a_timeout_is_not_told_from_a_takeover() -> None:
+@pytest.mark.parametrize("open_ms", [59_000, 60_000])
+def test_a_timeout_is_not_told_from_a_takeover(open_ms: int) -> None:
+    """But by the time: a transaction that was not open for its timeout has not timed out."""
+
     async def body(world: World) -> None:
         producer = await started(world)
         producer.begin_transaction()
         producer.append("t", b"v")
+        await producer.flush()
+        await world.runtime.sleep_ms(open_ms)
         world.broker.scripts[END].append(lambda _, __: EndTxnResponse(error_code=47))
-        with pytest.raises(ProducerFencedError, match="or the transaction timed out"):
-            await producer.commit_transaction()
+        if open_ms < 60_000:
+            with pytest.raises(ProducerFencedError, match="took over: "):
+                await producer.commit_transaction()
+        else:
+            with pytest.raises(FencedOrTimedOutError, match=r"timed out, or another producer .* make a new producer"):
+                await producer.commit_transaction()
+            with pytest.raises(FencedOrTimedOutError):
+                producer.begin_transaction()
         await producer.close(0)
 
     run(body, old_broker())

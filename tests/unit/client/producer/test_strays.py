@@ -10,7 +10,7 @@ import pytest
 
 from fencepost.client.producer.core import ProducerCore
 from fencepost.client.types import TopicPartition
-from fencepost.errors import CommitFailedError, KafkaTimeoutError, TransactionAbortableError
+from fencepost.errors import CommitFailedError, TransactionAbortableError
 from tests.unit.client.producer.test_transactions import ADD_OFFSETS, ADD_PARTITIONS, END, INIT, OFFSETS, started
 from tests.unit.client.scripted import CutConnection, ScriptedBroker, World, run
 
@@ -86,7 +86,7 @@ def test_until_the_next_epoch_is_there_nothing_is_enlisted() -> None:
         await transaction(producer)
         world.broker.scripts[INIT] += [cut] * 200
         producer.begin_transaction()
-        with pytest.raises(KafkaTimeoutError):
+        with pytest.raises(TransactionAbortableError, match="time is up"):
             await producer.send_offsets_to_transaction({TopicPartition("in", 0): 6}, "g")
         with pytest.raises(CommitFailedError):
             await producer.commit_transaction()

@@ -1,4 +1,4 @@
-"""UpdateFeatures, v0-2 (KIP-584): change the finalized level of transaction.version; metadata.version has one only.
+"""UpdateFeatures, v0-2 (KIP-584): change the finalized level of transaction.version; all others have one level only.
 
 All updates are carried out or none. v1 has upgrade types and validate_only, v2 an answer without results.
 """

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 from fencepost.broker.api.handler import Handler
+from fencepost.broker.api.transactions.waiting import when_ends_are_visible
 from fencepost.broker.connection import Call
 from fencepost.broker.coordinator.group.requests import FetchedOffset, FetchedOffsets, FetchOffsets
 from fencepost.broker.security.acls import Operation, ResourceType
@@ -39,7 +40,8 @@ def _handle(call: Call, now_ms: int, request: OffsetFetchRequest) -> None:
     """Look the offsets up. What is told must not be lost again, so the reply waits for commits that are under way.
 
     Where offsets pend for a transaction that is already decided, its markers are waited for: a matter of one sync,
-    while a client that is sent away sleeps first.
+    while a client that is sent away sleeps first. They count, stable offsets asked for or not, where the transaction's
+    end was answered.
     """
     core = call.core
 
@@ -50,7 +52,7 @@ def _handle(call: Call, now_ms: int, request: OffsetFetchRequest) -> None:
         else:
             call.reply_when_durable(now_ms, response)
 
-    attempt(now_ms)
+    when_ends_are_visible(call, now_ms, request, attempt)
 
 
 def _answer(call: Call, request: OffsetFetchRequest) -> tuple[bool, OffsetFetchResponse]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from fencepost.broker.api.common import find_partition, leader_epoch_error
+from fencepost.broker.api.transactions.waiting import when_ends_are_visible
 from fencepost.broker.fetch_sessions import Opened, Reader
 from fencepost.broker.log.extent import Extent, measure
 from fencepost.broker.log.results import CorruptSegment
@@ -45,15 +46,18 @@ class ParkedFetch:
     """A fetch until it is answered."""
 
     __slots__ = (
+        "_as_first",
         "_as_replica",
         "_by_topic_id",
         "_call",
         "_committed",
         "_extents",
+        "_first",
         "_is_valid",
         "_max_bytes",
         "_min_bytes",
         "_opened",
+        "_places",
         "_sizes",
         "_timer",
         "_total",
@@ -69,19 +73,36 @@ class ParkedFetch:
         self._max_bytes = min(request.max_bytes, call.core.config.number("fetch.max.bytes"))
         # Who waits for more than an answer can hold would wait in vain.
         self._min_bytes = min(request.min_bytes, self._max_bytes)
+        if self._min_bytes > 1:
+            most = sum(max(reader.request.max_bytes, 0) for reader in opened.readers)
+            self._min_bytes = max(1, min(self._min_bytes, most))
         self._timer: Timer | None = None
         self._sizes: dict[Partition, dict[Reader, int]] = {}
         """What each reader of a partition could be given, while it waits."""
         self._extents: dict[Reader, Extent] = {}
         self._total = 0
+        self._places: dict[Reader, int] = {}
+        """Each reader's place in the answer, while it waits."""
+        self._first: Reader | None = None
+        """The first reader for which there is something: its first batch is given whole, however large it is."""
+        self._as_first = 0
+        """What it could be given as the first one."""
 
-    def start(self, max_wait_ms: int) -> None:
+    def start(self, now_ms: int, max_wait_ms: int) -> None:
         """Answer at once when there is enough, an error, or no time to wait; otherwise wait."""
+        if self._committed:
+            partitions = (reader.partition for reader in self._asked() if not self._find(reader))
+            when_ends_are_visible(self._call, now_ms, None, lambda _: self._start(max_wait_ms), partitions)
+        else:
+            self._start(max_wait_ms)
+
+    def _start(self, max_wait_ms: int) -> None:
         readers, asked = self._opened.readers, self._asked()
         if max_wait_ms <= 0 or self._min_bytes <= 0 or not readers or self._is_ready(asked):
             self._answer(self._collect(asked))
             return
-        for reader in readers:
+        for place, reader in enumerate(readers):
+            self._places[reader] = place
             if reader.partition is not None:
                 self._sizes.setdefault(reader.partition, {}).setdefault(reader, 0)
                 reader.partition.waiting[self] = None
@@ -117,10 +138,14 @@ class ParkedFetch:
             sizes = self._sizes.setdefault(reader.partition, {})
             self._total += size - sizes.get(reader, 0)
             sizes[reader] = size
-        return self._total >= self._min_bytes
+        extra = 0
+        if self._first is not None and self._first.partition is not None:
+            extra = self._as_first - self._sizes[self._first.partition][self._first]
+        return self._total + extra >= self._min_bytes
 
     def _size(self, reader: Reader) -> int | None:
-        """How much there is for the reader, as far as it wants it; None for an error."""
+        """How much the answer holds for the reader; None when there is nothing to wait for: an error, or no more can
+        come."""
         if self._find(reader) or reader.partition is None:
             return None
         log, offset = open_log(reader.partition, self._call.core.metrics), reader.request.fetch_offset
@@ -133,8 +158,18 @@ class ParkedFetch:
             return None  # reading it will tell
         if extent is None:
             return 0
+        if extent.segment is not log.segments[-1] and bound >= extent.segment.next_offset:
+            return None  # an answer ends with the segment, and this one does not grow
         self._extents[reader] = extent
-        return min(extent.end - extent.position, max(0, reader.request.max_bytes))
+        size = min(extent.end - extent.position, max(0, reader.request.max_bytes))
+        self._note_first(reader, max(size, extent.first_size))
+        return size
+
+    def _note_first(self, reader: Reader, size: int) -> None:
+        """There is something for this reader. Before the fetch waits, readers are looked at in the answer's order."""
+        first = self._first
+        if first is None or first is reader or self._places.get(reader, len(self._places)) < self._places.get(first, 0):
+            self._first, self._as_first = reader, size
 
     def _answer(self, results: Results) -> None:
         opened, sessions = self._opened, self._call.core.fetch_sessions
@@ -220,7 +255,7 @@ class ParkedFetch:
             aborted=() if self._committed else None,
         )
         if _has_diverged(log, request):
-            return replace(result, aborted=None, diverging=(0, log.log_end_offset))
+            return replace(result, aborted=None, diverging=(0, log.high_watermark))
         if _is_out_of_range(log, request):
             return FetchPartitionResult(partition=request.partition, error_code=ErrorCode.OFFSET_OUT_OF_RANGE)
         limit = min(request.max_bytes, room)

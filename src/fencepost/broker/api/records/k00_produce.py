@@ -243,6 +243,11 @@ def _append(call: Call, now_ms: int, place: _Place, refusals: dict[ProducerPair,
             header.producer_id,
             header.base_sequence,
         )
+    if isinstance(appended, Appended) and appended.earlier_producer:
+        _log.info(
+            "%s: the topic was made anew after it had been deleted; producer id %s goes on with sequence %s",
+            *(partition.directory, header.producer_id, header.base_sequence),
+        )
     result.base_offset = appended.base_offset
     result.log_start_offset = appended.log_start_offset
     if isinstance(appended, Duplicate):

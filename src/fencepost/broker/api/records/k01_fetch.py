@@ -30,7 +30,7 @@ def _handle(call: Call, now_ms: int, request: FetchRequest) -> FetchResponse | N
         return FetchResponse(error_code=opened.error_code)
     if opened.session is not None:
         call.core.metrics.count("incremental_fetches")
-    ParkedFetch(call, request, opened).start(request.max_wait_ms)
+    ParkedFetch(call, request, opened).start(now_ms, request.max_wait_ms)
     return None
 
 

@@ -1,7 +1,8 @@
 """ListOffsets, v1-11: offsets by time. v2 isolation levels, v4 leader epochs, v7 -3 (latest timestamp), v8 -4, v9 -5,
 v11 -6.
 
--1 is the end a reader may reach: the high watermark, or the last stable offset for read_committed. -2 and -4 are the
+-1 is the end a reader may reach: the high watermark, or the last stable offset for read_committed, which is asked for
+when the markers of answered transactions are durable. -2 and -4 are the
 first offset (there is no remote storage), so -5 and -6 find nothing: offset -1.
 """
 
@@ -13,6 +14,7 @@ from collections import Counter, deque
 from fencepost.broker.api.common import find_partition, leader_epoch_error
 from fencepost.broker.api.handler import Handler
 from fencepost.broker.api.pieces import TURN_MS, Resume, in_turns
+from fencepost.broker.api.transactions.waiting import when_ends_are_visible
 from fencepost.broker.connection import Call
 from fencepost.broker.log.large_batches import PutOff
 from fencepost.broker.log.partition import PartitionLog
@@ -67,7 +69,11 @@ def _handle(call: Call, now_ms: int, request: ListOffsetsRequest) -> ListOffsets
         call.reply(ListOffsetsResponse(topics=topics))
         return None
 
-    in_turns(call, now_ms, request, turn)
+    if committed:
+        named = (call.core.topics.partition(name, wanted.partition_index) for name, wanted in rest)
+        when_ends_are_visible(call, now_ms, request, lambda now_ms: in_turns(call, now_ms, request, turn), named)
+    else:
+        in_turns(call, now_ms, request, turn)
     return None
 
 
@@ -105,20 +111,17 @@ def _known(timestamp: int, version: int) -> bool:
 
 def _find(log: PartitionLog, timestamp: int, committed: bool, decompress: Decompress) -> tuple[int, int]:
     """(offset, timestamp), -1 where there is none. Raises OSError, CorruptSegment, PutOff."""
-    end = log.last_stable_offset if committed else log.high_watermark
     if timestamp == _LATEST:
-        return end, -1
+        return log.last_stable_offset if committed else log.high_watermark, -1
     if timestamp in (_EARLIEST, _EARLIEST_LOCAL):
         return log.log_start_offset, -1
     if timestamp in (_LATEST_TIERED, _EARLIEST_PENDING):
         return -1, -1
     if timestamp == _MAX_TIMESTAMP:
-        found = log.offset_of_max_timestamp(decompress)
+        found = log.offset_of_max_timestamp(decompress, committed_only=committed)
     else:
-        found = log.offset_for_timestamp(timestamp, decompress)
-    if found is None or found[1] >= end:
-        return -1, -1
-    found_timestamp, offset = found
+        found = log.offset_for_timestamp(timestamp, decompress, committed_only=committed)
+    found_timestamp, offset = (-1, -1) if found is None else found
     return offset, found_timestamp
 
 

@@ -62,7 +62,7 @@ def _handle(call: Call, now_ms: int, request: ShareFetchRequest) -> ShareFetchRe
     codes = acknowledge(call, now_ms, group_id, member_id, said, renews=request.is_renew_ack)
     if epoch == FINAL_EPOCH:
         shares.end_session(now_ms, session)
-    ParkedShareFetch(call, request, partitions, codes).start()
+    ParkedShareFetch(call, request, partitions, codes).start(now_ms)
     return None
 
 

@@ -6,6 +6,7 @@ What a group has not begun to read, or does not exist, has the offset -1: no err
 from __future__ import annotations
 
 from fencepost.broker.api.handler import Handler
+from fencepost.broker.api.transactions.waiting import when_ends_are_visible
 from fencepost.broker.connection import Call
 from fencepost.broker.security.acls import Operation, ResourceType
 from fencepost.broker.share.share_partition import SharePartition
@@ -27,9 +28,13 @@ from fencepost.protocol.messages.describe_share_group_offsets import (
 __all__ = ["HANDLER"]
 
 
-def _handle(call: Call, now_ms: int, request: DescribeShareGroupOffsetsRequest) -> DescribeShareGroupOffsetsResponse:
+def _handle(call: Call, now_ms: int, request: DescribeShareGroupOffsetsRequest) -> None:
     """Describe what each group reads."""
-    return DescribeShareGroupOffsetsResponse(groups=[_of_group(call, asked) for asked in request.groups])
+
+    def answer(_now_ms: int) -> None:
+        call.reply(DescribeShareGroupOffsetsResponse(groups=[_of_group(call, asked) for asked in request.groups]))
+
+    when_ends_are_visible(call, now_ms, request, answer)
 
 
 def _of_group(call: Call, asked: DescribeShareGroupOffsetsRequestGroup) -> DescribeShareGroupOffsetsResponseGroup:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from fencepost.broker.api.common import find_partition
+from fencepost.broker.api.transactions.waiting import when_ends_are_visible
 from fencepost.broker.log.extent import measure
 from fencepost.broker.log.results import CorruptSegment
 from fencepost.broker.security.acls import Operation, ResourceType
@@ -81,11 +82,18 @@ class ParkedShareFetch:
         self._sizes: dict[TopicIdPartition, int] = {}
         """What each partition had to hand out when it was last looked at."""
 
-    def start(self) -> None:
+    def start(self, now_ms: int) -> None:
         """Answer at once when there is enough, an error, or no time to wait; otherwise wait."""
+        if self._committed:
+            found = (find_partition(self._call.core, None, *wanted)[0] for wanted in self._partitions)
+            when_ends_are_visible(self._call, now_ms, self._request, lambda _: self._start(), found)
+        else:
+            self._start()
+
+    def _start(self) -> None:
         # What was acknowledged with the request is answered with it, and its member may wait for that.
         wait_ms = 0 if self._acknowledged else self._request.max_wait_ms
-        if wait_ms <= 0 or not self._partitions or self._request.max_records <= 0 or self._is_ready():
+        if wait_ms <= 0 or not self._wants_any() or self._is_ready():
             self._answer()
             return
         for wanted in self._partitions:
@@ -95,6 +103,10 @@ class ParkedShareFetch:
                 partition.waiting[self] = None
         self._timer = self._call.after(wait_ms, self._expire)
         self._call.on_closed = self._leave
+
+    def _wants_any(self) -> bool:
+        """Whether the request's limits let anything be handed out."""
+        return bool(self._partitions) and self._request.max_records > 0 and self._request.max_bytes > 0
 
     def look(self, partition: Partition) -> None:
         """The partition has changed: answer when there is enough now."""
@@ -130,7 +142,7 @@ class ParkedShareFetch:
         return sum(self._sizes.values()) >= self._min_bytes
 
     def _size(self, wanted: TopicIdPartition) -> int | None:
-        """How many bytes there are to hand out of the partition; None for an error."""
+        """How many bytes there are to hand out of the partition; None for an error, or when no more can come."""
         opened = self._open(wanted)
         if isinstance(opened, int):
             return None
@@ -143,7 +155,11 @@ class ParkedShareFetch:
             extent = measure(log, offset, bound, None)
         except (CorruptSegment, OSError):
             return None  # reading it will tell
-        return 0 if extent is None else extent.end - extent.position
+        if extent is None:
+            return 0
+        if extent.segment is not log.segments[-1] and bound >= extent.segment.next_offset:
+            return None  # a partition's part ends with the segment, and this one does not grow
+        return extent.end - extent.position
 
     def _open(self, wanted: TopicIdPartition) -> tuple[SharePartition, PartitionLog] | int:
         """The partition as the group reads it, and its log; an error code where it cannot be read."""
@@ -173,7 +189,7 @@ class ParkedShareFetch:
         }
         room = min(self._max_bytes, self._call.core.answer_room())
         count = self._request.max_records
-        for wanted in self._partitions if count > 0 else ():
+        for wanted in self._partitions if self._wants_any() else ():
             data = self._take(wanted, room, count, nothing_yet=count == self._request.max_records)
             room -= len(data.records)
             count -= sum(each.last_offset - each.first_offset + 1 for each in data.acquired_records)
@@ -216,7 +232,7 @@ class ParkedShareFetch:
                 return data
             found = self._acquire(shared, wanted, list(_spans(read, self._committed)), count)
             if found:
-                data.records = bytes(read.records)
+                data.records = _up_to(read.records, found[-1].last_offset)
                 data.acquired_records = [
                     AcquiredRecords(first_offset=a, last_offset=b, delivery_count=c) for a, b, c in found
                 ]
@@ -234,6 +250,16 @@ class ParkedShareFetch:
         found = shared.acquire(core.now.ms, member_id, spans, count, self._limits, strict=strict)
         core.shares.handed_out(ShareStateKey(self._group_id, *wanted), found)
         return found
+
+
+def _up_to(records: bytes | memoryview, offset: int) -> bytes:
+    """The whole batches up to the one that holds the offset."""
+    size = 0
+    for header, batch in iter_batches(records):
+        if header.base_offset > offset:
+            break
+        size += len(batch)
+    return bytes(records[:size])
 
 
 def _spans(read: ReadResult, committed: bool) -> Iterator[Span]:

@@ -23,8 +23,6 @@ from fencepost.protocol.messages.describe_topic_partitions import (
 
 __all__ = ["HANDLER"]
 
-_MOST_IN_A_PAGE = 2000
-
 
 def _handle(call: Call, now_ms: int, request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
     """Describe one page."""
@@ -44,7 +42,7 @@ def _handle(call: Call, now_ms: int, request: DescribeTopicPartitionsRequest) ->
     if request.cursor is not None:
         names = [name for name in names if name >= request.cursor.topic_name]
         first = request.cursor.partition_index if names and names[0] == request.cursor.topic_name else 0
-    room = max(1, min(request.response_partition_limit, _MOST_IN_A_PAGE))
+    room = max(1, min(request.response_partition_limit, core.config.number("max.request.partition.size.limit")))
     denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     topics = [DescribeTopicPartitionsResponseTopic(error_code=denied, name=name) for name in sorted(hidden)]
     for name in names:

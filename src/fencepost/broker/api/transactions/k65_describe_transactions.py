@@ -8,6 +8,7 @@ The reply waits until what it tells is durable.
 from __future__ import annotations
 
 from fencepost.broker.api.handler import Handler
+from fencepost.broker.api.transactions.waiting import when_ends_are_visible
 from fencepost.broker.connection import Call
 from fencepost.broker.coordinator.txn.model import ProducerPair, Result
 from fencepost.protocol.messages.describe_transactions import (
@@ -21,11 +22,14 @@ __all__ = ["HANDLER"]
 
 
 def _handle(call: Call, now_ms: int, request: DescribeTransactionsRequest) -> None:
-    """Describe each id."""
-    response = DescribeTransactionsResponse(
-        transaction_states=[_describe(call, name, request) for name in request.transactional_ids]
-    )
-    call.core.transactions.apply(now_ms, Result(None), lambda _: call.reply(response))
+    """Describe each id. What was answered to be ended is complete, and what is told is durable."""
+
+    def answer(now_ms: int) -> None:
+        states = [_describe(call, name, request) for name in request.transactional_ids]
+        response = DescribeTransactionsResponse(transaction_states=states)
+        call.core.transactions.apply(now_ms, Result(None), lambda _: call.reply(response))
+
+    when_ends_are_visible(call, now_ms, request, answer)
 
 
 def _describe(call: Call, transactional_id: str, request: DescribeTransactionsRequest) -> TransactionState:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fencepost.broker.api.handler import Handler
+from fencepost.broker.api.transactions.waiting import when_ends_are_visible
 from fencepost.broker.connection import Call
 from fencepost.protocol.messages.list_transactions import (
     ListTransactionsRequest,
@@ -13,8 +14,12 @@ from fencepost.protocol.messages.list_transactions import (
 __all__ = ["HANDLER"]
 
 
-def _handle(call: Call, now_ms: int, request: ListTransactionsRequest) -> ListTransactionsResponse:
-    """List what matches every filter."""
+def _handle(call: Call, now_ms: int, request: ListTransactionsRequest) -> None:
+    """List what matches every filter. What was answered to be ended is complete."""
+    when_ends_are_visible(call, now_ms, request, lambda now_ms: call.reply(_list(call, now_ms, request)))
+
+
+def _list(call: Call, now_ms: int, request: ListTransactionsRequest) -> ListTransactionsResponse:
     found = call.core.transactions.coordinator.list_transactions(
         now_ms,
         states=request.state_filters,

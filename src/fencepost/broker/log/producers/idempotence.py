@@ -9,7 +9,8 @@ always means loss):
   guard `seen`;
 * a gap or a partial overlap: OUT_OF_ORDER_SEQUENCE_NUMBER (45);
 * no state at all and a sequence that is not 0: UNKNOWN_PRODUCER_ID (59). Never while there is state: a client that
-  then restarts at 0 in the same epoch would be answered with an old offset, and its records would be lost.
+  then restarts at 0 in the same epoch would be answered with an old offset, and its records would be lost. Nor for a
+  producer that wrote to a deleted topic of the same name (`is_earlier`): DeleteTopics removed its records on purpose.
 
 Apache Kafka 4.3.1 accepts any sequence from an unknown producer, but not where a Produce request enlists the partition
 by itself, and answers 45 to an old repeat; `kafka_rules=True` does the same. Sequences are 0 ... 2**31-1 and wrap to 0.
@@ -139,11 +140,13 @@ def check_batch(
     fenced_below: int = -1,
     produce_version: int = NEWEST_PRODUCE,
     kafka_rules: bool = False,
+    is_earlier: bool = False,
 ) -> Repeat | Refusal | None:
     """Judge a client's batch; None: append it.
 
     `fenced_below`: batches with a smaller epoch are refused (the transaction they belong to has been ended).
     `produce_version`: of the request that brought it. To v7 and older any sequence of an unknown id is accepted.
+    `is_earlier`: the producer id was given out before this topic replaced a deleted one of the same name.
     """
     epoch = batch.epoch
     if epoch < fenced_below:
@@ -151,7 +154,7 @@ def check_batch(
     if state is None:
         if epoch < 0:
             return _refuse(batch, ErrorCode.INVALID_PRODUCER_EPOCH, f"epoch {epoch}")
-        return _check_unknown(batch, produce_version, kafka_rules)
+        return _check_unknown(batch, produce_version, kafka_rules, is_earlier)
     if epoch == state.epoch:
         for remembered in state.batches:
             if remembered.first_sequence == batch.first_sequence and remembered.last_sequence == batch.last_sequence:
@@ -177,18 +180,20 @@ def check_batch(
     return None
 
 
-def _check_unknown(batch: BatchFacts, produce_version: int, kafka_rules: bool) -> Refusal | None:
+def _check_unknown(batch: BatchFacts, produce_version: int, kafka_rules: bool, is_earlier: bool) -> Refusal | None:
     """No state at all."""
     enlists = batch.transactional and produce_version >= _FIRST_ENLISTING
-    if batch.first_sequence == 0 or produce_version <= _LAST_LENIENT or (kafka_rules and not enlists):
+    takes_any = (kafka_rules or is_earlier) and not enlists
+    if batch.first_sequence == 0 or produce_version <= _LAST_LENIENT or takes_any:
         return None
     if kafka_rules:
         message = f"sequence {batch.first_sequence} begins a transaction; it must be 0"
         return Refusal(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, TRUE_LOG_START, message)
+    cause = "; the topic was made anew after it had been deleted" if is_earlier else ""
     return Refusal(
         ErrorCode.UNKNOWN_PRODUCER_ID,
         LOST_LOG_START if batch.transactional else TRUE_LOG_START,
-        f"no state of producer id {batch.producer_id} here, and its sequence is {batch.first_sequence}, not 0",
+        f"no state of producer id {batch.producer_id} here, and its sequence is {batch.first_sequence}, not 0{cause}",
     )
 
 

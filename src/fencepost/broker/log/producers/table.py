@@ -42,6 +42,8 @@ class ProducerTable:
             deque()
         )  # (offset of the marker, first offset), markers above the high watermark
         self._fences: dict[int, int] = {}
+        self.earlier_below = 0
+        """Producer ids below it were given out before this topic replaced a deleted one of the same name."""
 
     def __len__(self) -> int:
         return len(self._states) + len(self._ended)
@@ -90,12 +92,21 @@ class ProducerTable:
         waiting = min(offset for _, offset in self._undurable)
         return waiting if first is None else min(first, waiting)
 
+    @property
+    def awaits_markers(self) -> bool:
+        """Whether there are markers that are not below the high watermark yet."""
+        return bool(self._undurable)
+
     def high_watermark_moved(self, high_watermark: int) -> None:
         while self._undurable and self._undurable[0][0] < high_watermark:
             self._undurable.popleft()
 
     def fence(self, producer_id: int, epoch: int) -> None:
         self._fences[producer_id] = max(epoch, self._fences.get(producer_id, -1))
+
+    def is_earlier(self, producer_id: int) -> bool:
+        """Whether the producer may have written to a deleted topic of the same name."""
+        return producer_id < self.earlier_below
 
     def check(self, facts: BatchFacts, *, produce_version: int, kafka_rules: bool) -> Repeat | Refusal | None:
         return check_batch(
@@ -104,6 +115,7 @@ class ProducerTable:
             fenced_below=self._fences.get(facts.producer_id, -1) if self._fences else -1,
             produce_version=produce_version,
             kafka_rules=kafka_rules,
+            is_earlier=self.is_earlier(facts.producer_id),
         )
 
     def check_marker(

@@ -1,11 +1,15 @@
-"""Who of a share group is to read which partition (KIP-932): a pure function of its members and topics.
+"""The partitions that each member of a share group reads (KIP-932): a pure function of members, topics and the present
+assignment.
 
-As Kafka's simple assignor promises: each subscriber of a topic gets at least one of its partitions, each partition gets
-at least one subscriber, and both are spread evenly. Which of the even ways comes out is not Kafka's.
+As Kafka's simple assignor: every partition of a topic has the same number of readers, as few as give each subscriber at
+least one partition; the shares are even, and members keep what they read. Of an uneven rest, more goes to members that
+were heard from last, and partitions whose readers have been silent longest get a new reader first: a member that died
+is not known to be dead before its session ends.
 """
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterable, Mapping
 from uuid import UUID
 
@@ -15,21 +19,121 @@ __all__ = ["ASSIGNOR_NAME", "assign"]
 
 ASSIGNOR_NAME = "simple"
 
+_NOTHING: frozenset[TopicIdPartition] = frozenset()
+
+
+class _Topic:
+    """One topic while its partitions are given out. `quotas`: how many each subscriber is to read."""
+
+    def __init__(self, quotas: dict[str, int], sharing: int, count: int, heard_ms: Mapping[str, int]) -> None:
+        self.quotas = quotas
+        self.given: dict[str, set[int]] = {member_id: set() for member_id in quotas}
+        self._sharing = sharing
+        self._readers: list[list[str]] = [[] for _ in range(count)]
+        self._heard_ms = heard_ms
+
+    def keep(self, had: Mapping[str, list[int]]) -> None:
+        """Leave to everybody what it had, up to its quota and to the number of readers of a partition."""
+        recent = sorted(had, key=lambda member_id: (-self._heard_ms[member_id], member_id))
+        present: list[list[str]] = [[] for _ in self._readers]
+        for member_id in recent:
+            for index in had[member_id]:
+                present[index].append(member_id)
+        # Partitions with few readers first: who may keep only some keeps what nobody else reads.
+        for index in sorted(range(len(present)), key=lambda index: (len(present[index]), index)):
+            for member_id in present[index]:
+                if len(self._readers[index]) < self._sharing and self._has_room(member_id):
+                    self._give(index, member_id)
+
+    def fill(self) -> None:
+        """Give every partition its number of readers, as far as somebody has room who does not read it."""
+        short = [self._need(index) for index, readers in enumerate(self._readers) if len(readers) < self._sharing]
+        free = [self._claim(member_id) for member_id in self.quotas if self._has_room(member_id)]
+        heapq.heapify(short)
+        heapq.heapify(free)
+        while short:
+            index = heapq.heappop(short)[-1]
+            passed = []
+            while free and index in self.given[free[0][-1]]:
+                passed.append(heapq.heappop(free))
+            if free:
+                taker = heapq.heappop(free)[-1]
+                self._give(index, taker)
+                if self._has_room(taker):
+                    heapq.heappush(free, self._claim(taker))
+                if len(self._readers[index]) < self._sharing:
+                    heapq.heappush(short, self._need(index))
+            for claim in passed:
+                heapq.heappush(free, claim)
+
+    def _need(self, index: int) -> tuple[int, int, int]:
+        """The smaller, the sooner the partition needs a reader."""
+        readers = self._readers[index]
+        return (len(readers), max((self._heard_ms[each] for each in readers), default=-1), index)
+
+    def _claim(self, member_id: str) -> tuple[int, int, str]:
+        """The smaller, the sooner the member is given a partition."""
+        return (len(self.given[member_id]), -self._heard_ms[member_id], member_id)
+
+    def _has_room(self, member_id: str) -> bool:
+        return len(self.given[member_id]) < self.quotas[member_id]
+
+    def _give(self, index: int, member_id: str) -> None:
+        self._readers[index].append(member_id)
+        self.given[member_id].add(index)
+
 
 def assign(
-    subscriptions: Mapping[str, Iterable[UUID]], partitions: Mapping[UUID, int]
+    subscriptions: Mapping[str, Iterable[UUID]],
+    partitions: Mapping[UUID, int],
+    present: Mapping[str, frozenset[TopicIdPartition]],
+    heard_ms: Mapping[str, int],
 ) -> dict[str, frozenset[TopicIdPartition]]:
-    """What each member gets. `subscriptions`: the topics of each member; `partitions`: how many each topic has."""
+    """Assign the partitions of all topics.
+
+    Args:
+        subscriptions: The topics of each member.
+        partitions: The number of partitions of each topic.
+        present: What members read now; a member that joins may be missing.
+        heard_ms: When each member was heard from last, on any clock.
+    """
     shares: dict[str, set[TopicIdPartition]] = {member_id: set() for member_id in subscriptions}
     subscribers: dict[UUID, list[str]] = {}
     for member_id in sorted(subscriptions):
         for topic_id in subscriptions[member_id]:
             subscribers.setdefault(topic_id, []).append(member_id)
-    turn = 0  # goes on from topic to topic, or the first member would get every topic's odd partition
     for topic_id in sorted(subscribers):
-        readers, count = subscribers[topic_id], partitions[topic_id]
-        places = max(count, len(readers)) if count else 0
-        for place in range(places):
-            shares[readers[(turn + place) % len(readers)]].add(TopicIdPartition(topic_id, place % count))
-        turn += places
+        members, count = subscribers[topic_id], partitions[topic_id]
+        if count == 0:
+            continue
+        had = {
+            member_id: [
+                each.partition
+                for each in sorted(present.get(member_id, _NOTHING))
+                if each.topic_id == topic_id and each.partition < count
+            ]
+            for member_id in members
+        }
+        sharing = -(-len(members) // count)
+        sizes = {member_id: len(share) for member_id, share in shares.items()}
+        topic = _Topic(_quotas(had, count * sharing, sizes, heard_ms), sharing, count, heard_ms)
+        topic.keep(had)
+        topic.fill()
+        for member_id, indexes in topic.given.items():
+            shares[member_id].update(TopicIdPartition(topic_id, index) for index in indexes)
     return {member_id: frozenset(share) for member_id, share in shares.items()}
+
+
+def _quotas(
+    had: Mapping[str, list[int]], places: int, sizes: Mapping[str, int], heard_ms: Mapping[str, int]
+) -> dict[str, int]:
+    """How many of `places` each member gets. `sizes`: what it has been given of other topics."""
+    least, extra = divmod(places, len(had))
+
+    def order(member_id: str) -> tuple[int, bool, int, str]:
+        keeps = len(had[member_id]) > least
+        # A partition stays where it is unless that makes a difference of two.
+        return (sizes[member_id] - keeps, not keeps, -heard_ms[member_id], member_id)
+
+    more = set(sorted(had, key=order)[:extra])
+    return {member_id: least + (member_id in more) for member_id in had}

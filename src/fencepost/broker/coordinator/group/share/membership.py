@@ -192,12 +192,13 @@ class ShareGroups:
                 write(ShareGroupKey(group_id), ShareGroupValue(draft.epoch + 1, digest))
             else:  # else whether it will be written is not known
                 self._seen_topics[group_id] = self._topics.version
-        share = self._shares_of(draft)[member_id]
+        share = self._shares_of(draft, member_id)[member_id]
         if before.epoch != draft.epoch or share != before.assigned:
             write(ShareCurrentKey(group_id, member_id), ShareCurrentValue(draft.epoch, before.epoch, share))
         return draft.members[member_id]
 
-    def _shares_of(self, group: ShareGroup) -> Targets:
+    def _shares_of(self, group: ShareGroup, asking: str) -> Targets:
+        """What each member is to have, while this one asks."""
         basis = (group.metadata_hash, frozenset((m.member_id, m.wants.topic_names) for m in group.members.values()))
         known = self._shares.get(group.group_id)
         if known is None or known[0] != basis:
@@ -211,9 +212,17 @@ class ShareGroups:
                 member_id: [found[name][0] for name in member.wants.topic_names if name in found]
                 for member_id, member in group.members.items()
             }
-            known = (basis, assign(subscriptions, dict(found.values())))
+            targets: Targets = {} if known is None else known[1]
+            present = {name: targets.get(name, member.assigned) for name, member in group.members.items()}
+            heard_ms = {name: self._session_end_ms(group.group_id, name) for name in group.members}
+            heard_ms[asking] = max(heard_ms.values()) + 1
+            known = (basis, assign(subscriptions, dict(found.values()), present, heard_ms))
             self._shares[group.group_id] = known
         return known[1]
+
+    def _session_end_ms(self, group_id: str, member_id: str) -> int:
+        """All sessions of a group are equally long, so their ends are in the order in which members were heard."""
+        return self._deadlines.due_ms(Deadline(DeadlineKind.SHARE_SESSION, group_id, member_id)) or 0
 
     def _fence(self, group: ShareGroup, member: ShareMember, out: Out) -> None:
         """Take a member out of the group; the others are assigned anew with their next heartbeats."""

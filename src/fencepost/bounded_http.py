@@ -1,0 +1,196 @@
+"""An HTTP server of the standard library with bounds: connections, time and threads.
+
+Each connection has a thread and one request. When there are `most` connections, the oldest that has not sent a whole
+request yet gives way to a new one, so that open connections that ask nothing keep nobody out. A connection that is not
+done after `most_s` is closed, no matter how it spends the time.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Final
+
+__all__ = ["Answer", "BoundedServer"]
+
+Answer = Callable[[str, str, Mapping[str, str], bytes], tuple[int, Mapping[str, str], bytes]]
+"""From method, target, headers (names in lower case) and body to status, headers and body. Must not raise."""
+
+PATIENCE_S: Final = 10.0  # between two bytes
+MOST_S: Final = 60.0  # for a whole request and its answer
+ENDS_IN_S: Final = 0.1
+_GIVES_WAY_S: Final = 1.0  # how long a closed connection's thread may take to end
+_BUSY: Final = b"HTTP/1.0 503 Service Unavailable\r\nContent-Type: text/plain\r\n\r\ntoo many requests at once\n"
+
+
+class BoundedServer(ThreadingHTTPServer):
+    """Answer GET and POST at `address` in threads, until `stop`.
+
+    Args:
+        address: Host and port; port 0 takes a free one.
+        answer: Answers one request.
+        most: Connections at a time.
+        most_body: Bytes of a request's body at most.
+        log: Gets a debug line for each failed connection.
+        struck: Called with the reason when a limit closes or refuses a connection, from any thread.
+
+    Raises:
+        OSError: The port is taken.
+    """
+
+    daemon_threads = True
+    block_on_close = False  # a slow reader's thread ends by itself
+    request_queue_size = 64
+
+    def __init__(
+        self,
+        address: tuple[str, int],
+        answer: Answer,
+        *,
+        most: int,
+        most_body: int = 0,
+        log: logging.Logger,
+        struck: Callable[[str], None] = lambda _: None,
+        most_s: float = MOST_S,
+    ) -> None:
+        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+        self.answer = answer
+        self.most_body = most_body
+        self.log = log
+        self._most = most
+        self._most_s = most_s
+        self._struck = struck
+        self._places = threading.BoundedSemaphore(most)
+        self._lock = threading.Lock()  # over the two below
+        self._began_s: dict[socket.socket, float] = {}  # in the order they came
+        self._silent: dict[socket.socket, None] = {}  # have not sent a whole request
+        super().__init__(address, _Handler)
+
+    @property
+    def port(self) -> int:
+        """The port that it got."""
+        return int(self.server_address[1])
+
+    def start(self, name: str) -> None:
+        """Serve in a thread of that name."""
+        self._thread = threading.Thread(target=self.serve_forever, args=(ENDS_IN_S,), name=name, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Answer nobody any more."""
+        self.shutdown()
+        self.server_close()
+        self._thread.join()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Begin a thread for a new connection, or refuse it at once."""
+        if not self._places.acquire(blocking=False):
+            self._displace()
+            if not self._places.acquire(timeout=_GIVES_WAY_S):
+                self._refuse(request, client_address)
+                return
+        with self._lock:
+            self._began_s[request] = time.monotonic()
+            self._silent[request] = None
+        super().process_request(request, client_address)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Serve one connection and give its place back."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            with self._lock:
+                self._began_s.pop(request, None)
+                self._silent.pop(request, None)
+            self._places.release()
+
+    def service_actions(self) -> None:
+        """Close connections that take too long. (The serving thread calls this several times a second.)"""
+        late_s = time.monotonic() - self._most_s
+        with self._lock:
+            late = [request for request, began_s in self._began_s.items() if began_s < late_s]
+            for request in late:
+                del self._began_s[request]
+                self._silent.pop(request, None)
+                _close(request)
+        for _ in late:
+            self._struck(f"not done after {self._most_s:.0f} s")
+
+    def has_asked(self, request: Any) -> None:
+        """A whole request has come on the connection."""
+        with self._lock:
+            self._silent.pop(request, None)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Log the end of a connection that failed."""
+        self.log.debug("a request of %s was not answered: %r", client_address, sys.exception())
+
+    def _displace(self) -> None:
+        with self._lock:
+            oldest = next(iter(self._silent), None)
+            if oldest is not None:
+                del self._silent[oldest]
+                _close(oldest)
+        if oldest is not None:
+            self._struck(f"{self._most} connections are open, and one that has asked nothing gives way")
+
+    def _refuse(self, request: Any, client_address: Any) -> None:
+        self._struck(f"{self._most} requests are being answered")
+        request.settimeout(1)
+        try:
+            request.sendall(_BUSY)
+        except OSError as error:
+            self.log.debug("%s was not told that there are too many: %s", client_address, error)
+        self.shutdown_request(request)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """Reads one request, and writes what the server's `answer` makes of it."""
+
+    server: BoundedServer
+    timeout = PATIENCE_S
+
+    def version_string(self) -> str:
+        """Return the server's name without versions."""
+        return "fencepost"
+
+    def do_GET(self) -> None:
+        """Answer a request without a body."""
+        self._answer(b"")
+
+    def do_POST(self) -> None:
+        """Answer a request with a body of a known size."""
+        size = self.headers.get("Content-Length", "")
+        if not size.isdecimal() or int(size) > self.server.most_body:
+            self._send(413, {"Content-Type": "text/plain"}, b"the body's size is missing, or too large\n")
+            return
+        self._answer(self.rfile.read(int(size)))
+
+    def _answer(self, body: bytes) -> None:
+        self.server.has_asked(self.connection)
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        self._send(*self.server.answer(self.command, self.path, headers, body))
+
+    def _send(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
+        self.send_response(status)
+        for name, value in {"Content-Length": str(len(body)), **headers}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name is the library's
+        """Log a request at level DEBUG."""
+        self.server.log.debug(format, *args)
+
+
+def _close(request: socket.socket) -> None:
+    """Let the thread that reads or writes there come to its end."""
+    try:
+        request.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        return  # it is closed already

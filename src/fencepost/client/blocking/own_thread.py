@@ -1,0 +1,76 @@
+"""The thread of one blocking client in which the application's functions run, one after the other.
+
+The I/O thread serves all clients of the process, so a function that is slow there would stall all of them.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections.abc import Callable
+
+from fencepost.errors import UsageError
+
+log = logging.getLogger("fencepost.client")
+
+_Work = tuple[Callable[[], None], Callable[[], None]]
+_serving = threading.local()
+
+
+class OwnThread:
+    """A `calling.Caller` for blocking clients. The thread starts with the first call and ends with `end`."""
+
+    waits = "no other callback of this producer runs meanwhile, and its flush() and close() wait"
+
+    def __init__(self, wake: Callable[[Callable[[], object]], object]) -> None:
+        """`wake` runs a function in the I/O thread, from any thread."""
+        self._wake = wake
+        self._work: queue.SimpleQueue[_Work | None] = queue.SimpleQueue()
+        self._started = self._ended = False
+
+    def call(self, job: Callable[[], None], then: Callable[[], None]) -> None:
+        """See Caller. From the I/O thread only."""
+        if self._ended:
+            late = OwnThread(self._wake)
+            late.call(job, then)
+            late.end()
+            return
+        if not self._started:
+            serve = threading.Thread(target=self._serve, name="fencepost-callbacks", daemon=True)
+            try:
+                serve.start()
+            except RuntimeError:  # the program ends, and Python gives no thread any more
+                job()
+                then()
+                return
+            self._started = True
+        self._work.put((job, then))
+
+    def end(self) -> None:
+        """The thread ends when it has done all that it was given."""
+        self._ended = True
+        self._work.put(None)
+
+    def is_current(self) -> bool:
+        """Whether the caller runs in this thread, which means: in one of the client's callbacks."""
+        return getattr(_serving, "owner", None) is self
+
+    def refuse_to_wait(self) -> None:
+        """Raise UsageError in this thread: what is waited for may only come when the callback has returned."""
+        if self.is_current():
+            raise UsageError(
+                "a blocking call of a producer from its own delivery callback would wait for itself; send() is "
+                "possible there, and calls of other clients"
+            )
+
+    def _serve(self) -> None:
+        _serving.owner = self
+        while (work := self._work.get()) is not None:
+            job, then = work
+            try:
+                job()
+            except BaseException:
+                log.exception("a callback's thread met with what it should not")  # jobs catch what functions raise
+            self._wake(then)
+            del work, job, then  # nothing is kept alive while the thread waits

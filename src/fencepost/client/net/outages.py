@@ -1,0 +1,59 @@
+"""Exceptions of Python's HTTP clients: a server that refuses, or one that is out of order for a while."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from typing import Final
+
+_MAY_PASS: Final = (408, 425, 429)  # time-out, too early, too many requests
+_DEEPEST: Final = 8
+
+
+def is_refusal(status: int) -> bool:
+    """Whether the server has understood the request and refuses it: asking again would be answered the same."""
+    return 400 <= status < 500 and status not in _MAY_PASS
+
+
+def http_status(error: BaseException) -> int | None:
+    """The status that an exception, or one of its causes, carries; None where there is none.
+
+    Known: `code` (urllib), `status` (aiohttp), `response.status_code` (requests, httpx), `http_status_code` (the
+    registry client of confluent-kafka), botocore's `response`.
+    """
+    for raised in _causes(error):
+        response = getattr(raised, "response", None)
+        candidates = [
+            getattr(response, "status_code", None),
+            getattr(raised, "status", None),
+            getattr(raised, "http_status_code", None),
+        ]
+        if isinstance(response, dict):
+            candidates.append(response.get("ResponseMetadata", {}).get("HTTPStatusCode"))
+        if isinstance(raised, OSError):
+            candidates.append(getattr(raised, "code", None))
+        for candidate in candidates:
+            if isinstance(candidate, int) and 100 <= candidate <= 599:
+                return int(candidate)
+    return None
+
+
+def is_outage(error: BaseException) -> bool:
+    """Whether the server could not be reached, did not answer in time, or said that it is out of order."""
+    status = http_status(error)
+    if status is not None:
+        return status >= 500 or status in _MAY_PASS
+    return any(
+        isinstance(raised, (ConnectionError, TimeoutError, socket.gaierror))
+        or any(kind.__name__ == "TransportError" for kind in type(raised).__mro__)  # httpx
+        for raised in _causes(error)
+    )
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    raised: BaseException | None = error
+    for _ in range(_DEEPEST):
+        if raised is None:
+            return
+        yield raised
+        raised = raised.__cause__ or (None if raised.__suppress_context__ else raised.__context__)

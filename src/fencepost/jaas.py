@@ -1,0 +1,103 @@
+"""Lines of `sasl.jaas.config`, read as Kafka's own parser reads them: with Java's StreamTokenizer.
+
+    org.apache.kafka.common.security.plain.PlainLoginModule required username="alice" password="secret";
+
+The tests compare both over generated lines.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
+
+__all__ = ["LoginModule", "quoted", "read_jaas"]
+
+_CONTROLS: Final = ("REQUIRED", "REQUISITE", "SUFFICIENT", "OPTIONAL")
+# After a single "/" the tokenizer passes over one more character, even a line's end, and then the rest of the line.
+# Its alphabet: letters, "_", "$" and all from U+00A0 on begin a word, and digits, "." and "-" go on with it.
+_BEGIN: Final = "A-Za-z_$\u00a0-\U0010ffff"
+_TOKEN: Final = re.compile(
+    rf"""(?P<skipped> [\x00-\x20]+ | /\*.*?(?:\*/|\Z) | /.?[^\n\r]* )
+       | (?P<word> [{_BEGIN}][{_BEGIN}0-9.\-]* )
+       | (?P<number> -?[0-9.][0-9.]* )
+       | (?P<quote> ["'] )
+       | (?P<other> . )""",
+    re.DOTALL | re.VERBOSE,
+)
+_QUOTED: Final = {
+    mark: re.compile(rf"((?:[^{mark}\\\n\r]|\\[0-3][0-7]{{0,2}}|\\[4-7][0-7]?|\\.)*)({mark}?)", re.DOTALL)
+    for mark in ('"', "'")
+}
+_ESCAPE: Final = re.compile(r"\\([0-3][0-7]{0,2}|[4-7][0-7]?|.)", re.DOTALL)
+_ESCAPED: Final = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
+
+
+class LoginModule(NamedTuple):
+    """The one module of a line. `control`: "required" as a rule; Kafka reads it and does not act on it."""
+
+    name: str
+    control: str
+    options: Mapping[str, str]
+
+
+class _Token(NamedTuple):
+    """`text`: of a word or of what stands in quotes; None for any other. `mark`: a single character that is neither."""
+
+    position: int
+    text: str | None
+    mark: str
+
+
+def read_jaas(line: str) -> LoginModule:
+    """Read a line. Raises ValueError, whose text names the position and quotes nothing: the line holds passwords."""
+    tokens = list(_tokens(line))
+    ends = [number for number, token in enumerate(tokens) if token.mark == ";"]
+    if not ends or ends[-1] != len(tokens) - 1:
+        raise ValueError("the line must end with a semicolon after the last option")
+    if len(ends) > 1:
+        raise ValueError(f"there are {len(ends)} login modules, and one is possible")
+    words = tokens[:-1]
+    if len(words) < 2 or not words[0].text or (words[1].text or "").upper() not in _CONTROLS:
+        raise ValueError('it must read: MODULE required NAME="VALUE" ... ;')
+    options = dict(_option(words[start : start + 3]) for start in range(2, len(words), 3))
+    return LoginModule(words[0].text, (words[1].text or "").lower(), options)
+
+
+def quoted(text: str) -> str:
+    """Return text in quotes as `read_jaas` reads it."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\r", "\\r")
+    return f'"{escaped}"'
+
+
+def _option(tokens: list[_Token]) -> tuple[str, str]:
+    if len(tokens) == 3:
+        name, equals, value = tokens
+        if name.text is not None and equals.mark == "=" and value.text is not None:
+            return name.text, value.text
+    at = tokens[0].position + 1
+    raise ValueError(f'from character {at} on: NAME="VALUE" is expected; numbers and special characters need quotes')
+
+
+def _tokens(line: str) -> Iterator[_Token]:
+    position = 0
+    while position < len(line):
+        match = _TOKEN.match(line, position)
+        if match is None:
+            raise ValueError(f"character {position + 1} cannot be read")
+        start, position = position, match.end()
+        if match["word"] is not None:
+            yield _Token(start, match["word"], "")
+        elif match["quote"] is not None:
+            inside = _QUOTED[match["quote"]].match(line, position)
+            if inside is None or (not inside[2] and inside.end() == len(line)):
+                raise ValueError(f"the quote at character {start + 1} does not end")
+            position = inside.end()
+            yield _Token(start, _ESCAPE.sub(_escaped, inside[1]), "")
+        elif match["skipped"] is None:
+            yield _Token(start, None, match["other"] or "0")
+
+
+def _escaped(match: re.Match[str]) -> str:
+    found = match[1]
+    return chr(int(found, 8)) if found[0] in "01234567" else _ESCAPED.get(found, found)

@@ -1,0 +1,385 @@
+"""Java's regular expressions, as `subscribePattern` has them in Spark's own connector, for names of topics.
+
+A pattern is translated into one for `re` that matches the same names. Topics' names are ASCII, so a character class is
+worked out as a set of ASCII characters: unions, intersections (`&&`) and properties included. A construct whose meaning
+would differ, or that depends on the release of Java, is refused by its name.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+import unicodedata
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Final
+
+from fencepost.errors import ConfigurationError
+
+__all__ = ["java_pattern"]
+
+_ALL: Final = frozenset(map(chr, range(128)))
+_LETTERS, _DIGITS = frozenset(string.ascii_letters), frozenset(string.digits)
+_CLASSES: Final = {
+    "d": _DIGITS,
+    "w": _LETTERS | _DIGITS | {"_"},
+    "s": frozenset(" \t\n\x0b\f\r"),
+    "h": frozenset(" \t"),
+    "v": frozenset("\n\x0b\f\r"),
+}
+_CHARACTERS: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f", "a": "\a", "e": "\x1b"}
+_POSIX: Final = {
+    "Lower": frozenset(string.ascii_lowercase),
+    "Upper": frozenset(string.ascii_uppercase),
+    "ASCII": _ALL,
+    "Alpha": _LETTERS,
+    "Digit": _DIGITS,
+    "Alnum": _LETTERS | _DIGITS,
+    "Punct": frozenset(string.punctuation),
+    "Graph": _LETTERS | _DIGITS | frozenset(string.punctuation),
+    "Print": _LETTERS | _DIGITS | frozenset(string.punctuation) | {" "},
+    "Blank": frozenset(" \t"),
+    "Cntrl": frozenset(map(chr, range(32))) | {"\x7f"},
+    "XDigit": frozenset(string.hexdigits),
+    "Space": _CLASSES["s"],
+}
+_BINARY: Final = {
+    "IsAlphabetic": _LETTERS,
+    "IsLetter": _LETTERS,
+    "IsDigit": _DIGITS,
+    "IsLowercase": _POSIX["Lower"],
+    "IsUppercase": _POSIX["Upper"],
+    "IsLatin": _LETTERS,
+}
+_OF_ONE_CASE: Final = frozenset(
+    {"Lower", "Upper", "IsLowercase", "IsUppercase", "Ll", "Lu", "Lt", "IsLl", "IsLu", "IsLt"}
+)
+_CATEGORIES: Final = frozenset(
+    "L M N P S Z C Lu Ll Lt Lm Lo Mn Mc Me Nd Nl No Pc Pd Ps Pe Pi Pf Po Sm Sc Sk So Zs Zl Zp Cc Cf Co Cs Cn".split()
+)
+_GROUPS: Final = ("?:", "?=", "?!", "?<=", "?<!", "?>")
+_FLAGS: Final = re.compile(r"\?([a-zA-Z]*)(?:-([a-zA-Z]*))?([:)])")
+_NAME: Final = re.compile(r"\?<([a-zA-Z][a-zA-Z0-9]*)>")
+_COUNT: Final = re.compile(r"\{\d+(?:,\d*)?\}")
+_WITHOUT_EFFECT: Final = "smd"  # they change line ends, which no name has
+_HEX: Final = {"x": re.compile(r"([0-9a-fA-F]{2})|\{([0-9a-fA-F]+)\}"), "u": re.compile(r"([0-9a-fA-F]{4})()")}
+_OCTAL: Final = re.compile(r"[0-3][0-7]{0,2}|[4-7][0-7]?")
+_REFERENCE: Final = re.compile(r"\\[1-9k]")
+_CAPTURING: Final = re.compile(r"(?<!\\)\((?!\?(?!P<))")
+_GROUP_NAME: Final = re.compile(r"<([a-zA-Z][a-zA-Z0-9]*)>")
+
+
+@lru_cache(maxsize=16)
+def java_pattern(text: str, option: str) -> re.Pattern[str]:
+    """The pattern, for `fullmatch` with names of topics. Raises ConfigurationError that names the construct."""
+    translation = _Translation(text, option)
+    try:
+        return re.compile(translation.whole(), re.ASCII)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise ConfigurationError(f"option {option}={text!r} is not supported: {error}") from error
+
+
+class _Translation:
+    """Reads a pattern once, from left to right. Flags hold to the end of their group."""
+
+    def __init__(self, text: str, option: str) -> None:
+        self._text, self._option = text, option
+        self._at = 0
+        self._groups, self._names = 0, set[str]()
+        self._folds = False  # (?i)
+        # Groups capture only where something refers to one: re of Python 3.11 is wrong about some that do.
+        self._captures = _REFERENCE.search(text) is not None
+
+    def whole(self) -> str:
+        made = self._alternatives()
+        if self._at < len(self._text):
+            raise self._refused("an unmatched )")
+        return made
+
+    def _refused(self, what: str) -> ConfigurationError:
+        return ConfigurationError(
+            f"option {self._option}={self._text!r}: {what} at position {self._at} is not supported; topics are matched "
+            "by Java's regular expressions, as far as their meaning does not depend on Java"
+        )
+
+    def _peek(self) -> str:
+        return self._text[self._at : self._at + 1]
+
+    def _next(self) -> str:
+        found = self._peek()
+        self._at += 1
+        return found
+
+    def _take(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
+        found = pattern.match(self._text, self._at)
+        if found is not None:
+            self._at = found.end()
+        return found
+
+    def _alternatives(self) -> str:
+        """Up to the end, or to the group's parenthesis."""
+        made: list[str] = []
+        folds = self._folds
+        while (here := self._peek()) and here != ")":
+            made.append(self._piece())
+        self._folds = folds
+        return "".join(made)
+
+    def _piece(self) -> str:
+        here = self._peek()
+        if here in "*+?{":
+            raise self._refused(f"a {here} with nothing to repeat")
+        if here in "|^$":
+            self._at += 1
+            if here != "|" and self._peek() and self._peek() in "*+?{":
+                raise self._refused(f"a repeated {here}")
+            return here
+        if here == "(":
+            made = self._group()
+        elif here == "[":
+            self._at += 1
+            made = _of(self._class())
+        elif here == "\\":
+            made = self._escape()
+        else:
+            made = "." if here == "." else self._literal(here)
+            self._at += 1
+        return made + self._quantifier(made)
+
+    def _quantifier(self, repeated: str) -> str:
+        here = self._peek()
+        if here and here in "*+?":
+            made = self._next()
+        elif here == "{":
+            found = self._take(_COUNT)
+            if found is None:
+                raise self._refused("a { that is no number of times")
+            made = found[0]
+        else:
+            return ""
+        if not repeated or repeated in (r"\b", r"\B", r"\A", r"\Z"):
+            raise self._refused("a repeated boundary, or nothing,")
+        if self._peek() and self._peek() in "?+":
+            made += self._next()
+        if made.endswith("+") and len(made) > 1 and _CAPTURING.search(repeated):
+            raise self._refused("a possessive repetition of a group that captures")
+        if self._peek() and self._peek() in "*+?{":
+            raise self._refused("a repeated repetition")
+        return made
+
+    def _literal(self, character: str) -> str:
+        return _of(self._both(character)) if self._folds and character in _LETTERS else re.escape(character)
+
+    def _both(self, character: str) -> frozenset[str]:
+        return frozenset({character.lower(), character.upper()} if character in _LETTERS else {character})
+
+    def _group(self) -> str:
+        begin = self._at
+        self._at += 1
+        if self._peek() != "?":
+            self._groups += 1
+            return self._rest_of_group("(" if self._captures else "(?:", begin)
+        named = self._take(_NAME)
+        if named is not None:
+            if named[1] in self._names:
+                raise self._refused(f"a second group {named[1]}")
+            self._names.add(named[1])
+            self._groups += 1
+            return self._rest_of_group(f"(?P<{named[1]}>" if self._captures else "(?:", begin)
+        for kind in sorted(_GROUPS, key=len, reverse=True):
+            if self._text.startswith(kind, self._at):
+                self._at += len(kind)
+                made = self._rest_of_group(f"({kind}", begin)
+                if kind == "?>" and _CAPTURING.search(made):
+                    raise self._refused("an atomic group that captures")
+                return made
+        return self._flags(begin)
+
+    def _flags(self, begin: int) -> str:
+        flags = self._take(_FLAGS)
+        if flags is None:
+            raise self._refused("a group of an unknown kind")
+        before = self._folds
+        for letters, value in ((flags[1] or "", True), (flags[2] or "", False)):
+            for letter in letters:
+                if letter == "i":
+                    self._folds = value
+                elif letter not in _WITHOUT_EFFECT:
+                    raise self._refused(f"the flag {letter}")
+        if flags[3] == ")":
+            return ""
+        made = self._rest_of_group("(?:", begin)
+        self._folds = before
+        return made
+
+    def _rest_of_group(self, opening: str, begin: int) -> str:
+        made = self._alternatives()
+        if self._next() != ")":
+            self._at = begin
+            raise self._refused("a ( that is not closed")
+        return f"{opening}{made})"
+
+    def _escape(self) -> str:
+        self._at += 1
+        here = self._peek()
+        if here and here in "123456789":
+            return self._reference()
+        if here == "Q":
+            self._at += 1
+            return self._quoted()
+        if here and here in "bBA":
+            self._at += 1
+            if self._peek() == "{":
+                raise self._refused(f"\\{here}{{")
+            return f"\\{here}"
+        if here and here in "Zz":
+            self._at += 1
+            return r"\Z"
+        if here == "k":
+            self._at += 1
+            found = self._take(_GROUP_NAME)
+            if found is None:
+                raise self._refused("\\k without a name")
+            return f"(?i:(?P={found[1]}))" if self._folds else f"(?P={found[1]})"
+        found_set = self._escaped_set()
+        if found_set is not None:
+            return _of(found_set)
+        return self._literal(self._escaped_character())
+
+    def _reference(self) -> str:
+        """As many digits as there are groups so far."""
+        number = int(self._next())
+        while self._peek() and self._peek() in _DIGITS and number * 10 + int(self._peek()) <= self._groups:
+            number = number * 10 + int(self._next())
+        if number > self._groups:
+            raise self._refused(f"\\{number} before group {number}")
+        return f"(?i:\\{number})" if self._folds else f"(?:\\{number})"
+
+    def _quoted(self) -> str:
+        """Up to \\E. A quantifier behind it is for the last character."""
+        end = self._text.find("\\E", self._at)
+        quoted = self._text[self._at :] if end < 0 else self._text[self._at : end]
+        self._at = len(self._text) if end < 0 else end + 2
+        made = [self._literal(character) for character in quoted]
+        return "".join(made)
+
+    def _escaped_set(self) -> frozenset[str] | None:
+        """\\d, \\p{Alnum} and the like; None for an escaped character."""
+        here = self._peek()
+        if here and here in "pP":
+            self._at += 1
+            return self._property(negated=here == "P")
+        if here and here.lower() in _CLASSES:
+            self._at += 1
+            found = _CLASSES[here.lower()]
+            return _ALL - found if here.isupper() else found
+        return None
+
+    def _property(self, *, negated: bool) -> frozenset[str]:
+        begin = self._at
+        name = self._next()
+        if name == "{":
+            end = self._text.find("}", self._at)
+            if end < 0:
+                raise self._refused("a \\p{ that is not closed")
+            name, self._at = self._text[self._at : end], end + 1
+        found = _POSIX.get(name) or _BINARY.get(name)
+        category = name.removeprefix("Is")
+        if found is None and category in _CATEGORIES:
+            found = frozenset(one for one in _ALL if unicodedata.category(one).startswith(category))
+        if found is None or (self._folds and name in _OF_ONE_CASE):
+            self._at = begin
+            raise self._refused(f"the property {name!r}" + (" under the flag i" if found is not None else ""))
+        return _ALL - found if negated else found
+
+    def _escaped_character(self) -> str:
+        here = self._next()
+        if here in _CHARACTERS:
+            return _CHARACTERS[here]
+        if here == "0":
+            return chr(int(self._must(_OCTAL, "\\0")[0], 8))
+        if here in _HEX:
+            found = self._must(_HEX[here], f"\\{here}")
+            code = int(found[1] or found[2], 16)
+            if code > 0x10FFFF:
+                raise self._refused(f"\\{here}")
+            return chr(code)
+        if here == "c" and self._peek():
+            return chr(ord(self._next()) ^ 64)
+        if not here or here in _LETTERS or here in _DIGITS:
+            self._at -= 1
+            raise self._refused(f"\\{here}")
+        return here
+
+    def _must(self, pattern: re.Pattern[str], what: str) -> re.Match[str]:
+        found = self._take(pattern)
+        if found is None:
+            raise self._refused(what)
+        return found
+
+    # --- classes: sets of characters ---
+
+    def _class(self) -> frozenset[str]:
+        """Behind its [ up to behind its ]."""
+        begin = self._at
+        negated = self._peek() == "^"
+        self._at += negated
+        found: frozenset[str] | None = None
+        operand: frozenset[str] | None = None
+        while (here := self._peek()) != "]" or operand is None:
+            if not here:
+                self._at = begin
+                raise self._refused("a [ that is not closed")
+            if self._text.startswith("&&", self._at):
+                if operand is None or self._text.startswith("&&&", self._at):
+                    raise self._refused("a && without two sides")
+                found, operand = operand if found is None else found & operand, None
+                self._at += 2
+                if self._peek() in ("]", "&", "^"):
+                    raise self._refused("a && without two sides")
+                continue
+            operand = (operand or frozenset()) | self._item()
+        self._at += 1
+        whole = operand if found is None else found & operand
+        return _ALL - whole if negated else whole
+
+    def _item(self) -> frozenset[str]:
+        here = self._peek()
+        if here == "[":
+            self._at += 1
+            return self._class()
+        if here == "\\":
+            self._at += 1
+            if self._peek() == "Q":
+                raise self._refused("\\Q within [ ]")
+            found = self._escaped_set()
+            if found is not None:
+                return found
+            first = self._escaped_character()
+        else:
+            first = self._next()
+        if self._peek() != "-" or self._text[self._at + 1 : self._at + 2] in ("", "]", "["):
+            return self._both(first) if self._folds else frozenset({first})
+        self._at += 1
+        if self._peek() == "\\":
+            self._at += 1
+            if self._peek() in ("Q", "p", "P") or self._peek().lower() in _CLASSES:
+                raise self._refused("a range that ends with a class")
+            last = self._escaped_character()
+        else:
+            last = self._next()
+        if last < first:
+            raise self._refused(f"the range {first}-{last}")
+        between = frozenset(one for one in _ALL if first <= one <= last)
+        return frozenset().union(*map(self._both, between)) if self._folds and between else between
+
+
+def _of(characters: frozenset[str]) -> str:
+    """A class of exactly these."""
+    inside: Callable[[frozenset[str]], str] = lambda some: "".join(re.escape(one) for one in sorted(some))  # noqa: E731
+    some = frozenset(one for one in characters if one in _ALL)
+    if not some:
+        return r"(?!)"  # nothing: also where only characters are meant that no name has
+    if some == _ALL:
+        return r"[\x00-\x7f]"
+    return f"[{inside(some)}]" if len(some) <= 64 else f"[^{inside(_ALL - some)}]"

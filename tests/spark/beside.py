@@ -1,0 +1,113 @@
+"""A driver that has Spark's own Kafka connector beside ours, and topics in the states that matter."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from fencepost import Admin, Producer
+from tests.spark.copying import HERE, environment
+from tests.support import built_in_connector
+
+BUILT_IN, OURS = "kafka", "fencepost"
+FORMATS = (BUILT_IN, OURS)
+
+
+class SideBySide:
+    """The program side_by_side.py. What one format does is asked of it, and then what the other one does."""
+
+    def __init__(self, python: str, servers: str, folder: Path) -> None:
+        """`python`: for PYSPARK_PYTHON; `folder`: for checkpoints and the log."""
+        self.servers, self._python, self._folder = servers, python, folder
+        self._process: subprocess.Popen[str] | None = None
+
+    def __enter__(self) -> Self:
+        command = [sys.executable, str(HERE / "side_by_side.py"), built_in_connector.jars()]
+        with (self._folder / "log").open("w") as log:
+            self._process = subprocess.Popen(
+                command,
+                env=environment() | {"PYSPARK_PYTHON": self._python},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
+        assert self._answer() == "ready"
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, raised: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._process is not None:
+            self._process.communicate()  # which ends its input, and with that itself
+
+    def ask(self, do: str, **more: Any) -> Any:
+        """One answer. Raises AssertionError when the program failed, which no connector's error makes it do."""
+        assert self._process is not None and self._process.stdin is not None
+        print(json.dumps({"do": do, **more}), file=self._process.stdin, flush=True)
+        return self._answer()
+
+    def _answer(self) -> Any:
+        assert self._process is not None and self._process.stdout is not None
+        for line in self._process.stdout:
+            if line.startswith('{"answer"'):
+                return json.loads(line)["answer"]
+            assert not line.startswith('{"failed"'), json.loads(line)["failed"]
+        raise AssertionError((self._folder / "log").read_text()[-4000:])
+
+    def options(self, more: Mapping[str, str]) -> dict[str, str]:
+        """Committed records only, as is our default and not the other's."""
+        return {"kafka.bootstrap.servers": self.servers, "kafka.isolation.level": "read_committed", **more}
+
+    def read(self, kind: str, options: Mapping[str, str]) -> Any:
+        """A batch read."""
+        return self.ask("read", format=kind, options=self.options(options))
+
+    def new_checkpoint(self) -> str:
+        """A folder that is not there yet."""
+        return str(self._folder / f"checkpoint-{uuid.uuid4().hex[:8]}")
+
+    def stream(self, kind: str, options: Mapping[str, str], checkpoint: str | None = None, **how: Any) -> Any:
+        """A streaming read. `how`: further fields of the question."""
+        where = checkpoint or self.new_checkpoint()
+        return self.ask("stream", format=kind, options=self.options(options), checkpoint=where, **how)
+
+
+class Topics:
+    """Makes topics with records. Each partition's are `NAME PARTITION NUMBER`."""
+
+    def __init__(self, servers: str) -> None:
+        self.servers = servers
+
+    def make(self, *backlogs: int, name: str | None = None, **settings: str) -> str:
+        """A topic with as many partitions as backlogs are given."""
+        made = name or f"beside-{uuid.uuid4().hex[:8]}"
+        with Admin(self.servers) as admin:
+            admin.create_topic(made, len(backlogs), configs={key.replace("_", "."): v for key, v in settings.items()})
+        self.add(made, *backlogs)
+        return made
+
+    def add(self, topic: str, *counts: int, at_ms: int | None = None, step_ms: int = 1, value: str = "") -> None:
+        """More records, by partition."""
+        with Producer(self.servers) as producer:
+            for partition, count in enumerate(counts):
+                for number in range(count):
+                    text = (value or f"{topic} {partition} {number}").encode()
+                    moment = None if at_ms is None else at_ms + number * step_ms
+                    producer.send(topic, text, partition=partition, timestamp_ms=moment)
+
+    def aborted(self, topic: str, count: int) -> None:
+        """Records of partition 0 that readers of committed records never see."""
+        with Producer(self.servers, transactional_id=f"{topic}-aborts-{uuid.uuid4().hex[:8]}") as producer:
+            producer.init_transactions()
+            producer.begin_transaction()
+            for number in range(count):
+                producer.send(topic, f"aborted {number}".encode(), partition=0)
+            producer.flush()
+            producer.abort_transaction()

@@ -1,0 +1,126 @@
+"""Runs queries in one Spark session that has both Spark's own Kafka connector and ours.
+
+python side_by_side.py JARS       objects from stdin, one a line; the answer to each is one line on stdout
+
+{"do": "read", "format": "kafka", "options": {...}}
+    a batch read: {"rows": [[topic, partition, offset, key, value], ...]} or {"error": "..."}
+{"do": "stream", "format": ..., "options": {...}, "checkpoint": "...", "query": "plain", ...}
+    a stream up to its end: {"batches": [{"end": {...}, "rows": 3}, ...], "rows": [...], "dropped": 0}, and "error"
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as fn
+
+from tests.spark.session import session
+
+COLUMNS = ("topic", "partition", "offset", "key", "value")
+PATIENCE_S = 20
+
+
+def load(spark: SparkSession, asked: dict[str, Any], *, stream: bool) -> DataFrame:
+    reader = (spark.readStream if stream else spark.read).format(asked["format"])
+    return reader.options(**asked["options"]).load()
+
+
+def rows_of(frame: DataFrame) -> list[list[Any]]:
+    texts = [fn.col(name).cast("string") if name in ("key", "value") else fn.col(name) for name in COLUMNS]
+    return sorted([list(row) for row in frame.select(*texts).collect()])
+
+
+def read(spark: SparkSession, asked: dict[str, Any]) -> dict[str, Any]:
+    try:
+        return {"rows": rows_of(load(spark, asked, stream=False))}
+    except Exception as error:  # noqa: BLE001 - whatever the connector raises is what it does
+        return {"error": f"{type(error).__name__}: {error}"}
+
+
+def windows(frame: DataFrame) -> DataFrame:
+    late = frame.withWatermark("timestamp", "10 minutes")
+    counted = late.groupBy(fn.window("timestamp", "10 seconds"), fn.col("value").cast("string").alias("value")).count()
+    return counted.select("value", "count", fn.col("window.start").cast("string").alias("start"))
+
+
+def distinct(frame: DataFrame) -> DataFrame:
+    return frame.select(fn.col("value").cast("string").alias("value")).dropDuplicates(["value"])
+
+
+QUERIES: dict[str, Callable[[DataFrame], DataFrame]] = {
+    "plain": lambda frame: frame.select("topic", "partition", "offset", "key", "value"),
+    "windows": windows,
+    "distinct": distinct,
+}
+
+
+def stream(spark: SparkSession, asked: dict[str, Any]) -> dict[str, Any]:
+    frame = QUERIES[asked.get("query", "plain")](load(spark, asked, stream=True))
+    seen: list[list[Any]] = []
+
+    def keep(batch: DataFrame, batch_id: int) -> None:
+        rows = rows_of(batch) if asked.get("query", "plain") == "plain" else [list(row) for row in batch.collect()]
+        seen.extend(rows)
+
+    sink = asked.get("sink")
+    if sink is None:
+        writer = frame.writeStream.foreachBatch(keep)
+    else:
+        writer = frame.select("value").writeStream.format(sink["format"]).options(**sink["options"])
+    writer = writer.option("checkpointLocation", asked["checkpoint"])
+    if asked.get("trigger", "availableNow") == "availableNow":
+        writer = writer.trigger(availableNow=True)
+    else:
+        writer = writer.trigger(processingTime="200 milliseconds")
+    answer: dict[str, Any] = {}
+    query = writer.start()
+    try:
+        if asked.get("trigger", "availableNow") == "availableNow":
+            query.awaitTermination()
+        else:
+            query.awaitTermination(asked["seconds"])
+            answer["active"] = query.isActive
+    except Exception as error:  # noqa: BLE001 - see above
+        answer["error"] = f"{type(error).__name__}: {error}"
+    finally:
+        query.stop()
+    progress = [json.loads(one.json) for one in query.recentProgress]
+    answer["batches"] = [
+        {"batch": one["batchId"], "end": plain(one["sources"][0]["endOffset"]), "rows": one["numInputRows"]}
+        for one in progress
+        if one["numInputRows"]
+    ]
+    answer["dropped"] = sum(state["numRowsDroppedByWatermark"] for one in progress for state in one["stateOperators"])
+    answer["rows"] = sorted(seen)
+    return answer
+
+
+def plain(offsets: Any) -> Any:
+    """Without what ours adds: the topics' ids."""
+    found = json.loads(offsets) if isinstance(offsets, str) else offsets
+    return {topic: parts for topic, parts in (found or {}).items() if parts}
+
+
+def main(jars: str) -> None:
+    settings = {"spark.jars": jars, "spark.sql.streaming.numRecentProgressUpdates": "1000"}
+    spark = session("local[2]", settings)
+    spark.sparkContext.setLogLevel("OFF")
+    print(json.dumps({"answer": "ready"}), flush=True)
+    doors = {"read": read, "stream": stream}
+    for line in sys.stdin:
+        asked = json.loads(line)
+        try:
+            answer: Any = {"answer": doors[asked["do"]](spark, asked)}
+        except Exception as error:  # noqa: BLE001 - the test tells it
+            answer = {"failed": "".join(traceback.format_exception(error))}
+        print(json.dumps(answer), flush=True)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,155 @@
+"""Our source beside Spark's own connector: the same session, the same topics, the same options."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from fencepost.broker.embedded import Broker
+from tests.spark.beside import BUILT_IN, FORMATS, OURS, SideBySide, Topics
+from tests.support.apache_kafka import Unavailable
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+HOUR_MS = 3_600_000
+NOW_MS = 1_795_000_000_000
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[str]:
+    with Broker({"log.retention.ms": -1}) as broker:
+        yield broker.bootstrap_servers
+
+
+@pytest.fixture(scope="module")
+def topics(servers: str) -> Topics:
+    return Topics(servers)
+
+
+@pytest.fixture(scope="module")
+def both(servers: str, pyspark_python: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SideBySide]:
+    try:
+        with SideBySide(pyspark_python, servers, tmp_path_factory.mktemp("beside")) as both:
+            yield both
+    except Unavailable as reason:
+        pytest.skip(str(reason))
+
+
+def from_the_start(topic: str) -> dict[str, str]:
+    return {"subscribe": topic, "startingOffsets": "earliest"}
+
+
+def test_quiet_partitions_are_in_the_results_behind_a_watermark(both: SideBySide, topics: Topics) -> None:
+    """A hot partition's event time runs ahead; rows that are read later than their batch would be dropped as late."""
+    topic = topics.make(0, 0, 0, 0)
+    topics.add(topic, 1000, at_ms=NOW_MS, step_ms=1000, value="hot")
+    topics.add(topic, 0, 3, 3, 3, at_ms=NOW_MS, step_ms=100, value="quiet")
+    topics.add(topic, 1, at_ms=NOW_MS + 10 * HOUR_MS, value="end")
+    asked = {"subscribe": topic, "startingOffsets": "earliest", "maxOffsetsPerTrigger": "200"}
+    found = {kind: both.stream(kind, asked, query="windows") for kind in FORMATS}
+    assert found[OURS] == found[BUILT_IN]
+    assert found[OURS]["dropped"] == 0
+    counts = {
+        value: sum(count for other, count, _ in found[OURS]["rows"] if other == value) for value in ("hot", "quiet")
+    }
+    assert counts == {"hot": 1000, "quiet": 9}
+
+
+@pytest.mark.parametrize(
+    ("backlogs", "limit"), [([500, 5, 5, 5], 100), ([5] * 8, 4), ([58, 142], 100), ([70, 70, 1], 47)]
+)
+def test_a_limit_makes_the_same_batches(both: SideBySide, topics: Topics, backlogs: list[int], limit: int) -> None:
+    topic = topics.make(*backlogs)
+    asked = {"subscribe": topic, "startingOffsets": "earliest", "maxOffsetsPerTrigger": str(limit)}
+    found = {kind: both.stream(kind, asked) for kind in FORMATS}
+    assert found[OURS] == found[BUILT_IN]
+    assert len(found[OURS]["rows"]) == sum(backlogs)
+
+
+EMPTY: dict[str, dict[str, str]] = {
+    "an empty topic": {"subscribe": "EMPTY"},
+    "start is end": {"subscribe": "FULL", "startingOffsets": '{"FULL":{"0":3,"1":2}}'},
+    "both are given": {
+        "subscribe": "FULL",
+        "startingOffsets": '{"FULL":{"0":1,"1":1}}',
+        "endingOffsets": '{"FULL":{"0":1,"1":1}}',
+    },
+    "a start in the future": {
+        "subscribe": "FULL",
+        "startingTimestamp": str(NOW_MS * 2),
+        "startingOffsetsByTimestampStrategy": "latest",
+    },
+    "a pattern that matches nothing": {"subscribePattern": "no-such-.*"},
+    "nothing but aborted records": {"subscribe": "ABORTED"},
+    "an empty partition": {"assign": '{"EMPTY":[0]}'},
+}
+MISSING: dict[str, dict[str, str]] = {
+    "subscribe": {"subscribe": "FULL,no-such-topic"},
+    "assign": {"assign": '{"no-such-topic":[0]}'},
+}
+
+
+def named(options: dict[str, str], **names: str) -> dict[str, str]:
+    for word, name in names.items():
+        options = {option: text.replace(word, name) for option, text in options.items()}
+    return options
+
+
+@pytest.fixture(scope="module")
+def quiet(topics: Topics) -> dict[str, str]:
+    found = {"EMPTY": topics.make(0, 0), "FULL": topics.make(3, 2), "ABORTED": topics.make(0)}
+    topics.aborted(found["ABORTED"], 5)
+    return found
+
+
+def test_nothing_to_read_is_no_rows(both: SideBySide, quiet: dict[str, str]) -> None:
+    for case, options in EMPTY.items():
+        asked = named(options, **quiet)
+        for kind in FORMATS:
+            assert both.read(kind, asked) == {"rows": []}, f"{case}: {kind}"
+    for case in ("an empty topic", "a pattern that matches nothing", "nothing but aborted records"):
+        asked = {**named(EMPTY[case], **quiet), "startingOffsets": "earliest"}
+        for kind in FORMATS:
+            found = both.stream(kind, asked)
+            assert (found["rows"], found.get("error")) == ([], None), f"{case}: {kind}"
+
+
+def test_a_named_topic_that_is_missing_is_an_error(both: SideBySide, quiet: dict[str, str]) -> None:
+    for case, options in MISSING.items():
+        asked = named(options, **quiet)
+        for kind in FORMATS:
+            assert "error" in both.read(kind, asked), f"{case}: {kind}"
+            assert "error" in both.stream(kind, asked), f"{case}: {kind}"
+        assert "no-such-topic" in both.read(OURS, asked)["error"]
+        assert "no-such-topic" in both.stream(OURS, asked)["error"]
+
+
+def test_a_query_moves_here_and_back_with_its_checkpoint(both: SideBySide, topics: Topics) -> None:
+    """State and offsets are Spark's: only the format's name changes, as docs/spark.md says."""
+    topic, checkpoint = topics.make(0), both.new_checkpoint()
+    seen: list[str] = []
+    for number, kind in enumerate((BUILT_IN, OURS, BUILT_IN, OURS)):
+        for value in range(10 * (number + 1)):  # those of before, and ten more
+            topics.add(topic, 1, value=f"order {value}")
+        found = both.stream(kind, from_the_start(topic), checkpoint, query="distinct")
+        assert "error" not in found
+        seen += [value for (value,) in found["rows"]]
+    assert sorted(seen) == sorted(f"order {value}" for value in range(40))
+
+
+def test_a_sink_takes_over_from_sparks_own_where_it_is_said(both: SideBySide, topics: Topics) -> None:
+    source, target, checkpoint = topics.make(10, 10), topics.make(0), both.new_checkpoint()
+
+    def run(kind: str, **more: str) -> Any:
+        sink = {"format": kind, "options": {"kafka.bootstrap.servers": both.servers, "topic": target, **more}}
+        return both.stream(OURS, from_the_start(source), checkpoint, sink=sink)
+
+    assert "error" not in run(BUILT_IN)
+    topics.add(source, 5, 5)
+    told = run(OURS, checkpointLocation=checkpoint)["error"]
+    assert "comes with batch 1" in told and "first.batch=1" in told
+    assert "error" not in run(OURS, checkpointLocation=checkpoint, **{"first.batch": "1"})
+    topics.add(source, 5, 5)
+    assert "error" not in run(OURS, checkpointLocation=checkpoint)
+    assert len(both.read(BUILT_IN, {"subscribe": target})["rows"]) == 40

@@ -1,0 +1,117 @@
+"""Memory for requests that are not whole yet, or wait, of all connections together (queued.max.request.bytes)."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import struct
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+import fencepost
+from fencepost.broker.embedded import Broker
+from fencepost.broker.network import backpressure
+from fencepost.broker.network.backpressure import Requests
+from fencepost.broker.settings.table import InvalidSetting
+from fencepost.broker.settings.values import BrokerConfig
+from tests.support.raw_client import RawClient
+
+MB = 1 << 20
+LIMIT = {"queued.max.request.bytes": str(4 * MB), "socket.request.max.bytes": str(4 * MB)}
+
+
+def test_the_oldest_is_read_from_while_memory_is_scarce() -> None:
+    requests = Requests(100)
+    for number in (1, 2, 3):
+        requests.note(number, number, 40)
+    assert requests.total == 120
+    assert [requests.may_read(number) for number in (1, 2, 3, 4)] == [True, False, False, True]
+    requests.note(4, 1, 0)  # whole
+    assert all(map(requests.may_read, (1, 2, 3)))
+
+
+def test_the_largest_of_the_old_ones_are_given_up_until_there_is_room() -> None:
+    requests = Requests(100)
+    for number, size in ((1, 20), (2, 90), (3, 60), (4, 10)):
+        requests.note(0, number, size)
+    assert requests.given_up(9_999) == []
+    assert requests.given_up(10_000) == [2]
+    assert (requests.total, requests.holders) == (90, [1, 3, 4])
+
+
+def test_a_connection_that_finishes_requests_is_never_old() -> None:
+    requests = Requests(100)
+    for now_ms in range(0, 50_000, 5_000):
+        requests.note(now_ms, 1, 200, finished=True)
+        assert requests.given_up(now_ms) == []
+    requests.note(50_000, 1, 200)
+    assert requests.given_up(55_000) == [1]
+
+
+def test_without_a_bound_nothing_is_scarce() -> None:
+    requests = Requests(-1)
+    requests.note(0, 1, 1 << 40)
+    assert not requests.is_scarce
+
+
+def test_the_bound_has_room_for_one_request() -> None:
+    assert BrokerConfig({"socket.request.max.bytes": 512 * MB}).most_queued_request_bytes == 512 * MB
+    assert BrokerConfig({"queued.max.request.bytes": -1}).most_queued_request_bytes == -1
+    with pytest.raises(InvalidSetting, match=r"queued.max.request.bytes .* must be larger or equal to socket.request"):
+        BrokerConfig({"queued.max.request.bytes": MB})
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    with Broker(LIMIT) as running:
+        yield running
+
+
+def half_requests(broker: Broker, stack: ExitStack, count: int) -> list[socket.socket]:
+    """Connections that each announce a request of 4 MB and send a byte less, as far as the broker reads it."""
+    host, _, port = broker.bootstrap_servers.rpartition(":")
+    made = []
+    for _ in range(count):
+        one = stack.enter_context(socket.create_connection((host, int(port))))
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8 * MB)
+        one.setblocking(False)
+        one.send(struct.pack(">i", 4 * MB) + bytes(4 * MB - 1))
+        made.append(one)
+    return made
+
+
+def held(broker: Broker) -> int:
+    return broker.metrics().gauges["unfinished_request_bytes"]
+
+
+def test_unfinished_requests_leave_room_for_others(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(backpressure, "_OLD_MS", 3_600_000)
+    with ExitStack() as stack, RawClient(broker.bootstrap_servers, timeout_s=120) as client:
+        half_requests(broker, stack, 30)
+        client.create_topic("t", 1)
+        for number in range(20):
+            client.produce("t", [b"%d" % number])
+        # The bound, the growth that exceeded it, and the first read of each of the others.
+        assert held(broker) <= 4 * MB + 4 * MB + 30 * 256 * 1024
+        monkeypatch.setattr(backpressure, "_OLD_MS", 0)
+        with caplog.at_level(logging.WARNING):
+            while held(broker) > 4 * MB:
+                client.end_offset("t")
+    assert "its request was not whole for 10 s" in caplog.text
+    assert broker.metrics().counters["stalled_connections"] > 0
+
+
+def test_large_requests_of_many_clients_are_all_taken(broker: Broker) -> None:
+    """More than the bound altogether: they are read in turn."""
+    value = bytes(MB - 10_000)
+    with RawClient(broker.bootstrap_servers) as client, ExitStack() as stack:
+        client.create_topic("t", 1)
+        producers = [stack.enter_context(fencepost.Producer(broker.bootstrap_servers)) for _ in range(12)]
+        for sent in [producer.send("t", value) for producer in producers]:
+            sent.result(120)
+        assert client.end_offset("t") == 12
+    assert held(broker) == 0

@@ -1,0 +1,123 @@
+"""Calls keep their time while a client connects, and a bootstrap server that says nothing holds nobody up."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import fencepost
+from fencepost.client.net.connection import Connection
+from fencepost.errors import KafkaTimeoutError, ProduceFailedError
+from tests.unit.client.scripted import World, run
+
+SETUP_MS = 60_000
+"""How long a client would wait for a server that accepts connections and says nothing."""
+WAIT_S = 30
+
+
+@contextlib.contextmanager
+def silent_server() -> Iterator[str]:
+    """It accepts connections, and never says anything."""
+    accepted: list[socket.socket] = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def accept() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    accepted.append(server.accept()[0])
+
+        thread = threading.Thread(target=accept, daemon=True)
+        thread.start()
+        try:
+            yield f"127.0.0.1:{server.getsockname()[1]}"
+        finally:
+            server.shutdown(socket.SHUT_RDWR)
+            thread.join(WAIT_S)
+            for each in accepted:
+                each.close()
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[fencepost.Broker]:
+    with fencepost.Broker() as running:
+        yield running
+
+
+def test_silent_bootstrap_servers_hold_nobody_up(broker: fencepost.Broker) -> None:
+    """Wherever they stand in the list: the order is drawn by lot."""
+    with contextlib.ExitStack() as stack:
+        servers = [stack.enter_context(silent_server()) for _ in range(3)] + [broker.bootstrap_servers]
+        began = time.monotonic()
+        for _ in range(8):
+            with fencepost.Admin(servers, socket_connection_setup_timeout_ms=SETUP_MS) as admin:
+                admin.list_topics()
+        assert time.monotonic() - began < SETUP_MS / 1000, "one silent server alone would have taken as long"
+
+
+@pytest.mark.parametrize("call", ["list_topics", "partitions_for", "position", "result", "flush", "init_transactions"])
+def test_a_call_keeps_its_time_while_its_client_connects(call: str) -> None:
+    patient: dict[str, Any] = {"socket_connection_setup_timeout_ms": SETUP_MS, "request_timeout_ms": SETUP_MS}
+    with silent_server() as server:
+        began = time.monotonic()
+        with contextlib.ExitStack() as stack:
+            with pytest.raises(KafkaTimeoutError):
+                _call(stack, call, server, patient)
+            assert time.monotonic() - began < SETUP_MS / 1000
+
+
+def _call(stack: contextlib.ExitStack, call: str, server: str, patient: dict[str, Any]) -> None:
+    if call == "list_topics":
+        stack.enter_context(fencepost.Admin(server, **patient)).list_topics(api_timeout_ms=200)
+    elif call in ("partitions_for", "position"):
+        consumer = stack.enter_context(fencepost.Consumer(server, group_id="g", **patient))
+        if call == "partitions_for":
+            consumer.partitions_for("t", timeout_ms=200)
+        consumer.assign([("t", 0)])
+        consumer.position(("t", 0), timeout_ms=200)
+    elif call == "init_transactions":
+        producer = fencepost.Producer(server, transactional_id="x", max_block_ms=200, **patient)
+        stack.callback(_give_up, producer)
+        producer.init_transactions()
+    else:
+        producer = fencepost.Producer(server, **patient)
+        stack.callback(_give_up, producer)
+        sent = producer.send("t", b"v")
+        if call == "flush":
+            producer.flush(timeout_ms=200)
+        sent.result(0.2)
+
+
+def _give_up(producer: fencepost.Producer) -> None:
+    with contextlib.suppress(ProduceFailedError):
+        producer.close(0)
+
+
+def test_connecting_goes_on_when_a_short_call_is_over() -> None:
+    """Else no call with little time would ever get through to a broker that is slow to log in."""
+
+    async def body(world: World) -> None:
+        cluster = world.cluster()
+        slow = Connection.connect
+        attempts: list[int] = []
+
+        async def connect(*arguments: Any) -> Connection:
+            attempts.append(1)
+            await world.runtime.sleep_ms(1_000)
+            return await slow(*arguments)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Connection, "connect", connect)
+            for _ in range(9):
+                with pytest.raises(KafkaTimeoutError, match="has not ended"):
+                    await cluster.any_connection(world.runtime.now_ms() + 100)
+            await cluster.any_connection(world.runtime.now_ms() + 200)
+        assert len(attempts) == 1
+        cluster.close()
+
+    run(body)
