@@ -85,7 +85,9 @@ def _describe(
 def _of_resource(
     config: TopicConfig | GroupSettings, settings: Iterable[Setting]
 ) -> list[DescribeConfigsResourceResult]:
-    return [_result(setting, config.value(setting.key), config.origins(setting.key)) for setting in settings]
+    """What has no value is left out, as Kafka does with `internal.segment.bytes`."""
+    values = [(setting, config.value(setting.key)) for setting in settings]
+    return [_result(setting, value, config.origins(setting.key)) for setting, value in values if value is not None]
 
 
 def _of_broker(core: BrokerParts, name: str) -> list[DescribeConfigsResourceResult]:

@@ -188,6 +188,8 @@ def _check_assignments(wanted: CreatableTopic) -> tuple[int, str | None, int]:
 def _settings(config: TopicConfig) -> list[CreatableTopicConfigs]:
     result = []
     for key, setting in TOPIC_SETTINGS.items():
+        if config.value(key) is None:
+            continue
         secret = setting.kind is Kind.PASSWORD
         result.append(
             CreatableTopicConfigs(
