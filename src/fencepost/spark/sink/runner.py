@@ -33,8 +33,8 @@ from fencepost.spark.errors import LevelUnavailableError, UnfinishedSinkError, U
 from fencepost.spark.sink import names, plan, plan_level, plan_steps, unfinished
 from fencepost.spark.sink.decision import Beginning, Decision, Pair
 from fencepost.spark.sink.decision_store import KnownQuery
-from fencepost.spark.sink.identity import SinkName
 from fencepost.spark.sink.local.id_folder import IdFolder
+from fencepost.spark.sink.local.identity import SinkName
 from fencepost.spark.sink.names import UNIQUE_BYTES
 from fencepost.spark.sink.steps import SinkConfig, StepRunner
 
