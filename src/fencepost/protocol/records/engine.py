@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
-from functools import cache
+import threading
 from typing import Final
 
 __all__ = ["VARIABLE", "is_compiled"]
@@ -22,9 +22,47 @@ _PLAIN: Final = "batches of many records are made and read in plain Python, whic
 _log = logging.getLogger("fencepost")
 
 
-@cache
-def is_compiled() -> bool:
-    """Whether the compiled loops can be used. Imports numba, and says once why not."""
+class _IsCompiled:
+    """See `is_compiled`."""
+
+    def __init__(self) -> None:
+        self._found: bool | None = None
+        self._in_a_hurry: set[int] = set()
+        self._looking: threading.Thread | None = None
+
+    def __call__(self) -> bool:
+        found = self._found
+        if found is None and threading.get_ident() in self._in_a_hurry:
+            self._look_in_background()
+            return False
+        if found is None:
+            found = self._found = _look()
+        return found
+
+    def never_wait_in(self, thread_id: int) -> None:
+        """To import numba takes a second or more: in this thread it is False until another thread has done that."""
+        self._in_a_hurry.add(thread_id)
+
+    def cache_clear(self) -> None:
+        """Look again."""
+        self._found = None
+
+    def _look_in_background(self) -> None:
+        if os.environ.get(VARIABLE) == "0" or (self._looking is not None and self._looking.is_alive()):
+            return
+
+        def look() -> None:
+            self._found = _look()
+
+        # No daemon: the program's end must not come in the middle of loading libraries.
+        self._looking = threading.Thread(target=look, name="fencepost-numba")
+        try:
+            self._looking.start()
+        except RuntimeError:  # the program ends, and Python gives no thread any more
+            self._found = False
+
+
+def _look() -> bool:
     if os.environ.get(VARIABLE) == "0":
         return False
     try:
@@ -36,3 +74,7 @@ def is_compiled() -> bool:
             _log.warning("%s: numba cannot be imported (%s: %s)", _PLAIN, type(error).__name__, error)
         return False
     return True
+
+
+is_compiled: Final = _IsCompiled()
+"""Whether the compiled loops can be used. Imports numba when it is first called, and says once why not."""
