@@ -21,7 +21,7 @@ CALLED_BY_OTHERS = {
     "Python, and tuples that are unpacked": "traceback first_size writable __replace__",
     "numba, typer": "CACHE_DIR finish_flink reset_offsets set_password",
     "ssl": "num_tickets",
-    "pytest": "pytest_plugins",
+    "pytest, and tests of both engines": "pytest_plugins cache_clear",
     "http.server": (
         "daemon_threads block_on_close address_family handle_error version_string do_GET do_POST log_message"
     ),
