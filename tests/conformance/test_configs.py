@@ -429,6 +429,46 @@ def test_changes_survive_a_restart(killable: tuple[BrokerUnderTest, Killable]) -
         assert levels["transaction.version"] == 1
 
 
+LOGGER = 8
+
+
+def test_the_levels_of_loggers(broker: BrokerUnderTest, client: RawClient) -> None:
+    name = "fencepost.broker.groups" if broker.is_ours else "kafka.server.KafkaApis"
+
+    def level(logger: str = name) -> str:
+        return str(setting(client, LOGGER, "1", logger)[0])
+
+    (found,) = describe(client, LOGGER, "1", [name]).configs
+    assert (found.read_only, found.config_source, found.is_sensitive, found.config_type) == (False, 6, False, 0)
+    assert (list(found.synonyms), found.documentation) == ([], "")
+    before = level()
+    for wanted in ("DEBUG", "TRACE", "FATAL"):
+        assert change(client, LOGGER, "1", (name, SET, wanted)) == OK
+        assert level() == wanted
+    assert change(client, LOGGER, "1", (name, SET, "INFO"), validate=True) == OK
+    assert level() == "FATAL"
+    assert change(client, LOGGER, "1", (name, DELETE, None)) == OK
+    assert level() == before
+    assert level("root") in ("WARN", "INFO", "DEBUG")
+    no_level = "it is not a supported log level. Valid log levels are DEBUG, ERROR, FATAL, INFO, TRACE, WARN"
+    for broker_name, operation, refused in (
+        ("1", (name, SET, "LOUD"), (40, f"Cannot set the log level of {name} to LOUD as {no_level}")),
+        ("1", ("nope", SET, "INFO"), (40, "Logger nope does not exist!")),
+        ("1", ("root", DELETE, None), (42, "Removing the log level of the root logger is not allowed")),
+        ("1", (name, APPEND, "INFO"), (42, "APPEND operation is not allowed for the BROKER_LOGGER resource")),
+        ("2", (name, SET, "INFO"), (42, "Unexpected node id. Expected 1, but received 2")),
+        ("", (name, SET, "INFO"), (42, "Node id must be an integer, but it is: ")),
+    ):
+        assert change(client, LOGGER, broker_name, operation) == refused
+    for broker_name, why in (
+        ("2", "Unexpected broker id, expected 1 but received 2"),
+        ("", "Broker id must not be empty"),
+        ("x", "Broker id must be an integer, but it is: x"),
+    ):
+        told = describe(client, LOGGER, broker_name)
+        assert (told.error_code, told.error_message) == (42, why)
+
+
 def test_the_segments_of_test_suites(broker: BrokerUnderTest, client: RawClient) -> None:
     """`internal.segment.bytes` is told where it is set, counts before segment.bytes, and has no lower bound."""
     usual = client.create_topic(broker.name("t"))
@@ -446,5 +486,5 @@ def test_what_kafka_takes_otherwise(broker: BrokerUnderTest, client: RawClient) 
     assert small[0] == (0 if broker.is_ours else ErrorCode.INVALID_CONFIG)
     unknown = change(client, TOPIC, topic, ("retention.ms", 9, "1"))
     assert unknown[0] == (ErrorCode.INVALID_REQUEST if broker.is_ours else ErrorCode.UNKNOWN_SERVER_ERROR)
-    for kind in (8, 16):  # loggers, client metrics
-        assert describe(client, kind, "1").error_code == (ErrorCode.INVALID_REQUEST if broker.is_ours else 0)
+    client_metrics = 16
+    assert describe(client, client_metrics, "1").error_code == (ErrorCode.INVALID_REQUEST if broker.is_ours else 0)

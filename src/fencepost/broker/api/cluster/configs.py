@@ -1,4 +1,4 @@
-"""Settings of topics, of this broker and of groups as the configuration APIs see them.
+"""Settings of topics, of this broker, its loggers and of groups as the configuration APIs see them.
 
 Refusals are Kafka's, code and words.
 """
@@ -13,6 +13,7 @@ from fencepost.broker.api.common import BROKER_ID, absent_topic
 from fencepost.broker.api.pieces import in_pieces
 from fencepost.broker.connection import Call
 from fencepost.broker.parts import BrokerParts
+from fencepost.broker.settings import loggers
 from fencepost.broker.settings.dynamic import ALL_BROKERS
 from fencepost.broker.settings.table import (
     BROKER_SETTINGS,
@@ -20,16 +21,33 @@ from fencepost.broker.settings.table import (
     TOPIC_SETTINGS,
     InvalidSetting,
     Kind,
+    Setting,
     check_value,
 )
 from fencepost.broker.settings.values import TopicConfig, check_group_config, check_topic_config
 from fencepost.broker.topics.catalogue import Topic, invalid_topic_name
 from fencepost.protocol.codes import ErrorCode
 
-__all__ = ["BROKER", "GROUP", "TOPIC", "Refused", "change_each", "find_topic", "is_list", "own_settings"]
+__all__ = [
+    "BROKER",
+    "GROUP",
+    "LOGGER",
+    "TOPIC",
+    "Refused",
+    "change_each",
+    "check_logger_broker",
+    "find_topic",
+    "is_list",
+    "own_settings",
+]
 
-TOPIC, BROKER, GROUP = 2, 4, 32
-_TABLES = {TOPIC: TOPIC_SETTINGS, BROKER: BROKER_SETTINGS, GROUP: GROUP_SETTINGS}
+TOPIC, BROKER, LOGGER, GROUP = 2, 4, 8, 32
+_TABLES: Mapping[int, Mapping[str, Setting]] = {
+    TOPIC: TOPIC_SETTINGS,
+    BROKER: BROKER_SETTINGS,
+    LOGGER: {},
+    GROUP: GROUP_SETTINGS,
+}
 
 
 _AT_ONCE: Final = 200  # resources, which are written down together
@@ -91,9 +109,21 @@ def own_settings(core: BrokerParts, resource_type: int, name: str) -> tuple[Mapp
             raise Refused(ErrorCode.INVALID_REQUEST, message)
         lists = {key: core.config.text(key) for key, each in BROKER_SETTINGS.items() if each.kind is Kind.LIST}
         return core.settings.of_broker(name), lists
+    if resource_type == LOGGER:
+        check_logger_broker(name)
+        return loggers.own_levels(), {}
     if resource_type == GROUP:
         return core.settings.of_group(name).given, {}
     raise Refused(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource_type}")
+
+
+def check_logger_broker(name: str) -> None:
+    """Loggers are named by their broker, which is this one. Raises Refused."""
+    if not name.removeprefix("-").isdecimal():
+        raise Refused(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}")
+    if name != str(BROKER_ID):
+        message = f"Unexpected node id. Expected {BROKER_ID}, but received {name}"
+        raise Refused(ErrorCode.INVALID_REQUEST, message)
 
 
 def change_each(
@@ -141,11 +171,15 @@ class _Changes:
         self._topics: dict[Topic, Mapping[str, str]] = {}
         self._groups: dict[str, Mapping[str, str]] = {}
         self._brokers: dict[str, Mapping[str, str]] = {}
+        self._levels: Mapping[str, str] | None = None
 
     def add(self, resource_type: int, name: str, given: Mapping[str, str]) -> None:
         """These are to be the resource's own settings. Raises Refused."""
         if resource_type == BROKER:
             self._brokers[name] = _checked_of_broker(self._core, name, given)
+            return
+        if resource_type == LOGGER:
+            self._levels = _checked_levels(given)
             return
         if not name:
             what = "topic" if resource_type == TOPIC else "group"
@@ -165,6 +199,8 @@ class _Changes:
     def make(self, now_ms: int) -> None:
         """Make the changes; they count at once. Raises OSError."""
         core = self._core
+        if self._levels is not None:
+            loggers.set_levels(self._levels)
         try:
             for name, given in self._brokers.items():
                 core.settings.set_broker(name, given)
@@ -175,6 +211,14 @@ class _Changes:
         finally:  # what was changed before the disk refused the rest counts too
             if self._brokers or self._groups or self._topics:
                 core.settings_changed(now_ms)
+
+
+def _checked_levels(given: Mapping[str, str]) -> Mapping[str, str]:
+    """The levels of loggers. Raises Refused."""
+    try:
+        return loggers.check_levels(given)
+    except InvalidSetting as error:
+        raise Refused(ErrorCode.INVALID_CONFIG, str(error)) from error
 
 
 def _checked_of_broker(core: BrokerParts, name: str, given: Mapping[str, str]) -> Mapping[str, str]:
