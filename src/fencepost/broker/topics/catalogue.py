@@ -39,6 +39,7 @@ from fencepost.broker.topics.directories import (
 )
 from fencepost.broker.topics.log_settings import read_log_config
 from fencepost.broker.topics.replaced import DeletedNames, Replacement
+from fencepost.protocol.records.batch import BatchHeader
 
 __all__ = [
     "CLUSTER_METADATA",
@@ -230,7 +231,8 @@ class TopicCatalogue:
             topic = Topic(name, self._new_id(), given, self._config)
             self._extend(topic, partitions)
             if name in self._deleted_names:
-                topic.replacement = Replacement(self._next_producer_id())
+                refused = self._deleted_names.refused(name)
+                topic.replacement = Replacement(self._next_producer_id(), refused=refused)
             try:
                 for partition in topic.partitions:
                     self._make_way(partition)
@@ -319,6 +321,8 @@ class TopicCatalogue:
     def _save_without(self, doomed: Collection[Topic]) -> None:
         others = [topic for topic in self._topics.values() if topic not in doomed]
         names = self._deleted_names.changed(added=[topic.name for topic in doomed])
+        for topic in doomed:
+            names.known_as(topic.name, topic.topic_id)
         try:
             self._save(others, names=names)
         except OSError as error:
@@ -328,6 +332,12 @@ class TopicCatalogue:
             for topic in doomed:
                 self._remove_directories(topic.topic_id, topic.name, len(topic.partitions))
             self._save(others, names=names)
+
+    def refused(self, name: str | None, topic_id: UUID | None, partition: int, header: BatchHeader) -> None:
+        """A producer's batch was refused because there is no such topic; see `topics/replaced.py`."""
+        if header.producer_id >= 0 and header.base_sequence >= 0:
+            producer = header.producer_id, header.producer_epoch, header.base_sequence
+            self._deleted_names.refuse(name, topic_id, partition, producer)
 
     def lost_records(self, partition: Partition) -> None:
         """The partition has lost records: its producers begin at sequence 0 again. Raises OSError."""
@@ -393,7 +403,9 @@ class TopicCatalogue:
             raise OSError(f"{partition.directory} cannot be opened: {error}") from error
         if log.report.damaged:
             self.lost_records(partition)
-        log.producers.earlier_below = partition.topic.replacement.below(partition.index)
+        replacement = partition.topic.replacement
+        log.producers.earlier_below = replacement.below(partition.index)
+        log.producers.awaited = replacement.refused.pop(partition.index, {})
         partition.opened = log
         self._on_open(partition)
         return log
