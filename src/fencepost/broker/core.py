@@ -162,6 +162,12 @@ class BrokerCore(Core):
         self.metrics.count("failed_syncs", self.durability.failures - before)
         self._settle()
 
+    def written(self, now_ms: int, token: int, error: OSError | None) -> None:
+        """The step of that `Write` was carried out; `error`: what it raised."""
+        self.now.ms = now_ms
+        self.changes.written(token, error)
+        self._settle()
+
     def time_jumped(self, now_ms: int, by_ms: int) -> None:
         """Time has jumped forward to `now_ms`: what is under way keeps the time it had left."""
         self.metrics.count("time_jumps")
@@ -174,6 +180,9 @@ class BrokerCore(Core):
         sync = self.durability.next_sync()
         if sync is not None:
             self._effects.append(sync)
+        write = self.changes.next_write()
+        if write is not None:
+            self._effects.append(write)
         effects, self._effects = self._effects, []
         return effects
 

@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from fencepost.broker.core import BrokerCore
+from fencepost.broker.disk.changes import Write
 from fencepost.broker.disk.files import File, Files, Sync
 from fencepost.broker.disk.place import DirectoryGone, check_place, lock_directory
 from fencepost.broker.disk.system_files import SystemFiles, default_max_open, descriptor_limit
@@ -38,6 +39,7 @@ from fencepost.broker.security.mechanisms import OAUTHBEARER
 from fencepost.broker.settings.sasl import JWKS_URL
 from fencepost.broker.settings.values import BrokerConfig
 from fencepost.broker.timing.clock import Clock, SystemTime
+from fencepost.broker.topics.catalogue import one_by_one
 from fencepost.protocol.cursor import Buffer
 from fencepost.protocol.receiver import common_buffer
 from fencepost.protocol.records.check import load_kernel_by
@@ -50,6 +52,7 @@ _DESCRIPTOR_PAUSE_S = 0.1
 _LONGEST_DELAY_S = 3600.0
 _LOOK_S = 1.0
 _SET_BACK_MS = 60_000
+_SLOW_MS = 500
 _STRIDES = 2000  # in how many steps time moves at most, however far
 
 _log = logging.getLogger("fencepost.broker")
@@ -133,6 +136,9 @@ class BrokerServer:
         self._timer_due: tuple[int | None, int | None] = (None, None)
         self._syncer = ThreadPoolExecutor(_SYNC_THREADS, "fencepost-sync")
         self._syncing: asyncio.Task[None] | None = None
+        self._writer = ThreadPoolExecutor(1, "fencepost-write")
+        self._writing: asyncio.Task[None] | None = None
+        self._slow_disk = Pace(60_000)
         self._moving = asyncio.Lock()
         self._lock = -1
         self._key_source: KeySource | None = None
@@ -204,20 +210,22 @@ class BrokerServer:
         for timer in (self._timer, self._idle_timer, self._scarcity_timer, self._place_timer, self._memory_timer):
             if timer is not None:
                 timer.cancel()
-        if self._syncing is not None:
-            await asyncio.wait((self._syncing,))  # what waits for it is answered
+        for task in (self._syncing, self._writing):
+            if task is not None:
+                await asyncio.wait((task,))  # what waits for it is answered
         for client in list(self._clients.values()):
             client.abort()
         await self._synced()  # the end of one sync may begin the next
         self._end_threads()
         try:
             if clean and not self.failed.done():
-                self.core.close()
+                self.core.close(_at_the_same_time)
         finally:
             self._unlock()
 
     def _end_threads(self) -> None:
         self._syncer.shutdown()
+        self._writer.shutdown()
         if self._key_source is not None:
             self._key_source.stop()
 
@@ -247,6 +255,8 @@ class BrokerServer:
                     client.go_on()
             elif isinstance(effect, Sync):
                 self._syncing = self._loop.create_task(self._sync(effect))
+            elif isinstance(effect, Write):
+                self._writing = self._loop.create_task(self._write(effect))
             else:
                 if isinstance(effect, Failed):
                     _log.error("closing connection %s: a request failed", effect.connection_id, exc_info=effect.error)
@@ -482,9 +492,9 @@ class BrokerServer:
             self.failed.result()
 
     async def _synced(self) -> None:
-        """Return when no sync runs and none follows."""
-        while self._syncing is not None and not self._syncing.done():
-            await asyncio.wait((self._syncing,))
+        """Return when nothing is being synced or written and nothing follows."""
+        while running := [task for task in (self._syncing, self._writing) if task is not None and not task.done()]:
+            await asyncio.wait(running)
 
     def _on_time(self) -> None:
         self._timer_due = (None, None)
@@ -518,7 +528,9 @@ class BrokerServer:
         began_ms = _steady_ms()
         try:
             failed = await self._sync_until_told(effect.files)
-            self.core.metrics.syncs.add(_steady_ms() - began_ms)
+            took_ms = _steady_ms() - began_ms
+            self.core.metrics.syncs.add(took_ms)
+            self._note_slowness(took_ms)
             if not self._is_in_place():  # before anybody is told that it is safe
                 return
             self.core.synced(self.now_ms(), effect.token, failed)
@@ -527,6 +539,37 @@ class BrokerServer:
             self.fail(error)
             return
         self.pump()
+
+    async def _write(self, effect: Write) -> None:
+        """Carry out a step of a change, away from the loop."""
+        began_ms = _steady_ms()
+        error: OSError | None = None
+        try:
+            await self._loop.run_in_executor(self._writer, effect.step)
+        except OSError as failure:
+            error = failure
+        except Exception as failure:  # noqa: BLE001 - nobody else would learn of it
+            _log.critical("the broker stops: a change could not be written down", exc_info=True)
+            self.fail(failure)
+            return
+        self._note_slowness(_steady_ms() - began_ms)
+        if self.failed.done() or not self._is_in_place():
+            return
+        try:
+            self.core.written(self.now_ms(), effect.token, error)
+        except Exception as failure:  # noqa: BLE001 - nobody else would learn of it
+            _log.exception("the broker stops: what followed a change failed")
+            self.fail(failure)
+            return
+        self.pump()
+
+    def _note_slowness(self, took_ms: int) -> None:
+        if took_ms >= _SLOW_MS and (times := self._slow_disk.hit(_steady_ms())):
+            _log.warning(
+                "the disk is slow: a sync took %d ms, and what waits for it waits so long; %d took %d ms or more since "
+                "this was last said",
+                *(took_ms, times, _SLOW_MS),
+            )
 
     async def _sync_until_told(self, files: Sequence[File]) -> list[tuple[File, OSError]]:
         """Sync the files; returns those that could not be. For want of a descriptor nothing was tried, so it is tried
@@ -569,6 +612,16 @@ class BrokerServer:
             self._servers.append(await self._loop.create_server(serve, sock=sock))
         host, port = listener.advertised
         listener.advertised = (host, port or listener.port)
+
+
+def _at_the_same_time(actions: Sequence[Callable[[], None]]) -> list[OSError | None]:
+    """Do all of it, several at a time: each waits for the disk. Returns what each raised."""
+    shares = [actions[first::_SYNC_THREADS] for first in range(min(_SYNC_THREADS, len(actions)))]
+    errors: list[OSError | None] = [None] * len(actions)
+    with ThreadPoolExecutor(_SYNC_THREADS, "fencepost-close") as threads:
+        for first, failures in enumerate(threads.map(one_by_one, shares)):
+            errors[first::_SYNC_THREADS] = failures
+    return errors
 
 
 def _steady_ms() -> int:

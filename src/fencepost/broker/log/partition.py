@@ -74,6 +74,7 @@ class PartitionLog:
         self.synced_offset = self.log_end_offset
         self.failure: OSError | None = None
         self._point: RecoveryPoint | None = None
+        self._fresh = list(recovered.fresh)  # small files that were never synced
         self._sync_failed = False
         self._torn = False  # a failed append may have left bytes behind the end of the active file
         self.snapshots = SnapshotKeeper(files, directory, recovered.snapshots)
@@ -97,10 +98,11 @@ class PartitionLog:
         """Open or create. `clean`: the last owner closed it; the scan is then expected to find nothing, which
         `report` would tell. `point`: where to note how far it is synced. Raises OSError."""
         files.makedirs(directory)
-        if topic_id is not None:
-            claim(files, directory, topic_id)
+        claimed = None if topic_id is None else claim(files, directory, topic_id)
         recovered = recover(files, directory, config, clean=clean, synced=-1 if point is None else point.offset)
         log = cls(files, directory, config, recovered)
+        if claimed is not None:
+            log._fresh.append(claimed)
         log._point = point
         for segment in log.segments:
             segment.touched_ms = now_ms
@@ -328,6 +330,9 @@ class PartitionLog:
     def _roll(self) -> Segment:
         closed = self.segments[-1]
         closed.flush_indexes(final=True)
+        for file in self._fresh:  # without the first segment's name, this one would look like the start of the log
+            file.sync()
+        self._forget_fresh()
         segment = Segment(self.files, self.directory, self.log_end_offset)
         segment.gaps_below = self.clean_point.gaps_below
         if segment.size:  # left by a crash: nothing behind the log's end belongs to it
@@ -352,6 +357,7 @@ class PartitionLog:
             if segment.size:
                 files.append(segment.log)
         files.extend(self.snapshots.offer())
+        files.extend(self._fresh)
         return files
 
     def mark_synced(self, log_end_offset: int) -> None:
@@ -360,11 +366,17 @@ class PartitionLog:
         bytes."""
         if self._sync_failed:
             return
+        self._forget_fresh()
         self._synced(min(log_end_offset, self.log_end_offset))
         if self.config.fsync == "commit":
             self._advance(self.synced_offset)
         if self.snapshots.waiting:
             self._try_to_write_snapshots()
+
+    def _forget_fresh(self) -> None:
+        for file in self._fresh:
+            file.close()
+        self._fresh = []
 
     def _synced(self, offset: int) -> None:
         self.synced_offset = max(self.synced_offset, offset)
@@ -376,6 +388,7 @@ class PartitionLog:
         for file in self.unsynced():
             if self.config.fsync != "never":
                 file.sync()
+        self._forget_fresh()
         self._synced(self.log_end_offset)
         self._advance(self.log_end_offset)
         self._try_to_write_snapshots()
@@ -602,6 +615,7 @@ class PartitionLog:
     def release(self) -> None:
         """Close the files as they are: the log is about to be removed."""
         self.closed = True
+        self._forget_fresh()
         for segment in self.segments:
             segment.close()
 

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 from uuid import UUID
 
+from fencepost.broker.disk.changes import Change, carry_out
 from fencepost.broker.disk.files import Files
 from fencepost.broker.disk.two_copies import SealedFile, UnusableDirectory
 from fencepost.broker.security.bearer import BearerExchange, Keys, TokenRules
@@ -42,7 +43,7 @@ Key = tuple[str, int]
 
 
 class Credentials:
-    """The credentials. Every change is on disk before the method returns; OSError otherwise, and nothing has changed.
+    """The credentials. A change counts when it is on disk; OSError otherwise, and nothing has changed.
 
     `stored`: by user and the mechanism's number. `keys`: those that may have signed the tokens of OAUTHBEARER.
     """
@@ -79,13 +80,13 @@ class Credentials:
             )
         else:
             self._secret = self._new_uuid().bytes + self._new_uuid().bytes
-            self._save(self.stored)
+            carry_out(self._save(self.stored))
 
-    def alter(self, removed: Iterable[Key], added: Mapping[Key, ScramCredential]) -> None:
+    def alter(self, removed: Iterable[Key], added: Mapping[Key, ScramCredential]) -> Change[None]:
         """Remove credentials, and add or replace others. Connections that are logged in stay so."""
         gone = set(removed)
         kept = {key: credential for key, credential in self.stored.items() if key not in gone}
-        self._save(changed := {**kept, **added})
+        yield from self._save(changed := {**kept, **added})
         self.stored = changed
 
     def exchange(self, listener: Listener, mechanism: str) -> Exchange:
@@ -125,8 +126,8 @@ class Credentials:
     def _salt(self, mechanism: str, user: str) -> bytes:
         return hmac.digest(self._secret, f"{mechanism} {user}".encode(), "sha256")[:_SALT_BYTES]
 
-    def _save(self, stored: Mapping[Key, ScramCredential]) -> None:
-        self._file.save(
+    def _save(self, stored: Mapping[Key, ScramCredential]) -> Change[None]:
+        return self._file.save(
             {
                 "secret": self._secret.hex(),
                 "credentials": [

@@ -7,6 +7,7 @@ from uuid import uuid4
 
 import pytest
 
+from fencepost.broker.disk.changes import carry_out
 from fencepost.broker.disk.two_copies import UnusableDirectory
 from fencepost.broker.security.bearer import TokenRules
 from fencepost.broker.security.credentials import Credentials
@@ -85,12 +86,12 @@ def test_a_proof_that_is_none(proof: bytes) -> None:
 def test_credentials_are_there_again_after_a_power_loss() -> None:
     for seed in range(5):
         disk = MemoryDisk()
-        loaded(disk).alter([], {("alice", 1): credential("a"), ("ü,=", 1): credential("b", 16_384)})
+        carry_out(loaded(disk).alter([], {("alice", 1): credential("a"), ("ü,=", 1): credential("b", 16_384)}))
         disk.crash(seed)
         credentials = loaded(disk)
         assert logs_in(credentials, "alice", "a")
         assert logs_in(credentials, "ü,=", "b")
-        credentials.alter([("alice", 1)], {})
+        carry_out(credentials.alter([("alice", 1)], {}))
         disk.crash(seed)
         assert set(loaded(disk).stored) == {("ü,=", 1)}
 
@@ -100,10 +101,10 @@ def test_who_is_let_in() -> None:
     assert logs_in(credentials, "given", "at start")
     assert not logs_in(credentials, "given", "later")
     assert not logs_in(credentials, "nobody", "")
-    credentials.alter([], {("given", ScramMechanism.SCRAM_SHA_256): credential("later")})
+    carry_out(credentials.alter([], {("given", ScramMechanism.SCRAM_SHA_256): credential("later")}))
     assert logs_in(credentials, "given", "later")
     assert not logs_in(credentials, "given", "at start")
-    credentials.alter([("given", 1)], {})
+    carry_out(credentials.alter([("given", 1)], {}))
     assert logs_in(credentials, "given", "at start")
 
 
@@ -125,7 +126,7 @@ def test_the_salt_of_nobody_is_like_anybody_s() -> None:
 def test_no_password_is_in_the_file() -> None:
     disk = MemoryDisk()
     salted = hashlib.pbkdf2_hmac("sha256", b"secret", SALT, 4096)
-    loaded(disk).alter([], {("alice", 1): scram_credential(SHA_256, salted, SALT, 4096)})
+    carry_out(loaded(disk).alter([], {("alice", 1): scram_credential(SHA_256, salted, SALT, 4096)}))
     data = disk.read_bytes(NAMES[0])
     assert b"alice" in data
     assert SALT.hex().encode() in data
@@ -135,7 +136,7 @@ def test_no_password_is_in_the_file() -> None:
 
 def test_damage_is_noticed_and_a_missing_file_is_not_taken_for_an_empty_one() -> None:
     disk = MemoryDisk()
-    loaded(disk).alter([], {("alice", 1): credential("a")})
+    carry_out(loaded(disk).alter([], {("alice", 1): credential("a")}))
     disk.flip_bit(NAMES[0], 40)
     assert set(loaded(disk).stored) == {("alice", 1)}
     for name in NAMES:
