@@ -15,7 +15,7 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from fencepost.broker.disk.files import File, Files
+from fencepost.broker.disk.files import File, Files, is_full
 from fencepost.broker.log.cleaning.swap import NO_CLEAN_POINT, finish_swaps, read_clean_point
 from fencepost.broker.log.config import LogConfig
 from fencepost.broker.log.layout import (
@@ -79,7 +79,9 @@ def recover(files: Files, directory: str, config: LogConfig, *, clean: bool, syn
     log_start, is_known = _read_log_start(files, directory, names, report)
     bases = sorted(base for base in (offset_of(name, LOG) for name in names) if base is not None)
     segments = [Segment(files, directory, base) for base in bases or [max(log_start, synced)]]
-    fresh = [] if EPOCH_CHECKPOINT in names else [_new(files, f"{directory}/{EPOCH_CHECKPOINT}", EPOCH_CHECKPOINT_TEXT)]
+    checkpoint = None
+    if EPOCH_CHECKPOINT not in names:
+        checkpoint = _new(files, f"{directory}/{EPOCH_CHECKPOINT}", EPOCH_CHECKPOINT_TEXT)
     for segment, following in itertools.pairwise(segments):
         segment.next_offset = following.base_offset
     first = segments[0].base_offset
@@ -92,7 +94,9 @@ def recover(files: Files, directory: str, config: LogConfig, *, clean: bool, syn
     for segment in segments:
         segment.gaps_below = point.gaps_below
     segments[-1].next_offset = ANYWHERE  # until it is scanned
-    found = Recovered(segments, ProducerTable(), log_start, snapshots, report, point, fresh=fresh)
+    found = Recovered(
+        segments, ProducerTable(), log_start, snapshots, report, point, fresh=[checkpoint] if checkpoint else []
+    )
     _load_and_scan(files, directory, config, found, synced)
     return found
 
@@ -115,10 +119,18 @@ def claim(files: Files, directory: str, topic_id: uuid.UUID) -> File | None:
     return _new(files, path, encode_metadata(topic_id))
 
 
-def _new(files: Files, path: str, data: bytes) -> File:
-    """A new file with that content, which is not synced yet. Its sync makes the names in its directory durable too."""
+def _new(files: Files, path: str, data: bytes) -> File | None:
+    """A new file with that content, which is not synced yet. Its sync makes the names in its directory durable too.
+    None where the disk is full: then it is written, and synced, in the room that is kept for such files."""
     file = files.open(path)
-    file.append(data)
+    try:
+        file.append(data)
+    except OSError as error:
+        file.close()
+        if not is_full(error):
+            raise
+        files.write_atomic(path, data)
+        return None
     return file
 
 

@@ -341,7 +341,7 @@ class TopicCatalogue:
             # No room to write down what goes: let it go first, which makes room.
             _release(doomed)
             for topic in doomed:
-                self._remove_directories(topic.topic_id, topic.name, len(topic.partitions))
+                self._remove_directories(topic.topic_id, topic.name, len(topic.partitions), are_own=True)
             yield from self._save(others, names=names)
 
     def lost_records(self, partition: Partition) -> None:
@@ -363,7 +363,7 @@ class TopicCatalogue:
         """Remove a deleted topic's directories. What cannot be goes with the next topic of its name, or at a start."""
         name, count = self._deleted[topic_id]
         try:
-            self._remove_directories(topic_id, name, count)
+            self._remove_directories(topic_id, name, count, are_own=True)
         except OSError as error:
             _log.error("topic %s (%s) is deleted, but its records cannot be removed yet: %s", name, topic_id, error)
         else:
@@ -498,11 +498,14 @@ class TopicCatalogue:
             )
         self._remove(partition.directory, topic_id or partition.topic.topic_id, partition.index)
 
-    def _remove_directories(self, topic_id: UUID, name: str, count: int) -> None:
-        """Remove the directories of a deleted topic, and none that belongs to another of its name."""
+    def _remove_directories(self, topic_id: UUID, name: str, count: int, *, are_own: bool = False) -> None:
+        """Remove the directories of a deleted topic, and none that belongs to another of its name. `are_own`: there was
+        no other until now, so one that does not say whose it is (the power went before that was synced) goes as well.
+        """
+        removable = {topic_id, None} if are_own else {topic_id}
         for index in range(count):
             directory = f"{name}-{index}"
-            if self._files.exists(directory) and topic_id_of(self._files, directory) == topic_id:
+            if self._files.exists(directory) and topic_id_of(self._files, directory) in removable:
                 self._remove(directory, topic_id, index)
 
     def _remove(self, directory: str, topic_id: UUID, index: int) -> None:
