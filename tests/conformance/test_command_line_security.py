@@ -68,6 +68,18 @@ def test_acls(world: Secured, run: Commands) -> None:
         run("acls", "add", who, "--operation", operation, "--resource", resource, status=2)
 
 
+def test_a_rule_that_looks_like_a_pattern_and_is_none_is_warned_of(world: Secured, run: Commands) -> None:
+    who, base = f"User:{world.name('u')}", world.name("t")
+    run("acls", "add", who, "--operation", "read", "--resource", f"topic:{base}*")
+    assert f"topic '{base}*' matches no topic" in run.error
+    run("acls", "add", who, "--operation", "read", "--resource", f"group:{base}*")
+    assert f"group '{base}*' is for just that name" in run.error
+    for resource, more in ((f"topic:{base}", ["--prefixed"]), ("topic:*", []), (f"topic:{base}", [])):
+        run("acls", "add", who, "--operation", "read", "--resource", resource, *more)
+        assert run.error == ""
+    run("acls", "delete", "--principal", who, "--yes")
+
+
 def test_users(world: Secured, run: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     user, secret = world.name("u"), "pass=wörd"
     (tmp_path / "secret").write_text(f"{secret}\n")

@@ -151,6 +151,10 @@ class Core(BrokerParts, ABC):
         """Nothing may be promised; where there is a place for it, the answer says why."""
 
     @abstractmethod
+    def login_failed(self, connection: Connection, why: str) -> None:
+        """A client was not let in."""
+
+    @abstractmethod
     def request_failed(self, connection: Connection, error: Exception) -> None:
         """A request raised what it must not, at once or after it had waited: it costs its own connection."""
 

@@ -126,6 +126,7 @@ class BrokerServer:
         self._stopping = False
         self._next_client = 0
         self._servers: list[asyncio.Server] = []
+        self._certificates: list[Certificates] = []
         self._timer: asyncio.TimerHandle | None = None
         self._idle_timer: asyncio.TimerHandle | None = None
         self._scarcity_timer: asyncio.TimerHandle | None = None
@@ -303,6 +304,15 @@ class BrokerServer:
             self.clock.thaw()
             self.pump()
 
+    def read_certificates(self) -> None:
+        """Read the TLS files of all listeners anew, as a new connection does when one of them has changed."""
+        for certificates in self._certificates:
+            certificates.context()
+        _log.info(
+            "SIGHUP: the TLS files of %d listeners were looked at; other settings are read at a start only",
+            len(self._certificates),
+        )
+
     async def snapshot(self) -> Snapshot:
         """What the broker has counted, and its present state."""
         return take_snapshot(
@@ -311,6 +321,7 @@ class BrokerServer:
             connections=len(self._clients),
             untaken_answer_bytes=self._answers.total,
             unfinished_request_bytes=self._requests.total,
+            certificate_end_s=min((each.end_s for each in self._certificates if each.end_s is not None), default=0),
             clock_ahead_ms=self.clock.ahead_of_system_ms,
         )
 
@@ -601,7 +612,9 @@ class BrokerServer:
         return [failure for failures in await asyncio.gather(*jobs) for failure in failures]
 
     async def _listen(self, index: int, listener: Listener) -> None:
-        tls = listener.tls and Certificates(listener.name, listener.tls)
+        tls = None if listener.tls is None else Certificates(listener.name, listener.tls, time.time)
+        if tls is not None:
+            self._certificates.append(tls)
 
         def serve() -> ClientSocket:
             return TlsClientSocket(self, index, tls.context()) if tls else ClientSocket(self, index)
