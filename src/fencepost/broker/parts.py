@@ -15,7 +15,7 @@ from fencepost.broker.coordinator.groups import Groups
 from fencepost.broker.coordinator.runtime import CoordinatorRuntime
 from fencepost.broker.coordinator.transactions import Transactions
 from fencepost.broker.disk.changes import Change, Changes
-from fencepost.broker.disk.files import Files
+from fencepost.broker.disk.files import Files, RunAll, one_by_one
 from fencepost.broker.disk.meta import MADE_UP_FROM, Meta
 from fencepost.broker.fetch_sessions import FetchSessions
 from fencepost.broker.log.large_batches import LargeBatches
@@ -36,9 +36,7 @@ from fencepost.broker.topics.catalogue import (
     SHARE_GROUP_STATE,
     TRANSACTION_STATE,
     Partition,
-    RunAll,
     TopicCatalogue,
-    one_by_one,
 )
 from fencepost.broker.topics.cleaner import Cleaner
 from fencepost.broker.topics.durability import Durability

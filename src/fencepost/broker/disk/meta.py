@@ -11,8 +11,8 @@ one that is missing is lost, not new. With 1 it is every one but the users' cred
 
 from __future__ import annotations
 
+import errno
 import logging
-import threading
 from base64 import urlsafe_b64encode
 from collections.abc import Callable
 from functools import partial
@@ -63,8 +63,6 @@ class Meta:
         self._files = files
         self._begin = begin
         self._is_reserving = False
-        self._lock = threading.Lock()  # over the file, and the one below: a reservation is written in another thread
-        self._written_end = -1
         self.cluster_id = ""
         self.stopped_cleanly = True
         self.complete = False
@@ -118,9 +116,12 @@ class Meta:
         return self._is_reserving and self._block_end - self._next_id <= _LAST_IDS
 
     def fill(self) -> None:
-        """Have producer ids to give out. Raises OSError."""
-        if self._next_id == self._block_end:
-            self._save_producer_ids(self._block_end + _BLOCK)
+        """Have producer ids to give out. Raises OSError, also while more are being reserved."""
+        if self._next_id < self._block_end:
+            return
+        if self._is_reserving:
+            raise OSError(errno.EBUSY, "more producer ids are being reserved", _PRODUCER_IDS)
+        self._save_producer_ids(max(self._next_id, self._block_end) + _BLOCK)
 
     def allocate_producer_id(self) -> int:
         """A producer id that was never given out before. Raises OSError when none is left and no more can be reserved.
@@ -140,10 +141,10 @@ class Meta:
         return self._next_id
 
     def _reserve(self) -> Change[None]:
-        end = self._block_end + _BLOCK
+        end = max(self._next_id, self._block_end) + _BLOCK
         try:
             yield partial(self._write_producer_ids, end)
-            self._block_end = max(self._block_end, end)
+            self._block_end = end
         finally:
             self._is_reserving = False
 
@@ -161,7 +162,8 @@ class Meta:
             )
         else:
             return
-        self._save_producer_ids(first)
+        if not self._is_reserving:  # else the end that is being written may be below; then more are reserved
+            self._save_producer_ids(first)
         self._next_id = first
         self.producer_ids_lost = False
 
@@ -174,12 +176,8 @@ class Meta:
         self._block_end = end
 
     def _write_producer_ids(self, end: int) -> None:
-        """Write the end down unless a higher one is. Raises OSError."""
-        with self._lock:
-            if end > self._written_end:
-                text = str(end).encode()
-                write_kept(self._files, _PRODUCER_IDS, b"v1 %s %08x\n" % (text, crc32c(text)))
-                self._written_end = end
+        text = str(end).encode()
+        write_kept(self._files, _PRODUCER_IDS, b"v1 %s %08x\n" % (text, crc32c(text)))
 
     def _load_producer_ids(self) -> None:
         try:
@@ -187,7 +185,6 @@ class Meta:
         except DamagedDirectory as error:
             _log.error("%s", error)  # they can be found elsewhere
             end = None
-        self._written_end = -1 if end is None else end
         if end is not None:
             self._next_id = self._block_end = end
         elif self.complete:

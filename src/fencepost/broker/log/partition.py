@@ -22,6 +22,7 @@ from fencepost.broker.log.cleaning.retention import expired
 from fencepost.broker.log.cleaning.swap import write_clean_point
 from fencepost.broker.log.config import LogConfig
 from fencepost.broker.log.extent import slice_of
+from fencepost.broker.log.fresh_files import FreshFiles
 from fencepost.broker.log.layout import LOG_START, CleanPoint, encode_log_start
 from fencepost.broker.log.producers.idempotence import NEWEST_PRODUCE, Refusal
 from fencepost.broker.log.producers.snapshot import Place, SegmentSeal
@@ -74,7 +75,7 @@ class PartitionLog:
         self.synced_offset = self.log_end_offset
         self.failure: OSError | None = None
         self._point: RecoveryPoint | None = None
-        self._fresh = list(recovered.fresh)  # small files that were never synced
+        self._fresh = FreshFiles()
         self._sync_failed = False
         self._torn = False  # a failed append may have left bytes behind the end of the active file
         self.snapshots = SnapshotKeeper(files, directory, recovered.snapshots)
@@ -101,9 +102,7 @@ class PartitionLog:
         claimed = None if topic_id is None else claim(files, directory, topic_id)
         recovered = recover(files, directory, config, clean=clean, synced=-1 if point is None else point.offset)
         log = cls(files, directory, config, recovered)
-        if claimed is not None:
-            log._fresh.append(claimed)
-        log._point = point
+        log._fresh, log._point = FreshFiles([claimed, recovered.fresh]), point
         for segment in log.segments:
             segment.touched_ms = now_ms
         report = recovered.report
@@ -330,9 +329,7 @@ class PartitionLog:
     def _roll(self) -> Segment:
         closed = self.segments[-1]
         closed.flush_indexes(final=True)
-        for file in self._fresh:  # without the first segment's name, this one would look like the start of the log
-            file.sync()
-        self._forget_fresh()
+        self._fresh.sync()  # without the first segment's name, this one would look like the start of the log
         segment = Segment(self.files, self.directory, self.log_end_offset)
         segment.gaps_below = self.clean_point.gaps_below
         if segment.size:  # left by a crash: nothing behind the log's end belongs to it
@@ -357,7 +354,7 @@ class PartitionLog:
             if segment.size:
                 files.append(segment.log)
         files.extend(self.snapshots.offer())
-        files.extend(self._fresh)
+        files.extend(self._fresh.offer())
         return files
 
     def mark_synced(self, log_end_offset: int) -> None:
@@ -366,17 +363,12 @@ class PartitionLog:
         bytes."""
         if self._sync_failed:
             return
-        self._forget_fresh()
+        self._fresh.forget()
         self._synced(min(log_end_offset, self.log_end_offset))
         if self.config.fsync == "commit":
             self._advance(self.synced_offset)
         if self.snapshots.waiting:
             self._try_to_write_snapshots()
-
-    def _forget_fresh(self) -> None:
-        for file in self._fresh:
-            file.close()
-        self._fresh = []
 
     def _synced(self, offset: int) -> None:
         self.synced_offset = max(self.synced_offset, offset)
@@ -388,7 +380,7 @@ class PartitionLog:
         for file in self.unsynced():
             if self.config.fsync != "never":
                 file.sync()
-        self._forget_fresh()
+        self._fresh.forget()
         self._synced(self.log_end_offset)
         self._advance(self.log_end_offset)
         self._try_to_write_snapshots()
@@ -615,7 +607,7 @@ class PartitionLog:
     def release(self) -> None:
         """Close the files as they are: the log is about to be removed."""
         self.closed = True
-        self._forget_fresh()
+        self._fresh.forget()
         for segment in self.segments:
             segment.close()
 

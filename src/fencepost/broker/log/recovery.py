@@ -67,8 +67,8 @@ class Recovered:
     clean_point: CleanPoint = NO_CLEAN_POINT
     scanned: list[tuple[Segment, int]] = field(default_factory=list)
     """Segments that were scanned or cut, and from which position on."""
-    fresh: list[File] = field(default_factory=list)
-    """New small files, to be synced with the first records."""
+    fresh: File | None = None
+    """A new small file, to be synced with the first records."""
 
 
 def recover(files: Files, directory: str, config: LogConfig, *, clean: bool, synced: int = -1) -> Recovered:
@@ -94,9 +94,7 @@ def recover(files: Files, directory: str, config: LogConfig, *, clean: bool, syn
     for segment in segments:
         segment.gaps_below = point.gaps_below
     segments[-1].next_offset = ANYWHERE  # until it is scanned
-    found = Recovered(
-        segments, ProducerTable(), log_start, snapshots, report, point, fresh=[checkpoint] if checkpoint else []
-    )
+    found = Recovered(segments, ProducerTable(), log_start, snapshots, report, point, fresh=checkpoint)
     _load_and_scan(files, directory, config, found, synced)
     return found
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import logging
 import struct
-import threading
 from collections.abc import Collection, Iterator
 from typing import NamedTuple
 from uuid import UUID
@@ -68,10 +67,6 @@ class RecoveryPoint:
         """All below `offset` is synced. A disk that refuses to note it leaves the older point, which is true too."""
         if offset <= self.offset:
             return
-        with self._owner.lock:
-            self._move(offset)
-
-    def _move(self, offset: int) -> None:
         turn = self._turn + 1
         body = _BODY.pack(self.topic_id.bytes, self.partition, turn, offset)
         try:
@@ -98,7 +93,6 @@ class RecoveryPoints:
 
     def __init__(self, files: Files) -> None:
         self._files = files
-        self.lock = threading.Lock()  # logs are closed in several threads at the end
         self._file: File | None = None
         self._points: dict[tuple[UUID, int], RecoveryPoint] = {}
         self._free: list[int] = []

@@ -17,13 +17,13 @@ from __future__ import annotations
 import errno
 import logging
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Protocol
 from uuid import UUID
 
 from fencepost.broker.disk.changes import Change, carry_out
-from fencepost.broker.disk.files import Files, is_full
+from fencepost.broker.disk.files import Files, RunAll, is_full, one_by_one
 from fencepost.broker.disk.two_copies import DamagedDirectory, SealedFile
 from fencepost.broker.log.config import LogConfig
 from fencepost.broker.log.partition import PartitionLog
@@ -48,14 +48,12 @@ __all__ = [
     "SHARE_GROUP_STATE",
     "TRANSACTION_STATE",
     "Partition",
-    "RunAll",
     "Topic",
     "TopicCatalogue",
     "flat_name",
     "internal_configs",
     "invalid_topic_name",
     "is_internal",
-    "one_by_one",
 ]
 
 CLUSTER_METADATA = "__cluster_metadata"  # Kafka's own log of metadata: there is none here, and nobody may have the name
@@ -79,22 +77,6 @@ _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 _LONGEST_NAME = 249
 
 _log = logging.getLogger("fencepost.broker.files")
-
-
-RunAll = Callable[[Sequence[Callable[[], None]]], list[OSError | None]]
-"""Does all of it, in any order or at the same time; returns what each raised."""
-
-
-def one_by_one(actions: Sequence[Callable[[], None]]) -> list[OSError | None]:
-    """Do all of it, one after the other; returns what each raised."""
-    errors: list[OSError | None] = []
-    for action in actions:
-        try:
-            action()
-            errors.append(None)
-        except OSError as error:
-            errors.append(error)
-    return errors
 
 
 class Waiting(Protocol):
@@ -373,6 +355,8 @@ class TopicCatalogue:
         """Close every open log cleanly. Raises the first OSError, after it has tried all."""
         first: OSError | None = None
         partitions = [each for topic in self._topics.values() for each in topic.partitions if each.opened is not None]
+        for partition in partitions:
+            self._take_places(partition)  # before logs are closed in several threads
         errors = run_all([partition.opened.close for partition in partitions if partition.opened is not None])
         for partition, error in zip(partitions, errors, strict=True):
             partition.opened = None
@@ -384,6 +368,12 @@ class TopicCatalogue:
         self.points.close()
         if first is not None:
             raise first
+
+    def _take_places(self, partition: Partition) -> None:
+        try:
+            self.points.of(partition.topic.topic_id, partition.index).take_places()
+        except OSError as error:
+            self.points.failed(error)
 
     def _log_config(self, topic: Topic) -> LogConfig:
         """The settings of the logs of a topic's partitions."""
