@@ -31,7 +31,7 @@ SHELLS = (
     "fencepost.broker.server",
     "fencepost.broker.disk.sync_threads",
     "fencepost.broker.metrics.endpoint",
-    "fencepost.broker.network.bounded_http",
+    "fencepost.broker.metrics.bounded_http",
     "fencepost.broker.network.certificates",
     "fencepost.broker.network.http_reading",
     "fencepost.broker.network.key_source",

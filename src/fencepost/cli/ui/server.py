@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from importlib.resources import files
 from typing import Final
 
-from fencepost.broker.network.bounded_http import BoundedServer
+from fencepost.broker.metrics.bounded_http import BoundedServer
 from fencepost.cli.ui.desk import ClusterDesk
 from fencepost.cli.ui.web import HEADERS, MOST_BODY, Request, Response, Site
 from fencepost.spark.sink.decision_store import DEFAULT_TOPIC
