@@ -23,7 +23,8 @@ CALLED_BY_OTHERS = {
     "ssl": "num_tickets",
     "pytest, and tests of both engines": "pytest_plugins cache_clear",
     "http.server": (
-        "daemon_threads block_on_close address_family handle_error version_string do_GET do_POST log_message"
+        "daemon_threads block_on_close request_queue_size address_family handle_error service_actions version_string "
+        "do_GET do_POST log_message http_open https_open _create_connection"
     ),
     "PySpark's listeners": "onQueryStarted onQueryProgress onQueryIdle onQueryTerminated",
     "PySpark's data sources": (

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol, TypeVar
 
 from fencepost.broker.api.common import BROKER_ID, absent_topic
-from fencepost.broker.api.pieces import in_pieces
 from fencepost.broker.connection import Call
+from fencepost.broker.disk.changes import Change
 from fencepost.broker.parts import BrokerParts
 from fencepost.broker.settings import loggers
 from fencepost.broker.settings.dynamic import ALL_BROKERS
@@ -128,7 +128,6 @@ def check_logger_broker(name: str) -> None:
 
 def change_each(
     call: Call,
-    now_ms: int,
     request: Any,
     given: Callable[[Resource], Mapping[str, str]],
     result: Callable[..., Result],
@@ -142,7 +141,7 @@ def change_each(
     named = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
     results: list[Result] = []
 
-    def change_some(now_ms: int, resources: Sequence[Resource]) -> None:
+    def change_some(resources: Sequence[Resource]) -> Change[None]:
         changes = _Changes(call.core)
         for resource in resources:
             kind, name = resource.resource_type, resource.resource_name
@@ -155,12 +154,21 @@ def change_each(
                 done.error_code, done.error_message = refused.code, refused.message
             results.append(done)
         if not request.validate_only:
-            changes.make(now_ms)
+            yield from changes.make()
 
-    def finish(_now_ms: int) -> None:
-        call.reply(response(responses=results))
+    def change_all() -> Change[object]:
+        resources = request.resources
+        for start in range(0, len(resources), _AT_ONCE):
+            if start:
+                yield _pass  # others are served, though nothing may have been written
+            yield from change_some(resources[start : start + _AT_ONCE])
+        return response(responses=results)
 
-    in_pieces(call, now_ms, request, request.resources, change_some, finish, size=_AT_ONCE)
+    call.change(request, change_all())
+
+
+def _pass() -> None:
+    """A step that writes nothing."""
 
 
 class _Changes:
@@ -196,21 +204,21 @@ class _Changes:
         else:
             self._topics[find_topic(self._core, name, f"The topic '{name}' does not exist.")] = checked
 
-    def make(self, now_ms: int) -> None:
+    def make(self) -> Change[None]:
         """Make the changes; they count at once. Raises OSError."""
         core = self._core
         if self._levels is not None:
             loggers.set_levels(self._levels)
         try:
             for name, given in self._brokers.items():
-                core.settings.set_broker(name, given)
+                yield from core.settings.set_broker(name, given)
             if self._groups:
-                core.settings.set_groups(self._groups)
+                yield from core.settings.set_groups(self._groups)
             if self._topics:
-                core.topics.set_configs(self._topics)
+                yield from core.topics.set_configs(self._topics)
         finally:  # what was changed before the disk refused the rest counts too
             if self._brokers or self._groups or self._topics:
-                core.settings_changed(now_ms)
+                core.settings_changed(core.now.ms)
 
 
 def _checked_levels(given: Mapping[str, str]) -> Mapping[str, str]:

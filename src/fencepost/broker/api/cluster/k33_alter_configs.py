@@ -24,7 +24,7 @@ def _handle(call: Call, now_ms: int, request: AlterConfigsRequest) -> None:
         own_settings(call.core, resource.resource_type, resource.resource_name)  # is it of a kind that there is?
         return settings
 
-    change_each(call, now_ms, request, given, AlterConfigsResourceResponse, AlterConfigsResponse)
+    change_each(call, request, given, AlterConfigsResourceResponse, AlterConfigsResponse)
 
 
 def _given(resource: AlterConfigsResource) -> dict[str, str]:

@@ -36,7 +36,7 @@ def _handle(call: Call, now_ms: int, request: IncrementalAlterConfigsRequest) ->
             _apply(resource.resource_type, config, settings, lists)
         return settings
 
-    change_each(call, now_ms, request, given, AlterConfigsResourceResponse, IncrementalAlterConfigsResponse)
+    change_each(call, request, given, AlterConfigsResourceResponse, IncrementalAlterConfigsResponse)
 
 
 def _check(resource: AlterConfigsResource) -> None:
