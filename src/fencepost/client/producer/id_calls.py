@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Final
 
 from fencepost.client.net.cluster import Cluster
-from fencepost.client.net.transaction_calls import describe_transaction, end_txn, find_ending, init_producer_id
+from fencepost.client.net.transaction_calls import (
+    add_offsets,
+    describe_transaction,
+    end_txn,
+    enlist,
+    find_ending,
+    init_producer_id,
+    offsets_code,
+    to_enlist,
+    txn_offset_commit,
+)
 from fencepost.client.prepared import Found, PreparedTransaction
 from fencepost.client.producer.sender import Sender
 from fencepost.client.producer.transaction_answers import Opened, Strays, how_it_ended, is_taken_over
+from fencepost.client.types import GroupMetadata, OffsetAndMetadata, TopicPartition
 from fencepost.config import ProducerConfig
 from fencepost.errors import UnsupportedVersionError
 from fencepost.protocol.codes import ErrorCode as E
 from fencepost.protocol.endings import Ending
+from fencepost.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from fencepost.protocol.messages.describe_transactions import TransactionState
 from fencepost.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from fencepost.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from fencepost.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 
 __all__ = ["UNPREPARED_MS", "IdCalls"]
 
@@ -103,6 +116,36 @@ class IdCalls:
             committed=commit,
         )
         return await end_txn(self._cluster, request, self.deadline(), unanswered=self._strays.unanswered)
+
+    async def enlist(self, partitions: Iterable[tuple[str, int]]) -> int:
+        """AddPartitionsToTxn: 0 or the final code."""
+        request = to_enlist(self.transactional_id, self._sender.producer_id, self._sender.epoch, partitions)
+        return await enlist(self._cluster, request, self.deadline(), self._strays.unanswered)
+
+    async def add_offsets(self, group_id: str) -> int:
+        """AddOffsetsToTxn: 0 or the final code."""
+        request = AddOffsetsToTxnRequest(
+            transactional_id=self.transactional_id,
+            producer_id=self._sender.producer_id,
+            producer_epoch=self._sender.epoch,
+            group_id=group_id,
+        )
+        return await add_offsets(self._cluster, request, self.deadline(), self._strays.unanswered)
+
+    async def commit_offsets(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: GroupMetadata, *, implicit: bool
+    ) -> int:
+        """TxnOffsetCommit, see `txn_offset_commit`: 0 or the first code."""
+        request = TxnOffsetCommitRequest(
+            transactional_id=self.transactional_id,
+            producer_id=self._sender.producer_id,
+            producer_epoch=self._sender.epoch,
+        )
+        unanswered = self._strays.unanswered
+        reply = await txn_offset_commit(
+            self._cluster, request, offsets, group, self.deadline(), implicit=implicit, unanswered=unanswered
+        )
+        return offsets_code(reply)
 
     async def describe(self) -> TransactionState | None:
         """The id as its coordinator sees it; None when it cannot or may not tell."""

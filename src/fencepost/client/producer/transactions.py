@@ -24,12 +24,7 @@ from fencepost.client.net.runtime import TaskHandle
 from fencepost.client.net.transaction_calls import (
     MOVED_ON,
     TRANSACTION_VERSION,
-    add_offsets,
     check_two_phase,
-    enlist,
-    offsets_code,
-    to_enlist,
-    txn_offset_commit,
 )
 from fencepost.client.prepared import COMMITTED_STATES, Found, PreparedTransaction, settle_commit
 from fencepost.client.producer.delivery_reports import made_anew
@@ -66,11 +61,9 @@ from fencepost.errors import (
 )
 from fencepost.protocol.codes import ErrorCode as E
 from fencepost.protocol.endings import Ending
-from fencepost.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from fencepost.protocol.messages.describe_transactions import TransactionState
 from fencepost.protocol.messages.end_txn import EndTxnResponse
 from fencepost.protocol.messages.init_producer_id import InitProducerIdResponse
-from fencepost.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 
 _SENDING: Final = frozenset({TxnState.IN_TRANSACTION, TxnState.COMMITTING, TxnState.PREPARED})
 _STATE_OVER: Final = TransactionAbortableError("the transaction was aborted")
@@ -527,8 +520,7 @@ class Transactions:
             while self._wanted and self.state in _SENDING:
                 wanted = set(self._wanted)
                 self._enlist()
-                request = to_enlist(self._id, self._sender.producer_id, self._sender.epoch, wanted)
-                code = await enlist(self._cluster, request, self._calls.deadline(), self._strays.unanswered)
+                code = await self._calls.enlist(wanted)
                 if code != 0:
                     self._refused(retry.ADD_PARTITIONS_TO_TXN, code, "add partitions to the transaction")
                     return
@@ -589,13 +581,7 @@ class Transactions:
     async def _add_offsets(self, group: GroupMetadata) -> None:
         await self._strays.shake_off(self._leave_epoch)
         self._enlist()
-        request = AddOffsetsToTxnRequest(
-            transactional_id=self._id,
-            producer_id=self._sender.producer_id,
-            producer_epoch=self._sender.epoch,
-            group_id=group.group_id,
-        )
-        code = await add_offsets(self._cluster, request, self._calls.deadline(), self._strays.unanswered)
+        code = await self._calls.add_offsets(group.group_id)
         if code != 0:
             self._refused(retry.ADD_OFFSETS_TO_TXN, code, "add offsets to the transaction")
         else:
@@ -605,19 +591,6 @@ class Transactions:
         if self.state is not TxnState.IN_TRANSACTION:
             return
         self._enlist()
-        reply = await txn_offset_commit(
-            self._cluster,
-            TxnOffsetCommitRequest(
-                transactional_id=self._id,
-                producer_id=self._sender.producer_id,
-                producer_epoch=self._sender.epoch,
-            ),
-            offsets,
-            group,
-            self._calls.deadline(),
-            implicit=self.implicit,
-            unanswered=self._strays.unanswered,
-        )
-        code = offsets_code(reply)
+        code = await self._calls.commit_offsets(offsets, group, implicit=self.implicit)
         if code != 0:
             self._refused(retry.TXN_OFFSET_COMMIT, code, f"offsets of group {group.group_id!r} in the transaction")

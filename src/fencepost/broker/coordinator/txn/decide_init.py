@@ -8,10 +8,9 @@ KeepPreparedTxn, in both natural uses:
 * *A resolver after a crash*: keep without a pair. It gets the client pair, with which EndTxn must come, and as
   ``ongoing_*`` the pair of the transaction, to be compared with what the application stored when it prepared.
 * *The writer itself, as its prepare step* (keep and Enable2Pc, with its own pair): its ordinary transaction becomes a
-  two-phase one and is frozen, since the pair it wrote with is fenced. Whoever decides stores the pair that *this
-  answer* gave (``producer_id``, ``producer_epoch``) and sends EndTxn with exactly that. EndTxn with the pair the
-  records were written with is refused from then on: there is one pair that can end the transaction, the one handed
-  out last, and every further keep moves it on and fences the resolver before it.
+  two-phase one and is frozen, since the pair it wrote with is fenced. One pair can end the transaction, the one handed
+  out last: every further keep moves it on and fences the resolver before it. EndTxn with the pair of the records is
+  refused while the transaction is open. A decider that stored that pair asks DescribeTransactions for the other one.
 """
 
 from __future__ import annotations
