@@ -83,7 +83,7 @@ def test_list_describe_abort_and_resolve(broker: Broker, capsys: pytest.CaptureF
 def test_no_decision_topic_is_made_by_looking(capsys: pytest.CaptureFixture[str]) -> None:
     with Broker() as broker:
         assert command("list", "-b", broker.bootstrap_servers) == 0
-        assert capsys.readouterr().out == "TRANSACTIONAL ID  STATE  AGE  PARTITIONS  SPARK\n"
+        assert capsys.readouterr().out == "TRANSACTIONAL ID  STATE  PREPARED  AGE  PARTITIONS  SPARK\n"
         bench = Bench(broker.bootstrap_servers, Level.KEEP_PREPARED)
         assert bench.link.io.run(bench.link.admin.list_topics()) == [bench.topic]
 

@@ -24,12 +24,7 @@ from fencepost.client.net.runtime import TaskHandle
 from fencepost.client.net.transaction_calls import (
     MOVED_ON,
     TRANSACTION_VERSION,
-    add_offsets,
     check_two_phase,
-    enlist,
-    offsets_code,
-    to_enlist,
-    txn_offset_commit,
 )
 from fencepost.client.prepared import COMMITTED_STATES, Found, PreparedTransaction, settle_commit
 from fencepost.client.producer.delivery_reports import made_anew
@@ -66,10 +61,9 @@ from fencepost.errors import (
 )
 from fencepost.protocol.codes import ErrorCode as E
 from fencepost.protocol.endings import Ending
-from fencepost.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from fencepost.protocol.messages.describe_transactions import TransactionState
+from fencepost.protocol.messages.end_txn import EndTxnResponse
 from fencepost.protocol.messages.init_producer_id import InitProducerIdResponse
-from fencepost.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 
 _SENDING: Final = frozenset({TxnState.IN_TRANSACTION, TxnState.COMMITTING, TxnState.PREPARED})
 _STATE_OVER: Final = TransactionAbortableError("the transaction was aborted")
@@ -93,6 +87,7 @@ class Transactions:
         self._took_effect = False  # the commit that was not answered: its abort was refused for that
         self._strays = Strays(cluster.runtime)
         self._calls = IdCalls(cluster, sender, config, self._strays)
+        self._lifting = False  # a prepare was sent and not answered
         self._enlisted = False  # the coordinator may know of this transaction
         self._opened = Opened(cluster.runtime)
         self._added: set[tuple[str, int]] = set()
@@ -223,7 +218,7 @@ class Transactions:
 
     def _start_afresh(self, producer_id: int, epoch: int) -> None:
         """No transaction is open; go on with this identity, or with ours (-1)."""
-        self._suspicious = self._commit_unanswered = self._took_effect = self._enlisted = False
+        self._suspicious = self._commit_unanswered = self._took_effect = self._enlisted = self._lifting = False
         self._loss = self._ending = None
         self._opened.end()
         self._added.clear()
@@ -274,9 +269,35 @@ class Transactions:
             await self._sender.flush()
             self._sender.wake()
         await self._raise_failure()
+        if self.state is TxnState.IN_TRANSACTION and self._enlisted and self._calls.lifts:
+            try:
+                await self._lift_timeout()
+            except KafkaTimeoutError as error:
+                raise CommitFailedError(f"the transaction may be prepared or not, abort it: {error}") from error
+            await self._raise_failure()
         self._advance(TxnEvent.PREPARE)
         self._prepared = self._prepared or self._calls.own
         return self._prepared
+
+    async def _lift_timeout(self) -> None:
+        """From now on the pair of the records names the transaction, and the pair that is taken here ends it."""
+        self._lifting, written = True, self._calls.own
+        reply = await self._calls.lift_timeout()
+        self._lifting = False
+        if reply.error_code != 0:
+            self._fail(await self._init_refusal(reply.error_code))
+        elif reply.ongoing_txn_producer_id < 0:
+            over = error_for(E.INVALID_TXN_STATE, f"prepare of {self._id!r}: nothing of the transaction is open")
+            self._fail(abortable(over), True)
+        else:
+            self._prepared = written
+            self._sender.take_identity(reply.producer_id, reply.producer_epoch)
+
+    async def _end(self, *, commit: bool) -> EndTxnResponse:
+        if self._lifting:  # a prepare that was not answered may have moved on the pair that ends the transaction
+            await self._lift_timeout()
+            self._raise_fatal()
+        return await self._calls.end(commit=commit)
 
     async def complete(self, prepared: PreparedTransaction) -> bool:
         """Commit if `prepared` is the transaction that is prepared here, else abort it. True when it is committed.
@@ -315,7 +336,7 @@ class Transactions:
                 await self._leave_epoch()  # else the note would name the next transaction
                 self._committed(-1, -1)
                 return
-            reply = await self._calls.end(commit=True)
+            reply = await self._end(commit=True)
             found = await self._moved_on_to(reply.error_code)
         except KafkaTimeoutError as error:
             # Still COMMITTING: the same commit may be tried again, or aborted.
@@ -435,7 +456,7 @@ class Transactions:
 
     async def _abort_enlisted(self) -> None:
         try:
-            reply = await self._calls.end(commit=False)
+            reply = await self._end(commit=False)
         except KafkaTimeoutError:
             raise
         except KafkaError as error:
@@ -499,8 +520,7 @@ class Transactions:
             while self._wanted and self.state in _SENDING:
                 wanted = set(self._wanted)
                 self._enlist()
-                request = to_enlist(self._id, self._sender.producer_id, self._sender.epoch, wanted)
-                code = await enlist(self._cluster, request, self._calls.deadline(), self._strays.unanswered)
+                code = await self._calls.enlist(wanted)
                 if code != 0:
                     self._refused(retry.ADD_PARTITIONS_TO_TXN, code, "add partitions to the transaction")
                     return
@@ -561,13 +581,7 @@ class Transactions:
     async def _add_offsets(self, group: GroupMetadata) -> None:
         await self._strays.shake_off(self._leave_epoch)
         self._enlist()
-        request = AddOffsetsToTxnRequest(
-            transactional_id=self._id,
-            producer_id=self._sender.producer_id,
-            producer_epoch=self._sender.epoch,
-            group_id=group.group_id,
-        )
-        code = await add_offsets(self._cluster, request, self._calls.deadline(), self._strays.unanswered)
+        code = await self._calls.add_offsets(group.group_id)
         if code != 0:
             self._refused(retry.ADD_OFFSETS_TO_TXN, code, "add offsets to the transaction")
         else:
@@ -577,19 +591,6 @@ class Transactions:
         if self.state is not TxnState.IN_TRANSACTION:
             return
         self._enlist()
-        reply = await txn_offset_commit(
-            self._cluster,
-            TxnOffsetCommitRequest(
-                transactional_id=self._id,
-                producer_id=self._sender.producer_id,
-                producer_epoch=self._sender.epoch,
-            ),
-            offsets,
-            group,
-            self._calls.deadline(),
-            implicit=self.implicit,
-            unanswered=self._strays.unanswered,
-        )
-        code = offsets_code(reply)
+        code = await self._calls.commit_offsets(offsets, group, implicit=self.implicit)
         if code != 0:
             self._refused(retry.TXN_OFFSET_COMMIT, code, f"offsets of group {group.group_id!r} in the transaction")

@@ -8,10 +8,9 @@ KeepPreparedTxn, in both natural uses:
 * *A resolver after a crash*: keep without a pair. It gets the client pair, with which EndTxn must come, and as
   ``ongoing_*`` the pair of the transaction, to be compared with what the application stored when it prepared.
 * *The writer itself, as its prepare step* (keep and Enable2Pc, with its own pair): its ordinary transaction becomes a
-  two-phase one and is frozen, since the pair it wrote with is fenced. Whoever decides stores the pair that *this
-  answer* gave (``producer_id``, ``producer_epoch``) and sends EndTxn with exactly that. EndTxn with the pair the
-  records were written with is refused from then on: there is one pair that can end the transaction, the one handed
-  out last, and every further keep moves it on and fences the resolver before it.
+  two-phase one and is frozen, since the pair it wrote with is fenced. One pair can end the transaction, the one handed
+  out last: every further keep moves it on and fences the resolver before it. EndTxn with the pair of the records is
+  refused while the transaction is open. A decider that stored that pair asks DescribeTransactions for the other one.
 """
 
 from __future__ import annotations
@@ -74,7 +73,7 @@ def init_producer_id(
         stale = request.producer != NO_PAIR and not _is_current_or_last(current, request.producer)
         return _refuse(request) if stale else Result(InitReply(ErrorCode.CONCURRENT_TRANSACTIONS))
     if current.state is TxnState.ONGOING:
-        return _init_over_open(now_ms, current, request, allocate)
+        return _init_over_open(now_ms, config, current, request, allocate)
     return _init_idle(now_ms, current, request, allocate)
 
 
@@ -163,15 +162,19 @@ def _granted(after: Transaction) -> Result[InitReply]:
 
 
 def _init_over_open(
-    now_ms: int, current: Transaction, request: InitRequest, allocate: AllocateProducerId
+    now_ms: int,
+    config: TransactionConfig,
+    current: Transaction,
+    request: InitRequest,
+    allocate: AllocateProducerId,
 ) -> Result[InitReply]:
     named = request.producer != NO_PAIR
     if request.keep_prepared:
         if named and current.is_kept and request.producer == current.last_pair:
-            return _kept(_with_two_phase(current, request))
+            return _kept(_with_timeouts(config, current, request))
         if named and request.producer != current.client_pair:
             return _refuse(request)
-        return _keep(now_ms, current, request, allocate)
+        return _keep(now_ms, config, current, request, allocate)
     if named and request.producer != current.client_pair:
         return _refuse(request)
     cause = BumpCause.INITIALIZED if named else BumpCause.NONE
@@ -184,7 +187,13 @@ def _init_over_open(
     )
 
 
-def _keep(now_ms: int, current: Transaction, request: InitRequest, allocate: AllocateProducerId) -> Result[InitReply]:
+def _keep(
+    now_ms: int,
+    config: TransactionConfig,
+    current: Transaction,
+    request: InitRequest,
+    allocate: AllocateProducerId,
+) -> Result[InitReply]:
     following = ending.bump(current.client_pair, allocate)
     after = replace(
         current,
@@ -194,14 +203,19 @@ def _keep(now_ms: int, current: Transaction, request: InitRequest, allocate: All
         last_update_ms=now_ms,
     )
     owner = request.producer if request.producer != NO_PAIR else None
-    return _kept(_with_two_phase(ending.remember(after, owner, BumpCause.INITIALIZED), request))
+    return _kept(_with_timeouts(config, ending.remember(after, owner, BumpCause.INITIALIZED), request))
 
 
-def _with_two_phase(kept: Transaction, request: InitRequest) -> Transaction:
-    """A keep may make the transaction a two-phase one, but never takes that away from it: the timeout of a keep
-    without Enable2Pc counts for the transactions after this one."""
+def _with_timeouts(config: TransactionConfig, kept: Transaction, request: InitRequest) -> Transaction:
+    """A keep may make the transaction a two-phase one, but never takes that away from it.
+
+    The timeout of a keep counts for the transactions after this one. With Enable2Pc these are two-phase ones as well,
+    unless the request names a timeout that an ordinary one may have: Java's clients name the highest number.
+    """
+    is_usual = 0 < request.timeout_ms <= config.transaction_max_timeout_ms
     if request.enable_two_phase:
-        return replace(kept, timeout_ms=TWO_PHASE_TIMEOUT_MS, next_timeout_ms=-1)
+        following_ms = request.timeout_ms if is_usual else -1
+        return replace(kept, timeout_ms=TWO_PHASE_TIMEOUT_MS, next_timeout_ms=following_ms)
     if kept.timeout_ms == request.timeout_ms:
         return replace(kept, next_timeout_ms=-1)
     return replace(kept, next_timeout_ms=request.timeout_ms)
