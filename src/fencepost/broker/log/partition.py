@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import uuid
 from bisect import bisect_left, bisect_right
+from operator import attrgetter, itemgetter
 from typing import Final
 
 from fencepost.broker.disk.files import File, Files, is_full
@@ -443,7 +444,7 @@ class PartitionLog:
             records, end_offset = slice_of(self, offset, max_bytes, bound, min_one)
             if committed_only and records:
                 found = self.aborted_between(offset, end_offset)
-                aborted = sorted(((entry.producer_id, entry.first_offset) for entry in found), key=_first_offset)
+                aborted = sorted(((entry.producer_id, entry.first_offset) for entry in found), key=itemgetter(1, 0))
         except CorruptSegment as error:
             return self._result(b"", [], ErrorCode.CORRUPT_MESSAGE, str(error))
         except OSError as error:
@@ -462,7 +463,7 @@ class PartitionLog:
         segments = self.segments
         if offset >= segments[-1].base_offset:
             return len(segments) - 1
-        return max(0, bisect_right(segments, offset, key=_base_offset) - 1)
+        return max(0, bisect_right(segments, offset, key=attrgetter("base_offset")) - 1)
 
     def locate(self, number: int, offset: int) -> tuple[int, int, int]:
         """`Segment.locate`, with the help of the last batches' remembered positions."""
@@ -596,11 +597,3 @@ class PartitionLog:
         self._fresh.forget()
         for segment in self.segments:
             segment.close()
-
-
-def _base_offset(segment: Segment) -> int:
-    return segment.base_offset
-
-
-def _first_offset(entry: tuple[int, int]) -> tuple[int, int]:
-    return entry[1], entry[0]

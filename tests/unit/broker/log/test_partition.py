@@ -456,9 +456,7 @@ def test_idle_producers_shrink_except_live_ones_and_open_transactions() -> None:
     log = opened(NEVER)
     for pid, time in ((1, 10), (2, 20), (3, 30), (4, 30)):
         log.append(batch(b"x", producer_id=pid, epoch=0, sequence=0, timestamp=time, transactional=pid == 4), NOW)
-    log.producers.expire(
-        500, log.config.producer_id_expiration_ms, lambda pid: pid == 3, log.config.shrunk_producers_max
-    )
+    log.producers.expire(500, 100, lambda pid: pid == 3, 1)
     states = {state.producer_id: state for state in log.producers}
     assert set(states) == {2, 3, 4}  # 1 is the longest idle of two that were shrunk
     assert [states[pid].shrunk for pid in (2, 3, 4)] == [True, False, False]
