@@ -112,7 +112,7 @@ func burst(bootstrap, topic, _ string, tell func(string)) error {
 	client, err := kgo.NewClient(
 		kgo.SeedBrokers(bootstrap),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
-		kgo.ProducerBatchMaxBytes(128),
+		kgo.ProducerBatchMaxBytes(512),
 		kgo.UnknownTopicRetries(-1),
 	)
 	if err != nil {

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import uuid
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable
+from operator import attrgetter, itemgetter
 from typing import Final
 
 from fencepost.broker.disk.files import File, Files, is_full
@@ -147,8 +147,7 @@ class PartitionLog:
         if isinstance(found, Flaw):
             return found.rejected(self.log_start_offset)
         header, batch = found
-        unknown = earlier = False
-        facts = None
+        unknown, earlier, facts = False, False, None
         if header.producer_id >= 0:
             facts = facts_of(header)
             verdict = self.producers.check(
@@ -159,12 +158,10 @@ class PartitionLog:
                     return self._refused(verdict)
                 _, _, base_offset, last_offset, timestamp_ms = verdict.batch
                 return Duplicate(base_offset, last_offset, timestamp_ms, self.log_start_offset)
-            in_mid_sequence = header.base_sequence != 0 and self.producers.get(header.producer_id) is None
-            earlier = in_mid_sequence and self.producers.is_earlier(header.producer_id)
-            unknown = in_mid_sequence and not earlier
-        append_time = -1
-        if self.config.message_timestamp_type == "LogAppendTime":
-            append_time = now_ms
+            if header.base_sequence != 0 and self.producers.get(header.producer_id) is None:
+                earlier = self.producers.is_earlier(header.producer_id)
+                unknown = not earlier
+        append_time = now_ms if self.config.message_timestamp_type == "LogAppendTime" else -1
         base_offset = self.log_end_offset
         last_offset = base_offset + header.last_offset_delta
         refused = self._write(header, batch, append_time, now_ms)
@@ -244,8 +241,7 @@ class PartitionLog:
         self.producers.fence(producer_id, epoch)
 
     def _refused(self, verdict: Refusal) -> Rejected:
-        start = self.log_start_offset if verdict.log_start == 0 else verdict.log_start
-        return Rejected(verdict.code, start, verdict.message)
+        return Rejected(verdict.code, verdict.log_start or self.log_start_offset, verdict.message)
 
     def _write(self, header: BatchHeader, batch: Buffer, append_time_ms: int, now_ms: int) -> Rejected | None:
         """Put one batch at the end of the log. None: it is there; producer state is the caller's."""
@@ -359,8 +355,7 @@ class PartitionLog:
 
     def mark_synced(self, log_end_offset: int) -> None:
         """All up to that offset is on disk, as are the files that `unsynced` named. Moves the high watermark with
-        fsync=commit. Without effect after `sync_failed`: that a later sync succeeds says nothing of the earlier
-        bytes."""
+        fsync=commit. Without effect after `sync_failed`: a later success says nothing of the earlier bytes."""
         if self._sync_failed:
             return
         self._fresh.forget()
@@ -449,7 +444,7 @@ class PartitionLog:
             records, end_offset = slice_of(self, offset, max_bytes, bound, min_one)
             if committed_only and records:
                 found = self.aborted_between(offset, end_offset)
-                aborted = sorted(((entry.producer_id, entry.first_offset) for entry in found), key=_first_offset)
+                aborted = sorted(((entry.producer_id, entry.first_offset) for entry in found), key=itemgetter(1, 0))
         except CorruptSegment as error:
             return self._result(b"", [], ErrorCode.CORRUPT_MESSAGE, str(error))
         except OSError as error:
@@ -468,7 +463,7 @@ class PartitionLog:
         segments = self.segments
         if offset >= segments[-1].base_offset:
             return len(segments) - 1
-        return max(0, bisect_right(segments, offset, key=_base_offset) - 1)
+        return max(0, bisect_right(segments, offset, key=attrgetter("base_offset")) - 1)
 
     def locate(self, number: int, offset: int) -> tuple[int, int, int]:
         """`Segment.locate`, with the help of the last batches' remembered positions."""
@@ -510,16 +505,15 @@ class PartitionLog:
     def offset_for_timestamp(
         self, timestamp_ms: int, decompress: Decompress = section_of, *, committed_only: bool = False
     ) -> tuple[int, int] | None:
-        """(timestamp, offset) of the first record that is not older, among those that `read` gives; None when there is
-        none. Decodes one batch. Raises OSError, CorruptSegment, and what `decompress` raises."""
-        offsets = self._readable(committed_only)
-        return first_at_or_after(self.segments, timestamp_ms, offsets, self._use_indexes, decompress)
+        """(timestamp, offset) of the first record that is not older, among those that `read` gives; None without one.
+        Raises OSError, CorruptSegment, and what `decompress` raises."""
+        readable = self._readable(committed_only)
+        return first_at_or_after(self.segments, timestamp_ms, readable, self._use_indexes, decompress)
 
     def offset_of_max_timestamp(
         self, decompress: Decompress = section_of, *, committed_only: bool = False
     ) -> tuple[int, int] | None:
-        """(timestamp, offset) of the first record with the largest timestamp, among those that `read` gives; None when
-        none has a timestamp. Raises OSError, CorruptSegment, and what `decompress` raises."""
+        """(timestamp, offset) of the first record with the largest timestamp; else as `offset_for_timestamp`."""
         return newest(self.segments, self._readable(committed_only), self._use_indexes, decompress)
 
     def _readable(self, committed_only: bool) -> range:
@@ -542,13 +536,6 @@ class PartitionLog:
             self.log_start_offset = offset
             self._remove_below(offset)
         return self.log_start_offset
-
-    def expire_producers(self, now_ms: int, is_live_producer: Callable[[int], bool] = lambda _: False) -> None:
-        """Shrink idle producer states.
-
-        `is_live_producer`: whether the id belongs to a transactional id that is still known."""
-        config = self.config
-        self.producers.expire(now_ms, config.producer_id_expiration_ms, is_live_producer, config.shrunk_producers_max)
 
     def apply_retention(self, now_ms: int) -> int:
         """Remove segments that are too old or too many. Only whole segments below the last stable offset go: what is
@@ -610,11 +597,3 @@ class PartitionLog:
         self._fresh.forget()
         for segment in self.segments:
             segment.close()
-
-
-def _base_offset(segment: Segment) -> int:
-    return segment.base_offset
-
-
-def _first_offset(entry: tuple[int, int]) -> tuple[int, int]:
-    return entry[1], entry[0]

@@ -36,6 +36,14 @@ LIMITS = (
     ),
     Setting("max.partitions", Kind.INT, "200000", "Most partitions of all topics together.", 1, _I32),
     Setting(
+        "max.request.partition.size.limit",
+        Kind.INT,
+        "2000",
+        "Most partitions in an answer of DescribeTopicPartitions.",
+        1,
+        _I32,
+    ),
+    Setting(
         "max.transactional.ids",
         Kind.INT,
         "1000000",

@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 
 from fencepost.broker.settings import share_groups, streams_groups
+from fencepost.broker.settings.intervals import INTERVALS
 from fencepost.broker.settings.limits import LIMITS
 from fencepost.broker.settings.sasl import SASL_BROKER_SETTINGS, SASL_LISTENER_SETTINGS
 from fencepost.broker.settings.setting import InvalidSetting, Kind, Setting
@@ -288,14 +289,6 @@ _BROKER = (
     _broker(
         "max.incremental.fetch.session.cache.slots", Kind.INT, "1000", "Most fetch sessions that are kept.", 0, _I32
     ),
-    _broker(
-        "max.request.partition.size.limit",
-        Kind.INT,
-        "2000",
-        "Most partitions in an answer of DescribeTopicPartitions.",
-        1,
-        _I32,
-    ),
     _broker("message.max.bytes", Kind.INT, "1048588", "Default of topics' max.message.bytes.", 0, _I32, dynamic=True),
     _broker(
         "min.insync.replicas",
@@ -310,28 +303,12 @@ _BROKER = (
     _broker(
         "offset.metadata.max.bytes", Kind.INT, "4096", "Most bytes of the text beside a committed offset.", 0, _I32
     ),
-    _broker(
-        "offsets.retention.check.interval.ms",
-        Kind.LONG,
-        "600000",
-        "Time between two looks for offsets that are too old.",
-        1,
-        _I64,
-    ),
     _broker("offsets.retention.minutes", Kind.INT, "10080", "How long an empty group's offsets are kept.", 1, _I32),
     _broker(
         "offsets.topic.num.partitions",
         Kind.INT,
         "50",
         "Partitions of __consumer_offsets, fixed at first start.",
-        1,
-        _I32,
-    ),
-    _broker(
-        "producer.id.expiration.check.interval.ms",
-        Kind.INT,
-        "600000",
-        "Time between two looks for producers that are idle for too long.",
         1,
         _I32,
     ),
@@ -353,23 +330,7 @@ _BROKER = (
     ),
     _broker("socket.request.max.bytes", Kind.INT, "104857600", "Most bytes of one request.", 1, _I32),
     _broker("super.users", Kind.STRING, "", "User:NAME;User:NAME...: those who may do everything."),
-    _broker(
-        "transaction.abort.timed.out.transaction.cleanup.interval.ms",
-        Kind.INT,
-        "10000",
-        "Kept for tools; a transaction is aborted when its time is over, not at the next look.",
-        1,
-        _I32,
-    ),
     _broker("transaction.max.timeout.ms", Kind.INT, "900000", "Longest transaction timeout.", 1, _I32),
-    _broker(
-        "transaction.remove.expired.transaction.cleanup.interval.ms",
-        Kind.INT,
-        "3600000",
-        "Kept for tools; a transactional id is forgotten when its time is over, not at the next look.",
-        1,
-        _I32,
-    ),
     _broker(
         "transaction.state.log.num.partitions",
         Kind.INT,
@@ -472,7 +433,7 @@ _TOPIC = (
 BROKER_SETTINGS: Mapping[str, Setting] = {
     setting.key: setting
     for settings in (
-        *(_BROKER, LIMITS, SASL_BROKER_SETTINGS, TLS_SETTINGS),
+        *(_BROKER, INTERVALS, LIMITS, SASL_BROKER_SETTINGS, TLS_SETTINGS),
         *(share_groups.SHARE_BROKER_SETTINGS, streams_groups.STREAMS_BROKER_SETTINGS),
     )
     for setting in settings

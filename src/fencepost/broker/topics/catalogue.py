@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import errno
 import logging
-import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Protocol
@@ -32,14 +31,15 @@ from fencepost.broker.log.results import CorruptSegment
 from fencepost.broker.settings.values import BrokerConfig, TopicConfig
 from fencepost.broker.timing.clock import Now
 from fencepost.broker.topics.directories import (
-    Found,
     doomed_name,
     find_directories,
     is_doomed,
     records_in,
     topic_id_of,
+    why_left_alone,
 )
 from fencepost.broker.topics.log_settings import read_log_config
+from fencepost.broker.topics.names import flat_name, invalid_topic_name
 from fencepost.broker.topics.replaced import DeletedNames, Replacement
 from fencepost.protocol.records.batch import BatchHeader
 
@@ -51,9 +51,7 @@ __all__ = [
     "Partition",
     "Topic",
     "TopicCatalogue",
-    "flat_name",
     "internal_configs",
-    "invalid_topic_name",
     "is_internal",
 ]
 
@@ -74,8 +72,6 @@ _INTERNAL_PARTITIONS = {
 
 _FILE = "topics.fencepost"
 _MAGIC, _VERSION = b"FPTC", 1
-_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
-_LONGEST_NAME = 249
 
 _log = logging.getLogger("fencepost.broker.files")
 
@@ -332,9 +328,7 @@ class TopicCatalogue:
 
     def refused(self, name: str | None, topic_id: UUID | None, partition: int, header: BatchHeader) -> None:
         """A producer's batch was refused because there is no such topic; see `topics/replaced.py`."""
-        if header.producer_id >= 0 and header.base_sequence >= 0:
-            producer = header.producer_id, header.producer_epoch, header.base_sequence
-            self._deleted_names.refuse(name, topic_id, partition, producer)
+        self._deleted_names.refuse(name, topic_id, partition, header)
 
     def lost_records(self, partition: Partition) -> None:
         """The partition has lost records: its producers begin at sequence 0 again. Raises OSError, also while another
@@ -449,7 +443,11 @@ class TopicCatalogue:
                 self._extend(topic, found.number + 1)
                 _log.error("topic %s has more partitions than %s says: %s", topic.name, _FILE, found.number + 1)
             else:
-                _log.error("%s is left alone: %s", found.directory, _why_not(found, topic))
+                _log.error(
+                    "%s is left alone: %s",
+                    found.directory,
+                    why_left_alone(found, None if topic is None else topic.topic_id),
+                )
                 continue
             changed = True
         return changed
@@ -550,38 +548,11 @@ def _release(topics: Iterable[Topic]) -> None:
                 partition.opened = None
 
 
-def _why_not(found: Found, topic: Topic | None) -> str:
-    if found.topic_id is None:
-        return "it does not say which topic it belongs to"
-    if topic is None:
-        return "its name is none for a topic"
-    return f"it belongs to topic id {found.topic_id}, and {topic.name} is {topic.topic_id}"
-
-
 def internal_configs(name: str) -> Mapping[str, str]:
     """The settings of a topic of the broker's own; none for another one."""
     return _INTERNAL_CONFIGS.get(name, {})
 
 
-def flat_name(name: str) -> str:
-    """The name as metrics would have it: dots and underscores are one."""
-    return name.replace(".", "_")
-
-
 def is_internal(name: str) -> bool:
     """Whether a topic of that name belongs to the broker itself."""
     return name in _INTERNAL_CONFIGS
-
-
-def invalid_topic_name(name: str) -> str | None:
-    """Why the name is not one for a topic, None when it is fine. Rules and words are Kafka's."""
-    if not name:
-        return "Topic name is invalid: the empty string is not allowed"
-    if name in (".", ".."):
-        return f"Topic name is invalid: '{name}' is not allowed"
-    if len(name) > _LONGEST_NAME:
-        return f"Topic name is invalid: the length of '{name}' is longer than the max allowed length {_LONGEST_NAME}"
-    if _LEGAL_NAME.fullmatch(name) is None:
-        allowed = "ASCII alphanumerics, '.', '_' and '-'"
-        return f"Topic name is invalid: '{name}' contains one or more characters other than {allowed}"
-    return None

@@ -72,8 +72,10 @@ class Cleaner:
         """Let go of producers that are idle for too long."""
         live = set(self._owned_producer_ids())
         for partition in self._open_partitions():
-            if partition.opened is not None:
-                partition.opened.expire_producers(now_ms, live.__contains__)
+            log = partition.opened
+            if log is not None:
+                idle_ms, most = log.config.producer_id_expiration_ms, log.config.shrunk_producers_max
+                log.producers.expire(now_ms, idle_ms, live.__contains__, most)
 
     def compact(self, now_ms: int, *, eager: bool = False) -> None:
         """Begin a round if there is something worth it and none is under way. `eager`: do all there is to do without

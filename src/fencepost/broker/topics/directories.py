@@ -14,7 +14,7 @@ from uuid import UUID
 from fencepost.broker.disk.files import Files
 from fencepost.broker.log.layout import LOG, METADATA, decode_metadata, offset_of
 
-__all__ = ["Found", "doomed_name", "find_directories", "is_doomed", "records_in", "topic_id_of"]
+__all__ = ["Found", "doomed_name", "find_directories", "is_doomed", "records_in", "topic_id_of", "why_left_alone"]
 
 _PARTITION = re.compile(r"(.+)-(0|[1-9]\d{0,5})", re.ASCII)
 _DOOMED = re.compile(r"[0-9a-f]{32}-\d{1,6}-delete", re.ASCII)
@@ -68,3 +68,12 @@ def find_directories(files: Files, listed: set[str]) -> list[Found]:
         if topic_id is not None or any(offset_of(inside, LOG) is not None for inside in files.listdir(name)):
             found.append(Found(name, match[1], int(match[2]), topic_id))
     return sorted(found, key=lambda each: (each.topic, each.number))
+
+
+def why_left_alone(found: Found, topic_id: UUID | None) -> str:
+    """Why the directory is not taken for the topic of its name, which has that id; None: there is no such topic."""
+    if found.topic_id is None:
+        return "it does not say which topic it belongs to"
+    if topic_id is None:
+        return "its name is none for a topic"
+    return f"it belongs to topic id {found.topic_id}, and {found.topic} is {topic_id}"

@@ -16,6 +16,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 from uuid import UUID
 
+from fencepost.protocol.records.batch import BatchHeader
+
 __all__ = ["DeletedNames", "Refused", "Replacement"]
 
 _NAMES_MAX = 2000  # the file of topics, which holds them, is written with every change
@@ -77,11 +79,12 @@ class DeletedNames:
         """The deleted topic had that id, by which clients may still name it."""
         self._by_id[topic_id] = name
 
-    def refuse(self, name: str | None, topic_id: UUID | None, partition: int, producer: tuple[int, int, int]) -> None:
-        """A batch of `producer` (producer id, epoch, first sequence) finds no topic."""
+    def refuse(self, name: str | None, topic_id: UUID | None, partition: int, header: BatchHeader) -> None:
+        """A producer's batch finds no topic."""
         name = self._by_id.get(topic_id) if topic_id is not None else name
-        producer_id, epoch, sequence = producer
-        if name is None or name not in self._names or self._refused_count >= _REFUSED_MAX:
+        producer_id, epoch, sequence = header.producer_id, header.producer_epoch, header.base_sequence
+        is_idempotent = producer_id >= 0 and sequence >= 0
+        if not is_idempotent or name is None or name not in self._names or self._refused_count >= _REFUSED_MAX:
             return
         first = self._refused.setdefault(name, {}).setdefault(partition, {})
         if producer_id not in first or first[producer_id][0] != epoch:

@@ -453,10 +453,10 @@ def test_deleting_beyond_the_high_watermark_is_the_callers_mistake() -> None:
 
 
 def test_idle_producers_shrink_except_live_ones_and_open_transactions() -> None:
-    log = opened(dataclasses.replace(NEVER, producer_id_expiration_ms=100, shrunk_producers_max=1))
+    log = opened(NEVER)
     for pid, time in ((1, 10), (2, 20), (3, 30), (4, 30)):
         log.append(batch(b"x", producer_id=pid, epoch=0, sequence=0, timestamp=time, transactional=pid == 4), NOW)
-    log.expire_producers(500, is_live_producer=lambda pid: pid == 3)
+    log.producers.expire(500, 100, lambda pid: pid == 3, 1)
     states = {state.producer_id: state for state in log.producers}
     assert set(states) == {2, 3, 4}  # 1 is the longest idle of two that were shrunk
     assert [states[pid].shrunk for pid in (2, 3, 4)] == [True, False, False]

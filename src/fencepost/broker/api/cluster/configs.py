@@ -25,7 +25,8 @@ from fencepost.broker.settings.table import (
     check_value,
 )
 from fencepost.broker.settings.values import TopicConfig, check_group_config, check_topic_config
-from fencepost.broker.topics.catalogue import Topic, invalid_topic_name
+from fencepost.broker.topics.catalogue import Topic
+from fencepost.broker.topics.names import invalid_topic_name
 from fencepost.protocol.codes import ErrorCode
 
 __all__ = [

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from fencepost.broker.api.handler import Handler
-from fencepost.broker.api.transactions.waiting import when_ends_are_visible
+from fencepost.broker.api.visibility import when_ends_are_visible
 from fencepost.broker.connection import Call
 from fencepost.broker.coordinator.group.requests import FetchedOffset, FetchedOffsets, FetchOffsets
 from fencepost.broker.security.acls import Operation, ResourceType

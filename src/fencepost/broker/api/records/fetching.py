@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from fencepost.broker.api.common import find_partition, leader_epoch_error
-from fencepost.broker.api.transactions.waiting import when_ends_are_visible
+from fencepost.broker.api.visibility import when_ends_are_visible
 from fencepost.broker.fetch_sessions import Opened, Reader
 from fencepost.broker.log.extent import Extent, measure
 from fencepost.broker.log.results import CorruptSegment

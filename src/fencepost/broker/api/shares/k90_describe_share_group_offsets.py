@@ -6,7 +6,7 @@ What a group has not begun to read, or does not exist, has the offset -1: no err
 from __future__ import annotations
 
 from fencepost.broker.api.handler import Handler
-from fencepost.broker.api.transactions.waiting import when_ends_are_visible
+from fencepost.broker.api.visibility import when_ends_are_visible
 from fencepost.broker.connection import Call
 from fencepost.broker.security.acls import Operation, ResourceType
 from fencepost.broker.share.share_partition import SharePartition

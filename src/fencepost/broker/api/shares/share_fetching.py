@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from fencepost.broker.api.common import find_partition
-from fencepost.broker.api.transactions.waiting import when_ends_are_visible
+from fencepost.broker.api.visibility import when_ends_are_visible
 from fencepost.broker.log.extent import measure
 from fencepost.broker.log.results import CorruptSegment
 from fencepost.broker.security.acls import Operation, ResourceType

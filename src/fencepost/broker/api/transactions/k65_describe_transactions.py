@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from fencepost.broker.api.common import may_see
 from fencepost.broker.api.handler import Handler
-from fencepost.broker.api.transactions.waiting import when_ends_are_visible
+from fencepost.broker.api.visibility import when_ends_are_visible
 from fencepost.broker.connection import Call
 from fencepost.broker.coordinator.txn.model import ProducerPair, Result
 from fencepost.protocol.messages.describe_transactions import (

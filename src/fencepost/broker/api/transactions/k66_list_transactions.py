@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fencepost.broker.api.handler import Handler
-from fencepost.broker.api.transactions.waiting import when_ends_are_visible
+from fencepost.broker.api.visibility import when_ends_are_visible
 from fencepost.broker.connection import Call
 from fencepost.protocol.messages.list_transactions import (
     ListTransactionsRequest,

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 
 from fencepost.broker.api.apis import SERVED
 from fencepost.broker.connection import Call
 from fencepost.broker.coordinator.txn.notices import note_refusal
-from fencepost.broker.topics.catalogue import Partition
 from fencepost.protocol.codes import ErrorCode
 
-__all__ = ["decide_and_reply", "when_ends_are_visible", "when_markers_are_written"]
+__all__ = ["decide_and_reply", "when_markers_are_written"]
 
 
 def when_markers_are_written(
@@ -24,31 +23,6 @@ def when_markers_are_written(
     has waited for: that one is written, and must not be written again.
     """
     call.core.transactions.when_idle(now_ms, transactional_id, partial(call.go_on, request, again))
-
-
-def when_ends_are_visible(
-    call: Call,
-    now_ms: int,
-    request: object,
-    action: Callable[[int], object],
-    partitions: Iterable[Partition | None] | None = None,
-) -> None:
-    """Call `action(now_ms)` when the markers are durable of every transaction whose end was answered.
-
-    EndTxn is answered when its decision is durable, before its markers are. Readers of committed records and offsets
-    wait for them, a sync at most, so that a client reads what it has committed. At once where no marker is under way,
-    or none in `partitions`, where these are given.
-    """
-    core = call.core
-    if core.transactions.writes_markers and (partitions is None or any(map(_awaits_markers, partitions))):
-        core.durability.when_durable(now_ms, partial(call.go_on, request, action))
-    else:
-        action(now_ms)
-
-
-def _awaits_markers(partition: Partition | None) -> bool:
-    log = None if partition is None else partition.opened
-    return log is not None and log.producers.awaits_markers
 
 
 def decide_and_reply(

@@ -1,0 +1,36 @@
+"""Requests that must not miss what an answered EndTxn has decided."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+
+from fencepost.broker.connection import Call
+from fencepost.broker.topics.catalogue import Partition
+
+__all__ = ["when_ends_are_visible"]
+
+
+def when_ends_are_visible(
+    call: Call,
+    now_ms: int,
+    request: object,
+    action: Callable[[int], object],
+    partitions: Iterable[Partition | None] | None = None,
+) -> None:
+    """Call `action(now_ms)` when the markers are durable of every transaction whose end was answered.
+
+    EndTxn is answered when its decision is durable, before its markers are. Readers of committed records and offsets
+    wait for them, a sync at most, so that a client reads what it has committed. At once where no marker is under way,
+    or none in `partitions`, where these are given.
+    """
+    core = call.core
+    if core.transactions.writes_markers and (partitions is None or any(map(_awaits_markers, partitions))):
+        core.durability.when_durable(now_ms, partial(call.go_on, request, action))
+    else:
+        action(now_ms)
+
+
+def _awaits_markers(partition: Partition | None) -> bool:
+    log = None if partition is None else partition.opened
+    return log is not None and log.producers.awaits_markers

@@ -1,0 +1,29 @@
+"""Names of topics: which are legal, and which look alike to metrics."""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["flat_name", "invalid_topic_name"]
+
+_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
+_LONGEST_NAME = 249
+
+
+def flat_name(name: str) -> str:
+    """The name as metrics would have it: dots and underscores are one."""
+    return name.replace(".", "_")
+
+
+def invalid_topic_name(name: str) -> str | None:
+    """Why the name is not one for a topic, None when it is fine. Rules and words are Kafka's."""
+    if not name:
+        return "Topic name is invalid: the empty string is not allowed"
+    if name in (".", ".."):
+        return f"Topic name is invalid: '{name}' is not allowed"
+    if len(name) > _LONGEST_NAME:
+        return f"Topic name is invalid: the length of '{name}' is longer than the max allowed length {_LONGEST_NAME}"
+    if _LEGAL_NAME.fullmatch(name) is None:
+        allowed = "ASCII alphanumerics, '.', '_' and '-'"
+        return f"Topic name is invalid: '{name}' contains one or more characters other than {allowed}"
+    return None
