@@ -7,7 +7,6 @@ protocol it is a query like any other: planned, checkpointed, repeated, speculat
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -20,6 +19,7 @@ from fencepost.errors import ConfigurationError
 from fencepost.spark.compat import arrow_schema
 from fencepost.spark.datasource import FencepostDataSource
 from fencepost.spark.sink.rows import check_columns
+from fencepost.spark.sink.runner import unique_bytes
 from fencepost.spark.sink.writer import BatchWriter, StreamWriter
 from fencepost.spark.source.columns import RANGE_SCHEMA, source_schema
 from fencepost.spark.source.ranges import Range
@@ -160,7 +160,7 @@ def _register(spark: SparkSession, made: Pipeline, source: Mapping[str, str], si
     """
     check_columns(made.columns, sink.get("topic"))
     _check_travels(made.transform)
-    format_name = f"fencepost-pipeline-{uuid.uuid4().hex}"
+    format_name = f"fencepost-pipeline-{unique_bytes().hex()}"
 
     class Registered(PipelineDataSource):
         pipeline, reading, writing = made, source, sink

@@ -31,14 +31,14 @@ from fencepost.spark import worker_garbage
 from fencepost.spark.cluster_calls import ClusterCalls
 from fencepost.spark.errors import LevelUnavailableError, UnfinishedSinkError, UnknownQueryError
 from fencepost.spark.sink import names, plan, plan_level, plan_steps, unfinished
+from fencepost.spark.sink.checkpoint import SinkName
 from fencepost.spark.sink.decision import Beginning, Decision, Pair
 from fencepost.spark.sink.decision_store import KnownQuery
 from fencepost.spark.sink.local.id_folder import IdFolder
-from fencepost.spark.sink.local.identity import SinkName
 from fencepost.spark.sink.names import UNIQUE_BYTES
 from fencepost.spark.sink.steps import SinkConfig, StepRunner
 
-__all__ = ["Link", "Resolved", "SinkLink", "link_for", "link_to", "resolve_sink", "sink_link"]
+__all__ = ["Link", "Resolved", "SinkLink", "link_for", "link_to", "resolve_sink", "sink_link", "unique_bytes"]
 
 log = logging.getLogger("fencepost.spark")
 
@@ -132,13 +132,18 @@ def link_to(settings: Mapping[str, str]) -> Link:
     return _links[key]
 
 
+def unique_bytes() -> bytes:
+    """Bytes that no process has ever had."""
+    return os.urandom(UNIQUE_BYTES)
+
+
 class SinkLink:
     """Runs one sink's plans."""
 
     def __init__(self, link: Link, config: SinkConfig) -> None:
         if config not in link.sinks:
             pool = IdFolder(os.environ, ",".join(link.config.bootstrap_servers), config.decision_topic)
-            link.sinks[config] = StepRunner(link.admin, config, lambda: os.urandom(UNIQUE_BYTES), pool)
+            link.sinks[config] = StepRunner(link.admin, config, unique_bytes, pool)
         self._link = link
         self._steps = link.sinks[config]
 

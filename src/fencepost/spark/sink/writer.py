@@ -27,10 +27,10 @@ from fencepost.spark.errors import SupersededError, TaskTimedOutError
 from fencepost.spark.kafka_settings import tell_notes, tell_once
 from fencepost.spark.options import SinkOptions
 from fencepost.spark.sink import checkpoint, plan, plan_steps
+from fencepost.spark.sink.checkpoint import SAY, SinkName, name_of
 from fencepost.spark.sink.content import content_of
 from fencepost.spark.sink.decision import NO_ROWS, Beginning, Content, Pair, SourceOffsets
 from fencepost.spark.sink.local.claim_file import ClaimFile
-from fencepost.spark.sink.local.identity import SAY, SinkName, name_of
 from fencepost.spark.sink.rows import (
     CHUNK_BYTES_MOST,
     CHUNK_BYTES_PER_PARTITION,
