@@ -21,9 +21,10 @@ CALLED_BY_OTHERS = {
     "Python, and tuples that are unpacked": "traceback first_size writable __replace__",
     "numba, typer": "CACHE_DIR finish_flink reset_offsets set_password",
     "ssl": "num_tickets",
-    "pytest": "pytest_plugins",
+    "pytest, and tests of both engines": "pytest_plugins cache_clear",
     "http.server": (
-        "daemon_threads block_on_close address_family handle_error version_string do_GET do_POST log_message"
+        "daemon_threads block_on_close request_queue_size address_family handle_error service_actions version_string "
+        "do_GET do_POST log_message http_open https_open _create_connection"
     ),
     "PySpark's listeners": "onQueryStarted onQueryProgress onQueryIdle onQueryTerminated",
     "PySpark's data sources": (

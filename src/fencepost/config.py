@@ -378,6 +378,7 @@ class ConsumerConfig(CommonConfig):
     at_least_one = CommonConfig.at_least_one | {"heartbeat_interval_ms", "max_poll_interval_ms"}
 
     group_id: str | None = None
+    allow_auto_create_topics: bool = False  # as librdkafka's; in Java true: a topic that was deleted comes back
     group_instance_id: str | None = None
     auto_offset_reset: str = "latest"
     enable_auto_commit: bool = False
@@ -423,6 +424,7 @@ class ShareConsumerConfig(CommonConfig):
     at_least_one = CommonConfig.at_least_one | {"max_poll_interval_ms", "max_poll_records", "max_decompressed_bytes"}
 
     group_id: str | None = None
+    allow_auto_create_topics: bool = False  # as librdkafka's; in Java true: a topic that was deleted comes back
     share_acknowledgement_mode: str = "implicit"  # "explicit": every record is acknowledged by the application
     share_acquire_mode: str = "batch_optimized"  # "record_limit": never more than max_poll_records are locked at once
     fetch_min_bytes: int = 1

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from fencepost.client.blocking import Producer
 from fencepost.client.blocking.producer import Delivery
-from fencepost.client.net.outages import is_outage
+from fencepost.client.outages import is_outage
 from fencepost.client.records import Record, SharedRecord
 from fencepost.errors import ConfigurationError, RegistryUnavailableError, SerializationError
 

@@ -209,6 +209,8 @@ def test_log_dirs_features_versions_and_cluster(desk: Desk) -> None:
     features = desk.ask("FeatureCommand", "describe")
     assert re.search(r"transaction.version\s.*FinalizedVersionLevel: 2\s", features)
     desk.ask("FeatureCommand", "upgrade", "--release-version", "4.3")
+    loggers = desk.ask("ConfigCommand", "--entity-type", "broker-loggers", "--entity-name", "1", "--describe")
+    assert re.search(r"^  root=[A-Z]+ ", loggers, re.MULTILINE)
     versions = desk.ask("BrokerApiVersionsCommand")
     assert re.search(r"InitProducerId\(22\): 0 to 6 \[usable: \d\]", versions), versions
     with Broker({"transaction.version": 1}) as older:

@@ -68,6 +68,18 @@ def test_acls(world: Secured, run: Commands) -> None:
         run("acls", "add", who, "--operation", operation, "--resource", resource, status=2)
 
 
+def test_a_rule_that_looks_like_a_pattern_and_is_none_is_warned_of(world: Secured, run: Commands) -> None:
+    who, base = f"User:{world.name('u')}", world.name("t")
+    run("acls", "add", who, "--operation", "read", "--resource", f"topic:{base}*")
+    assert f"topic '{base}*' matches no topic" in run.error
+    run("acls", "add", who, "--operation", "read", "--resource", f"group:{base}*")
+    assert f"group '{base}*' is for just that name" in run.error
+    for resource, more in ((f"topic:{base}", ["--prefixed"]), ("topic:*", []), (f"topic:{base}", [])):
+        run("acls", "add", who, "--operation", "read", "--resource", resource, *more)
+        assert run.error == ""
+    run("acls", "delete", "--principal", who, "--yes")
+
+
 def test_users(world: Secured, run: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     user, secret = world.name("u"), "pass=wörd"
     (tmp_path / "secret").write_text(f"{secret}\n")
@@ -86,12 +98,22 @@ def test_users(world: Secured, run: Commands, tmp_path: Path, monkeypatch: pytes
     with login as own:
         assert own.list_topics() == []
 
-    run("users", "delete", user, "--yes")
+    run("users", "delete", user, "--mechanism", "SCRAM-SHA-512", "--yes")
     with fencepost.Admin(world.open_address) as admin:
         left = ScramCredential(user, ScramMechanism.SCRAM_SHA_256, 4096)
         assert admin.describe_user_scram_credentials([user]) == [left]
-    run("users", "delete", user, "--yes", status=1)
+    run("users", "delete", user, "--mechanism", "SCRAM-SHA-512", "--yes", status=1)
     assert "does not exist" in run.error
+    run("users", "set-password", user, "--password-file", str(tmp_path / "secret"))
+    told = run("users", "delete", user, "--yes")
+    assert [line for line in told.splitlines() if user in line] == [
+        f"{user} has no password for SCRAM-SHA-256 any more",
+        f"{user} has no password for SCRAM-SHA-512 any more",
+    ]
+    with fencepost.Admin(world.open_address) as admin:
+        assert admin.describe_user_scram_credentials([user]) == []
+    run("users", "delete", user, "--yes", status=1)
+    assert f"delete user {user!r}: no password is stored for that name" in run.error
     (tmp_path / "secret").write_text("\n")
     run("users", "set-password", user, "--password-file", str(tmp_path / "secret"), status=1)
     run("users", "set-password", user, "--password-file", str(tmp_path / "none"), status=1)

@@ -68,9 +68,9 @@ def broker_setting(client: RawClient, name: str, key: str, value: str) -> Iterat
 def test_a_new_topic_has_kafka_s_settings(broker: BrokerUnderTest, client: RawClient) -> None:
     topic = client.create_topic(broker.name("t"))
     found = {each.name: each for each in describe(client, TOPIC, topic).configs}
-    assert found.keys() == TOPIC_SETTINGS.keys()
-    for key, expected in TOPIC_SETTINGS.items():
-        each = found[key]
+    assert found.keys() == {key for key, each in TOPIC_SETTINGS.items() if each.default is not None}
+    for key, each in found.items():
+        expected = TOPIC_SETTINGS[key]
         assert (each.value, each.config_type) == (expected.default, expected.kind), key
         assert (each.read_only, each.is_sensitive) == (False, False), key
         synonyms = [synonym.name for synonym in each.synonyms if synonym.source == 5]
@@ -429,11 +429,62 @@ def test_changes_survive_a_restart(killable: tuple[BrokerUnderTest, Killable]) -
         assert levels["transaction.version"] == 1
 
 
+LOGGER = 8
+
+
+def test_the_levels_of_loggers(broker: BrokerUnderTest, client: RawClient) -> None:
+    name = "fencepost.broker.groups" if broker.is_ours else "kafka.server.KafkaApis"
+
+    def level(logger: str = name) -> str:
+        return str(setting(client, LOGGER, "1", logger)[0])
+
+    (found,) = describe(client, LOGGER, "1", [name]).configs
+    assert (found.read_only, found.config_source, found.is_sensitive, found.config_type) == (False, 6, False, 0)
+    assert (list(found.synonyms), found.documentation) == ([], "")
+    before = level()
+    for wanted in ("DEBUG", "TRACE", "FATAL"):
+        assert change(client, LOGGER, "1", (name, SET, wanted)) == OK
+        assert level() == wanted
+    assert change(client, LOGGER, "1", (name, SET, "INFO"), validate=True) == OK
+    assert level() == "FATAL"
+    assert change(client, LOGGER, "1", (name, DELETE, None)) == OK
+    assert level() == before
+    assert level("root") in ("WARN", "INFO", "DEBUG")
+    no_level = "it is not a supported log level. Valid log levels are DEBUG, ERROR, FATAL, INFO, TRACE, WARN"
+    for broker_name, operation, refused in (
+        ("1", (name, SET, "LOUD"), (40, f"Cannot set the log level of {name} to LOUD as {no_level}")),
+        ("1", ("nope", SET, "INFO"), (40, "Logger nope does not exist!")),
+        ("1", ("root", DELETE, None), (42, "Removing the log level of the root logger is not allowed")),
+        ("1", (name, APPEND, "INFO"), (42, "APPEND operation is not allowed for the BROKER_LOGGER resource")),
+        ("2", (name, SET, "INFO"), (42, "Unexpected node id. Expected 1, but received 2")),
+        ("", (name, SET, "INFO"), (42, "Node id must be an integer, but it is: ")),
+    ):
+        assert change(client, LOGGER, broker_name, operation) == refused
+    for broker_name, why in (
+        ("2", "Unexpected broker id, expected 1 but received 2"),
+        ("", "Broker id must not be empty"),
+        ("x", "Broker id must be an integer, but it is: x"),
+    ):
+        told = describe(client, LOGGER, broker_name)
+        assert (told.error_code, told.error_message) == (42, why)
+
+
+def test_the_segments_of_test_suites(broker: BrokerUnderTest, client: RawClient) -> None:
+    """`internal.segment.bytes` is told where it is set, counts before segment.bytes, and has no lower bound."""
+    usual = client.create_topic(broker.name("t"))
+    assert describe(client, TOPIC, usual, ["internal.segment.bytes"]).configs == []
+    topic = client.create_topic(broker.name("t"), internal_segment_bytes="200")
+    assert setting(client, TOPIC, topic, "internal.segment.bytes")[:2] == ("200", 1)
+    for value in ("-1", "0", "100"):
+        assert change(client, TOPIC, usual, ("internal.segment.bytes", SET, value)) == OK
+    assert change(client, TOPIC, usual, ("internal.segment.bytes", SET, "x"))[0] == ErrorCode.INVALID_CONFIG
+
+
 def test_what_kafka_takes_otherwise(broker: BrokerUnderTest, client: RawClient) -> None:
     topic = client.create_topic(broker.name("t"))
     small = change(client, TOPIC, topic, ("segment.bytes", SET, "1000"))
     assert small[0] == (0 if broker.is_ours else ErrorCode.INVALID_CONFIG)
     unknown = change(client, TOPIC, topic, ("retention.ms", 9, "1"))
     assert unknown[0] == (ErrorCode.INVALID_REQUEST if broker.is_ours else ErrorCode.UNKNOWN_SERVER_ERROR)
-    for kind in (8, 16):  # loggers, client metrics
-        assert describe(client, kind, "1").error_code == (ErrorCode.INVALID_REQUEST if broker.is_ours else 0)
+    client_metrics = 16
+    assert describe(client, client_metrics, "1").error_code == (ErrorCode.INVALID_REQUEST if broker.is_ours else 0)

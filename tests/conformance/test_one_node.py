@@ -187,8 +187,7 @@ def test_what_has_settings(broker: BrokerUnderTest, client: RawClient) -> None:
     assert code == 0
     assert everything >= {(TOPIC, topic), (TOPIC, "__consumer_offsets"), (BROKER, "1"), (GROUP, group)}
     assert (GROUP, plain) not in everything
-    loggers = set() if broker.is_ours else {LOGGER}  # which have no settings here
-    assert {kind for kind, _ in everything} == {TOPIC, BROKER, GROUP} | loggers
+    assert {kind for kind, _ in everything} == {TOPIC, BROKER, GROUP, LOGGER}
     by_kind = {kind: listed(kind, kind) for kind in (TOPIC, BROKER, GROUP)}
     lasting = everything & listed()[1]  # topics and groups of others come and go
     for kind, (code, found) in by_kind.items():

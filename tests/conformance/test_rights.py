@@ -17,6 +17,8 @@ from fencepost.broker.api.apis import SERVED
 from fencepost.broker.security.acls import Binding, Operation, Pattern, Permission, ResourceType
 from fencepost.broker.security.authorizer import Acls, Policy, Who, authorize, authorize_any
 from fencepost.protocol.messages import create_acls, delete_acls, describe_acls, find_coordinator, metadata
+from fencepost.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from fencepost.protocol.messages.describe_transactions import DescribeTransactionsRequest
 from fencepost.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from tests.conformance.conftest import ARMS
 from tests.support import api_questions as ask
@@ -473,6 +475,42 @@ def _expected(acls: Acls, user: str, topics: Sequence[str]) -> dict[str, int]:
         else 29
         for topic in topics
     }
+
+
+def test_a_transaction_is_described_without_the_topics_that_the_client_may_not_describe(world: Secured) -> None:
+    user, base = world.user(), world.name("txn")
+    shown, hidden, prefixed = f"{base}-shown", f"{base}-hidden", f"{base}-prefixed"
+    with world.connect(ADMIN) as admin, world.connect(user) as client:
+        for topic in (shown, hidden, prefixed):
+            admin.create_topic(topic)
+        producer = admin.start_producer(base)
+        added = admin.call(
+            AddPartitionsToTxnRequest(
+                v3_and_below_transactional_id=base,
+                v3_and_below_producer_id=producer.producer_id,
+                v3_and_below_producer_epoch=producer.epoch,
+                v3_and_below_topics=[
+                    AddPartitionsToTxnTopic(name=topic, partitions=[0]) for topic in (shown, hidden, prefixed)
+                ],
+            ),
+            3,
+        )
+        codes = [each.results_by_partition[0].partition_error_code for each in added.results_by_topic_v3_and_below]
+        assert codes == [0, 0, 0]
+
+        def described(who: RawClient) -> tuple[int, list[str]]:
+            (state,) = who.call(DescribeTransactionsRequest(transactional_ids=[base]), 0).transaction_states
+            return state.error_code, sorted(topic.topic for topic in state.topics)
+
+        assert described(admin) == (0, [hidden, prefixed, shown])
+        assert described(client) == (53, [])
+        world.grant(admin, user, [(Op.DESCRIBE, TXN, base)])
+        assert _until(lambda: described(client), (0, [])) == (0, [])
+        world.grant(admin, user, [(Op.DESCRIBE, TOPIC, shown)])
+        assert _until(lambda: described(client), (0, [shown])) == (0, [shown])
+        # To write implies to describe.
+        world.grant(admin, user, [(Op.WRITE, TOPIC, prefixed)])
+        assert _until(lambda: described(client), (0, [prefixed, shown])) == (0, [prefixed, shown])
 
 
 def test_a_fetch_session_does_not_outlive_a_right(world: Secured) -> None:

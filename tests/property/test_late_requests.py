@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from fencepost.broker.coordinator.txn.generations import TIMED_OUT, Generation
+from fencepost.broker.disk.changes import carry_out
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.messages.end_txn import EndTxnRequest
 from fencepost.protocol.messages.init_producer_id import InitProducerIdRequest
@@ -31,7 +32,7 @@ class LateClient:
     def __init__(self, seed: int) -> None:
         self._random = Random(seed)
         self._driver = driver = BrokerDriver()
-        driver.core.topics.create("t", 1, {})
+        carry_out(driver.core.topics.create("t", 1, {}))
         given = driver.ask(InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=TIMEOUT_MS), 5)
         self._pair = given.producer_id, given.producer_epoch
         self._connection = 2

@@ -17,6 +17,7 @@ import pytest
 
 from fencepost import Admin, Consumer, OffsetSpec, Producer, TopicPartition
 from fencepost.broker.embedded import Broker
+from fencepost.spark import spark_home
 from tests.spark.copying import HERE, environment
 from tests.spark.session import JVM_OPTIONS
 from tests.support.waiting import until
@@ -35,9 +36,8 @@ def free_port() -> int:
 @contextmanager
 def server(port: int, log: Path) -> Iterator[None]:
     """A Spark Connect server, which is killed in the end with all its processes."""
-    import pyspark
-
-    home = Path(pyspark.__file__).parent
+    home = spark_home.compiled_home()  # whose Python processes start sooner
+    assert home is not None
     settings = {
         "spark.connect.grpc.binding.port": str(port),
         "spark.connect.grpc.binding.address": "127.0.0.1",

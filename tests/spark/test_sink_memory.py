@@ -23,6 +23,7 @@ from fencepost.spark.sink.repair import settle_lost_batch
 from fencepost.spark.sink.runner import Link, resolve_sink
 from fencepost.spark.sink.writer import BatchWriter, SinkWriter, StreamWriter
 from tests.spark.hand_played import decide
+from tests.support.commands import Commands
 
 COLUMNS = [("value", "string")]
 TOPIC = "__fencepost_decisions"
@@ -373,3 +374,21 @@ def test_a_superseded_driver_hears_that_it_is_the_same_query(broker: Broker, tmp
     query.plan(0)
     with pytest.raises(SupersededError, match="another driver runs this query with the same checkpoint"):
         StreamWriter(query.options, COLUMNS).commit([message], 0)
+
+
+def test_the_command_shows_which_query_a_sink_is(
+    broker: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The default name of a sink is an id, which tells a person nothing."""
+    query, empty = Query(broker, tmp_path / "checkpoint"), Query(broker, tmp_path / "empty")
+    query.batch(0)
+    empty.batch(0, 0)
+    run = Commands(query.servers, capsys)
+    lines = [line.split() for line in run("spark", "sinks").splitlines()]
+    assert [query.query_id, "0", query.query_id, "0", query.topic] in lines
+    assert [empty.query_id, "0", empty.query_id, empty.topic] in lines
+    shown = {one["sink"]: one for one in run.json("spark", "sinks")}
+    assert shown[query.query_id]["decided"] == {query.query_id: 0}
+    about = shown[query.query_id]["queries"][query.query_id]
+    assert (about["topic"], about["checkpoint"]) == (query.topic, str(query.folder))
+    assert shown[empty.query_id]["decided"] == {}

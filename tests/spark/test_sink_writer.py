@@ -6,6 +6,7 @@ import pickle
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -487,6 +488,17 @@ def test_a_row_that_is_too_large_for_its_topic_is_named(broker: Broker) -> None:
     writer: StreamWriter = pickle.loads(pickle.dumps(sink.writer()))
     frame = pa.record_batch({"key": ["a", "b"], "value": ["x" * 100, "y" * 30_000]})
     told = r"MESSAGE_TOO_LARGE.*30001 bytes of key and value, and topic 'small' takes .*max\.message\.bytes=20000 bytes"
+    with pytest.raises(RecordRejectedError, match=told):
+        writer.write_partition(iter([frame]), QUERY, 0)
+
+
+def test_a_row_whose_time_is_refused_is_told_with_the_limit(broker: Broker) -> None:
+    sink = Sink(broker)
+    columns = [("value", "string"), ("timestamp", "timestamp")]
+    writer: StreamWriter = pickle.loads(pickle.dumps(StreamWriter(sink.options, columns)))
+    ahead = datetime.now(UTC) + timedelta(days=2)
+    frame = pa.record_batch({"value": ["a"], "timestamp": pa.array([ahead], pa.timestamp("us", "UTC"))})
+    told = f"column timestamp is further .*topic '{sink.name}' allows .*message.timestamp.after.max.ms=3600000"
     with pytest.raises(RecordRejectedError, match=told):
         writer.write_partition(iter([frame]), QUERY, 0)
 

@@ -30,14 +30,13 @@ from fencepost.errors import ConfigurationError, DataLossError
 from fencepost.protocol.records.encoding import encode_batch
 from fencepost.spark.sink import wire
 from fencepost.spark.sink.runner import Link
+from fencepost.spark.source.columns import RANGE_SCHEMA, source_schema
 from fencepost.spark.source.ranges import Range
 from fencepost.spark.source.reader import (
-    RANGE_SCHEMA,
     BatchReader,
     RangePartition,
     StreamReader,
     UnlimitedStreamReader,
-    source_schema,
 )
 
 HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])

@@ -10,6 +10,7 @@ from uuid import UUID
 
 from fencepost.broker.api.apis import SERVED
 from fencepost.broker.core import BrokerCore
+from fencepost.broker.disk.changes import Write
 from fencepost.broker.disk.files import Sync
 from fencepost.broker.effects import Close, Failed, Reply
 from fencepost.broker.settings.values import BrokerConfig
@@ -33,6 +34,8 @@ class BrokerDriver:
         self.now_ms = 1_700_000_000_000
         self.auto_sync = True
         self.syncs: list[Sync] = []
+        self.auto_write = True
+        self.writes: list[Write] = []
         self.closed: set[int] = set()
         self.failed: dict[int, Exception] | None = None
         """What requests raised, by connection; while it is None, that is raised here."""
@@ -48,6 +51,7 @@ class BrokerDriver:
         self._correlation = itertools.count(1)
         self.order: list[int] = []
         self.syncs = []
+        self.writes = []
         self.core.open(self.now_ms)
         for connection in (1, 2):
             self.core.connected(self.now_ms, connection, ("127.0.0.1", 9092), ("127.0.0.1", 50_000 + connection))
@@ -99,6 +103,17 @@ class BrokerDriver:
         self.core.synced(self.now_ms, effect.token, failed)
         self._perform()
 
+    def write(self) -> None:
+        """Carry out the Write that is under way."""
+        effect = self.writes.pop(0)
+        error: OSError | None = None
+        try:
+            effect.step()
+        except OSError as failure:
+            error = failure
+        self.core.written(self.now_ms, effect.token, error)
+        self._perform()
+
     def crash(self, seed: int) -> None:
         """Lose the power: of what was not synced, some survives and some does not."""
         self.disk.crash(seed)
@@ -109,6 +124,8 @@ class BrokerDriver:
                 self._read(effect.connection_id, b"".join(effect.buffers))
             elif isinstance(effect, Sync):
                 self.syncs.append(effect)
+            elif isinstance(effect, Write):
+                self.writes.append(effect)
             elif isinstance(effect, Close):
                 self.closed.add(effect.connection_id)
             elif isinstance(effect, Failed):
@@ -119,6 +136,8 @@ class BrokerDriver:
             self._perform()
         if self.auto_sync and self.syncs:
             self.sync()
+        if self.auto_write and self.writes:
+            self.write()
 
     def _read(self, connection: int, frame: bytes) -> None:
         if int.from_bytes(frame[:4]) != len(frame) - 4:

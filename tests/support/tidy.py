@@ -38,17 +38,18 @@ BELOW: dict[str, frozenset[str]] = {
     "tls": frozenset(),
     "properties": frozenset({"small_files"}),
     "small_files": frozenset(),
+    "jaas": frozenset(),
     "typed_values": frozenset(),
     "errors": frozenset({"protocol"}),
     "arguments": frozenset({"errors"}),
     "extras": frozenset({"errors"}),
-    "sasl_settings": frozenset({"errors"}),
+    "sasl_settings": frozenset({"errors", "jaas"}),
     "config_providers": frozenset({"errors", "properties", "small_files"}),
     "config": frozenset(
         {"config_providers", "errors", "foreign_settings", "sasl_settings", "protocol", "typed_values"}
     ),
     "broker": frozenset(
-        {"arguments", "at_exit", "config", "errors", "protocol", "small_files", "states", "tls", "values"}
+        {"arguments", "at_exit", "config", "errors", "jaas", "protocol", "small_files", "states", "tls", "values"}
     ),
     "client": frozenset(
         {

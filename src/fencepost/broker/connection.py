@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from fencepost.broker.disk.changes import Change
 from fencepost.broker.effects import Effect, Reply
 from fencepost.broker.parts import BrokerParts
 from fencepost.broker.security.rights import ANONYMOUS
@@ -150,6 +151,10 @@ class Core(BrokerParts, ABC):
         """Nothing may be promised; where there is a place for it, the answer says why."""
 
     @abstractmethod
+    def login_failed(self, connection: Connection, why: str) -> None:
+        """A client was not let in."""
+
+    @abstractmethod
     def request_failed(self, connection: Connection, error: Exception) -> None:
         """A request raised what it must not, at once or after it had waited: it costs its own connection."""
 
@@ -216,6 +221,30 @@ class Call:
         except Exception as error:  # noqa: BLE001 - whatever it is, it is told
             self.core.request_failed(self.connection, error)
 
+    def change(self, request: object, change: Change[Any]) -> None:
+        """Carry out a change of what is kept in small files, and answer with what it returns. Requests of this
+        connection wait for that, those of others do not."""
+        core, connection = self.core, self.connection
+        is_waiting = False
+        early: list[Callable[[], Any]] = []
+
+        def done(result: Callable[[], Any]) -> None:
+            if not is_waiting:
+                early.append(result)
+            elif connection.closed:
+                _tell_failure(self, request, result)
+            else:
+                self.go_on(request, lambda _: core.answer(self, result()), core.now.ms)
+                if not connection.closed:
+                    core.release(connection)
+
+        core.changes.begin(change, done)
+        if early:
+            core.answer(self, early[0]())
+        else:
+            is_waiting = True
+            connection.hold()
+
     def reply_when_durable(self, now_ms: int, response: Any) -> None:
         """Answer once all that has been appended so far is durable."""
         self.core.durability.when_durable(now_ms, lambda _: self.reply(response))
@@ -247,3 +276,11 @@ class Call:
             self.connection.calls.remove(self)
             self.connection.unanswered_bytes -= self.size
             self.core.unanswered(self)
+
+
+def _tell_failure(call: Call, request: object, result: Callable[[], Any]) -> None:
+    """Log why the change of a client that is gone failed, if it did."""
+    try:
+        result()
+    except OSError as error:
+        call.core.storage_failed(call.core.now.ms, call, request, error)

@@ -23,7 +23,7 @@ from fencepost.broker.connection import Call, Connection, Core
 from fencepost.broker.disk.files import File, Files
 from fencepost.broker.effects import Close, Effect, Failed, GoOn, Reply
 from fencepost.broker.faults.table import FaultTable
-from fencepost.broker.metrics.log_rate_limit import Paces
+from fencepost.broker.metrics.log_rate_limit import Budget, Paces
 from fencepost.broker.security.login import Login, LoginState
 from fencepost.broker.security.mechanisms import LoginFailed
 from fencepost.broker.security.rights import ANONYMOUS
@@ -41,8 +41,10 @@ __all__ = ["BrokerCore"]
 _PRODUCE, _FETCH, _API_VERSIONS = 0, 1, 18
 _LOGIN_PATIENCE_MS = 60_000
 _HOT = (_PRODUCE, _FETCH)
+_MOST_SHOWN = 60  # characters of a name
 
 _log = logging.getLogger("fencepost.broker")
+_rights_log = logging.getLogger("fencepost.broker.rights")
 
 
 class BrokerCore(Core):
@@ -63,6 +65,7 @@ class BrokerCore(Core):
         self._doubtful = DoubtfulRequests(self.doubts)
         self._connections: dict[int, Connection] = {}
         self._malformed = Paces()
+        self._failed_logins, self._login_lines = Paces(), Budget(20)
         self._effects: list[Effect] = []
 
     def open(self, now_ms: int) -> None:
@@ -162,6 +165,12 @@ class BrokerCore(Core):
         self.metrics.count("failed_syncs", self.durability.failures - before)
         self._settle()
 
+    def written(self, now_ms: int, token: int, error: OSError | None) -> None:
+        """The step of that `Write` was carried out; `error`: what it raised."""
+        self.now.ms = now_ms
+        self.changes.written(token, error)
+        self._settle()
+
     def time_jumped(self, now_ms: int, by_ms: int) -> None:
         """Time has jumped forward to `now_ms`: what is under way keeps the time it had left."""
         self.metrics.count("time_jumps")
@@ -174,6 +183,9 @@ class BrokerCore(Core):
         sync = self.durability.next_sync()
         if sync is not None:
             self._effects.append(sync)
+        write = self.changes.next_write()
+        if write is not None:
+            self._effects.append(write)
         effects, self._effects = self._effects, []
         return effects
 
@@ -336,6 +348,19 @@ class BrokerCore(Core):
             again = f"; {times} times since this was last said" if times > 1 else ""
             _log.warning("closing connection %s: %s%s", connection, error, again)
 
+    def login_failed(self, connection: Connection, why: str) -> None:
+        """A client was not let in. It may try as often as it likes: each name of an address is logged now and then."""
+        self.metrics.count("failed_logins")
+        tried = "" if connection.login is None else connection.login.tried[:_MOST_SHOWN]
+        times = self._failed_logins.hit(self.now.ms, connection.host, tried)
+        untold = self._login_lines.hit(self.now.ms) if times else None
+        if untold is None:
+            return
+        who = f" as {tried!r}" if tried else ""
+        again = f"; {times} times since this was last said" if times > 1 else ""
+        more = f"; {untold} lines about other failed logins were left out" if untold else ""
+        _rights_log.info("%s was not let in%s: %s%s%s", connection, who, why, again, more)
+
     def request_failed(self, connection: Connection, error: Exception) -> None:
         """A request raised what it must not, at once or after it had waited: it costs its own connection."""
         self.metrics.count("failed_requests")
@@ -362,8 +387,7 @@ class BrokerCore(Core):
         try:
             answer = login.authenticate(now_ms, bytes(frame))
         except LoginFailed as failed:
-            self.metrics.count("failed_logins")
-            _log.info("%s was not let in: %s", connection, failed)
+            self.login_failed(connection, str(failed))
             self.after(
                 self.config.number("connection.failed.authentication.delay.ms"),
                 lambda: None if connection.closed else self.drop(now_ms, connection),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fencepost.broker.disk.changes import Write
 from fencepost.broker.disk.files import Sync
 from fencepost.values import Value
 
@@ -43,4 +44,4 @@ class Failed(Value):
     error: Exception
 
 
-Effect = Reply | GoOn | Close | Failed | Sync
+Effect = Reply | GoOn | Close | Failed | Sync | Write

@@ -14,7 +14,8 @@ from fencepost.broker.coordinator.damage import Doubts
 from fencepost.broker.coordinator.groups import Groups
 from fencepost.broker.coordinator.runtime import CoordinatorRuntime
 from fencepost.broker.coordinator.transactions import Transactions
-from fencepost.broker.disk.files import Files
+from fencepost.broker.disk.changes import Change, Changes
+from fencepost.broker.disk.files import Files, RunAll, one_by_one
 from fencepost.broker.disk.meta import MADE_UP_FROM, Meta
 from fencepost.broker.fetch_sessions import FetchSessions
 from fencepost.broker.log.large_batches import LargeBatches
@@ -80,7 +81,8 @@ class BrokerParts:
         self.metrics = Metrics()
         self.rights = Rights(files, config, self.metrics)
         self.credentials = Credentials(files, new_uuid, TokenRules.of(config), lambda: self.now.ms)
-        self.meta = Meta(files)
+        self.changes = Changes()
+        self.meta = Meta(files, self._reserve_producer_ids)
         self.settings = DynamicSettings(files, config)
         self.throttling = Throttling()
         self.durability = Durability(config.waits_for_fsync, self.advanced)
@@ -118,6 +120,15 @@ class BrokerParts:
         """How many bytes a further answer may have; the shell knows what is not taken yet."""
         self.large = LargeBatches(self.soon)
         self._advanced: dict[Partition, None] = {}
+
+    def _reserve_producer_ids(self, change: Change[None]) -> None:
+        def done(result: Callable[[], None]) -> None:
+            try:
+                result()
+            except OSError as error:
+                logging.getLogger("fencepost.broker.files").error("no further producer ids can be had yet: %s", error)
+
+        self.changes.begin(change, done)
 
     def _make_transactions(self) -> Transactions:
         return Transactions(
@@ -164,6 +175,7 @@ class BrokerParts:
         self.files.reserve()
         self.transactions.load(now_ms)
         self.meta.start_above(self._highest_producer_id())
+        self.meta.fill()
         self.groups.load(now_ms, self.transactions.settle)
         self.shares.load()
         self.transactions.finish(now_ms)
@@ -171,10 +183,10 @@ class BrokerParts:
         self._expire_producers_later(now_ms)
         self.cleaner.start(now_ms)
 
-    def close(self) -> None:
-        """Close the logs cleanly; the next start need not recover them."""
+    def close(self, run_all: RunAll = one_by_one) -> None:
+        """Close the logs cleanly; the next start need not recover them. `run_all` closes them."""
         write_snapshots = self.transactions.snapshots.at_close()
-        self.topics.close()
+        self.topics.close(run_all)
         write_snapshots()
         self.meta.mark_clean()
 

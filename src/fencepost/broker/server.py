@@ -15,11 +15,12 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 from fencepost.broker.core import BrokerCore
+from fencepost.broker.disk.changes import Write
 from fencepost.broker.disk.files import File, Files, Sync
 from fencepost.broker.disk.place import DirectoryGone, check_place, lock_directory
+from fencepost.broker.disk.sync_threads import SyncThreads
 from fencepost.broker.disk.system_files import SystemFiles, default_max_open, descriptor_limit
 from fencepost.broker.effects import Close, Failed, GoOn, Reply
 from fencepost.broker.faults.files import FaultyFiles
@@ -28,9 +29,9 @@ from fencepost.broker.gauges import take_snapshot
 from fencepost.broker.metrics.counters import Snapshot
 from fencepost.broker.metrics.log_rate_limit import Pace, Paces
 from fencepost.broker.network.admission import Admission, connections_for
-from fencepost.broker.network.backpressure import Answers, Requests
 from fencepost.broker.network.certificates import Certificates
 from fencepost.broker.network.key_source import KeySource
+from fencepost.broker.network.memory_watch import MemoryWatch
 from fencepost.broker.network.sockets import ClientSocket, listening_sockets
 from fencepost.broker.network.tls_sockets import TlsClientSocket
 from fencepost.broker.security.listeners import Listener, listeners_of
@@ -44,12 +45,12 @@ from fencepost.protocol.records.check import load_kernel_by
 
 __all__ = ["BrokerServer", "new_event_loop", "system_clock"]
 
-_SYNC_THREADS = 8
 _NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 _DESCRIPTOR_PAUSE_S = 0.1
 _LONGEST_DELAY_S = 3600.0
 _LOOK_S = 1.0
 _SET_BACK_MS = 60_000
+_SLOW_MS = 500
 _STRIDES = 2000  # in how many steps time moves at most, however far
 
 _log = logging.getLogger("fencepost.broker")
@@ -123,16 +124,16 @@ class BrokerServer:
         self._stopping = False
         self._next_client = 0
         self._servers: list[asyncio.Server] = []
+        self._certificates: list[Certificates] = []
         self._timer: asyncio.TimerHandle | None = None
         self._idle_timer: asyncio.TimerHandle | None = None
-        self._scarcity_timer: asyncio.TimerHandle | None = None
         self._place_timer: asyncio.TimerHandle | None = None
-        self._answers = Answers(config.number("queued.max.response.bytes"))
-        self._requests = Requests(config.most_queued_request_bytes)
-        self._memory_timer: asyncio.TimerHandle | None = None
+        self._memory = MemoryWatch(config, self._clients, self.later, _steady_ms, lambda: self.core.metrics)
         self._timer_due: tuple[int | None, int | None] = (None, None)
-        self._syncer = ThreadPoolExecutor(_SYNC_THREADS, "fencepost-sync")
+        self._threads = SyncThreads()
         self._syncing: asyncio.Task[None] | None = None
+        self._writing: asyncio.Task[None] | None = None
+        self._slow_disk = Pace(60_000)
         self._moving = asyncio.Lock()
         self._lock = -1
         self._key_source: KeySource | None = None
@@ -183,7 +184,7 @@ class BrokerServer:
                 await asyncio.to_thread(self._key_source.start)
             self.core.open(self.now_ms())
             self.core.listeners = self.listeners
-            self.core.answer_room = self._answers.room
+            self.core.answer_room = self._memory.answers.room
             for index, listener in enumerate(self.listeners):
                 await self._listen(index, listener)
         except BaseException:
@@ -201,23 +202,25 @@ class BrokerServer:
         self._stopping = True
         for server in self._servers:
             server.close()
-        for timer in (self._timer, self._idle_timer, self._scarcity_timer, self._place_timer, self._memory_timer):
+        self._memory.stop()
+        for timer in (self._timer, self._idle_timer, self._place_timer):
             if timer is not None:
                 timer.cancel()
-        if self._syncing is not None:
-            await asyncio.wait((self._syncing,))  # what waits for it is answered
+        for task in (self._syncing, self._writing):
+            if task is not None:
+                await asyncio.wait((task,))  # what waits for it is answered
         for client in list(self._clients.values()):
             client.abort()
         await self._synced()  # the end of one sync may begin the next
         self._end_threads()
         try:
             if clean and not self.failed.done():
-                self.core.close()
+                self.core.close(self._threads.do_all)
         finally:
             self._unlock()
 
     def _end_threads(self) -> None:
-        self._syncer.shutdown()
+        self._threads.stop()
         if self._key_source is not None:
             self._key_source.stop()
 
@@ -247,6 +250,8 @@ class BrokerServer:
                     client.go_on()
             elif isinstance(effect, Sync):
                 self._syncing = self._loop.create_task(self._sync(effect))
+            elif isinstance(effect, Write):
+                self._writing = self._loop.create_task(self._write(effect))
             else:
                 if isinstance(effect, Failed):
                     _log.error("closing connection %s: a request failed", effect.connection_id, exc_info=effect.error)
@@ -293,14 +298,24 @@ class BrokerServer:
             self.clock.thaw()
             self.pump()
 
+    def read_certificates(self) -> None:
+        """Read the TLS files of all listeners anew, as a new connection does when one of them has changed."""
+        for certificates in self._certificates:
+            certificates.context()
+        _log.info(
+            "SIGHUP: the TLS files of %d listeners were looked at; other settings are read at a start only",
+            len(self._certificates),
+        )
+
     async def snapshot(self) -> Snapshot:
         """What the broker has counted, and its present state."""
         return take_snapshot(
             self.core,
             self.now_ms(),
             connections=len(self._clients),
-            untaken_answer_bytes=self._answers.total,
-            unfinished_request_bytes=self._requests.total,
+            untaken_answer_bytes=self._memory.answers.total,
+            unfinished_request_bytes=self._memory.requests.total,
+            certificate_end_s=min((each.end_s for each in self._certificates if each.end_s is not None), default=0),
             clock_ahead_ms=self.clock.ahead_of_system_ms,
         )
 
@@ -342,8 +357,7 @@ class BrokerServer:
     def leave(self, connection_id: int) -> None:
         """Forget a connection."""
         self._admission.leave(connection_id)
-        self._answers.note(_steady_ms(), connection_id, 0)
-        self.held(connection_id, 0, finished=True)
+        self._memory.left(connection_id)
         if self._clients.pop(connection_id, None) is not None and not self.failed.done():
             self.core.disconnected(self.now_ms(), connection_id)
             self.soon(self.pump)
@@ -366,59 +380,15 @@ class BrokerServer:
     def untaken(self, connection_id: int, untaken_bytes: int) -> None:
         """So much of what was written on the connection waits for its client to read."""
         if connection_id in self._clients:
-            self._answers.note(_steady_ms(), connection_id, untaken_bytes)
-            if self._answers.is_scarce and self._scarcity_timer is None:
-                self._scarcity_timer = self._loop.call_later(_LOOK_S, self._ease_scarcity)
-
-    def _ease_scarcity(self) -> None:
-        """While too much is untaken: see who reads, and give up who does not."""
-        self._scarcity_timer = None
-        for connection_id in self._answers.waiting:
-            self._clients[connection_id].look()
-        for connection_id in self._answers.given_up(_steady_ms()):
-            self.core.metrics.count("stalled_connections")
-            _log.warning(
-                "closing connection %s: its client does not take its answers, and there is no room for those of others "
-                "(queued.max.response.bytes)",
-                connection_id,
-            )
-            self._drop(connection_id)
-        if self._answers.is_scarce and not self._stopping:
-            self._scarcity_timer = self._loop.call_later(_LOOK_S, self._ease_scarcity)
+            self._memory.untaken(connection_id, untaken_bytes)
 
     def held(self, connection_id: int, held_bytes: int, *, finished: bool) -> None:
         """So much memory is held for requests of the connection that are not whole, or wait."""
-        was_scarce = self._requests.is_scarce
-        self._requests.note(_steady_ms(), connection_id, held_bytes, finished=finished)
-        if was_scarce or self._requests.is_scarce:
-            self._listen_to_holders()
-            if self._memory_timer is None:
-                self._memory_timer = self._loop.call_later(_LOOK_S, self._free_memory)
+        self._memory.held(connection_id, held_bytes, finished=finished)
 
     def may_read(self, connection_id: int) -> bool:
         """Whether there is memory for more requests of the connection."""
-        return self._requests.may_read(connection_id)
-
-    def _listen_to_holders(self) -> None:
-        for connection_id in self._requests.holders:
-            client = self._clients.get(connection_id)
-            if client is not None:
-                client.listen()
-
-    def _free_memory(self) -> None:
-        """While requests take too much memory: give up connections that have been at one request for long."""
-        self._memory_timer = None
-        for connection_id in self._requests.given_up(_steady_ms()):
-            self.core.metrics.count("stalled_connections")
-            _log.warning(
-                "closing connection %s: its request was not whole for 10 s, and there is no memory for those of others "
-                "(queued.max.request.bytes)",
-                connection_id,
-            )
-            self._drop(connection_id)
-        self._listen_to_holders()
-        if self._requests.is_scarce and not self._stopping:
-            self._memory_timer = self._loop.call_later(_LOOK_S, self._free_memory)
+        return self._memory.requests.may_read(connection_id)
 
     def _drop(self, connection_id: int) -> None:
         client = self._clients.get(connection_id)
@@ -482,9 +452,9 @@ class BrokerServer:
             self.failed.result()
 
     async def _synced(self) -> None:
-        """Return when no sync runs and none follows."""
-        while self._syncing is not None and not self._syncing.done():
-            await asyncio.wait((self._syncing,))
+        """Return when nothing is being synced or written and nothing follows."""
+        while running := [task for task in (self._syncing, self._writing) if task is not None and not task.done()]:
+            await asyncio.wait(running)
 
     def _on_time(self) -> None:
         self._timer_due = (None, None)
@@ -518,7 +488,9 @@ class BrokerServer:
         began_ms = _steady_ms()
         try:
             failed = await self._sync_until_told(effect.files)
-            self.core.metrics.syncs.add(_steady_ms() - began_ms)
+            took_ms = _steady_ms() - began_ms
+            self.core.metrics.syncs.add(took_ms)
+            self._note_slowness(took_ms)
             if not self._is_in_place():  # before anybody is told that it is safe
                 return
             self.core.synced(self.now_ms(), effect.token, failed)
@@ -528,13 +500,36 @@ class BrokerServer:
             return
         self.pump()
 
+    async def _write(self, effect: Write) -> None:
+        """Carry out a step of a change, away from the loop."""
+        began_ms = _steady_ms()
+        try:
+            error = await self._threads.write(effect.step)
+            self._note_slowness(_steady_ms() - began_ms)
+            if self.failed.done() or not self._is_in_place():
+                return
+            self.core.written(self.now_ms(), effect.token, error)
+        except Exception as failure:  # noqa: BLE001 - nobody else would learn of it
+            _log.critical("the broker stops: a change of its small files failed", exc_info=True)
+            self.fail(failure)
+            return
+        self.pump()
+
+    def _note_slowness(self, took_ms: int) -> None:
+        if took_ms >= _SLOW_MS and (times := self._slow_disk.hit(_steady_ms())):
+            _log.warning(
+                "the disk is slow: a sync took %d ms, and what waits for it waits so long; %d took %d ms or more since "
+                "this was last said",
+                *(took_ms, times, _SLOW_MS),
+            )
+
     async def _sync_until_told(self, files: Sequence[File]) -> list[tuple[File, OSError]]:
         """Sync the files; returns those that could not be. For want of a descriptor nothing was tried, so it is tried
         again: nothing is promised meanwhile, and nothing is in doubt."""
         failed: list[tuple[File, OSError]] = []
         while True:
             postponed = []
-            for file, error in await self._sync_all(files):
+            for file, error in await self._threads.sync(files):
                 if error.errno in _NO_DESCRIPTORS:
                     postponed.append(file)
                 else:
@@ -550,15 +545,10 @@ class BrokerServer:
                     client.abort()
             await asyncio.sleep(_DESCRIPTOR_PAUSE_S)
 
-    async def _sync_all(self, files: Sequence[File]) -> list[tuple[File, OSError]]:
-        """Sync the files, several at a time: the system writes its journal once for those that come together. Returns
-        those that could not be synced."""
-        shares = [files[first::_SYNC_THREADS] for first in range(min(_SYNC_THREADS, len(files)))]
-        jobs = [self._loop.run_in_executor(self._syncer, _sync_each, share) for share in shares]
-        return [failure for failures in await asyncio.gather(*jobs) for failure in failures]
-
     async def _listen(self, index: int, listener: Listener) -> None:
-        tls = listener.tls and Certificates(listener.name, listener.tls)
+        tls = None if listener.tls is None else Certificates(listener.name, listener.tls, time.time)
+        if tls is not None:
+            self._certificates.append(tls)
 
         def serve() -> ClientSocket:
             return TlsClientSocket(self, index, tls.context()) if tls else ClientSocket(self, index)
@@ -573,16 +563,3 @@ class BrokerServer:
 
 def _steady_ms() -> int:
     return int(time.monotonic() * 1000)
-
-
-def _sync_each(files: Sequence[File]) -> list[tuple[File, OSError]]:
-    failed = []
-    for file in files:
-        try:
-            file.sync()
-        except FileNotFoundError:
-            # Only the broker removes files: its topic was deleted, or retention took the segment, while this waited.
-            _log.debug("nothing to sync any more: %r", file)
-        except OSError as error:
-            failed.append((file, error))
-    return failed

@@ -10,6 +10,7 @@ from typing import Final
 from uuid import UUID
 
 from fencepost.broker.core import BrokerCore
+from fencepost.broker.disk.changes import Write
 from fencepost.broker.disk.files import File, Sync
 from fencepost.broker.effects import Close, Failed, GoOn, Reply
 from fencepost.broker.network import backpressure
@@ -199,15 +200,7 @@ class BrokerHost:
         for effect in core.take_effects():
             match effect:
                 case Reply(connection_id, buffers):
-                    connection = self._connections.get(connection_id)
-                    if connection is not None:
-                        data = b"".join(buffers)
-                        if connection.untaken_bytes > UNTAKEN_BYTES + SMALL_ANSWERS_BYTES:
-                            self._found(f"one client is answered while {connection.untaken_bytes} bytes wait for it")
-                        self._handed[connection_id] += len(data)
-                        connection.send(data)
-                        self._note(connection)
-                        self._go_on(connection)
+                    self._send(connection_id, b"".join(buffers))
                 case GoOn(connection_id):
                     connection = self._connections.get(connection_id)
                     if connection is not None:
@@ -221,9 +214,21 @@ class BrokerHost:
                     connection = self._connections.get(connection_id)
                     if connection is not None:
                         connection.reset()
+                case Write():
+                    self._scheduler.call_later(self._machine.sync_ms(), partial(self._written, core, effect))
                 case Sync():
                     self._scheduler.call_later(self._machine.sync_ms(), partial(self._synced, core, effect))
         self._set_timer(core)
+
+    def _send(self, connection_id: int, data: bytes) -> None:
+        connection = self._connections.get(connection_id)
+        if connection is not None:
+            if connection.untaken_bytes > UNTAKEN_BYTES + SMALL_ANSWERS_BYTES:
+                self._found(f"one client is answered while {connection.untaken_bytes} bytes wait for it")
+            self._handed[connection_id] += len(data)
+            connection.send(data)
+            self._note(connection)
+            self._go_on(connection)
 
     def _do(self, core: BrokerCore, action: Callable[[int], object]) -> None:
         """Let the core do something and carry out what it asks for. A power cut inside it is a crash, an error its
@@ -253,6 +258,18 @@ class BrokerHost:
                     self._trace(f"sync failed: {error}")
                     failed.append((file, error))
             core.synced(now_ms, sync.token, failed)
+
+        self._do(core, finish)
+
+    def _written(self, core: BrokerCore, write: Write) -> None:
+        def finish(now_ms: int) -> None:
+            error: OSError | None = None
+            try:
+                write.step()
+            except OSError as failure:
+                self._trace(f"write failed: {failure}")
+                error = failure
+            core.written(now_ms, write.token, error)
 
         self._do(core, finish)
 

@@ -52,7 +52,7 @@ def sinks(
     command_config: CommandConfig = None,
     as_json: Json = False,
 ) -> None:
-    """The Spark sinks, the last batch that each query of theirs has decided, and how many transactions are open.
+    """The Spark sinks with their open transactions, and their queries with output topic and last decided batch.
 
     Example: fencepost spark sinks -b localhost:9092
     """
@@ -63,7 +63,7 @@ def sinks(
             (
                 sink,
                 sum(session.is_task_of(sink, transactional_id) for transactional_id in open_ids),
-                session.decisions(sink),
+                session.sink_link.queries(sink),
             )
             for sink in session.sinks()
         ]
@@ -73,16 +73,20 @@ def sinks(
                 {
                     "sink": sink,
                     "open": count,
-                    "decided": {decision.query_id: decision.batch_id for decision in decisions},
+                    "decided": {query.query_id: query.batch_id for query in queries if query.batch_id is not None},
+                    "queries": {query.query_id: query.about for query in queries},
                 }
-                for sink, count, decisions in found
+                for sink, count, queries in found
             ]
         )
         return
-    rows = [("SINK", "OPEN", "QUERY", "DECIDED UP TO BATCH")]
-    for sink, count, decisions in found:
-        queries = [(decision.query_id, str(decision.batch_id)) for decision in decisions]
-        rows += [(sink, str(count), *query) for query in queries or [("", "")]]
+    rows = [("SINK", "OPEN", "QUERY", "DECIDED UP TO BATCH", "TOPIC")]
+    for sink, count, queries in found:
+        shown = [
+            (query.query_id, "" if query.batch_id is None else str(query.batch_id), query.about.get("topic", ""))
+            for query in queries
+        ]
+        rows += [(sink, str(count), *query) for query in shown or [("", "", "")]]
     print_table(rows)
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import quote_plus, urlencode, urlsplit
 
-from fencepost.client.net.outages import is_refusal
+from fencepost.client.outages import is_refusal
 from fencepost.client.sasl import OAuthToken
 from fencepost.errors import AuthenticationError, ConfigurationError
 

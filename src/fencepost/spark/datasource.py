@@ -34,7 +34,7 @@ class FencepostDataSource(DataSource):
     def schema(self) -> StructType:
         """The source's columns."""
         require("spark", _WHAT)
-        from fencepost.spark.source.reader import source_schema
+        from fencepost.spark.source.columns import source_schema
 
         return source_schema(self.options)
 

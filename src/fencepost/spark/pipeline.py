@@ -21,12 +21,11 @@ from fencepost.spark.compat import arrow_schema
 from fencepost.spark.datasource import FencepostDataSource
 from fencepost.spark.sink.rows import check_columns
 from fencepost.spark.sink.writer import BatchWriter, StreamWriter
+from fencepost.spark.source.columns import RANGE_SCHEMA, source_schema
 from fencepost.spark.source.ranges import Range
 from fencepost.spark.source.reader import (
-    RANGE_SCHEMA,
     BatchReader,
     StreamReader,
-    source_schema,
     stream_reader,
 )
 

@@ -1,5 +1,6 @@
 // franz-go's producer after a transaction timeout. A line on stdin: KEY BOOTSTRAP TOPIC SCENARIO (the topic's name is the
-// transactional id, too); lines on stdout: KEY STEP=OUTCOME, KEY end. SCENARIO: commit, produce, partition, abort.
+// transactional id, too); lines on stdout: KEY STEP=OUTCOME, KEY end. SCENARIO: commit, produce, partition, abort, and
+// burst, which has no transaction.
 package main
 
 import (
@@ -32,7 +33,11 @@ func main() {
 				defer printing.Unlock()
 				fmt.Println(words[0], text)
 			}
-			if err := story(words[1], words[2], words[3], tell); err != nil {
+			run := story
+			if words[3] == "burst" {
+				run = burst
+			}
+			if err := run(words[1], words[2], words[3], tell); err != nil {
 				tell("broken=" + strings.ReplaceAll(err.Error(), " ", "_"))
 			}
 			tell("end")
@@ -97,6 +102,55 @@ func story(bootstrap, topic, scenario string, tell func(string)) error {
 			step("abort-"+next, abort)
 		}
 	}
+	return nil
+}
+
+// burst sends three records one by one, then five at once, each a batch of its own, and one more.
+func burst(bootstrap, topic, _ string, tell func(string)) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	client, err := kgo.NewClient(
+		kgo.SeedBrokers(bootstrap),
+		kgo.RecordPartitioner(kgo.ManualPartitioner()),
+		kgo.ProducerBatchMaxBytes(128),
+		kgo.UnknownTopicRetries(-1),
+	)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	record := func(number int) *kgo.Record {
+		return &kgo.Record{Topic: topic, Partition: 0, Value: []byte(fmt.Sprintf("r%d", number))}
+	}
+	for number := 0; number < 3; number++ {
+		if err := client.ProduceSync(ctx, record(number)).FirstErr(); err != nil {
+			return err
+		}
+	}
+	tell("ready=")
+	for {
+		request := kmsg.NewMetadataRequest()
+		name := topic + "-go"
+		request.Topics = []kmsg.MetadataRequestTopic{{Topic: &name}}
+		answer, err := request.RequestWith(ctx, client)
+		if err != nil {
+			return err
+		}
+		if answer.Topics[0].ErrorCode == 0 {
+			break
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	errors := make([]chan error, 5)
+	for index := range errors {
+		told := make(chan error, 1)
+		errors[index] = told
+		client.Produce(ctx, record(3+index), func(_ *kgo.Record, err error) { told <- err })
+	}
+	for index, told := range errors {
+		tell(fmt.Sprintf("r%d=%s", 3+index, outcome(<-told)))
+	}
+	tell("r8=" + outcome(client.ProduceSync(ctx, record(8)).FirstErr()))
 	return nil
 }
 

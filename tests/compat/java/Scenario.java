@@ -45,6 +45,8 @@ public final class Scenario {
             scenario.copy();
         } else if (name.equals("forgotten")) {
             scenario.forgotten();
+        } else if (name.equals("burst")) {
+            scenario.burst();
         } else {
             scenario.timedOut(name);
         }
@@ -144,6 +146,28 @@ public final class Scenario {
         }
     }
 
+    /** Three records one by one, then five at once, each a batch of its own, and one more when these have ended. */
+    private void burst() throws Exception {
+        Properties settings = idempotent();
+        settings.put("batch.size", "0");
+        try (KafkaProducer<String, String> producer = new KafkaProducer<>(settings)) {
+            for (int number = 0; number < 3; number++) {
+                producer.send(new ProducerRecord<>(topic, 0, null, "r" + number)).get();
+            }
+            tell.accept("ready");
+            awaitTopic(topic + "-go");
+            List<Future<RecordMetadata>> sent = new ArrayList<>();
+            for (int number = 3; number < 8; number++) {
+                sent.add(producer.send(new ProducerRecord<>(topic, 0, null, "r" + number)));
+            }
+            for (int number = 3; number < 8; number++) {
+                Future<RecordMetadata> one = sent.get(number - 3);
+                step("r" + number, () -> delivered(one));
+            }
+            step("r8", () -> delivered(producer.send(new ProducerRecord<>(topic, 0, null, "r8"))));
+        }
+    }
+
     private void awaitTopic(String name) throws Exception {
         long deadline = System.currentTimeMillis() + PATIENCE_MS;
         try (KafkaConsumer<String, String> consumer = consumer()) {
@@ -235,13 +259,17 @@ public final class Scenario {
     }
 
     private KafkaProducer<String, String> idempotentProducer() {
+        return new KafkaProducer<>(idempotent());
+    }
+
+    private Properties idempotent() {
         Properties settings = settings();
         settings.put("enable.idempotence", "true");
         settings.put("delivery.timeout.ms", "60000");
         settings.put("max.block.ms", "60000");
         settings.put("key.serializer", "org.apache.kafka.common.serialization.StringSerializer");
         settings.put("value.serializer", "org.apache.kafka.common.serialization.StringSerializer");
-        return new KafkaProducer<>(settings);
+        return settings;
     }
 
     private Properties settings() {

@@ -9,6 +9,7 @@ import confluent_kafka
 import pytest
 
 import fencepost
+from fencepost.broker.disk.changes import carry_out
 from fencepost.broker.embedded import Broker
 from fencepost.errors import KafkaError
 from fencepost.protocol.codes import ErrorCode
@@ -89,7 +90,7 @@ def init(driver: BrokerDriver, name: str | None) -> Any:
 
 def groups_driver() -> BrokerDriver:
     driver = BrokerDriver({"max.groups": 2})
-    driver.core.topics.create("t", 1, {})
+    carry_out(driver.core.topics.create("t", 1, {}))
     return driver
 
 
@@ -149,7 +150,7 @@ def test_there_are_no_more_partitions_than_that() -> None:
     assert driver.core.metrics.values["refused_topics"] == 3
     assert init(driver, "x").error_code == 0, "the broker's own topics come into being all the same"
     driver.ask(DeleteTopicsRequest(topics=[DeleteTopicState(name="a")], timeout_ms=1000), 6)
-    driver.core.topics.delete_all([driver.core.topics.internal("__transaction_state")])
+    carry_out(driver.core.topics.delete_all([driver.core.topics.internal("__transaction_state")]))
     assert create(driver, "c", 7) == (0, None)
 
 

@@ -13,7 +13,7 @@ from fencepost.errors import ConfigurationError
 from fencepost.foreign_settings import ALIASES
 from fencepost.spark import kafka_settings
 from fencepost.spark.options import SinkOptions, client_settings
-from fencepost.spark.sink.identity import SinkName, name_of
+from fencepost.spark.sink.local.identity import SinkName, name_of
 from fencepost.spark.sink.plan_steps import Level
 from fencepost.spark.source.options import SourceOptions
 

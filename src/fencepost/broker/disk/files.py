@@ -7,13 +7,13 @@ directory, with `/`. Every method raises OSError when the disk does.
 from __future__ import annotations
 
 import errno
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from fencepost.protocol.cursor import Buffer
 from fencepost.values import Value
 
-__all__ = ["Buffer", "File", "Files", "Sync", "is_full"]
+__all__ = ["Buffer", "File", "Files", "RunAll", "Sync", "is_full", "one_by_one"]
 
 
 def is_full(error: OSError) -> bool:
@@ -84,3 +84,19 @@ class Sync(Value):
 
     token: int
     files: Sequence[File]
+
+
+RunAll = Callable[[Sequence[Callable[[], None]]], list[OSError | None]]
+"""Does all of it, in any order or at the same time; returns what each raised."""
+
+
+def one_by_one(actions: Sequence[Callable[[], None]]) -> list[OSError | None]:
+    """Do all of it, one after the other; returns what each raised."""
+    errors: list[OSError | None] = []
+    for action in actions:
+        try:
+            action()
+            errors.append(None)
+        except OSError as error:
+            errors.append(error)
+    return errors

@@ -11,11 +11,14 @@ one that is missing is lost, not new. With 1 it is every one but the users' cred
 
 from __future__ import annotations
 
+import errno
 import logging
 from base64 import urlsafe_b64encode
 from collections.abc import Callable
+from functools import partial
 from uuid import UUID
 
+from fencepost.broker.disk.changes import Change, carry_out
 from fencepost.broker.disk.files import Files
 from fencepost.broker.disk.sealed_json import Damaged, Newer
 from fencepost.broker.disk.two_copies import COPY, DamagedDirectory, UnusableDirectory, read_kept, write_kept
@@ -29,6 +32,7 @@ _PRODUCER_IDS = "producer_ids.fencepost"
 _COMPLETE = "fencepost.files"
 _VERSION = 1  # of both files
 _BLOCK = 1000
+_LAST_IDS = 50  # for what cannot wait
 _LOST_BLOCKS = 1000
 """So far above every producer id that can be seen do new ones start, once the file was lost: ids that wrote nothing
 cannot be seen."""
@@ -54,8 +58,11 @@ _log = logging.getLogger("fencepost.broker.files")
 class Meta:
     """Identity of the data directory, and its supply of producer ids."""
 
-    def __init__(self, files: Files) -> None:
+    def __init__(self, files: Files, begin: Callable[[Change[None]], None] = carry_out) -> None:
+        """`begin` carries out a change soon, away from whoever asks for an id."""
         self._files = files
+        self._begin = begin
+        self._is_reserving = False
         self.cluster_id = ""
         self.stopped_cleanly = True
         self.complete = False
@@ -103,17 +110,43 @@ class Meta:
         """Say that all logs were closed, in the file that Kafka uses for it."""
         self._files.write_atomic(_CLEAN, b'{"version":0,"brokerEpoch":-1}')
 
+    @property
+    def is_short_of_producer_ids(self) -> bool:
+        """Whether clients that ask for one should come again, because more are being reserved."""
+        return self._is_reserving and self._block_end - self._next_id <= _LAST_IDS
+
+    def fill(self) -> None:
+        """Have producer ids to give out. Raises OSError, also while more are being reserved."""
+        if self._next_id < self._block_end:
+            return
+        if self._is_reserving:
+            raise OSError(errno.EBUSY, "more producer ids are being reserved", _PRODUCER_IDS)
+        self._save_producer_ids(max(self._next_id, self._block_end) + _BLOCK)
+
     def allocate_producer_id(self) -> int:
-        """A producer id that was never given out before. Raises OSError when a new block cannot be written."""
-        if self._next_id == self._block_end:
-            self._save_producer_ids(self._block_end + _BLOCK)
+        """A producer id that was never given out before. Raises OSError when none is left and no more can be reserved.
+
+        The next block is reserved in the background when half of this one is used.
+        """
+        self.fill()
         self._next_id += 1
+        if not self._is_reserving and self._block_end - self._next_id < _BLOCK // 2:
+            self._is_reserving = True
+            self._begin(self._reserve())
         return self._next_id - 1
 
     @property
     def next_producer_id(self) -> int:
         """The lowest id that was never given out."""
         return self._next_id
+
+    def _reserve(self) -> Change[None]:
+        end = max(self._next_id, self._block_end) + _BLOCK
+        try:
+            yield partial(self._write_producer_ids, end)
+            self._block_end = end
+        finally:
+            self._is_reserving = False
 
     def start_above(self, producer_id: int) -> None:
         """This id is in use: give out none that is not higher. Raises OSError."""
@@ -129,7 +162,8 @@ class Meta:
             )
         else:
             return
-        self._save_producer_ids(first)
+        if not self._is_reserving:  # else the end that is being written may be below; then more are reserved
+            self._save_producer_ids(first)
         self._next_id = first
         self.producer_ids_lost = False
 
@@ -138,9 +172,12 @@ class Meta:
         write_kept(self._files, META, text.encode())
 
     def _save_producer_ids(self, end: int) -> None:
+        self._write_producer_ids(end)
+        self._block_end = end
+
+    def _write_producer_ids(self, end: int) -> None:
         text = str(end).encode()
         write_kept(self._files, _PRODUCER_IDS, b"v1 %s %08x\n" % (text, crc32c(text)))
-        self._block_end = end
 
     def _load_producer_ids(self) -> None:
         try:

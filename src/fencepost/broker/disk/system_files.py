@@ -187,22 +187,25 @@ class SystemFiles:
         self.durable = durable
         self._max_open = default_max_open() if max_open is None else max_open
         self._open: dict[SystemFile, None] = {}  # in the order they were opened
+        self._open_lock = threading.Lock()  # over the above: logs are closed in several threads at the end
         self._has_reserve = False
         os.makedirs(self.root, mode=_DIRECTORY_MODE, exist_ok=True)
 
     def opened(self, file: SystemFile) -> None:
-        self._open[file] = None
-        while len(self._open) > max(1, self._max_open):
-            oldest = next(iter(self._open))
-            del self._open[oldest]
-            if oldest is file or oldest.used:  # a second chance
-                oldest.used = False
-                self._open[oldest] = None
-            else:
-                oldest.release()
+        with self._open_lock:
+            self._open[file] = None
+            while len(self._open) > max(1, self._max_open):
+                oldest = next(iter(self._open))
+                del self._open[oldest]
+                if oldest is file or oldest.used:  # a second chance
+                    oldest.used = False
+                    self._open[oldest] = None
+                else:
+                    oldest.release()
 
     def closed(self, file: SystemFile) -> None:
-        self._open.pop(file, None)
+        with self._open_lock:
+            self._open.pop(file, None)
 
     @property
     def open_count(self) -> int:

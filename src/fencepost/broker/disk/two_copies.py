@@ -10,10 +10,13 @@ and its entry "edition" grows with every change.
 
 from __future__ import annotations
 
+import errno
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
+from fencepost.broker.disk.changes import Change
 from fencepost.broker.disk.files import Files
 from fencepost.broker.disk.sealed_json import Damaged, Newer, seal_json, unseal_json
 
@@ -87,6 +90,7 @@ class SealedFile:
         self._magic = magic
         self._version = version
         self._edition = 0
+        self._is_busy = False
 
     def load(self) -> dict[str, Any] | None:
         """What was saved last; None when there is neither file nor copy. Raises OSError, UnusableDirectory."""
@@ -95,11 +99,24 @@ class SealedFile:
             self._edition = _edition(value)
         return value
 
-    def save(self, value: dict[str, Any]) -> None:
-        """Replace the value. Raises OSError, and then the old value stays."""
+    def save(self, value: dict[str, Any]) -> Change[None]:
+        """Replace the value. Raises OSError, and then the old value stays.
+
+        It also raises OSError while another change of this file is being written: that one would be written over.
+        """
+        self.check_free()
         sealed = seal_json(self._magic, self._version, {**value, "edition": self._edition + 1})
-        write_kept(self._files, self._name, sealed)
+        self._is_busy = True
+        try:
+            yield partial(write_kept, self._files, self._name, sealed)
+        finally:
+            self._is_busy = False
         self._edition += 1
+
+    def check_free(self) -> None:
+        """Raises OSError while a change is being written."""
+        if self._is_busy:
+            raise OSError(errno.EBUSY, "another change is being written", self._name)
 
     def _decode(self, data: bytes) -> dict[str, Any]:
         value = unseal_json(self._magic, self._version, data)

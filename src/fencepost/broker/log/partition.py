@@ -22,6 +22,7 @@ from fencepost.broker.log.cleaning.retention import expired
 from fencepost.broker.log.cleaning.swap import write_clean_point
 from fencepost.broker.log.config import LogConfig
 from fencepost.broker.log.extent import slice_of
+from fencepost.broker.log.fresh_files import FreshFiles
 from fencepost.broker.log.layout import LOG_START, CleanPoint, encode_log_start
 from fencepost.broker.log.producers.idempotence import NEWEST_PRODUCE, Refusal
 from fencepost.broker.log.producers.snapshot import Place, SegmentSeal
@@ -74,6 +75,7 @@ class PartitionLog:
         self.synced_offset = self.log_end_offset
         self.failure: OSError | None = None
         self._point: RecoveryPoint | None = None
+        self._fresh = FreshFiles()
         self._sync_failed = False
         self._torn = False  # a failed append may have left bytes behind the end of the active file
         self.snapshots = SnapshotKeeper(files, directory, recovered.snapshots)
@@ -97,11 +99,10 @@ class PartitionLog:
         """Open or create. `clean`: the last owner closed it; the scan is then expected to find nothing, which
         `report` would tell. `point`: where to note how far it is synced. Raises OSError."""
         files.makedirs(directory)
-        if topic_id is not None:
-            claim(files, directory, topic_id)
+        claimed = None if topic_id is None else claim(files, directory, topic_id)
         recovered = recover(files, directory, config, clean=clean, synced=-1 if point is None else point.offset)
         log = cls(files, directory, config, recovered)
-        log._point = point
+        log._fresh, log._point = FreshFiles([claimed, recovered.fresh]), point
         for segment in log.segments:
             segment.touched_ms = now_ms
         report = recovered.report
@@ -328,6 +329,7 @@ class PartitionLog:
     def _roll(self) -> Segment:
         closed = self.segments[-1]
         closed.flush_indexes(final=True)
+        self._fresh.sync()  # without the first segment's name, this one would look like the start of the log
         segment = Segment(self.files, self.directory, self.log_end_offset)
         segment.gaps_below = self.clean_point.gaps_below
         if segment.size:  # left by a crash: nothing behind the log's end belongs to it
@@ -352,6 +354,7 @@ class PartitionLog:
             if segment.size:
                 files.append(segment.log)
         files.extend(self.snapshots.offer())
+        files.extend(self._fresh.offer())
         return files
 
     def mark_synced(self, log_end_offset: int) -> None:
@@ -360,6 +363,7 @@ class PartitionLog:
         bytes."""
         if self._sync_failed:
             return
+        self._fresh.forget()
         self._synced(min(log_end_offset, self.log_end_offset))
         if self.config.fsync == "commit":
             self._advance(self.synced_offset)
@@ -376,6 +380,7 @@ class PartitionLog:
         for file in self.unsynced():
             if self.config.fsync != "never":
                 file.sync()
+        self._fresh.forget()
         self._synced(self.log_end_offset)
         self._advance(self.log_end_offset)
         self._try_to_write_snapshots()
@@ -602,6 +607,7 @@ class PartitionLog:
     def release(self) -> None:
         """Close the files as they are: the log is about to be removed."""
         self.closed = True
+        self._fresh.forget()
         for segment in self.segments:
             segment.close()
 

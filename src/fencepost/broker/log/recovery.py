@@ -15,7 +15,7 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from fencepost.broker.disk.files import Files
+from fencepost.broker.disk.files import File, Files, is_full
 from fencepost.broker.log.cleaning.swap import NO_CLEAN_POINT, finish_swaps, read_clean_point
 from fencepost.broker.log.config import LogConfig
 from fencepost.broker.log.layout import (
@@ -67,6 +67,8 @@ class Recovered:
     clean_point: CleanPoint = NO_CLEAN_POINT
     scanned: list[tuple[Segment, int]] = field(default_factory=list)
     """Segments that were scanned or cut, and from which position on."""
+    fresh: File | None = None
+    """A new small file, to be synced with the first records."""
 
 
 def recover(files: Files, directory: str, config: LogConfig, *, clean: bool, synced: int = -1) -> Recovered:
@@ -77,9 +79,9 @@ def recover(files: Files, directory: str, config: LogConfig, *, clean: bool, syn
     log_start, is_known = _read_log_start(files, directory, names, report)
     bases = sorted(base for base in (offset_of(name, LOG) for name in names) if base is not None)
     segments = [Segment(files, directory, base) for base in bases or [max(log_start, synced)]]
+    checkpoint = None
     if EPOCH_CHECKPOINT not in names:
-        # Also makes the first segment's name durable: without it, a later segment would look like the start of the log.
-        files.write_atomic(f"{directory}/{EPOCH_CHECKPOINT}", EPOCH_CHECKPOINT_TEXT)
+        checkpoint = _new(files, f"{directory}/{EPOCH_CHECKPOINT}", EPOCH_CHECKPOINT_TEXT)
     for segment, following in itertools.pairwise(segments):
         segment.next_offset = following.base_offset
     first = segments[0].base_offset
@@ -92,13 +94,14 @@ def recover(files: Files, directory: str, config: LogConfig, *, clean: bool, syn
     for segment in segments:
         segment.gaps_below = point.gaps_below
     segments[-1].next_offset = ANYWHERE  # until it is scanned
-    found = Recovered(segments, ProducerTable(), log_start, snapshots, report, point)
+    found = Recovered(segments, ProducerTable(), log_start, snapshots, report, point, fresh=checkpoint)
     _load_and_scan(files, directory, config, found, synced)
     return found
 
 
-def claim(files: Files, directory: str, topic_id: uuid.UUID) -> None:
-    """Say whose directory it is before anything is in it. Raises OSError when it says that it is another topic's."""
+def claim(files: Files, directory: str, topic_id: uuid.UUID) -> File | None:
+    """Say whose directory it is before anything is in it. Returns the file if it is new: it has to be synced before a
+    record is promised. Raises OSError when it says that it is another topic's."""
     path = f"{directory}/{METADATA}"
     if files.exists(path):
         try:
@@ -106,10 +109,27 @@ def claim(files: Files, directory: str, topic_id: uuid.UUID) -> None:
         except ValueError:
             owner = None  # damaged; the catalogue knows
         if owner == topic_id:
-            return
+            return None
         if owner is not None:
             raise OSError(f"{directory} belongs to topic id {owner}, not {topic_id}")
-    files.write_atomic(path, encode_metadata(topic_id))
+        files.write_atomic(path, encode_metadata(topic_id))
+        return None
+    return _new(files, path, encode_metadata(topic_id))
+
+
+def _new(files: Files, path: str, data: bytes) -> File | None:
+    """A new file with that content, which is not synced yet. Its sync makes the names in its directory durable too.
+    None where the disk is full: then it is written, and synced, in the room that is kept for such files."""
+    file = files.open(path)
+    try:
+        file.append(data)
+    except OSError as error:
+        file.close()
+        if not is_full(error):
+            raise
+        files.write_atomic(path, data)
+        return None
+    return file
 
 
 def _read_log_start(files: Files, directory: str, names: list[str], report: RecoveryReport) -> tuple[int, bool]:

@@ -80,6 +80,7 @@ GAUGES: Final[Mapping[str, str]] = {
     "connections": "Connections.",
     "untaken_answer_bytes": "Bytes of answers that clients have not taken yet.",
     "unfinished_request_bytes": "Memory of requests that have not come whole, or wait for others of their connection.",
+    "certificate_end_s": "When the first of the broker's certificates expires, in seconds since 1970; 0: no TLS.",
     "clock_ahead_ms": "How far the broker's time is ahead of the system's clock, which was set back.",
 }
 

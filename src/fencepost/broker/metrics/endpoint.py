@@ -113,7 +113,7 @@ def serve_metrics(look: Callable[[], Snapshot], host: str, port: int) -> tuple[i
         ImportError: The package prometheus-client is missing.
         OSError: The address cannot be listened on, or the port is taken.
     """
-    from fencepost.bounded_http import BoundedServer  # here, because of http.server
+    from fencepost.broker.metrics.bounded_http import BoundedServer  # here, because of http.server
 
     page, pace = _Page(look), Pace()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["Pace", "Paces"]
+__all__ = ["Budget", "Pace", "Paces"]
 
 _MOST: Final = 1_000
 
@@ -27,6 +27,31 @@ class Pace:
         self._next_ms = now_ms + self._interval_ms
         told, self._untold = self._untold, 0
         return told
+
+
+class Budget:
+    """At most `most` lines per `interval_ms`, whatever they are about."""
+
+    __slots__ = ("_ends_ms", "_interval_ms", "_left", "_most", "_untold")
+
+    def __init__(self, most: int, interval_ms: int = 10_000) -> None:
+        self._most = most
+        self._interval_ms = interval_ms
+        self._ends_ms: int | None = None
+        self._left = most
+        self._untold = 0
+
+    def hit(self, now_ms: int) -> int | None:
+        """A line is due. None where it is to be left out, else how many were left out since the last one."""
+        if self._ends_ms is None or now_ms >= self._ends_ms:
+            self._ends_ms = now_ms + self._interval_ms
+            self._left = self._most
+        if not self._left:
+            self._untold += 1
+            return None
+        self._left -= 1
+        untold, self._untold = self._untold, 0
+        return untold
 
 
 class Paces:

@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urlsplit
 
 from fencepost.broker.security.bearer import Keys, UnusableKeys
@@ -18,9 +18,12 @@ from fencepost.broker.settings.sasl import JWKS_URL
 from fencepost.broker.settings.setting import InvalidSetting
 from fencepost.small_files import read_whole
 
+if TYPE_CHECKING:
+    from fencepost.broker.network.http_reading import HttpReading
+
 __all__ = ["KeySource"]
 
-_PATIENCE_S: Final = 10.0  # of one reading, and the pause between two of an address
+_PATIENCE_S: Final = 10.0  # of a whole reading, and the pause between two of an address
 _FILE_PAUSE_S: Final = 0.2
 
 _log = logging.getLogger("fencepost.broker.rights")
@@ -36,6 +39,7 @@ class KeySource:
         self._keys = keys
         self._asked = threading.Event()
         self._stopping = threading.Event()
+        self._reading: HttpReading | None = None
         self._thread = threading.Thread(target=self._run, name="fencepost-keys", daemon=True)
 
     def start(self) -> None:
@@ -53,6 +57,8 @@ class KeySource:
         """Read no more."""
         self._stopping.set()
         self._asked.set()
+        if self._reading is not None:
+            self._reading.end("the broker stops")
         if self._thread.is_alive():
             self._thread.join(_PATIENCE_S)
 
@@ -67,6 +73,8 @@ class KeySource:
             try:
                 self._keys.replace(self._read())
             except (OSError, ValueError, UnusableKeys) as error:
+                if self._stopping.is_set():
+                    return
                 _log.warning(
                     "the keys of OAUTHBEARER cannot be read, those before go on counting: %s: %s", self._url, error
                 )
@@ -78,7 +86,9 @@ class KeySource:
                 return read_whole(file)
         if self._kind not in ("http", "https"):
             raise ValueError("an address begins with file:, https: or http:")
-        import urllib.request  # here, for it takes a while, and few brokers need it
+        from fencepost.broker.network.http_reading import HttpReading  # here, because of urllib.request
 
-        with urllib.request.urlopen(self._url, timeout=_PATIENCE_S) as answer:  # noqa: S310 (its kind was looked at)
-            return read_whole(answer)
+        reading = self._reading = HttpReading(self._url, _PATIENCE_S)
+        if self._stopping.is_set():
+            reading.end("the broker stops")
+        return reading.read()

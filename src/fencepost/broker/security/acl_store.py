@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from fencepost.broker.disk.changes import Change, carry_out
 from fencepost.broker.disk.files import Files
 from fencepost.broker.disk.two_copies import SealedFile, UnusableDirectory
 from fencepost.broker.security.acls import Binding
@@ -20,7 +21,7 @@ _MAGIC, _VERSION = b"FPAC", 1
 
 
 class AclStore:
-    """The bindings. Every change is on disk before the method returns; OSError otherwise, and nothing has changed."""
+    """The bindings. A change counts when it is on disk; OSError otherwise, and nothing has changed."""
 
     def __init__(self, files: Files) -> None:
         self._file = SealedFile(files, _FILE, _MAGIC, _VERSION)
@@ -39,21 +40,21 @@ class AclStore:
                 "remove the line fencepost.files from meta.properties to begin without any binding"
             )
         else:
-            self._save(self.acls)
+            carry_out(self._save(self.acls))
 
-    def add(self, bindings: Iterable[Binding]) -> None:
+    def add(self, bindings: Iterable[Binding]) -> Change[None]:
         """Add bindings; a binding that is there already stays as it is."""
-        self._replace(Acls([*self.acls.bindings, *bindings]))
+        yield from self._replace(Acls([*self.acls.bindings, *bindings]))
 
-    def remove(self, bindings: Iterable[Binding]) -> None:
+    def remove(self, bindings: Iterable[Binding]) -> Change[None]:
         """Remove bindings."""
         doomed = set(bindings)
-        self._replace(Acls(binding for binding in self.acls.bindings if binding not in doomed))
+        yield from self._replace(Acls(binding for binding in self.acls.bindings if binding not in doomed))
 
-    def _replace(self, acls: Acls) -> None:
+    def _replace(self, acls: Acls) -> Change[None]:
         if acls.bindings != self.acls.bindings:
-            self._save(acls)
+            yield from self._save(acls)
             self.acls = acls
 
-    def _save(self, acls: Acls) -> None:
-        self._file.save({"acls": [list(binding) for binding in acls.bindings]})
+    def _save(self, acls: Acls) -> Change[None]:
+        return self._file.save({"acls": [list(binding) for binding in acls.bindings]})

@@ -51,7 +51,7 @@ class Keys:
             found = jwt.PyJWKSet.from_json(text.decode()).keys
         except (jwt.PyJWTError, ValueError, AttributeError, TypeError) as error:
             raise UnusableKeys(f"no set of keys (JWKS): {error}") from error
-        keys = [key for key in found if key.algorithm_name in _ALGORITHMS]
+        keys = [key for key in found if key.algorithm_name in _ALGORITHMS and _is_for_signatures(key)]
         if not keys:
             raise UnusableKeys("none of the keys is public and for signatures")
         self._keys = keys
@@ -66,6 +66,14 @@ class Keys:
             raise LoginFailed("Authentication failed: the token does not name the key that it is signed with")
         shown = repr(name[:_MOST_SHOWN])
         raise LoginFailed(f"Authentication failed: the token is signed with key {shown}, which is not accepted")
+
+
+def _is_for_signatures(key: jwt.PyJWK) -> bool:
+    """Whether the key says that it is for signatures, or nothing about it (RFC 7517, sections 4.2 and 4.3)."""
+    operations = key._jwk_data.get("key_ops")
+    if key.public_key_use not in (None, "sig"):
+        return False
+    return operations is None or (isinstance(operations, list) and "verify" in operations)
 
 
 class TokenRules(Value):
@@ -96,7 +104,7 @@ class BearerExchange:
         self._keys = keys
         self._rules = rules
         self._now_ms = now_ms
-        self.user = ""
+        self.user = self.tried = ""
         self.until_ms: int | None = None
 
     def answer(self, message: bytes) -> bytes:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Final
 
 from fencepost.broker.settings.setting import InvalidSetting
 
-__all__ = ["NameRules", "NoRuleApplies", "subject_of"]
+__all__ = ["NameRules", "NoRuleApplies", "end_s_of", "subject_of"]
 
 _KEYWORDS: Final = {
     "2.5.4.3": "CN",
@@ -30,7 +31,8 @@ _KEYWORDS: Final = {
 _TEXTS: Final = frozenset({0x0C, 0x13, 0x14, 0x16, 0x1B, 0x1C, 0x1E})
 _VERSION: Final = 0xA0  # the tag of a certificate's version, which may be left out
 _OBJECT_ID: Final = 6
-_SUBJECT: Final = 4  # of a certificate's fields, without its version
+_VALIDITY, _SUBJECT = 3, 4  # of a certificate's fields, without its version
+_UTC_TIME: Final = 0x17  # with two digits of the year: from 50 on they are of the last century (RFC 5280)
 
 
 def subject_of(certificate: bytes) -> str:
@@ -39,16 +41,32 @@ def subject_of(certificate: bytes) -> str:
     It may be empty. Raises ValueError where it is none.
     """
     try:
-        _, outer, _ = next(_values(certificate))
-        _, signed, _ = next(_values(outer))
-        fields = [content for tag, content, _ in _values(signed) if tag != _VERSION]
         names = [
             "+".join(_attribute(attribute) for _, attribute, _ in _values(name))
-            for _, name, _ in _values(fields[_SUBJECT])
+            for _, name, _ in _values(_fields(certificate)[_SUBJECT])
         ]
     except (IndexError, StopIteration, RuntimeError) as error:
         raise ValueError("not a certificate") from error
     return ",".join(reversed(names))
+
+
+def end_s_of(certificate: bytes) -> int:
+    """The last moment of a certificate (DER), in seconds since 1970. Raises ValueError where it is none."""
+    try:
+        _, (tag, content, _) = _values(_fields(certificate)[_VALIDITY])
+        text = content.decode("ascii")
+        century = "" if tag != _UTC_TIME else "19" if text[:2] >= "50" else "20"
+        ends = datetime.strptime(century + text, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC)
+    except (IndexError, StopIteration, RuntimeError, UnicodeDecodeError) as error:
+        raise ValueError("not a certificate") from error
+    return int(ends.timestamp())
+
+
+def _fields(certificate: bytes) -> list[bytes]:
+    """What is signed of a certificate, without its version. Raises IndexError, StopIteration."""
+    _, outer, _ = next(_values(certificate))
+    _, signed, _ = next(_values(outer))
+    return [content for tag, content, _ in _values(signed) if tag != _VERSION]
 
 
 def _values(der: bytes) -> Iterator[tuple[int, bytes, bytes]]:

@@ -4,18 +4,22 @@ Stored ones are in `credentials.fencepost`, which is kept twice (`broker/disk/tw
 before a change takes effect; magic "FPSC", version 1 payload: {"secret": hex, "credentials": [[user, mechanism in
 Kafka's numbers, salt, iterations, stored key, server key], ...]}, bytes in hex. No password can be had from it.
 
-`secret` makes the salts of users that are given, and of users that do not exist: nobody can tell from the broker's
-answers, nor from one start of the broker to the next, who exists.
+`secret` makes the salts of users that are given, and of users that do not exist. The challenge of a user that does not
+exist has the salt's length and the iterations of those that do, drawn by the name: tools differ in both, and would
+else tell by them who exists. The draw changes for few names when a user comes or goes.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from itertools import accumulate
 from typing import Final
 from uuid import UUID
 
+from fencepost.broker.disk.changes import Change, carry_out
 from fencepost.broker.disk.files import Files
 from fencepost.broker.disk.two_copies import SealedFile, UnusableDirectory
 from fencepost.broker.security.bearer import BearerExchange, Keys, TokenRules
@@ -36,13 +40,15 @@ __all__ = ["Credentials"]
 _NUMBERS: Final = {mechanism.sasl_name: mechanism for mechanism in ScramMechanism}
 _FILE = "credentials.fencepost"
 _MAGIC, _VERSION = b"FPSC", 1
-_SALT_BYTES = 16
+_SALT_BYTES = 32  # as the commands here make them
 
 Key = tuple[str, int]
+Shapes = list[tuple[float, tuple[int, int]]]
+"""(bytes of salt, iterations), below which part of 1 each of them is drawn."""
 
 
 class Credentials:
-    """The credentials. Every change is on disk before the method returns; OSError otherwise, and nothing has changed.
+    """The credentials. A change counts when it is on disk; OSError otherwise, and nothing has changed.
 
     `stored`: by user and the mechanism's number. `keys`: those that may have signed the tokens of OAUTHBEARER.
     """
@@ -57,6 +63,7 @@ class Credentials:
         self._now_ms = now_ms
         self.keys = Keys()
         self._given: dict[tuple[str, str], dict[str, ScramCredential]] = {}
+        self._shapes: dict[tuple[str, str], Shapes] = {}
         self.stored: Mapping[Key, ScramCredential] = {}
 
     def load(self, *, expected: bool = False) -> None:
@@ -79,14 +86,15 @@ class Credentials:
             )
         else:
             self._secret = self._new_uuid().bytes + self._new_uuid().bytes
-            self._save(self.stored)
+            carry_out(self._save(self.stored))
 
-    def alter(self, removed: Iterable[Key], added: Mapping[Key, ScramCredential]) -> None:
+    def alter(self, removed: Iterable[Key], added: Mapping[Key, ScramCredential]) -> Change[None]:
         """Remove credentials, and add or replace others. Connections that are logged in stay so."""
         gone = set(removed)
         kept = {key: credential for key, credential in self.stored.items() if key not in gone}
-        self._save(changed := {**kept, **added})
+        yield from self._save(changed := {**kept, **added})
         self.stored = changed
+        self._shapes = {}
 
     def exchange(self, listener: Listener, mechanism: str) -> Exchange:
         """A conversation with a client that wants in at this listener. What is stored counts before what is given."""
@@ -95,10 +103,11 @@ class Credentials:
         if mechanism == OAUTHBEARER:
             return BearerExchange(self.keys, self._rules, self._now_ms)
         given = self._given_to(listener, mechanism)
+        shapes = self._shapes_of(listener, mechanism, given)
 
         def credential_of(user: str) -> ScramCredential:
-            stored = self.stored.get((user, _NUMBERS[mechanism]))
-            return stored or given.get(user) or self._of_nobody(mechanism, user)
+            of_nobody = self._of_nobody(mechanism, user, shapes)  # always: the time it takes is not to tell
+            return self.stored.get((user, _NUMBERS[mechanism])) or given.get(user) or of_nobody
 
         return ScramExchange(mechanism, credential_of, self._new_uuid().hex)
 
@@ -114,19 +123,38 @@ class Credentials:
         return self._given[key]
 
     def _of_password(self, mechanism: str, user: str, password: str) -> ScramCredential:
-        salt = self._salt(mechanism, user)
+        salt = self._salt(mechanism, user, _SALT_BYTES)
         salted = hashlib.pbkdf2_hmac(SCRAM_HASHES[mechanism], password.encode(), salt, FEWEST_ITERATIONS)
         return scram_credential(mechanism, salted, salt, FEWEST_ITERATIONS)
 
-    def _of_nobody(self, mechanism: str, user: str) -> ScramCredential:
+    def _of_nobody(self, mechanism: str, user: str, shapes: Shapes) -> ScramCredential:
         nothing = bytes(hashlib.new(SCRAM_HASHES[mechanism]).digest_size)
-        return ScramCredential(self._salt(mechanism, user), FEWEST_ITERATIONS, nothing, nothing, known=False)
+        drawn = int.from_bytes(self._digest(f"{mechanism} shape {user}")[:8]) / 2**64
+        size, iterations = next(shape for below, shape in shapes if drawn < below)
+        return ScramCredential(self._salt(mechanism, user, size), iterations, nothing, nothing, known=False)
 
-    def _salt(self, mechanism: str, user: str) -> bytes:
-        return hmac.digest(self._secret, f"{mechanism} {user}".encode(), "sha256")[:_SALT_BYTES]
+    def _shapes_of(self, listener: Listener, mechanism: str, given: Mapping[str, ScramCredential]) -> Shapes:
+        """The shapes of those who exist, each with a share of 0 to 1 that is as large as theirs among all users."""
+        key = (listener.name, mechanism)
+        if key not in self._shapes:
+            number = _NUMBERS[mechanism]
+            users = {**given, **{user: found for (user, of), found in self.stored.items() if of == number}}
+            counts = Counter((len(found.salt), found.iterations) for found in users.values())
+            counts = counts or Counter([(_SALT_BYTES, FEWEST_ITERATIONS)])
+            ends = accumulate(counts[shape] for shape in sorted(counts))
+            total = counts.total()
+            self._shapes[key] = [(end / total, shape) for end, shape in zip(ends, sorted(counts), strict=True)]
+        return self._shapes[key]
 
-    def _save(self, stored: Mapping[Key, ScramCredential]) -> None:
-        self._file.save(
+    def _salt(self, mechanism: str, user: str, size: int) -> bytes:
+        parts = (self._digest(f"{mechanism} {part} {user}") for part in range(-(-size // 32)))
+        return b"".join(parts)[:size]
+
+    def _digest(self, text: str) -> bytes:
+        return hmac.digest(self._secret, text.encode(), "sha256")
+
+    def _save(self, stored: Mapping[Key, ScramCredential]) -> Change[None]:
+        return self._file.save(
             {
                 "secret": self._secret.hex(),
                 "credentials": [

@@ -114,6 +114,11 @@ class Login:
         return self.state is LoginState.DONE
 
     @property
+    def tried(self) -> str:
+        """The name that the client has given last, and has not proved; empty where there is none."""
+        return "" if self._exchange is None else self._exchange.tried
+
+    @property
     def is_for_ever(self) -> bool:
         """Whether the client has been let in and need not come again (KIP-368)."""
         return self.done and self._expires_ms is None

@@ -47,10 +47,12 @@ class LoginFailed(Exception):
 
 
 class Exchange(Protocol):
-    """One conversation of a mechanism. `user`: whose it is, once the client has proved it; empty before. `until_ms`:
-    when the proof ends by itself (epoch), None: never."""
+    """One conversation of a mechanism. `user`: whose it is, once the client has proved it; empty before. `tried`: the
+    name that the client has given, if the mechanism has one. `until_ms`: when the proof ends by itself (epoch), None:
+    never."""
 
     user: str
+    tried: str
     until_ms: int | None
 
     def answer(self, message: bytes) -> bytes:
@@ -62,7 +64,7 @@ class PlainExchange:
 
     def __init__(self, users: Mapping[str, str]) -> None:
         self._users = users
-        self.user = ""
+        self.user = self.tried = ""
         self.until_ms: int | None = None
 
     def answer(self, message: bytes) -> bytes:
@@ -74,6 +76,7 @@ class PlainExchange:
             authorization, name = parts[0].decode(), parts[1].decode()
         except UnicodeDecodeError as error:
             raise LoginFailed("Authentication failed: Invalid username or password") from error
+        self.tried = name
         if not name:
             raise LoginFailed("Authentication failed: username not specified")
         if not parts[2]:
@@ -119,7 +122,7 @@ class ScramExchange:
         self._mechanism = mechanism
         self._credential_of = credential_of
         self._nonce = nonce
-        self._name = ""
+        self.tried = ""
         self._credential: ScramCredential | None = None
         self._gs2_header = self._said = ""
         self.user = ""
@@ -143,10 +146,10 @@ class ScramExchange:
         # A token's id would come as a name: there are no delegation tokens here.
         if re.sub("=2C|=3D", "", name).count("=") or ",tokenauth=true" in (extensions or ""):
             raise self._refusal()
-        self._name, authorization = _unescaped(name), _unescaped(authorization or "")
-        if authorization not in ("", self._name):
+        self.tried, authorization = _unescaped(name), _unescaped(authorization or "")
+        if authorization not in ("", self.tried):
             raise LoginFailed(_OTHER_USER)
-        credential = self._credential = self._credential_of(self._name)
+        credential = self._credential = self._credential_of(self.tried)
         self._nonce = nonce + self._nonce
         salt = base64.b64encode(credential.salt).decode()
         answer = f"r={self._nonce},s={salt},i={credential.iterations}"
@@ -171,7 +174,7 @@ class ScramExchange:
         bound = binding == base64.b64encode(self._gs2_header.encode()).decode()
         if not (fits and proved and bound and nonce == self._nonce and credential.known):
             raise self._refusal()
-        self.user = self._name
+        self.user = self.tried
         verifier = hmac.digest(credential.server_key, everything, algorithm)
         return f"v={base64.b64encode(verifier).decode()}".encode()
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from fencepost.broker.disk.changes import Change, carry_out
 from fencepost.broker.disk.files import Files
 from fencepost.broker.disk.two_copies import SealedFile, UnusableDirectory
 from fencepost.broker.settings.client_quotas import Entity
@@ -56,7 +57,7 @@ class DynamicSettings:
                 "from a backup, or remove the line fencepost.files from meta.properties to go on with the defaults"
             )
         else:
-            self._save({}, {}, {})
+            carry_out(self._save())
         self._config.changed_default = brokers.get(ALL_BROKERS, {})
         self._config.changed = next((given for name, given in brokers.items() if name != ALL_BROKERS), {})
 
@@ -73,58 +74,62 @@ class DynamicSettings:
         """The groups that have settings of their own."""
         return self._groups.keys()
 
-    def set_broker(self, name: str, given: Mapping[str, str]) -> None:
+    def set_broker(self, name: str, given: Mapping[str, str]) -> Change[None]:
         """Make these the changes for this broker, or for all. Raises OSError, and then nothing has changed."""
         changed, changed_default = self._config.changed, self._config.changed_default
         if name == ALL_BROKERS:
             changed_default = dict(given)
         else:
             changed = dict(given)
-        self._save(changed, changed_default, self._groups)
+        yield from self._save(changed=changed, changed_default=changed_default)
         self._config.changed, self._config.changed_default = changed, changed_default
 
-    def set_groups(self, changed: Mapping[str, Mapping[str, str]]) -> None:
+    def set_groups(self, changed: Mapping[str, Mapping[str, str]]) -> Change[None]:
         """Make these the groups' own settings. Raises OSError, and then nothing has changed."""
         groups = {name: own for name, own in self._groups.items() if name not in changed}
         groups.update({name: dict(given) for name, given in changed.items() if given})
-        self._save(self._config.changed, self._config.changed_default, groups)
+        yield from self._save(groups=groups)
         self._groups = groups
 
-    def set_quotas(self, changed: Mapping[Entity, Mapping[str, float]]) -> None:
+    def set_quotas(self, changed: Mapping[Entity, Mapping[str, float]]) -> Change[None]:
         """Make these the entities' quotas, none for none. Raises OSError, and then nothing has changed."""
-        before = self.quotas
-        after = {entity: values for entity, values in before.items() if entity not in changed}
+        after = {entity: values for entity, values in self.quotas.items() if entity not in changed}
         after.update({entity: dict(values) for entity, values in changed.items() if values})
+        yield from self._save(quotas=after)
         self.quotas = after
-        try:
-            self._save(self._config.changed, self._config.changed_default, self._groups)
-        except OSError:
-            self.quotas = before
-            raise
 
     def feature_levels(self) -> dict[str, int]:
         """The level of each feature that is in force."""
         fixed = {name: high for name, (_, high) in SUPPORTED.items()}
         return {**fixed, TRANSACTION_VERSION: self._config.number(TRANSACTION_VERSION)}
 
-    def set_feature_levels(self, levels: Mapping[str, int]) -> None:
+    def set_feature_levels(self, levels: Mapping[str, int]) -> Change[None]:
         """Put these levels in force. Raises OSError, and then nothing has changed."""
-        features, epoch = self._config.features, self.features_epoch
-        self._config.features = {TRANSACTION_VERSION: str(levels[TRANSACTION_VERSION])}
-        self.features_epoch += 1
-        try:
-            self._save(self._config.changed, self._config.changed_default, self._groups)
-        except OSError:
-            self._config.features, self.features_epoch = features, epoch
-            raise
+        features, epoch = {TRANSACTION_VERSION: str(levels[TRANSACTION_VERSION])}, self.features_epoch + 1
+        yield from self._save(features=(epoch, features))
+        self._config.features, self.features_epoch = features, epoch
 
     def _save(
-        self, changed: Mapping[str, str], changed_default: Mapping[str, str], groups: Mapping[str, Mapping[str, str]]
-    ) -> None:
+        self,
+        *,
+        changed: Mapping[str, str] | None = None,
+        changed_default: Mapping[str, str] | None = None,
+        groups: Mapping[str, Mapping[str, str]] | None = None,
+        quotas: Mapping[Entity, Mapping[str, float]] | None = None,
+        features: tuple[int, Mapping[str, str]] | None = None,
+    ) -> Change[None]:
+        """Write everything down, with these in the place of the present ones."""
+        config = self._config
+        epoch, levels = features or (self.features_epoch, config.features)
         stored = {
-            "brokers": {ALL_BROKERS: changed_default, "1": changed},
-            "groups": groups,
-            "features": {"epoch": self.features_epoch, "levels": self._config.features},
-            "quotas": [[list(entity), values] for entity, values in self.quotas.items()],
+            "brokers": {
+                ALL_BROKERS: config.changed_default if changed_default is None else changed_default,
+                "1": config.changed if changed is None else changed,
+            },
+            "groups": self._groups if groups is None else groups,
+            "features": {"epoch": epoch, "levels": levels},
+            "quotas": [
+                [list(entity), values] for entity, values in (self.quotas if quotas is None else quotas).items()
+            ],
         }
-        self._file.save(stored)
+        return self._file.save(stored)

@@ -444,6 +444,8 @@ _TOPIC = (
         broker_key="log.retention.ms",
         coarser=(("log.retention.minutes", _MINUTE_MS), ("log.retention.hours", _HOUR_MS)),
     ),
+    # Without a value and a doc, as in Kafka: test suites make small segments with it.
+    Setting("internal.segment.bytes", Kind.INT, None, dynamic=True),
     _topic("segment.bytes", Kind.INT, "1073741824", 14, _I32, broker_key="log.segment.bytes"),
     _topic("segment.index.bytes", Kind.INT, "10485760", 4, _I32, broker_key="log.index.size.max.bytes"),
     _topic(

@@ -18,10 +18,12 @@ import errno
 import logging
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Protocol
 from uuid import UUID
 
-from fencepost.broker.disk.files import Files, is_full
+from fencepost.broker.disk.changes import Change, carry_out
+from fencepost.broker.disk.files import Files, RunAll, is_full, one_by_one
 from fencepost.broker.disk.two_copies import DamagedDirectory, SealedFile
 from fencepost.broker.log.config import LogConfig
 from fencepost.broker.log.partition import PartitionLog
@@ -39,6 +41,7 @@ from fencepost.broker.topics.directories import (
 )
 from fencepost.broker.topics.log_settings import read_log_config
 from fencepost.broker.topics.replaced import DeletedNames, Replacement
+from fencepost.protocol.records.batch import BatchHeader
 
 __all__ = [
     "CLUSTER_METADATA",
@@ -132,7 +135,7 @@ class Topic:
 class TopicCatalogue:
     """All topics.
 
-    Every change is on disk, and synced as `files` does it, before the method returns; OSError otherwise.
+    A change counts when it is on disk, and synced as `files` does it; OSError otherwise.
     """
 
     def __init__(
@@ -208,19 +211,19 @@ class TopicCatalogue:
         for digits, name, count in stored.get("deleted", ()) if stored is not None else ():
             self._remove_directories(UUID(hex=digits), name, count)
         if self._take_in(lost=stored is None) or stored is None:
-            self._save(self._topics.values())
+            carry_out(self._save(self._topics.values()))
         self.points.load(expected=expected)
         self._check_points()
 
-    def create(self, name: str, partitions: int, given: Mapping[str, str]) -> Topic:
+    def create(self, name: str, partitions: int, given: Mapping[str, str]) -> Change[Topic]:
         """Add a topic; the caller has checked the name, the count and the settings. Raises OSError, also when a
         directory with records that are not this broker's to remove is in the way."""
-        (topic,) = self.create_all([(name, partitions, given)])
+        (topic,) = yield from self.create_all([(name, partitions, given)])
         if isinstance(topic, OSError):
             raise topic
         return topic
 
-    def create_all(self, wanted: Iterable[tuple[str, int, Mapping[str, str]]]) -> list[Topic | OSError]:
+    def create_all(self, wanted: Iterable[tuple[str, int, Mapping[str, str]]]) -> Change[list[Topic | OSError]]:
         """Add topics: (name, partitions, settings) of each. In their places those that cannot be, with why.
 
         Raises OSError when none is added.
@@ -230,7 +233,8 @@ class TopicCatalogue:
             topic = Topic(name, self._new_id(), given, self._config)
             self._extend(topic, partitions)
             if name in self._deleted_names:
-                topic.replacement = Replacement(self._next_producer_id())
+                refused = self._deleted_names.refused(name)
+                topic.replacement = Replacement(self._next_producer_id(), refused=refused)
             try:
                 for partition in topic.partitions:
                     self._make_way(partition)
@@ -241,7 +245,7 @@ class TopicCatalogue:
         new = [topic for topic in results if isinstance(topic, Topic)]
         if new:
             names = self._deleted_names.changed(removed=[topic.name for topic in new])
-            self._save([*self._topics.values(), *new], names=names)
+            yield from self._save([*self._topics.values(), *new], names=names)
         for topic in new:
             self._add(topic)
         return results
@@ -251,31 +255,29 @@ class TopicCatalogue:
         return self._config.number(_INTERNAL_PARTITIONS.get(name, "num.partitions"))
 
     def internal(self, name: str) -> Topic:
-        """An internal topic, created when it is needed for the first time."""
+        """An internal topic, created here and now when there is none. See `create_internal`."""
+        topic = self._topics.get(name)
+        return carry_out(self.create_internal(name)) if topic is None else topic
+
+    def create_internal(self, name: str) -> Change[Topic]:
+        """Create an internal topic if it is not there. Raises OSError."""
         topic = self._topics.get(name)
         if topic is None:
-            topic = self.create(name, self.usual_partitions(name), _INTERNAL_CONFIGS[name])
+            topic = yield from self.create(name, self.usual_partitions(name), _INTERNAL_CONFIGS[name])
         return topic
 
-    def add_partitions(self, grown: Mapping[Topic, int]) -> None:
+    def add_partitions(self, grown: Mapping[Topic, int]) -> Change[None]:
         """Grow the topics to so many partitions."""
-        self._save(self._topics.values(), grown)
+        yield from self._save(self._topics.values(), grown=grown)
         for topic, count in grown.items():
             self._extend(topic, count)
         self.version += 1
 
-    def set_configs(self, changed: Mapping[Topic, Mapping[str, str]]) -> None:
+    def set_configs(self, changed: Mapping[Topic, Mapping[str, str]]) -> Change[None]:
         """Replace these topics' own settings. Raises OSError, and then nothing has changed."""
-        before = {topic: topic.given for topic in changed}
+        yield from self._save(self._topics.values(), changed=changed)
         for topic, given in changed.items():
             topic.given = topic.config.given = dict(given)
-        try:
-            self._save(self._topics.values())
-        except OSError:
-            for topic, given in before.items():
-                topic.given = topic.config.given = given
-            raise
-        for topic in changed:
             self._configure(topic)
 
     def broker_settings_changed(self) -> None:
@@ -289,21 +291,17 @@ class TopicCatalogue:
             if partition.opened is not None:
                 partition.opened.config = self._log_config(topic)
 
-    def delete_all(self, doomed: Collection[Topic]) -> None:
+    def delete_all(self, doomed: Collection[Topic]) -> Change[None]:
         """Remove the topics and their records. Raises OSError, and then the topics are still there."""
         ids = {topic.topic_id for topic in doomed}
-        for topic in doomed:
-            for partition in topic.partitions:
-                if partition.opened is not None:
-                    partition.opened.release()
-                    partition.opened = None
         self._deleted.update({topic.topic_id: (topic.name, len(topic.partitions)) for topic in doomed})
         try:
-            self._save_without(doomed)
+            yield from self._save_without(doomed)
         except OSError:
             for topic_id in ids:
                 del self._deleted[topic_id]
             raise
+        _release(doomed)
         for topic in doomed:
             del self._topics[topic.name]
             del self._by_id[topic.topic_id]
@@ -316,59 +314,76 @@ class TopicCatalogue:
         for topic in doomed:
             self._clear(topic.topic_id)
 
-    def _save_without(self, doomed: Collection[Topic]) -> None:
+    def _save_without(self, doomed: Collection[Topic]) -> Change[None]:
         others = [topic for topic in self._topics.values() if topic not in doomed]
         names = self._deleted_names.changed(added=[topic.name for topic in doomed])
+        for topic in doomed:
+            names.known_as(topic.name, topic.topic_id)
         try:
-            self._save(others, names=names)
+            yield from self._save(others, names=names)
         except OSError as error:
             if not is_full(error):
                 raise
             # No room to write down what goes: let it go first, which makes room.
+            _release(doomed)
             for topic in doomed:
-                self._remove_directories(topic.topic_id, topic.name, len(topic.partitions))
-            self._save(others, names=names)
+                self._remove_directories(topic.topic_id, topic.name, len(topic.partitions), are_own=True)
+            yield from self._save(others, names=names)
+
+    def refused(self, name: str | None, topic_id: UUID | None, partition: int, header: BatchHeader) -> None:
+        """A producer's batch was refused because there is no such topic; see `topics/replaced.py`."""
+        if header.producer_id >= 0 and header.base_sequence >= 0:
+            producer = header.producer_id, header.producer_epoch, header.base_sequence
+            self._deleted_names.refuse(name, topic_id, partition, producer)
 
     def lost_records(self, partition: Partition) -> None:
-        """The partition has lost records: its producers begin at sequence 0 again. Raises OSError."""
+        """The partition has lost records: its producers begin at sequence 0 again. Raises OSError, also while another
+        change is being written: then it is to be tried again."""
+        self._file.check_free()
         if partition.topic.replacement.lose(partition.index):
             if partition.opened is not None:
                 partition.opened.producers.earlier_below = 0
-            self._save(self._topics.values())
+            carry_out(self._save(self._topics.values()))
 
     def doubt_all(self) -> None:
         """Nobody knows what an unclean stop took from logs that are not synced before an answer. Raises OSError."""
         partitions = (partition for topic in self._topics.values() for partition in topic.partitions)
         if [each for each in partitions if each.topic.replacement.lose(each.index)]:
-            self._save(self._topics.values())
+            carry_out(self._save(self._topics.values()))
 
     def _clear(self, topic_id: UUID) -> None:
         """Remove a deleted topic's directories. What cannot be goes with the next topic of its name, or at a start."""
         name, count = self._deleted[topic_id]
         try:
-            self._remove_directories(topic_id, name, count)
+            self._remove_directories(topic_id, name, count, are_own=True)
         except OSError as error:
             _log.error("topic %s (%s) is deleted, but its records cannot be removed yet: %s", name, topic_id, error)
         else:
             del self._deleted[topic_id]
 
-    def close(self) -> None:
+    def close(self, run_all: RunAll = one_by_one) -> None:
         """Close every open log cleanly. Raises the first OSError, after it has tried all."""
         first: OSError | None = None
-        for topic in self._topics.values():
-            for partition in topic.partitions:
-                if partition.opened is not None:
-                    try:
-                        partition.opened.close()
-                    except OSError as error:
-                        _log.error("%s could not be closed cleanly: %s", partition.directory, error)
-                        first = first or error
-                    partition.opened = None
+        partitions = [each for topic in self._topics.values() for each in topic.partitions if each.opened is not None]
+        for partition in partitions:
+            self._take_places(partition)  # before logs are closed in several threads
+        errors = run_all([partition.opened.close for partition in partitions if partition.opened is not None])
+        for partition, error in zip(partitions, errors, strict=True):
+            partition.opened = None
+            if error is not None:
+                _log.error("%s could not be closed cleanly: %s", partition.directory, error)
+                first = first or error
         for file in self.points.files():
             file.sync()
         self.points.close()
         if first is not None:
             raise first
+
+    def _take_places(self, partition: Partition) -> None:
+        try:
+            self.points.of(partition.topic.topic_id, partition.index).take_places()
+        except OSError as error:
+            self.points.failed(error)
 
     def _log_config(self, topic: Topic) -> LogConfig:
         """The settings of the logs of a topic's partitions."""
@@ -393,7 +408,9 @@ class TopicCatalogue:
             raise OSError(f"{partition.directory} cannot be opened: {error}") from error
         if log.report.damaged:
             self.lost_records(partition)
-        log.producers.earlier_below = partition.topic.replacement.below(partition.index)
+        replacement = partition.topic.replacement
+        log.producers.earlier_below = replacement.below(partition.index)
+        log.producers.awaited = replacement.refused.pop(partition.index, {})
         partition.opened = log
         self._on_open(partition)
         return log
@@ -483,11 +500,14 @@ class TopicCatalogue:
             )
         self._remove(partition.directory, topic_id or partition.topic.topic_id, partition.index)
 
-    def _remove_directories(self, topic_id: UUID, name: str, count: int) -> None:
-        """Remove the directories of a deleted topic, and none that belongs to another of its name."""
+    def _remove_directories(self, topic_id: UUID, name: str, count: int, *, are_own: bool = False) -> None:
+        """Remove the directories of a deleted topic, and none that belongs to another of its name. `are_own`: there was
+        no other until now, so one that does not say whose it is (the power went before that was synced) goes as well.
+        """
+        removable = {topic_id, None} if are_own else {topic_id}
         for index in range(count):
             directory = f"{name}-{index}"
-            if self._files.exists(directory) and topic_id_of(self._files, directory) == topic_id:
+            if self._files.exists(directory) and topic_id_of(self._files, directory) in removable:
                 self._remove(directory, topic_id, index)
 
     def _remove(self, directory: str, topic_id: UUID, index: int) -> None:
@@ -496,17 +516,38 @@ class TopicCatalogue:
         self._files.remove_tree(doomed)
 
     def _save(
-        self, topics: Iterable[Topic], grown: Mapping[Topic, int] | None = None, names: DeletedNames | None = None
-    ) -> None:
-        entries = []
-        for topic in topics:
-            count = len(topic.partitions) if grown is None else grown.get(topic, len(topic.partitions))
-            entry = {"name": topic.name, "id": topic.topic_id.hex, "partitions": count, "configs": topic.given}
-            entries.append({**entry, **topic.replacement.entry()})
+        self,
+        topics: Iterable[Topic],
+        *,
+        grown: Mapping[Topic, int] = MappingProxyType({}),
+        changed: Mapping[Topic, Mapping[str, str]] = MappingProxyType({}),
+        names: DeletedNames | None = None,
+    ) -> Change[None]:
+        """Write these topics down, some with more partitions or with other settings than they have now. `names`: those
+        of deleted topics, in place of the present ones."""
+        entries = [
+            {
+                "name": topic.name,
+                "id": topic.topic_id.hex,
+                "partitions": grown.get(topic, len(topic.partitions)),
+                "configs": changed.get(topic, topic.given),
+                **topic.replacement.entry(),
+            }
+            for topic in topics
+        ]
         deleted = [[topic_id.hex, name, count] for topic_id, (name, count) in self._deleted.items()]
         names = self._deleted_names if names is None else names
-        self._file.save({"topics": entries, "deleted": deleted, "deleted_names": list(names)})
+        yield from self._file.save({"topics": entries, "deleted": deleted, "deleted_names": list(names)})
         self._deleted_names = names
+
+
+def _release(topics: Iterable[Topic]) -> None:
+    """Close the logs of these topics as they are: they are about to be removed."""
+    for topic in topics:
+        for partition in topic.partitions:
+            if partition.opened is not None:
+                partition.opened.release()
+                partition.opened = None
 
 
 def _why_not(found: Found, topic: Topic | None) -> str:

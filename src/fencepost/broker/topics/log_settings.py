@@ -23,7 +23,7 @@ def read_log_config(config: TopicConfig, broker: BrokerConfig, *, internal: bool
     append_time = config.text("message.timestamp.type") == "LogAppendTime"
     return LogConfig(
         segment_bytes=min(
-            config.number("segment.bytes"),
+            int(config.value("internal.segment.bytes") or config.number("segment.bytes")),
             min(_INTERNAL_SEGMENT_BYTES, broker.number("log.segment.bytes")) if internal else 2**31,
         ),
         # What has to be compacted by a certain age has to be in a closed segment by then.

@@ -4,27 +4,38 @@ A producer that outlives its topic goes on with its next sequence when the topic
 that the deleter did not ask for, so the new partitions take any first sequence from it (`ProducerTable.earlier_below`).
 Producer ids are given out in ascending order: those below the next one at the time of the creation are earlier ones.
 A partition that has lost records asks for sequence 0 again, because nobody can tell the two cases apart there.
+
+Of several batches in flight the first can find no topic and the second the new one. So the first sequence that was
+refused while there was no topic is the first that the new partition takes (`ProducerTable.awaited`); what comes before
+it is out of order, as behind any other gap. That is not kept over a restart, which ends the requests in flight.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
+from uuid import UUID
 
-__all__ = ["DeletedNames", "Replacement"]
+__all__ = ["DeletedNames", "Refused", "Replacement"]
 
 _NAMES_MAX = 2000  # the file of topics, which holds them, is written with every change
+_REFUSED_MAX = 10_000
+
+Refused = dict[int, dict[int, tuple[int, int]]]
+"""(epoch, sequence) of the first batch that was refused, by partition and producer id."""
 
 
 class Replacement:
     """A topic's replacement of a deleted one. `earlier_below`: producer ids below it may have written to that one, 0
-    where there was none. `lossy`: numbers of the partitions that have lost records since."""
+    where there was none. `lossy`: numbers of the partitions that have lost records since. `refused`: what was refused
+    before it was there."""
 
-    __slots__ = ("earlier_below", "lossy")
+    __slots__ = ("earlier_below", "lossy", "refused")
 
-    def __init__(self, earlier_below: int = 0, lossy: Iterable[int] = ()) -> None:
+    def __init__(self, earlier_below: int = 0, lossy: Iterable[int] = (), refused: Refused | None = None) -> None:
         self.earlier_below = earlier_below
         self.lossy = set(lossy)
+        self.refused: Refused = refused or {}
 
     @classmethod
     def of_entry(cls, entry: Mapping[str, Any]) -> Replacement:
@@ -54,6 +65,28 @@ class DeletedNames:
 
     def __init__(self, names: Iterable[str] = ()) -> None:
         self._names = dict.fromkeys(names)
+        self._by_id: dict[UUID, str] = {}
+        self._refused: dict[str, Refused] = {}
+        self._refused_count = 0
+
+    def refused(self, name: str) -> Refused:
+        """What was refused since the topic of that name was deleted."""
+        return self._refused.get(name, {})
+
+    def known_as(self, name: str, topic_id: UUID) -> None:
+        """The deleted topic had that id, by which clients may still name it."""
+        self._by_id[topic_id] = name
+
+    def refuse(self, name: str | None, topic_id: UUID | None, partition: int, producer: tuple[int, int, int]) -> None:
+        """A batch of `producer` (producer id, epoch, first sequence) finds no topic."""
+        name = self._by_id.get(topic_id) if topic_id is not None else name
+        producer_id, epoch, sequence = producer
+        if name is None or name not in self._names or self._refused_count >= _REFUSED_MAX:
+            return
+        first = self._refused.setdefault(name, {}).setdefault(partition, {})
+        if producer_id not in first or first[producer_id][0] != epoch:
+            first[producer_id] = epoch, sequence
+            self._refused_count += 1
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)
@@ -67,4 +100,8 @@ class DeletedNames:
         for name in (*removed, *added):
             names.pop(name, None)
         names.update(dict.fromkeys(added))
-        return DeletedNames(list(names)[-_NAMES_MAX:])
+        after = DeletedNames(list(names)[-_NAMES_MAX:])
+        after._by_id = {topic_id: name for topic_id, name in self._by_id.items() if name in after}
+        after._refused = {name: refused for name, refused in self._refused.items() if name in after}
+        after._refused_count = sum(len(first) for refused in after._refused.values() for first in refused.values())
+        return after

@@ -53,7 +53,8 @@ _DESCRIPTION = """\
 Run a broker.
 
 Prints "listening on HOST:PORT" when it answers, with more than one listener a line for each, those after the first
-with their names; logs to stderr; SIGTERM, SIGINT and SIGHUP end it cleanly.
+with their names; logs to stderr; SIGTERM and SIGINT end it cleanly. SIGHUP ends it when it was started in a
+terminal; else the TLS files are read anew, and settings stay as they are until the next start.
 
 Status 0 after that; 1 when it cannot start or go on; 2 for unusable arguments.
 
@@ -190,9 +191,10 @@ async def _serve(server: BrokerServer, metrics: tuple[str, int] | None, ui_port:
     check_system()
     end = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    hangs_up = end.set if _has_terminal() else server.read_certificates
+    for number, action in ((signal.SIGTERM, end.set), (signal.SIGINT, end.set), (signal.SIGHUP, hangs_up)):
         if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup has it
-            loop.add_signal_handler(number, end.set)
+            loop.add_signal_handler(number, action)
     await server.start()
     ended = asyncio.ensure_future(end.wait())
     end_metrics = None
@@ -219,6 +221,11 @@ async def _serve(server: BrokerServer, metrics: tuple[str, int] | None, ui_port:
         await server.stop()
     if server.failed.done():
         server.failed.result()
+
+
+def _has_terminal() -> bool:
+    """Tell whether somebody has started this in a terminal, whose end sends SIGHUP."""
+    return any(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
 
 
 def _unlocked(listeners: Iterable[Listener]) -> Listener | None:

@@ -13,6 +13,7 @@ import typer
 from fencepost.cli.cluster_settings import CommandConfig, Servers, connected
 from fencepost.cli.names import in_utf8, named
 from fencepost.cli.output import Json, Yes, command_group, confirmed, print_json, print_table, refuse
+from fencepost.cli.printable import printable
 from fencepost.client.admin.acls import Acl, AclFilter
 from fencepost.protocol.acls import CLUSTER_NAME, AclOperation, AclPermission, PatternType, ResourceType
 
@@ -163,7 +164,23 @@ def add(
     ]
     with connected(bootstrap_servers, command_config) as admin:
         admin.create_acls(wanted)
+    _warn_of_stars(wanted)
     _show(wanted, as_json=as_json)
+
+
+def _warn_of_stars(rules: Iterable[Acl]) -> None:
+    """Say of rules that look like patterns that they are none."""
+    for kind, name in dict.fromkeys((rule.resource_type, rule.resource_name) for rule in rules):
+        if kind is ResourceType.TOPIC and "*" in name and name != "*":
+            sys.stderr.write(
+                f"fencepost: the rule for topic {printable(name)!r} matches no topic: * stands for itself within a "
+                "name, and no topic's name may have it; for all that begin so, give the beginning and --prefixed\n"
+            )
+        elif name.endswith("*") and name != "*":
+            sys.stderr.write(
+                f"fencepost: the rule for {_word(kind)} {printable(name)!r} is for just that name, with its *; for all "
+                "that begin so, give the beginning and --prefixed\n"
+            )
 
 
 @acls.command()

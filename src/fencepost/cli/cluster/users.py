@@ -119,18 +119,30 @@ def _first_line(file: Path) -> str:
 @users.command()
 def delete(
     user: User,
-    mechanism: MechanismOption = Mechanism.SHA_512,
+    mechanism: Annotated[
+        Mechanism | None,
+        typer.Option("--mechanism", help="Only this mechanism's password.  [default: all that the user has]"),
+    ] = None,
     bootstrap_servers: Servers = None,
     command_config: CommandConfig = None,
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Take a user's password for a mechanism away. Who is logged in stays so.
+    """Delete a user's passwords, for all mechanisms. Open connections stay logged in.
 
-    Example: fencepost users delete alice --mechanism SCRAM-SHA-256
+    Users in the settings of a broker's listener are not deleted.
+
+    Example: fencepost users delete alice
     """
     with connected(bootstrap_servers, command_config) as admin:
-        confirmed(f"Delete {user}'s password for {mechanism.value}?", yes=yes)
-        admin.alter_user_scram_credentials([ScramDeletion(user, _SCRAM[mechanism])])
-    words = f"{user} has no password for {mechanism.value} any more"
-    tell_done(words, "deleted", as_json=as_json, user=user, mechanism=mechanism.value)
+        if mechanism is not None:
+            doomed = [_SCRAM[mechanism]]
+        else:
+            doomed = [found.mechanism for found in admin.describe_user_scram_credentials([user])]
+        if not doomed:
+            refuse(f"delete user {user!r}: no password is stored for that name, by any mechanism")
+        confirmed(f"Delete {user}'s password for {' and '.join(each.sasl_name for each in doomed)}?", yes=yes)
+        for each in doomed:  # a request may name a user once
+            admin.alter_user_scram_credentials([ScramDeletion(user, each)])
+            words = f"{user} has no password for {each.sasl_name} any more"
+            tell_done(words, "deleted", as_json=as_json, user=user, mechanism=each.sasl_name)

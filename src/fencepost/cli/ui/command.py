@@ -41,7 +41,8 @@ def ui(
     """A page about the cluster: topics, groups, transactions and what they hold back, Spark sinks; live.
 
     Prints "listening on" and the page's address, and runs until Ctrl-C or SIGTERM. It only looks, unless
-    --allow-actions. It asks nobody for a password: whoever reaches the port sees what the settings' principal may see.
+    --allow-actions; then a second line is the address with the token that changes need.
+    It asks nobody for a password: whoever reaches the port sees what the settings' principal may see.
 
     Example: fencepost ui -b localhost:9092 --port 8080
     """
@@ -65,6 +66,8 @@ def ui(
             if not _is_loopback(host):
                 sys.stderr.write("fencepost: whoever reaches this port sees the page: it asks for no password\n")
             sys.stdout.write(f"listening on {page.address}\n")
+            if allow_actions:
+                sys.stdout.write(f"for changes, open {page.acting_address}\n")
             sys.stdout.flush()
             threading.Event().wait()
     except KeyboardInterrupt:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from importlib.resources import files
 from typing import Final
 
-from fencepost.bounded_http import BoundedServer
+from fencepost.broker.metrics.bounded_http import BoundedServer
 from fencepost.cli.ui.desk import ClusterDesk
 from fencepost.cli.ui.web import HEADERS, MOST_BODY, Request, Response, Site
 from fencepost.spark.sink.decision_store import DEFAULT_TOPIC
@@ -57,7 +57,8 @@ class Page:
         self._desk = ClusterDesk(settings, decision_topic, every_s=every_s, allow_actions=allow_actions)
         known = frozenset(name.lower() for name in (host, *names))
         try:
-            self._site = Site(self._desk, _page_files(), known, secrets.token_urlsafe(32))
+            self.token = secrets.token_urlsafe(32)
+            self._site = Site(self._desk, _page_files(), known, self.token)
             self._server = BoundedServer(
                 (host, port), self._answer, most=MOST_AT_ONCE, most_body=MOST_BODY, log=log, struck=_log_limit
             )
@@ -66,6 +67,8 @@ class Page:
             raise
         shown = f"[{host}]" if ":" in host else host
         self.address = f"http://{shown}:{self._server.port}/"
+        self.acting_address = f"{self.address}#token={self.token}"
+        """Whoever has this one may change things, where the page may. The part behind # is not sent to a server."""
         self._server.start("fencepost-ui")
 
     def _answer(

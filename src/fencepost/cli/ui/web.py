@@ -77,7 +77,8 @@ class Site:
     def __init__(self, desk: Desk, files: Mapping[str, tuple[str, bytes]], names: frozenset[str], token: str) -> None:
         """`files`: content type and bytes by path. `names`: what the page may be called by, beside addresses.
 
-        `token`: what every change has to bring along, so that no other site's page can ask for one.
+        `token`: what every change has to bring along. It is given to nobody who asks: the program prints it for the
+        user who has started it, so that neither another site's page nor another user of the machine can ask for one.
         """
         self._desk = desk
         self._files = files
@@ -108,7 +109,7 @@ class Site:
             return Response(200, *self._files[url.path])
         area, _, name = url.path.removeprefix("/").partition("/")
         if request.method == "GET" and url.path == "/api/about":
-            return _json(200, {**self._desk.about(), "token": self._token})
+            return _json(200, self._desk.about())
         if request.method == "GET" and area == "api":
             return _json(200, self._desk.view(name, dict(parse_qsl(url.query, keep_blank_values=True))))
         if request.method == "POST" and area == "do":
@@ -117,7 +118,9 @@ class Site:
 
     def _wanted(self, request: Request, host: str) -> Mapping[str, Any]:
         if not hmac.compare_digest(request.headers.get(TOKEN, "").encode(), self._token.encode()):
-            raise Refusal(403, "the token is missing or from before a restart: load the page again")
+            raise Refusal(
+                403, "the token is missing or from before a restart: open the address that `fencepost ui` has printed"
+            )
         origin = request.headers.get("origin")
         if origin is not None and origin.partition("://")[2] != host:
             raise Refusal(403, f"asked for by a page of {origin}")
@@ -125,7 +128,7 @@ class Site:
             raise Refusal(415, f"only {JSON} is taken")
         try:
             wanted = json.loads(request.body)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise Refusal(400, f"the body is not JSON: {error}") from error
         if not isinstance(wanted, dict):
             raise Refusal(400, "the body is not an object")

@@ -21,6 +21,7 @@ from fencepost.client.consumer.commits import Commits, OnCommit
 from fencepost.client.consumer.fetch_requests import RANGE_FETCH_BYTES, FetchSettings, fetch_range
 from fencepost.client.consumer.fetcher import Fetcher
 from fencepost.client.consumer.positions import Positions
+from fencepost.client.consumer.stuck import Stuck
 from fencepost.client.consumer.subscription import Reading, normalised
 from fencepost.client.group.committed_offsets import GROUP_LANE, fetch_committed
 from fencepost.client.group.member import Listener, Member, Topics, check_names
@@ -54,7 +55,6 @@ log = logging.getLogger("fencepost.client.consumer")
 R = TypeVar("R")
 
 EVERY_ROW: Final = 2**31  # whatever max_poll_records says: a table has no objects for its rows
-TELL_AFTER_MS: Final = 10_000  # without assignment or position for so long is worth a warning, and again
 
 
 class _News(NamedTuple):
@@ -106,8 +106,7 @@ class ConsumerCore:
         self._closed_by_ms: int | None = None  # when close() has to return
         self._woken = False
         self._failure: Exception | None = None  # what joining met with, for the next poll to raise
-        self._unsettled_ms = self._told_ms = self._runtime.now_ms()
-        self._missing_since_ms: dict[TopicPartition, int] = {}
+        self._stuck = Stuck(config.group_id, self._runtime.now_ms)
 
     # --- what to read ---
 
@@ -149,7 +148,7 @@ class ConsumerCore:
         if self._group is None:
             if self._reading.places:
                 raise UsageError("assign and subscribe exclude each other; unsubscribe first")
-            self._unsettled_ms = self._told_ms = self._runtime.now_ms()
+            self._stuck.joining()
             self._group = member_for(self.cluster, self.config, self._rebalanced, self._metrics)
         self._group.subscribe(wanted)
 
@@ -437,7 +436,7 @@ class ConsumerCore:
             left = deadline_ms - self._runtime.now_ms()
             if left <= 0:
                 return []
-            self._tell_if_stuck()
+            self._stuck.look(self._group, self._reading.missing(), self._positions.unfound)
             regular = 100 if self._group is not None else 1_000
             await self._arrived.wait(min(left, regular, self._fetcher.wait_ms(), self._positions.wait_ms()))
 
@@ -456,7 +455,7 @@ class ConsumerCore:
         if not group.settled and self._settling is None and self._runtime.now_ms() >= self._settle_again_ms:
             self._settling = self._runtime.spawn(self._settle(group))
         if group.settled and self._settling is None:
-            self._unsettled_ms = self._runtime.now_ms()
+            self._stuck.settled()
             return True
         return not group.holds_back
 
@@ -475,22 +474,6 @@ class ConsumerCore:
             if self._group is group:
                 self._settling = None
             self._arrived.set()
-
-    def _tell_if_stuck(self) -> None:
-        """A warning with the reason when there is no assignment or no position for 10 s, and every 10 s from then."""
-        now_ms = self._runtime.now_ms()
-        before = self._missing_since_ms
-        self._missing_since_ms = {partition: before.get(partition, now_ms) for partition in self._reading.missing()}
-        if now_ms - self._told_ms < TELL_AFTER_MS:
-            return
-        if self._group is not None and now_ms - self._unsettled_ms >= TELL_AFTER_MS:
-            self._told_ms = now_ms
-            waited_s = (now_ms - self._unsettled_ms) // 1000
-            log.warning("group %r: not settled for %d s: %s", self.config.group_id, waited_s, self._group.waiting_for())
-        late = [partition for partition, since in self._missing_since_ms.items() if now_ms - since >= TELL_AFTER_MS]
-        if late:
-            self._told_ms = now_ms
-            log.warning("no position for more than 10 s: %s", self._positions.unfound(late))
 
     def state(self) -> str:
         """One line for logs and tests: the membership, and what is waited for."""

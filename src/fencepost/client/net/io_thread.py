@@ -21,6 +21,7 @@ from typing import Any, Protocol, TypeVar
 from fencepost.at_exit import Turn, at_exit, patience_ms
 from fencepost.client.net.open_clients import Leaving, leave_quietly, tell_lost
 from fencepost.errors import ForkedError, UsageError
+from fencepost.protocol.records.engine import is_compiled
 
 log = logging.getLogger("fencepost.client")
 
@@ -98,6 +99,7 @@ class IoThread:
         self._thread.start()
 
     def _serve(self) -> None:
+        is_compiled.never_wait_in(threading.get_ident())
         asyncio.set_event_loop(self.loop)
         ended = False
         while not ended:

@@ -1,4 +1,7 @@
-"""What goes wrong again and again: logged at first, every ten seconds while it lasts, and when it is over."""
+"""What goes wrong again and again: logged at first, every ten seconds while it lasts, and when it is over.
+
+A client has as many subjects as it has partitions, so the lines of ten seconds are limited in number.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from fencepost.errors import DisconnectedError, KafkaError, KafkaTimeoutError
 log = logging.getLogger("fencepost.client")
 
 LOG_EVERY_MS: Final = 10_000
+MOST_LINES: Final = 20  # in LOG_EVERY_MS, whatever their subjects
 MOST: Final = 10_000  # subjects; beyond that the oldest are forgotten, and told as new if they come again
 GIVEN_UP_MS: Final = 60_000  # who has not tried again for so long does not try any more, and is no reason for anything
 USUAL_MS: Final = 1_000  # brokers refuse for a moment when topics are made, leaders move and transactions end
@@ -34,6 +38,8 @@ class LastingErrors:
         self._lasting: dict[str, _Trouble] = {}
         self._lacking: set[str] = set()
         self._ended = False
+        self._lines_since_ms: int | None = None
+        self._lines = self._left_out = 0  # since then
 
     def met(self, what: str, error: KafkaError) -> None:
         """`what` failed again."""
@@ -49,10 +55,23 @@ class LastingErrors:
         told = str(error) if str(error).startswith(what) else f"{what}: {error}"
         if not isinstance(error, (DisconnectedError, KafkaTimeoutError)) and lasted_ms < USUAL_MS:
             log.debug("%s", told)
-        elif trouble.logged_ms is None or now_ms - trouble.logged_ms >= LOG_EVERY_MS:
+        elif (trouble.logged_ms is None or now_ms - trouble.logged_ms >= LOG_EVERY_MS) and self._has_room(now_ms):
             trouble.logged_ms = now_ms
             again = f" ({trouble.times} times in {lasted_ms / 1000:.0f} s)" if trouble.times > 1 else ""
             log.warning("%s%s", told, again)
+
+    def _has_room(self, now_ms: int) -> bool:
+        """Whether one more line may be logged now; how many were not is said in the next ten seconds."""
+        if self._lines_since_ms is None or now_ms - self._lines_since_ms >= LOG_EVERY_MS:
+            if self._left_out:
+                words = "%d further failures were not logged; %d subjects are in trouble now"
+                log.warning(words, self._left_out, len(self._lasting))
+            self._lines_since_ms, self._lines, self._left_out = now_ms, 0, 0
+        self._lines += 1
+        if self._lines == MOST_LINES + 1:
+            log.warning("further failures of this client are counted, and not logged for %d s", LOG_EVERY_MS // 1000)
+        self._left_out += self._lines > MOST_LINES
+        return self._lines <= MOST_LINES
 
     def failed(self, what: str, error: KafkaError) -> None:
         """`what` failed again; that there is no connection is told by who connects."""

@@ -11,9 +11,9 @@ from functools import partial
 from typing import Any, Final, Protocol, Self, TypeVar, cast
 
 from fencepost.client import sasl
-from fencepost.client.net.outages import http_status, is_refusal
 from fencepost.client.net.runtime import Event, Runtime
 from fencepost.client.net.tasks import within
+from fencepost.client.outages import http_status, is_refusal
 from fencepost.config import CommonConfig
 from fencepost.errors import (
     AuthenticationError,

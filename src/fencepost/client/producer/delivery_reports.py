@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Protocol
 from uuid import UUID
@@ -78,7 +78,7 @@ class DeliveryReports:
         caller: Caller,
         slow: SlowCalls,
     ) -> None:
-        """`caller` runs the callbacks; a record counts as reported when its callback has run."""
+        """`caller` runs the application's functions; a record counts as reported when its callback has run."""
         self.transactions: TransactionHooks | None = None
         self.incomplete: dict[int, Chunk] = {}
         self.calling = 0  # batches and chunks whose callbacks have not all run
@@ -86,8 +86,8 @@ class DeliveryReports:
         self._progress = progress
         self._metrics = metrics
         self._interceptors = interceptors
-        self._caller = caller
-        self._slow = slow
+        self.caller = caller
+        self.slow = slow
 
     def fail(self, batch: Batch, cause: KafkaError) -> None:
         """A batch was not delivered."""
@@ -126,7 +126,7 @@ class DeliveryReports:
             self.calling -= 1
             self._reported(chunk, part, rows)
 
-        self._caller.call(partial(self._call_back, chunk, part, rows), called)
+        self.caller.call(partial(self._call_back, chunk, part, rows), called)
 
     def _reported(self, chunk: Chunk, part: Batch | Chunk, rows: Sequence[int]) -> None:
         part.reported = True
@@ -159,7 +159,7 @@ class DeliveryReports:
     def _call_back(self, chunk: Chunk, part: Batch | Chunk, rows: Sequence[int]) -> None:
         """Where the caller runs it: tell interceptors and callbacks. The chunk's own look-up of fates is not for other
         threads."""
-        slow, callbacks, interceptors = self._slow, chunk.callbacks, self._interceptors
+        slow, callbacks, interceptors = self.slow, chunk.callbacks, self._interceptors
         begun_ms = slow.now_ms()
         for position, row in enumerate(rows):
             callback = callbacks.get(row) if callbacks is not None else None
@@ -185,7 +185,27 @@ class DeliveryReports:
             begun_ms = now_ms
         slow.running = None
 
-    def close_interceptors(self) -> None:
+    async def until(self, is_so: Callable[[], bool], deadline_ms: int | None) -> bool:
+        """Wait until it is so; looked at whenever records get their fates. False when time ran out."""
+        while not is_so():
+            left = None if deadline_ms is None else deadline_ms - self.slow.now_ms()
+            if left is not None and left <= 0:
+                return False
+            self._progress.clear()
+            await self._progress.wait(left)
+        return True
+
+    async def end(self, deadline_ms: int | None) -> None:
+        """The producer is closed: wait for the callbacks, the interceptors' last included."""
+        self._close_interceptors()
+        try:
+            if not await self.until(lambda: not self.calling, deadline_ms):
+                busy = self.slow.in_progress() or "they still run"
+                log.warning("closed before the delivery callbacks of all records had run: %s", busy)
+        finally:
+            self.caller.end()
+
+    def _close_interceptors(self) -> None:
         """Tell the interceptors that nothing more comes, after everything that they have been told."""
         if not self._interceptors:
             return
@@ -195,4 +215,4 @@ class DeliveryReports:
             self.calling -= 1
             self._progress.set()
 
-        self._caller.call(self._interceptors.close, called)
+        self.caller.call(self._interceptors.close, called)

@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Final
 
-from fencepost.client.calling import Caller, SlowCalls
 from fencepost.client.net.cluster import Cluster
 from fencepost.client.net.topology import Topic
 from fencepost.client.producer.accumulator import Accumulator
@@ -36,11 +35,9 @@ class ReadyBatches:
         reports: DeliveryReports,
         start: StartHelper,
         limits: BatchLimits,
-        caller: Caller,
-        slow: SlowCalls,
         wake: Callable[[], object],
     ) -> None:
-        """`caller` runs the application's partitioner; `wake` has `collect` called again."""
+        """`wake` has `collect` called again."""
         self.queues: dict[tuple[str, int], PartitionQueue] = {}
         self.active: dict[tuple[str, int], PartitionQueue] = {}
         sticky = Sticky(
@@ -48,13 +45,12 @@ class ReadyBatches:
             cluster.runtime.random,
             self._waiting if config.partitioner_adaptive_partitioning_enable else None,
         )
-        self.router = Router(config, sticky, limits, slow)
+        self.router = Router(config, sticky, limits, reports.slow)
         self._cluster = cluster
         self._config = config
         self._accumulator = accumulator
         self._reports = reports
         self._start = start
-        self._caller = caller
         self._wake = wake
         self._unrouted: dict[str, deque[Chunk]] = {}
         self._absent: dict[str, int] = {}  # by topic: with so many partitions further ones are not waited for any more
@@ -107,7 +103,7 @@ class ReadyBatches:
             self._wake()
 
         self._asking.add(id(chunk))
-        self._caller.call(partial(self.router.ask, chunk, partitions), asked)
+        self._reports.caller.call(partial(self.router.ask, chunk, partitions), asked)
 
     def _lacks_partition(self, chunk: Chunk, topic: Topic, now_ms: int) -> bool:
         """Whether the chunk waits for newer metadata: it has records for a partition that is not known, and may be new.

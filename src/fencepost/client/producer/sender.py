@@ -85,22 +85,13 @@ class Sender:
         self._progress = self._runtime.event()
         self.metrics = ProducerMetrics()
         self.stopped: KafkaError | None = None  # why nothing is sent any more
-        self._caller = caller = caller or CallHere()
+        caller = caller or CallHere()
         slow = SlowCalls(f"producer {config.client_id!r}", caller.waits, self._runtime.now_ms)
         self.slow_calls = slow
         self.interceptors = ProducerInterceptors(config.interceptors, slow)
         self._reports = DeliveryReports(accumulator, self._progress, self.metrics, self.interceptors, caller, slow)
-        self._ready = ReadyBatches(
-            cluster,
-            config,
-            accumulator,
-            self._reports,
-            self.run_once,
-            limits or BatchLimits(),
-            caller,
-            slow,
-            self._wake.set,
-        )
+        limits = limits or BatchLimits()
+        self._ready = ReadyBatches(cluster, config, accumulator, self._reports, self.run_once, limits, self._wake.set)
         self._answers = ProduceAnswers(cluster, config, self._reports, self._ready.router, self.metrics, self)
         self._queues = self._ready.queues
         self._active = self._ready.active
@@ -150,50 +141,19 @@ class Sender:
         waiting = list(self._reports.incomplete.values())
         if self._ready.any_waiting:
             self._wake.set()
-        for chunk in waiting:
-            while not chunk.done:
-                if not await self._wait_for_progress(deadline_ms):
-                    return False
-        return True
+        return await self._reports.until(lambda: all(chunk.done for chunk in waiting), deadline_ms)
 
     async def drain(self, deadline_ms: int | None = None) -> bool:
         """Wait until no request is in flight. False when time ran out."""
-        while self.in_flight:
-            if not await self._wait_for_progress(deadline_ms):
-                return False
-        return True
-
-    async def callbacks(self, deadline_ms: int | None) -> bool:
-        """Wait until the callbacks of all records that have their fate have run. False when time ran out."""
-        while self._reports.calling:
-            if not await self._wait_for_progress(deadline_ms):
-                return False
-        return True
+        return await self._reports.until(lambda: not self.in_flight, deadline_ms)
 
     async def end_callbacks(self, deadline_ms: int | None) -> None:
         """The producer is closed: wait for the callbacks, the interceptors' last included."""
-        self._reports.close_interceptors()
-        try:
-            if not await self.callbacks(deadline_ms):
-                busy = self.slow_calls.in_progress() or "they still run"
-                log.warning("closed before the delivery callbacks of all records had run: %s", busy)
-        finally:
-            self._caller.end()
+        await self._reports.end(deadline_ms)
 
     async def wait_for_room(self, deadline_ms: int | None) -> bool:
         """Wait until the buffer is below buffer_memory. False when time ran out."""
-        while self._accumulator.full:
-            if not await self._wait_for_progress(deadline_ms):
-                return False
-        return True
-
-    async def _wait_for_progress(self, deadline_ms: int | None) -> bool:
-        left = None if deadline_ms is None else deadline_ms - self._runtime.now_ms()
-        if left is not None and left <= 0:
-            return False
-        self._progress.clear()
-        await self._progress.wait(left)
-        return True
+        return await self._reports.until(lambda: not self._accumulator.full, deadline_ms)
 
     def drop(self, error: KafkaError) -> None:
         """Fail every record that is not in flight (abort, fatal error, close)."""
@@ -219,7 +179,8 @@ class Sender:
         if not await self.drain(deadline_ms):
             raise KafkaTimeoutError("requests of the last transaction are still in flight")
         self.drop(error)
-        await self.callbacks(deadline_ms or self._runtime.now_ms() + self._config.max_block_ms)
+        callbacks_by_ms = deadline_ms or self._runtime.now_ms() + self._config.max_block_ms
+        await self._reports.until(lambda: not self._reports.calling, callbacks_by_ms)
 
     @property
     def knows_sequences(self) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
-from functools import cache
+import threading
 from typing import Final
 
 __all__ = ["VARIABLE", "is_compiled"]
@@ -22,9 +22,54 @@ _PLAIN: Final = "batches of many records are made and read in plain Python, whic
 _log = logging.getLogger("fencepost")
 
 
-@cache
-def is_compiled() -> bool:
-    """Whether the compiled loops can be used. Imports numba, and says once why not."""
+class _IsCompiled:
+    """See `is_compiled`."""
+
+    def __init__(self) -> None:
+        self._found: bool | None = None
+        self._in_a_hurry: set[int] = set()
+        self._looking: threading.Thread | None = None
+        self._one_looks = threading.Lock()  # an import that fails in two threads at once fails in different ways
+
+    def __call__(self) -> bool:
+        found = self._found
+        if found is None and threading.get_ident() in self._in_a_hurry:
+            self._look_in_background()
+            return False
+        return self._look() if found is None else found
+
+    def never_wait_in(self, thread_id: int) -> None:
+        """To import numba takes a second or more: in this thread it is False until another thread has done that."""
+        self._in_a_hurry.add(thread_id)
+
+    def forked(self) -> None:
+        """This is a forked child: a thread that was looking does not exist here."""
+        self._one_looks, self._looking = threading.Lock(), None
+
+    def cache_clear(self) -> None:
+        """Look again."""
+        self._found = None
+
+    def _look(self) -> bool:
+        with self._one_looks:
+            found = self._found
+            if found is None:
+                found = self._found = _look()
+        return found
+
+    def _look_in_background(self) -> None:
+        if os.environ.get(VARIABLE) == "0" or (self._looking is not None and self._looking.is_alive()):
+            return
+
+        # No daemon: the program's end must not come in the middle of loading libraries.
+        self._looking = threading.Thread(target=self._look, name="fencepost-numba", daemon=False)
+        try:
+            self._looking.start()
+        except RuntimeError:  # the program ends, and Python gives no thread any more
+            self._found = False
+
+
+def _look() -> bool:
     if os.environ.get(VARIABLE) == "0":
         return False
     try:
@@ -36,3 +81,10 @@ def is_compiled() -> bool:
             _log.warning("%s: numba cannot be imported (%s: %s)", _PLAIN, type(error).__name__, error)
         return False
     return True
+
+
+is_compiled: Final = _IsCompiled()
+"""Whether the compiled loops can be used. Imports numba when it is first called, and says once why not."""
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=is_compiled.forked)

@@ -98,6 +98,11 @@ class KnownQuery(NamedTuple):
     beginning: Beginning | None
     batch_id: int | None
 
+    @property
+    def about(self) -> dict[str, str]:
+        """Output topic, checkpoint, host and name, as far as they were noted when the query began."""
+        return {} if self.beginning is None else dict(self.beginning.about)
+
 
 class DecisionStore:
     """The decision topic of one cluster."""

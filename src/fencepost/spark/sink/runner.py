@@ -33,8 +33,8 @@ from fencepost.spark.errors import LevelUnavailableError, UnfinishedSinkError, U
 from fencepost.spark.sink import names, plan, plan_level, plan_steps, unfinished
 from fencepost.spark.sink.decision import Beginning, Decision, Pair
 from fencepost.spark.sink.decision_store import KnownQuery
-from fencepost.spark.sink.identity import SinkName
 from fencepost.spark.sink.local.id_folder import IdFolder
+from fencepost.spark.sink.local.identity import SinkName
 from fencepost.spark.sink.names import UNIQUE_BYTES
 from fencepost.spark.sink.steps import SinkConfig, StepRunner
 
@@ -235,7 +235,7 @@ class SinkLink:
 
     def _is_former(self, name: SinkName, former: str) -> bool:
         if name.query_id is not None:
-            return any(query.query_id == name.query_id for query in self._queries(former))
+            return any(query.query_id == name.query_id for query in self.queries(former))
         asked = [former] if name.refusal else [name.own, former]
         try:
             described = self._link.io.run(self._link.admin.describe_transactions(list(map(names.sink_id, asked))))
@@ -244,13 +244,14 @@ class SinkLink:
             known = [bool(self.decisions(one)) for one in asked]
         return known[-1] and not any(known[:-1])
 
-    def _queries(self, sink: str) -> tuple[KnownQuery, ...]:
+    def queries(self, sink: str) -> tuple[KnownQuery, ...]:
+        """The sink's queries, as the decision topic tells. Claims nothing and leaves nothing behind."""
         return self._link.io.run(self._steps.queries(sink))
 
     def others(self, sink: str, query_id: str | None) -> str:
         """The sink's other queries, for a person. "" where the brokers do not answer."""
         try:
-            return unfinished.others(sink, query_id, self._queries(sink))
+            return unfinished.others(sink, query_id, self.queries(sink))
         except KafkaError as error:
             return f"Its other queries could not be looked up: {error}"
 
@@ -267,7 +268,7 @@ class SinkLink:
         key = ("begun", self._steps.decision_topic, query.sink, query.query_id)
         if key in self._link.looked_for:
             return
-        known = self._queries(query.sink)
+        known = self.queries(query.sink)
         if not any(one.query_id == query.query_id for one in known):
             is_known = others_count and bool(
                 self._link.io.run(self._steps.decided_by_others(query.sink, query.query_id))
@@ -288,7 +289,7 @@ class SinkLink:
 
     def check_sink_remembered(self, sink: str) -> None:
         """Before a claim, where no query is known: raises UnknownQueryError when the topic has lost the sink."""
-        if not self._queries(sink) and self._has_decided(sink):
+        if not self.queries(sink) and self._has_decided(sink):
             raise UnknownQueryError(unfinished.unknown_sink(sink, self._steps.decision_topic))
 
     def _has_decided(self, sink: str) -> bool:

@@ -29,8 +29,8 @@ from fencepost.spark.options import SinkOptions
 from fencepost.spark.sink import checkpoint, plan, plan_steps
 from fencepost.spark.sink.content import content_of
 from fencepost.spark.sink.decision import NO_ROWS, Beginning, Content, Pair, SourceOffsets
-from fencepost.spark.sink.identity import SAY, SinkName, name_of
 from fencepost.spark.sink.local.claim_file import ClaimFile
+from fencepost.spark.sink.local.identity import SAY, SinkName, name_of
 from fencepost.spark.sink.rows import (
     CHUNK_BYTES_MOST,
     CHUNK_BYTES_PER_PARTITION,
@@ -63,6 +63,7 @@ _ENDED: Final = frozenset(
         ErrorCode.TRANSACTION_ABORTABLE,
     }
 )
+TIME_LIMITS: Final = ("message.timestamp.after.max.ms", "message.timestamp.before.max.ms")
 MAX_MESSAGE_BYTES: Final = "max.message.bytes"
 BATCH_QUERY: Final = "batch"  # the query that all batch writes of a sink belong to; its batches count on
 
@@ -280,25 +281,42 @@ class SinkWriter:
                 link.io.run(send_rows(producer, parsed.topic, chunk))
             link.io.run(producer.flush())
         except RecordRejectedError as error:
-            if error.code != ErrorCode.MESSAGE_TOO_LARGE:
+            why = {ErrorCode.MESSAGE_TOO_LARGE: self._too_large, ErrorCode.INVALID_TIMESTAMP: self._untimely}
+            if error.code not in why:
                 raise
-            raise RecordRejectedError(f"{error}: {self._too_large(link, largest)}", code=error.code) from error
+            told = why[ErrorCode(error.code)](self._topic_settings(link), largest)
+            raise RecordRejectedError(f"{error}: {told}", code=error.code) from error
         finally:
             link.io.run(end(producer))
         return content, producer.place
 
-    def _too_large(self, link: Link, largest: int) -> str:
+    def _topic_settings(self, link: Link) -> dict[str, str | None]:
+        """Of the option `topic`; nothing where they may not be seen."""
         topic = self._parsed.topic
-        told: dict[str, str | None] = {}
-        with suppress(KafkaError):  # the settings may not be seen
-            told = dict(link.io.run(link.admin.describe_configs(topic))) if topic is not None else {}
-        limit = told.get(MAX_MESSAGE_BYTES)
-        where = "the row's topic" if topic is None else f"topic {topic!r}"
+        with suppress(KafkaError):
+            return dict(link.io.run(link.admin.describe_configs(topic))) if topic is not None else {}
+        return {}
+
+    def _too_large(self, settings: Mapping[str, str | None], largest: int) -> str:
+        limit = settings.get(MAX_MESSAGE_BYTES)
         return (
-            f"the largest row has {largest} bytes of key and value, and {where} takes record batches of "
+            f"the largest row has {largest} bytes of key and value, and {self._where} takes record batches of "
             f"{f'{MAX_MESSAGE_BYTES}={limit}' if limit else f'its {MAX_MESSAGE_BYTES}'} bytes at most; raise that "
             "setting of the topic, or write smaller rows"
         )
+
+    def _untimely(self, settings: Mapping[str, str | None], _: int) -> str:
+        limits = [f"{name}={settings[name]} ms" for name in TIME_LIMITS if settings.get(name)]
+        named = "timestamp" in dict(self._columns)
+        whose = "a row's column timestamp is" if named else "rows carry the time of this host's clock, which is"
+        return (
+            f"{whose} further from the broker's clock than {self._where} allows ({', '.join(limits or TIME_LIMITS)})"
+            + ("" if named else "; `fencepost doctor`, run on this host, compares the clocks")
+        )
+
+    @property
+    def _where(self) -> str:
+        return "the row's topic" if self._parsed.topic is None else f"topic {self._parsed.topic!r}"
 
     def commit_messages(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
         """Steps 8-10."""

@@ -15,16 +15,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql.types import StructType
 
 from fencepost.client.admin.topics import TopicDescription
 from fencepost.client.consumer.fetch_requests import FetchSettings, fetch_range
@@ -42,9 +33,9 @@ from fencepost.spark.compat import (
     arrow_schema,
 )
 from fencepost.spark.kafka_settings import tell_notes, tell_once
-from fencepost.spark.options import flag
 from fencepost.spark.sink.runner import Link, link_to
 from fencepost.spark.source import ranges
+from fencepost.spark.source.columns import RANGE_SCHEMA
 from fencepost.spark.source.held_back import Holder, StandsStill, Watch, holders, told
 from fencepost.spark.source.java_pattern import java_pattern
 from fencepost.spark.source.options import SourceOptions
@@ -54,12 +45,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 __all__ = [
-    "RANGE_SCHEMA",
     "BatchReader",
     "RangePartition",
     "StreamReader",
     "UnlimitedStreamReader",
-    "source_schema",
     "stream_reader",
 ]
 
@@ -71,49 +60,7 @@ MOST_TOLD: Final = 20  # partitions at a time, with their transactions
 NAMES_TOLD: Final = 200  # others, by name only
 _NOT_ALLOWED: Final = -100
 
-_COLUMNS: Final = (
-    StructField("key", BinaryType()),
-    StructField("value", BinaryType()),
-    StructField("topic", StringType()),
-    StructField("partition", IntegerType()),
-    StructField("offset", LongType()),
-    StructField("timestamp", TimestampType()),
-    StructField("timestampType", IntegerType()),
-)
-_HEADER: Final = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
-RANGE_SCHEMA: Final = StructType(
-    [
-        StructField("topic", StringType()),
-        StructField("partition", IntegerType()),
-        StructField("start", LongType()),
-        StructField("end", LongType()),
-        StructField("topic_id", StringType()),
-    ]
-)
-"""A reader of this schema gives each task its Range, not the records: whoever gets that reads them himself."""
-
 T = TypeVar("T")
-
-
-def source_schema(options: Mapping[str, str]) -> StructType:
-    """The option `columns`, in its order; else all, with `headers` when includeHeaders is set.
-
-    PySpark tells a Python source not which columns a query uses. Raises ConfigurationError.
-    """
-    headers = StructField("headers", ArrayType(_HEADER))
-    asked = options.get("columns")
-    if asked is None:
-        return StructType([*_COLUMNS, *([headers] if flag(options, "includeheaders", False) else [])])
-    known = {field.name.lower(): field for field in (*_COLUMNS, headers)}
-    names = [name.strip() for name in asked.split(",")]
-    unknown = [name for name in names if name.lower() not in known]
-    if unknown:
-        every = ", ".join(field.name for field in known.values())
-        raise ConfigurationError(f"option columns={asked!r}: there is no column {unknown[0]!r}, only {every}")
-    chosen = [known[name.lower()] for name in names]
-    if len(set(map(id, chosen))) < len(chosen):
-        raise ConfigurationError(f"option columns={asked!r}: a column is named twice")
-    return StructType(chosen)
 
 
 class RangePartition(InputPartition):

@@ -11,6 +11,7 @@ import pytest
 from fencepost.broker.api.apis import SERVED, Api, handler
 from fencepost.broker.api.rules import Rule, Unruled
 from fencepost.broker.core import BrokerCore
+from fencepost.broker.disk.changes import carry_out
 from fencepost.broker.security.acls import ResourceType
 from fencepost.broker.security.rights import DENIED
 from fencepost.protocol import produce_wire
@@ -79,15 +80,17 @@ def grant(core: BrokerCore, *bindings: tuple[int, str, int]) -> None:
     """(kind, name, operation) for everybody."""
     from fencepost.broker.security.acls import Binding
 
-    core.rights.store.add(
-        [Binding(kind, 3, name, "User:ANONYMOUS", "*", operation, 3) for kind, name, operation in bindings]
+    carry_out(
+        core.rights.store.add(
+            [Binding(kind, 3, name, "User:ANONYMOUS", "*", operation, 3) for kind, name, operation in bindings]
+        )
     )
 
 
 def test_what_is_refused_stands_beside_what_is_done() -> None:
     driver = BrokerDriver(CLOSED)
     for name in ("seen", "hidden"):
-        driver.core.topics.create(name, 1, {})
+        carry_out(driver.core.topics.create(name, 1, {}))
     grant(driver.core, (2, "seen", 3), (3, "g", 3))
     partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=5)
     topics = [OffsetCommitRequestTopic(name=name, partitions=[partition]) for name in ("hidden", "seen", "absent")]
@@ -103,10 +106,10 @@ def test_a_host_is_matched_with_the_address_that_the_request_came_from() -> None
     from fencepost.broker.security.acls import Binding
 
     driver = BrokerDriver(CLOSED)
-    driver.core.topics.create("t", 1, {})
+    carry_out(driver.core.topics.create("t", 1, {}))
     topic = ListOffsetsTopic(name="t", partitions=[ListOffsetsPartition(partition_index=0, timestamp=-1)])
     for host, expected in (("10.0.0.1", 29), ("127.0.0.1", 0)):
-        driver.core.rights.store.add([Binding(2, 3, "t", "User:ANONYMOUS", host, 8, 3)])
+        carry_out(driver.core.rights.store.add([Binding(2, 3, "t", "User:ANONYMOUS", host, 8, 3)]))
         answer = driver.ask(ListOffsetsRequest(topics=[topic]), 7)
         assert answer.topics[0].partitions[0].error_code == expected
 
@@ -132,7 +135,7 @@ def test_every_item_is_answered_once_and_only_what_may_not_be_is_refused(key: in
     denied = int(DENIED[kind])
     driver = BrokerDriver(CLOSED)
     for name in ("a", "b", "c", "d"):
-        driver.core.topics.create(name, 1, {})
+        carry_out(driver.core.topics.create(name, 1, {}))
     grant(driver.core, *((kind, name, each.operation) for name in ("b", "d")))
     for need in RULES[key].needs:
         grant(driver.core, (need.resource_type, "g", need.operations[0]), (need.resource_type, "", need.operations[0]))
@@ -202,7 +205,7 @@ def test_an_error_of_the_whole_request_stands_alone() -> None:
 
 def test_produce_without_answer_ends_the_connection_that_may_not() -> None:
     driver = BrokerDriver(CLOSED)
-    driver.core.topics.create("t", 1, {})
+    carry_out(driver.core.topics.create("t", 1, {}))
     driver.send(produce("t", batch(), acks=0), 11)
     assert driver.closed == {1}
 
@@ -213,21 +216,21 @@ def test_rights_count_from_the_next_request_on_and_after_a_restart() -> None:
         resource_type=2, resource_name="t", principal="User:*", host="*", operation=4, permission_type=3
     )
     assert driver.ask(CreateAclsRequest(creations=[creation]), 3).results[0].error_code == 0
-    driver.core.topics.create("t", 1, {})
+    carry_out(driver.core.topics.create("t", 1, {}))
     driver.config["super.users"] = "User:root"
     driver.crash(seed=1)
     driver.start()
     assert driver.ask(produce("t", batch()), 11).partitions[0].error_code == 0
-    driver.core.rights.store.remove(driver.core.rights.store.acls.bindings)
+    carry_out(driver.core.rights.store.remove(driver.core.rights.store.acls.bindings))
     assert driver.ask(produce("t", batch()), 11).partitions[0].error_code == 29
 
 
 def test_a_fetch_that_waits_is_refused_when_the_right_is_taken_away() -> None:
     driver = BrokerDriver(CLOSED)
-    driver.core.topics.create("t", 1, {})
+    carry_out(driver.core.topics.create("t", 1, {}))
     grant(driver.core, (2, "t", 3))
     waiting = driver.send(fetch("t", max_wait_ms=500), 11)
-    driver.core.rights.store.remove(driver.core.rights.store.acls.bindings)
+    carry_out(driver.core.rights.store.remove(driver.core.rights.store.acls.bindings))
     driver.pass_time(500)
     assert driver.answer(waiting).topics[0].partitions[0].error_code == 29
 
@@ -245,13 +248,13 @@ def test_a_topic_that_may_not_be_seen_is_not_made_either() -> None:
 
 def test_what_is_remembered_is_forgotten_when_a_binding_changes() -> None:
     driver = BrokerDriver(CLOSED)
-    driver.core.topics.create("t", 1, {})
+    carry_out(driver.core.topics.create("t", 1, {}))
     for round_ in range(3):
         assert driver.ask(produce("t", batch()), 11).partitions[0].error_code == 29
         assert driver.core.metrics.values["denials"] == round_ + 1
         grant(driver.core, (2, "t", 4))
         assert driver.ask(produce("t", batch()), 11).partitions[0].error_code == 0
-        driver.core.rights.store.remove(driver.core.rights.store.acls.bindings)
+        carry_out(driver.core.rights.store.remove(driver.core.rights.store.acls.bindings))
 
 
 def test_little_is_remembered_of_those_who_ask_for_much(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -266,7 +269,7 @@ def test_little_is_remembered_of_those_who_ask_for_much(monkeypatch: pytest.Monk
 
 def test_a_transaction_of_somebody_else_cannot_be_written_to() -> None:
     driver = BrokerDriver(CLOSED)
-    driver.core.topics.create("t", 1, {})
+    carry_out(driver.core.topics.create("t", 1, {}))
     grant(driver.core, (2, "t", 4))
     records = batch(producer_id=1, epoch=0, sequence=0, transactional=True)
     request = produce_wire.ProduceRequest("mine", -1, 1000, [produce_wire.ProducePartition("t", None, 0, records)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pytest
 
+from fencepost.broker.disk.changes import carry_out
 from fencepost.broker.log.large_batches import LARGE_BYTES, TURN_BYTES
 from fencepost.protocol import produce_wire
 from fencepost.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -31,7 +32,7 @@ def large() -> bytes:
 @pytest.fixture
 def driver() -> BrokerDriver:
     driver = BrokerDriver()
-    driver.core.topics.create("t", 8, {})
+    carry_out(driver.core.topics.create("t", 8, {}))
     for connection in BOMBERS:
         driver.core.connected(driver.now_ms, connection, ("127.0.0.1", 9092), ("127.0.0.1", 50_000 + connection))
     return driver

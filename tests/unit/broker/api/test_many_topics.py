@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from fencepost.broker.disk.changes import Change
 from fencepost.broker.topics.catalogue import TopicCatalogue
 from fencepost.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from fencepost.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -26,9 +27,9 @@ class Writes:
         self.count = 0
         inner = topics._file.save
 
-        def save(payload: dict[str, Any]) -> None:
+        def save(payload: dict[str, Any]) -> Change[None]:
             self.count += 1
-            inner(payload)
+            return inner(payload)
 
         topics._file.save = save  # type: ignore[method-assign,assignment]
 

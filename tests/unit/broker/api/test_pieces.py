@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 
+from fencepost.broker.disk.changes import carry_out
 from fencepost.broker.embedded import Broker
 from fencepost.protocol.messages.api_versions import ApiVersionsRequest
 from fencepost.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -64,7 +65,7 @@ def committed(client: RawClient, partitions: int = PARTITIONS) -> set[int]:
 
 def test_others_are_answered_between_the_pieces() -> None:
     driver = BrokerDriver()
-    driver.core.topics.create("t", PARTITIONS, {})
+    carry_out(driver.core.topics.create("t", PARTITIONS, {}))
     driver.core.groups.offsets_partition("g")
     large = driver.send(commit(5), 8)
     small = driver.send(ApiVersionsRequest(), 0, connection=2)
@@ -76,7 +77,7 @@ def test_others_are_answered_between_the_pieces() -> None:
 
 def test_what_comes_behind_on_the_connection_waits() -> None:
     driver = BrokerDriver()
-    driver.core.topics.create("t", PARTITIONS, {})
+    carry_out(driver.core.topics.create("t", PARTITIONS, {}))
     driver.core.groups.offsets_partition("g")
     first, second = driver.send(commit(5), 8), driver.send(commit(6, 1), 8)
     driver.pass_time(10)
@@ -109,7 +110,7 @@ def test_a_disk_that_fails_in_the_middle_is_told() -> None:
 
 def test_a_client_that_goes_away_in_the_middle() -> None:
     driver = BrokerDriver()
-    driver.core.topics.create("t", PARTITIONS, {})
+    carry_out(driver.core.topics.create("t", PARTITIONS, {}))
     driver.core.groups.offsets_partition("g")
     driver.send(commit(5), 8)
     driver.core.disconnected(driver.now_ms, 1)
@@ -123,12 +124,14 @@ def test_others_are_answered_while_the_settings_of_many_topics_are_changed() -> 
     names = [f"topic-{number}" for number in range(500)]
     topics = [CreatableTopic(name=name, num_partitions=1, replication_factor=1) for name in names]
     driver.ask(CreateTopicsRequest(topics=topics, timeout_ms=5000), 7)
+    driver.auto_write = False
     setting = AlterableConfig(name="retention.ms", config_operation=0, value="12345")
     resources = [AlterConfigsResource(resource_type=2, resource_name=name, configs=[setting]) for name in names]
     sent = driver.send(IncrementalAlterConfigsRequest(resources=resources), 1)
     assert driver.answer(sent) is None
     driver.ask(ApiVersionsRequest(client_software_name="a", client_software_version="1"), 3, connection=2)
-    driver.pass_time(10)
+    while driver.writes:
+        driver.write()
     answer = driver.answer(sent)
     assert [(each.resource_name, each.error_code) for each in answer.responses] == [(name, 0) for name in names]
     assert {driver.core.topics.get(name).config.text("retention.ms") for name in names} == {"12345"}  # type: ignore[union-attr]

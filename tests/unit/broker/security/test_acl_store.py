@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from fencepost.broker.disk.changes import carry_out
 from fencepost.broker.disk.two_copies import UnusableDirectory
 from fencepost.broker.security.acl_store import AclStore
 from fencepost.broker.security.acls import Binding
@@ -23,12 +24,12 @@ def test_bindings_are_there_again_after_a_power_loss() -> None:
     for seed in range(5):
         disk = MemoryDisk()
         store = loaded(disk)
-        store.add([FIRST, SECOND, FIRST])
+        carry_out(store.add([FIRST, SECOND, FIRST]))
         assert store.acls.bindings == (FIRST, SECOND)
         disk.crash(seed)
         store = loaded(disk)
         assert store.acls.bindings == (FIRST, SECOND)
-        store.remove([FIRST])
+        carry_out(store.remove([FIRST]))
         disk.crash(seed)
         assert loaded(disk).acls.bindings == (SECOND,)
 
@@ -37,13 +38,13 @@ def test_nothing_is_written_when_nothing_changes() -> None:
     disk = MemoryDisk()
     store = loaded(disk)
     before = disk.writes
-    store.remove([FIRST])
+    carry_out(store.remove([FIRST]))
     assert disk.writes == before
 
 
 def test_every_damaged_byte_is_noticed() -> None:
     disk = MemoryDisk()
-    loaded(disk).add([FIRST])
+    carry_out(loaded(disk).add([FIRST]))
     names = ("acls.fencepost", "acls.fencepost.copy")
     whole = disk.read_bytes(names[0])
     for position in range(len(whole)):
@@ -59,7 +60,7 @@ def test_every_damaged_byte_is_noticed() -> None:
 
 def test_bindings_that_are_missing_are_not_taken_for_none() -> None:
     disk = MemoryDisk()
-    loaded(disk).add([FIRST])
+    carry_out(loaded(disk).add([FIRST]))
     disk.remove("acls.fencepost")
     assert loaded(disk).acls.bindings == (FIRST,)
     disk.remove("acls.fencepost")

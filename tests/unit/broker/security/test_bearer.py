@@ -126,6 +126,34 @@ def test_what_is_no_set_of_public_keys_changes_nothing(text: bytes) -> None:
 
 
 @pytest.mark.parametrize(
+    ("said", "is_taken"),
+    [
+        ({}, True),
+        ({"use": "sig"}, True),
+        ({"key_ops": ["verify"]}, True),
+        ({"use": "sig", "key_ops": ["sign", "verify"]}, True),
+        ({"use": "enc"}, False),
+        ({"use": "SIG"}, False),
+        ({"key_ops": ["wrapKey"]}, False),
+        ({"key_ops": []}, False),
+        ({"key_ops": "verify"}, False),
+    ],
+)
+def test_only_keys_for_signatures_are_taken(said: dict[str, Any], is_taken: bool) -> None:
+    other = Key("other")
+    text = json.dumps({"keys": [KEY.public(), {**other.public(), **said}]}).encode()
+    keys = Keys()
+    keys.replace(text)
+    tried = BearerExchange(keys, RULES, now_ms)
+    if is_taken:
+        tried.answer(first(other.token()))
+        assert tried.user == "alice"
+    else:
+        with pytest.raises(LoginFailed, match="which is not accepted"):
+            tried.answer(first(other.token()))
+
+
+@pytest.mark.parametrize(
     ("max_reauth_ms", "token_lives_s", "lifetime_s"),
     [(0, 600, 600), (60_000, 600, 60), (900_000, 600, 600), (0, -10, 0)],
 )

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
+from collections import Counter
 from uuid import uuid4
 
 import pytest
 
+from fencepost.broker.disk.changes import carry_out
 from fencepost.broker.disk.two_copies import UnusableDirectory
 from fencepost.broker.security.bearer import TokenRules
 from fencepost.broker.security.credentials import Credentials
@@ -85,12 +88,12 @@ def test_a_proof_that_is_none(proof: bytes) -> None:
 def test_credentials_are_there_again_after_a_power_loss() -> None:
     for seed in range(5):
         disk = MemoryDisk()
-        loaded(disk).alter([], {("alice", 1): credential("a"), ("ü,=", 1): credential("b", 16_384)})
+        carry_out(loaded(disk).alter([], {("alice", 1): credential("a"), ("ü,=", 1): credential("b", 16_384)}))
         disk.crash(seed)
         credentials = loaded(disk)
         assert logs_in(credentials, "alice", "a")
         assert logs_in(credentials, "ü,=", "b")
-        credentials.alter([("alice", 1)], {})
+        carry_out(credentials.alter([("alice", 1)], {}))
         disk.crash(seed)
         assert set(loaded(disk).stored) == {("ü,=", 1)}
 
@@ -100,10 +103,10 @@ def test_who_is_let_in() -> None:
     assert logs_in(credentials, "given", "at start")
     assert not logs_in(credentials, "given", "later")
     assert not logs_in(credentials, "nobody", "")
-    credentials.alter([], {("given", ScramMechanism.SCRAM_SHA_256): credential("later")})
+    carry_out(credentials.alter([], {("given", ScramMechanism.SCRAM_SHA_256): credential("later")}))
     assert logs_in(credentials, "given", "later")
     assert not logs_in(credentials, "given", "at start")
-    credentials.alter([("given", 1)], {})
+    carry_out(credentials.alter([("given", 1)], {}))
     assert logs_in(credentials, "given", "at start")
 
 
@@ -122,10 +125,35 @@ def test_the_salt_of_nobody_is_like_anybody_s() -> None:
     assert {len(one) for one in before} == {len(before[0])}
 
 
+def _shape(credentials: Credentials, user: str) -> tuple[int, str]:
+    """(bytes of salt, iterations) of the challenge."""
+    first = credentials.exchange(LISTENER, SHA_256).answer(f"n,,n={user},r=x".encode()).decode()
+    parts = dict(part.split("=", 1) for part in first.split(","))
+    return len(base64.b64decode(parts["s"])), parts["i"]
+
+
+def test_who_does_not_exist_is_challenged_like_those_who_do() -> None:
+    """librdkafka salts with 64 bytes, the commands with 32; iterations are the administrator's choice."""
+    credentials = loaded(MemoryDisk())
+    strangers = [f"stranger-{number}" for number in range(400)]
+    assert {_shape(credentials, user) for user in [*strangers, "given"]} == {(32, "4096")}
+    added = {("carol", 1): credential("a", 8192, bytes(64)), ("dave", 1): credential("b", 4096, bytes(64))}
+    carry_out(credentials.alter([], added))
+    assert _shape(credentials, "carol") == (64, "8192")
+    seen = Counter(_shape(credentials, user) for user in strangers)
+    assert set(seen) == {(32, "4096"), (64, "8192"), (64, "4096")}
+    assert min(seen.values()) > 80, "a third of 400, about"
+    before = {user: _shape(credentials, user) for user in strangers}
+    carry_out(credentials.alter([], {(f"more-{number}", 1): credential("c", 4096, bytes(64)) for number in range(2)}))
+    assert sum(before[user] == _shape(credentials, user) for user in strangers) > 200, "few are challenged otherwise"
+    carry_out(credentials.alter([], {("eve", 2): credential("c", 16_000, bytes(16))}))
+    assert (16, "16000") not in {_shape(credentials, user) for user in strangers}, "eve has the other mechanism"
+
+
 def test_no_password_is_in_the_file() -> None:
     disk = MemoryDisk()
     salted = hashlib.pbkdf2_hmac("sha256", b"secret", SALT, 4096)
-    loaded(disk).alter([], {("alice", 1): scram_credential(SHA_256, salted, SALT, 4096)})
+    carry_out(loaded(disk).alter([], {("alice", 1): scram_credential(SHA_256, salted, SALT, 4096)}))
     data = disk.read_bytes(NAMES[0])
     assert b"alice" in data
     assert SALT.hex().encode() in data
@@ -135,7 +163,7 @@ def test_no_password_is_in_the_file() -> None:
 
 def test_damage_is_noticed_and_a_missing_file_is_not_taken_for_an_empty_one() -> None:
     disk = MemoryDisk()
-    loaded(disk).alter([], {("alice", 1): credential("a")})
+    carry_out(loaded(disk).alter([], {("alice", 1): credential("a")}))
     disk.flip_bit(NAMES[0], 40)
     assert set(loaded(disk).stored) == {("alice", 1)}
     for name in NAMES:

@@ -232,3 +232,29 @@ def test_no_way_without_the_password_leads_in() -> None:
     # Only those get in who did nothing but ask for versions and choose the mechanism.
     assert {name for way in let_in for name in way} == {"api_versions", "handshake"}
     assert all(way.count("handshake") == 1 for way in let_in)
+
+
+def test_failed_logins_are_logged_by_name_and_not_without_bound(caplog: pytest.LogCaptureFixture) -> None:
+    driver = driver_with(connection_failed_authentication_delay_ms=0)
+
+    def fail(number: int, name: str) -> None:
+        driver.core.connected(driver.now_ms, number, ("127.0.0.1", 9092), ("127.0.0.1", number))
+        wrong = SaslAuthenticateRequest(auth_bytes=b"\0%s\0wrong" % name.encode())
+        for frame in (FRAMES["handshake"], encode_request_frame(36, 2, 1, "x", encode_request(wrong, 2))[4:]):
+            driver.core.handle_frame(driver.now_ms, number, memoryview(frame))
+        driver.core.take_effects()
+        driver.core.disconnected(driver.now_ms, number)
+
+    with caplog.at_level("INFO"):
+        for number in range(10, 1010):
+            fail(number, "mallory")
+        assert caplog.text.count("was not let in as 'mallory': ") == 1
+        for number in range(2000, 2500):
+            fail(number, f"guess-{number}")
+        assert caplog.text.count("was not let in as 'guess-") == 19
+        driver.now_ms += 10_000
+        fail(4000, "mallory")
+    last = caplog.records[-1].getMessage()
+    assert "1000 times since this was last said; 481 lines about other failed logins were left out" in last
+    assert "wrong" not in caplog.text.replace("wrong password", "")
+    assert driver.core.metrics.values["failed_logins"] == 1501

@@ -16,6 +16,7 @@ import pytest
 from fencepost.broker.api.apis import SERVED
 from fencepost.broker.embedded import Broker
 from fencepost.broker.network import tls_sockets
+from fencepost.broker.security.certificate_names import end_s_of
 from fencepost.broker.security.tls import tls_failure
 from fencepost.protocol.fetch_wire import FetchPartition, FetchRequest, FetchTopic, encode_request
 from fencepost.protocol.frame import encode_request_frame
@@ -265,6 +266,33 @@ def test_certificates_are_read_anew(tmp_path: Path, caplog: pytest.LogCaptureFix
         assert shown() == ssl.PEM_cert_to_DER_cert(renewed.certificate) != first
         assert before.call(TOPICS, 9).brokers
         before._socket.close()
+
+
+@pytest.mark.parametrize(
+    ("valid_days", "told"),
+    [(-2, ["expired at"]), (10, ["expires at"]), (200, [])],
+)
+def test_the_end_of_the_brokers_certificate_is_told_and_counted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, valid_days: int, told: list[str]
+) -> None:
+    certificates = Certificates(tmp_path)
+    fresh = certificates.authority.issue("fresh", valid_days=300)
+    issued = certificates.authority.issue("ends", valid_days=valid_days)
+    replace(certificates.broker.keystore, fresh.key + fresh.certificate)
+    one = {"listeners": "SSL://127.0.0.1:0"}
+    with Broker({**certificates.settings(), **one}) as broker, caplog.at_level(logging.INFO):
+        assert "a certificate in" not in caplog.text
+        first = broker.metrics().gauges["certificate_end_s"]
+        replace(certificates.broker.keystore, issued.key + issued.certificate)
+        with contextlib.suppress(*GONE, ssl.SSLError):
+            ask(broker.listener("SSL"), certificates.context())
+        lines = [record.getMessage() for record in caplog.records if "a certificate in" in record.getMessage()]
+        assert len(lines) == len(told)
+        assert all(words in line for words, line in zip(told, lines, strict=True))
+        assert all(str(certificates.broker.keystore) in line for line in lines)
+        second = broker.metrics().gauges["certificate_end_s"]
+        assert second == end_s_of(ssl.PEM_cert_to_DER_cert(issued.certificate))
+        assert round((first - second) / 86_400) == 300 - valid_days
 
 
 def test_an_authority_that_was_replaced_lets_nobody_in(tmp_path: Path) -> None:

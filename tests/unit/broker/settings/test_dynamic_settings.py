@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from fencepost.broker.disk.changes import carry_out
 from fencepost.broker.disk.two_copies import UnusableDirectory
 from fencepost.broker.faults.files import FaultyFiles
 from fencepost.broker.faults.table import DiskFault, DiskOperation, FaultTable
@@ -47,7 +48,9 @@ def test_what_was_answered_survives_a_power_cut() -> None:
         change(driver, BROKER, "1", message_max_bytes="5000")
         change(driver, BROKER, "", log_retention_ms="7000")
         change(driver, GROUP, "g", consumer_session_timeout_ms="50000")
-        driver.core.settings.set_feature_levels({**driver.core.settings.feature_levels(), "transaction.version": 1})
+        carry_out(
+            driver.core.settings.set_feature_levels({**driver.core.settings.feature_levels(), "transaction.version": 1})
+        )
         driver.crash(seed)
         driver.start()
         config = driver.core.config
@@ -78,9 +81,9 @@ def test_a_change_that_cannot_be_kept_is_none() -> None:
     settings._file._files = FaultyFiles(driver.disk, table, lambda _: None)
     before = dict(settings.feature_levels())
     changes: tuple[Callable[[], None], ...] = (
-        lambda: settings.set_broker("1", {"message.max.bytes": "1"}),
-        lambda: settings.set_groups({"g": {"consumer.session.timeout.ms": "1"}}),
-        lambda: settings.set_feature_levels({**before, "transaction.version": 0}),
+        lambda: carry_out(settings.set_broker("1", {"message.max.bytes": "1"})),
+        lambda: carry_out(settings.set_groups({"g": {"consumer.session.timeout.ms": "1"}})),
+        lambda: carry_out(settings.set_feature_levels({**before, "transaction.version": 0})),
     )
     for attempt in changes:
         table.add(DiskFault(operation=DiskOperation.WRITE, error=errno.ENOSPC))

@@ -104,9 +104,7 @@ def test_types_and_defaults_are_kafkas(whose: str, ours: Mapping[str, Setting]) 
 
 
 def test_topics_and_groups_have_what_kafkas_have() -> None:
-    missing = {each.name for each in settings_of_kafka("topic")} - TOPIC_SETTINGS.keys()
-    assert missing == {"internal.segment.bytes"}  # for Kafka's own tests
-    assert TOPIC_SETTINGS.keys() < {each.name for each in settings_of_kafka("topic")}
+    assert TOPIC_SETTINGS.keys() == {each.name for each in settings_of_kafka("topic")}
     groups = {each.name for each in settings_of_kafka("group") if each.name.startswith("consumer.")}
     assert groups - GROUP_SETTINGS.keys() == {"consumer.assignment.interval.ms"}
 

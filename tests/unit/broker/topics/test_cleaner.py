@@ -7,6 +7,7 @@ import errno
 import pytest
 
 import fencepost
+from fencepost.broker.disk.changes import carry_out
 from fencepost.broker.log import Rejected
 from fencepost.broker.topics.catalogue import Partition
 from fencepost.check.disk import MemoryDisk
@@ -180,7 +181,7 @@ def test_a_topic_deleted_in_the_middle_of_a_round_ends_the_round() -> None:
     for n in range(30):
         assert code(driver, "a", keyed((b"k%d" % n, b"v" * 30_000), timestamp=NOW)) == 0
     driver.core.cleaner.compact(driver.now_ms)
-    driver.core.topics.delete_all([partition_of(driver, "a").topic])
+    carry_out(driver.core.topics.delete_all([partition_of(driver, "a").topic]))
     driver.pass_time(5_000)
     assert driver.core.metrics.values["compactions"] == 0
     assert not [name for name in driver.disk.listdir("") if name.startswith("a-0")]
@@ -273,10 +274,10 @@ def test_old_and_large_segments_go_by_time_and_size() -> None:
     driver.core.housekeep(driver.now_ms)
     kept = len(log.segments)
     assert kept > 3
-    driver.core.topics.set_configs({topic: {"segment.bytes": "1000", "retention.bytes": "1500"}})
+    carry_out(driver.core.topics.set_configs({topic: {"segment.bytes": "1000", "retention.bytes": "1500"}}))
     driver.core.housekeep(driver.now_ms)
     assert len(log.segments) == 2 and log.log_start_offset == log.segments[0].base_offset > 0
-    driver.core.topics.set_configs({topic: {"segment.bytes": "1000", "retention.ms": "10000"}})
+    carry_out(driver.core.topics.set_configs({topic: {"segment.bytes": "1000", "retention.ms": "10000"}}))
     driver.now_ms += 20_000
     driver.core.housekeep(driver.now_ms)
     assert log.log_start_offset == log.log_end_offset == 30

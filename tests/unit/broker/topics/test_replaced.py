@@ -13,6 +13,7 @@ from fencepost.protocol.messages.delete_records import DeleteRecordsPartition, D
 from fencepost.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from fencepost.protocol.messages.init_producer_id import InitProducerIdRequest
 from fencepost.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from fencepost.protocol.produce_wire import ProducePartition, ProduceRequest
 from tests.support.broker_driver import BrokerDriver, batch, produce
 
 UNKNOWN = ErrorCode.UNKNOWN_PRODUCER_ID
@@ -72,6 +73,38 @@ def test_it_goes_on_with_several_batches_in_flight_and_is_deduplicated_again(dri
     assert send(driver, 0, 4) == (0, 1)
     assert send(driver, 0, 7)[0] == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert driver.core.metrics.values["unknown_producers"] == 0
+
+
+@pytest.mark.parametrize("version", [7, 9, 13])
+def test_the_first_batch_in_flight_finds_no_topic_and_the_second_the_new_one(
+    driver: BrokerDriver, version: int
+) -> None:
+    """The second is out of order, and is sent again behind the first."""
+    topic = driver.core.topics.get("a")
+    assert topic is not None
+
+    def send_by_id(sequence: int) -> int:
+        records = batch(producer_id=0, epoch=0, sequence=sequence)
+        wanted = ProducePartition(None, topic.topic_id, 0, records)
+        return int(driver.ask(ProduceRequest(None, -1, 1000, [wanted]), 13).partitions[0].error_code)
+
+    delete(driver)
+    if version == 13:
+        assert send_by_id(3) == ErrorCode.UNKNOWN_TOPIC_ID
+    else:
+        assert send(driver, 0, 3, version=version)[0] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    create(driver)
+    version = min(version, 12)
+    assert [send(driver, 0, sequence, version=version)[0] for sequence in (4, 5)] == [45, 45]
+    assert [send(driver, 0, sequence, version=version) for sequence in (3, 4, 5)] == [(0, 0), (0, 1), (0, 2)]
+
+
+def test_a_producer_that_gives_the_refused_batch_up_begins_in_a_new_epoch(driver: BrokerDriver) -> None:
+    delete(driver)
+    assert send(driver, 0, 3)[0] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    create(driver)
+    records = batch(producer_id=0, epoch=1, sequence=0)
+    assert driver.ask(produce("a", records), 9).partitions[0].error_code == 0
 
 
 @pytest.mark.parametrize("clean", [True, False])

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fencepost.client.net.connection import api_name
-from fencepost.client.net.lasting_errors import GIVEN_UP_MS, MOST, LastingErrors
+from fencepost.client.net.lasting_errors import GIVEN_UP_MS, MOST, MOST_LINES, LastingErrors
 from fencepost.errors import (
     DisconnectedError,
     KafkaTimeoutError,
@@ -186,3 +186,18 @@ def test_apis_have_names() -> None:
         await producer.close()
 
     run(body)
+
+
+def test_twenty_thousand_partitions_do_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    clock = [0]
+    errors = LastingErrors(lambda: clock[0])
+    subjects = [f"sending to t-{number}" for number in range(5_000)]
+    for clock[0] in range(0, 40_001, 1_000):
+        for subject in subjects:
+            errors.met(subject, DisconnectedError("no connection"))
+    told = warnings(caplog)
+    windows = 5  # of ten seconds, begun by then
+    assert len([one for one in told if one.startswith("sending to")]) == windows * MOST_LINES
+    assert told.count("further failures of this client are counted, and not logged for 10 s") == windows
+    assert f"{10 * (5_000 - MOST_LINES)} further failures were not logged; 5000 subjects are in trouble now" in told
+    assert len(told) < windows * (MOST_LINES + 3)

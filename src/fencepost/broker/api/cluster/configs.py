@@ -1,4 +1,4 @@
-"""Settings of topics, of this broker and of groups as the configuration APIs see them.
+"""Settings of topics, of this broker, its loggers and of groups as the configuration APIs see them.
 
 Refusals are Kafka's, code and words.
 """
@@ -10,9 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol, TypeVar
 
 from fencepost.broker.api.common import BROKER_ID, absent_topic
-from fencepost.broker.api.pieces import in_pieces
 from fencepost.broker.connection import Call
+from fencepost.broker.disk.changes import Change
 from fencepost.broker.parts import BrokerParts
+from fencepost.broker.settings import loggers
 from fencepost.broker.settings.dynamic import ALL_BROKERS
 from fencepost.broker.settings.table import (
     BROKER_SETTINGS,
@@ -20,16 +21,33 @@ from fencepost.broker.settings.table import (
     TOPIC_SETTINGS,
     InvalidSetting,
     Kind,
+    Setting,
     check_value,
 )
 from fencepost.broker.settings.values import TopicConfig, check_group_config, check_topic_config
 from fencepost.broker.topics.catalogue import Topic, invalid_topic_name
 from fencepost.protocol.codes import ErrorCode
 
-__all__ = ["BROKER", "GROUP", "TOPIC", "Refused", "change_each", "find_topic", "is_list", "own_settings"]
+__all__ = [
+    "BROKER",
+    "GROUP",
+    "LOGGER",
+    "TOPIC",
+    "Refused",
+    "change_each",
+    "check_logger_broker",
+    "find_topic",
+    "is_list",
+    "own_settings",
+]
 
-TOPIC, BROKER, GROUP = 2, 4, 32
-_TABLES = {TOPIC: TOPIC_SETTINGS, BROKER: BROKER_SETTINGS, GROUP: GROUP_SETTINGS}
+TOPIC, BROKER, LOGGER, GROUP = 2, 4, 8, 32
+_TABLES: Mapping[int, Mapping[str, Setting]] = {
+    TOPIC: TOPIC_SETTINGS,
+    BROKER: BROKER_SETTINGS,
+    LOGGER: {},
+    GROUP: GROUP_SETTINGS,
+}
 
 
 _AT_ONCE: Final = 200  # resources, which are written down together
@@ -91,14 +109,25 @@ def own_settings(core: BrokerParts, resource_type: int, name: str) -> tuple[Mapp
             raise Refused(ErrorCode.INVALID_REQUEST, message)
         lists = {key: core.config.text(key) for key, each in BROKER_SETTINGS.items() if each.kind is Kind.LIST}
         return core.settings.of_broker(name), lists
+    if resource_type == LOGGER:
+        check_logger_broker(name)
+        return loggers.own_levels(), {}
     if resource_type == GROUP:
         return core.settings.of_group(name).given, {}
     raise Refused(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource_type}")
 
 
+def check_logger_broker(name: str) -> None:
+    """Loggers are named by their broker, which is this one. Raises Refused."""
+    if not name.removeprefix("-").isdecimal():
+        raise Refused(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}")
+    if name != str(BROKER_ID):
+        message = f"Unexpected node id. Expected {BROKER_ID}, but received {name}"
+        raise Refused(ErrorCode.INVALID_REQUEST, message)
+
+
 def change_each(
     call: Call,
-    now_ms: int,
     request: Any,
     given: Callable[[Resource], Mapping[str, str]],
     result: Callable[..., Result],
@@ -112,7 +141,7 @@ def change_each(
     named = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
     results: list[Result] = []
 
-    def change_some(now_ms: int, resources: Sequence[Resource]) -> None:
+    def change_some(resources: Sequence[Resource]) -> Change[None]:
         changes = _Changes(call.core)
         for resource in resources:
             kind, name = resource.resource_type, resource.resource_name
@@ -125,12 +154,21 @@ def change_each(
                 done.error_code, done.error_message = refused.code, refused.message
             results.append(done)
         if not request.validate_only:
-            changes.make(now_ms)
+            yield from changes.make()
 
-    def finish(_now_ms: int) -> None:
-        call.reply(response(responses=results))
+    def change_all() -> Change[object]:
+        resources = request.resources
+        for start in range(0, len(resources), _AT_ONCE):
+            if start:
+                yield _pass  # others are served, though nothing may have been written
+            yield from change_some(resources[start : start + _AT_ONCE])
+        return response(responses=results)
 
-    in_pieces(call, now_ms, request, request.resources, change_some, finish, size=_AT_ONCE)
+    call.change(request, change_all())
+
+
+def _pass() -> None:
+    """A step that writes nothing."""
 
 
 class _Changes:
@@ -141,11 +179,15 @@ class _Changes:
         self._topics: dict[Topic, Mapping[str, str]] = {}
         self._groups: dict[str, Mapping[str, str]] = {}
         self._brokers: dict[str, Mapping[str, str]] = {}
+        self._levels: Mapping[str, str] | None = None
 
     def add(self, resource_type: int, name: str, given: Mapping[str, str]) -> None:
         """These are to be the resource's own settings. Raises Refused."""
         if resource_type == BROKER:
             self._brokers[name] = _checked_of_broker(self._core, name, given)
+            return
+        if resource_type == LOGGER:
+            self._levels = _checked_levels(given)
             return
         if not name:
             what = "topic" if resource_type == TOPIC else "group"
@@ -162,19 +204,29 @@ class _Changes:
         else:
             self._topics[find_topic(self._core, name, f"The topic '{name}' does not exist.")] = checked
 
-    def make(self, now_ms: int) -> None:
+    def make(self) -> Change[None]:
         """Make the changes; they count at once. Raises OSError."""
         core = self._core
+        if self._levels is not None:
+            loggers.set_levels(self._levels)
         try:
             for name, given in self._brokers.items():
-                core.settings.set_broker(name, given)
+                yield from core.settings.set_broker(name, given)
             if self._groups:
-                core.settings.set_groups(self._groups)
+                yield from core.settings.set_groups(self._groups)
             if self._topics:
-                core.topics.set_configs(self._topics)
+                yield from core.topics.set_configs(self._topics)
         finally:  # what was changed before the disk refused the rest counts too
             if self._brokers or self._groups or self._topics:
-                core.settings_changed(now_ms)
+                core.settings_changed(core.now.ms)
+
+
+def _checked_levels(given: Mapping[str, str]) -> Mapping[str, str]:
+    """The levels of loggers. Raises Refused."""
+    try:
+        return loggers.check_levels(given)
+    except InvalidSetting as error:
+        raise Refused(ErrorCode.INVALID_CONFIG, str(error)) from error
 
 
 def _checked_of_broker(core: BrokerParts, name: str, given: Mapping[str, str]) -> Mapping[str, str]:

@@ -1,4 +1,4 @@
-"""DescribeConfigs, v1-4: settings of topics (2), of this broker (4) and of groups (32).
+"""DescribeConfigs, v1-4: settings of topics (2), of this broker (4), of its loggers (8) and of groups (32).
 
 v3 adds types and documentation. Synonyms are all values that a setting might have, with where each is from, in the
 order in which they count. An empty broker name asks for what was changed for all brokers, and nothing else.
@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from fencepost.broker.api.cluster.configs import BROKER, GROUP, TOPIC, Refused, find_topic
+from fencepost.broker.api.cluster.configs import BROKER, GROUP, LOGGER, TOPIC, Refused, find_topic
 from fencepost.broker.api.common import BROKER_ID
 from fencepost.broker.api.handler import Handler
 from fencepost.broker.connection import Call
 from fencepost.broker.parts import BrokerParts
+from fencepost.broker.settings import loggers
 from fencepost.broker.settings.dynamic import ALL_BROKERS
 from fencepost.broker.settings.table import BROKER_SETTINGS, GROUP_SETTINGS, TOPIC_SETTINGS, Kind, Setting
 from fencepost.broker.settings.values import FROM_ALL_BROKERS, FROM_DEFAULT, GroupSettings, Origin, TopicConfig
@@ -28,7 +29,8 @@ from fencepost.protocol.messages.describe_configs import (
 
 __all__ = ["HANDLER"]
 
-_TYPES = frozenset({TOPIC, BROKER, 8, 16, GROUP})  # what Kafka knows; its loggers and client metrics are refused alone
+_TYPES = frozenset({TOPIC, BROKER, LOGGER, 16, GROUP})  # what Kafka knows; its client metrics are refused alone
+_FROM_LOGGER = 6
 
 
 def _handle(call: Call, now_ms: int, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
@@ -65,6 +67,8 @@ def _describe(
         found = _of_resource(find_topic(core, name, "").config, TOPIC_SETTINGS.values())
     elif wanted.resource_type == BROKER:
         found = _of_all_brokers(core) if name == ALL_BROKERS else _of_broker(core, name)
+    elif wanted.resource_type == LOGGER:
+        found = _of_loggers(name)
     elif wanted.resource_type == GROUP:
         if not name:
             raise Refused(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
@@ -85,7 +89,9 @@ def _describe(
 def _of_resource(
     config: TopicConfig | GroupSettings, settings: Iterable[Setting]
 ) -> list[DescribeConfigsResourceResult]:
-    return [_result(setting, config.value(setting.key), config.origins(setting.key)) for setting in settings]
+    """What has no value is left out, as Kafka does with `internal.segment.bytes`."""
+    values = [(setting, config.value(setting.key)) for setting in settings]
+    return [_result(setting, value, config.origins(setting.key)) for setting, value in values if value is not None]
 
 
 def _of_broker(core: BrokerParts, name: str) -> list[DescribeConfigsResourceResult]:
@@ -98,6 +104,22 @@ def _of_broker(core: BrokerParts, name: str) -> list[DescribeConfigsResourceResu
     found = [_result(setting, config.value(key), config.origins(key)) for key, setting in BROKER_SETTINGS.items()]
     unknown = {*config.changed, *config.changed_default} - BROKER_SETTINGS.keys()
     return found + [_hidden(config.origins(key)) for key in sorted(unknown)]
+
+
+def _of_loggers(name: str) -> list[DescribeConfigsResourceResult]:
+    if not name:
+        raise Refused(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
+    if not name.removeprefix("-").isdecimal():
+        raise Refused(ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}")
+    if name != str(BROKER_ID):
+        message = f"Unexpected broker id, expected {BROKER_ID} but received {name}"
+        raise Refused(ErrorCode.INVALID_REQUEST, message)
+    return [
+        DescribeConfigsResourceResult(
+            name=logger, value=level, read_only=False, config_source=_FROM_LOGGER, documentation=""
+        )
+        for logger, level in loggers.levels().items()
+    ]
 
 
 def _of_all_brokers(core: BrokerParts) -> list[DescribeConfigsResourceResult]:

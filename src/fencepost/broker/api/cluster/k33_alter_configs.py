@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fencepost.broker.api.cluster.configs import Refused, change_each, own_settings
+from fencepost.broker.api.cluster.configs import LOGGER, Refused, change_each, own_settings
 from fencepost.broker.api.handler import Handler
 from fencepost.broker.connection import Call
 from fencepost.protocol.codes import ErrorCode
@@ -19,10 +19,12 @@ __all__ = ["HANDLER"]
 def _handle(call: Call, now_ms: int, request: AlterConfigsRequest) -> None:
     def given(resource: AlterConfigsResource) -> dict[str, str]:
         settings = _given(resource)
+        if resource.resource_type == LOGGER:
+            raise Refused(ErrorCode.INVALID_REQUEST, f"Unknown resource type {LOGGER}")
         own_settings(call.core, resource.resource_type, resource.resource_name)  # is it of a kind that there is?
         return settings
 
-    change_each(call, now_ms, request, given, AlterConfigsResourceResponse, AlterConfigsResponse)
+    change_each(call, request, given, AlterConfigsResourceResponse, AlterConfigsResponse)
 
 
 def _given(resource: AlterConfigsResource) -> dict[str, str]:

@@ -1,4 +1,5 @@
-"""IncrementalAlterConfigs, v0-1 (KIP-339): change single settings of a topic, of the broker or of a group.
+"""IncrementalAlterConfigs, v0-1 (KIP-339): change single settings of a topic, of the broker, of its loggers
+(KIP-412) or of a group.
 
 Set is 0, delete 1, append 2 and subtract 3; the last two are for lists.
 """
@@ -7,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fencepost.broker.api.cluster.configs import Refused, change_each, is_list, own_settings
+from fencepost.broker.api.cluster.configs import LOGGER, Refused, change_each, is_list, own_settings
 from fencepost.broker.api.handler import Handler
 from fencepost.broker.connection import Call
+from fencepost.broker.settings import loggers
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -34,7 +36,7 @@ def _handle(call: Call, now_ms: int, request: IncrementalAlterConfigsRequest) ->
             _apply(resource.resource_type, config, settings, lists)
         return settings
 
-    change_each(call, now_ms, request, given, AlterConfigsResourceResponse, IncrementalAlterConfigsResponse)
+    change_each(call, request, given, AlterConfigsResourceResponse, IncrementalAlterConfigsResponse)
 
 
 def _check(resource: AlterConfigsResource) -> None:
@@ -49,7 +51,9 @@ def _check(resource: AlterConfigsResource) -> None:
 
 def _apply(kind: int, config: AlterableConfig, given: dict[str, str], lists: Mapping[str, str]) -> None:
     key, operation, value = config.name, config.config_operation, config.value or ""
-    if operation == _DELETE:
+    if kind == LOGGER:
+        _apply_level(key, operation, value, given)
+    elif operation == _DELETE:
         given.pop(key, None)
     elif operation == _SET:
         given[key] = value
@@ -64,6 +68,18 @@ def _apply(kind: int, config: AlterableConfig, given: dict[str, str], lists: Map
         else:
             current = [part for part in current if part not in parts]
         given[key] = ",".join(current)
+
+
+def _apply_level(logger: str, operation: int, level: str, given: dict[str, str]) -> None:
+    if operation in _NAMES:
+        message = f"{_NAMES[operation]} operation is not allowed for the BROKER_LOGGER resource"
+        raise Refused(ErrorCode.INVALID_REQUEST, message)
+    if operation == _SET:
+        given[logger] = level
+    elif logger == loggers.ROOT:
+        raise Refused(ErrorCode.INVALID_REQUEST, "Removing the log level of the root logger is not allowed")
+    else:
+        given.pop(logger, None)
 
 
 HANDLER = Handler(_handle)

@@ -12,6 +12,7 @@ from operator import itemgetter
 
 from fencepost.broker.api.handler import Handler
 from fencepost.broker.connection import Call
+from fencepost.broker.disk.changes import Change
 from fencepost.broker.settings.client_quotas import UNENFORCED, Entity, InvalidQuota, check_entity, check_value
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.messages.alter_client_quotas import (
@@ -27,15 +28,19 @@ __all__ = ["HANDLER"]
 _log = logging.getLogger("fencepost.broker.quotas")
 
 
-def _handle(call: Call, now_ms: int, request: AlterClientQuotasRequest) -> AlterClientQuotasResponse:
+def _handle(call: Call, now_ms: int, request: AlterClientQuotasRequest) -> None:
     """Change what can be changed."""
+    call.change(request, _altered(call, request))
+
+
+def _altered(call: Call, request: AlterClientQuotasRequest) -> Change[AlterClientQuotasResponse]:
     changed: dict[Entity, Mapping[str, float]] = {}
     answers: dict[Entity, ResponseEntryData] = {}
     for entry in request.entries:  # of an entity that is named twice the first counts, and the answer is the refusal
         named = tuple(sorted({part.entity_type: part.entity_name for part in entry.entity}.items(), key=itemgetter(0)))
         answers[named] = _one(call, entry, changed, is_known=named in answers)
     if changed and not request.validate_only:
-        call.core.settings.set_quotas(changed)
+        yield from call.core.settings.set_quotas(changed)
         for entity, values in changed.items():
             kept = sorted(UNENFORCED & values.keys())
             if kept:

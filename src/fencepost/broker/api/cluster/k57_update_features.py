@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from fencepost.broker.api.handler import Handler
 from fencepost.broker.connection import Call
+from fencepost.broker.disk.changes import Change
 from fencepost.broker.settings.features import InvalidUpdate, Update, updated
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.messages.update_features import (
@@ -20,8 +21,12 @@ __all__ = ["HANDLER"]
 _UPGRADE = 1
 
 
-def _handle(call: Call, now_ms: int, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
+def _handle(call: Call, now_ms: int, request: UpdateFeaturesRequest) -> None:
     """Change the levels; clients learn of it with their next ApiVersions."""
+    call.change(request, _updated(call, request))
+
+
+def _updated(call: Call, request: UpdateFeaturesRequest) -> Change[UpdateFeaturesResponse]:
     updates = [
         # v0 has no upgrade types, and Kafka takes no downgrades in it.
         Update(each.feature, each.max_version_level, _UPGRADE if call.version == 0 else each.upgrade_type)
@@ -33,8 +38,8 @@ def _handle(call: Call, now_ms: int, request: UpdateFeaturesRequest) -> UpdateFe
     except InvalidUpdate as error:
         return UpdateFeaturesResponse(error_code=ErrorCode.INVALID_UPDATE_VERSION, error_message=str(error))
     if not request.validate_only:
-        settings.set_feature_levels(levels)
-        call.core.settings_changed(now_ms)
+        yield from settings.set_feature_levels(levels)
+        call.core.settings_changed(call.core.now.ms)
     results = [UpdatableFeatureResult(feature=each.feature, error_message="NONE") for each in updates]
     return UpdateFeaturesResponse(results=results)
 

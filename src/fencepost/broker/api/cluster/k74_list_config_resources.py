@@ -1,5 +1,5 @@
 """ListConfigResources, v0-1 (KIP-1000, KIP-1142): what has settings. v0 is about client metrics, which are not here; v1
-about the kinds that are named, or all. Groups are those with settings of their own; loggers have none here.
+about the kinds that are named, or all. Groups are those with settings of their own.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ def _handle(call: Call, now_ms: int, request: ListConfigResourcesRequest) -> Lis
 
 def _all(call: Call) -> Iterator[tuple[int, str]]:
     yield _BROKER, str(BROKER_ID)
+    yield _LOGGER, str(BROKER_ID)
     yield from ((_TOPIC, topic.name) for topic in call.core.topics)
     yield from ((_GROUP, name) for name in call.core.settings.groups)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from fencepost.broker.api.common import BROKER_ID
 from fencepost.broker.api.handler import Handler
 from fencepost.broker.connection import Call
+from fencepost.broker.disk.changes import Change
 from fencepost.broker.security.acls import Operation, ResourceType
 from fencepost.broker.security.rights import DENIED
 from fencepost.broker.topics.catalogue import CONSUMER_OFFSETS, TRANSACTION_STATE
@@ -22,10 +23,9 @@ _TOPICS = {0: CONSUMER_OFFSETS, 1: TRANSACTION_STATE}
 _KINDS = {0: ResourceType.GROUP, 1: ResourceType.TRANSACTIONAL_ID}
 
 
-def _handle(call: Call, now_ms: int, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
-    """Name this broker."""
+def _handle(call: Call, now_ms: int, request: FindCoordinatorRequest) -> FindCoordinatorResponse | None:
+    """Name this broker. The coordinator's topic is created when it is missing."""
     topic = _TOPICS.get(request.key_type)
-    host, port = call.core.address(call.connection)
     if topic is None:
         message = f"coordinator type {request.key_type} is not served"
         if call.version < 4:
@@ -38,7 +38,19 @@ def _handle(call: Call, now_ms: int, request: FindCoordinatorRequest) -> FindCoo
                 for key in request.coordinator_keys
             ]
         )
-    call.core.topics.internal(topic)
+    if call.core.topics.get(topic) is not None:
+        return _found(call, request)
+    call.change(request, _created(call, request, topic))
+    return None
+
+
+def _created(call: Call, request: FindCoordinatorRequest, topic: str) -> Change[FindCoordinatorResponse]:
+    yield from call.core.topics.create_internal(topic)
+    return _found(call, request)
+
+
+def _found(call: Call, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
+    host, port = call.core.address(call.connection)
     if call.version < 4:
         return FindCoordinatorResponse(error_message="NONE", node_id=BROKER_ID, host=host, port=port)
     return FindCoordinatorResponse(

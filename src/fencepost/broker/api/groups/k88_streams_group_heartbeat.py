@@ -15,6 +15,7 @@ from fencepost.broker.api.topics.k19_create_topics import create_topics
 from fencepost.broker.connection import Call
 from fencepost.broker.coordinator.group.streams import requests as asked
 from fencepost.broker.coordinator.group.streams.topology import StatusCode
+from fencepost.broker.disk.changes import Change
 from fencepost.broker.security.acls import CLUSTER_NAME, Operation, ResourceType
 from fencepost.broker.topics.catalogue import invalid_topic_name, is_internal
 from fencepost.protocol.codes import ErrorCode
@@ -57,15 +58,27 @@ def _handle(call: Call, now_ms: int, request: StreamsGroupHeartbeatRequest) -> S
     result = groups.coordinator.streams_heartbeat(now_ms, _asked(call, request))
     reply = result.reply
     response = _response(reply)
-    if reply.missing:
-        response.status = _with_creation(call, now_ms, reply)
-    refused = groups.apply(now_ms, result, lambda: call.reply(response))
+
+    def answer() -> None:
+        if reply.missing:
+            call.change(request, _created(call, reply, response))
+        else:
+            call.reply(response)
+
+    refused = groups.apply(now_ms, result, answer)
     if refused:
         call.reply(_refuse(call, refused))
     return None
 
 
-def _with_creation(call: Call, now_ms: int, reply: asked.StreamsHeartbeatReply) -> list[Status]:
+def _created(
+    call: Call, reply: asked.StreamsHeartbeatReply, response: StreamsGroupHeartbeatResponse
+) -> Change[StreamsGroupHeartbeatResponse]:
+    response.status = yield from _with_creation(call, reply)
+    return response
+
+
+def _with_creation(call: Call, reply: asked.StreamsHeartbeatReply) -> Change[list[Status]]:
     """Make the missing internal topics; the status, and why some could not be made."""
     names = [topic.name for topic in reply.missing]
     refused: list[str] = []
@@ -74,7 +87,7 @@ def _with_creation(call: Call, now_ms: int, reply: asked.StreamsHeartbeatReply) 
     if refused:
         more = f"; no right to create {', '.join(refused)}."
     else:
-        results = create_topics(call.core, now_ms, [_creatable(topic) for topic in reply.missing])
+        results = yield from create_topics(call.core, [_creatable(topic) for topic in reply.missing])
         failed = [
             f"{result.name} ({result.error_message or describe_code(result.error_code)})"
             for result in results

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from fencepost.broker.api.handler import Handler
 from fencepost.broker.connection import Call
+from fencepost.broker.disk.changes import Change
 from fencepost.broker.security.acls import Binding, invalid_binding
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.messages.create_acls import (
@@ -18,8 +19,12 @@ from fencepost.protocol.messages.create_acls import (
 __all__ = ["HANDLER"]
 
 
-def _handle(call: Call, now_ms: int, request: CreateAclsRequest) -> CreateAclsResponse:
+def _handle(call: Call, now_ms: int, request: CreateAclsRequest) -> None:
     """Add the valid ones; each has its own result."""
+    call.change(request, _created(call, request))
+
+
+def _created(call: Call, request: CreateAclsRequest) -> Change[CreateAclsResponse]:
     rights = call.core.rights
     valid, results = [], []
     for creation in request.creations:
@@ -43,7 +48,7 @@ def _handle(call: Call, now_ms: int, request: CreateAclsRequest) -> CreateAclsRe
             valid.append(binding)
             result = AclCreationResult(error_message="")
         results.append(result)
-    rights.store.add(valid)
+    yield from rights.store.add(valid)
     return CreateAclsResponse(results=results)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from fencepost.broker.api.handler import Handler
 from fencepost.broker.connection import Call
+from fencepost.broker.disk.changes import Change
 from fencepost.broker.security.acls import Binding, BindingFilter
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.messages.delete_acls import (
@@ -20,8 +21,12 @@ from fencepost.protocol.messages.delete_acls import (
 __all__ = ["HANDLER"]
 
 
-def _handle(call: Call, now_ms: int, request: DeleteAclsRequest) -> DeleteAclsResponse:
+def _handle(call: Call, now_ms: int, request: DeleteAclsRequest) -> None:
     """Remove what matches; each filter has its own result."""
+    call.change(request, _deleted(call, request))
+
+
+def _deleted(call: Call, request: DeleteAclsRequest) -> Change[DeleteAclsResponse]:
     rights = call.core.rights
     if not rights.enforced:
         disabled = DeleteAclsFilterResult(
@@ -39,7 +44,7 @@ def _handle(call: Call, now_ms: int, request: DeleteAclsRequest) -> DeleteAclsRe
         matching = [binding for binding in rights.store.acls.bindings if accepted.matches(binding)]
         doomed += matching
         results.append(DeleteAclsFilterResult(matching_acls=[_removed(binding) for binding in matching]))
-    rights.store.remove(doomed)
+    yield from rights.store.remove(doomed)
     return DeleteAclsResponse(filter_results=results)
 
 

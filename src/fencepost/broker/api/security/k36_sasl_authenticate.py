@@ -6,8 +6,6 @@ A wrong proof is answered with SASL_AUTHENTICATION_FAILED and Kafka's message, a
 
 from __future__ import annotations
 
-import logging
-
 from fencepost.broker.api.handler import Handler
 from fencepost.broker.connection import Call
 from fencepost.broker.security.mechanisms import LoginFailed
@@ -15,8 +13,6 @@ from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 
 __all__ = ["HANDLER"]
-
-_log = logging.getLogger("fencepost.broker.rights")
 
 
 def _handle(call: Call, now_ms: int, request: SaslAuthenticateRequest) -> SaslAuthenticateResponse | None:
@@ -29,20 +25,15 @@ def _handle(call: Call, now_ms: int, request: SaslAuthenticateRequest) -> SaslAu
         answer = login.authenticate(now_ms, bytes(request.auth_bytes))
     except LoginFailed as failed:
         if not failed.challenge:  # which has told it
-            _tell(call, str(failed))
+            call.core.login_failed(call.connection, str(failed))
         refused = SaslAuthenticateResponse(error_code=ErrorCode.SASL_AUTHENTICATION_FAILED, error_message=str(failed))
         call.reply_and_close(refused)
         return None
     if answer.refusal:
-        _tell(call, answer.refusal)
+        call.core.login_failed(call.connection, answer.refusal)
     if answer.principal:
         call.connection.principal = answer.principal
     return SaslAuthenticateResponse(auth_bytes=answer.message, session_lifetime_ms=answer.lifetime_ms)
-
-
-def _tell(call: Call, why: str) -> None:
-    call.core.metrics.count("failed_logins")
-    _log.info("%s was not let in: %s", call.connection, why)
 
 
 HANDLER = Handler(_handle)

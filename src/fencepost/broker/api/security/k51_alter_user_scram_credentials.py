@@ -11,6 +11,7 @@ from itertools import chain
 
 from fencepost.broker.api.handler import Handler
 from fencepost.broker.connection import Call
+from fencepost.broker.disk.changes import Change
 from fencepost.broker.security.mechanisms import scram_credential
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.messages.alter_user_scram_credentials import (
@@ -25,7 +26,7 @@ from fencepost.protocol.scram import FEWEST_ITERATIONS, ScramMechanism
 __all__ = ["HANDLER"]
 
 Refusal = tuple[int, str]
-Change = ScramCredentialDeletion | ScramCredentialUpsertion
+Alteration = ScramCredentialDeletion | ScramCredentialUpsertion
 
 _MOST_ITERATIONS = 16_384
 _UNKNOWN_MECHANISM = (ErrorCode.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism")
@@ -33,12 +34,16 @@ _TWICE = (ErrorCode.DUPLICATE_RESOURCE, "A user credential cannot be altered twi
 _NOT_THERE = (ErrorCode.RESOURCE_NOT_FOUND, "Attempt to delete a user credential that does not exist")
 
 
-def _handle(call: Call, now_ms: int, request: AlterUserScramCredentialsRequest) -> AlterUserScramCredentialsResponse:
+def _handle(call: Call, now_ms: int, request: AlterUserScramCredentialsRequest) -> None:
     """Change what can be changed."""
+    call.change(request, _altered(call, request))
+
+
+def _altered(call: Call, request: AlterUserScramCredentialsRequest) -> Change[AlterUserScramCredentialsResponse]:
     credentials = call.core.credentials
     refused: dict[str, Refusal] = {}
-    taken: dict[str, Change] = {}
-    changes: Iterator[Change] = chain(request.deletions, request.upsertions)
+    taken: dict[str, Alteration] = {}
+    changes: Iterator[Alteration] = chain(request.deletions, request.upsertions)
     for change in changes:
         if change.name in refused:
             continue
@@ -64,7 +69,7 @@ def _handle(call: Call, now_ms: int, request: AlterUserScramCredentialsRequest) 
         if isinstance(change, ScramCredentialUpsertion)
     }
     if taken:
-        credentials.alter(removed, added)
+        yield from credentials.alter(removed, added)
     results = [AlterUserScramCredentialsResult(user=name) for name in taken]
     results += [
         AlterUserScramCredentialsResult(user=name, error_code=code, error_message=message)
@@ -73,7 +78,7 @@ def _handle(call: Call, now_ms: int, request: AlterUserScramCredentialsRequest) 
     return AlterUserScramCredentialsResponse(results=results)
 
 
-def _flaw(change: Change) -> Refusal | None:
+def _flaw(change: Alteration) -> Refusal | None:
     if not change.name:
         return ErrorCode.UNACCEPTABLE_CREDENTIAL, "Username must not be empty"
     if change.mechanism not in set(ScramMechanism):

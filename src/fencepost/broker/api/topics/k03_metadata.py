@@ -20,6 +20,8 @@ from fencepost.broker.api.common import (
 )
 from fencepost.broker.api.handler import Handler
 from fencepost.broker.connection import Call
+from fencepost.broker.disk.changes import Change
+from fencepost.broker.parts import BrokerParts
 from fencepost.broker.security.acls import CLUSTER_NAME, Operation, ResourceType
 from fencepost.broker.topics.catalogue import CLUSTER_METADATA, Topic, flat_name, internal_configs, invalid_topic_name
 from fencepost.protocol.codes import ErrorCode
@@ -39,23 +41,43 @@ _log = logging.getLogger("fencepost.broker")
 _FIRST_BY_ID = 12
 
 
-def _handle(call: Call, now_ms: int, request: MetadataRequest) -> MetadataResponse:
-    """Describe the topics asked for."""
+def _handle(call: Call, now_ms: int, request: MetadataRequest) -> MetadataResponse | None:
+    """Describe the topics asked for. Missing ones that may be created are created first."""
     core = call.core
     asked = request.topics or ()
     if call.version < _FIRST_BY_ID and any(topic.name is None or topic.topic_id is not None for topic in asked):
         return MetadataResponse(topics=[_refuse_id(topic) for topic in asked])
-    host, port = core.address(call.connection)
-    operations = request.include_topic_authorized_operations
     if request.topics is None or (call.version == 0 and not request.topics):
-        topics = [_describe(call, topic, operations) for topic in core.topics if may_see(call, topic.name, quiet=True)]
-    else:
-        may_create = (request.allow_auto_topic_creation or call.version < 4) and core.config.flag(
-            "auto.create.topics.enable"
-        )
-        wanted = _distinct(request.topics)
-        missing = _create_missing(call, now_ms, wanted) if may_create else {}
-        topics = [_answer(call, topic, operations, missing) for topic in wanted]
+        operations = request.include_topic_authorized_operations
+        seen = (topic for topic in core.topics if may_see(call, topic.name, quiet=True))
+        return _response(call, request, [_describe(call, topic, operations) for topic in seen])
+    wanted = _distinct(request.topics)
+    may_create = request.allow_auto_topic_creation or call.version < 4
+    if may_create and core.config.flag("auto.create.topics.enable") and _is_missing(core, wanted):
+        call.change(request, _created(call, request, wanted))
+        return None
+    return _described(call, request, wanted, {})
+
+
+def _is_missing(core: BrokerParts, wanted: Sequence[MetadataRequestTopic]) -> bool:
+    return any(each.topic_id is None and core.topics.get(each.name or "") is None for each in wanted)
+
+
+def _created(call: Call, request: MetadataRequest, wanted: Sequence[MetadataRequestTopic]) -> Change[MetadataResponse]:
+    missing = yield from _create_missing(call, wanted)
+    return _described(call, request, wanted, missing)
+
+
+def _described(
+    call: Call, request: MetadataRequest, wanted: Sequence[MetadataRequestTopic], missing: Mapping[str, int]
+) -> MetadataResponse:
+    operations = request.include_topic_authorized_operations
+    return _response(call, request, [_answer(call, topic, operations, missing) for topic in wanted])
+
+
+def _response(call: Call, request: MetadataRequest, topics: list[MetadataResponseTopic]) -> MetadataResponse:
+    core = call.core
+    host, port = core.address(call.connection)
     return MetadataResponse(
         brokers=(MetadataResponseBroker(node_id=BROKER_ID, host=host, port=port),),
         cluster_id=core.meta.cluster_id,
@@ -76,7 +98,7 @@ def _refuse_id(asked: MetadataRequestTopic) -> MetadataResponseTopic:
     return MetadataResponseTopic(error_code=refused, name=asked.name or "", topic_id=asked.topic_id)
 
 
-def _create_missing(call: Call, now_ms: int, asked: Sequence[MetadataRequestTopic]) -> dict[str, int]:
+def _create_missing(call: Call, asked: Sequence[MetadataRequestTopic]) -> Change[dict[str, int]]:
     """Create, together, the topics that are asked for by name and do not exist; error codes of those that stay so."""
     core = call.core
     codes: dict[str, int] = {}
@@ -98,7 +120,7 @@ def _create_missing(call: Call, now_ms: int, asked: Sequence[MetadataRequestTopi
             codes[name] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         elif count > left:
             what = f"topic {name}: there is room for {left} more partitions (max.partitions)"
-            core.refused_topics.note(now_ms, what)
+            core.refused_topics.note(core.now.ms, what)
         elif count > room:
             codes[name] = ErrorCode.LEADER_NOT_AVAILABLE  # no more with one request: clients ask again
         else:
@@ -108,7 +130,9 @@ def _create_missing(call: Call, now_ms: int, asked: Sequence[MetadataRequestTopi
             left -= count
     made: Sequence[Topic | OSError]
     try:
-        made = core.topics.create_all((name, count, internal_configs(name)) for name, count in wanted.items())
+        made = yield from core.topics.create_all(
+            (name, count, internal_configs(name)) for name, count in wanted.items()
+        )
     except OSError as error:
         made = [error] * len(wanted)
     for name, created in zip(wanted, made, strict=True):

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from fencepost.broker.api.common import MOST_PARTITIONS, wrong_replicas
 from fencepost.broker.api.handler import Handler
 from fencepost.broker.connection import Call
+from fencepost.broker.disk.changes import Change
 from fencepost.broker.parts import BrokerParts
 from fencepost.broker.security.acls import CLUSTER_NAME, Operation, ResourceType
 from fencepost.broker.settings.table import TOPIC_SETTINGS, InvalidSetting, Kind
@@ -33,7 +34,7 @@ __all__ = ["HANDLER", "create_topics"]
 _log = logging.getLogger("fencepost.broker")
 
 
-def _handle(call: Call, now_ms: int, request: CreateTopicsRequest) -> CreateTopicsResponse:
+def _handle(call: Call, now_ms: int, request: CreateTopicsRequest) -> CreateTopicsResponse | None:
     """Create the topics, each with its own result; those that can be come into being together."""
     core = call.core
     if _too_many_partitions(core, request):
@@ -45,12 +46,18 @@ def _handle(call: Call, now_ms: int, request: CreateTopicsRequest) -> CreateTopi
                 for name in dict.fromkeys(topic.name for topic in request.topics)
             ]
         )
-    return CreateTopicsResponse(topics=create_topics(core, now_ms, request.topics, only_check=request.validate_only))
+    call.change(request, _created(core, request))
+    return None
+
+
+def _created(core: BrokerParts, request: CreateTopicsRequest) -> Change[CreateTopicsResponse]:
+    results = yield from create_topics(core, request.topics, only_check=request.validate_only)
+    return CreateTopicsResponse(topics=results)
 
 
 def create_topics(
-    core: BrokerParts, now_ms: int, topics: Sequence[CreatableTopic], *, only_check: bool = False
-) -> list[CreatableTopicResult]:
+    core: BrokerParts, topics: Sequence[CreatableTopic], *, only_check: bool = False
+) -> Change[list[CreatableTopicResult]]:
     """Create those that can be, together; the result of each."""
     named = Counter(topic.name for topic in topics)
     results = []
@@ -66,7 +73,7 @@ def create_topics(
             result, given = _plan(core, topic, taken)
             if given is not None and result.num_partitions > room:
                 message = f"There is room for {room} more partitions (max.partitions)."
-                core.refused_topics.note(now_ms, f"topic {topic.name}: {message}")
+                core.refused_topics.note(core.now.ms, f"topic {topic.name}: {message}")
                 code = ErrorCode.POLICY_VIOLATION
                 result = CreatableTopicResult(name=topic.name, error_code=code, error_message=message)
             elif given is not None:
@@ -74,7 +81,7 @@ def create_topics(
                 planned.append((result, given))
             results.append(result)
     if planned and not only_check:
-        _create(core, planned)
+        yield from _create(core, planned)
     return results
 
 
@@ -88,11 +95,13 @@ def _too_many_partitions(core: BrokerParts, request: CreateTopicsRequest) -> boo
     return sum(count for count in counts if count > 0) > MOST_PARTITIONS
 
 
-def _create(core: BrokerParts, planned: Sequence[tuple[CreatableTopicResult, Mapping[str, str]]]) -> None:
+def _create(core: BrokerParts, planned: Sequence[tuple[CreatableTopicResult, Mapping[str, str]]]) -> Change[None]:
     """Make the topics and complete their results."""
     made: Sequence[Topic | OSError]
     try:
-        made = core.topics.create_all((result.name, result.num_partitions, given) for result, given in planned)
+        made = yield from core.topics.create_all(
+            (result.name, result.num_partitions, given) for result, given in planned
+        )
     except OSError as error:
         made = [error] * len(planned)
     for (result, _), topic in zip(planned, made, strict=True):
@@ -188,6 +197,8 @@ def _check_assignments(wanted: CreatableTopic) -> tuple[int, str | None, int]:
 def _settings(config: TopicConfig) -> list[CreatableTopicConfigs]:
     result = []
     for key, setting in TOPIC_SETTINGS.items():
+        if config.value(key) is None:
+            continue
         secret = setting.kind is Kind.PASSWORD
         result.append(
             CreatableTopicConfigs(

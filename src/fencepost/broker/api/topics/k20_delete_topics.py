@@ -13,6 +13,7 @@ from uuid import UUID
 from fencepost.broker.api.common import may_see
 from fencepost.broker.api.handler import Handler
 from fencepost.broker.connection import Call
+from fencepost.broker.disk.changes import Change
 from fencepost.broker.security.acls import Operation, ResourceType
 from fencepost.broker.topics.catalogue import Topic
 from fencepost.protocol.codes import ErrorCode
@@ -21,8 +22,12 @@ from fencepost.protocol.messages.delete_topics import DeletableTopicResult, Dele
 __all__ = ["HANDLER"]
 
 
-def _handle(call: Call, now_ms: int, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
+def _handle(call: Call, now_ms: int, request: DeleteTopicsRequest) -> None:
     """Delete the topics together; each has its own result."""
+    call.change(request, _deleted(call, request))
+
+
+def _deleted(call: Call, request: DeleteTopicsRequest) -> Change[DeleteTopicsResponse]:
     if call.version >= 6:
         wanted = [(topic.name, topic.topic_id) for topic in request.topics]
     else:
@@ -40,21 +45,21 @@ def _handle(call: Call, now_ms: int, request: DeleteTopicsRequest) -> DeleteTopi
             )
         else:
             responses.append(_doom(call, doomed, name, topic_id))
-    _delete(call, now_ms, doomed)
+    yield from _delete(call, doomed)
     return DeleteTopicsResponse(responses=responses)
 
 
-def _delete(call: Call, now_ms: int, doomed: Collection[Topic]) -> None:
+def _delete(call: Call, doomed: Collection[Topic]) -> Change[None]:
     core = call.core
     for topic in doomed:
         core.transactions.warn_of_loss(f"topic {topic.name!r} is deleted", topic=topic.name)
     if doomed:
-        core.topics.delete_all(doomed)
+        yield from core.topics.delete_all(doomed)
     for topic in doomed:
         for partition in topic.partitions:
             core.advanced(partition)
-        core.groups.topic_deleted(now_ms, topic.name, len(topic.partitions))
-        core.shares.topic_deleted(now_ms, topic.partitions)
+        core.groups.topic_deleted(core.now.ms, topic.name, len(topic.partitions))
+        core.shares.topic_deleted(core.now.ms, topic.partitions)
 
 
 def _unclear(name: str | None, topic_id: UUID | None) -> DeletableTopicResult:

@@ -10,6 +10,7 @@ from collections import Counter
 from fencepost.broker.api.common import MOST_PARTITIONS, wrong_replicas
 from fencepost.broker.api.handler import Handler
 from fencepost.broker.connection import Call
+from fencepost.broker.disk.changes import Change
 from fencepost.broker.topics.catalogue import Topic
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.messages.create_partitions import (
@@ -22,8 +23,12 @@ from fencepost.protocol.messages.create_partitions import (
 __all__ = ["HANDLER"]
 
 
-def _handle(call: Call, now_ms: int, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
+def _handle(call: Call, now_ms: int, request: CreatePartitionsRequest) -> None:
     """Grow the topics together; each has its own result."""
+    call.change(request, _grown(call, request))
+
+
+def _grown(call: Call, request: CreatePartitionsRequest) -> Change[CreatePartitionsResponse]:
     results = []
     named = Counter(wanted.name for wanted in request.topics)
     for name, times in named.items():
@@ -45,7 +50,9 @@ def _handle(call: Call, now_ms: int, request: CreatePartitionsRequest) -> Create
             if more > left:
                 code = ErrorCode.POLICY_VIOLATION
                 message = f"There is room for {left} more partitions (max.partitions)."
-                call.core.refused_topics.note(now_ms, f"{more} more partitions of topic {wanted.name}: {message}")
+                call.core.refused_topics.note(
+                    call.core.now.ms, f"{more} more partitions of topic {wanted.name}: {message}"
+                )
             elif more > room:
                 code = ErrorCode.INVALID_PARTITIONS
                 message = f"At most {MOST_PARTITIONS} partitions can be added with one request."
@@ -55,7 +62,7 @@ def _handle(call: Call, now_ms: int, request: CreatePartitionsRequest) -> Create
                 grown[topic] = wanted.count
         results.append(CreatePartitionsTopicResult(name=wanted.name, error_code=code, error_message=message))
     if grown and not request.validate_only:
-        call.core.topics.add_partitions(grown)
+        yield from call.core.topics.add_partitions(grown)
     return CreatePartitionsResponse(results=results)
 
 

@@ -39,6 +39,8 @@ def _handle(call: Call, now_ms: int, request: InitProducerIdRequest) -> InitProd
         or not request.enable2_pc
         or call.may(Operation.TWO_PHASE_COMMIT, ResourceType.TRANSACTIONAL_ID, transactional_id)
     )
+    if call.core.meta.is_short_of_producer_ids:
+        return _refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)  # as Kafka, when its block is used up
     transactions = call.core.transactions
     asked = InitRequest(
         transactional_id,

@@ -3,10 +3,13 @@
 A client that sets `tell_ending` is also told how the transaction ended that it names by producer id and epoch, and
 which pair the records of an open transaction carry. These are tagged fields of our own: no other client gets them.
 The reply waits until what it tells is durable.
+
+Of the topics only those are named that the client may describe.
 """
 
 from __future__ import annotations
 
+from fencepost.broker.api.common import may_see
 from fencepost.broker.api.handler import Handler
 from fencepost.broker.api.transactions.waiting import when_ends_are_visible
 from fencepost.broker.connection import Call
@@ -43,7 +46,11 @@ def _describe(call: Call, transactional_id: str, request: DescribeTransactionsRe
         transaction_start_time_ms=found.start_ms,
         producer_id=found.producer_id,
         producer_epoch=found.producer_epoch,
-        topics=[TopicData(topic=topic, partitions=partitions) for topic, partitions in found.topics],
+        topics=[
+            TopicData(topic=topic, partitions=partitions)
+            for topic, partitions in found.topics
+            if may_see(call, topic, quiet=True)
+        ],
     )
     if request.tell_ending:
         told.ending = found.ending

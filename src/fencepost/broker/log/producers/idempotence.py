@@ -141,12 +141,14 @@ def check_batch(
     produce_version: int = NEWEST_PRODUCE,
     kafka_rules: bool = False,
     is_earlier: bool = False,
+    awaited: tuple[int, int] | None = None,
 ) -> Repeat | Refusal | None:
     """Judge a client's batch; None: append it.
 
     `fenced_below`: batches with a smaller epoch are refused (the transaction they belong to has been ended).
     `produce_version`: of the request that brought it. To v7 and older any sequence of an unknown id is accepted.
     `is_earlier`: the producer id was given out before this topic replaced a deleted one of the same name.
+    `awaited`: the (epoch, sequence) of its first batch that was refused in between.
     """
     epoch = batch.epoch
     if epoch < fenced_below:
@@ -154,6 +156,12 @@ def check_batch(
     if state is None:
         if epoch < 0:
             return _refuse(batch, ErrorCode.INVALID_PRODUCER_EPOCH, f"epoch {epoch}")
+        if is_earlier and not kafka_rules and awaited is not None and _is_ahead(batch, awaited):
+            return _refuse(
+                batch,
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"sequence {batch.first_sequence} before {awaited[1]}, which found no topic and is sent again",
+            )
         return _check_unknown(batch, produce_version, kafka_rules, is_earlier)
     if epoch == state.epoch:
         for remembered in state.batches:
@@ -178,6 +186,13 @@ def check_batch(
             f"since offset {state.txn_first_offset}",
         )
     return None
+
+
+def _is_ahead(batch: BatchFacts, awaited: tuple[int, int]) -> bool:
+    """Whether another batch of the same epoch comes first."""
+    epoch, sequence = awaited
+    distance = (batch.first_sequence - sequence) % _SEQUENCES
+    return batch.epoch == epoch and batch.first_sequence != 0 and 0 < distance < _SEEN_MAX
 
 
 def _check_unknown(batch: BatchFacts, produce_version: int, kafka_rules: bool, is_earlier: bool) -> Refusal | None:

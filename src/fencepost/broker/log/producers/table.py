@@ -44,6 +44,8 @@ class ProducerTable:
         self._fences: dict[int, int] = {}
         self.earlier_below = 0
         """Producer ids below it were given out before this topic replaced a deleted one of the same name."""
+        self.awaited: dict[int, tuple[int, int]] = {}
+        """Of these the (epoch, sequence) that comes first: it was refused while there was no topic."""
 
     def __len__(self) -> int:
         return len(self._states) + len(self._ended)
@@ -116,6 +118,7 @@ class ProducerTable:
             produce_version=produce_version,
             kafka_rules=kafka_rules,
             is_earlier=self.is_earlier(facts.producer_id),
+            awaited=self.awaited.get(facts.producer_id) if self.awaited else None,
         )
 
     def check_marker(
@@ -131,6 +134,7 @@ class ProducerTable:
     def note_batch(self, facts: BatchFacts, base_offset: int, last_offset: int, timestamp_ms: int) -> None:
         """A batch is in the log."""
         state = self._known(facts.producer_id)
+        self.awaited.pop(facts.producer_id, None)
         if apply_batch(state, facts, base_offset=base_offset, last_offset=last_offset, timestamp_ms=timestamp_ms):
             self._open[facts.producer_id] = base_offset
 

@@ -5,7 +5,9 @@ const TABS = [["overview", "Overview"], ["transactions", "Transactions"], ["topi
 const WITHIN = { topic: "topics", transaction: "transactions", group: "groups", sink: "sinks" };
 const element = (id) => document.getElementById(id);
 
-let about = { servers: "", actions: false, every_s: 2, token: "" };
+let about = { servers: "", actions: false, every_s: 2 };
+let introduced = false;
+let token = sessionStorage.getItem("token") || ""; // for changes; the program prints it, behind the page's address
 let timer = 0;
 let asked = 0; // the number of the last question: answers to earlier ones are too late
 let shown = ""; // the address that is on the page
@@ -13,6 +15,16 @@ let shown = ""; // the address that is on the page
 function address(view, query) {
   const said = new URLSearchParams(Object.entries(query || {}).filter(([, value]) => value !== "" && value !== undefined));
   return `#/${view}${said.size ? `?${said}` : ""}`;
+}
+
+// Of `#token=TOKEN`, which the server never sees, perhaps with a view behind it; it does not stay in the address.
+function takeToken() {
+  const found = location.hash.match(/^#token=([\w-]+)(\/.*)?$/);
+  if (!found) return;
+  token = found[1];
+  sessionStorage.setItem("token", token);
+  introduced = false;
+  history.replaceState(null, "", `#${found[2] || "/"}`);
 }
 
 function route() {
@@ -25,7 +37,7 @@ function route() {
 async function ask(path, body) {
   const response = await fetch(path, body && {
     method: "POST",
-    headers: { "Content-Type": "application/json", "X-Fencepost-Token": about.token },
+    headers: { "Content-Type": "application/json", "X-Fencepost-Token": token },
     body: JSON.stringify(body),
   });
   const text = await response.text();
@@ -41,10 +53,11 @@ async function ask(path, body) {
 
 async function look() {
   clearTimeout(timer);
+  takeToken();
   const here = route();
   const mine = ++asked;
   try {
-    if (!about.token) await introduce();
+    if (!introduced) await introduce();
     const answer = await ask(`/api/${here.view}?${new URLSearchParams(here.query)}`);
     if (mine === asked) show(here, answer);
   } catch (error) {
@@ -54,12 +67,15 @@ async function look() {
 }
 
 async function introduce() {
-  about = { ...about, ...(await ask("/api/about")) };
+  const answer = await ask("/api/about");
+  about = { ...about, ...answer, actions: answer.actions && token !== "", locked: answer.actions && token === "" };
+  introduced = true;
   element("servers").textContent = about.servers;
 }
 
 function show(here, answer) {
   const notices = answer.problems.map(({ part, reason }) => notice(`${part}: not all is known.`, reason));
+  if (about.locked) notices.push(notice("This page only looks.", "For changes, open the address with a token that `fencepost ui` has printed."));
   if (answer.away !== null) {
     const last = answer.seen_ms === null ? "" : `What is shown is from ${clock(answer.seen_ms)}. `;
     notices.unshift(notice("The cluster is away; asking again.", last + answer.away));
@@ -72,7 +88,7 @@ function show(here, answer) {
 
 function failed(here, error) {
   pulse(false, error.told ? "away" : "not connected");
-  if (!error.told) about.token = ""; // the program may be another when it is back
+  if (!error.told) introduced = false; // the program may be another when it is back
   say([error.told ? notice("This cannot be shown now.", error.message) : notice("The program behind this page does not answer.", `Has it been stopped? (${error.message})`)]);
   if (address(here.view, here.query) !== shown) draw(here, [h("h1", {}, here.query.name || "")]);
 }

@@ -1,1 +1,1 @@
-"""What the processes of one executor, or driver, of Spark leave for each other."""
+"""Local files: what the processes of an executor or driver leave for each other, and a checkpoint's own name."""

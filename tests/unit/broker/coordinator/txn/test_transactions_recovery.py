@@ -356,7 +356,7 @@ def test_nothing_is_decided_before_what_was_left_open_is_settled(caplog: pytest.
         raise OSError(errno.ENOSPC, "no space left on the test's disk")
 
     refused = 0
-    for seed in range(40):
+    for seed in range(160):
         driver = prepared_disk({"fsync": "commit"})
         writer = Writer(driver)
         writer.init()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator
 from typing import Final
 
@@ -44,8 +43,8 @@ def is_outage(error: BaseException) -> bool:
     if status is not None:
         return status >= 500 or status in _MAY_PASS
     return any(
-        isinstance(raised, (ConnectionError, TimeoutError, socket.gaierror))
-        or any(kind.__name__ == "TransportError" for kind in type(raised).__mro__)  # httpx
+        isinstance(raised, (ConnectionError, TimeoutError))
+        or any(kind.__name__ in ("gaierror", "TransportError") for kind in type(raised).__mro__)  # socket, httpx
         for raised in _causes(error)
     )
 

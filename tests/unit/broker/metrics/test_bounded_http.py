@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import pytest
 
-from fencepost.bounded_http import BoundedServer
 from fencepost.broker.metrics import endpoint
+from fencepost.broker.metrics.bounded_http import BoundedServer
 from fencepost.broker.metrics.counters import GAUGES, Metrics, Snapshot
 from fencepost.broker.metrics.endpoint import serve_metrics
 

@@ -1,0 +1,32 @@
+"""Small files of a new log, which are synced with its first records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from fencepost.broker.disk.files import File
+
+__all__ = ["FreshFiles"]
+
+
+class FreshFiles:
+    """Files that were written and never synced. A record of the log may be promised when they are synced, too."""
+
+    def __init__(self, files: Iterable[File | None] = ()) -> None:
+        self._files = [file for file in files if file is not None]
+
+    def offer(self) -> list[File]:
+        """The files to sync."""
+        return list(self._files)
+
+    def sync(self) -> None:
+        """Sync them here and now. Raises OSError."""
+        for file in self._files:
+            file.sync()
+        self.forget()
+
+    def forget(self) -> None:
+        """They are synced, or go with the log."""
+        for file in self._files:
+            file.close()
+        self._files = []

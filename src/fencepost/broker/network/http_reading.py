@@ -1,0 +1,110 @@
+"""A document read from an address within a total time, however slowly it comes.
+
+urllib's time-out is one for each piece that comes, so a server that sends a byte now and then is waited for without an
+end. Here the connection is shut down when the time is over: while it is made, in the TLS handshake, in the headers or
+in the document.
+"""
+
+from __future__ import annotations
+
+import http.client
+import os
+import socket
+import threading
+import urllib.request
+from collections.abc import Callable
+from typing import Any
+
+from fencepost.small_files import read_whole
+
+__all__ = ["HttpReading"]
+
+
+class HttpReading:
+    """One reading. `end` may be called from another thread."""
+
+    def __init__(self, url: str, patience_s: float) -> None:
+        self._url = url
+        self._patience_s = patience_s
+        self._lock = threading.Lock()  # over the two below
+        self._sockets: list[socket.socket] = []
+        self._why = ""
+
+    def read(self) -> bytes:
+        """Return the document. Raises OSError; TimeoutError when it is not whole in time; ValueError for too much."""
+        opener = urllib.request.build_opener(_Http(self._connection), _Https(self._connection))
+        timer = threading.Timer(self._patience_s, self.end, [f"it was not whole after {self._patience_s:g} s"])
+        timer.daemon = True
+        timer.start()
+        try:
+            with opener.open(self._url, timeout=self._patience_s) as answer:
+                data = read_whole(answer)
+        except (OSError, http.client.HTTPException) as error:
+            self._check_time()
+            if isinstance(error, OSError):
+                raise
+            raise OSError(f"no answer in HTTP: {type(error).__name__} {error}") from error
+        finally:
+            timer.cancel()
+            self._close()
+        self._check_time()
+        return data
+
+    def end(self, why: str) -> None:
+        """Shut the connections down: `read` raises TimeoutError with that reason."""
+        with self._lock:
+            self._why = self._why or why
+            for each in self._sockets:
+                _shut_down(each)
+
+    def _check_time(self) -> None:
+        if self._why:
+            raise TimeoutError(self._why)
+
+    def _close(self) -> None:
+        with self._lock:
+            for each in self._sockets:
+                each.close()
+            self._sockets = []
+
+    def _connection(self, kind: Callable[..., http.client.HTTPConnection]) -> Callable[..., http.client.HTTPConnection]:
+        def make(*arguments: Any, **keywords: Any) -> http.client.HTTPConnection:
+            made = kind(*arguments, **keywords)
+            made._create_connection = self._connect  # type: ignore[attr-defined]
+            return made
+
+        return make
+
+    def _connect(self, *arguments: Any, **keywords: Any) -> socket.socket:
+        made = socket.create_connection(*arguments, **keywords)
+        with self._lock:
+            # TLS takes the socket over; of this copy of its descriptor `end` can shut the connection down all the same.
+            self._sockets.append(socket.socket(fileno=os.dup(made.fileno())))
+            if self._why:
+                _shut_down(self._sockets[-1])
+        return made
+
+
+class _Http(urllib.request.HTTPHandler):
+    def __init__(self, connection: Callable[[Any], Any]) -> None:
+        super().__init__()
+        self._kind = connection(http.client.HTTPConnection)
+
+    def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(self._kind, req)
+
+
+class _Https(urllib.request.HTTPSHandler):
+    def __init__(self, connection: Callable[[Any], Any]) -> None:
+        super().__init__()
+        self._kind = connection(http.client.HTTPSConnection)
+
+    def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(self._kind, req)
+
+
+def _shut_down(connection: socket.socket) -> None:
+    try:
+        connection.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        return  # the other side was faster

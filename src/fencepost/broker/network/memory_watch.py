@@ -1,0 +1,116 @@
+"""Memory that clients take with answers that they do not read, and requests that they do not finish: who is not
+listened to for it, and who is given up."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Protocol
+
+from fencepost.broker.metrics.counters import Metrics
+from fencepost.broker.network.backpressure import Answers, Requests
+from fencepost.broker.settings.values import BrokerConfig
+
+if TYPE_CHECKING:
+    from fencepost.broker.network.sockets import ClientSocket
+
+__all__ = ["MemoryWatch"]
+
+_LOOK_S = 1.0
+
+_log = logging.getLogger("fencepost.broker")
+
+
+class _Timer(Protocol):
+    def cancel(self) -> None: ...
+
+
+class MemoryWatch:
+    """Watches the connections in `clients`. `later` calls back after so many seconds; `steady_ms`: a clock that never
+    goes back."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        clients: Mapping[int, ClientSocket],
+        later: Callable[[float, Callable[[], None]], _Timer],
+        steady_ms: Callable[[], int],
+        metrics: Callable[[], Metrics],
+    ) -> None:
+        self.answers = Answers(config.number("queued.max.response.bytes"))
+        self.requests = Requests(config.most_queued_request_bytes)
+        self._clients = clients
+        self._later = later
+        self._steady_ms = steady_ms
+        self._metrics = metrics
+        self._is_stopped = False
+        self._answers_timer: _Timer | None = None
+        self._requests_timer: _Timer | None = None
+
+    def stop(self) -> None:
+        """Look no more."""
+        self._is_stopped = True
+        for timer in (self._answers_timer, self._requests_timer):
+            if timer is not None:
+                timer.cancel()
+
+    def left(self, connection_id: int) -> None:
+        """The connection is gone."""
+        self.answers.note(self._steady_ms(), connection_id, 0)
+        self.held(connection_id, 0, finished=True)
+
+    def untaken(self, connection_id: int, untaken_bytes: int) -> None:
+        """So much of what was written on the connection waits for its client to read."""
+        self.answers.note(self._steady_ms(), connection_id, untaken_bytes)
+        if self.answers.is_scarce and self._answers_timer is None:
+            self._answers_timer = self._later(_LOOK_S, self._look_at_answers)
+
+    def held(self, connection_id: int, held_bytes: int, *, finished: bool) -> None:
+        """So much memory is held for requests of the connection that are not whole, or wait."""
+        was_scarce = self.requests.is_scarce
+        self.requests.note(self._steady_ms(), connection_id, held_bytes, finished=finished)
+        if was_scarce or self.requests.is_scarce:
+            self._listen_to_holders()
+            if self._requests_timer is None and not self._is_stopped:
+                self._requests_timer = self._later(_LOOK_S, self._look_at_requests)
+
+    def _listen_to_holders(self) -> None:
+        for connection_id in self.requests.holders:
+            client = self._clients.get(connection_id)
+            if client is not None:
+                client.listen()
+
+    def _look_at_answers(self) -> None:
+        """While too much is untaken: see who reads, and give up who does not."""
+        self._answers_timer = None
+        for connection_id in self.answers.waiting:
+            self._clients[connection_id].look()
+        for connection_id in self.answers.given_up(self._steady_ms()):
+            _log.warning(
+                "closing connection %s: its client does not take its answers, and there is no room for those of others "
+                "(queued.max.response.bytes)",
+                connection_id,
+            )
+            self._drop(connection_id)
+        if self.answers.is_scarce and not self._is_stopped:
+            self._answers_timer = self._later(_LOOK_S, self._look_at_answers)
+
+    def _look_at_requests(self) -> None:
+        """While requests take too much memory: give up connections that have been at one request for long."""
+        self._requests_timer = None
+        for connection_id in self.requests.given_up(self._steady_ms()):
+            _log.warning(
+                "closing connection %s: its request was not whole for 10 s, and there is no memory for those of others "
+                "(queued.max.request.bytes)",
+                connection_id,
+            )
+            self._drop(connection_id)
+        self._listen_to_holders()
+        if self.requests.is_scarce and not self._is_stopped:
+            self._requests_timer = self._later(_LOOK_S, self._look_at_requests)
+
+    def _drop(self, connection_id: int) -> None:
+        self._metrics().count("stalled_connections")
+        client = self._clients.get(connection_id)
+        if client is not None:
+            client.abort()
