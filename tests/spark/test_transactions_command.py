@@ -283,7 +283,7 @@ def test_list_shows_age_partitions_and_what_holds_readers_back(
     assert command("describe", prepared.id, "--json", *prepared.at) == 0
     (fact,) = json.loads(capsys.readouterr().out)
     assert (fact["two_phase"], fact["timeout_ms"], fact["partitions"]) == (True, None, [f"{prepared.topic}-1"])
-    assert fact["end_with"] == str(prepared.state)
+    assert fact["prepared"] == str(prepared.state)
     assert fact["age_s"] >= 0
     assert command("describe", "nobody", "--json", *prepared.at) == 1
     (fact,) = json.loads(capsys.readouterr().out)

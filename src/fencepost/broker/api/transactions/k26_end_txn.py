@@ -12,9 +12,11 @@ from fencepost.broker.api.handler import Handler
 from fencepost.broker.api.transactions.waiting import when_markers_are_written
 from fencepost.broker.connection import Call
 from fencepost.broker.coordinator.txn.decide_end import EndRequest
+from fencepost.broker.coordinator.txn.endings import ending_of
 from fencepost.broker.coordinator.txn.model import ProducerPair
 from fencepost.broker.coordinator.txn.notices import note_commit_of_nothing, note_refusal
 from fencepost.protocol.codes import ErrorCode
+from fencepost.protocol.endings import Ending
 from fencepost.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 
 __all__ = ["HANDLER"]
@@ -34,7 +36,9 @@ def _handle(call: Call, now_ms: int, request: EndTxnRequest) -> None:
             again = partial(attempt, may_wait=False)
             when_markers_are_written(call, now_ms, request, request.transactional_id, again)
             return
-        note_refusal(call.core.metrics, "end_txn", reply.error_code, request.transactional_id)
+        # A decider knows a kept transaction by its records' pair, and asks for the one that ends it after this answer.
+        if ending_of(current, pair) is not Ending.OPEN:
+            note_refusal(call.core.metrics, "end_txn", reply.error_code, request.transactional_id)
         if reply.error_code == ErrorCode.INVALID_TXN_STATE and asked.commit:
             note_commit_of_nothing(current, pair)
         response = EndTxnResponse(

@@ -143,9 +143,10 @@ def expire_consumer_group(
     committed = store.committed.get(group.group_id, {})
     for partition, stored in committed.items():
         due = stored.value.expire_timestamp_ms
-        due_ms = due if due >= 0 else stored.value.commit_timestamp_ms + config.offsets_retention_ms
+        since_ms = max(stored.value.commit_timestamp_ms, stored.pended_until_ms)
+        due_ms = due if due >= 0 else since_ms + config.offsets_retention_ms
         if (
-            now_ms >= due_ms + jumps.skipped(stored.value.commit_timestamp_ms)
+            now_ms >= due_ms + jumps.skipped(since_ms)
             and not group.subscribes_to(partition.topic)
             and not store.has_pending(group.group_id, partition)
         ):
@@ -165,6 +166,7 @@ def _expired(
             since_ms = since_ms if group.state_timestamp_ms < 0 else group.state_timestamp_ms
         elif group.state != GroupState.STABLE or group.topics is None or group.protocol_type != CONSUMER_PROTOCOL_TYPE:
             return False
+    since_ms = max(since_ms, stored.pended_until_ms)
     if group.subscribes_to(partition.topic):
         return False
     if stored.value.expire_timestamp_ms >= 0:

@@ -11,7 +11,6 @@ offset remembers its producer's epoch, and a marker of a lower epoch leaves it a
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import NamedTuple
 
 from fencepost.broker.coordinator.group.consumer.group import ConsumerGroup
@@ -47,6 +46,8 @@ class StoredOffset(NamedTuple):
     value: OffsetCommitValue
     record_offset: int
     producer_epoch: int = -1
+    pended_until_ms: int = -1
+    """The time of the marker that committed it, -1 for a plain commit. Its retention does not begin before."""
 
 
 class StoredGroup(Value):
@@ -140,9 +141,7 @@ class GroupStore:
                 partition = TopicPartition(key.topic, key.partition)
                 present = offsets.get(partition)
                 if present is None or stored.record_offset > present.record_offset:
-                    since_ms = max(stored.value.commit_timestamp_ms, marker_ms)
-                    value = replace(stored.value, commit_timestamp_ms=since_ms)
-                    offsets[partition] = StoredOffset(value, stored.record_offset)
+                    offsets[partition] = StoredOffset(stored.value, stored.record_offset, pended_until_ms=marker_ms)
         return len(ended)
 
     def has_pending(self, group_id: str, partition: TopicPartition) -> bool:

@@ -64,8 +64,17 @@ def test_nothing_is_logged_where_nothing_is_open(
 
 
 @pytest.mark.parametrize("restart", [False, True])
-def test_offsets_count_from_the_marker(broker: fencepost.Broker, admin: fencepost.Admin, restart: bool) -> None:
-    """They pended for longer than offsets.retention.minutes (a week)."""
+@pytest.mark.parametrize("protocol", ["", "classic", "consumer"])
+def test_offsets_count_from_the_marker(
+    broker: fencepost.Broker, admin: fencepost.Admin, protocol: str, restart: bool
+) -> None:
+    """They pended for longer than offsets.retention.minutes (a week), and the group was empty for as long."""
+    if protocol:
+        servers = broker.bootstrap_servers
+        with fencepost.Consumer(servers, group_id="g", group_protocol=protocol) as consumer:
+            consumer.subscribe(["in"])
+            while not consumer.assignment():
+                consumer.poll(100)
     note = prepared(broker)
     broker.clock.advance(8 * 86_400)
     broker.settle()
