@@ -43,6 +43,7 @@ SHELLS = (
     "fencepost.client.blocking.",
     "fencepost.client.net.asyncio_runtime",
     "fencepost.client.net.io_thread",
+    "fencepost.client.net.turn",
     "fencepost.client.aws_msk",
     "fencepost.client.kerberos",
     "fencepost.client.oauth",

@@ -55,17 +55,27 @@ class Kind(NamedTuple):
 
 def checked(function: Callable[P, R]) -> Callable[P, R]:
     """The function, refusing wrong arguments when it is called (not when what it returns is awaited or iterated)."""
+    ready = prepared(function)
+
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        return ready(*args, **kwargs)()
+
+    return functools.update_wrapper(call, function)
+
+
+def prepared(function: Callable[P, R]) -> Callable[P, Callable[[], R]]:
+    """As `checked`, but what comes back makes the call, in another thread maybe: the arguments were looked at here."""
     kinds: dict[str, Kind] = {}
     untyped: Callable[..., R] = function
 
-    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+    def take(*args: P.args, **kwargs: P.kwargs) -> Callable[[], R]:
         if not kinds:
             kinds.update(_kinds(function))
         taken = [kind.of(name, value) for (name, kind), value in zip(kinds.items(), args, strict=False)]
         named = {name: kinds[name].of(name, value) if name in kinds else value for name, value in kwargs.items()}
-        return untyped(*taken, *args[len(taken) :], **named)
+        return functools.partial(untyped, *taken, *args[len(taken) :], **named)
 
-    return functools.update_wrapper(call, function)
+    return take
 
 
 def _kinds(function: Callable[..., Any]) -> dict[str, Kind]:

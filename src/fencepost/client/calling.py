@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import inspect
 import logging
+from collections import deque
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 log = logging.getLogger("fencepost.client")
 
 SLOW_MS: Final = 100
 MOST_NAMED: Final = 100  # functions; an application that makes a new one for each record does not fill the log
+
+T = TypeVar("T")
 
 CallUser = Callable[[Callable[[], Any]], Awaitable[None]]
 
@@ -94,3 +97,23 @@ def name_of(function: Callable[..., object]) -> str:
     code = getattr(inspect.unwrap(function), "__code__", None)
     at = f" ({code.co_filename}:{code.co_firstlineno})" if code is not None else ""
     return f"{module}.{name}{at}"
+
+
+async def call_first(waiting: deque[T], function_of: Callable[[T], Callable[[], Any]], call_user: CallUser) -> None:
+    """Take the first that waits and call its function. Raises what it raises.
+
+    When the client's call is cut short before the function has begun, it stays first for the next call.
+    """
+    first = waiting.popleft()
+    function, begun = function_of(first), False
+
+    def run() -> Any:
+        nonlocal begun
+        begun = True
+        return function()
+
+    try:
+        await call_user(run)
+    finally:
+        if not begun:
+            waiting.appendleft(first)

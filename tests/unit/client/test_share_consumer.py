@@ -23,6 +23,7 @@ from fencepost.errors import (
     CorruptRecordError,
     InvalidRecordStateError,
     KafkaError,
+    KafkaTimeoutError,
     TopicAuthorizationError,
     UnsupportedVersionError,
     UsageError,
@@ -214,8 +215,9 @@ def test_what_a_cancelled_poll_would_have_given_comes_with_the_next() -> None:
         broker.waiting = [(0, [b"a"], 1)]
         waiting.cancel()
         await asyncio.wait([waiting])
-        assert [record.value for record in await polled(core)] == [b"a"]
-        core.take_back()
+        cut_short = await core.hand_out(10_000)
+        assert [record.value for record in cut_short.records] == [b"a"]
+        assert await core.commit() == {}  # of what no call has returned, nothing is accepted
         assert [record.value for record in await core.poll(0)] == [b"a"]
         assert broker.said == {}
 
@@ -264,8 +266,7 @@ def test_a_session_that_is_gone_is_begun_anew(code: int) -> None:
         with pytest.raises(UsageError, match="not in hand"):
             core.acknowledge(record)
         core.acknowledge(again)
-        results = await core.commit()  # of both
-        assert isinstance(results[PLACE], InvalidRecordStateError)
+        assert await core.commit() == {PLACE: None}  # the poll has sent the other one
         assert broker.said == {0: ACCEPT}
 
     run(main, broker)
@@ -307,7 +308,128 @@ def test_a_callback_that_raises_hides_no_other_outcome() -> None:
         for _ in range(2):
             with pytest.raises(ZeroDivisionError):
                 await core.poll(0)
+        assert await core.poll(0) == []  # both were told, each once
+
+    run(main, broker)
+
+
+Told = list[tuple[list[int], type | None]]
+
+
+def telling(core: ShareConsumerCore) -> Told:
+    """What the callback is told, in order: offsets, and the class of the error."""
+    told: Told = []
+
+    def callback(offsets: Mapping[TopicPartition, list[int]], error: KafkaError | None) -> None:
+        told.extend((each, None if error is None else type(error)) for each in offsets.values())
+
+    core.set_acknowledgement_callback(callback)
+    return told
+
+
+def test_a_commit_tells_nothing_of_what_an_earlier_poll_has_sent() -> None:
+    """Java 4.4.0 on Apache Kafka 4.3.1 does the same: the callback has the error, commitSync has none."""
+    broker = ShareBroker()
+    broker.waiting = [(0, [b"a"], 1)]
+
+    async def main(world: World) -> None:
+        core = await subscribed(world)
+        told = telling(core)
+        (record,) = await polled(core)
+        core.acknowledge(record)
+        broker.code, broker.waiting = 121, [(0, [b"a"], 2)]
+        (again,) = await polled(core)
+        assert again.delivery_count == 2
+        broker.code = 0
+        core.acknowledge(again)
         assert await core.commit() == {PLACE: None}
+        assert told == [([0], InvalidRecordStateError), ([0], None)]
+
+    run(main, broker)
+
+
+def test_a_commit_tells_nothing_of_an_earlier_commit_async() -> None:
+    broker = ShareBroker()
+    broker.waiting = [(0, [b"a", b"b"], 1)]
+
+    async def main(world: World) -> None:
+        core = await subscribed(world)
+        told = telling(core)
+        first, second = await polled(core)
+        broker.code = 121
+        core.acknowledge(first)
+        core.commit_async()
+        await world.runtime.sleep_ms(100)
+        broker.code = 0
+        core.acknowledge(second)
+        assert await core.commit() == {PLACE: None}
+        assert told == [([0], InvalidRecordStateError), ([1], None)]
+
+    run(main, broker)
+
+
+def test_a_commit_waits_for_a_commit_async_that_is_not_answered_and_tells_only_of_its_own() -> None:
+    broker = ShareBroker()
+    broker.waiting = [(0, [b"a", b"b"], 1)]
+
+    async def main(world: World) -> None:
+        core = await subscribed(world)
+        told = telling(core)
+        first, second = await polled(core)
+        codes = iter([121, 0])
+        answer = broker.answer_79
+
+        def answered(version: int, request: Any) -> Any:
+            broker.code = next(codes)
+            return answer(version, request)
+
+        broker.scripts[79] = [answered, answered]
+        core.acknowledge(first)
+        core.commit_async()
+        core.acknowledge(second)
+        assert await core.commit() == {PLACE: None}
+        assert told == [([0], InvalidRecordStateError), ([1], None)]
+
+    run(main, broker)
+
+
+def test_a_renewal_that_failed_is_not_told_of_a_later_accept() -> None:
+    broker = ShareBroker()
+    broker.waiting = [(0, [b"a", b"b"], 1)]
+
+    async def main(world: World) -> None:
+        core = await subscribed(world)
+        first, second = await polled(core)
+        core.acknowledge(first, RENEW)
+        core.acknowledge(second)
+        broker.code = 121
+        refused = await core.commit()
+        assert isinstance(refused[PLACE], InvalidRecordStateError)
+        broker.code = 0
+        core.acknowledge(first)
+        assert await core.commit() == {PLACE: None}
+
+    run(main, broker)
+
+
+def test_a_commit_whose_time_was_over_leaves_its_outcome_to_the_callback() -> None:
+    broker = ShareBroker()
+    broker.waiting = [(0, [b"a", b"b"], 1)]
+
+    async def main(world: World) -> None:
+        core = await subscribed(world)
+        told = telling(core)
+        first, second = await polled(core)
+        core.acknowledge(first)
+        broker.code = 121
+        with pytest.raises(KafkaTimeoutError) as late:
+            await core.commit(timeout_ms=0)
+        assert late.value.outcome_unknown
+        await world.runtime.sleep_ms(100)
+        broker.code = 0
+        core.acknowledge(second)
+        assert await core.commit() == {PLACE: None}
+        assert told == [([0], InvalidRecordStateError), ([1], None)]
 
     run(main, broker)
 
@@ -337,7 +459,7 @@ def test_renewing_goes_by_itself_and_leaves_the_record_in_hand() -> None:
         core.acknowledge(first, RENEW)
         core.acknowledge(second)
         await core.poll(0)
-        assert await core.commit() == {PLACE: None}
+        assert await core.commit() == {}  # the poll has sent both
         assert broker.said == {0: RENEW, 1: ACCEPT}
         core.acknowledge(first)
         assert await core.commit() == {PLACE: None}

@@ -15,7 +15,14 @@ from fencepost.at_exit import Turn, at_exit, patience_ms
 from fencepost.client.configured import Configured
 from fencepost.client.net.asyncio_runtime import AsyncioRuntime
 from fencepost.client.net.io_thread import GRACE_S
-from fencepost.client.net.open_clients import LEAVING_MS, Leaving, leave_quietly, tell_lost, warn_unclosed
+from fencepost.client.net.open_clients import (
+    LEAVING_MS,
+    Leaving,
+    leave_quietly,
+    tell_lost,
+    tell_of_close,
+    warn_unclosed,
+)
 from fencepost.errors import ClosedError, ForkedError, UsageError
 
 P = ParamSpec("P")
@@ -38,7 +45,7 @@ class AsyncClient(Configured, Generic[C_co]):
     def __init__(self, runtime: AsyncioRuntime, core: C_co) -> None:
         self._core = core
         self._runtime = runtime
-        self._closed = False
+        self._closed = self._ending = False
         self._pid = os.getpid()
         _open[id(core)] = (runtime, core)
         at_exit(Turn.CLIENTS, _end)
@@ -70,6 +77,11 @@ class AsyncClient(Configured, Generic[C_co]):
             raise self._refusal()
         return self._core
 
+    def _check_open(self) -> None:
+        """Raise ForkedError, ClosedError; for calls that may come from outside of the loop."""
+        if self._closed or os.getpid() != self._pid:
+            raise self._refusal()
+
     def _refusal(self) -> UsageError:
         name = type(self).__name__
         if os.getpid() != self._pid:
@@ -82,14 +94,15 @@ class AsyncClient(Configured, Generic[C_co]):
         )
 
     async def _end(self, close: Callable[[C_co], Coroutine[Any, Any, None]]) -> None:
-        """Close once, and never from a forked child."""
-        if self._closed or os.getpid() != self._pid:
+        """Close once, and never from a forked child. Callbacks during it may still ask the client."""
+        if self._closed or self._ending or os.getpid() != self._pid:
             return
         core = self._here()
-        self._closed = True
+        self._ending = True
         try:
             await close(core)
         finally:
+            self._closed = True
             _open.pop(id(core), None)
 
     async def close(self, timeout_ms: int | None = None) -> None:
@@ -102,7 +115,12 @@ class AsyncClient(Configured, Generic[C_co]):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        await self.close()
+        try:
+            await self.close()
+        except Exception as failure:
+            if error is None:
+                raise
+            tell_of_close(error, failure)
 
 
 def in_loop(method: Callable[Concatenate[C, P], R]) -> Callable[Concatenate[AsyncClient[C], P], R]:

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import AsyncIterator, Iterable
 
-from fencepost.arguments import Milliseconds, checked
-from fencepost.client.aio.base import AsyncClient, in_loop
+from fencepost.arguments import checked
+from fencepost.client.aio.base import in_loop
+from fencepost.client.aio.holding import HeldClient, changing, holding
 from fencepost.client.configured import configured_by
 from fencepost.client.consumer.core import ConsumerCore
 from fencepost.client.net.asyncio_runtime import runtime_for
 from fencepost.client.net.cluster import Cluster
-from fencepost.client.net.open_clients import CLOSE_MS
-from fencepost.client.rebalance import RebalanceListener, listener_method
+from fencepost.client.net.turn import POLL
+from fencepost.client.rebalance import RebalanceListener
 from fencepost.client.records import Record
-from fencepost.client.types import TopicPartition
 from fencepost.config import ConsumerConfig
 
 
-class AsyncConsumer(AsyncClient[ConsumerCore]):
-    """The consumer for asyncio: make it inside a running loop; `async for record in consumer` reads for ever."""
+class AsyncConsumer(HeldClient[ConsumerCore]):
+    """The consumer for asyncio: make it inside a running loop; `async for record in consumer` reads for ever.
+
+    For one task at a time, as Consumer is for one thread: a call while another task's goes on, or while it is in a
+    `transaction(consumer)` block, raises UsageError. `wakeup`, `close` and what only looks may come from any task.
+    """
 
     _config_type = ConsumerConfig
 
@@ -40,64 +43,64 @@ class AsyncConsumer(AsyncClient[ConsumerCore]):
     ) -> None:
         """As Consumer.subscribe; the methods of `listener` may be coroutine functions."""
         core = self._here()
-        if listener is not None:
-            self.set_rebalance_listener(listener)
-        await core.subscribe(topics, pattern=pattern)
+        hold = core.turn.take("subscribe")
+        try:
+            if listener is not None:
+                core.listener = listener
+            await core.subscribe(topics, pattern=pattern)
+        finally:
+            hold.ended = True
 
     @checked
     def set_rebalance_listener(self, listener: RebalanceListener | None) -> None:
         """Who is told of rebalances."""
-
-        async def tell(kind: str, partitions: list[TopicPartition]) -> None:
-            method = listener_method(listener, kind)
-            if method is not None:
-                outcome = method(partitions)
-                if inspect.isawaitable(outcome):
-                    await outcome
-
-        self._here().listener = tell
+        core = self._here()
+        hold = core.turn.take("set_rebalance_listener")
+        core.listener = listener
+        hold.ended = True
 
     async def __aiter__(self) -> AsyncIterator[Record]:
         while not self._closed:
-            for record in self._core.one_by_one(await self.poll(1000)):
+            core = self._here()
+            hold = core.turn.take(POLL)
+            try:
+                handed = await core.hand_out(1000)
+                records = handed.one_by_one(core.records_of(handed.pieces))
+            finally:
+                hold.ended = True
+            for record in records:
                 yield record
 
-    poll = in_loop(ConsumerCore.poll)
-    poll_columns = in_loop(ConsumerCore.poll_columns)
-    poll_arrow = in_loop(ConsumerCore.poll_arrow)
-    commit = in_loop(ConsumerCore.commit)
-    unsubscribe = in_loop(ConsumerCore.unsubscribe)
-    assign = in_loop(ConsumerCore.assign)
-    seek_to_beginning = in_loop(ConsumerCore.seek_to_beginning)
-    seek_to_end = in_loop(ConsumerCore.seek_to_end)
-    seek_to_timestamp = in_loop(ConsumerCore.seek_to_timestamp)
-    offsets_for = in_loop(ConsumerCore.offsets_for)
-    position = in_loop(ConsumerCore.position)
-    reset_to_committed = in_loop(ConsumerCore.reset_to_committed)
-    committed = in_loop(ConsumerCore.committed)
-    partitions_for = in_loop(ConsumerCore.partitions_for)
-    seek = in_loop(ConsumerCore.seek)
-    pause = in_loop(ConsumerCore.pause)
-    resume = in_loop(ConsumerCore.resume)
+    poll = holding(ConsumerCore.poll)
+    poll_columns = holding(ConsumerCore.poll_columns)
+    poll_arrow = holding(ConsumerCore.poll_arrow)
+    commit = holding(ConsumerCore.commit)
+    unsubscribe = holding(ConsumerCore.unsubscribe)
+    assign = holding(ConsumerCore.assign)
+    seek_to_beginning = holding(ConsumerCore.seek_to_beginning)
+    seek_to_end = holding(ConsumerCore.seek_to_end)
+    seek_to_timestamp = holding(ConsumerCore.seek_to_timestamp)
+    offsets_for = holding(ConsumerCore.offsets_for)
+    position = holding(ConsumerCore.position)
+    reset_to_committed = holding(ConsumerCore.reset_to_committed)
+    committed = holding(ConsumerCore.committed)
+    partitions_for = holding(ConsumerCore.partitions_for)
+    seek = changing(ConsumerCore.seek)
+    pause = changing(ConsumerCore.pause)
+    resume = changing(ConsumerCore.resume)
     paused = in_loop(ConsumerCore.paused)
     assignment = in_loop(ConsumerCore.assignment)
     subscription = in_loop(ConsumerCore.subscription)
     positions = in_loop(ConsumerCore.positions)
-    forget_positions = in_loop(ConsumerCore.forget_positions)
+    forget_positions = changing(ConsumerCore.forget_positions)
     lag = in_loop(ConsumerCore.lag)
-    commit_async = in_loop(ConsumerCore.commit_async)
+    commit_async = changing(ConsumerCore.commit_async)
     group_metadata = in_loop(ConsumerCore.group_metadata)
     metrics = in_loop(ConsumerCore.metrics)
     state = in_loop(ConsumerCore.state)
-    wakeup = in_loop(ConsumerCore.wakeup)
     fetch_range = in_loop(ConsumerCore.fetch_range)
 
     @property
     def core(self) -> ConsumerCore:
         """What a transaction block works with."""
         return self._core
-
-    @checked
-    async def close(self, timeout_ms: Milliseconds | None = CLOSE_MS) -> None:
-        """As Consumer.close."""
-        await self._end(lambda core: core.close(timeout_ms))

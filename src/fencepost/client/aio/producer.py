@@ -17,6 +17,7 @@ from fencepost.client.aio.base import AsyncClient, in_loop
 from fencepost.client.configured import configured_by
 from fencepost.client.net.asyncio_runtime import runtime_for
 from fencepost.client.net.cluster import Cluster
+from fencepost.client.net.turn import TRANSACTION
 from fencepost.client.producer.arrow_results import Appended, bulk_result, release_undone
 from fencepost.client.producer.chunks import EVERY_ROW, Chunk, Headers, OnDelivery
 from fencepost.client.producer.core import ProducerCore
@@ -148,8 +149,14 @@ class AsyncProducer(AsyncClient[ProducerCore]):
     @contextlib.asynccontextmanager
     async def transaction(self, consumer: clients.AsyncConsumer | None = None) -> AsyncIterator[Self]:
         """As Producer.transaction."""
-        async with TransactionBlock(self._here(), None if consumer is None else consumer.core):
-            yield self
+        core = self._here()
+        hold = None if consumer is None else consumer.core.turn.take(TRANSACTION)
+        try:
+            async with TransactionBlock(core, None if consumer is None else consumer.core):
+                yield self
+        finally:
+            if hold is not None:
+                hold.ended = True
 
     def metrics(self) -> dict[str, float]:
         """Counters and gauges by Kafka's names in snake_case (see client.metrics)."""

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from fencepost.arguments import Milliseconds, checked
-from fencepost.client.aio.base import AsyncClient, in_loop
+from fencepost.client.aio.base import in_loop
+from fencepost.client.aio.holding import HeldClient, changing, holding
 from fencepost.client.configured import configured_by
 from fencepost.client.net.asyncio_runtime import runtime_for
 from fencepost.client.net.cluster import Cluster
-from fencepost.client.net.open_clients import CLOSE_MS
 from fencepost.client.share.core import ShareConsumerCore
 from fencepost.config import ShareConsumerConfig
 
 
-class AsyncShareConsumer(AsyncClient[ShareConsumerCore]):
-    """A member of a share group (KIP-932) for asyncio: make it inside a running loop."""
+class AsyncShareConsumer(HeldClient[ShareConsumerCore]):
+    """A member of a share group (KIP-932) for asyncio, for one task at a time: make it inside a running loop.
+
+    `wakeup`, `close` and what only looks (assignment, metrics, state, ...) may come from any task.
+    """
 
     _config_type = ShareConsumerConfig
 
@@ -23,21 +25,15 @@ class AsyncShareConsumer(AsyncClient[ShareConsumerCore]):
         runtime = runtime_for(config)
         super().__init__(runtime, ShareConsumerCore(Cluster(runtime, config), config))
 
-    poll = in_loop(ShareConsumerCore.poll)
-    commit = in_loop(ShareConsumerCore.commit)
-    unsubscribe = in_loop(ShareConsumerCore.unsubscribe)
-    subscribe = in_loop(ShareConsumerCore.subscribe)
-    acknowledge = in_loop(ShareConsumerCore.acknowledge)
-    commit_async = in_loop(ShareConsumerCore.commit_async)
-    set_acknowledgement_callback = in_loop(ShareConsumerCore.set_acknowledgement_callback)
+    poll = holding(ShareConsumerCore.poll)
+    commit = holding(ShareConsumerCore.commit)
+    unsubscribe = holding(ShareConsumerCore.unsubscribe)
+    subscribe = holding(ShareConsumerCore.subscribe)
+    acknowledge = changing(ShareConsumerCore.acknowledge)
+    commit_async = changing(ShareConsumerCore.commit_async)
+    set_acknowledgement_callback = changing(ShareConsumerCore.set_acknowledgement_callback)
     acquisition_lock_timeout_ms = in_loop(ShareConsumerCore.acquisition_lock_timeout_ms)
     assignment = in_loop(ShareConsumerCore.assignment)
     subscription = in_loop(ShareConsumerCore.subscription)
     metrics = in_loop(ShareConsumerCore.metrics)
     state = in_loop(ShareConsumerCore.state)
-    wakeup = in_loop(ShareConsumerCore.wakeup)
-
-    @checked
-    async def close(self, timeout_ms: Milliseconds | None = CLOSE_MS) -> None:
-        """As ShareConsumer.close."""
-        await self._end(lambda core: core.close(timeout_ms))

@@ -7,10 +7,10 @@ from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, Concatenate, Generic, NoReturn, ParamSpec, Self, TypeVar
 
-from fencepost.arguments import checked
+from fencepost.arguments import prepared
 from fencepost.client.configured import Configured
 from fencepost.client.net.io_thread import io_thread, tell_when_forked
-from fencepost.client.net.open_clients import LEAVING_MS, Leaving, warn_unclosed
+from fencepost.client.net.open_clients import LEAVING_MS, Leaving, tell_of_close, warn_unclosed
 from fencepost.errors import ClosedError
 
 P = ParamSpec("P")
@@ -28,12 +28,12 @@ class BlockingClient(Configured, Generic[C_co]):
     def __init__(self, make: Callable[[], C_co]) -> None:
         """`make` runs in the I/O thread and returns the core."""
         self._io = io_thread()
-        self._closed = False
+        self._closed = self._ending = False
 
         async def start() -> C_co:
             return make()
 
-        self._core: C_co = self._io.run(start())
+        self._core: C_co = self._io.call(start)
         self._io.keep(self._core)
         tell_when_forked(self)
 
@@ -58,7 +58,7 @@ class BlockingClient(Configured, Generic[C_co]):
     def _run(self, call: Callable[[C_co], Coroutine[Any, Any, R]]) -> R:
         self._check()
         self._before_waiting()
-        return self._io.run(call(self._core))
+        return self._io.call(lambda: call(self._core))
 
     def _before_waiting(self) -> None:
         """Raise UsageError where what is waited for cannot come."""
@@ -70,14 +70,16 @@ class BlockingClient(Configured, Generic[C_co]):
 
     def _end(self, close: Callable[[C_co], Coroutine[Any, Any, None]]) -> None:
         """Close once, and never from a forked child."""
-        if not self._closed and self._io.is_this_process():
-            self._io.refuse_to_wait()
-            self._before_waiting()
+        if self._closed or self._ending or not self._io.is_this_process():
+            return
+        self._io.refuse_to_wait()
+        self._before_waiting()
+        self._ending = True
+        try:
+            self._io.call(lambda: close(self._core))
+        finally:
             self._closed = True
-            try:
-                self._io.run(close(self._core))
-            finally:
-                self._io.forget(self._core)
+            self._io.forget(self._core)
 
     def close(self, timeout_ms: int | None = None) -> None:
         """Release everything. May be called again. `timeout_ms`: for how long brokers are waited for."""
@@ -89,7 +91,12 @@ class BlockingClient(Configured, Generic[C_co]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self.close()
+        try:
+            self.close()
+        except Exception as failure:
+            if error is None:
+                raise
+            tell_of_close(error, failure)
 
 
 def blocking(
@@ -97,12 +104,12 @@ def blocking(
 ) -> Callable[Concatenate[BlockingClient[C], P], R]:
     """The blocking twin of a core's async method."""
 
-    method = checked(method)
+    ready = prepared(method)
 
     def call(self: BlockingClient[C], /, *args: P.args, **kwargs: P.kwargs) -> R:
         self._check()
         self._before_waiting()
-        return self._io.run(method(self._core, *args, **kwargs))
+        return self._io.call(ready(self._core, *args, **kwargs))
 
     functools.update_wrapper(call, method)
     return call

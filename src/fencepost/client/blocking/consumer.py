@@ -3,28 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import re
 from collections.abc import AsyncIterator, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from fencepost.arguments import Milliseconds, checked
-from fencepost.client.blocking.listening import (
-    ListeningClient,
-    Telling,
-    alone,
-    changing,
-    listening,
-    plain,
-    polling,
-)
+from fencepost.client.blocking.listening import ListeningClient, alone, changing, plain, polling
 from fencepost.client.configured import configured_by
 from fencepost.client.consumer.core import EVERY_ROW, ConsumerCore
 from fencepost.client.net.asyncio_runtime import runtime_for
 from fencepost.client.net.cluster import Cluster
-from fencepost.client.rebalance import RebalanceListener, listener_method
+from fencepost.client.net.turn import POLL
+from fencepost.client.rebalance import RebalanceListener
 from fencepost.client.records import Fetched, Record, to_table
-from fencepost.client.types import TopicPartition
 from fencepost.config import ConsumerConfig
 from fencepost.extras import require
 
@@ -32,25 +23,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class _Rebalances:
-    """Carries rebalance news to the listener; the core holds it, and must not hold the consumer."""
-
-    def __init__(self, telling: Telling) -> None:
-        self.listener: RebalanceListener | None = None
-        self._telling = telling
-
-    async def tell(self, kind: str, partitions: list[TopicPartition]) -> None:
-        """Runs in the I/O thread: rebalance news for the listener."""
-        method = listener_method(self.listener, kind)
-        if method is not None:
-            await self._telling.call(functools.partial(method, partitions))
-
-
 class Consumer(ListeningClient[ConsumerCore]):
     """A blocking consumer for one thread at a time. Reads committed records by default.
 
-    A call while another thread's goes on raises UsageError. `wakeup`, `close` (the other's poll then raises
-    ClosedError) and what only looks (assignment, positions, lag, metrics, state, ...) may come from any thread.
+    A call while another thread's goes on, or while it is in a `transaction(consumer)` block, raises UsageError.
+    `wakeup`, `close` (the other's poll then raises ClosedError) and what only looks (assignment, positions, lag,
+    metrics, state, ...) may come from any thread.
     """
 
     _config_type = ConsumerConfig
@@ -59,8 +37,6 @@ class Consumer(ListeningClient[ConsumerCore]):
     def __init__(self, config: ConsumerConfig) -> None:
         """`bootstrap_servers`: "host:port,...", or a list of these; the settings are Kafka's, in snake_case."""
         super().__init__(lambda call_user: ConsumerCore(Cluster(runtime_for(config), config), config, call_user))
-        self._rebalances = _Rebalances(self._telling)
-        self._core.listener = self._rebalances.tell
 
     @checked
     def subscribe(
@@ -75,33 +51,42 @@ class Consumer(ListeningClient[ConsumerCore]):
         `listener`, or None: the listener that was set before, is told of rebalances inside poll. Raises
         ConfigurationError, UsageError.
         """
-        with self._mine():
+
+        def run() -> None:
             if listener is not None:
-                self.set_rebalance_listener(listener)
-            self._run_listening(lambda: self._core.subscribe(topics, pattern=pattern))
+                self._core.listener = listener
+            self._io.call(lambda: self._core.subscribe(topics, pattern=pattern))
+
+        self._held("subscribe", run)
 
     @checked
     def set_rebalance_listener(self, listener: RebalanceListener | None) -> None:
         """Who is told of rebalances."""
-        with self._mine():
-            self._rebalances.listener = listener
+        self._held("set_rebalance_listener", lambda: setattr(self._core, "listener", listener))
 
     def __iter__(self) -> Iterator[Record]:
         while not self._closed:
-            yield from self._core.one_by_one(self.poll(1000))
+            hold = self._take(POLL)
+            try:
+                handed = self._io.call(lambda: self._core.hand_out(1000))
+                records = handed.one_by_one(self._core.records_of(handed.pieces))
+            finally:
+                hold.ended = True
+            yield from records
 
-    def poll(self, timeout_ms: Milliseconds = 0, max_records: int | None = None) -> list[Record]:
-        """The next records, waiting up to `timeout_ms` for the first. See `poll_columns` for what it raises."""
-        return self._made(lambda: self.poll_columns(timeout_ms, max_records), self._core.records_of)
+    poll = polling(ConsumerCore.poll, ConsumerCore.hand_out, lambda core, handed: core.records_of(handed.pieces))
+    poll_columns = polling(ConsumerCore.poll_columns, ConsumerCore.hand_out, lambda core, handed: handed.pieces)
 
-    @checked
     def poll_arrow(
         self, timeout_ms: Milliseconds = 0, max_records: int | None = None, *, headers: bool = False
     ) -> pa.Table:
         """As `poll`, as an Arrow table with the columns of Spark's Kafka source (`records.arrow_schema`)."""
         require("arrow", "poll_arrow")
+        _check_poll_arrow(timeout_ms, max_records, headers=headers)  # no `checked` around it: see `_polled`
         most = EVERY_ROW if max_records is None else max_records
-        return self._made(lambda: self.poll_columns(timeout_ms, most), functools.partial(to_table, headers=headers))
+        return self._polled(
+            lambda: self._core.hand_out(timeout_ms, most), lambda handed: to_table(handed.pieces, headers=headers)
+        )
 
     @checked
     def fetch_range(
@@ -121,9 +106,8 @@ class Consumer(ListeningClient[ConsumerCore]):
         finally:
             following.cancel()
 
-    poll_columns = polling(ConsumerCore.poll_columns)
-    commit = listening(ConsumerCore.commit)
-    unsubscribe = listening(ConsumerCore.unsubscribe)
+    commit = alone(ConsumerCore.commit)
+    unsubscribe = alone(ConsumerCore.unsubscribe)
 
     assign = alone(ConsumerCore.assign)
     seek_to_beginning = alone(ConsumerCore.seek_to_beginning)
@@ -142,7 +126,7 @@ class Consumer(ListeningClient[ConsumerCore]):
     assignment = plain(ConsumerCore.assignment)
     subscription = plain(ConsumerCore.subscription)
     positions = plain(ConsumerCore.positions)
-    forget_positions = plain(ConsumerCore.forget_positions)
+    forget_positions = changing(ConsumerCore.forget_positions)
     lag = plain(ConsumerCore.lag)
     commit_async = changing(ConsumerCore.commit_async)
     group_metadata = plain(ConsumerCore.group_metadata)
@@ -153,6 +137,11 @@ class Consumer(ListeningClient[ConsumerCore]):
     def core(self) -> ConsumerCore:
         """What a transaction block works with."""
         return self._core
+
+
+@checked
+def _check_poll_arrow(timeout_ms: Milliseconds, max_records: int | None, *, headers: bool) -> None:
+    """Raise as `checked` does."""
 
 
 async def _next_of(pieces: AsyncIterator[Fetched]) -> Fetched | None:

@@ -16,6 +16,7 @@ from fencepost.client.configured import configured_by
 from fencepost.client.net.asyncio_runtime import runtime_for
 from fencepost.client.net.cluster import Cluster
 from fencepost.client.net.io_thread import io_thread
+from fencepost.client.net.turn import TRANSACTION
 from fencepost.client.producer.accumulator import RECORD_OVERHEAD
 from fencepost.client.producer.arrow_results import Appended, bulk_result, release_undone
 from fencepost.client.producer.chunks import EVERY_ROW, Chunk, Headers, OnDelivery
@@ -201,7 +202,7 @@ class Producer(BlockingClient[ProducerCore]):
             return
         if self._callbacks.is_current():
             raise BufferFullError("the buffer is full, and a delivery callback of this producer cannot wait for room")
-        self._io.run(self._core.wait_for_room())
+        self._io.call(self._core.wait_for_room)
 
     def _before_waiting(self) -> None:
         self._callbacks.refuse_to_wait()
@@ -227,6 +228,7 @@ class Producer(BlockingClient[ProducerCore]):
 
         With a `consumer`, its positions are committed in the transaction. However the block fails, the consumer goes
         back to what its group has committed (else to where it began to read): poll again, use no record polled before.
+        Until the block ends, another thread's calls of the consumer raise UsageError.
         After an AbortableError or RetriableError the next block may begin on the same producer, also when the abort was
         not answered yet; after an ApplicationRecoverableError on a new producer; after a FatalError a person has to
         look. A rebalance that took partitions away raises GroupFencedError instead of committing. Raises
@@ -234,14 +236,19 @@ class Producer(BlockingClient[ProducerCore]):
         """
         self._check()
         self._before_waiting()
-        block = TransactionBlock(self._core, None if consumer is None else consumer.core)
+        hold = None if consumer is None else consumer.core.turn.take(TRANSACTION)
         try:
-            with self._io.entered(block, begun=block.begin_at_once()):
-                yield self
-        except BaseException as error:
-            if block.is_open and self._io.is_this_process():  # Ctrl-C came between its beginning and the block
-                self._io.run_through(block.__aexit__(type(error), error, error.__traceback__))
-            raise
+            block = TransactionBlock(self._core, None if consumer is None else consumer.core)
+            try:
+                with self._io.entered(block, begun=block.begin_at_once()):
+                    yield self
+            except BaseException as error:
+                if block.is_open and self._io.is_this_process():  # Ctrl-C came between its beginning and the block
+                    self._io.run_through(block.__aexit__(type(error), error, error.__traceback__))
+                raise
+        finally:
+            if hold is not None:
+                hold.ended = True
 
     @property
     def producer_id(self) -> int:

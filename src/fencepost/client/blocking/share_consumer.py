@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fencepost.client.blocking.listening import ListeningClient, alone, changing, listening, plain, polling
+from fencepost.client.blocking.listening import ListeningClient, alone, changing, plain, polling
 from fencepost.client.configured import configured_by
 from fencepost.client.net.asyncio_runtime import runtime_for
 from fencepost.client.net.cluster import Cluster
@@ -23,9 +23,9 @@ class ShareConsumer(ListeningClient[ShareConsumerCore]):
         """`bootstrap_servers`: "host:port,...", or a list of these; the settings are Kafka's, in snake_case."""
         super().__init__(lambda call_user: ShareConsumerCore(Cluster(runtime_for(config), config), config, call_user))
 
-    poll = polling(ShareConsumerCore.poll)
-    commit = listening(ShareConsumerCore.commit)
-    unsubscribe = listening(ShareConsumerCore.unsubscribe)
+    poll = polling(ShareConsumerCore.poll, ShareConsumerCore.hand_out, lambda _, shared: shared.records)
+    commit = alone(ShareConsumerCore.commit)
+    unsubscribe = alone(ShareConsumerCore.unsubscribe)
     subscribe = alone(ShareConsumerCore.subscribe)
     acknowledge = changing(ShareConsumerCore.acknowledge)
     commit_async = changing(ShareConsumerCore.commit_async)

@@ -78,7 +78,8 @@ class Commits:
         self._orders: deque[_Order] = deque()
         self._working = False
         self._current: _Order | None = None
-        self._finished: deque[_Order] = deque()
+        self.finished: deque[Callable[[], object]] = deque()
+        """Callbacks and interceptors to call in the application's own thread, in the order of the commits."""
         self._last_ms = self._runtime.now_ms()
 
     def start(
@@ -134,16 +135,14 @@ class Commits:
             left_ms = max(deadline_ms - self._runtime.now_ms(), 0)
             await last.done.wait(min(self._config.auto_commit_interval_ms, left_ms))
 
-    def finished(self) -> list[Callable[[], object]]:
-        """What is to be called in the application's own thread: callbacks and interceptors, in order."""
-        calls: list[Callable[[], object]] = []
-        while self._finished:
-            order = self._finished.popleft()
-            if order.error is None and self._interceptors:
-                calls.append(partial(self._interceptors.committed, order.positions))
-            if order.callback is not None:
-                calls.append(partial(order.callback, order.error, order.positions))
-        return calls
+    def _finish(self, order: _Order) -> None:
+        order.done.set()
+        if order.error is None and self._interceptors:
+            self.finished.append(partial(self._interceptors.committed, order.positions))
+        if order.callback is not None:
+            self.finished.append(partial(order.callback, order.error, order.positions))
+        if self.finished:
+            self._arrived.set()
 
     async def _work(self) -> None:
         while self._orders:
@@ -157,10 +156,7 @@ class Commits:
                 order.error = error if isinstance(error, KafkaError) else _unexpected(error)
                 if order.automatic:
                     log.warning("auto commit failed: %s", error)
-            order.done.set()
-            if order.callback is not None or (order.error is None and self._interceptors):
-                self._finished.append(order)
-                self._arrived.set()
+            self._finish(order)
         self._working, self._current = False, None
 
     async def _send(self, order: _Order) -> None:

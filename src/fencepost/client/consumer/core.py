@@ -13,26 +13,29 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from fencepost.arguments import Milliseconds
-from fencepost.client.calling import CallUser, call_here
+from fencepost.client.calling import CallUser, call_first, call_here
 from fencepost.client.consumer.commits import Commits, OnCommit
 from fencepost.client.consumer.fetch_requests import RANGE_FETCH_BYTES, FetchSettings, fetch_range
 from fencepost.client.consumer.fetcher import Fetcher
+from fencepost.client.consumer.news import News
 from fencepost.client.consumer.positions import Positions
 from fencepost.client.consumer.stuck import Stuck
-from fencepost.client.consumer.subscription import Reading, normalised
+from fencepost.client.consumer.subscription import Handed, Reading, normalised
 from fencepost.client.group.committed_offsets import GROUP_LANE, fetch_committed
-from fencepost.client.group.member import Listener, Member, Topics, check_names
+from fencepost.client.group.member import Member, Topics, check_names
 from fencepost.client.group.membership import member_for
 from fencepost.client.interceptors import ConsumerInterceptors
 from fencepost.client.metrics import ConsumerMetrics
 from fencepost.client.net import list_offsets as offsets
 from fencepost.client.net.cluster import Cluster
 from fencepost.client.net.open_clients import CLOSE_MS
-from fencepost.client.net.runtime import Event, TaskHandle
+from fencepost.client.net.runtime import TaskHandle
 from fencepost.client.net.tasks import within
+from fencepost.client.net.turn import Polls, Soon, Turn, at_once
+from fencepost.client.rebalance import RebalanceListener
 from fencepost.client.records import Fetched, Record, to_records, to_table
 from fencepost.client.types import GroupMetadata, K, OffsetAndMetadata, OffsetAt, TopicPartition
 from fencepost.config import ConsumerConfig
@@ -42,7 +45,6 @@ from fencepost.errors import (
     GroupFencedError,
     KafkaTimeoutError,
     UsageError,
-    WakeupError,
 )
 from fencepost.extras import require
 from fencepost.garbage import held_off
@@ -57,18 +59,6 @@ R = TypeVar("R")
 EVERY_ROW: Final = 2**31  # whatever max_poll_records says: a table has no objects for its rows
 
 
-class _News(NamedTuple):
-    """A rebalance's news on its way to the poll that serves it."""
-
-    kind: str
-    partitions: list[TopicPartition]
-    served: Event
-
-
-async def _ignore(kind: str, partitions: list[TopicPartition]) -> None:
-    """The listener of those who have none."""
-
-
 class ConsumerCore:
     """One consumer over one cluster view; everything runs in the runtime, one call at a time (wakeup excepted)."""
 
@@ -76,8 +66,9 @@ class ConsumerCore:
         self.cluster = cluster
         self.config = config
         self.closed = False
-        self.listener: Listener = _ignore
+        self.listener: RebalanceListener | None = None
         self.call_user = call_user
+        self.turn = Turn()
         self._runtime = cluster.runtime
         self._arrived = self._runtime.event()
         self._metrics = ConsumerMetrics()
@@ -101,10 +92,11 @@ class ConsumerCore:
         self._group: Member | None = None
         self._settling: TaskHandle | None = None
         self._settle_failures = self._settle_again_ms = 0  # in a row, and not to be tried before
-        self._news: deque[_News] = deque()
+        self._news: deque[News] = deque()
         self._in_person = False  # close and unsubscribe tell rebalance news themselves
         self._closed_by_ms: int | None = None  # when close() has to return
-        self._woken = False
+        self.poll_ends = Polls(self._arrived.set)
+        self._leaving = False
         self._failure: Exception | None = None  # what joining met with, for the next poll to raise
         self._stuck = Stuck(config.group_id, self._runtime.now_ms)
 
@@ -159,6 +151,8 @@ class ConsumerCore:
         self._reading.replace([])
 
     async def _leave_group(self) -> None:
+        if self._in_person:
+            return  # a listener of this very call
         group, self._group = self._group, None
         if self._settling is not None:
             self._settling.cancel()
@@ -178,42 +172,51 @@ class ConsumerCore:
         """The member's news. They wait for the application's next poll: until then it works on what it was given."""
         if kind != "assigned":
             self._reading.hold(partitions)
+        news = News(kind, partitions, self._runtime.event())
         if self._in_person:
-            await self._tell(kind, partitions)
+            await self._tell(news)
             return
-        news = _News(kind, partitions, self._runtime.event())
         self._news.append(news)
         self._arrived.set()
         await news.served.wait()
 
-    async def _tell(self, kind: str, partitions: list[TopicPartition]) -> None:
+    async def _tell(self, news: News) -> None:
         """In the application's call: take or give up partitions, with its listener told at the right moment."""
-        if kind == "assigned":
-            self._reading.take(partitions)
-        elif kind == "revoked" and self.config.enable_auto_commit:
-            held = self._reading.positions()
-            kept = {partition: held[partition] for partition in partitions if partition in held}
-            await self._commits.quietly(kept, self._deadline(None))
-        elif kind == "lost":
-            self._metrics.partitions_lost_total += len(partitions)
         try:
-            await self.listener(kind, partitions)
-            if kind == "revoked":
+            if news.kind == "assigned":
+                self._reading.take(news.partitions)
+            elif news.kind == "revoked" and self.config.enable_auto_commit:
+                held = self._reading.positions()
+                kept = {each: held[each] for each in news.partitions if each in held}
+                await self._commits.quietly(kept, self._deadline(None))
+            await news.tell(self.listener, self.call_user)
+            if news.kind == "revoked":
                 await self._commits.drain(self._deadline(None))
+        except Exception:
+            news.told = True  # the poll raises it, and telling again would meet with it again
+            raise
         finally:
-            if kind != "assigned":
-                self._reading.give_up(partitions)
+            if news.told or self._in_person:
+                self._metrics.partitions_lost_total += len(news.partitions) if news.kind == "lost" else 0
+                if news.kind != "assigned":
+                    self._reading.give_up(news.partitions)
 
     async def _serve(self) -> None:
         """Do what concerns the application: rebalance news, then commit callbacks. Raises what they raise."""
         while self._news:
             news = self._news.popleft()
             try:
-                await self._tell(news.kind, news.partitions)
+                await self._tell(news)
             finally:
-                news.served.set()
-        for call in self._commits.finished():
-            await self.call_user(call)
+                if news.told:
+                    news.served.set()
+                else:  # cut short before the listener had begun: the next poll tells it
+                    self._news.appendleft(news)
+        await self._call_back()
+
+    async def _call_back(self) -> None:
+        while self._commits.finished:
+            await call_first(self._commits.finished, lambda call: call, self.call_user)
 
     def assignment(self) -> list[TopicPartition]:
         """The partitions being read."""
@@ -361,7 +364,7 @@ class ConsumerCore:
 
     async def poll(self, timeout_ms: Milliseconds = 0, max_records: int | None = None) -> list[Record]:
         """The next records, waiting up to `timeout_ms` for the first. See `poll_columns` for what it raises."""
-        return await self._made(await self.poll_columns(timeout_ms, max_records), self.records_of)
+        return await self._polled(timeout_ms, max_records, self.records_of)
 
     def records_of(self, fetched: Iterable[Fetched]) -> list[Record]:
         """What was polled as records, as the interceptors want them; in any thread."""
@@ -371,19 +374,13 @@ class ConsumerCore:
                 records.extend(to_records(piece))
         return self._interceptors.consume(records) if records and self._interceptors else records
 
-    async def _made(self, fetched: list[Fetched], make: Callable[[list[Fetched]], R]) -> R:
-        """What is made for the application of what was polled."""
-        try:
-            if fetched:
-                await self._runtime.sleep_ms(0)  # the next fetch goes out first
-            return make(fetched)
-        except BaseException:  # cancelled, say: nothing was handed out
-            self.take_back()
-            raise
-
-    def take_back(self) -> None:
-        """What the last poll gave did not reach the application: it comes again, and positions are as before."""
-        self._reading.take_back()
+    async def _polled(self, timeout_ms: int, most: int | None, make: Callable[[list[Fetched]], R]) -> R:
+        handed = await self.hand_out(timeout_ms, most)
+        if handed.pieces:
+            await self._runtime.sleep_ms(0)  # the next fetch goes out first
+        made = make(handed.pieces)
+        handed.delivered = True
+        return made
 
     def one_by_one(self, records: Iterable[Record]) -> Iterator[Record]:
         """What iterating gives: polled records of which only those given out count as read."""
@@ -395,7 +392,7 @@ class ConsumerCore:
         """As `poll`, as an Arrow table with the columns of Spark's Kafka source (`records.arrow_schema`)."""
         require("arrow", "poll_arrow")
         most = EVERY_ROW if max_records is None else max_records
-        return await self._made(await self.poll_columns(timeout_ms, most), partial(to_table, headers=headers))
+        return await self._polled(timeout_ms, most, partial(to_table, headers=headers))
 
     async def poll_columns(self, timeout_ms: Milliseconds = 0, max_records: int | None = None) -> list[Fetched]:
         """As `poll`, as columns per partition.
@@ -405,6 +402,12 @@ class ConsumerCore:
         OffsetOutOfRangeError and LogTruncationError (auto_offset_reset="none"), GroupFencedError, AuthorizationError,
         ProtocolError, ConfigurationError for a `max_records` of less than 1.
         """
+        handed = await self.hand_out(timeout_ms, max_records)
+        handed.delivered = True
+        return handed.pieces
+
+    async def hand_out(self, timeout_ms: Milliseconds = 0, max_records: int | None = None) -> Handed:
+        """As `poll_columns`; the caller says when the records are delivered, else the next poll gives them again."""
         self._check()
         if max_records is not None and max_records < 1:
             raise ConfigurationError(f"max_records is {max_records}; it must be at least 1")
@@ -413,29 +416,27 @@ class ConsumerCore:
             raise UsageError("nothing to read: call subscribe() or assign() first; AsyncConsumer's have to be awaited")
         most = self.config.max_poll_records if max_records is None else max_records
         self._metrics.polls_total += 1
-        self._reading.kept()
+        self._metrics.records_consumed_total -= self._reading.settle()
+        number = self.poll_ends.begin()
         if self._commits.due():
             # Once per poll, before anything is handed out: what earlier polls gave has been worked on.
             self._commits.start(self.positions(), self._deadline(self.config.default_api_timeout_ms), automatic=True)
-        self._reading.put_back()
         while True:
             self._arrived.clear()
-            if self._woken:
-                self._woken = False
-                raise WakeupError("wakeup() was called")
+            self.poll_ends.check(number)
             await self._serve()
+            self.poll_ends.check(number)
             self._raise_failures()
-            got: list[Fetched] = []
             if self._take_part():
                 self._positions.start()
-                got = self._reading.hand_out(most)
+                handed = self._reading.hand_out(most)
                 self._fetcher.start()
-            if got:
-                self._metrics.records_consumed_total += sum(len(piece.columns) for piece in got)
-                return got
+                if handed.pieces:
+                    self._metrics.records_consumed_total += handed.rows
+                    return handed
             left = deadline_ms - self._runtime.now_ms()
             if left <= 0:
-                return []
+                return Handed()
             self._stuck.look(self._group, self._reading.missing(), self._positions.unfound)
             regular = 100 if self._group is not None else 1_000
             await self._arrived.wait(min(left, regular, self._fetcher.wait_ms(), self._positions.wait_ms()))
@@ -497,8 +498,7 @@ class ConsumerCore:
         self.group_metadata()
         chosen = self.positions() if positions is None else normalised(positions)
         await self._commits.perform(chosen, self._deadline(timeout_ms))
-        for call in self._commits.finished():
-            await self.call_user(call)
+        await self._call_back()
 
     def commit_async(
         self,
@@ -550,10 +550,9 @@ class ConsumerCore:
         assigned = {"assigned_partitions": float(len(self._reading.places)), "records_lag_max": max(known, default=0)}
         return self._metrics.snapshot() | assigned
 
-    def wakeup(self) -> None:
+    def wakeup(self, soon: Soon = at_once) -> None:
         """Make the poll that runs now, or the next poll, raise WakeupError."""
-        self._woken = True
-        self._arrived.set()
+        self.poll_ends.wakeup(soon)
 
     async def close(self, timeout_ms: Milliseconds | None = CLOSE_MS) -> None:
         """Commit if enable_auto_commit, leave the group, release everything. May be called again.
@@ -561,8 +560,9 @@ class ConsumerCore:
         Brokers that do not answer are waited for at most `timeout_ms` (None: each call has its own), listeners always.
         A WARNING tells what is then left to the end of the session.
         """
-        if self.closed:
+        if self.closed or self._leaving:
             return
+        self._leaving = True
         self._closed_by_ms = None if timeout_ms is None else self._runtime.now_ms() + timeout_ms
         try:
             if self._group is not None:
@@ -574,12 +574,13 @@ class ConsumerCore:
             await self._fetcher.close()
         finally:
             self.closed = True
+            self.poll_ends.close()  # also one that is around this call, of a callback or a signal handler
             self.cluster.close()
 
     async def leave(self, timeout_ms: int) -> None:
         """Close without the application: nothing more is committed, no listener is told. For who forgot to close."""
         self.config = replace(self.config, enable_auto_commit=False)
-        self.listener, self.call_user = _ignore, call_here
+        self.listener, self.call_user = None, call_here
         await within(self._runtime, self.close(timeout_ms), timeout_ms, "leaving the group")
 
     def unsaid(self) -> str:

@@ -126,6 +126,57 @@ class _Before(NamedTuple):
     version: int
     position: int | None
     epoch: int
+    handed_out: bool
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the place was not moved since by anything else."""
+        return self.place.version == self.version
+
+
+class Handed:
+    """What one poll took from the places. Until `delivered` is set, positions are as they were before.
+
+    The call that returns the records sets it as its last step, by a plain store: Python runs no signal handler between
+    that and the return, so a call that raises has delivered nothing. An iterator gives `records` one by one instead;
+    those before `given` are delivered.
+    """
+
+    __slots__ = ("before", "delivered", "given", "pieces", "records")
+
+    def __init__(self) -> None:
+        self.pieces: list[Fetched] = []
+        self.before: dict[TopicPartition, tuple[_Before, list[Fetched]]] = {}
+        self.delivered = False
+        self.records: list[Record] | None = None
+        self.given = 0
+
+    @property
+    def rows(self) -> int:
+        """How many records it has."""
+        return sum(len(piece.columns) for piece in self.pieces)
+
+    def one_by_one(self, records: Iterable[Record]) -> Iterator[Record]:
+        """Give its records to the application one at a time; the others do not count as read meanwhile."""
+        self.given, self.records = 0, list(records)
+        while self.given < len(self.records):
+            record = self.records[self.given]
+            self.given += 1  # nothing is called between this and the yield
+            yield record
+
+    def left(self) -> list[Record]:
+        """Records that an iterator has not given yet."""
+        return [] if self.records is None else self.records[self.given :]
+
+    def first_left(self) -> dict[TopicPartition, int]:
+        """The offset of the first of these in each partition."""
+        return {TopicPartition(record.topic, record.partition): record.offset for record in reversed(self.left())}
+
+    def forget(self, gone: TopicPartition) -> None:
+        """An iterator gives nothing more of a partition."""
+        left = self.left()
+        if left:
+            self.given, self.records = 0, [record for record in left if (record.topic, record.partition) != gone]
 
 
 class Reading:
@@ -136,8 +187,7 @@ class Reading:
         self._versions = count(1)
         self._turn: deque[TopicPartition] = deque()  # who is served next
         self._paused_before: set[TopicPartition] = set()
-        self._handed: list[tuple[_Before, list[Fetched]]] = []  # by the poll that is going on, or the last poll
-        self.unread: deque[Record] = deque()  # polled by an iterator and not given to the application yet
+        self._handed = Handed()  # by the poll that is going on, or the last poll
         self.transactional = False  # positions are committed in transactions: where nothing is, anchors count
         self.uncommitted_gone = False  # a rebalance took what was handed out and not committed
         self._rewinds: dict[TopicPartition, RewindPoint] = {}
@@ -166,7 +216,7 @@ class Reading:
                 self._paused_before.add(partition)
             if self.transactional and gone.rewind.committed == NOTHING:
                 self._rewinds[partition] = gone.rewind
-            self._forget_unread(partition)
+            self._handed.forget(partition)
         self._turn = deque(sorted(self.places))
 
     def give_up(self, partitions: Iterable[TopicPartition]) -> None:
@@ -203,41 +253,60 @@ class Reading:
             for partition, place in sorted(self.places.items())
             if place.position is not None
         }
-        for partition, offset in self._first_unread().items():
-            if partition in found:
-                found[partition] = OffsetAndMetadata(offset)
+        handed = self._handed
+        if handed.records is not None:
+            for partition, offset in handed.first_left().items():
+                if partition in found:
+                    found[partition] = OffsetAndMetadata(offset)
+        elif not handed.delivered:
+            for partition, (before, _) in handed.before.items():
+                place = self.places.get(partition)
+                if place is before.place and before.is_current and before.position is not None:
+                    found[partition] = OffsetAndMetadata(before.position, "", before.epoch)
         return found
 
-    # --- what an iterator holds ---
+    # --- what was handed out, and has not reached the application ---
 
-    def _first_unread(self) -> dict[TopicPartition, int]:
-        return {TopicPartition(record.topic, record.partition): record.offset for record in reversed(self.unread)}
+    def settle(self) -> int:
+        """At the beginning of a poll: what the last one took and did not deliver is to be handed out again.
 
-    def _forget_unread(self, gone: TopicPartition) -> None:
-        if self.unread:
-            kept = [record for record in self.unread if (record.topic, record.partition) != gone]
-            self.unread.clear()
-            self.unread.extend(kept)
+        Gives how many records that are.
+        """
+        handed, self._handed = self._handed, Handed()
+        if handed.records is not None:
+            return self.put_back(handed)
+        return 0 if handed.delivered else self.take_back(handed)
 
-    def put_back(self) -> None:
-        """What an iterator holds will be polled again."""
-        for partition, offset in self._first_unread().items():
+    def put_back(self, handed: Handed) -> int:
+        """What an iterator has not given will be polled again; how many records."""
+        left, first = handed.left(), handed.first_left()
+        handed.records = (handed.records or [])[: handed.given]
+        for partition, offset in first.items():
             if partition in self.places:
                 self.places[partition].go_to(offset)
-        self.unread.clear()
+        return len(left)
+
+    def take_back(self, handed: Handed) -> int:
+        """What a poll took waits in front of what came later, and positions are as before; how many records."""
+        for before, pieces in handed.before.values():
+            place = before.place
+            if before.is_current:
+                place.ready.extendleft(reversed(pieces))
+                place.position, place.epoch = before.position, before.epoch
+                place.rewind.handed_out = before.handed_out
+        return handed.rows
 
     def one_by_one(self, records: Iterable[Record]) -> Iterator[Record]:
-        """Give polled records to the application one at a time; the others do not count as read meanwhile."""
-        self.unread.extend(records)
-        while self.unread:
-            yield self.unread.popleft()
+        """Give the records of the last poll to the application one at a time."""
+        self._handed = Handed()
+        return self._handed.one_by_one(records)
 
     # --- going elsewhere, and back ---
 
     def seek(self, partition: tuple[str, int], offset: int, epoch: int = -1) -> None:
         """Read on from there. Raises UsageError."""
         place = self.place(partition)
-        self._forget_unread(TopicPartition(*partition))
+        self._handed.forget(TopicPartition(*partition))
         place.rewind.sought(offset, epoch)
         place.go_to(offset, epoch)
 
@@ -260,17 +329,18 @@ class Reading:
         before, place.topic_id = place.topic_id, topic_id
         if before is None or before == topic_id:
             return True
-        self._forget_unread(partition)
+        self._handed.forget(partition)
         place.rewind.began(0, -1)
         place.go_to(0)
         return False
 
     def forget(self) -> None:
         """Nothing of what was handed out since the last commit counts: every position has to be found again."""
-        self.unread.clear()
         for place in self.places.values():
             place.go_to(None)
             place.rewind.handed_out = False
+        for partition in self.places:
+            self._handed.forget(partition)
         self.uncommitted_gone = False
 
     def attempted(self, positions: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
@@ -317,10 +387,12 @@ class Reading:
         end = place.end_offset(isolation)
         return None if end < 0 or place.position is None else max(end - place.position, 0)
 
-    def hand_out(self, most: int) -> list[Fetched]:
-        """Up to `most` records, partitions in turn. Raises the error of a partition when its turn comes."""
-        got: list[Fetched] = []
-        self._handed = []
+    def hand_out(self, most: int) -> Handed:
+        """Up to `most` records, partitions in turn. Raises the error of a partition when its turn comes.
+
+        `settle` came before: one poll's records are delivered, or taken back, before another takes any.
+        """
+        handed = self._handed = Handed()
         for _ in range(len(self._turn)):
             if most <= 0:
                 break
@@ -330,28 +402,19 @@ class Reading:
             if place.paused or place.revoking:
                 continue
             if place.error is not None and not place.ready:
-                if got:
+                if handed.pieces:
                     break  # it comes with the next poll
                 error, place.error = place.error, None
                 raise error
             if not place.ready:
                 continue
-            before, first = _Before(place, place.version, place.position, place.epoch), len(got)
-            most -= _from_place(place, most, got)
-            self._handed.append((before, got[first:]))
-        return got
-
-    def kept(self) -> None:
-        """What was handed out last stays so."""
-        self._handed = []
-
-    def take_back(self) -> None:
-        """Whoever was to get what was handed out last did not: it is handed out again, and its positions are undone."""
-        handed, self._handed = self._handed, []
-        for (place, version, position, epoch), pieces in handed:
-            if place.version == version:
-                place.ready.extendleft(reversed(pieces))
-                place.position, place.epoch = position, epoch
+            before = _Before(place, place.version, place.position, place.epoch, place.rewind.handed_out)
+            pieces: list[Fetched] = []
+            handed.before[partition] = before, pieces
+            most -= _from_place(place, most, pieces)
+            handed.pieces += pieces
+        handed.delivered = not handed.pieces  # markers and aborted records were passed
+        return handed
 
 
 def _from_place(place: Place, most: int, got: list[Fetched]) -> int:

@@ -32,6 +32,7 @@ from fencepost.protocol.receiver import Receiver, common_buffer
 log = logging.getLogger("fencepost.client")
 
 HIGH_WATER_BYTES = 4 * 1024 * 1024
+NEXT_ADDRESS_S = 0.25
 READ_AHEAD_BYTES = 8 * 1024 * 1024  # in frames that are not yet taken; beyond it reading pauses
 # How others than a broker begin, instead of with the size of an answer.
 STRANGERS = {
@@ -198,18 +199,16 @@ class StreamProtocol(asyncio.BufferedProtocol):
 
 
 async def open_plaintext(factory: Callable[[], StreamProtocol], host: str, port: int, **options: Any) -> StreamProtocol:
-    """Plain TCP. IPv6 and IPv4 addresses of a name are tried in turn (in asyncio's own loop overlapping, RFC 8305)."""
-    loop = asyncio.get_running_loop()
-    is_named = not _is_address(host)
-    if is_named and not isinstance(loop, asyncio.BaseEventLoop):
-        return await _open_by_name(loop, factory, host, port, options)
-    overlapping: dict[str, Any] = {"happy_eyeballs_delay": 0.25} if isinstance(loop, asyncio.BaseEventLoop) else {}
-    try:
-        _, stream = await loop.create_connection(factory, host, port, **options, **overlapping)
-    except RuntimeError:  # the program ends, and there is no thread to be had for asyncio's look-up
-        if not is_named:
-            raise
-        return await _open_by_name(loop, factory, host, port, options)
+    """Plain TCP. The addresses of a name are tried in turn, the next after 250 ms beside those before (RFC 8305)."""
+    if _is_address(host):
+        return await _open(factory, host, port, options)
+    return await _open_first(factory, await _addresses(host, port), port, options)
+
+
+async def _open(
+    factory: Callable[[], StreamProtocol], address: str, port: int, options: Mapping[str, Any]
+) -> StreamProtocol:
+    _, stream = await asyncio.get_running_loop().create_connection(factory, address, port, **options)
     return stream
 
 
@@ -221,32 +220,57 @@ def _is_address(host: str) -> bool:
     return True
 
 
-async def _open_by_name(
-    loop: asyncio.AbstractEventLoop,
-    factory: Callable[[], StreamProtocol],
-    host: str,
-    port: int,
-    options: Mapping[str, Any],
-) -> StreamProtocol:
-    """Plain TCP in uvloop: its own look-up leaves threads of libuv, for which a forked child waits, and crashes."""
+async def _addresses(host: str, port: int) -> list[str]:
+    """Look a name up. uvloop's own look-up leaves threads of libuv, for which a forked child waits, and crashes."""
     look_up = functools.partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
-    refusals: list[OSError] = []
     try:
         found = await in_thread(look_up)  # a name server that hangs would take all threads of the loop's own pool
     except RuntimeError:  # the program ends: there is no thread to be had any more, and the end waits for this
         found = look_up()
-    for *_, address in found:
-        try:
-            _, stream = await loop.create_connection(factory, str(address[0]), port, **options)
-        except (ssl.SSLError, ConnectionResetError, ConnectionAbortedError):
-            raise  # there was a connection
-        except OSError as error:
-            refusals.append(error)
-        else:
-            return stream
-    if len(refusals) == 1:
-        raise refusals[0]
-    raise OSError(refusals[-1].errno, "; ".join(map(str, refusals)))
+    return [str(address[0]) for *_, address in found]
+
+
+async def _open_first(
+    factory: Callable[[], StreamProtocol], addresses: Sequence[str], port: int, options: Mapping[str, Any]
+) -> StreamProtocol:
+    """The first stream that opens. asyncio's own way (`happy_eyeballs_delay`) leaves sockets open when cancelled."""
+    tasks: list[asyncio.Task[StreamProtocol]] = []
+    winner: asyncio.Task[StreamProtocol] | None = None
+    try:
+        while winner is None:
+            if len(tasks) < len(addresses):
+                tasks.append(asyncio.ensure_future(_open(factory, addresses[len(tasks)], port, options)))
+            trying = [task for task in tasks if not task.done()]
+            if trying:
+                pause_s = NEXT_ADDRESS_S if len(tasks) < len(addresses) else None
+                await asyncio.wait(trying, timeout=pause_s, return_when=asyncio.FIRST_COMPLETED)
+            winner = next((task for task in tasks if task.done() and _is_final(task)), None)
+            if winner is None and len(tasks) == len(addresses) and all(task.done() for task in tasks):
+                raise _refused([task.exception() for task in tasks])
+        return winner.result()
+    finally:
+        for task in tasks:
+            if task is not winner:
+                task.cancel()
+                task.add_done_callback(_close_unwanted)
+
+
+def _is_final(task: asyncio.Task[StreamProtocol]) -> bool:
+    """Whether other addresses need not be tried: there is, or was, a connection."""
+    error = task.exception()
+    return not isinstance(error, OSError) or isinstance(
+        error, (ssl.SSLError, ConnectionResetError, ConnectionAbortedError)
+    )
+
+
+def _refused(errors: Sequence[BaseException | None]) -> OSError:
+    refusals = [error for error in errors if isinstance(error, OSError)]
+    return refusals[0] if len(refusals) == 1 else OSError(refusals[-1].errno, "; ".join(map(str, refusals)))
+
+
+def _close_unwanted(task: asyncio.Task[StreamProtocol]) -> None:
+    if not task.cancelled() and task.exception() is None:
+        task.result().close()
 
 
 async def open_tls(

@@ -12,15 +12,18 @@ import concurrent.futures
 import contextlib
 import logging
 import os
+import queue
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Protocol, TypeVar
+from contextvars import ContextVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from fencepost.at_exit import Turn, at_exit, patience_ms
 from fencepost.client.net.open_clients import Leaving, leave_quietly, tell_lost
-from fencepost.errors import ForkedError, UsageError
+from fencepost.errors import ClosedError, ForkedError, UsageError
 from fencepost.protocol.records.engine import is_compiled
 
 log = logging.getLogger("fencepost.client")
@@ -78,13 +81,97 @@ def _end() -> None:
         _current.end(patience_ms())
 
 
+def _threads_are_patched() -> bool:
+    """Whether gevent or eventlet has put its own threads into `threading`: they run only while their hub does."""
+    gevent, eventlet = sys.modules.get("gevent.monkey"), sys.modules.get("eventlet.patcher")
+    return bool(
+        (gevent is not None and gevent.is_module_patched("threading"))
+        or (eventlet is not None and eventlet.is_monkey_patched("thread"))
+    )
+
+
 def _new_loop() -> asyncio.AbstractEventLoop:
+    if _threads_are_patched():  # uvloop waits in C, where the hub cannot switch to another greenlet
+        return asyncio.new_event_loop()
     try:
         import uvloop
     except ImportError:
         return asyncio.new_event_loop()
     loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
     return loop
+
+
+Errand = Callable[[], object]
+_errands: ContextVar[queue.SimpleQueue[Errand | None]] = ContextVar("errands of the call whose task this is")
+
+
+class IoCall(Generic[T]):
+    """A call in the loop, seen from the thread that waits for it. It has its own end, and its own errands.
+
+    A call that a signal handler makes waits in here as well, inside of the call that it interrupts.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, make: Callable[[], Coroutine[Any, Any, T]]) -> None:
+        self._loop = loop
+        self._make = make
+        self._task: asyncio.Task[T] | None = None
+        self._cancelled = False
+        self._errands: queue.SimpleQueue[Errand | None] = queue.SimpleQueue()  # None: the call is over
+
+    def start(self) -> None:
+        """In the loop."""
+        if not self._cancelled:
+            self._task = self._loop.create_task(self._run())
+            self._task.add_done_callback(self._end)
+
+    async def _run(self) -> T:
+        _errands.set(self._errands)
+        return await self._make()
+
+    def _end(self, task: asyncio.Task[T]) -> None:
+        if not task.cancelled():
+            task.exception()  # else asyncio complains if nobody waits any more
+        self._errands.put(None)
+
+    def cancel(self) -> None:
+        """In the loop: nobody waits any more."""
+        self._cancelled = True
+        if self._task is not None:
+            self._task.cancel()
+
+    def result(self) -> T:
+        """Wait, doing errands. Raises what an errand or the call raises."""
+        while (errand := self._errands.get()) is not None:
+            errand()
+        if self._task is None or self._task.cancelled():
+            raise concurrent.futures.CancelledError
+        return self._task.result()
+
+
+async def call_in_waiting_thread(function: Callable[[], Any]) -> None:
+    """In the loop: have the thread that waits for the present call run `function`. Raises what it raises."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[None] = loop.create_future()
+
+    def end(error: Exception | None) -> None:
+        if done.done():
+            return
+        if error is None:
+            done.set_result(None)
+        else:
+            done.set_exception(error)
+
+    def errand() -> None:
+        """What interrupts (KeyboardInterrupt, SystemExit) is raised there, an error here, and so by the call."""
+        error: Exception | None = None
+        try:
+            function()
+        except Exception as raised:  # noqa: BLE001 (handed to the core)
+            error = raised
+        loop.call_soon_threadsafe(end, error)
+
+    _errands.get().put(errand)
+    await done
 
 
 class IoThread:
@@ -125,12 +212,17 @@ class IoThread:
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run to its end in the loop. A KeyboardInterrupt cancels it there and is raised here."""
         self._refuse_here(coroutine)
-        future = asyncio.run_coroutine_threadsafe(coroutine, self.loop)
+        return self.call(lambda: coroutine)
+
+    def call(self, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """As `run`, of a coroutine that is made in the loop: one that was never begun would be complained about."""
+        self.refuse_to_wait()
+        call = IoCall(self.loop, make)
         try:
-            return future.result()
+            self.loop.call_soon_threadsafe(call.start)
+            return call.result()
         except BaseException:
-            if not future.done():
-                future.cancel()
+            self.loop.call_soon_threadsafe(call.cancel)
             raise
 
     def run_through(self, coroutine: Coroutine[Any, Any, T]) -> T:
@@ -175,16 +267,20 @@ class IoThread:
         else:
             self.run_through(block.__aexit__(None, None, None))
 
-    def _refuse_here(self, coroutine: Coroutine[Any, Any, Any]) -> None:
-        if os.getpid() != self.pid or self.is_current():
-            coroutine.close()
-            self.check_process()
-            self.refuse_to_wait()
-
     def refuse_to_wait(self) -> None:
-        """Raise UsageError in the I/O thread, where a wait would never end."""
+        """Raise where a wait for the loop would never end: ForkedError, UsageError, ClosedError."""
+        self.check_process()
         if self.is_current():
             raise UsageError("a blocking call of a client from its I/O thread would wait for itself")
+        if sys.is_finalizing():
+            raise ClosedError("the program has ended, and with it the thread of all clients; close clients before")
+
+    def _refuse_here(self, coroutine: Coroutine[Any, Any, Any]) -> None:
+        try:
+            self.refuse_to_wait()
+        except UsageError:
+            coroutine.close()
+            raise
 
     def call_soon(self, callback: Callable[[], object]) -> None:
         """Run a plain function in the loop, without waiting."""

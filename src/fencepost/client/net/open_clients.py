@@ -31,6 +31,12 @@ def warn_unclosed(client: object) -> None:
     warnings.warn(f"a {name} was never closed; use `with`, or close()", ResourceWarning, stacklevel=3, source=client)
 
 
+def tell_of_close(error: BaseException, failure: Exception) -> None:
+    """Note on the error that ended a `with` block that closing the client failed, too."""
+    log.error("closing a client after %s: %s: %s", type(error).__name__, type(failure).__name__, failure)
+    error.add_note(f"close() failed, too: {type(failure).__name__}: {failure}")
+
+
 async def leave_quietly(core: Leaving, timeout_ms: int) -> None:
     """Leave a core to itself; what goes wrong is logged, there is nobody to raise it to."""
     try:

@@ -21,6 +21,11 @@ class _Box:
     error: Exception | None = None
     late: bool = False
 
+    def drop(self) -> None:
+        """Close a stream that was opened for a caller who does not wait any more."""
+        if hasattr(self.value, "close"):
+            self.value.close()
+
 
 async def within(runtime: Runtime, coroutine: Coroutine[Any, Any, T], timeout_ms: float, what: str) -> T:
     """Await `coroutine` in a task of its own; after `timeout_ms` it is cancelled. Raises KafkaTimeoutError."""
@@ -32,8 +37,8 @@ async def within(runtime: Runtime, coroutine: Coroutine[Any, Any, T], timeout_ms
             box.value = await coroutine
         except Exception as error:  # noqa: BLE001 (handed to the caller below)
             box.error = error
-        if box.late and box.value is not None and hasattr(box.value, "close"):
-            box.value.close()  # opened when nobody waits any more
+        if box.late:
+            box.drop()
         done.set()
 
     task = runtime.spawn(run())
@@ -45,6 +50,7 @@ async def within(runtime: Runtime, coroutine: Coroutine[Any, Any, T], timeout_ms
             box.late = True
             task.cancel()
             _drop_unstarted(coroutine)
+            box.drop()
     if not finished:
         raise KafkaTimeoutError(f"{what}: no result within {timeout_ms:.0f} ms")
     if box.error is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -45,6 +45,19 @@ WORST_PAUSE_MS: Final = 60_000
 Outcome = tuple[dict[TopicPartition, list[int]], KafkaError | None]
 
 
+class Report:
+    """How the acknowledgements that one call sends are answered, by partition: why they do not count, or None."""
+
+    def __init__(self) -> None:
+        self.results: dict[TopicPartition, KafkaError | None] = {}
+        self.unanswered = 0  # requests on their way
+
+    def take(self, offsets: Iterable[TopicPartition], error: KafkaError | None) -> None:
+        """Of a partition, one refusal is enough for the call to have failed."""
+        for partition in offsets:
+            self.results[partition] = self.results.get(partition) or error
+
+
 class _Ready(NamedTuple):
     """Records that came and wait for a poll. `until_ms`: their locks may be over then."""
 
@@ -81,7 +94,9 @@ class Exchange:
         self._brokers: dict[int, _Broker] = {}
         self._names: dict[Place, TopicPartition] = {}
         self._ready: deque[_Ready] = deque()
-        self._finished: deque[Outcome] = deque()
+        self.finished: deque[Outcome] = deque()
+        """How acknowledging went, for the callback: each outcome once."""
+        self._unsent: list[Outcome] = []  # what can never be sent; the call that would have sent it reports it
         self._failures: list[Exception] = []
         self._refreshing: TaskHandle | None = None
         self._look_again_ms = 0
@@ -90,12 +105,12 @@ class Exchange:
     @property
     def owes(self) -> bool:
         """Whether something is to be said, or not answered yet."""
-        return self._owed > 0 or any(broker.session.to_say for broker in self._brokers.values())
+        return self._owed > 0 or self.has_to_say
 
-    def finished(self) -> Iterator[Outcome]:
-        """How acknowledging went: each outcome once."""
-        while self._finished:
-            yield self._finished.popleft()
+    @property
+    def has_to_say(self) -> bool:
+        """Whether something waits to be sent."""
+        return any(broker.session.to_say for broker in self._brokers.values())
 
     def raise_failure(self) -> None:
         """Raise what requests met with that the application has to know: the first, the others are logged."""
@@ -134,9 +149,20 @@ class Exchange:
 
     # --- starting requests ---
 
-    def start(self, member_id: str, places: Mapping[Place, TopicPartition], *, fetching: bool) -> None:
-        """Send what is to be said, and ask for records of `places` where no request is on its way."""
+    def start(
+        self,
+        member_id: str,
+        places: Mapping[Place, TopicPartition],
+        *,
+        fetching: bool,
+        report: Report | None = None,
+    ) -> None:
+        """Send what is to be said, and ask for records of `places` where no request is on its way.
+
+        `report` learns of what is sent here, and of nothing else.
+        """
         self._names.update(places)
+        self.tell_unsent(report)
         wanted: dict[int, list[Place]] = defaultdict(list)
         if fetching and not any(ready.records for ready in self._ready):
             for place, name in places.items():
@@ -155,29 +181,53 @@ class Exchange:
                 continue
             leaves = fetching and not wanted.get(node) and not session.is_empty
             if session.to_say and (session.renews or node not in wanted):
-                self._owed += 1
-                broker.task = self._runtime.spawn(self._acknowledge(broker, member_id, session.take()))
+                said = self._send(session, report)
+                broker.task = self._runtime.spawn(self._acknowledge(broker, member_id, said, report))
             elif (wanted.get(node) or leaves) and now_ms >= broker.not_before_ms:
-                said = session.take()
-                self._owed += bool(said)
-                broker.task = self._runtime.spawn(self._fetch(broker, member_id, wanted.get(node, []), said))
+                said = self._send(session, report)
+                broker.task = self._runtime.spawn(self._fetch(broker, member_id, wanted.get(node, []), said, report))
+
+    def _send(self, session: ShareSession, report: Report | None) -> dict[Place, Said]:
+        said = session.take()
+        self._owed += bool(said)
+        if report is not None:
+            report.unanswered += bool(said)
+        return said
 
     def tell_over(self, session: ShareSession) -> None:
         """What is to be said of records whose session is over cannot count."""
         if session.ended is not None and session.to_say:
-            self._tell(session.take(), _over(session.ended))
+            outcome = self._outcome(session.take(), _over(session.ended))
+            self._unsent += [outcome] if outcome is not None else []
 
-    def _tell(self, said: Mapping[Place, Said], error: KafkaError | None) -> None:
+    def tell_unsent(self, report: Report | None = None) -> None:
+        """Tell of what could not be sent, as the call that would have sent it now."""
+        unsent, self._unsent = self._unsent, []
+        for outcome in unsent:
+            self._finish(outcome, report)
+
+    def _tell(self, said: Mapping[Place, Said], error: KafkaError | None, report: Report | None) -> None:
+        outcome = self._outcome(said, error)
+        if outcome is not None:
+            self._finish(outcome, report)
+
+    def _finish(self, outcome: Outcome, report: Report | None) -> None:
+        self.finished.append(outcome)
+        if report is not None:
+            report.take(*outcome)
+
+    def _outcome(self, said: Mapping[Place, Said], error: KafkaError | None) -> Outcome | None:
         offsets: dict[TopicPartition, list[int]] = {}
         for place, kinds in said.items():
             told = sorted(offset for offset, kind in kinds.items() if kind != GAP)
             if told:
                 offsets[self._names[place]] = told
-        if offsets:
-            count = sum(map(len, offsets.values()))
-            self._metrics.acknowledgements_send_total += count
-            self._metrics.acknowledgements_error_total += count if error is not None else 0
-            self._finished.append((offsets, error))
+        if not offsets:
+            return None
+        count = sum(map(len, offsets.values()))
+        self._metrics.acknowledgements_send_total += count
+        self._metrics.acknowledgements_error_total += count if error is not None else 0
+        return offsets, error
 
     def _look(self, topics: Sequence[str]) -> None:
         """Fetch metadata, in a task and not too often."""
@@ -196,7 +246,14 @@ class Exchange:
 
     # --- one request ---
 
-    async def _fetch(self, broker: _Broker, member_id: str, wanted: list[Place], said: dict[Place, Said]) -> None:
+    async def _fetch(
+        self,
+        broker: _Broker,
+        member_id: str,
+        wanted: list[Place],
+        said: dict[Place, Said],
+        report: Report | None,
+    ) -> None:
         config, session = self._config, broker.session
         untold = dict(said)
         try:
@@ -229,7 +286,7 @@ class Exchange:
                     place = Place(topic.topic_id, data.partition_index)
                     if place in untold:
                         code, words = data.acknowledge_error_code, data.acknowledge_error_message
-                        self._answered(place, untold.pop(place), code, words)
+                        self._answered(place, untold.pop(place), code, words, report)
                     refused |= data.error_code != 0
                     self._take(place, session, data, sent_ms)
             self._missing(connection, untold)
@@ -240,10 +297,10 @@ class Exchange:
         except Exception as error:  # noqa: BLE001 (told by the next poll)
             self._failed(broker, error)
         finally:
-            self._end_request(session, untold, said)
+            self._end_request(session, untold, said, report)
 
     async def _acknowledge(
-        self, broker: _Broker, member_id: str, said: dict[Place, Said], *, last: bool = False
+        self, broker: _Broker, member_id: str, said: dict[Place, Said], report: Report | None, *, last: bool = False
     ) -> None:
         session = broker.session
         untold = dict(said)
@@ -253,7 +310,7 @@ class Exchange:
             try:
                 version = connection.version(SHARE_ACKNOWLEDGE, lowest, RENEWAL_VERSION)
             except UnsupportedVersionError as error:
-                self._tell(said, error)  # the session goes on; who renews is told
+                self._tell(said, error, report)  # the session goes on; who renews is told
                 untold.clear()
                 return
             request = session.acknowledge(self._group_id, member_id, said, last=last)
@@ -270,12 +327,12 @@ class Exchange:
                 for data in topic.partitions:
                     place = None if topic.topic_id is None else Place(topic.topic_id, data.partition_index)
                     if place is not None and place in untold:
-                        self._answered(place, untold.pop(place), data.error_code, data.error_message)
+                        self._answered(place, untold.pop(place), data.error_code, data.error_message, report)
             self._missing(connection, untold)
         except Exception as error:  # noqa: BLE001 (told by the next poll)
             self._failed(broker, error)
         finally:
-            self._end_request(session, untold, said)
+            self._end_request(session, untold, said, report)
 
     async def _connect(self, broker: _Broker) -> Connection:
         deadline_ms = self._runtime.now_ms() + self._config.request_timeout_ms
@@ -294,20 +351,24 @@ class Exchange:
             names = ", ".join(f"{name.topic}-{name.partition}" for name in map(self._names.__getitem__, untold))
             raise ProtocolError(f"{connection.name} left what was acknowledged of {names} out of its answer")
 
-    def _answered(self, place: Place, said: Said, code: int, words: str | None) -> None:
+    def _answered(self, place: Place, said: Said, code: int, words: str | None, report: Report | None) -> None:
         name = self._names[place]
         error = error_for(code, f"acknowledging {name.topic}-{name.partition}", words) if code else None
-        self._tell({place: said}, error)
+        self._tell({place: said}, error, report)
 
-    def _end_request(self, session: ShareSession, untold: Mapping[Place, Said], said: Mapping[Place, Said]) -> None:
+    def _end_request(
+        self, session: ShareSession, untold: Mapping[Place, Said], said: Mapping[Place, Said], report: Report | None
+    ) -> None:
         """Whatever happened: what nobody has told of is told now."""
         self._owed -= bool(said)
+        if report is not None:
+            report.unanswered -= bool(said)
         if untold:
             cause = session.ended or DisconnectedError("the request was cancelled", sent=True)
             if cause.may_have_taken_effect or isinstance(cause, ProtocolError):
-                self._tell(untold, cause)
+                self._tell(untold, cause, report)
             else:
-                self._tell(untold, _over(cause))
+                self._tell(untold, _over(cause), report)
         self._arrived.set()
 
     # --- answers ---
@@ -393,11 +454,10 @@ class Exchange:
                 await self._arrived.wait(deadline_ms - self._runtime.now_ms())
         for broker in self._brokers.values():
             if broker.session.begun:
-                said = broker.session.take()
-                self._owed += bool(said)
-                await self._acknowledge(broker, member_id, said, last=True)
+                await self._acknowledge(broker, member_id, self._send(broker.session, None), None, last=True)
         self._brokers.clear()
         self._failures.clear()
+        self.tell_unsent()
 
 
 def _session_with(session: ShareSession) -> str:

@@ -6,7 +6,6 @@ record by record, and has to before it polls again. A record whose lock is renew
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import NamedTuple
 
 from fencepost.client.records import SharedRecord
@@ -67,11 +66,6 @@ class InHand:
             if held.session.ended is not None and not held.renewed:
                 del self._held[key]
         return [key for key, held in self._held.items() if not held.renewed]
-
-    def take_back(self, records: Iterable[SharedRecord]) -> None:
-        """These did not reach the application."""
-        for record in records:
-            self._held.pop((TopicPartition(record.topic, record.partition), record.offset), None)
 
     def clear(self) -> None:
         """Nothing is in hand any more: the sessions end."""

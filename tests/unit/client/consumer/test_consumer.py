@@ -11,6 +11,7 @@ import pytest
 from fencepost.client.consumer.core import ConsumerCore
 from fencepost.client.interceptors import ConsumerInterceptor
 from fencepost.client.net.list_offsets import EARLIEST, LATEST, OffsetReset
+from fencepost.client.rebalance import RebalanceListener
 from fencepost.client.types import GroupMetadata, OffsetAndMetadata, TopicPartition
 from fencepost.errors import (
     ConfigurationError,
@@ -455,10 +456,17 @@ async def joined(world: World, **settings: Any) -> tuple[ConsumerCore, list[tupl
     core = consumer_of(world, **{**GROUP, **settings})
     news: list[tuple[str, int]] = []
 
-    async def listen(kind: str, partitions: list[TopicPartition]) -> None:
-        news.append((kind, len(partitions)))
+    class Diary(RebalanceListener):
+        def on_partitions_assigned(self, partitions: list[TopicPartition]) -> None:
+            news.append(("assigned", len(partitions)))
 
-    core.listener = listen
+        def on_partitions_revoked(self, partitions: list[TopicPartition]) -> None:
+            news.append(("revoked", len(partitions)))
+
+        def on_partitions_lost(self, partitions: list[TopicPartition]) -> None:
+            news.append(("lost", len(partitions)))
+
+    core.listener = Diary()
     await core.subscribe([TOPIC])
     for _ in range(100):
         await core.poll(100)

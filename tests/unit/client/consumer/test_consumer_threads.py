@@ -116,25 +116,31 @@ def test_callbacks_may_call_in_the_thread_that_polls(consumer: fencepost.Consume
 class Interrupting(queue.SimpleQueue):  # type: ignore[type-arg]
     """Ctrl-C reaches the thread that polls when the poll's outcome is there, and before it has taken it."""
 
-    struck = False
+    strikes = 0
+    error: type[BaseException] = KeyboardInterrupt
 
     def get(self, *_: Any) -> Any:
         found = super().get()
-        if found is None and not self.struck:
-            self.struck = True
-            raise KeyboardInterrupt
+        if found is None and Interrupting.strikes:
+            Interrupting.strikes -= 1
+            raise self.error
         return found
 
 
+@pytest.mark.parametrize("error", [KeyboardInterrupt, TimeoutError, SystemExit])
 @pytest.mark.parametrize("method", ["poll", "poll_columns", "poll_arrow"])
-def test_what_an_interrupted_poll_had_comes_again(consumer: fencepost.Consumer, method: str) -> None:
-    consumer._telling.calls = interrupting = Interrupting()
-    with pytest.raises(KeyboardInterrupt):
+def test_what_an_interrupted_poll_had_comes_again(
+    consumer: fencepost.Consumer, method: str, error: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fencepost.client.net.io_thread.queue.SimpleQueue", Interrupting)
+    monkeypatch.setattr(Interrupting, "strikes", 1)
+    monkeypatch.setattr(Interrupting, "error", error)
+    with pytest.raises(error):
         getattr(consumer, method)(LONG_MS)
-    assert interrupting.struck
-    assert consumer.position(PLACE) == 0
+    assert not Interrupting.strikes
+    assert consumer.positions()[PLACE].offset == 0
     assert [record.value for record in consumer.poll(5000)] == [b"0", b"1", b"2", b"3", b"4"]
-    assert consumer.position(PLACE) == 5
+    assert consumer.positions()[PLACE].offset == 5
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
@@ -154,6 +160,6 @@ def test_what_records_were_being_made_of_comes_again(
         with pytest.raises(error):
             getattr(consumer, method)(LONG_MS)
     assert makers == [threading.current_thread()], "the thread that receives goes on meanwhile"
-    assert consumer.position(PLACE) == 0
+    assert consumer.positions()[PLACE].offset == 0
     assert [record.value for record in consumer.poll(5000)] == [b"0", b"1", b"2", b"3", b"4"]
     assert consumer.position(PLACE) == 5

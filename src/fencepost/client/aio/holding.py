@@ -1,0 +1,115 @@
+"""Clients for asyncio that one task uses at a time, as one thread uses those of `blocking.listening`."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+from collections.abc import Callable, Coroutine
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+
+from fencepost.arguments import Milliseconds, checked
+from fencepost.client.aio.base import AsyncClient
+from fencepost.client.net.open_clients import CLOSE_MS, Leaving
+from fencepost.client.net.turn import LOOK_AGAIN_S, POLL, Hold, Polls, Soon, Turn, at_once
+
+
+class Polled(Leaving, Protocol):
+    """A core that is polled."""
+
+    turn: Turn
+    poll_ends: Polls
+
+    def wakeup(self, soon: Soon = at_once) -> None:
+        """Make the poll that runs now, or the next poll, raise WakeupError."""
+        ...
+
+    async def close(self, timeout_ms: Milliseconds | None = CLOSE_MS) -> None:
+        """Release everything."""
+        ...
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+C = TypeVar("C", bound=Polled)
+C_co = TypeVar("C_co", bound=Polled, covariant=True)
+
+
+def holding(
+    method: Callable[Concatenate[C, P], Coroutine[Any, Any, R]],
+) -> Callable[Concatenate[HeldClient[C], P], Coroutine[Any, Any, R]]:
+    """The client's twin of a core's async method; other tasks are kept out meanwhile."""
+    inner = checked(method)
+    name = POLL if method.__name__.startswith(POLL) else method.__name__
+
+    async def call(self: HeldClient[C], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        core = self._here()
+        hold = core.turn.take(name)
+        try:
+            return await inner(core, *args, **kwargs)
+        finally:
+            hold.ended = True
+
+    functools.update_wrapper(call, method)
+    return call
+
+
+def changing(method: Callable[Concatenate[C, P], R]) -> Callable[Concatenate[HeldClient[C], P], R]:
+    """The twin of a core's plain method that changes what is read: other tasks are kept out."""
+    inner = checked(method)
+
+    def call(self: HeldClient[C], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        core = self._here()
+        hold = core.turn.take(method.__name__)
+        try:
+            return inner(core, *args, **kwargs)
+        finally:
+            hold.ended = True
+
+    functools.update_wrapper(call, method)
+    return call
+
+
+class HeldClient(AsyncClient[C_co]):
+    """For one task at a time: a call while another task's goes on raises UsageError."""
+
+    def wakeup(self) -> None:
+        """Make the poll that runs now, or the next poll, raise WakeupError. From any task, thread or signal handler."""
+        self._check_open()
+        try:
+            self._core.wakeup(self._runtime.loop.call_soon_threadsafe)
+        except RuntimeError as error:  # the loop is closed
+            raise self._refusal() from error
+
+    @checked
+    async def close(self, timeout_ms: Milliseconds | None = CLOSE_MS) -> None:
+        """Leave the group, release everything, as the core does. May be called again, from any task.
+
+        Brokers that do not answer are waited for at most `timeout_ms`. A poll of another task ends at once, with
+        ClosedError; any other call, or a transaction(), is waited for.
+        """
+        if self._closed or os.getpid() != self._pid:
+            return
+        core = self._here()
+        hold = core.turn.take_last()
+        try:
+            await self._wait_for_others(hold)
+            await self._end(functools.partial(_close, timeout_ms))
+        finally:
+            hold.ended = True
+
+    async def _wait_for_others(self, hold: Hold) -> None:
+        core = self._core
+        if not core.turn.others(hold):
+            return
+        core.poll_ends.close()
+        try:
+            while core.turn.others(hold):  # noqa: ASYNC110 (the end of a hold is a plain store, see `turn`)
+                await asyncio.sleep(LOOK_AGAIN_S)
+        except BaseException:
+            core.poll_ends.close(closing=False)
+            raise
+
+
+async def _close(timeout_ms: int | None, core: Polled) -> None:
+    await core.close(timeout_ms)

@@ -1,0 +1,180 @@
+"""The use of a client by one task or thread at a time.
+
+A hold lasts from the beginning of a call, or of a `transaction(consumer)` block, to its end. Signal handlers may raise
+at any bytecode, so a hold ends without a function call: by the attribute `ended`, or with the frame that keeps it. For
+the same reason there is no lock here: each change of the list of holds is one call of C.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from typing import Any, Final
+
+from fencepost.errors import ClosedError, UsageError, WakeupError
+
+CLOSE: Final = "close"
+POLL: Final = "poll"
+TRANSACTION: Final = "transaction"
+
+LOOK_AGAIN_S: Final = 0.01  # until a waiting close() looks again: the end of a hold notifies nobody
+
+
+def look_again() -> None:
+    """Pause in a thread that waits for the end of another's hold."""
+    time.sleep(LOOK_AGAIN_S)
+
+
+Soon = Callable[[Callable[[], object]], object]
+"""Has a function run in the client's event loop, from any thread or signal handler."""
+
+
+def at_once(function: Callable[[], object]) -> object:
+    """Run it here, in the event loop."""
+    return function()
+
+
+class Polls:
+    """What ends a poll at once: wakeup(), close() by another task or thread, a later poll."""
+
+    def __init__(self, wake: Callable[[], object]) -> None:
+        """`wake` lets the polls that wait look again; in the event loop only."""
+        self._wake = wake
+        self._woken = False
+        self._closing = False
+        self._last = 0
+
+    def begin(self) -> int:
+        """A poll begins: its number. One before it that was cut short unseen hands out nothing any more."""
+        self._last += 1
+        return self._last
+
+    def check(self, number: int) -> None:
+        """Raise what ends the poll with this number: ClosedError, WakeupError, UsageError."""
+        if self._closing:
+            raise ClosedError("the consumer was closed during this poll")
+        if number != self._last:
+            raise UsageError("a later poll has taken the place of this one, whose caller was interrupted")
+        if self._woken:
+            self._woken = False
+            raise WakeupError("wakeup() was called")
+
+    def wakeup(self, soon: Soon) -> None:
+        """End the poll that runs now, or the next."""
+        self._woken = True
+        soon(self._wake)
+
+    def close(self, closing: bool = True) -> None:
+        """End the polls that run, and those to come; False: no more."""
+        self._closing = closing
+        self._wake()
+
+
+class Hold:
+    """One use of a client. It counts until `ended` is set, or until nothing refers to it."""
+
+    __slots__ = ("__weakref__", "ended", "method", "task", "thread")
+
+    def __init__(self, method: str) -> None:
+        self.method = method
+        self.ended = False
+        self.thread = threading.get_ident()
+        self.task = _current_task()
+
+    def is_of(self, other: Hold) -> bool:
+        """Whether the same task, or the same thread outside of tasks, has both."""
+        return self.thread == other.thread and self.task is other.task
+
+    def holder(self) -> str:
+        """The holding task or thread, by name."""
+        if self.task is not None:
+            return f"task {self.task.get_name()!r}"
+        names = [thread.name for thread in threading.enumerate() if thread.ident == self.thread]
+        return f"thread {names[0]!r}" if names else f"thread {self.thread}"
+
+
+class Turn:
+    """The holds of one client, in the order of their beginning. The first hold decides who may use the client."""
+
+    def __init__(self) -> None:
+        self._holds: list[weakref.ref[Hold]] = []
+
+    def take(self, method: str) -> Hold:
+        """Hold the client for a call of `method`.
+
+        Raises UsageError when another task or thread holds it, or for a poll inside of a poll; ClosedError when the
+        other one is closing it.
+        """
+        hold = Hold(method)
+        try:
+            self._enter(hold)
+            refusal = _refusal(hold, self._before(hold))
+        except BaseException:  # of a signal handler
+            hold.ended = True
+            raise
+        if refusal is not None:
+            hold.ended = True
+            raise refusal
+        return hold
+
+    def take_last(self) -> Hold:
+        """Hold the client for `close`: nobody else may begin a call. Calls under way go on (see `others`)."""
+        hold = Hold(CLOSE)
+        try:
+            self._enter(hold)
+        except BaseException:
+            hold.ended = True
+            raise
+        return hold
+
+    def others(self, hold: Hold) -> bool:
+        """Whether another task or thread that came before `hold` still uses the client."""
+        return any(not other.is_of(hold) for other in self._before(hold))
+
+    def _enter(self, hold: Hold) -> None:
+        forget: Callable[[weakref.ref[Hold]], None] = self._holds.remove
+        self._holds.append(weakref.ref(hold, forget))
+
+    def _before(self, hold: Hold) -> list[Hold]:
+        found: list[Hold] = []
+        for reference in tuple(self._holds):
+            other = reference()
+            if other is hold:
+                break
+            if other is not None and not other.ended:
+                found.append(other)
+        return found
+
+
+def _refusal(hold: Hold, before: list[Hold]) -> UsageError | None:
+    """Why the client is not given to `hold`: the first of the holds before it is of another task or thread."""
+    if not before:
+        return None
+    first = before[0]
+    if first.is_of(hold):
+        if hold.method in (POLL, TRANSACTION) and any(other.method == hold.method for other in before):
+            return UsageError(
+                f"{hold.method}() inside of {hold.method}() of the same consumer: a rebalance listener, a callback or "
+                f"a signal handler called it; call it when the outer {hold.method}() is over"
+            )
+        return None
+    for other in before:
+        if other.method == CLOSE:
+            return ClosedError(f"{hold.method}(): {other.holder()} is closing this client")
+    kind = "task" if hold.task is not None and hold.thread == first.thread else "thread"
+    use = "in a transaction() block with it" if first.method == TRANSACTION else f"in {first.method}()"
+    return UsageError(
+        f"{hold.method}(): another {kind} is using this consumer: {first.holder()} is {use}. A consumer is for one "
+        "thread or task at a time; give each a consumer of its own (one group_id shares the partitions among them). "
+        "wakeup(), close() and methods that only look may come from any"
+    )
+
+
+def _current_task() -> asyncio.Task[Any] | None:
+    try:
+        return asyncio.current_task()
+    except RuntimeError:  # no event loop runs in this thread
+        return None
