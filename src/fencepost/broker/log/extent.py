@@ -88,19 +88,25 @@ def slice_of(
     extent = find_extent(log, offset, bound)
     if extent is None:
         return b"", offset
+    try:
+        return _read(log, extent, max_bytes, min_one)
+    except CorruptSegment:  # a damaged header may have led to a batch that does not hold the offset
+        position, base, size = extent.segment.find(offset)
+    return _read(log, extent._replace(position=position, base=base, first_size=size), max_bytes, min_one)
+
+
+def _read(log: SegmentedLog, extent: Extent, max_bytes: int, min_one: bool) -> tuple[bytes | memoryview, int]:
     segment, position, end, base, size = extent
     wanted = min(max_bytes, end - position)
     if wanted < size:
         if not min_one:
-            return b"", offset
+            return b"", base
         wanted = size
+    if segment.has_gaps:
+        wanted, end_offset = segment.whole_to(position, base, wanted)
     data = segment.log.read(position, wanted)
-    try:
-        whole, end_offset = segment.whole_batches(data, position, base, log.config.verify_reads)
-    except CorruptSegment:
-        if wanted == size:
-            raise
-        whole, end_offset = segment.whole_batches(data[:size], position, base, log.config.verify_reads)
-    if whole == 0:
-        raise CorruptSegment(segment.path, position, f"{len(data)} of {wanted} bytes were read, and no whole batch")
-    return (data if whole == len(data) else memoryview(data)[:whole]), end_offset
+    if not segment.has_gaps:
+        wanted, end_offset = segment.whole_batches(data, position, base, log.config.verify_reads)
+    if wanted == 0 or len(data) < wanted:
+        raise CorruptSegment(segment.path, position, f"{len(data)} bytes were read, and no whole batch")
+    return (data if wanted == len(data) else memoryview(data)[:wanted]), end_offset
