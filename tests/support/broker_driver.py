@@ -12,7 +12,7 @@ from fencepost.broker.api.apis import SERVED
 from fencepost.broker.core import BrokerCore
 from fencepost.broker.disk.changes import Write
 from fencepost.broker.disk.files import Sync
-from fencepost.broker.effects import Close, Failed, Reply
+from fencepost.broker.effects import Close, Failed, Reply, WorkFailed
 from fencepost.broker.settings.values import BrokerConfig
 from fencepost.check.disk import MemoryDisk
 from fencepost.protocol import fetch_wire, produce_wire
@@ -39,6 +39,8 @@ class BrokerDriver:
         self.closed: set[int] = set()
         self.failed: dict[int, Exception] | None = None
         """What requests raised, by connection; while it is None, that is raised here."""
+        self.failed_work: list[WorkFailed] | None = None
+        """What work that nobody asked for raised; while it is None, that is raised here."""
         self._uuids = itertools.count(1)
         self.start()
 
@@ -128,6 +130,10 @@ class BrokerDriver:
                 self.writes.append(effect)
             elif isinstance(effect, Close):
                 self.closed.add(effect.connection_id)
+            elif isinstance(effect, WorkFailed):
+                if self.failed_work is None:
+                    raise effect.error
+                self.failed_work.append(effect)
             elif isinstance(effect, Failed):
                 if self.failed is None:
                     raise effect.error

@@ -11,7 +11,7 @@ from fencepost.broker.disk.changes import Write
 from fencepost.broker.disk.files import Sync
 from fencepost.values import Value
 
-__all__ = ["Close", "Effect", "Failed", "GoOn", "Reply"]
+__all__ = ["Close", "Effect", "Failed", "GoOn", "Reply", "WorkFailed"]
 
 
 class Reply(Value):
@@ -44,4 +44,11 @@ class Failed(Value):
     error: Exception
 
 
-Effect = Reply | GoOn | Close | Failed | Sync | Write
+class WorkFailed(Value):
+    """Work for one partition, group or id raised what it must not (`fence.py`). It is logged and counted already."""
+
+    subject: str
+    error: Exception
+
+
+Effect = Reply | GoOn | Close | Failed | WorkFailed | Sync | Write

@@ -17,6 +17,7 @@ from fencepost.broker.coordinator.transactions import Transactions
 from fencepost.broker.disk.changes import Change, Changes
 from fencepost.broker.disk.files import Files, RunAll, one_by_one
 from fencepost.broker.disk.meta import MADE_UP_FROM, Meta
+from fencepost.broker.fence import Fence
 from fencepost.broker.fetch_sessions import FetchSessions
 from fencepost.broker.log.large_batches import LargeBatches
 from fencepost.broker.metrics.counters import Metrics
@@ -74,18 +75,19 @@ class BrokerParts:
         self.new_uuid = new_uuid
         self.now = Now()
         self.jumps = Jumps()
-        self.timers = Timers()
-        self._waits = Timers()
+        self.metrics = Metrics()
+        self.fence = Fence(self.metrics, self.now)
+        self.timers = Timers(self._timer_failed)
+        self._waits = Timers(self._timer_failed)
         self._steady_ms = steady_ms
         self.listeners = listeners_of(config, "localhost", 0)
-        self.metrics = Metrics()
         self.rights = Rights(files, config, self.metrics)
         self.credentials = Credentials(files, new_uuid, TokenRules.of(config), lambda: self.now.ms)
         self.changes = Changes()
         self.meta = Meta(files, self._reserve_producer_ids)
         self.settings = DynamicSettings(files, config)
         self.throttling = Throttling()
-        self.durability = Durability(config.waits_for_fsync, self.advanced)
+        self.durability = Durability(config.waits_for_fsync, self.advanced, self.fence)
         self.refused_topics = Refusals(self.metrics, "refused_topics", logging.getLogger("fencepost.broker"))
         self.topics = TopicCatalogue(
             files, config, new_uuid, self.now, self._log_opened, lambda: self.meta.next_producer_id
@@ -110,6 +112,7 @@ class BrokerParts:
             self.durability,
             self.timers,
             self.metrics,
+            self.fence,
             owned_producer_ids=self.transactions.coordinator.owned_producer_ids,
             compacted=self._compacted,
         )
@@ -156,7 +159,7 @@ class BrokerParts:
     def _runtime(self, topic: str, name: str) -> CoordinatorRuntime:
         log = logging.getLogger(f"fencepost.broker.{name}")
         return CoordinatorRuntime(
-            topic, log, self.files, self.topics, self.durability, self.timers, self.metrics, self.doubts
+            topic, log, self.files, self.topics, self.durability, self.timers, self.metrics, self.doubts, self.fence
         )
 
     def open(self, now_ms: int) -> None:
@@ -236,17 +239,24 @@ class BrokerParts:
                         highest = max(highest, partition.log.producers.highest_id(MADE_UP_FROM))
         return highest
 
+    def _timer_failed(self, error: Exception, action: Callable[[int], None]) -> None:
+        self.fence.failed(f"what was due ({action})", error, "It is not done")
+
     def _log_opened(self, partition: Partition) -> None:
         note_recovery(partition, self.metrics)
         if partition.opened is not None and not self.meta.producer_ids_lost:
             self.meta.start_above(partition.opened.producers.highest_id(MADE_UP_FROM))
-        self.transactions.log_opened(self.now.ms, partition)
+        try:
+            self.transactions.log_opened(self.now.ms, partition)
+        except Exception as error:  # noqa: BLE001 - the log itself is open
+            follows = "Transactions that a loss of power left open in it stay open until the next start"
+            self.fence.failed(f"looking for open transactions in {partition.directory}", error, follows)
 
     def _apply_retention(self, now_ms: int) -> None:
+        self.timers.at(now_ms + self.config.number("log.retention.check.interval.ms"), self._apply_retention)
         self._clean_logs(now_ms)
         self.files.reserve()
         self.durability.also(self.topics.points.files(), self._points_synced)
-        self.timers.at(now_ms + self.config.number("log.retention.check.interval.ms"), self._apply_retention)
 
     def _expire_producers(self, now_ms: int) -> None:
         self.cleaner.expire_producers(now_ms)

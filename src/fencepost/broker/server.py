@@ -22,7 +22,7 @@ from fencepost.broker.disk.files import File, Files, Sync
 from fencepost.broker.disk.place import DirectoryGone, check_place, lock_directory
 from fencepost.broker.disk.sync_threads import SyncThreads
 from fencepost.broker.disk.system_files import SystemFiles, default_max_open, descriptor_limit
-from fencepost.broker.effects import Close, Failed, GoOn, Reply
+from fencepost.broker.effects import Close, Failed, GoOn, Reply, WorkFailed
 from fencepost.broker.faults.files import FaultyFiles
 from fencepost.broker.faults.table import FaultTable
 from fencepost.broker.gauges import take_snapshot
@@ -248,6 +248,8 @@ class BrokerServer:
             elif isinstance(effect, GoOn):
                 if (client := clients.get(effect.connection_id)) is not None:
                     client.go_on()
+            elif isinstance(effect, WorkFailed):
+                pass  # it is logged and counted
             elif isinstance(effect, Sync):
                 self._syncing = self._loop.create_task(self._sync(effect))
             elif isinstance(effect, Write):

@@ -28,7 +28,6 @@ from fencepost.broker.disk.two_copies import DamagedDirectory, SealedFile
 from fencepost.broker.log.config import LogConfig
 from fencepost.broker.log.partition import PartitionLog
 from fencepost.broker.log.recovery_points import RecoveryPoints
-from fencepost.broker.log.results import CorruptSegment
 from fencepost.broker.settings.values import BrokerConfig, TopicConfig
 from fencepost.broker.timing.clock import Now
 from fencepost.broker.topics.directories import (
@@ -404,8 +403,10 @@ class TopicCatalogue:
     def _open_log(self, partition: Partition) -> PartitionLog:
         try:
             log = self._recover(partition)
-        except CorruptSegment as error:
-            raise OSError(f"{partition.directory} cannot be opened: {error}") from error
+        except OSError:
+            raise
+        except Exception as error:  # whatever it is, it costs this partition only
+            raise OSError(f"{partition.directory} cannot be opened: {error!r}") from error
         if log.report.damaged:
             self.lost_records(partition)
         replacement = partition.topic.replacement

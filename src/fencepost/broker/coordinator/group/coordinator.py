@@ -24,8 +24,9 @@ members becomes one of the other kind when a member of the other kind joins; one
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from fencepost.broker.coordinator.group import checks, offsets, views
@@ -83,6 +84,8 @@ _OF_WRITTEN_MEMBERS = (
 )
 AGAIN_MS: Final = 1000
 """A member that is put out has gone when this is written. Until then it is due again, should the disk refuse it."""
+Failed = Callable[[str, Exception], None]
+"""Told of a group, and what a decision about it raised."""
 _DISABLED = "disabled"
 _MAY_UPGRADE = ("upgrade", "bidirectional")
 _MAY_DOWNGRADE = ("downgrade", "bidirectional")
@@ -137,8 +140,9 @@ class GroupCoordinator(GroupKinds):
         """When something is due; None while nothing is."""
         return self._deadlines.next_ms()
 
-    def on_time(self, now_ms: int) -> GroupResult[None]:
-        """Do what is due: end sessions and phases of rebalances, expire offsets."""
+    def on_time(self, now_ms: int, *, failed: Failed | None = None) -> GroupResult[None]:
+        """Do what is due: end sessions and phases of rebalances, expire offsets. `failed` is told of a group whose
+        decision raises; nothing of it is decided, and it is looked at again in a second."""
         out: GroupResult[None] = GroupResult(None)
         expire = False
         # Such a group is only what its records say, so there is one decision about it until these are replayed.
@@ -147,28 +151,32 @@ class GroupCoordinator(GroupKinds):
         for deadline in self._deadlines.pop_due(now_ms):
             if deadline.kind == DeadlineKind.OFFSETS:
                 expire = True
-            elif deadline.kind in _OF_WRITTEN_MEMBERS:
-                if deadline.group_id in decided:
-                    later.append(deadline)
-                    continue
+            elif deadline.kind in _OF_WRITTEN_MEMBERS and deadline.group_id in decided:
+                later.append(deadline)
+            else:
                 before = len(out.records)
-                if deadline.kind == DeadlineKind.SHARE_SESSION:
-                    self._share.on_deadline(deadline, out)
-                elif deadline.kind in (DeadlineKind.STREAMS_SESSION, DeadlineKind.STREAMS_REVOCATION):
-                    self._streams.on_deadline(deadline, out)
-                else:
-                    self._consumer.on_deadline(now_ms, deadline, out)
-                if len(out.records) > before:
+                if not _try(partial(self._on_deadline, now_ms, deadline, out), deadline.group_id, out, failed):
+                    self._deadlines.set(deadline, now_ms + AGAIN_MS)
+                elif deadline.kind in _OF_WRITTEN_MEMBERS and len(out.records) > before:
                     decided.add(deadline.group_id)
                     self._deadlines.set(deadline, now_ms + AGAIN_MS)
-            else:
-                self._classic.on_deadline(now_ms, deadline, out)
         for deadline in later:
             self._deadlines.set(deadline, now_ms)
         if expire:
             self._deadlines.set(_OFFSETS, now_ms + self._config.offsets_retention_check_interval_ms)
-            self._expire_offsets(now_ms, out)
+            for group_id, action in self._expiries(now_ms, out):
+                _try(action, group_id, out, failed)
         return out
+
+    def _on_deadline(self, now_ms: int, deadline: Deadline, out: GroupResult[None]) -> None:
+        if deadline.kind == DeadlineKind.SHARE_SESSION:
+            self._share.on_deadline(deadline, out)
+        elif deadline.kind in (DeadlineKind.STREAMS_SESSION, DeadlineKind.STREAMS_REVOCATION):
+            self._streams.on_deadline(deadline, out)
+        elif deadline.kind in _OF_WRITTEN_MEMBERS:
+            self._consumer.on_deadline(now_ms, deadline, out)
+        else:
+            self._classic.on_deadline(now_ms, deadline, out)
 
     def time_jumped(self, now_ms: int, by_ms: int) -> None:
         """Time has jumped forward to `now_ms`: sessions, phases and offsets keep the time they had left."""
@@ -497,30 +505,53 @@ class GroupCoordinator(GroupKinds):
         known = request.api_version >= _FIRST_COMMIT_THAT_KNOWS_69
         return ErrorCode.GROUP_ID_NOT_FOUND if known else ErrorCode.ILLEGAL_GENERATION
 
-    def _expire_offsets(self, now_ms: int, out: GroupResult[None]) -> None:
+    def _expiries(self, now_ms: int, out: GroupResult[None]) -> Iterator[tuple[str, Callable[[], None]]]:
+        """What there is to do about each group's offsets."""
         # One pass over everything every ten minutes, as in Kafka: a timer per offset would cost more than it saves.
-        for consumer_group in list(self._store.consumer_groups.values()):
-            records, none_left = offsets.expire_consumer_group(
-                self._config, self._store, consumer_group, now_ms, self._jumps
-            )
-            out.records.extend(records)
-            if none_left and not consumer_group.members:
-                self._consumer.delete(consumer_group, out)
-        for streams_group in list(self._store.streams_groups.values()):
-            records, none_left = offsets.expire_consumer_group(
-                self._config, self._store, streams_group, now_ms, self._jumps
-            )
-            out.records.extend(records)
-            if none_left and not streams_group.members:
-                self._streams.delete(streams_group, out)
+        for group_id in list(self._store.consumer_groups):
+            yield group_id, partial(self._expire_of_consumer_group, now_ms, group_id, out)
+        for group_id in list(self._store.streams_groups):
+            yield group_id, partial(self._expire_of_streams_group, now_ms, group_id, out)
         for group_id in self._classic.ids():
-            group = self._classic.find(group_id)
-            if group is None or group_id not in self._store.groups:
-                continue
-            records, none_left = offsets.expire(self._config, self._store, group, now_ms, self._jumps)
-            out.records.extend(records)
-            if none_left and group.state == GroupState.EMPTY and not group.pending_joins:
-                out.records.append(GroupRecord(GroupMetadataKey(group_id), None))
+            yield group_id, partial(self._expire_of_classic_group, now_ms, group_id, out)
+
+    def _expire_of_consumer_group(self, now_ms: int, group_id: str, out: GroupResult[None]) -> None:
+        group = self._store.consumer_groups[group_id]
+        records, none_left = offsets.expire_consumer_group(self._config, self._store, group, now_ms, self._jumps)
+        out.records.extend(records)
+        if none_left and not group.members:
+            self._consumer.delete(group, out)
+
+    def _expire_of_streams_group(self, now_ms: int, group_id: str, out: GroupResult[None]) -> None:
+        group = self._store.streams_groups[group_id]
+        records, none_left = offsets.expire_consumer_group(self._config, self._store, group, now_ms, self._jumps)
+        out.records.extend(records)
+        if none_left and not group.members:
+            self._streams.delete(group, out)
+
+    def _expire_of_classic_group(self, now_ms: int, group_id: str, out: GroupResult[None]) -> None:
+        group = self._classic.find(group_id)
+        if group is None or group_id not in self._store.groups:
+            return
+        records, none_left = offsets.expire(self._config, self._store, group, now_ms, self._jumps)
+        out.records.extend(records)
+        if none_left and group.state == GroupState.EMPTY and not group.pending_joins:
+            out.records.append(GroupRecord(GroupMetadataKey(group_id), None))
+
+
+def _try(action: Callable[[], None], group_id: str, out: GroupResult[None], failed: Failed | None) -> bool:
+    """Whether the action was done; `failed` is told otherwise, and `out` has nothing of it. Raises what the action
+    does when nobody is to be told."""
+    records, replies = len(out.records), len(out.replies)
+    try:
+        action()
+    except Exception as error:
+        if failed is None:
+            raise
+        del out.records[records:], out.replies[replies:]
+        failed(group_id, error)
+        return False
+    return True
 
 
 def _not_a_consumer_group(group_id: str) -> Refusal:

@@ -236,8 +236,8 @@ class Compaction:
             announce(log.files, log.directory, base)
             finish(log.files, log.directory, base, [segment.base_offset for segment in group[1:]])
             new = Segment(log.files, log.directory, base)
-        except OSError as error:
-            log.sync_failed(error)  # what of it is on disk, the next start finds out
+        except Exception as error:
+            log.sync_failed(error if isinstance(error, OSError) else OSError(str(error)))  # the next start finds out
             raise
         new.next_offset, new.gaps_below = end, log.clean_point.gaps_below
         new.touched_ms = max(segment.touched_ms for segment in group)
