@@ -255,6 +255,7 @@ class BrokerParts:
     def _apply_retention(self, now_ms: int) -> None:
         self.timers.at(now_ms + self.config.number("log.retention.check.interval.ms"), self._apply_retention)
         self._clean_logs(now_ms)
+        self.topics.remove_deleted()
         self.files.reserve()
         self.durability.also(self.topics.points.files(), self._points_synced)
 

@@ -44,11 +44,13 @@ _LOOKS_FROM = PARTITION_LEADER_EPOCH_AT
 class Bounds(NamedTuple):
     """Offsets that a segment may hold: from `first` to below `end`, ANYWHERE while the end is unknown.
 
-    Compaction may have left gaps in front of batches below `gaps_below`."""
+    Compaction may have left gaps in front of batches below `gaps_below`. `synced`: the log was synced up to there, so
+    that its last batch most often ends there; -1 when nothing is known."""
 
     first: int
     end: int
     gaps_below: int
+    synced: int = -1
 
 
 class Whole(NamedTuple):
@@ -157,7 +159,8 @@ class BatchWalk:
         is not too early itself, shows that the base offset of this one has jumped ahead."""
         after = position + header.size_bytes
         if after >= self._size:
-            return header.last_offset + 1 == self._bounds.end  # a segment ends with the last of its offsets
+            # A segment ends with the last of its offsets.
+            return header.last_offset + 1 in (self._bounds.end, self._bounds.synced)
         following = self._intact_at(after) or next((each for _, each in self._look_alikes(after + 1)), None)
         if following is not None and following.base_offset > header.last_offset:
             return True

@@ -168,6 +168,7 @@ def _load_and_scan(files: Files, directory: str, config: LogConfig, found: Recov
         break
     if config.fsync != "never":
         synced = max(synced, *found.snapshots, -1)
+    found.segments[-1].synced = synced
     _scan(files, directory, config, found, (number, position, offset), synced)
     end = found.segments[-1].next_offset
     ahead = [snapshot for snapshot in found.snapshots if snapshot > end]
@@ -217,11 +218,23 @@ def _position_of(found: Recovered, offset: int, place: Place | None) -> tuple[in
         return None
     if offset < found.clean_point.gaps_below and place.position + HEADER_BYTES > segment.size:
         return None  # its segment was compacted since
-    if place.position + HEADER_BYTES <= segment.size:
-        header = segment.log.read(place.position, HEADER_BYTES)
-        if header[_MAGIC_AT] == MAGIC and int.from_bytes(header[:8], "big") != offset:
-            return None
-    return number, place.position
+    if place.position == segment.size:
+        return number, place.position
+    following = segment.log.read(place.position, HEADER_BYTES)
+    if len(following) == HEADER_BYTES and following[_MAGIC_AT] == MAGIC:
+        return (number, place.position) if int.from_bytes(following[:8], "big") == offset else None
+    # No batch: a torn tail, or bytes came into the file and what is below the snapshot ends elsewhere.
+    return (number, place.position) if _ends_at(segment, place.position, offset) else None
+
+
+def _ends_at(segment: Segment, position: int, offset: int) -> bool:
+    """Whether the batch in front of `offset` ends at that position."""
+    for item in segment.walk(*segment.near(offset - 1)):
+        if isinstance(item, Hole):
+            return item.position == position and item.first_offset == offset
+        if item.header.last_offset + 1 >= offset:
+            return item.header.last_offset + 1 == offset and item.position + len(item.batch) == position
+    return False
 
 
 def _walk_to(segment: Segment, number: int, offset: int) -> tuple[int, int] | None:

@@ -58,6 +58,7 @@ class Segment:
         "sealed_timestamp",
         "size",
         "stem",
+        "synced",
         "times",
         "touched_ms",
     )
@@ -78,6 +79,7 @@ class Segment:
         self.times = TimeIndex(files, self.stem + TIME_INDEX + suffix, base_offset)
         self.aborted = AbortedIndex(files, self.stem + TXN_INDEX + suffix)
         self.aborted_lost = False
+        self.synced = -1  # the log was synced up to there, for a scan that does not know where the log ends
         self.sealed = (-1, 0)  # what its index of aborted transactions begins with, as far as somebody noted it
         self.sealed_timestamp = -1  # its largest one at least, as far as somebody noted it
         self.max_timestamp = -1
@@ -191,7 +193,7 @@ class Segment:
     ) -> Iterator[Whole | Hole]:
         """All whole batches from `position` on, where offset `expected` is due (the first one's without it), and the
         damage between them. Raises OSError."""
-        bounds = Bounds(self.base_offset, self.next_offset, self.gaps_below)
+        bounds = Bounds(self.base_offset, self.next_offset, self.gaps_below, self.synced)
         walk = BatchWalk(self.log, self.path, self.size, bounds)
         return walk.items(position, self.base_offset if expected is None else expected, chunk_bytes=chunk_bytes)
 

@@ -79,6 +79,7 @@ GAUGES: Final[Mapping[str, str]] = {
     "share_partitions": "Partitions that share groups have begun to read, each for each of them.",
     "share_sessions": "Members of share groups that are reading.",
     "share_records_locked": "Records that members of share groups have been handed out.",
+    "unremovable_directories": "Directories of deleted topics that the disk does not let go; each is in the log.",
     "uncleanable_partitions": "Partitions that are not compacted any more because damage or a mistake ended a round.",
     "connections": "Connections.",
     "untaken_answer_bytes": "Bytes of answers that clients have not taken yet.",

@@ -149,6 +149,7 @@ class TopicCatalogue:
         self._files = files
         self._file = SealedFile(files, _FILE, _MAGIC, _VERSION)
         self.points = RecoveryPoints(files)
+        self._doomed: set[str] = set()  # directories that were renamed to be removed, and cannot be
         self._deleted: dict[UUID, tuple[str, int]] = {}  # name and partitions; their directories may still be there
         self._deleted_names = DeletedNames()
         self._config = config
@@ -195,7 +196,7 @@ class TopicCatalogue:
         the catalogue does not. `expected`: earlier starts wrote every small file. Raises OSError."""
         for name in self._files.listdir(""):
             if is_doomed(name):
-                self._files.remove_tree(name)
+                self._remove_doomed(name)
         try:
             stored = self._file.load()
         except DamagedDirectory as error:
@@ -208,7 +209,8 @@ class TopicCatalogue:
             self._add(topic)
         self._deleted_names = DeletedNames(stored.get("deleted_names", ()) if stored is not None else ())
         for digits, name, count in stored.get("deleted", ()) if stored is not None else ():
-            self._remove_directories(UUID(hex=digits), name, count)
+            self._deleted[UUID(hex=digits)] = name, count
+            self._clear(UUID(hex=digits))
         if self._take_in(lost=stored is None) or stored is None:
             carry_out(self._save(self._topics.values()))
         self.points.load(expected=expected)
@@ -311,7 +313,7 @@ class TopicCatalogue:
         self.version += 1
         self.points.forget(ids)
         for topic in doomed:
-            self._clear(topic.topic_id)
+            self._clear(topic.topic_id, are_own=True)
 
     def _save_without(self, doomed: Collection[Topic]) -> Change[None]:
         others = [topic for topic in self._topics.values() if topic not in doomed]
@@ -350,15 +352,31 @@ class TopicCatalogue:
         if [each for each in partitions if each.topic.replacement.lose(each.index)]:
             carry_out(self._save(self._topics.values()))
 
-    def _clear(self, topic_id: UUID) -> None:
-        """Remove a deleted topic's directories. What cannot be goes with the next topic of its name, or at a start."""
+    def _clear(self, topic_id: UUID, *, are_own: bool = False) -> None:
+        """Remove a deleted topic's directories. What cannot be is tried again by `remove_deleted`, and at a start."""
         name, count = self._deleted[topic_id]
         try:
-            self._remove_directories(topic_id, name, count, are_own=True)
+            self._remove_directories(topic_id, name, count, are_own=are_own)
         except OSError as error:
-            _log.error("topic %s (%s) is deleted, but its records cannot be removed yet: %s", name, topic_id, error)
+            _log.error(
+                "topic %s (%s) is deleted, but its directories cannot be removed: %s. It is tried again every "
+                "log.retention.check.interval.ms and at each start; remove what keeps them, or them",
+                *(name, topic_id, error),
+            )
         else:
             del self._deleted[topic_id]
+
+    def remove_deleted(self) -> None:
+        """Try again to remove what is left of deleted topics."""
+        for name in sorted(self._doomed):
+            self._remove_doomed(name)
+        for topic_id in list(self._deleted):
+            self._clear(topic_id)
+
+    @property
+    def unremovable(self) -> int:
+        """Directories and topics that are deleted and cannot be removed from the disk."""
+        return len(self._doomed) + len(self._deleted)
 
     def close(self, run_all: RunAll = one_by_one) -> None:
         """Close every open log cleanly. Raises the first OSError, after it has tried all."""
@@ -432,6 +450,8 @@ class TopicCatalogue:
         listed = {partition.directory for topic in self._topics.values() for partition in topic.partitions}
         changed = self._correct_ids()
         for found in find_directories(self._files, listed):
+            if found.topic_id in self._deleted:
+                continue  # it could not be removed, which is told
             topic = self._topics.get(found.topic)
             if topic is None and (found.topic_id is not None or lost) and invalid_topic_name(found.topic) is None:
                 given = _INTERNAL_CONFIGS.get(found.topic, {})
@@ -514,7 +534,20 @@ class TopicCatalogue:
     def _remove(self, directory: str, topic_id: UUID, index: int) -> None:
         doomed = doomed_name(topic_id, index)
         self._files.rename(directory, doomed)
-        self._files.remove_tree(doomed)
+        self._remove_doomed(doomed)
+
+    def _remove_doomed(self, name: str) -> None:
+        """Remove a directory that has the name of such. It is in nobody's way, so a disk that refuses only delays."""
+        self._doomed.discard(name)
+        try:
+            self._files.remove_tree(name)
+        except OSError as error:
+            self._doomed.add(name)
+            _log.error(
+                "%s, of a deleted topic, cannot be removed: %s. It is tried again every "
+                "log.retention.check.interval.ms and at each start; remove what keeps it, or the directory",
+                *(name, error),
+            )
 
     def _save(
         self,

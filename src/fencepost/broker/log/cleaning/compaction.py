@@ -190,7 +190,7 @@ class Compaction:
         waiting = 0
         for segment in group:
             for at, header, batch in segment.intact(0, segment.base_offset):
-                is_end = segment is group[-1] and at + len(batch) == segment.size
+                is_end = segment is group[-1] and header.last_offset + 1 == segment.next_offset
                 if header.is_control:
                     kept = self._filtered_marker(header, batch, segment, at, target, is_end)
                 else:
