@@ -1,9 +1,10 @@
 """Damage to every byte of every file of a small data directory, one place at a time, and the judge of what follows.
 
 A case is a directory as a clean stop or a kill left it, a file, a byte and a kind of damage. The broker starts, reads,
-compacts, applies retention, starts again; then `repair` looks, accepts and looks again, and the broker starts once more.
-The rule: everything that was readable and was not hit stays readable, no record appears at another offset or instead of
-another, every loss is told by an error, nothing ends the broker, and repair is done after one time and destroys nothing.
+compacts, applies retention and starts again; then `repair` looks, accepts and looks again, and the broker starts once
+more. The rule: everything that was readable and was not hit stays readable, no record appears at another offset or in
+the place of another, every loss is told by an error, nothing ends the broker, and repair is done after one run and
+destroys nothing.
 
     python -m tests.support.damage_campaign [--share 0.05] [--seed 1] [--image killed] [--file keys-0]
 """
@@ -32,9 +33,17 @@ from tests.support.batches import batch
 from tests.support.broker_driver import BrokerDriver, produce
 from tests.support.damage_world import COMPACTED, CONFIG, TOPICS, View, disk_of, images, look
 
-__all__ = ["Case", "Campaign", "cases", "run"]
+__all__ = ["Campaign", "Case", "cases", "run"]
 
 Record = tuple[bytes | None, bytes | None]
+_ABOUT = {
+    "compacted": "keys-0/",
+    "scanned": "paid-0/",
+    "announced": "keys-0/",
+    "cleaned": "keys-0/",
+    "doomed": "-delete/",
+}
+"""What is damaged in a directory that differs from another one in that only."""
 KINDS = ("flip", "zero", "cut", "double")
 
 
@@ -73,12 +82,10 @@ class Hit(NamedTuple):
 
 
 def cases(found: Mapping[str, Mapping[str, bytes]], rng: random.Random, share: float = 1.0) -> Iterator[Case]:
-    """A case for each byte of each log and each kind of damage, and one for each byte of each other file; one bit of each
-    byte flips. Of the directories in which a kill interrupted something, only what that was about is damaged."""
+    """A case for each byte of each log and each kind of damage, and one for each byte of each other file. One bit of
+    each byte flips. Of the directories in which a kill interrupted something, only what that was about is damaged."""
     for image, files in found.items():
-        about = {"compacted": "keys-0/", "announced": "keys-0/", "cleaned": "keys-0/", "doomed": "-delete/"}.get(
-            image, ""
-        )
+        about = _ABOUT.get(image, "")
         for path, data in sorted(files.items()):
             for byte in range(len(data) if about in path else 0):
                 for kind in KINDS if ".log" in path else (rng.choice(KINDS),):
@@ -91,14 +98,14 @@ class Campaign:
     """Runs cases against the directories and judges them."""
 
     def __init__(self, found: Mapping[str, Mapping[str, bytes]]) -> None:
-        self._images = found
+        self.images = found
         self._views = {name: look(BrokerDriver(CONFIG, disk_of(files))) for name, files in found.items()}
         self._written = {name: _written(files) for name, files in found.items()}
         self.counts: Counter[str] = Counter()
 
     def run(self, case: Case) -> list[str]:
         """What is against the rule."""
-        files = self._images[case.image]
+        files = self.images[case.image]
         damaged = case.applied(files[case.path])
         if damaged is None:
             return []
@@ -230,14 +237,15 @@ class Judge:
                 continue
             if now is None and topic in COMPACTED and self._is_superseded(view, offset, was):
                 continue
-            if self._is_hit(topic, offset) and (accepted and now is None or isinstance(now, int)):
+            if self._is_hit(topic, offset) and ((accepted and now is None) or isinstance(now, int)):
                 continue
             yield f"{topic} offset {offset}: {was!r} was readable, now {now!r}"
         for place, now in view.records.items():
             topic, offset = place
-            if place not in self._before.records and not isinstance(now, int) and self._written.get(place) != now:
-                if offset < self._before.ends[topic][2] or now != (None, None) or not self._hit.offsets:
-                    yield f"{place}: {now!r} was not there before"
+            is_known = place in self._before.records or isinstance(now, int) or self._written.get(place) == now
+            is_marker = now == (None, None) and offset >= self._before.ends[topic][2]  # of what is ended now
+            if not is_known and not (is_marker and self._hit.offsets):
+                yield f"{place}: {now!r} was not there before"
             if isinstance(now, int) and (accepted or now != ErrorCode.CORRUPT_MESSAGE):
                 yield f"{place}: error {now}"
 
@@ -275,14 +283,15 @@ class Judge:
                 if now != was and not (may_differ and (now is not None and (now[0] or self._is_hit(topic, was[1])))):
                     yield f"{topic} at time {timestamp}: {was}, now {now}"
         internal = self._case.topic if is_internal(self._case.topic) and self._hit.offsets else ""
-        for what, topic, before, after in (
-            ("offsets", "__consumer_offsets", self._before.offsets, view.offsets),
-            ("state", "__transaction_state", self._before.states, view.states),
-        ):
+        answers: list[tuple[str, Mapping[str, tuple[int, object]], Mapping[str, tuple[int, object]]]] = [
+            ("__consumer_offsets", self._before.offsets, view.offsets),
+            ("__transaction_state", self._before.states, view.states),
+        ]
+        for topic, before, after in answers:
             for name, answer in before.items():
-                now = after.get(name)
-                if now != answer and not (internal == topic and (accepted or (now is not None and now[0]))):
-                    yield f"{what} of {name}: {answer}, now {now}"
+                told = after.get(name, (0, None))
+                if told != answer and not (internal == topic and (accepted or told[0])):
+                    yield f"what {topic} says of {name}: {answer}, now {told}"
 
     def produce(self, driver: BrokerDriver) -> Iterator[str]:
         """A record to each topic: it gets an offset that nobody had."""

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
-from uuid import UUID
+from typing import NamedTuple
 
-from fencepost.broker.effects import WorkFailed
 from fencepost.check.disk import MemoryDisk, PowerCut
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.logs.share_state_log import ShareStateKey
@@ -23,11 +21,6 @@ from fencepost.protocol.messages.delete_records import (
 from fencepost.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from fencepost.protocol.messages.describe_transactions import DescribeTransactionsRequest
 from fencepost.protocol.messages.end_txn import EndTxnRequest
-from fencepost.protocol.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
-    IncrementalAlterConfigsRequest,
-)
 from fencepost.protocol.messages.init_producer_id import InitProducerIdRequest
 from fencepost.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from fencepost.protocol.messages.offset_commit import (
@@ -36,13 +29,12 @@ from fencepost.protocol.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from fencepost.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
-from fencepost.protocol.records.batch import iter_batches, parse_header, pack_header
-from fencepost.protocol.records.decoding import decode_batches
+from fencepost.protocol.records.batch import iter_batches
 from fencepost.protocol.records.walk import records_of
 from tests.support.batches import batch, keyed
 from tests.support.broker_driver import BrokerDriver, fetch, produce
 
-__all__ = ["CONFIG", "IMAGES", "NOW", "TOPICS", "View", "images", "look", "opened"]
+__all__ = ["CONFIG", "NOW", "TOPICS", "View", "images", "look", "opened"]
 
 NOW = 1_700_000_000_000
 CONFIG = {
@@ -78,8 +70,8 @@ class View(NamedTuple):
 
 
 def images() -> dict[str, dict[str, bytes]]:
-    """The files of the directory after a clean stop, after a kill, and after a kill in the middle of a compaction and of
-    a deletion."""
+    """The files of the directory after a clean stop, after a kill, after one with logs that have no snapshot yet, and
+    after kills in the middle of a compaction and of a deletion."""
     driver = _written()
     found: dict[str, dict[str, bytes]] = {}
     disk = driver.disk
@@ -88,13 +80,11 @@ def images() -> dict[str, dict[str, bytes]]:
     found["compacted"] = disk.tree("")
     driver.core.close()
     found["stopped"] = disk.tree("")
+    found["scanned"] = {path: data for path, data in found["killed"].items() if not path.endswith(".snapshot")}
     for name, suffix in (("announced", ".log.swap"), ("cleaned", ".log.cleaned")):
         found[name] = _interrupted(found["killed"], suffix)
     found["doomed"] = _interrupted_deletion(found["stopped"])
     return found
-
-
-IMAGES = ("killed", "compacted", "stopped", "announced", "cleaned", "doomed")
 
 
 def opened(files: Mapping[str, bytes]) -> BrokerDriver:
@@ -233,10 +223,10 @@ def look(driver: BrokerDriver, topics: Sequence[str] = TOPICS) -> View:
     names = [name for name in topics if driver.core.topics.get(name) is not None]
     records: dict[tuple[str, int], tuple[bytes | None, bytes | None] | int] = {}
     committed: dict[tuple[str, int], bytes | None] = {}
-    ends, times = {}, {}
+    ends: dict[str, tuple[int, int, int]] = {}
+    times: dict[tuple[str, int], tuple[int, int]] = {}
     for name in names:
-        ends[name] = tuple(_list(driver, name, timestamp)[1] for timestamp in (-2, -1, -1))
-        start, _, _ = ends[name]
+        start = _list(driver, name, -2)[1]
         result = driver.ask(fetch(name, start), 12).topics[0].partitions[0]
         ends[name] = (start, result.last_stable_offset, result.high_watermark)
         for offset, found in _read(driver, name, start, result.high_watermark).items():

@@ -33,6 +33,7 @@ from fencepost.broker.log.layout import (
     file_name,
     offset_of,
 )
+from fencepost.broker.log.lost_markers import LostMarkers
 from fencepost.broker.log.producers.snapshot import CorruptSnapshot, Place
 from fencepost.broker.log.producers.table import ProducerTable
 from fencepost.broker.log.recovery_points import RecoveryPoint
@@ -65,6 +66,7 @@ class Recovered:
     """Offsets of the snapshots that are there, ascending."""
     report: RecoveryReport
     clean_point: CleanPoint = NO_CLEAN_POINT
+    lost_markers: LostMarkers = field(default_factory=LostMarkers)
     scanned: list[tuple[Segment, int]] = field(default_factory=list)
     """Segments that were scanned or cut, and from which position on."""
     fresh: File | None = None
@@ -280,6 +282,7 @@ def _scan(
             following = (number, 0, segment.base_offset) if is_behind else _behind(found, number, damage, synced)
             if following[2] > offset:
                 found.report.damaged.append(Damage(offset, following[2], str(problem)))
+                found.lost_markers.found_damage(found.producers, segment, offset, following[2])
             else:
                 found.report.notes.append(f"{problem}; no offset is missing")
             if following[0] > number:
@@ -352,9 +355,10 @@ def _scan_segment(
         except CorruptSegment as error:
             return position, offset, Hole(at, at + len(batch), offset, header.last_offset + 1, error.reason)
         segment.index_batch(header, at, len(batch), config.index_interval_bytes)
+        found.lost_markers.next_batch(found.producers, header)
         aborted = found.producers.replay(header, marker)
         if aborted is not None:
-            segment.aborted.add(aborted)
+            segment.aborted.add(found.lost_markers.aborted(segment, aborted))
         position, offset = at + len(batch), header.last_offset + 1
         found.report.scanned_bytes += len(batch)
     return position, offset, None

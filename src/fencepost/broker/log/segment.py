@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fencepost.broker.disk.files import File, Files
-from fencepost.broker.log.aborted import AbortedIndex
+from fencepost.broker.log.aborted import Aborted, AbortedIndex
 from fencepost.broker.log.batch_walk import ANYWHERE, LEADER_EPOCH, BatchWalk, Bounds, Hole, Whole
 from fencepost.broker.log.index import OffsetIndex, TimeIndex
 from fencepost.broker.log.layout import INDEX, LOG, TIME_INDEX, TXN_INDEX, file_name
@@ -131,6 +131,24 @@ class Segment:
         is_sealed = self.sealed[0] < 0 or self.aborted.begins_with(data, self.sealed)
         self.aborted_lost = not (self.aborted.load(data) and is_sealed)
         return not self.aborted_lost
+
+    def note_aborted(self, entry: Aborted) -> OSError | None:
+        """Add an entry and write it at once: should its marker be damaged, only the entry tells what became of the
+        transaction. Returns the error of a disk that refuses; the next flush writes it then."""
+        self.aborted.add(entry)
+        try:
+            self.aborted.flush()
+        except OSError as error:
+            return error
+        return None
+
+    def aborted_on_disk(self) -> list[Aborted]:
+        """The entries of the index file as it is, whatever is in memory; none when it cannot be right. Raises
+        OSError."""
+        data = self._bytes(TXN_INDEX)
+        index = AbortedIndex(self._files, self.stem + TXN_INDEX + self._suffix)
+        is_sealed = self.sealed[0] < 0 or index.begins_with(data, self.sealed)
+        return index.entries() if is_sealed and index.load(data) else []
 
     def aborted_seal(self) -> tuple[int, int]:
         """(entries of the index of aborted transactions, their CRC-32C), -1 entries when nobody has looked."""
