@@ -15,7 +15,7 @@ from fencepost.broker.coordinator.groups import Groups
 from fencepost.broker.coordinator.runtime import CoordinatorRuntime
 from fencepost.broker.coordinator.transactions import Transactions
 from fencepost.broker.disk.changes import Change, Changes
-from fencepost.broker.disk.files import Files, RunAll, one_by_one
+from fencepost.broker.disk.files import Files, RunAll, is_full, one_by_one
 from fencepost.broker.disk.meta import MADE_UP_FROM, Meta
 from fencepost.broker.fence import Fence
 from fencepost.broker.fetch_sessions import FetchSessions
@@ -45,6 +45,8 @@ from fencepost.broker.topics.opening import note_recovery
 from fencepost.broker.topics.presence import Presence
 
 __all__ = ["BROKER_ID", "BrokerParts"]
+
+_log = logging.getLogger("fencepost.broker")
 
 BROKER_ID: Final = 1
 _SESSION_EVICTION_MS: Final = 120_000
@@ -88,7 +90,7 @@ class BrokerParts:
         self.settings = DynamicSettings(files, config)
         self.throttling = Throttling()
         self.durability = Durability(config.waits_for_fsync, self.advanced, self.fence)
-        self.refused_topics = Refusals(self.metrics, "refused_topics", logging.getLogger("fencepost.broker"))
+        self.refused_topics = Refusals(self.metrics, "refused_topics", _log)
         self.topics = TopicCatalogue(
             files, config, new_uuid, self.now, self._log_opened, lambda: self.meta.next_producer_id
         )
@@ -191,7 +193,12 @@ class BrokerParts:
         write_snapshots = self.transactions.snapshots.at_close()
         self.topics.close(run_all)
         write_snapshots()
-        self.meta.mark_clean()
+        try:
+            self.meta.mark_clean()
+        except OSError as error:
+            if not is_full(error):
+                raise
+            _log.warning("the disk is full (%s): the next start checks the logs as after a crash", error)
 
     def after(self, wait_ms: int, action: Callable[[], None]) -> Timer:
         """Do something once a client has waited that long."""
