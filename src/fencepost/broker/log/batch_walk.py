@@ -1,9 +1,9 @@
 """The one rule by which a batch of a log is judged, and the one walk over a segment that applies it.
 
-A batch is whole when its header can be read, its CRC is right, its leader epoch is 0 (as the log writes it) and its
-base offset is due. The CRC does not cover base offset, length, leader epoch and magic, so the walk judges the base
-offset by what is around it: it is the offset that is due, or it lies in a gap and the next whole batch comes after it.
-No batch reaches beyond the bounds of its segment.
+A batch is whole when its header can be read, its CRC is right and its base offset is due. The CRC does not cover base
+offset, length, leader epoch and magic, so the walk judges the base offset by what is around it: it is the offset that
+is due, or it lies in a gap and the next whole batch comes after it. No batch reaches beyond the bounds of its segment.
+The leader epoch is not judged: the log writes 0 in every batch, so readers are given 0 whatever stands there.
 
 The walk never ends at damage. It yields a `Hole` and goes on at the next whole batch: behind the damaged one where its
 length can be believed, else at the first bytes that look like a batch and are one.
@@ -131,7 +131,7 @@ class BatchWalk:
             if not is_intact(header, batch):
                 return at, expected, size, "the CRC of the batch is wrong"
             base, last = header.base_offset, header.last_offset
-            if not base == expected <= last < limit or header.partition_leader_epoch != LEADER_EPOCH:
+            if not base == expected <= last < limit:
                 behind = int.from_bytes(data[at + size : at + size + _OFFSET_BYTES])
                 problem = self._misplaced(header, position + at, expected, is_confirmed=last < behind < limit)
                 if problem:
@@ -147,8 +147,6 @@ class BatchWalk:
         """Return the reason why an intact batch may not stand there; empty when it may. `is_confirmed`: the bytes
         behind it begin with a later base offset."""
         base, last = header.base_offset, header.last_offset
-        if header.partition_leader_epoch != LEADER_EPOCH:
-            return f"leader epoch {header.partition_leader_epoch}, every batch is written with {LEADER_EPOCH}"
         is_inside = expected <= base <= last < self._limit
         if is_inside and (base == expected or is_confirmed or self._is_confirmed(header, position, expected)):
             return ""

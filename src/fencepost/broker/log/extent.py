@@ -8,6 +8,7 @@ from fencepost.broker.log.config import LogConfig
 from fencepost.broker.log.layout import CleanPoint
 from fencepost.broker.log.results import CorruptSegment
 from fencepost.broker.log.segment import Segment
+from fencepost.protocol.records.batch import MAGIC_AT, PARTITION_LEADER_EPOCH_AT
 
 __all__ = ["Extent", "find_extent", "measure", "slice_of"]
 
@@ -103,10 +104,16 @@ def _read(log: SegmentedLog, extent: Extent, max_bytes: int, min_one: bool) -> t
             return b"", base
         wanted = size
     if segment.has_gaps:
-        wanted, end_offset = segment.whole_to(position, base, wanted)
-    data = segment.log.read(position, wanted)
-    if not segment.has_gaps:
-        wanted, end_offset = segment.whole_batches(data, position, base, log.config.verify_reads)
-    if wanted == 0 or len(data) < wanted:
+        whole = segment.whole_to(position, base, wanted)
+        data = segment.log.read(position, whole.size)
+    else:
+        data = segment.log.read(position, wanted)
+        whole = segment.whole_batches(data, position, base, log.config.verify_reads)
+    if whole.size == 0 or len(data) < whole.size:
         raise CorruptSegment(segment.path, position, f"{len(data)} bytes were read, and no whole batch")
-    return (data if wanted == len(data) else memoryview(data)[:wanted]), end_offset
+    if whole.wrong_epochs:
+        mended = bytearray(data)
+        for at in whole.wrong_epochs:
+            mended[at + PARTITION_LEADER_EPOCH_AT : at + MAGIC_AT] = bytes(MAGIC_AT - PARTITION_LEADER_EPOCH_AT)
+        data = bytes(mended)
+    return (data if whole.size == len(data) else memoryview(data)[: whole.size]), whole.next_offset

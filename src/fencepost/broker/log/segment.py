@@ -6,7 +6,8 @@ walk, its CRC to trust it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from fencepost.broker.disk.files import File, Files
 from fencepost.broker.log.aborted import Aborted, AbortedIndex
@@ -26,12 +27,22 @@ from fencepost.protocol.records.batch import (
     parse_header,
 )
 
-__all__ = ["Segment"]
+__all__ = ["Segment", "WholeBytes"]
 
 _CHUNK_BYTES = 1 << 20
 _REBUILD_INTERVAL_BYTES = 4096
 _WALK_BYTES = 8192  # enough to step over one interval of the sparse index
 _ABORTED_KEPT = 256  # entries of a segment that stay in memory; every read_committed fetch asks all later segments
+
+
+class WholeBytes(NamedTuple):
+    """Bytes of a segment that are whole batches."""
+
+    size: int
+    next_offset: int
+    """Behind the last of them."""
+    wrong_epochs: Sequence[int]
+    """Where among them are batches whose leader epoch is damaged."""
 
 
 class Segment:
@@ -254,9 +265,9 @@ class Segment:
             data = self.log.read(position, min(_WALK_BYTES, end - position))
             at = 0
             while at + HEADER_BYTES <= len(data):
-                base, length, epoch, magic, _, _, delta = WALK.unpack_from(data, at)
+                base, length, _, magic, _, _, delta = WALK.unpack_from(data, at)
                 size = LENGTH_PREFIX_BYTES + length
-                is_sound = magic == MAGIC and epoch == LEADER_EPOCH and HEADER_BYTES <= size <= end - position - at
+                is_sound = magic == MAGIC and HEADER_BYTES <= size <= end - position - at
                 if not is_sound or base != expected or not base <= base + delta < limit:
                     return None
                 if base + delta >= offset:
@@ -307,15 +318,15 @@ class Segment:
                 return item.first_offset if item.position == self.size else self.next_offset
         return self.next_offset
 
-    def whole_batches(self, data: bytes, position: int, base_offset: int, verify: bool) -> tuple[int, int]:
-        """How many bytes of `data`, read from `position`, are whole batches, and the offset behind them. The first one
-        begins at `base_offset`.
+    def whole_batches(self, data: bytes, position: int, base_offset: int, verify: bool) -> WholeBytes:
+        """How much of `data`, read from `position`, are whole batches. The first one begins at `base_offset`.
 
         Each is to begin where the one before it ended; the walk ends at the first one that is damaged or behind a gap.
         Raises CorruptSegment when that is the first one. A wrong CRC is looked for only when `verify`."""
         view = memoryview(data)
         size, limit = len(data), self.next_offset
         at, expected = 0, base_offset
+        wrong_epochs: list[int] = []
         unpack = WALK.unpack_from
         problem = ""
         while at + HEADER_BYTES <= size:
@@ -323,28 +334,33 @@ class Segment:
             end = at + LENGTH_PREFIX_BYTES + length
             if magic != MAGIC or length < HEADER_BYTES - LENGTH_PREFIX_BYTES:
                 problem = "not the header of a batch"
-            elif base != expected or epoch != LEADER_EPOCH or not base <= base + delta < limit:
-                problem = f"offsets {base} to {base + delta} in leader epoch {epoch}, {expected} is due"
+            elif base != expected or not base <= base + delta < limit:
+                problem = f"offsets {base} to {base + delta}, {expected} is due"
             elif end > size:
                 break
             elif verify and crc32c(view[at + CRC_FROM : end]) != crc:
                 problem = "the CRC of the batch is wrong"
             if problem:
                 break
+            if epoch != LEADER_EPOCH:
+                wrong_epochs.append(at)
             at = end
             expected = base + delta + 1
         if problem and at == 0:
             raise CorruptSegment(self.path, position, problem)
-        return at, expected
+        return WholeBytes(at, expected, wrong_epochs)
 
-    def whole_to(self, position: int, base_offset: int, size: int) -> tuple[int, int]:
+    def whole_to(self, position: int, base_offset: int, size: int) -> WholeBytes:
         """The same, past the gaps that compaction has left: how many of the `size` bytes from `position` on."""
         end, expected = position, base_offset
+        wrong_epochs: list[int] = []
         for item in self.walk(position, base_offset, chunk_bytes=size):
             if isinstance(item, Hole) or item.position + len(item.batch) > position + size:
                 break
             end, expected = item.position + len(item.batch), item.header.last_offset + 1
-        return end - position, expected
+            if item.header.partition_leader_epoch != LEADER_EPOCH:
+                wrong_epochs.append(item.position - position)
+        return WholeBytes(end - position, expected, wrong_epochs)
 
     @property
     def has_gaps(self) -> bool:

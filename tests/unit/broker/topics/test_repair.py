@@ -141,7 +141,7 @@ def readable(driver: BrokerDriver, count: int = 8) -> dict[int, bytes]:
     return found
 
 
-@pytest.mark.parametrize("byte", range(21))
+@pytest.mark.parametrize("byte", [*range(12), *range(16, 21)])
 @pytest.mark.parametrize("bit", [0, 2, 7])
 def test_a_flipped_bit_in_front_of_what_the_crc_covers_costs_no_other_batch(byte: int, bit: int) -> None:
     driver = plain_log()
@@ -157,6 +157,18 @@ def test_a_flipped_bit_in_front_of_what_the_crc_covers_costs_no_other_batch(byte
     assert readable(driver) == expected
     assert driver.disk.read_bytes(f"{LOG}.damaged") == damaged
     assert not driver.disk.exists(f"{LOG}.damaged.1")
+
+
+@pytest.mark.parametrize("byte", range(12, 16))
+def test_a_damaged_leader_epoch_costs_nothing(byte: int) -> None:
+    """It is 0 in every batch that the log writes, so readers get 0."""
+    driver = plain_log()
+    driver.disk.flip_bit(LOG, 3 * len(driver.disk.read_bytes(LOG)) // 8 + byte, 2)
+    assert readable(driver) == {number: b"%03d" % number for number in range(8)}
+    assert repaired(driver, accept=True) == []
+    driver.start()
+    (partition,) = driver.ask(fetch("t"), 12).topics[0].partitions
+    assert [header.partition_leader_epoch for header, _ in iter_batches(partition.records)] == [0] * 8
 
 
 def test_each_damaged_file_is_kept_under_a_name_of_its_own() -> None:
