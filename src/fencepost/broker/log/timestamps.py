@@ -116,9 +116,7 @@ def _newest_of(
     return found
 
 
-def _batches(
-    segment: Segment, start: tuple[int, int], offsets: range
-) -> Iterator[tuple[int, BatchHeader, memoryview]]:
+def _batches(segment: Segment, start: tuple[int, int], offsets: range) -> Iterator[tuple[int, BatchHeader, memoryview]]:
     """(position, header, batch) of the batches with records in `offsets`, from that position and base offset on."""
     for found in segment.intact(*start):
         header = found[1]
