@@ -267,8 +267,8 @@ class BrokerParts:
         self.durability.also(self.topics.points.files(), self._points_synced)
 
     def _expire_producers(self, now_ms: int) -> None:
-        self.cleaner.expire_producers(now_ms)
         self._expire_producers_later(now_ms)
+        self.cleaner.expire_producers(now_ms)
 
     def _expire_producers_later(self, now_ms: int) -> None:
         self.timers.at(now_ms + self.config.number("producer.id.expiration.check.interval.ms"), self._expire_producers)

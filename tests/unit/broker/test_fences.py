@@ -99,6 +99,22 @@ def test_retention_that_raises_for_one_partition_is_done_for_the_others_and_agai
     assert caplog.text.count("retention of bad-0 failed") == 1  # and then once in ten seconds
 
 
+def test_idle_producers_are_let_go_in_the_other_partitions_and_again(
+    driver: BrokerDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+
+    def expire(self: PartitionLog, *args: Any) -> None:
+        done.append(self.directory)
+        if self.directory == "bad-0":
+            raise Mistake("no")
+
+    monkeypatch.setattr(PartitionLog, "expire_producers", expire)
+    interval_ms = driver.core.config.number("producer.id.expiration.check.interval.ms")
+    driver.pass_time(2 * interval_ms + 1)
+    assert done.count("bad-0") == done.count("good-0") == 2
+
+
 def begin(driver: BrokerDriver, name: str, timeout_ms: int = 5_000) -> tuple[int, int]:
     answer = driver.ask(InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=timeout_ms), 4)
     made = keyed(

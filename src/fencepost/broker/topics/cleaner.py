@@ -78,7 +78,11 @@ class Cleaner:
         live = set(self._owned_producer_ids())
         for partition in self._open_partitions():
             if partition.opened is not None:
-                partition.opened.expire_producers(now_ms, live.__contains__)
+                try:
+                    partition.opened.expire_producers(now_ms, live.__contains__)
+                except Exception as error:  # noqa: BLE001 - it is told
+                    subject = f"letting go of idle producers in {partition.directory}"
+                    self._fence.failed(subject, error, "The next round tries it again")
 
     def compact(self, now_ms: int, *, eager: bool = False) -> None:
         """Begin a round if there is something worth it and none is under way. `eager`: do all there is to do without
