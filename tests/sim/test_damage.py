@@ -64,7 +64,7 @@ def plant_snapshot_believed_when_bytes_came_in(patch: pytest.MonkeyPatch) -> Non
 
 
 def plant_compaction_over_damage(patch: pytest.MonkeyPatch) -> None:
-    def intact(self: Segment, position: int, expected: int) -> Iterator[Any]:
+    def intact(self: Segment, position: int, expected: int, below: int = 0) -> Iterator[Any]:
         return (item for item in self.walk(position, expected) if not isinstance(item, Hole))
 
     patch.setattr(Segment, "intact", intact)

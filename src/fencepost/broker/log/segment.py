@@ -226,9 +226,15 @@ class Segment:
         walk = BatchWalk(self.log, self.path, self.size, bounds)
         return walk.items(position, self.base_offset if expected is None else expected, chunk_bytes=chunk_bytes)
 
-    def intact(self, position: int, expected: int) -> Iterator[tuple[int, BatchHeader, memoryview]]:
-        """(position, header, batch) from there on. Raises CorruptSegment where offsets are missing, OSError."""
+    def intact(
+        self, position: int, expected: int, below: int = ANYWHERE
+    ) -> Iterator[tuple[int, BatchHeader, memoryview]]:
+        """(position, header, batch) from there on, up to offset `below`, where a batch begins. Raises CorruptSegment
+        where offsets are missing, OSError."""
         for item in self.walk(position, expected):
+            first = item.first_offset if isinstance(item, Hole) else item.header.base_offset
+            if first >= below:
+                return
             if isinstance(item, Whole):
                 yield item
             elif item.next_offset > item.first_offset:

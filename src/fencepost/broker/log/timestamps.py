@@ -118,11 +118,8 @@ def _newest_of(
 
 def _batches(segment: Segment, start: tuple[int, int], offsets: range) -> Iterator[tuple[int, BatchHeader, memoryview]]:
     """(position, header, batch) of the batches with records in `offsets`, from that position and base offset on."""
-    for found in segment.intact(*start):
-        header = found[1]
-        if header.base_offset >= offsets.stop:
-            return
-        if header.last_offset >= offsets.start:
+    for found in segment.intact(*start, offsets.stop):
+        if found[1].last_offset >= offsets.start:
             yield found
 
 
