@@ -9,9 +9,10 @@ from collections.abc import Sequence
 
 from fencepost.broker.disk.changes import Write
 from fencepost.broker.disk.files import Sync
+from fencepost.broker.metrics.fence import WorkFailed
 from fencepost.values import Value
 
-__all__ = ["Close", "Effect", "Failed", "GoOn", "Reply", "WorkFailed"]
+__all__ = ["Close", "Effect", "Failed", "GoOn", "Reply"]
 
 
 class Reply(Value):
@@ -41,13 +42,6 @@ class Failed(Value):
     """A request raised what it must not. Tell of it and close its connection; the others' requests are served on."""
 
     connection_id: int
-    error: Exception
-
-
-class WorkFailed(Value):
-    """Work for one partition, group or id raised what it must not (`fence.py`). It is logged and counted already."""
-
-    subject: str
     error: Exception
 
 

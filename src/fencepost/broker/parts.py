@@ -17,10 +17,10 @@ from fencepost.broker.coordinator.transactions import Transactions
 from fencepost.broker.disk.changes import Change, Changes
 from fencepost.broker.disk.files import Files, RunAll, is_full, one_by_one
 from fencepost.broker.disk.meta import MADE_UP_FROM, Meta
-from fencepost.broker.fence import Fence
 from fencepost.broker.fetch_sessions import FetchSessions
 from fencepost.broker.log.large_batches import LargeBatches
 from fencepost.broker.metrics.counters import Metrics
+from fencepost.broker.metrics.fence import Fence
 from fencepost.broker.metrics.refusals import Refusals
 from fencepost.broker.security.bearer import TokenRules
 from fencepost.broker.security.credentials import Credentials

@@ -22,11 +22,12 @@ from fencepost.broker.disk.files import File, Files, Sync
 from fencepost.broker.disk.place import DirectoryGone, check_place, lock_directory
 from fencepost.broker.disk.sync_threads import SyncThreads
 from fencepost.broker.disk.system_files import SystemFiles, default_max_open, descriptor_limit
-from fencepost.broker.effects import Close, Failed, GoOn, Reply, WorkFailed
+from fencepost.broker.effects import Close, Failed, GoOn, Reply
 from fencepost.broker.faults.files import FaultyFiles
 from fencepost.broker.faults.table import FaultTable
 from fencepost.broker.gauges import take_snapshot
 from fencepost.broker.metrics.counters import Snapshot
+from fencepost.broker.metrics.fence import WorkFailed
 from fencepost.broker.metrics.log_rate_limit import Pace, Paces
 from fencepost.broker.network.admission import Admission, connections_for
 from fencepost.broker.network.certificates import Certificates

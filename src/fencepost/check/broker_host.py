@@ -12,7 +12,8 @@ from uuid import UUID
 from fencepost.broker.core import BrokerCore
 from fencepost.broker.disk.changes import Write
 from fencepost.broker.disk.files import File, Sync
-from fencepost.broker.effects import Close, Failed, GoOn, Reply, WorkFailed
+from fencepost.broker.effects import Close, Failed, GoOn, Reply
+from fencepost.broker.metrics.fence import WorkFailed
 from fencepost.broker.network import backpressure
 from fencepost.broker.network.backpressure import UNTAKEN_BYTES, Answers
 from fencepost.broker.settings.values import BrokerConfig

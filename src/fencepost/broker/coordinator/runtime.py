@@ -15,10 +15,10 @@ from typing import Final, TypeVar
 
 from fencepost.broker.coordinator.damage import Doubts
 from fencepost.broker.disk.files import Files
-from fencepost.broker.fence import Fence
 from fencepost.broker.log.reading import Gap, batches_of
 from fencepost.broker.log.results import Appended, Rejected
 from fencepost.broker.metrics.counters import Metrics
+from fencepost.broker.metrics.fence import Fence
 from fencepost.broker.metrics.refusals import Refusals
 from fencepost.broker.timing.timers import Timers
 from fencepost.broker.topics.catalogue import Partition, TopicCatalogue

@@ -359,7 +359,7 @@ class TopicCatalogue:
             self._remove_directories(topic_id, name, count, are_own=are_own)
         except OSError as error:
             _log.error(
-                "topic %s (%s) is deleted, but its directories cannot be removed: %s. It is tried again every "
+                "topic %s (%s) is deleted, but its directories cannot be removed yet: %s. It is tried again every "
                 "log.retention.check.interval.ms and at each start; remove what keeps them, or them",
                 *(name, topic_id, error),
             )

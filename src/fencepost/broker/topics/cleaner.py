@@ -6,10 +6,10 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from fencepost.broker.disk.files import File, Files
-from fencepost.broker.fence import Fence
 from fencepost.broker.log.cleaning.compaction import Abandoned, Compaction, Plan, plan
 from fencepost.broker.log.results import CorruptSegment
 from fencepost.broker.metrics.counters import Metrics
+from fencepost.broker.metrics.fence import Fence
 from fencepost.broker.settings.values import BrokerConfig
 from fencepost.broker.timing.timers import Timers
 from fencepost.broker.topics.catalogue import Partition, TopicCatalogue

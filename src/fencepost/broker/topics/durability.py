@@ -13,8 +13,8 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
 from fencepost.broker.disk.files import File, Sync
-from fencepost.broker.fence import Fence
 from fencepost.broker.log.partition import PartitionLog
+from fencepost.broker.metrics.fence import Fence
 from fencepost.broker.topics.catalogue import Partition
 
 __all__ = ["Durability"]

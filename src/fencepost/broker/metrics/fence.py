@@ -8,14 +8,21 @@ from __future__ import annotations
 
 import logging
 
-from fencepost.broker.effects import WorkFailed
 from fencepost.broker.metrics.counters import Metrics
 from fencepost.broker.metrics.log_rate_limit import Paces
 from fencepost.broker.timing.clock import Now
+from fencepost.values import Value
 
-__all__ = ["Fence"]
+__all__ = ["Fence", "WorkFailed"]
 
 _log = logging.getLogger("fencepost.broker")
+
+
+class WorkFailed(Value):
+    """Work for one partition, group or id raised what it must not. It is logged and counted already."""
+
+    subject: str
+    error: Exception
 
 
 class Fence:
