@@ -38,6 +38,7 @@ from fencepost.broker.topics.directories import (
     records_in,
     topic_id_of,
 )
+from fencepost.broker.topics.doomed import DoomedDirectories
 from fencepost.broker.topics.log_settings import read_log_config
 from fencepost.broker.topics.replaced import DeletedNames, Replacement
 from fencepost.protocol.records.batch import BatchHeader
@@ -149,7 +150,7 @@ class TopicCatalogue:
         self._files = files
         self._file = SealedFile(files, _FILE, _MAGIC, _VERSION)
         self.points = RecoveryPoints(files)
-        self._doomed: set[str] = set()  # directories that were renamed to be removed, and cannot be
+        self._doomed = DoomedDirectories(files)
         self._deleted: dict[UUID, tuple[str, int]] = {}  # name and partitions; their directories may still be there
         self._deleted_names = DeletedNames()
         self._config = config
@@ -196,7 +197,7 @@ class TopicCatalogue:
         the catalogue does not. `expected`: earlier starts wrote every small file. Raises OSError."""
         for name in self._files.listdir(""):
             if is_doomed(name):
-                self._remove_doomed(name)
+                self._doomed.remove(name)
         try:
             stored = self._file.load()
         except DamagedDirectory as error:
@@ -368,8 +369,7 @@ class TopicCatalogue:
 
     def remove_deleted(self) -> None:
         """Try again to remove what is left of deleted topics."""
-        for name in sorted(self._doomed):
-            self._remove_doomed(name)
+        self._doomed.again()
         for topic_id in list(self._deleted):
             self._clear(topic_id)
 
@@ -534,20 +534,7 @@ class TopicCatalogue:
     def _remove(self, directory: str, topic_id: UUID, index: int) -> None:
         doomed = doomed_name(topic_id, index)
         self._files.rename(directory, doomed)
-        self._remove_doomed(doomed)
-
-    def _remove_doomed(self, name: str) -> None:
-        """Remove a directory that has the name of such. It is in nobody's way, so a disk that refuses only delays."""
-        self._doomed.discard(name)
-        try:
-            self._files.remove_tree(name)
-        except OSError as error:
-            self._doomed.add(name)
-            _log.error(
-                "%s, of a deleted topic, cannot be removed: %s. It is tried again every "
-                "log.retention.check.interval.ms and at each start; remove what keeps it, or the directory",
-                *(name, error),
-            )
+        self._doomed.remove(doomed)
 
     def _save(
         self,

@@ -37,7 +37,7 @@ from fencepost.broker.coordinator.group.consumer import decide as consumer_decid
 from fencepost.broker.coordinator.group.consumer.draft import tombstones
 from fencepost.broker.coordinator.group.consumer.group import ConsumerGroup
 from fencepost.broker.coordinator.group.consumer.migration import all_classic, to_classic
-from fencepost.broker.coordinator.group.deadlines import Deadline, DeadlineKind
+from fencepost.broker.coordinator.group.deadlines import Deadline, DeadlineKind, Failed, tried
 from fencepost.broker.coordinator.group.kinds import GroupKinds
 from fencepost.broker.coordinator.group.records import GroupRecord
 from fencepost.broker.coordinator.group.replay import TopicPartition
@@ -84,8 +84,6 @@ _OF_WRITTEN_MEMBERS = (
 )
 AGAIN_MS: Final = 1000
 """A member that is put out has gone when this is written. Until then it is due again, should the disk refuse it."""
-Failed = Callable[[str, Exception], None]
-"""Told of a group, and what a decision about it raised."""
 _DISABLED = "disabled"
 _MAY_UPGRADE = ("upgrade", "bidirectional")
 _MAY_DOWNGRADE = ("downgrade", "bidirectional")
@@ -155,7 +153,7 @@ class GroupCoordinator(GroupKinds):
                 later.append(deadline)
             else:
                 before = len(out.records)
-                if not _try(partial(self._on_deadline, now_ms, deadline, out), deadline.group_id, out, failed):
+                if not tried(partial(self._on_deadline, now_ms, deadline, out), deadline.group_id, out, failed):
                     self._deadlines.set(deadline, now_ms + AGAIN_MS)
                 elif deadline.kind in _OF_WRITTEN_MEMBERS and len(out.records) > before:
                     decided.add(deadline.group_id)
@@ -165,7 +163,7 @@ class GroupCoordinator(GroupKinds):
         if expire:
             self._deadlines.set(_OFFSETS, now_ms + self._config.offsets_retention_check_interval_ms)
             for group_id, action in self._expiries(now_ms, out):
-                _try(action, group_id, out, failed)
+                tried(action, group_id, out, failed)
         return out
 
     def _on_deadline(self, now_ms: int, deadline: Deadline, out: GroupResult[None]) -> None:
@@ -537,21 +535,6 @@ class GroupCoordinator(GroupKinds):
         out.records.extend(records)
         if none_left and group.state == GroupState.EMPTY and not group.pending_joins:
             out.records.append(GroupRecord(GroupMetadataKey(group_id), None))
-
-
-def _try(action: Callable[[], None], group_id: str, out: GroupResult[None], failed: Failed | None) -> bool:
-    """Whether the action was done; `failed` is told otherwise, and `out` has nothing of it. Raises what the action
-    does when nobody is to be told."""
-    records, replies = len(out.records), len(out.replies)
-    try:
-        action()
-    except Exception as error:
-        if failed is None:
-            raise
-        del out.records[records:], out.replies[replies:]
-        failed(group_id, error)
-        return False
-    return True
 
 
 def _not_a_consumer_group(group_id: str) -> Refusal:
