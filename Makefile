@@ -5,6 +5,7 @@
 # make lint    ruff and mypy only
 # make bench   the benchmarks                    make bench ARGS="--quick"
 # make soak    the simulated worlds for an hour, from the seed at which the last soak ended    make soak MINUTES=480
+# make damage    every byte of a small data directory damaged, some 110,000 cases    make damage ARGS="--share 0.1"
 # make docs    the documentation as a site, under build/site
 # make venv    only set up .venv (the others do it themselves when it is needed)
 #
@@ -18,7 +19,7 @@ export PYTHON
 # Spark worker takes to be there.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help venv run test lint bench soak docs
+.PHONY: help venv run test lint bench soak damage docs
 .DEFAULT_GOAL := help
 
 help:
@@ -61,6 +62,9 @@ docs: venv
 	@$(PY) -m mkdocs build --strict
 
 MINUTES ?= 60
+
+damage: venv
+	@$(PY) -m tests.support.damage_campaign $(ARGS)
 
 soak: venv
 	@.venv/bin/fencepost simulate --minutes $(MINUTES) --resume .soak $(ARGS)

@@ -13,6 +13,7 @@ from fencepost.broker.core import BrokerCore
 from fencepost.broker.disk.changes import Write
 from fencepost.broker.disk.files import Sync
 from fencepost.broker.effects import Close, Failed, Reply
+from fencepost.broker.metrics.fence import WorkFailed
 from fencepost.broker.settings.values import BrokerConfig
 from fencepost.check.disk import MemoryDisk
 from fencepost.protocol import fetch_wire, produce_wire
@@ -39,6 +40,8 @@ class BrokerDriver:
         self.closed: set[int] = set()
         self.failed: dict[int, Exception] | None = None
         """What requests raised, by connection; while it is None, that is raised here."""
+        self.failed_work: list[WorkFailed] | None = None
+        """What work that nobody asked for raised; while it is None, that is raised here."""
         self._uuids = itertools.count(1)
         self.start()
 
@@ -128,16 +131,23 @@ class BrokerDriver:
                 self.writes.append(effect)
             elif isinstance(effect, Close):
                 self.closed.add(effect.connection_id)
-            elif isinstance(effect, Failed):
-                if self.failed is None:
-                    raise effect.error
-                self.failed[effect.connection_id] = effect.error
+            elif isinstance(effect, Failed | WorkFailed):
+                self._note_failure(effect)
         if self.core.follow_up():
             self._perform()
         if self.auto_sync and self.syncs:
             self.sync()
         if self.auto_write and self.writes:
             self.write()
+
+    def _note_failure(self, effect: Failed | WorkFailed) -> None:
+        noted = self.failed_work if isinstance(effect, WorkFailed) else self.failed
+        if noted is None:
+            raise effect.error
+        if isinstance(effect, WorkFailed) and self.failed_work is not None:
+            self.failed_work.append(effect)
+        elif isinstance(effect, Failed) and self.failed is not None:
+            self.failed[effect.connection_id] = effect.error
 
     def _read(self, connection: int, frame: bytes) -> None:
         if int.from_bytes(frame[:4]) != len(frame) - 4:

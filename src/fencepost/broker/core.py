@@ -186,7 +186,7 @@ class BrokerCore(Core):
         write = self.changes.next_write()
         if write is not None:
             self._effects.append(write)
-        effects, self._effects = self._effects, []
+        effects, self._effects = [*self._effects, *self.fence.take_failures()], []
         return effects
 
     def follow_up(self) -> bool:
@@ -407,10 +407,10 @@ class BrokerCore(Core):
                     fetch.look(partition)
 
     def _sync_interval(self, now_ms: int) -> None:
+        self.timers.at(now_ms + self.config.number("fsync.interval.ms"), self._sync_interval)
         sync = self.durability.next_sync(forced=True)
         if sync is not None:
             self._effects.append(sync)
-        self.timers.at(now_ms + self.config.number("fsync.interval.ms"), self._sync_interval)
 
 
 def _decode(key: int, version: int, body: memoryview) -> Any:

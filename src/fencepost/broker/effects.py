@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from fencepost.broker.disk.changes import Write
 from fencepost.broker.disk.files import Sync
+from fencepost.broker.metrics.fence import WorkFailed
 from fencepost.values import Value
 
 __all__ = ["Close", "Effect", "Failed", "GoOn", "Reply"]
@@ -44,4 +45,4 @@ class Failed(Value):
     error: Exception
 
 
-Effect = Reply | GoOn | Close | Failed | Sync | Write
+Effect = Reply | GoOn | Close | Failed | WorkFailed | Sync | Write

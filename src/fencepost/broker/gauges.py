@@ -17,6 +17,8 @@ def take_snapshot(core: BrokerParts, now_ms: int, **gauges: int) -> Snapshot:
         gauges={
             "groups": core.groups.coordinator.count,
             "partitions": core.topics.partition_count,
+            "unremovable_directories": core.topics.unremovable,
+            "uncleanable_partitions": core.cleaner.uncleanable,
             **_transactions(core, now_ms),
             **core.shares.gauges(),
             **gauges,

@@ -15,11 +15,12 @@ from fencepost.broker.coordinator.groups import Groups
 from fencepost.broker.coordinator.runtime import CoordinatorRuntime
 from fencepost.broker.coordinator.transactions import Transactions
 from fencepost.broker.disk.changes import Change, Changes
-from fencepost.broker.disk.files import Files, RunAll, one_by_one
+from fencepost.broker.disk.files import Files, RunAll, is_full, one_by_one
 from fencepost.broker.disk.meta import MADE_UP_FROM, Meta
 from fencepost.broker.fetch_sessions import FetchSessions
 from fencepost.broker.log.large_batches import LargeBatches
 from fencepost.broker.metrics.counters import Metrics
+from fencepost.broker.metrics.fence import Fence
 from fencepost.broker.metrics.refusals import Refusals
 from fencepost.broker.security.bearer import TokenRules
 from fencepost.broker.security.credentials import Credentials
@@ -44,6 +45,8 @@ from fencepost.broker.topics.opening import note_recovery
 from fencepost.broker.topics.presence import Presence
 
 __all__ = ["BROKER_ID", "BrokerParts"]
+
+_log = logging.getLogger("fencepost.broker")
 
 BROKER_ID: Final = 1
 _SESSION_EVICTION_MS: Final = 120_000
@@ -74,19 +77,20 @@ class BrokerParts:
         self.new_uuid = new_uuid
         self.now = Now()
         self.jumps = Jumps()
-        self.timers = Timers()
-        self._waits = Timers()
+        self.metrics = Metrics()
+        self.fence = Fence(self.metrics, self.now)
+        self.timers = Timers(self._timer_failed)
+        self._waits = Timers(self._timer_failed)
         self._steady_ms = steady_ms
         self.listeners = listeners_of(config, "localhost", 0)
-        self.metrics = Metrics()
         self.rights = Rights(files, config, self.metrics)
         self.credentials = Credentials(files, new_uuid, TokenRules.of(config), lambda: self.now.ms)
         self.changes = Changes()
         self.meta = Meta(files, self._reserve_producer_ids)
         self.settings = DynamicSettings(files, config)
         self.throttling = Throttling()
-        self.durability = Durability(config.waits_for_fsync, self.advanced)
-        self.refused_topics = Refusals(self.metrics, "refused_topics", logging.getLogger("fencepost.broker"))
+        self.durability = Durability(config.waits_for_fsync, self.advanced, self.fence)
+        self.refused_topics = Refusals(self.metrics, "refused_topics", _log)
         self.topics = TopicCatalogue(
             files, config, new_uuid, self.now, self._log_opened, lambda: self.meta.next_producer_id
         )
@@ -110,6 +114,7 @@ class BrokerParts:
             self.durability,
             self.timers,
             self.metrics,
+            self.fence,
             owned_producer_ids=self.transactions.coordinator.owned_producer_ids,
             compacted=self._compacted,
         )
@@ -156,7 +161,7 @@ class BrokerParts:
     def _runtime(self, topic: str, name: str) -> CoordinatorRuntime:
         log = logging.getLogger(f"fencepost.broker.{name}")
         return CoordinatorRuntime(
-            topic, log, self.files, self.topics, self.durability, self.timers, self.metrics, self.doubts
+            topic, log, self.files, self.topics, self.durability, self.timers, self.metrics, self.doubts, self.fence
         )
 
     def open(self, now_ms: int) -> None:
@@ -188,7 +193,12 @@ class BrokerParts:
         write_snapshots = self.transactions.snapshots.at_close()
         self.topics.close(run_all)
         write_snapshots()
-        self.meta.mark_clean()
+        try:
+            self.meta.mark_clean()
+        except OSError as error:
+            if not is_full(error):
+                raise
+            _log.warning("the disk is full (%s): the next start checks the logs as after a crash", error)
 
     def after(self, wait_ms: int, action: Callable[[], None]) -> Timer:
         """Do something once a client has waited that long."""
@@ -236,21 +246,29 @@ class BrokerParts:
                         highest = max(highest, partition.log.producers.highest_id(MADE_UP_FROM))
         return highest
 
+    def _timer_failed(self, error: Exception, action: Callable[[int], None]) -> None:
+        self.fence.failed(f"what was due ({action})", error, "It is not done")
+
     def _log_opened(self, partition: Partition) -> None:
         note_recovery(partition, self.metrics)
         if partition.opened is not None and not self.meta.producer_ids_lost:
             self.meta.start_above(partition.opened.producers.highest_id(MADE_UP_FROM))
-        self.transactions.log_opened(self.now.ms, partition)
+        try:
+            self.transactions.log_opened(self.now.ms, partition)
+        except Exception as error:  # noqa: BLE001 - the log itself is open
+            follows = "Transactions that a loss of power left open in it stay open until the next start"
+            self.fence.failed(f"looking for open transactions in {partition.directory}", error, follows)
 
     def _apply_retention(self, now_ms: int) -> None:
+        self.timers.at(now_ms + self.config.number("log.retention.check.interval.ms"), self._apply_retention)
         self._clean_logs(now_ms)
+        self.topics.remove_deleted()
         self.files.reserve()
         self.durability.also(self.topics.points.files(), self._points_synced)
-        self.timers.at(now_ms + self.config.number("log.retention.check.interval.ms"), self._apply_retention)
 
     def _expire_producers(self, now_ms: int) -> None:
-        self.cleaner.expire_producers(now_ms)
         self._expire_producers_later(now_ms)
+        self.cleaner.expire_producers(now_ms)
 
     def _expire_producers_later(self, now_ms: int) -> None:
         self.timers.at(now_ms + self.config.number("producer.id.expiration.check.interval.ms"), self._expire_producers)

@@ -27,6 +27,7 @@ from fencepost.broker.faults.files import FaultyFiles
 from fencepost.broker.faults.table import FaultTable
 from fencepost.broker.gauges import take_snapshot
 from fencepost.broker.metrics.counters import Snapshot
+from fencepost.broker.metrics.fence import WorkFailed
 from fencepost.broker.metrics.log_rate_limit import Pace, Paces
 from fencepost.broker.network.admission import Admission, connections_for
 from fencepost.broker.network.certificates import Certificates
@@ -248,6 +249,8 @@ class BrokerServer:
             elif isinstance(effect, GoOn):
                 if (client := clients.get(effect.connection_id)) is not None:
                     client.go_on()
+            elif isinstance(effect, WorkFailed):
+                pass  # it is logged and counted
             elif isinstance(effect, Sync):
                 self._syncing = self._loop.create_task(self._sync(effect))
             elif isinstance(effect, Write):

@@ -13,6 +13,7 @@ from fencepost.broker.core import BrokerCore
 from fencepost.broker.disk.changes import Write
 from fencepost.broker.disk.files import File, Sync
 from fencepost.broker.effects import Close, Failed, GoOn, Reply
+from fencepost.broker.metrics.fence import WorkFailed
 from fencepost.broker.network import backpressure
 from fencepost.broker.network.backpressure import UNTAKEN_BYTES, Answers
 from fencepost.broker.settings.values import BrokerConfig
@@ -209,11 +210,8 @@ class BrokerHost:
                     connection = self._connections.get(connection_id)
                     if connection is not None:
                         connection.reset()
-                case Failed(connection_id, error):
-                    self._tell("a request failed", error)
-                    connection = self._connections.get(connection_id)
-                    if connection is not None:
-                        connection.reset()
+                case Failed() | WorkFailed():
+                    self._failed(effect)
                 case Write():
                     self._scheduler.call_later(self._machine.sync_ms(), partial(self._written, core, effect))
                 case Sync():
@@ -229,6 +227,15 @@ class BrokerHost:
             connection.send(data)
             self._note(connection)
             self._go_on(connection)
+
+    def _failed(self, effect: Failed | WorkFailed) -> None:
+        if isinstance(effect, WorkFailed):
+            self._tell(f"{effect.subject} failed", effect.error)
+            return
+        self._tell("a request failed", effect.error)
+        connection = self._connections.get(effect.connection_id)
+        if connection is not None:
+            connection.reset()
 
     def _do(self, core: BrokerCore, action: Callable[[int], object]) -> None:
         """Let the core do something and carry out what it asks for. A power cut inside it is a crash, an error its

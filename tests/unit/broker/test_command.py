@@ -93,6 +93,34 @@ def test_a_host_that_cannot_be_listened_on_is_named(caplog: pytest.LogCaptureFix
     assert "cannot listen on no.such.host.invalid:0" in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        (
+            ["listeners=SSL://127.0.0.1:0", "ssl.keystore.type=PEM", "ssl.keystore.location=/no/such.pem"],
+            "/no/such.pem",
+        ),
+        (
+            [
+                "listeners=SASL_PLAINTEXT://127.0.0.1:0",
+                "sasl.enabled.mechanisms=OAUTHBEARER",
+                "sasl.oauthbearer.jwks.endpoint.url=file:///no/such/keys.json",
+            ],
+            "keys.json",
+        ),
+    ],
+)
+def test_settings_that_only_the_start_finds_wrong_are_named(
+    settings: list[str], told: str, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    options = [argument for setting in settings for argument in ("--config", setting)]
+    with pytest.raises(SystemExit) as ended:
+        main(["broker", "--data-dir", str(tmp_path / "data"), *options])
+    assert ended.value.code == 1
+    critical = [record for record in caplog.records if record.levelno == logging.CRITICAL]
+    assert len(critical) == 1 and told in critical[0].getMessage() and critical[0].exc_info is None
+
+
 def test_no_name_makes_a_line_of_its_own() -> None:
     name = "x\n2026-01-01 00:00:00,000 CRITICAL fencepost.broker: all is lost\r\x1b[2J"
     record = logging.LogRecord("fencepost.broker", logging.INFO, "", 0, "client %s", (name,), None)

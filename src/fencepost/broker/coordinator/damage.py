@@ -26,9 +26,10 @@ class Doubts:
         self._metrics = metrics
         self._certain: dict[int, set[str]] = {}  # by damaged partition of __transaction_state
         self._offsets: set[int] = set()  # damaged partitions of __consumer_offsets
+        self._ids: set[str] = set()  # transactional ids whose state here may not be what their records say
 
     def __bool__(self) -> bool:
-        return bool(self._certain or self._offsets)
+        return bool(self._certain or self._offsets or self._ids)
 
     def found(self, partition: Partition, gap: Gap) -> None:
         """Something of an internal topic cannot be read."""
@@ -38,12 +39,18 @@ class Doubts:
         elif partition.topic.name == TRANSACTION_STATE:
             self._certain.setdefault(partition.index, set())
 
+    def found_id(self, transactional_id: str) -> None:
+        """A decision for the id was written and could not be applied."""
+        self._ids.add(transactional_id)
+
     def keep(self, partition: Partition, certain: set[str]) -> None:
         """The states of these ids were recorded behind the damage."""
         self._certain[partition.index] = certain
 
     def of_transaction(self, transactional_id: str) -> bool:
         """Whether the state of the id is in doubt."""
+        if transactional_id in self._ids:
+            return True
         if not self._certain:
             return False
         index = coordinator_partition(transactional_id, len(self._topics.internal(TRANSACTION_STATE).partitions))

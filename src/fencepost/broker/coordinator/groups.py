@@ -88,13 +88,16 @@ class Groups:
         """The partition of `__consumer_offsets` that the group belongs to."""
         return self._runtime.partition_of(group_id)
 
-    def apply(self, now_ms: int, result: GroupResult[Any], reply: Callable[[], None] | None = None) -> int:
-        """Carry out a decision; replies go out once durable.
+    def apply(
+        self, now_ms: int, result: GroupResult[Any], reply: Callable[[], None] | None = None, *, fenced: bool = False
+    ) -> int:
+        """Carry out a decision; replies go out once durable. `fenced`: it is about many groups, and those of which
+        nothing can be written for a mistake of ours are told of and left out.
 
         Returns an error code if a log refused records. Raises OSError.
         """
         try:
-            code = self._append(now_ms, result.records)
+            code = self._append(now_ms, result.records, fenced=fenced)
         except OSError:
             # Parked requests have nobody else to tell them; the request that is being handled loses its connection.
             _send(result.refused(ErrorCode.NOT_COORDINATOR), None)
@@ -115,14 +118,19 @@ class Groups:
 
     def on_time(self, now_ms: int) -> None:
         """End sessions and rebalances that are due."""
-        self._runtime.on_time(now_ms, self._due, self.apply)
+        self._runtime.on_time(now_ms, self._due, partial(self.apply, fenced=True))
 
     def next_deadline_ms(self) -> int | None:
         """When `on_time` has something to do."""
         return self._runtime.next_deadline_ms(self.coordinator.next_deadline_ms())
 
     def _due(self, now_ms: int) -> Sequence[GroupResult[None]]:
-        return () if self.coordinator.next_deadline_ms() is None else (self.coordinator.on_time(now_ms),)
+        if self.coordinator.next_deadline_ms() is None:
+            return ()
+        return (self.coordinator.on_time(now_ms, failed=self._not_decided),)
+
+    def _not_decided(self, group_id: str, error: Exception) -> None:
+        self._runtime.fence.failed(f"what is due of group {group_id!r}", error, "It is tried again in a second")
 
     def _refused(self, now_ms: int, group_id: str) -> None:
         self._refusals.note(now_ms, f"group {group_id!r}: there are {self.coordinator.count} already (max.groups)")
@@ -144,17 +152,33 @@ class Groups:
         )
         return StreamsTiming(timing, settings.number("streams.num.standby.replicas"))
 
-    def _append(self, now_ms: int, records: Sequence[GroupRecord]) -> int:
+    def _append(self, now_ms: int, records: Sequence[GroupRecord], *, fenced: bool) -> int:
         for (group_id, producer_id, epoch), same in groupby(
             records, lambda r: (r.group_id, r.producer_id, r.producer_epoch)
         ):
             batch = list(same)
-            encoded = [record.encode() for record in batch]
-            appended = self._runtime.append(now_ms, group_id, encoded, producer_id=producer_id, producer_epoch=epoch)
-            if isinstance(appended, Rejected):
-                return appended.error_code
-            for delta, record in enumerate(batch):
-                self.coordinator.replay(record, appended.base_offset + delta)
+            try:
+                code = self._append_batch(now_ms, group_id, batch, producer_id, epoch)
+            except OSError:
+                raise
+            except Exception as error:
+                if not fenced:
+                    raise
+                self._runtime.fence.failed(f"what was decided for group {group_id!r}", error, "It may be incomplete")
+                continue
+            if code:
+                return code
+        return ErrorCode.NONE
+
+    def _append_batch(
+        self, now_ms: int, group_id: str, batch: Sequence[GroupRecord], producer_id: int, epoch: int
+    ) -> int:
+        encoded = [record.encode() for record in batch]
+        appended = self._runtime.append(now_ms, group_id, encoded, producer_id=producer_id, producer_epoch=epoch)
+        if isinstance(appended, Rejected):
+            return appended.error_code
+        for delta, record in enumerate(batch):
+            self.coordinator.replay(record, appended.base_offset + delta)
         return ErrorCode.NONE
 
     def _replay(self, index: int, header: BatchHeader, batch: memoryview) -> None:

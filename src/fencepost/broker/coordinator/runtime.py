@@ -18,12 +18,12 @@ from fencepost.broker.disk.files import Files
 from fencepost.broker.log.reading import Gap, batches_of
 from fencepost.broker.log.results import Appended, Rejected
 from fencepost.broker.metrics.counters import Metrics
+from fencepost.broker.metrics.fence import Fence
 from fencepost.broker.metrics.refusals import Refusals
 from fencepost.broker.timing.timers import Timers
 from fencepost.broker.topics.catalogue import Partition, TopicCatalogue
 from fencepost.broker.topics.durability import Durability
 from fencepost.protocol.codes import ErrorCode
-from fencepost.protocol.errors import ProtocolError
 from fencepost.protocol.logs.partitioning import coordinator_partition
 from fencepost.protocol.records.batch import BatchHeader
 from fencepost.protocol.records.plain import encode_pairs
@@ -51,6 +51,7 @@ class CoordinatorRuntime:
         timers: Timers,
         metrics: Metrics,
         doubts: Doubts,
+        fence: Fence,
     ) -> None:
         self._topic = topic
         self._log = log
@@ -60,6 +61,7 @@ class CoordinatorRuntime:
         self._timers = timers
         self._metrics = metrics
         self._doubts = doubts
+        self.fence = fence
         self._rests_until_ms = 0
 
     def index_of(self, key: str) -> int:
@@ -90,8 +92,10 @@ class CoordinatorRuntime:
                 try:
                     replay(header, batch)
                     continue
-                except (ProtocolError, IndexError, ValueError) as error:
-                    gap = Gap(header.base_offset, header.last_offset + 1, f"a record of another kind: {error}")
+                except OSError:
+                    raise
+                except Exception as error:  # noqa: BLE001 - whatever the record is, it costs itself only
+                    gap = Gap(header.base_offset, header.last_offset + 1, f"a record of another kind: {error!r}")
             damaged_end = gap.next_offset
             self._doubts.found(partition, gap)
         return damaged_end
@@ -137,20 +141,28 @@ class CoordinatorRuntime:
         except OSError as error:
             self._failed(error)
             self.again(now_ms, partial(self.until_done, action))
+        except Exception as error:  # noqa: BLE001 - it is told
+            self.fence.failed(f"what is to be written to {self._topic} ({action})", error, "It is not written")
 
     def on_time(
         self, now_ms: int, due: Callable[[int], Iterable[Decision]], apply: Callable[[int, Decision], object]
     ) -> None:
         """Carry out what is due. A decision that the disk refuses keeps no other from it; what is due after that has
-        to wait for a second."""
+        to wait for a second. A decision that raises anything else keeps no other from it either."""
         if now_ms < self._rests_until_ms:
             return
-        for decision in due(now_ms):
+        decisions = iter(due(now_ms))
+        while True:
             try:
+                decision = next(decisions, None)
+                if decision is None:
+                    return
                 apply(now_ms, decision)
             except OSError as error:
                 self._failed(error)
                 self._rests_until_ms = now_ms + RETRY_MS
+            except Exception as error:  # noqa: BLE001 - it is told
+                self.fence.failed(f"what is due of {self._topic}", error, "It is tried again when it is due again")
 
     def next_deadline_ms(self, due_ms: int | None) -> int | None:
         """When `on_time` has something to do that is due at that time."""

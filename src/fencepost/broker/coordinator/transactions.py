@@ -31,13 +31,14 @@ from fencepost.broker.coordinator.txn.model import (
     TransactionRecord,
 )
 from fencepost.broker.coordinator.txn.notices import note_change
-from fencepost.broker.coordinator.txn.states import PREPARED, STATE_NAMES, IllegalTransition, TxnState
+from fencepost.broker.coordinator.txn.states import PREPARED, STATE_NAMES, TxnState
 from fencepost.broker.coordinator.txn_snapshots import TransactionSnapshots
 from fencepost.broker.disk.files import Files
 from fencepost.broker.log.producers.idempotence import ProducerState
 from fencepost.broker.log.reading import Gap, has_gap
 from fencepost.broker.log.results import Rejected
 from fencepost.broker.metrics.counters import Metrics
+from fencepost.broker.metrics.log_rate_limit import Paces
 from fencepost.broker.settings.values import BrokerConfig
 from fencepost.broker.timing.clock import Jumps
 from fencepost.broker.topics.catalogue import CONSUMER_OFFSETS, Partition, TopicCatalogue
@@ -90,6 +91,7 @@ class Transactions:
         self.snapshots = TransactionSnapshots(files, durability, metrics, self.coordinator)
         self._owing: list[str] = []  # ids whose markers are written once the answers are on their way
         self._under_way: set[MarkerWrite] = set()
+        self._refused_markers = Paces()
         self._waiting: defaultdict[str, list[Callable[[int], None]]] = defaultdict(list)
         self._idle_owners: dict[int, str] | None = None
         self._unsettled: set[tuple[str, Partition]] = set()  # by whose transactional id the partition has one open
@@ -133,9 +135,9 @@ class Transactions:
                 record = TransactionRecord.from_bytes(key, value)
                 self.coordinator.set_aside(record.transactional_id)  # what a snapshot says of it is older
                 self.coordinator.replay(record)
-            except (ValueError, IllegalTransition) as error:
+            except Exception as error:  # noqa: BLE001 - whatever the record is, it costs its own id only
                 damaged_end = max(damaged_end, offset + 1)
-                self._doubts.found(partition, Gap(offset, offset + 1, f"a record of another kind: {error}"))
+                self._doubts.found(partition, Gap(offset, offset + 1, f"a record of another kind: {error!r}"))
             else:
                 last_offset[record.transactional_id] = offset
         if damaged_end >= 0:
@@ -323,7 +325,25 @@ class Transactions:
 
     def on_time(self, now_ms: int) -> None:
         """Abort what has timed out, forget ids that were idle for too long."""
-        self._runtime.on_time(now_ms, self.coordinator.on_time, self.apply)
+        self._runtime.on_time(now_ms, partial(self.coordinator.on_time, failed=self._not_decided), self._apply_due)
+
+    def _not_decided(self, transactional_id: str, error: Exception) -> None:
+        subject = f"what is due of transactional id {transactional_id!r}"
+        self._runtime.fence.failed(subject, error, "It is tried again in a second")
+
+    def _apply_due(self, now_ms: int, result: Result[None]) -> None:
+        """Carry out what is due of one id. Raises OSError."""
+        try:
+            self.apply(now_ms, result)
+        except OSError:
+            raise
+        except Exception as error:  # noqa: BLE001 - it is told
+            # Its records may be written, and what is known here may not follow from them.
+            for name in {record.transactional_id for record in result.records}:
+                self.coordinator.set_aside(name)
+                self._doubts.found_id(name)
+                follows = "Requests for the id are refused until the next start, which reads its records again"
+                self._runtime.fence.failed(f"what was decided for transactional id {name!r}", error, follows)
 
     def next_deadline_ms(self) -> int | None:
         """When `on_time` has something to do."""
@@ -353,16 +373,28 @@ class Transactions:
         if partition is not None:
             try:
                 offset = _append_marker(partition, write, now_ms)
-            except OSError:
-                _log.exception("a marker cannot be written to %s; it will be tried again", partition.directory)
-                self._under_way.discard(write)
-                self._runtime.again(now_ms, lambda now_ms: self._write_markers(now_ms, write.transactional_id))
+            except Exception as error:  # noqa: BLE001 - it is told
+                self._marker_refused(now_ms, write, partition, error)
                 return
             self._durability.appended(partition)
         marker_ms = now_ms
         self._durability.when_durable(
             now_ms, lambda now_ms: self._acknowledge(now_ms, write, partition, offset, marker_ms)
         )
+
+    def _marker_refused(self, now_ms: int, write: MarkerWrite, partition: Partition, error: Exception) -> None:
+        """It is written in a second, when the disk takes it. A full disk refuses many: tell now and then."""
+        if not isinstance(error, OSError):
+            subject = f"a marker of transactional id {write.transactional_id!r} in {partition.directory}"
+            self._runtime.fence.failed(subject, error, "It is tried again in a second")
+        elif times := self._refused_markers.hit(now_ms, partition.directory):
+            _log.error(
+                "a marker cannot be written to %s and will be tried again every second: %s; "
+                "%d such tries since this was last said",
+                *(partition.directory, error, times),
+            )
+        self._under_way.discard(write)
+        self._runtime.again(now_ms, lambda now_ms: self._write_markers(now_ms, write.transactional_id))
 
     def _acknowledge(
         self, now_ms: int, write: MarkerWrite, partition: Partition | None, offset: int, marker_ms: int

@@ -58,7 +58,8 @@ class Files(Protocol):
     def remove(self, path: str) -> None:
         """Remove a file; nothing happens when it does not exist."""
 
-    def remove_tree(self, path: str) -> None: ...
+    def remove_tree(self, path: str) -> None:
+        """Remove a directory and all in it. Of a link to a directory only the link goes, which is told."""
 
     def rename(self, old: str, new: str) -> None: ...
 

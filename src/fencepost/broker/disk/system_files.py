@@ -238,7 +238,11 @@ class SystemFiles:
 
     def remove_tree(self, path: str) -> None:
         absolute = self._absolute(path)
-        if os.path.isdir(absolute):
+        if os.path.islink(absolute):
+            target = os.path.realpath(absolute)
+            os.remove(absolute)
+            _log.warning("%s was a link and is removed; what it led to stays: remove %s by hand", absolute, target)
+        elif os.path.isdir(absolute):
             shutil.rmtree(absolute)
 
     def rename(self, old: str, new: str) -> None:

@@ -8,6 +8,7 @@ from fencepost.broker.log.config import LogConfig
 from fencepost.broker.log.layout import CleanPoint
 from fencepost.broker.log.results import CorruptSegment
 from fencepost.broker.log.segment import Segment
+from fencepost.protocol.records.batch import MAGIC_AT, PARTITION_LEADER_EPOCH_AT
 
 __all__ = ["Extent", "find_extent", "measure", "slice_of"]
 
@@ -88,19 +89,31 @@ def slice_of(
     extent = find_extent(log, offset, bound)
     if extent is None:
         return b"", offset
+    try:
+        return _read(log, extent, max_bytes, min_one)
+    except CorruptSegment:  # a damaged header may have led to a batch that does not hold the offset
+        position, base, size = extent.segment.find(offset)
+    return _read(log, extent._replace(position=position, base=base, first_size=size), max_bytes, min_one)
+
+
+def _read(log: SegmentedLog, extent: Extent, max_bytes: int, min_one: bool) -> tuple[bytes | memoryview, int]:
     segment, position, end, base, size = extent
     wanted = min(max_bytes, end - position)
     if wanted < size:
         if not min_one:
-            return b"", offset
+            return b"", base
         wanted = size
-    data = segment.log.read(position, wanted)
-    try:
-        whole, end_offset = segment.whole_batches(data, position, base, log.config.verify_reads)
-    except CorruptSegment:
-        if wanted == size:
-            raise
-        whole, end_offset = segment.whole_batches(data[:size], position, base, log.config.verify_reads)
-    if whole == 0:
-        raise CorruptSegment(segment.path, position, f"{len(data)} of {wanted} bytes were read, and no whole batch")
-    return (data if whole == len(data) else memoryview(data)[:whole]), end_offset
+    if segment.has_gaps:
+        whole = segment.whole_to(position, base, wanted)
+        data = segment.log.read(position, whole.size)
+    else:
+        data = segment.log.read(position, wanted)
+        whole = segment.whole_batches(data, position, base, log.config.verify_reads)
+    if whole.size == 0 or len(data) < whole.size:
+        raise CorruptSegment(segment.path, position, f"{len(data)} bytes were read, and no whole batch")
+    if whole.wrong_epochs:
+        mended = bytearray(data)
+        for at in whole.wrong_epochs:
+            mended[at + PARTITION_LEADER_EPOCH_AT : at + MAGIC_AT] = bytes(MAGIC_AT - PARTITION_LEADER_EPOCH_AT)
+        data = bytes(mended)
+    return (data if whole.size == len(data) else memoryview(data)[: whole.size]), whole.next_offset

@@ -231,7 +231,7 @@ class PartitionLog:
         placed = header._replace(base_offset=offset)
         aborted = self.producers.note_marker(placed, Marker(commit, coordinator_epoch), durable=durable)
         if aborted is not None:
-            self.segments[-1].aborted.add(aborted)
+            self.failure = self.segments[-1].note_aborted(aborted) or self.failure
         self._appended()
         return Appended(offset, offset, -1, self.log_start_offset)
 

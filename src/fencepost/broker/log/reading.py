@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from fencepost.broker.log.batch_walk import Hole, Whole
 from fencepost.broker.log.partition import PartitionLog
-from fencepost.broker.log.results import CorruptSegment
-from fencepost.protocol.codes import ErrorCode
-from fencepost.protocol.records.batch import BatchHeader, iter_batches
+from fencepost.protocol.records.batch import BatchHeader
 
-__all__ = ["Gap", "batches_of", "has_gap", "next_readable"]
-
-_READ_BYTES = 1 << 20
+__all__ = ["Gap", "batches_of", "has_gap"]
 
 
 class Gap(NamedTuple):
@@ -23,46 +20,35 @@ class Gap(NamedTuple):
     reason: str
 
 
-def next_readable(log: PartitionLog, offset: int) -> int:
-    """The first offset behind the damage at `offset` from which on there are whole batches again; the log's end where
-    there is none. Raises OSError."""
-    number = log.segment_of(offset)
-    segment = log.segments[number]
-    try:
-        position, base, size = log.locate(number, offset)
-    except CorruptSegment as error:
-        position, base, size = error.position, -1, -1
-    if size == 0 or base > offset:  # nothing of it is there, be it damaged
-        if size:
-            return base
-    else:
-        found = segment.next_whole(position, offset + 1)
-        if found is not None:
-            return found[1].base_offset
-    following = log.segments[number + 1 :]
-    return next((later.base_offset for later in following if later.base_offset > offset), log.log_end_offset)
-
-
 def batches_of(
     log: PartitionLog, offset: int, end: int | None = None
 ) -> Iterator[tuple[BatchHeader, memoryview] | Gap]:
     """Every whole batch from the one that holds `offset` on up to `end` (the high watermark without it), oldest
     first, and in their places the gaps that damage has left. Raises OSError."""
     bound = log.high_watermark if end is None else end
-    while offset < bound:
-        read = log.read(offset, _READ_BYTES, committed_only=False, min_one=True)
-        if read.error_code == ErrorCode.CORRUPT_MESSAGE:
-            following = next_readable(log, offset)
-            yield Gap(offset, following, read.message)
+    for segment in log.segments[log.segment_of(offset) :]:
+        if offset >= bound:
+            return
+        if offset < segment.base_offset:
+            yield Gap(offset, segment.base_offset, f"{segment.path} is the first file of the log")
+            offset = segment.base_offset
+        for item in segment.walk(*segment.near(offset)):
+            first, following = _offsets_of(item)
+            if first >= bound:
+                return
+            if following <= max(offset, first):
+                continue
+            if isinstance(item, Hole):
+                yield Gap(max(first, offset), following, str(item.error(segment.path)))
+            else:
+                yield item.header, item.batch
             offset = following
-            continue
-        if read.error_code:
-            raise OSError(f"{log.directory}: nothing can be read at offset {offset}: {read.message}")
-        if not read.records:
-            return  # compaction has left nothing here
-        for header, batch in iter_batches(read.records):
-            offset = header.last_offset + 1
-            yield header, batch
+
+
+def _offsets_of(item: Whole | Hole) -> tuple[int, int]:
+    if isinstance(item, Hole):
+        return item.first_offset, item.next_offset
+    return item.header.base_offset, item.header.last_offset + 1
 
 
 def has_gap(log: PartitionLog, offset: int) -> bool:

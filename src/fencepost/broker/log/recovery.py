@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import itertools
 import uuid
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from fencepost.broker.disk.files import File, Files, is_full
+from fencepost.broker.log.batch_walk import ANYWHERE, Hole, Whole
 from fencepost.broker.log.cleaning.swap import NO_CLEAN_POINT, finish_swaps, read_clean_point
 from fencepost.broker.log.config import LogConfig
 from fencepost.broker.log.layout import (
@@ -32,11 +33,12 @@ from fencepost.broker.log.layout import (
     file_name,
     offset_of,
 )
+from fencepost.broker.log.lost_markers import LostMarkers
 from fencepost.broker.log.producers.snapshot import CorruptSnapshot, Place
 from fencepost.broker.log.producers.table import ProducerTable
 from fencepost.broker.log.recovery_points import RecoveryPoint
 from fencepost.broker.log.results import CorruptSegment, Cut, Damage, RecoveryReport
-from fencepost.broker.log.segment import ANYWHERE, Segment, scan
+from fencepost.broker.log.segment import Segment
 from fencepost.protocol.errors import CorruptBatch
 from fencepost.protocol.records.batch import HEADER_BYTES, MAGIC, BatchHeader
 from fencepost.protocol.records.markers import Marker, parse_marker
@@ -49,7 +51,6 @@ __all__ = [
     "marker_in",
     "rebuild_aborted",
     "recover",
-    "whole_batches",
 ]
 
 _REWRITE_BYTES = 1 << 20
@@ -65,6 +66,7 @@ class Recovered:
     """Offsets of the snapshots that are there, ascending."""
     report: RecoveryReport
     clean_point: CleanPoint = NO_CLEAN_POINT
+    lost_markers: LostMarkers = field(default_factory=LostMarkers)
     scanned: list[tuple[Segment, int]] = field(default_factory=list)
     """Segments that were scanned or cut, and from which position on."""
     fresh: File | None = None
@@ -168,6 +170,7 @@ def _load_and_scan(files: Files, directory: str, config: LogConfig, found: Recov
         break
     if config.fsync != "never":
         synced = max(synced, *found.snapshots, -1)
+    found.segments[-1].synced = synced
     _scan(files, directory, config, found, (number, position, offset), synced)
     end = found.segments[-1].next_offset
     ahead = [snapshot for snapshot in found.snapshots if snapshot > end]
@@ -217,26 +220,35 @@ def _position_of(found: Recovered, offset: int, place: Place | None) -> tuple[in
         return None
     if offset < found.clean_point.gaps_below and place.position + HEADER_BYTES > segment.size:
         return None  # its segment was compacted since
-    if place.position + HEADER_BYTES <= segment.size:
-        header = segment.log.read(place.position, HEADER_BYTES)
-        if header[_MAGIC_AT] == MAGIC and int.from_bytes(header[:8], "big") != offset:
-            return None
-    return number, place.position
+    if place.position == segment.size:
+        return number, place.position
+    following = segment.log.read(place.position, HEADER_BYTES)
+    if len(following) == HEADER_BYTES and following[_MAGIC_AT] == MAGIC:
+        return (number, place.position) if int.from_bytes(following[:8], "big") == offset else None
+    # No batch: a torn tail, or bytes came into the file and what is below the snapshot ends elsewhere.
+    return (number, place.position) if _ends_at(segment, place.position, offset) else None
+
+
+def _ends_at(segment: Segment, position: int, offset: int) -> bool:
+    """Whether the batch in front of `offset` ends at that position."""
+    for item in segment.walk(*segment.near(offset - 1)):
+        if isinstance(item, Hole):
+            return item.position == position and item.first_offset == offset
+        if item.header.last_offset + 1 >= offset:
+            return item.header.last_offset + 1 == offset and item.position + len(item.batch) == position
+    return False
 
 
 def _walk_to(segment: Segment, number: int, offset: int) -> tuple[int, int] | None:
     """The same for a snapshot that does not say its place. The segment is walked from its start: a wrong entry of its
     index would make the scan begin behind batches that the snapshot does not know."""
-    position, expected = 0, -1
-    try:
-        for at, header, batch in scan(
-            segment.log, segment.path, position, segment.size, expected=-1, gaps_below=ANYWHERE
-        ):
-            if header.base_offset >= offset:
-                return number, at
-            position, expected = at + len(batch), header.last_offset + 1
-    except CorruptSegment as error:
-        return (number, position) if error.position == position and expected == offset else None
+    position, expected = 0, segment.base_offset
+    for item in segment.walk():
+        if isinstance(item, Hole):
+            return (number, item.position) if item.first_offset == offset else None
+        if item.header.base_offset >= offset:
+            return number, item.position
+        position, expected = item.position + len(item.batch), item.header.last_offset + 1
     return (number, position) if expected == offset else None
 
 
@@ -245,23 +257,21 @@ def _scan(
 ) -> None:
     """Replay everything from (number of the segment, position, log end offset so far) on."""
     number, position, offset = start
-    gaps_below = found.clean_point.gaps_below
     segments = found.segments
     while number < len(segments):
         segment, began = segments[number], position
-        hole = segment.base_offset > offset and (number > 0 or segment.base_offset >= gaps_below)
-        problem: CorruptSegment | None = None
-        if hole or (segment.base_offset < offset and position == 0):
-            problem = CorruptSegment(segment.path, 0, f"base offset {segment.base_offset}, {offset} is due")
-        else:
+        damage = _wrong_start(found, number, position, offset)
+        is_behind = damage is not None and segment.base_offset > offset  # the damage is in front of the segment
+        if damage is None:
             offset = max(offset, segment.base_offset)
-            position, offset, problem = _scan_segment(config, found, segment, position, offset)
-        if problem is None:
+            position, offset, damage = _scan_segment(config, found, segment, position, offset)
+        if damage is None:
             segment.next_offset = offset
             found.scanned.append((segment, began))
             number, position = number + 1, 0
             continue
-        resume = number if hole else number + 1
+        problem = damage.error(segment.path)
+        resume = number if is_behind else number + 1
         if resume < len(segments) and segments[resume].base_offset <= found.log_start_offset:
             # All before it was deleted, and the removal of some files was undone by a crash: begin there.
             found.report.notes.append(f"{problem}; it is below the log start offset")
@@ -269,8 +279,12 @@ def _scan(
             number, position, offset = 0, 0, segments[0].base_offset
             continue
         if offset < synced:
-            following = _behind_damage(segments, number, problem.position, offset, synced, hole)
-            found.report.damaged.append(Damage(offset, following[2], str(problem)))
+            following = (number, 0, segment.base_offset) if is_behind else _behind(found, number, damage, synced)
+            if following[2] > offset:
+                found.report.damaged.append(Damage(offset, following[2], str(problem)))
+                found.lost_markers.found_damage(found.producers, segment, offset, following[2])
+            else:
+                found.report.notes.append(f"{problem}; no offset is missing")
             if following[0] > number:
                 segment.next_offset = following[2]
                 found.scanned.append((segment, segment.size))
@@ -283,6 +297,16 @@ def _scan(
     segments[-1].next_offset = offset
     segments[-1].load_indexes()  # a cut may have made a segment the last one that was not scanned
     _end_at(files, directory, found, max(offset, synced))
+
+
+def _wrong_start(found: Recovered, number: int, position: int, offset: int) -> Hole | None:
+    """The damage when the segment does not begin where the one before it ended."""
+    segment = found.segments[number]
+    is_gap = segment.base_offset > offset and (number > 0 or segment.base_offset >= found.clean_point.gaps_below)
+    if not is_gap and (segment.base_offset >= offset or position):
+        return None
+    reason = f"base offset {segment.base_offset}, {offset} is due"
+    return Hole(0, 0, offset, segment.base_offset, reason)
 
 
 def _end_at(files: Files, directory: str, found: Recovered, end: int) -> None:
@@ -304,43 +328,39 @@ def _end_at(files: Files, directory: str, found: Recovered, end: int) -> None:
     found.scanned.append((segment, 0))
 
 
-def _behind_damage(
-    segments: list[Segment], number: int, position: int, offset: int, synced: int, hole: bool
-) -> tuple[int, int, int]:
+def _behind(found: Recovered, number: int, damage: Hole, synced: int) -> tuple[int, int, int]:
     """(number, position, offset) from which on there are whole batches again; the synced point behind all segments
     where there is none."""
-    if hole:
-        return number, 0, segments[number].base_offset
-    segment = segments[number]
-    found = segment.next_whole(position, offset + 1)
-    following = segments[number + 1].base_offset if number + 1 < len(segments) else None
-    if found is not None and (following is None or found[1].base_offset < following):
-        return number, found[0], found[1].base_offset
-    return number + 1, 0, max(offset, synced) if following is None else following
+    if damage.end < found.segments[number].size:
+        return number, damage.end, damage.next_offset
+    is_last = number + 1 == len(found.segments)
+    return number + 1, 0, max(damage.first_offset, synced) if is_last else found.segments[number + 1].base_offset
 
 
 def _scan_segment(
     config: LogConfig, found: Recovered, segment: Segment, position: int, offset: int
-) -> tuple[int, int, CorruptSegment | None]:
-    """Replay one segment from a position; the position and offset behind its last whole batch, and what ended it
-    there."""
+) -> tuple[int, int, Hole | None]:
+    """Replay one segment from a position; the position and offset behind its last whole batch, and the damage that
+    ended it there."""
     if position == 0:
         segment.reset_indexes()
     else:
         segment.forget_from(offset, position)
-    gaps_below = found.clean_point.gaps_below
-    batches = scan(segment.log, segment.path, position, segment.size, expected=offset, gaps_below=gaps_below)
-    try:
-        for at, header, batch in batches:
+    for item in segment.walk(position, offset):
+        if isinstance(item, Hole):
+            return position, offset, item
+        at, header, batch = item
+        try:
             marker = marker_in(header, batch, segment, at)
-            segment.index_batch(header, at, len(batch), config.index_interval_bytes)
-            aborted = found.producers.replay(header, marker)
-            if aborted is not None:
-                segment.aborted.add(aborted)
-            position, offset = at + len(batch), header.last_offset + 1
-            found.report.scanned_bytes += len(batch)
-    except CorruptSegment as error:
-        return position, offset, error
+        except CorruptSegment as error:
+            return position, offset, Hole(at, at + len(batch), offset, header.last_offset + 1, error.reason)
+        segment.index_batch(header, at, len(batch), config.index_interval_bytes)
+        found.lost_markers.next_batch(found.producers, header)
+        aborted = found.producers.replay(header, marker)
+        if aborted is not None:
+            segment.aborted.add(found.lost_markers.aborted(segment, aborted))
+        position, offset = at + len(batch), header.last_offset + 1
+        found.report.scanned_bytes += len(batch)
     return position, offset, None
 
 
@@ -382,45 +402,30 @@ def _cut(
         files.sync_directory(directory)
         del segments[number]
     else:
-        found.report.cuts.append(Cut(segment.path, position, segment.size - position, problem.reason))
+        if position < segment.size:
+            found.report.cuts.append(Cut(segment.path, position, segment.size - position, problem.reason))
         segment.log.truncate(position)
         segment.size = position
         segment.next_offset = offset
 
 
-def rebuild_aborted(segments: list[Segment], target: Segment) -> None:
+def rebuild_aborted(segments: Sequence[Segment], target: Segment) -> None:
     """Make the target's index of aborted transactions anew, from all whole batches up to its end. Slow, and only for a
-    damaged index file.
+    damaged index file. The last one of the segments is the target, or behind it.
 
     Raises OSError, CorruptSegment."""
     producers = ProducerTable()
     target.aborted.truncate(target.base_offset)
     for segment in segments:
-        for at, header, batch in whole_batches(segment):
-            aborted = producers.replay(header, marker_in(header, batch, segment, at))
-            if aborted is not None and segment is target:
-                target.aborted.add(aborted)
+        for item in segment.walk():
+            if isinstance(item, Whole):
+                at, header, batch = item
+                aborted = producers.replay(header, marker_in(header, batch, segment, at))
+                if aborted is not None and segment is target:
+                    target.aborted.add(aborted)
         if segment is target:
             break
     target.aborted_lost = False
-
-
-def whole_batches(segment: Segment) -> Iterator[tuple[int, BatchHeader, memoryview]]:
-    """(position, header, batch) of all that is whole in the segment. Raises OSError."""
-    position, expected = 0, segment.base_offset
-    while position < segment.size:
-        try:
-            for at, header, batch in scan(
-                segment.log, segment.path, position, segment.size, expected=expected, gaps_below=ANYWHERE
-            ):
-                yield at, header, batch
-                expected = header.last_offset + 1
-            return
-        except CorruptSegment as error:
-            found = segment.next_whole(error.position, expected)
-            if found is None:
-                return
-            position = found[0]
 
 
 def make_durable(found: Recovered, point: RecoveryPoint | None) -> None:

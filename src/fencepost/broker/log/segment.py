@@ -6,10 +6,12 @@ walk, its CRC to trust it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from fencepost.broker.disk.files import File, Files
-from fencepost.broker.log.aborted import AbortedIndex
+from fencepost.broker.log.aborted import Aborted, AbortedIndex
+from fencepost.broker.log.batch_walk import ANYWHERE, LEADER_EPOCH, BatchWalk, Bounds, Hole, Whole
 from fencepost.broker.log.index import OffsetIndex, TimeIndex
 from fencepost.broker.log.layout import INDEX, LOG, TIME_INDEX, TXN_INDEX, file_name
 from fencepost.broker.log.results import CorruptSegment
@@ -20,67 +22,27 @@ from fencepost.protocol.records.batch import (
     HEADER_BYTES,
     LENGTH_PREFIX_BYTES,
     MAGIC,
-    PARTITION_LEADER_EPOCH_AT,
     WALK,
     BatchHeader,
     parse_header,
-    verify_crc,
 )
 
-__all__ = ["ANYWHERE", "Segment", "scan"]
-
-ANYWHERE = 2**63 - 1
+__all__ = ["Segment", "WholeBytes"]
 
 _CHUNK_BYTES = 1 << 20
 _REBUILD_INTERVAL_BYTES = 4096
 _WALK_BYTES = 8192  # enough to step over one interval of the sparse index
 _ABORTED_KEPT = 256  # entries of a segment that stay in memory; every read_committed fetch asks all later segments
-_LOOKS = bytes([0, 0, 0, 0, MAGIC])  # leader epoch 0 and the magic byte: what every stored batch has at the same place
-_LOOKS_FROM = PARTITION_LEADER_EPOCH_AT
 
 
-def scan(
-    file: File, path: str, start: int, end: int, *, expected: int, gaps_below: int
-) -> Iterator[tuple[int, BatchHeader, memoryview]]:
-    """(position, header, batch) of every batch in start..end. The first one begins at offset `expected`; gaps
-    that compaction left are right before batches below `gaps_below`.
+class WholeBytes(NamedTuple):
+    """Bytes of a segment that are whole batches."""
 
-    Raises CorruptSegment at the first batch whose CRC, length or base offset is not right."""
-    position = start
-    want = _CHUNK_BYTES
-    while position < end:
-        data = memoryview(file.read(position, min(want, end - position)))
-        at = 0
-        while at + HEADER_BYTES <= len(data):
-            header = _header(data, at, path, position)
-            size = header.size_bytes
-            if at + size > len(data):
-                want = max(_CHUNK_BYTES, size)
-                break
-            batch = data[at : at + size]
-            if crc32c(batch[CRC_FROM:]) != header.crc:
-                raise CorruptSegment(path, position + at, "the CRC of the batch is wrong")
-            if (
-                header.base_offset < expected
-                or (header.base_offset > expected and header.base_offset >= gaps_below)
-                or header.last_offset_delta < 0
-            ):
-                raise CorruptSegment(path, position + at, f"base offset {header.base_offset}, {expected} is due")
-            yield position + at, header, batch
-            expected = header.last_offset + 1
-            at += size
-        if at == 0:
-            size = _header(data, 0, path, position).size_bytes if len(data) >= HEADER_BYTES else HEADER_BYTES
-            if size > end - position or size <= len(data):
-                raise CorruptSegment(path, position, f"{end - position} bytes, a batch needs {size}")
-        position += at
-
-
-def _header(data: bytes | memoryview, at: int, path: str, position: int) -> BatchHeader:
-    try:
-        return parse_header(data, at)
-    except CorruptBatch as error:
-        raise CorruptSegment(path, position + at, str(error)) from error
+    size: int
+    next_offset: int
+    """Behind the last of them."""
+    wrong_epochs: Sequence[int]
+    """Where among them are batches whose leader epoch is damaged."""
 
 
 class Segment:
@@ -107,6 +69,7 @@ class Segment:
         "sealed_timestamp",
         "size",
         "stem",
+        "synced",
         "times",
         "touched_ms",
     )
@@ -127,6 +90,7 @@ class Segment:
         self.times = TimeIndex(files, self.stem + TIME_INDEX + suffix, base_offset)
         self.aborted = AbortedIndex(files, self.stem + TXN_INDEX + suffix)
         self.aborted_lost = False
+        self.synced = -1  # the log was synced up to there, for a scan that does not know where the log ends
         self.sealed = (-1, 0)  # what its index of aborted transactions begins with, as far as somebody noted it
         self.sealed_timestamp = -1  # its largest one at least, as far as somebody noted it
         self.max_timestamp = -1
@@ -165,12 +129,9 @@ class Segment:
         """Whether the batch of that offset has that largest timestamp: searches skip and retention deletes by it."""
         try:
             position, _, size = self.locate(offset)
-            return (
-                size > 0
-                and _header(self.log.read(position, HEADER_BYTES), 0, self.path, position).max_timestamp == timestamp
-            )
         except CorruptSegment:
             return True  # the log is damaged there, and not the index
+        return size > 0 and parse_header(self.log.read(position, HEADER_BYTES)).max_timestamp == timestamp
 
     def load_aborted(self) -> bool:
         """Read the index of aborted transactions alone, once. False when it cannot be right. Raises OSError."""
@@ -181,6 +142,24 @@ class Segment:
         is_sealed = self.sealed[0] < 0 or self.aborted.begins_with(data, self.sealed)
         self.aborted_lost = not (self.aborted.load(data) and is_sealed)
         return not self.aborted_lost
+
+    def note_aborted(self, entry: Aborted) -> OSError | None:
+        """Add an entry and write it at once: should its marker be damaged, only the entry tells what became of the
+        transaction. Returns the error of a disk that refuses; the next flush writes it then."""
+        self.aborted.add(entry)
+        try:
+            self.aborted.flush()
+        except OSError as error:
+            return error
+        return None
+
+    def aborted_on_disk(self) -> list[Aborted]:
+        """The entries of the index file as it is, whatever is in memory; none when it cannot be right. Raises
+        OSError."""
+        data = self._bytes(TXN_INDEX)
+        index = AbortedIndex(self._files, self.stem + TXN_INDEX + self._suffix)
+        is_sealed = self.sealed[0] < 0 or index.begins_with(data, self.sealed)
+        return index.entries() if is_sealed and index.load(data) else []
 
     def aborted_seal(self) -> tuple[int, int]:
         """(entries of the index of aborted transactions, their CRC-32C), -1 entries when nobody has looked."""
@@ -193,23 +172,11 @@ class Segment:
         return self._files.read_bytes(path) if self._files.exists(path) else b""
 
     def _rebuild_sparse(self) -> None:
-        """Index what can be walked, past damage."""
+        """Index all whole batches."""
         self._reset_sparse()
-        position, expected = 0, self.base_offset
-        while position + HEADER_BYTES <= self.size:
-            try:
-                header = _header(memoryview(self.log.read(position, HEADER_BYTES)), 0, self.path, position)
-                whole = header.size_bytes <= self.size - position and header.last_offset_delta >= 0
-                whole = whole and self._may_follow(expected, header.base_offset, header.last_offset)
-            except CorruptSegment:
-                whole = False
-            if not whole:
-                found = self.next_whole(position, expected)
-                if found is None:
-                    break
-                position, header = found
-            self.index_batch(header, position, header.size_bytes, _REBUILD_INTERVAL_BYTES)
-            position, expected = position + header.size_bytes, header.last_offset + 1
+        for item in self.walk():
+            if isinstance(item, Whole):
+                self.index_batch(item.header, item.position, len(item.batch), _REBUILD_INTERVAL_BYTES)
         self.times.add(self.max_timestamp, self.max_timestamp_offset)
 
     def _reset_sparse(self) -> None:
@@ -250,48 +217,86 @@ class Segment:
             self.bytes_since_index = 0
         self.bytes_since_index += size
 
-    def locate(self, offset: int, start: int = 0) -> tuple[int, int, int]:
+    def walk(
+        self, position: int = 0, expected: int | None = None, *, chunk_bytes: int = _CHUNK_BYTES
+    ) -> Iterator[Whole | Hole]:
+        """All whole batches from `position` on, where offset `expected` is due (the first one's without it), and the
+        damage between them. Raises OSError."""
+        bounds = Bounds(self.base_offset, self.next_offset, self.gaps_below, self.synced)
+        walk = BatchWalk(self.log, self.path, self.size, bounds)
+        return walk.items(position, self.base_offset if expected is None else expected, chunk_bytes=chunk_bytes)
+
+    def intact(
+        self, position: int, expected: int, below: int = ANYWHERE
+    ) -> Iterator[tuple[int, BatchHeader, memoryview]]:
+        """(position, header, batch) from there on, up to offset `below`, where a batch begins. Raises CorruptSegment
+        where offsets are missing, OSError."""
+        for item in self.walk(position, expected):
+            first = item.first_offset if isinstance(item, Hole) else item.header.base_offset
+            if first >= below:
+                return
+            if isinstance(item, Whole):
+                yield item
+            elif item.next_offset > item.first_offset:
+                raise item.error(self.path)
+
+    def locate(self, offset: int) -> tuple[int, int, int]:
         """(position, base offset, size) of the first batch that ends at or behind `offset`; (size, next_offset, 0)
         when there is none.
 
-        `start`: a position of a batch known not to be behind it. Raises CorruptSegment where damage may have been that
-        batch, OSError."""
+        The batches up to there are looked at by their headers only, as long as each begins where the one before it
+        ended. Raises CorruptSegment where damage may have been that batch, OSError."""
+        start, expected = self.near(offset)
+        return self._step_to(offset, start, expected) or self._search(offset, start, expected)
+
+    def find(self, offset: int) -> tuple[int, int, int]:
+        """The same with every batch checked: for what `locate` found and turned out to be damaged."""
+        return self._search(offset, *self.near(offset))
+
+    def near(self, offset: int) -> tuple[int, int]:
+        """(position, base offset) of a batch that is not behind `offset`. Raises OSError."""
         self.load_indexes()
         entry = self.offsets.entry(offset)
-        if entry is not None and entry[1] > start and not self._is_at(*entry):
+        base = self._base_at(*entry) if entry is not None else None
+        if entry is not None and base is None:
             self._rebuild_sparse()  # an index is believed where the log agrees
             entry = self.offsets.entry(offset)
-        position, expected = start, self.base_offset if start == 0 else -1
-        if entry is not None and entry[1] > start:
-            position, expected = entry[1], -1
-        end = self.size
+            base = self._base_at(*entry) if entry is not None else None
+        return (0, self.base_offset) if entry is None or base is None else (entry[1], base)
+
+    def _step_to(self, offset: int, position: int, expected: int) -> tuple[int, int, int] | None:
+        """Step over headers; None as soon as something is not as it is in a log without damage and gaps."""
+        end, limit = self.size, self.next_offset
         while position < end:
             data = self.log.read(position, min(_WALK_BYTES, end - position))
             at = 0
             while at + HEADER_BYTES <= len(data):
                 base, length, _, magic, _, _, delta = WALK.unpack_from(data, at)
                 size = LENGTH_PREFIX_BYTES + length
-                if (
-                    magic != MAGIC
-                    or size < HEADER_BYTES
-                    or position + at + size > end
-                    or delta < 0
-                    or not self._may_follow(expected, base, base + delta)
-                ):
-                    at = self._past_damage(position + at, expected, offset) - position
-                    expected = -1
-                    break
+                is_sound = magic == MAGIC and HEADER_BYTES <= size <= end - position - at
+                if not is_sound or base != expected or not base <= base + delta < limit:
+                    return None
                 if base + delta >= offset:
                     return position + at, base, size
                 at += size
                 expected = base + delta + 1
             if at == 0:
-                raise CorruptSegment(self.path, position, f"{len(data)} bytes at the end are not a batch")
+                return None
             position += at
+        return (self.size, self.next_offset, 0) if expected == limit else None
+
+    def _search(self, offset: int, position: int, expected: int) -> tuple[int, int, int]:
+        for item in self.walk(position, expected, chunk_bytes=_WALK_BYTES):
+            if isinstance(item, Whole):
+                if item.header.last_offset >= offset:
+                    return item.position, item.header.base_offset, len(item.batch)
+            elif item.next_offset > offset:
+                raise item.error(self.path)
         return self.size, self.next_offset, 0
 
-    def locate_time(self, timestamp: int, from_offset: int) -> int:
-        """The position of a batch before which everything is older than `timestamp` or before `from_offset`.
+    def locate_time(self, timestamp: int, from_offset: int) -> tuple[int, int]:
+        """(position, base offset) of a batch before which everything is older than `timestamp` or before
+        `from_offset`.
 
         Raises CorruptSegment, OSError."""
         self.load_indexes()
@@ -299,129 +304,81 @@ class Segment:
         if entry is not None and not self._agrees(*entry):
             self._rebuild_sparse()
             entry = self.times.entry(timestamp)
-        return self.locate(max(entry[1] if entry is not None else self.base_offset, from_offset))[0]
+        return self.locate(max(entry[1] if entry is not None else self.base_offset, from_offset))[:2]
 
-    def _is_at(self, last_offset: int, position: int) -> bool:
-        """Whether the batch that ends with that offset begins there."""
+    def _base_at(self, last_offset: int, position: int) -> int | None:
+        """The base offset of the batch that begins there, when it ends with that offset."""
         data = self.log.read(position, HEADER_BYTES)
         if len(data) < HEADER_BYTES:
-            return False
+            return None
         base, _, _, magic, _, _, delta = WALK.unpack_from(data)
-        return magic == MAGIC and bool(base + delta == last_offset)
-
-    def _may_follow(self, expected: int, base: int, last: int) -> bool:
-        """Whether a batch with these offsets may stand where `expected` is due (-1: nobody knows)."""
-        if base < self.base_offset or last >= self.next_offset:
-            return False
-        return expected < 0 or base == expected or expected < base < self.gaps_below
-
-    def _past_damage(self, position: int, expected: int, offset: int) -> int:
-        """The position of the next whole batch, when `offset` is not before it. Raises CorruptSegment otherwise."""
-        found = self.next_whole(position, max(expected, self.base_offset))
-        if found is None or found[1].base_offset > offset:
-            raise CorruptSegment(
-                self.path, position, f"not the header of a batch that may be at offset {max(expected, 0)}"
-            )
-        return found[0]
-
-    def next_whole(self, position: int, least: int) -> tuple[int, BatchHeader] | None:
-        """(position, header) of the first whole batch behind the damaged one at `position`, found by the length that
-        the damaged one names or else by its looks; None when there is none. `least`: its base offset is not below it.
-        Raises OSError."""
-        try:
-            after = (
-                position + _header(memoryview(self.log.read(position, HEADER_BYTES)), 0, self.path, position).size_bytes
-            )
-        except CorruptSegment:
-            after = self.size
-        found = self._whole_at(after, least)
-        if found is not None:
-            return after, found
-        start = position + 1
-        while start + HEADER_BYTES <= self.size:
-            data = self.log.read(start, _CHUNK_BYTES + HEADER_BYTES)
-            at = data.find(_LOOKS)
-            while at >= 0:
-                found = self._whole_at(start + at - _LOOKS_FROM, least) if start + at - _LOOKS_FROM > position else None
-                if found is not None:
-                    return start + at - _LOOKS_FROM, found
-                at = data.find(_LOOKS, at + 1)
-            start += _CHUNK_BYTES
-        return None
-
-    def _whole_at(self, position: int, least: int) -> BatchHeader | None:
-        """The header of the batch that begins there, when it is whole."""
-        if position + HEADER_BYTES > self.size:
-            return None
-        try:
-            header = _header(memoryview(self.log.read(position, HEADER_BYTES)), 0, self.path, position)
-        except CorruptSegment:
-            return None
-        if position + header.size_bytes > self.size or header.base_offset < least or header.last_offset_delta < 0:
-            return None
-        batch = memoryview(self.log.read(position, header.size_bytes))
-        return header if verify_crc(batch) else None
+        return int(base) if magic == MAGIC and delta >= 0 and base + delta == last_offset else None
 
     def end_offset(self) -> int:
-        """The offset behind its last batch, by the file and not by what follows. Raises OSError."""
+        """The offset behind its last batch, by the file and not by what follows; where it is damaged, by what follows.
+        Raises OSError."""
         self.load_indexes()
         last = self.offsets.last()
-        end = self.base_offset
-        position = 0
-        if last is not None and self._is_at(*last):
-            end, position = last[0] + 1, last[1]
-        try:
-            for _, header, _ in scan(self.log, self.path, position, self.size, expected=-1, gaps_below=ANYWHERE):
-                end = header.last_offset + 1
-        except CorruptSegment:
-            return self.next_offset  # reads find out
-        return end
+        for item in self.walk(*self.near(self.base_offset if last is None else last[0])):
+            if isinstance(item, Hole):
+                return item.first_offset if item.position == self.size else self.next_offset
+        return self.next_offset
 
-    def whole_batches(self, data: bytes, position: int, base_offset: int, verify: bool) -> tuple[int, int]:
-        """How many bytes of `data`, read from `position`, are whole batches, and the offset behind them. The first one
-        begins at `base_offset`.
+    def whole_batches(self, data: bytes, position: int, base_offset: int, verify: bool) -> WholeBytes:
+        """How much of `data`, read from `position`, are whole batches. The first one begins at `base_offset`.
 
-        Damage behind the first batch ends the walk; damaged offsets, which are not under the CRC and therefore
-        compared with their neighbours', and a damaged first batch raise CorruptSegment. A wrong CRC is looked for only
-        when `verify`."""
+        Each is to begin where the one before it ended; the walk ends at the first one that is damaged or behind a gap.
+        Raises CorruptSegment when that is the first one. A wrong CRC is looked for only when `verify`."""
         view = memoryview(data)
-        size = len(data)
-        at = 0
-        expected = -1
+        size, limit = len(data), self.next_offset
+        at, expected = 0, base_offset
+        wrong_epochs: list[int] = []
         unpack = WALK.unpack_from
+        problem = ""
         while at + HEADER_BYTES <= size:
-            base, length, _, magic, crc, _, delta = unpack(data, at)
+            base, length, epoch, magic, crc, _, delta = unpack(data, at)
             end = at + LENGTH_PREFIX_BYTES + length
-            if magic != MAGIC or length < HEADER_BYTES - LENGTH_PREFIX_BYTES or delta < 0:
-                if at:
-                    break
-                raise CorruptSegment(self.path, position, "not the header of a batch")
-            if at and base > expected and base >= self.gaps_below:
+            if magic != MAGIC or length < HEADER_BYTES - LENGTH_PREFIX_BYTES:
+                problem = "not the header of a batch"
+            elif base != expected or not base <= base + delta < limit:
+                problem = f"offsets {base} to {base + delta}, {expected} is due"
+            elif end > size:
                 break
-            if base < expected or (at == 0 and base != base_offset):
-                raise CorruptSegment(
-                    self.path, position + at, f"base offset {base}, {max(expected, base_offset)} is due"
-                )
-            if end > size:
+            elif verify and crc32c(view[at + CRC_FROM : end]) != crc:
+                problem = "the CRC of the batch is wrong"
+            if problem:
                 break
-            if verify and crc32c(view[at + CRC_FROM : end]) != crc:
-                if at:
-                    break
-                raise CorruptSegment(self.path, position, "the CRC of the batch is wrong")
+            if epoch != LEADER_EPOCH:
+                wrong_epochs.append(at)
             at = end
             expected = base + delta + 1
-        if expected > self.next_offset:
-            raise CorruptSegment(
-                self.path, position, f"offsets below {expected}, the segment ends at {self.next_offset}"
-            )
-        return at, expected
+        if problem and at == 0:
+            raise CorruptSegment(self.path, position, problem)
+        return WholeBytes(at, expected, wrong_epochs)
+
+    def whole_to(self, position: int, base_offset: int, size: int) -> WholeBytes:
+        """The same, past the gaps that compaction has left: how many of the `size` bytes from `position` on."""
+        end, expected = position, base_offset
+        wrong_epochs: list[int] = []
+        for item in self.walk(position, base_offset, chunk_bytes=size):
+            if isinstance(item, Hole) or item.position + len(item.batch) > position + size:
+                break
+            end, expected = item.position + len(item.batch), item.header.last_offset + 1
+            if item.header.partition_leader_epoch != LEADER_EPOCH:
+                wrong_epochs.append(item.position - position)
+        return WholeBytes(end - position, expected, wrong_epochs)
+
+    @property
+    def has_gaps(self) -> bool:
+        """Whether compaction may have left gaps between its batches."""
+        return self.base_offset < self.gaps_below
 
     def first_batch_timestamp(self) -> int:
         """Largest timestamp of the first batch; -1 when there is none."""
         if self.first_timestamp < 0 and self.size >= HEADER_BYTES:
             try:
-                header = _header(memoryview(self.log.read(0, HEADER_BYTES)), 0, self.path, 0)
-            except CorruptSegment:
+                header = parse_header(self.log.read(0, HEADER_BYTES))
+            except CorruptBatch:
                 return -1
             self.first_timestamp = header.max_timestamp
         return self.first_timestamp
@@ -430,21 +387,21 @@ class Segment:
         """Of all its batches; -1 when empty."""
         if self.max_timestamp < 0:
             self.load_indexes()
-        return self.max_timestamp
+        return max(self.max_timestamp, self.sealed_timestamp)  # a damaged batch may have had it
 
     def newest_before(self, bound: int) -> tuple[int, int, int]:
-        """(largest timestamp, position of its batch, position from which on batches are not counted) of the batches
-        below offset `bound`, as far as the indexes tell: (-1, 0, 0) where they tell nothing.
+        """(largest timestamp, last offset of its batch, offset from which on batches are not counted) of the batches
+        below offset `bound`, as far as the indexes tell: a timestamp of -1 where they tell nothing.
 
         Raises CorruptSegment, OSError."""
         self.load_indexes()
         if self.max_timestamp_offset < bound:
-            return self.max_timestamp, self.locate(self.max_timestamp_offset)[0], self.size
+            return self.max_timestamp, self.max_timestamp_offset, self.next_offset
         indexed = self.offsets.entry(bound - 1)
         newest = None if indexed is None else self.times.newest_up_to(indexed[0])
-        if indexed is None or newest is None or not self._is_at(*indexed) or not self._agrees(*newest):
-            return -1, 0, 0
-        return newest[0], self.locate(newest[1])[0], indexed[1]
+        if indexed is None or newest is None or self._base_at(*indexed) is None or not self._agrees(*newest):
+            return -1, self.base_offset, self.base_offset
+        return *newest, indexed[0]
 
     def unload_indexes(self) -> None:
         """Forget what is in memory of the indexes of a segment that grows no more; they are read again when needed.

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from fencepost.broker.log.results import CorruptSegment
-from fencepost.broker.log.segment import ANYWHERE, Segment, scan
+from fencepost.broker.log.segment import Segment
 from fencepost.broker.log.validate import Decompress
 from fencepost.protocol.cursor import Buffer
 from fencepost.protocol.errors import CorruptBatch
@@ -71,8 +71,7 @@ def _holding(segments: Sequence[Segment], offsets: range) -> Iterator[Segment]:
 
 
 def _first_in(segment: Segment, timestamp: int, offsets: range, decompress: Decompress) -> tuple[int, int] | None:
-    position = segment.locate_time(timestamp, offsets.start)
-    for at, header, batch in _batches(segment, position, offsets):
+    for at, header, batch in _batches(segment, segment.locate_time(timestamp, offsets.start), offsets):
         if header.max_timestamp >= timestamp:
             section = _section(header, batch, segment, at, decompress)
             found = _find(header, section, segment, at, timestamp, _LATEST, offsets.start)
@@ -83,24 +82,22 @@ def _first_in(segment: Segment, timestamp: int, offsets: range, decompress: Deco
 
 def _newest_in(segment: Segment, offsets: range, decompress: Decompress) -> tuple[int, int] | None:
     """The same for one segment. Of its batches only those are read that the time index does not tell of."""
-    top, position = -1, 0
-    if segment.base_offset >= offsets.start:
-        top, position, scan_from = segment.newest_before(offsets.stop)
-    else:  # the index does not tell the timestamps of deleted records apart
-        scan_from = segment.locate(offsets.start)[0]
+    top, its_offset, scan_from = -1, segment.base_offset, offsets.start
+    if segment.base_offset >= offsets.start:  # else the index does not tell the timestamps of deleted records apart
+        top, its_offset, scan_from = segment.newest_before(offsets.stop)
     found: tuple[int, int] | None = None
-    for at, header, batch in _batches(segment, scan_from, offsets):
+    for at, header, batch in _batches(segment, segment.locate(scan_from)[:2], offsets):
         if header.max_timestamp <= top:
             continue
         if header.base_offset >= offsets.start:
-            top, position, found = header.max_timestamp, at, None
+            top, its_offset, found = header.max_timestamp, header.last_offset, None
         else:
             section = _section(header, batch, segment, at, decompress)
             found = _newest_of(header, section, segment, at, offsets.start)
             top = -1 if found is None else found[0]
     if top < 0 or found is not None:
         return found
-    for at, header, batch in _batches(segment, position, offsets):
+    for at, header, batch in _batches(segment, segment.locate(its_offset)[:2], offsets):
         if header.max_timestamp == top:
             section = _section(header, batch, segment, at, decompress)
             found = _find(header, section, segment, at, top, top, offsets.start)
@@ -119,10 +116,9 @@ def _newest_of(
     return found
 
 
-def _batches(segment: Segment, position: int, offsets: range) -> Iterator[tuple[int, BatchHeader, memoryview]]:
-    """(position, header, batch) of the batches with records in `offsets`, from that position on."""
-    end = segment.size if offsets.stop >= segment.next_offset else segment.locate(offsets.stop)[0]
-    for found in scan(segment.log, segment.path, position, end, expected=-1, gaps_below=ANYWHERE):
+def _batches(segment: Segment, start: tuple[int, int], offsets: range) -> Iterator[tuple[int, BatchHeader, memoryview]]:
+    """(position, header, batch) of the batches with records in `offsets`, from that position and base offset on."""
+    for found in segment.intact(*start, offsets.stop):
         if found[1].last_offset >= offsets.start:
             yield found
 

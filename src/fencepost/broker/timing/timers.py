@@ -34,7 +34,10 @@ class Timers:
     It holds no more cancelled ones than others, however far away they are: clients choose how long they would wait.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, failed: Callable[[Exception, Callable[[int], None]], None] | None = None) -> None:
+        """`failed` is told what an action raises, and which; the other actions are done all the same. Without it the
+        exception leaves `run`."""
+        self._failed = failed
         self._heap: list[tuple[int, int, Timer]] = []
         self._entered = 0
         self._cancelled = 0
@@ -69,7 +72,12 @@ class Timers:
             action = timer.action
             if action is not None:
                 timer.action = None
-                action(now_ms)
+                try:
+                    action(now_ms)
+                except Exception as error:
+                    if self._failed is None:
+                        raise
+                    self._failed(error, action)
 
     def next_ms(self) -> int | None:
         """When something is due next."""

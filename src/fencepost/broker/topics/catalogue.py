@@ -27,7 +27,6 @@ from fencepost.broker.disk.two_copies import DamagedDirectory, SealedFile
 from fencepost.broker.log.config import LogConfig
 from fencepost.broker.log.partition import PartitionLog
 from fencepost.broker.log.recovery_points import RecoveryPoints
-from fencepost.broker.log.results import CorruptSegment
 from fencepost.broker.settings.values import BrokerConfig, TopicConfig
 from fencepost.broker.timing.clock import Now
 from fencepost.broker.topics.directories import (
@@ -38,6 +37,7 @@ from fencepost.broker.topics.directories import (
     topic_id_of,
     why_left_alone,
 )
+from fencepost.broker.topics.doomed import DoomedDirectories
 from fencepost.broker.topics.log_settings import read_log_config
 from fencepost.broker.topics.names import flat_name, invalid_topic_name
 from fencepost.broker.topics.replaced import DeletedNames, Replacement
@@ -146,6 +146,7 @@ class TopicCatalogue:
         self._files = files
         self._file = SealedFile(files, _FILE, _MAGIC, _VERSION)
         self.points = RecoveryPoints(files)
+        self._doomed = DoomedDirectories(files)
         self._deleted: dict[UUID, tuple[str, int]] = {}  # name and partitions; their directories may still be there
         self._deleted_names = DeletedNames()
         self._config = config
@@ -192,7 +193,7 @@ class TopicCatalogue:
         the catalogue does not. `expected`: earlier starts wrote every small file. Raises OSError."""
         for name in self._files.listdir(""):
             if is_doomed(name):
-                self._files.remove_tree(name)
+                self._doomed.remove(name)
         try:
             stored = self._file.load()
         except DamagedDirectory as error:
@@ -205,7 +206,8 @@ class TopicCatalogue:
             self._add(topic)
         self._deleted_names = DeletedNames(stored.get("deleted_names", ()) if stored is not None else ())
         for digits, name, count in stored.get("deleted", ()) if stored is not None else ():
-            self._remove_directories(UUID(hex=digits), name, count)
+            self._deleted[UUID(hex=digits)] = name, count
+            self._clear(UUID(hex=digits))
         if self._take_in(lost=stored is None) or stored is None:
             carry_out(self._save(self._topics.values()))
         self.points.load(expected=expected)
@@ -308,7 +310,7 @@ class TopicCatalogue:
         self.version += 1
         self.points.forget(ids)
         for topic in doomed:
-            self._clear(topic.topic_id)
+            self._clear(topic.topic_id, are_own=True)
 
     def _save_without(self, doomed: Collection[Topic]) -> Change[None]:
         others = [topic for topic in self._topics.values() if topic not in doomed]
@@ -345,15 +347,30 @@ class TopicCatalogue:
         if [each for each in partitions if each.topic.replacement.lose(each.index)]:
             carry_out(self._save(self._topics.values()))
 
-    def _clear(self, topic_id: UUID) -> None:
-        """Remove a deleted topic's directories. What cannot be goes with the next topic of its name, or at a start."""
+    def _clear(self, topic_id: UUID, *, are_own: bool = False) -> None:
+        """Remove a deleted topic's directories. What cannot be is tried again by `remove_deleted`, and at a start."""
         name, count = self._deleted[topic_id]
         try:
-            self._remove_directories(topic_id, name, count, are_own=True)
+            self._remove_directories(topic_id, name, count, are_own=are_own)
         except OSError as error:
-            _log.error("topic %s (%s) is deleted, but its records cannot be removed yet: %s", name, topic_id, error)
+            _log.error(
+                "topic %s (%s) is deleted, but its directories cannot be removed yet: %s. It is tried again every "
+                "log.retention.check.interval.ms and at each start; remove what keeps them, or them",
+                *(name, topic_id, error),
+            )
         else:
             del self._deleted[topic_id]
+
+    def remove_deleted(self) -> None:
+        """Try again to remove what is left of deleted topics."""
+        self._doomed.again()
+        for topic_id in list(self._deleted):
+            self._clear(topic_id)
+
+    @property
+    def unremovable(self) -> int:
+        """Directories and topics that are deleted and cannot be removed from the disk."""
+        return len(self._doomed) + len(self._deleted)
 
     def close(self, run_all: RunAll = one_by_one) -> None:
         """Close every open log cleanly. Raises the first OSError, after it has tried all."""
@@ -398,8 +415,10 @@ class TopicCatalogue:
     def _open_log(self, partition: Partition) -> PartitionLog:
         try:
             log = self._recover(partition)
-        except CorruptSegment as error:
-            raise OSError(f"{partition.directory} cannot be opened: {error}") from error
+        except OSError:
+            raise
+        except Exception as error:  # whatever it is, it costs this partition only
+            raise OSError(f"{partition.directory} cannot be opened: {error!r}") from error
         if log.report.damaged:
             self.lost_records(partition)
         replacement = partition.topic.replacement
@@ -425,6 +444,8 @@ class TopicCatalogue:
         listed = {partition.directory for topic in self._topics.values() for partition in topic.partitions}
         changed = self._correct_ids()
         for found in find_directories(self._files, listed):
+            if found.topic_id in self._deleted:
+                continue  # it could not be removed, which is told
             topic = self._topics.get(found.topic)
             if topic is None and (found.topic_id is not None or lost) and invalid_topic_name(found.topic) is None:
                 given = _INTERNAL_CONFIGS.get(found.topic, {})
@@ -511,7 +532,7 @@ class TopicCatalogue:
     def _remove(self, directory: str, topic_id: UUID, index: int) -> None:
         doomed = doomed_name(topic_id, index)
         self._files.rename(directory, doomed)
-        self._files.remove_tree(doomed)
+        self._doomed.remove(doomed)
 
     def _save(
         self,

@@ -9,6 +9,7 @@ from fencepost.broker.disk.files import File, Files
 from fencepost.broker.log.cleaning.compaction import Abandoned, Compaction, Plan, plan
 from fencepost.broker.log.results import CorruptSegment
 from fencepost.broker.metrics.counters import Metrics
+from fencepost.broker.metrics.fence import Fence
 from fencepost.broker.settings.values import BrokerConfig
 from fencepost.broker.timing.timers import Timers
 from fencepost.broker.topics.catalogue import Partition, TopicCatalogue
@@ -34,6 +35,7 @@ class Cleaner:
         durability: Durability,
         timers: Timers,
         metrics: Metrics,
+        fence: Fence,
         *,
         owned_producer_ids: Callable[[], Iterable[int]],
         compacted: Callable[[int, Partition], None],
@@ -45,12 +47,13 @@ class Cleaner:
         self._durability = durability
         self._timers = timers
         self._metrics = metrics
+        self._fence = fence
         self._owned_producer_ids = owned_producer_ids
         self._compacted = compacted
         self._round: tuple[Partition, Compaction, Iterator[Sequence[File]]] | None = None
         self._is_syncing = False
         self._is_eager = False
-        self._damaged: set[Partition] = set()
+        self._uncleanable: set[Partition] = set()
         self._tried: set[Partition] = set()
 
     def start(self, now_ms: int) -> None:
@@ -67,6 +70,8 @@ class Cleaner:
                 except (OSError, CorruptSegment):
                     self._metrics.count("storage_errors")
                     _log.exception("%s: retention failed", partition.directory)
+                except Exception as error:  # noqa: BLE001 - it is told
+                    self._fence.failed(f"retention of {partition.directory}", error, "The next round tries it again")
 
     def expire_producers(self, now_ms: int) -> None:
         """Let go of producers that are idle for too long."""
@@ -75,7 +80,11 @@ class Cleaner:
             log = partition.opened
             if log is not None:
                 idle_ms, most = log.config.producer_id_expiration_ms, log.config.shrunk_producers_max
-                log.producers.expire(now_ms, idle_ms, live.__contains__, most)
+                try:
+                    log.producers.expire(now_ms, idle_ms, live.__contains__, most)
+                except Exception as error:  # noqa: BLE001 - it is told
+                    subject = f"letting go of idle producers in {partition.directory}"
+                    self._fence.failed(subject, error, "The next round tries it again")
 
     def compact(self, now_ms: int, *, eager: bool = False) -> None:
         """Begin a round if there is something worth it and none is under way. `eager`: do all there is to do without
@@ -101,13 +110,18 @@ class Cleaner:
         return [partition for topic in self._topics for partition in topic.partitions if partition.opened]
 
     def _plan(self, partition: Partition, now_ms: int) -> Plan | None:
-        if partition.opened is None or partition in self._damaged or not partition.opened.config.compacted:
+        if partition.opened is None or partition in self._uncleanable or not partition.opened.config.compacted:
             return None
         try:
             return plan(partition.opened, now_ms)
-        except (OSError, CorruptSegment) as error:
+        except Exception as error:  # noqa: BLE001 - it is told, and costs this partition only
             self._failed(partition, error)
             return None
+
+    @property
+    def uncleanable(self) -> int:
+        """Partitions that are not compacted any more, until the next start."""
+        return sum(partition.opened is not None for partition in self._uncleanable)
 
     def _open_some(self) -> None:
         """Open a few logs that nobody has asked for since the start: they get old all the same."""
@@ -123,9 +137,9 @@ class Cleaner:
                             return
 
     def _look_again(self, now_ms: int) -> None:
+        self._timers.at(now_ms + self._config.number("log.cleaner.backoff.ms"), self._look_again)
         self._open_some()
         self.compact(now_ms)
-        self._timers.at(now_ms + self._config.number("log.cleaner.backoff.ms"), self._look_again)
 
     def _step(self, now_ms: int) -> None:
         """Do the next piece of the round that is under way."""
@@ -139,7 +153,7 @@ class Cleaner:
         except Abandoned as reason:
             _log.info("%s: compaction gave up: %s", partition.directory, reason)
             self._end(partition, compaction)
-        except (OSError, CorruptSegment) as error:
+        except Exception as error:  # noqa: BLE001 - it is told, and costs this partition only
             self._failed(partition, error)
             self._end(partition, compaction)
         else:
@@ -178,17 +192,26 @@ class Cleaner:
 
     def _failed(self, partition: Partition, error: Exception) -> None:
         self._metrics.count("compaction_failures")
-        if isinstance(error, CorruptSegment):
-            self._damaged.add(partition)  # trying again would find the same
-        elif partition.opened is not None and partition.opened.read_only:
+        if partition.opened is not None and partition.opened.read_only:
             self._durability.failures += 1
-        _log.error("%s: compaction failed: %s", partition.directory, error)
+        if isinstance(error, OSError):
+            _log.error("%s: compaction failed and will be tried again: %s", partition.directory, error)
+            return
+        self._uncleanable.add(partition)  # trying again would find the same
+        if isinstance(error, CorruptSegment):
+            _log.error(
+                "%s is not compacted until the damage in it is accepted (fencepost repair) and the broker started: %s",
+                *(partition.directory, error),
+            )
+        else:
+            follows = "It is not compacted until the next start"
+            self._fence.failed(f"compaction of {partition.directory}", error, follows)
 
     def _end(self, partition: Partition, compaction: Compaction) -> None:
         self._round = None
         try:
             compaction.discard()
-        except OSError as error:
+        except Exception as error:  # noqa: BLE001 - it is told
             _log.warning("%s: what compaction left is removed at the next start: %s", partition.directory, error)
 
 

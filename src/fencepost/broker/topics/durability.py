@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from fencepost.broker.disk.files import File, Sync
 from fencepost.broker.log.partition import PartitionLog
+from fencepost.broker.metrics.fence import Fence
 from fencepost.broker.topics.catalogue import Partition
 
 __all__ = ["Durability"]
@@ -30,7 +31,8 @@ class Durability:
     Otherwise everything counts as durable once it is appended.
     """
 
-    def __init__(self, waits: bool, advanced: Callable[[Partition], None]) -> None:
+    def __init__(self, waits: bool, advanced: Callable[[Partition], None], fence: Fence) -> None:
+        self._fence = fence
         self._waits = waits
         self._advanced = advanced
         self._appended = 0
@@ -106,9 +108,16 @@ class Durability:
                         raise OSError(f"{partition.directory} could not be synced: {error}") from error
                 self._advanced(partition)
         while self._waiting and self._waiting[0][0] <= self._synced:
-            self._waiting.popleft()[1](now_ms)
-        for own, action in extra:
-            action(now_ms, _first_error(own, errors))
+            self._do(self._waiting.popleft()[1], now_ms)
+        for own, then in extra:
+            self._do(then, now_ms, _first_error(own, errors))
+
+    def _do(self, action: Callable[..., None], *args: object) -> None:
+        """One action must not keep the others from what they wait for."""
+        try:
+            action(*args)
+        except Exception as error:  # noqa: BLE001 - it is told
+            self._fence.failed(f"what waited for a sync ({action})", error, "It is not done")
 
     def failed(self, log: PartitionLog, error: OSError) -> None:
         """The log is read-only from now on: nothing of it that is not durable yet is promised."""

@@ -1,33 +1,38 @@
-"""Looking for damage in the logs of a stopped broker, and accepting it.
+"""Look for damage in the logs of a stopped broker, and accept it.
 
-What is damaged stays in a file beside the segment (`.log.damaged`). In its place comes an empty batch over the same
-offsets, as compaction leaves them: readers go past it, nothing is in doubt any more, and the newest record that can be
-read counts. Opening the logs finishes what a crash interrupted, as a start of the broker does.
+The damaged file is first copied beside the segment (`.log.damaged`, `.log.damaged.1` and so on: no copy is ever written
+over) and synced. Then a new segment takes its place in the steps of compaction, so that a crash between any two steps
+leaves the old or the new one. In it an empty batch covers the offsets of each damaged place, as compaction leaves them:
+readers go past it, nothing is in doubt any more, and the newest record that can be read counts. All other batches are
+those that readers got before: `log.batch_walk` judges them for both. Opening the logs finishes what a crash
+interrupted, as a start of the broker does.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 from uuid import UUID
 
 from fencepost.broker.disk.files import Files
+from fencepost.broker.log.batch_walk import Hole
 from fencepost.broker.log.cleaning.swap import announce, finish
 from fencepost.broker.log.layout import CLEANED, LOG, file_name
 from fencepost.broker.log.partition import PartitionLog
 from fencepost.broker.log.reading import Gap, batches_of
-from fencepost.broker.log.recovery import rebuild_aborted, whole_batches
+from fencepost.broker.log.recovery import rebuild_aborted
 from fencepost.broker.log.segment import Segment
 from fencepost.broker.settings.values import BrokerConfig
 from fencepost.broker.timing.clock import Now
-from fencepost.broker.topics.catalogue import Partition, TopicCatalogue
+from fencepost.broker.topics.catalogue import TopicCatalogue
 from fencepost.protocol.records.batch import parse_header, seal
 from fencepost.protocol.records.walk import rebuild
 
 __all__ = ["DAMAGED", "Finding", "repair"]
 
 DAMAGED = ".damaged"
+_TEMPORARY = ".tmp"
 _COPY_BYTES = 1 << 20
 
 
@@ -50,20 +55,17 @@ def repair(
         for partition in topic.partitions:
             point = topics.points.of(topic.topic_id, partition.index)
             if point.offset > 0 or files.exists(partition.directory):
-                gaps = [item for item in _everything(partition) if isinstance(item, Gap)]
+                log = partition.log
+                everything = batches_of(log, log.log_start_offset, log.log_end_offset)
+                gaps = [item for item in everything if isinstance(item, Gap)]
                 yield from (Finding(topic.name, partition.index, gap) for gap in gaps)
                 if gaps and accept:
                     topics.lost_records(partition)
-                    _accept(partition.log, gaps)
+                    _accept(log)
     topics.close()
 
 
-def _everything(partition: Partition) -> Iterator[object]:
-    log = partition.log
-    return batches_of(log, log.log_start_offset, log.log_end_offset)
-
-
-def _accept(log: PartitionLog, gaps: Sequence[Gap]) -> None:
+def _accept(log: PartitionLog) -> None:
     end = log.log_end_offset
     log.roll()
     for file in log.unsynced():
@@ -73,45 +75,44 @@ def _accept(log: PartitionLog, gaps: Sequence[Gap]) -> None:
     first = log.segments[0].base_offset
     if log.log_start_offset < first:
         log.delete_records_before(first)
-    for segment in log.segments[:-1]:
-        inside = [gap for gap in gaps if log.segments[log.segment_of(gap.first_offset)] is segment]
-        if inside and inside[-1].next_offset > first:
-            _rewrite(log, segment, inside)
-    for segment, following in itertools.pairwise(log.segments):
+    for segment, following in itertools.pairwise(list(log.segments)):
         segment.next_offset = following.base_offset
+        if any(isinstance(item, Hole) for item in segment.walk()):
+            _rewrite(log, segment)
 
 
-def _rewrite(log: PartitionLog, segment: Segment, gaps: list[Gap]) -> None:
-    """Write the segment anew, with an empty batch in the place of each gap."""
+def _rewrite(log: PartitionLog, segment: Segment) -> None:
+    """Write the segment anew, with an empty batch in the place of the offsets that are missing."""
     files, base = log.files, segment.base_offset
-    segment.load_aborted()
-    if segment.aborted_lost:
-        rebuild_aborted(log.segments, segment)
+    number = log.segments.index(segment)
     target = Segment(files, log.directory, base, CLEANED)
     target.log.truncate(0)
     target.size = 0
     target.reset_indexes()
-    waiting = [gap for gap in gaps if gap.next_offset > base]
-    for _, header, batch in whole_batches(segment):
-        while waiting and waiting[0].next_offset <= header.base_offset:
-            _put(log, target, _filler(waiting.pop(0), base))
-        _put(log, target, bytes(batch))
-    for gap in waiting:
-        _put(log, target, _filler(gap, base))
-    for entry in segment.aborted.entries():
-        target.aborted.add(entry)
+    target.next_offset, target.gaps_below = segment.next_offset, segment.gaps_below
+    for item in segment.walk():
+        if not isinstance(item, Hole):
+            _put(log, target, bytes(item.batch))
+        elif item.first_offset < item.next_offset:
+            _put(log, target, _filler(item.first_offset, item.next_offset))
+    segment.load_aborted()
+    if segment.aborted_lost:
+        rebuild_aborted([*log.segments[:number], target], target)
+    else:
+        for entry in segment.aborted.entries():
+            target.aborted.add(entry)
     target.aborted.create()
     target.flush_indexes(final=True)
     for file in (target.log, *target.index_files()):
         file.sync()
-    _copy(log, segment)
+    _keep_copy(log, segment)
     target.close()
     segment.close()
     announce(files, log.directory, base)
     finish(files, log.directory, base, ())
     new = Segment(files, log.directory, base)
     new.next_offset, new.gaps_below, new.touched_ms = segment.next_offset, segment.gaps_below, segment.touched_ms
-    log.segments[log.segments.index(segment)] = new
+    log.segments[number] = new
 
 
 def _put(log: PartitionLog, target: Segment, batch: bytes) -> None:
@@ -120,20 +121,38 @@ def _put(log: PartitionLog, target: Segment, batch: bytes) -> None:
     target.size += len(batch)
 
 
-def _filler(gap: Gap, least: int) -> bytes:
-    first = max(gap.first_offset, least)
+def _filler(first_offset: int, next_offset: int) -> bytes:
+    """An empty batch over these offsets."""
     template = parse_header(seal(b"", record_count=1, base_timestamp=-1, max_timestamp=-1))
     header = template._replace(
-        base_offset=first, last_offset_delta=gap.next_offset - 1 - first, partition_leader_epoch=0
+        base_offset=first_offset, last_offset_delta=next_offset - 1 - first_offset, partition_leader_epoch=0
     )
     return rebuild(header, ())
 
 
-def _copy(log: PartitionLog, segment: Segment) -> None:
-    """Keep the damaged file."""
-    copy = log.files.open(f"{log.directory}/{file_name(segment.base_offset, LOG)}{DAMAGED}")
+def _keep_copy(log: PartitionLog, segment: Segment) -> None:
+    """Have a copy of the damaged file, durably, under a name that no other has."""
+    files, stem = log.files, f"{log.directory}/{file_name(segment.base_offset, LOG)}{DAMAGED}"
+    numbered = (f"{stem}.{number}" for number in itertools.count(1))
+    path = stem
+    while files.exists(path):
+        if _is_copy(files, path, segment):
+            return  # of an attempt that was interrupted
+        path = next(numbered)
+    copy = files.open(stem + _TEMPORARY)
     copy.truncate(0)
     for position in range(0, segment.size, _COPY_BYTES):
         copy.append(segment.log.read(position, _COPY_BYTES))
     copy.sync()
     copy.close()
+    files.rename(stem + _TEMPORARY, path)
+    files.sync_directory(log.directory)
+
+
+def _is_copy(files: Files, path: str, segment: Segment) -> bool:
+    copy = files.open(path)
+    try:
+        positions = range(0, max(copy.size(), segment.size), _COPY_BYTES)
+        return all(copy.read(at, _COPY_BYTES) == segment.log.read(at, _COPY_BYTES) for at in positions)
+    finally:
+        copy.close()

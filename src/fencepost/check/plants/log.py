@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fencepost.broker.log import recovery, segment
+from fencepost.broker.log import batch_walk, recovery, segment
 from fencepost.broker.log.cleaning.compaction import Compaction
 from fencepost.broker.log.partition import PartitionLog
 from fencepost.broker.log.producers import table
@@ -141,13 +141,13 @@ def high_watermark_before_the_sync(patches: Patches) -> None:
 @plant("clients", *POWER_LOSS)
 def recovery_ignores_the_last_batch(patches: Patches) -> None:
     """What a log ends with is cut off at the start, synced or not."""
-    original = segment.scan
+    walk = segment.Segment.walk
 
-    def shorter(*args: Any, **kwargs: Any) -> Any:
-        found = list(original(*args, **kwargs))
-        return iter(found[:-1])
+    def shorter(self: segment.Segment, *args: Any, **kwargs: Any) -> Any:
+        items = walk(self, *args, **kwargs)
+        return iter(list(items)[:-1]) if self.next_offset == batch_walk.ANYWHERE else items
 
-    patches.setattr(recovery, "scan", shorter)
+    patches.setattr(segment.Segment, "walk", shorter)
 
 
 @plant("clients", *COMPACTED)
@@ -178,11 +178,11 @@ def crc_not_checked(patches: Patches) -> None:
     """Neither the broker nor the client sees that a batch is not what was written."""
     walk = segment.Segment.whole_batches
 
-    def trusting(self: segment.Segment, data: bytes, position: int, base_offset: int, verify: bool) -> tuple[int, int]:
+    def trusting(self: segment.Segment, data: bytes, position: int, base_offset: int, verify: bool) -> Any:
         return walk(self, data, position, base_offset, False)
 
     patches.setattr(segment.Segment, "whole_batches", trusting)
-    patches.setattr(segment, "verify_crc", lambda batch: True)
+    patches.setattr(batch_walk, "is_intact", lambda header, batch: True)
     patches.setattr(decoding, "verify_crc", lambda batch: True)
 
 

@@ -180,7 +180,7 @@ def _run(server: BrokerServer, metrics: tuple[str, int] | None, ui_port: int | N
         loop.run_until_complete(_serve(server, metrics, ui_port))
     except DirectoryGone as error:  # told when it was noticed
         raise SystemExit(1) from error
-    except (OSError, DirectoryInUse, UnusableDirectory) as error:
+    except (OSError, DirectoryInUse, UnusableDirectory, InvalidSetting) as error:
         logging.getLogger("fencepost.broker").critical("%s", error)
         raise SystemExit(1) from error
     finally:

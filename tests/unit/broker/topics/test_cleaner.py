@@ -108,6 +108,20 @@ def test_a_marker_whose_fsync_failed_is_owed_until_the_next_start() -> None:
     assert log.last_stable_offset == log.log_end_offset == 2
 
 
+def test_a_stop_on_a_disk_without_room_for_anything_is_a_stop(caplog: pytest.LogCaptureFixture) -> None:
+    """Also where the room that was kept for small files is used up."""
+    driver = driver_with("a")
+    assert code(driver, "a", batch(b"there")) == 0
+    driver.disk.is_full, driver.disk._reserved = True, False
+    driver.core.close()
+    assert "the next start checks the logs" in caplog.text
+    driver.disk.kill()
+    driver.start()
+    driver.disk.heal()
+    assert decode_batches(driver.ask(fetch("a"), 12).topics[0].partitions[0].records).values() == [b"there"]
+    assert code(driver, "a", batch(b"more")) == 0
+
+
 def test_damage_is_told_counted_and_not_served() -> None:
     driver = driver_with("a")
     for _ in range(3):

@@ -24,8 +24,9 @@ members becomes one of the other kind when a member of the other kind joins; one
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from fencepost.broker.coordinator.group import checks, offsets, views
@@ -36,7 +37,7 @@ from fencepost.broker.coordinator.group.consumer import decide as consumer_decid
 from fencepost.broker.coordinator.group.consumer.draft import tombstones
 from fencepost.broker.coordinator.group.consumer.group import ConsumerGroup
 from fencepost.broker.coordinator.group.consumer.migration import all_classic, to_classic
-from fencepost.broker.coordinator.group.deadlines import Deadline, DeadlineKind
+from fencepost.broker.coordinator.group.deadlines import Deadline, DeadlineKind, Failed, tried
 from fencepost.broker.coordinator.group.kinds import GroupKinds
 from fencepost.broker.coordinator.group.records import GroupRecord
 from fencepost.broker.coordinator.group.replay import TopicPartition
@@ -137,8 +138,9 @@ class GroupCoordinator(GroupKinds):
         """When something is due; None while nothing is."""
         return self._deadlines.next_ms()
 
-    def on_time(self, now_ms: int) -> GroupResult[None]:
-        """Do what is due: end sessions and phases of rebalances, expire offsets."""
+    def on_time(self, now_ms: int, *, failed: Failed | None = None) -> GroupResult[None]:
+        """Do what is due: end sessions and phases of rebalances, expire offsets. `failed` is told of a group whose
+        decision raises; nothing of it is decided, and it is looked at again in a second."""
         out: GroupResult[None] = GroupResult(None)
         expire = False
         # Such a group is only what its records say, so there is one decision about it until these are replayed.
@@ -147,28 +149,32 @@ class GroupCoordinator(GroupKinds):
         for deadline in self._deadlines.pop_due(now_ms):
             if deadline.kind == DeadlineKind.OFFSETS:
                 expire = True
-            elif deadline.kind in _OF_WRITTEN_MEMBERS:
-                if deadline.group_id in decided:
-                    later.append(deadline)
-                    continue
+            elif deadline.kind in _OF_WRITTEN_MEMBERS and deadline.group_id in decided:
+                later.append(deadline)
+            else:
                 before = len(out.records)
-                if deadline.kind == DeadlineKind.SHARE_SESSION:
-                    self._share.on_deadline(deadline, out)
-                elif deadline.kind in (DeadlineKind.STREAMS_SESSION, DeadlineKind.STREAMS_REVOCATION):
-                    self._streams.on_deadline(deadline, out)
-                else:
-                    self._consumer.on_deadline(now_ms, deadline, out)
-                if len(out.records) > before:
+                if not tried(partial(self._on_deadline, now_ms, deadline, out), deadline.group_id, out, failed):
+                    self._deadlines.set(deadline, now_ms + AGAIN_MS)
+                elif deadline.kind in _OF_WRITTEN_MEMBERS and len(out.records) > before:
                     decided.add(deadline.group_id)
                     self._deadlines.set(deadline, now_ms + AGAIN_MS)
-            else:
-                self._classic.on_deadline(now_ms, deadline, out)
         for deadline in later:
             self._deadlines.set(deadline, now_ms)
         if expire:
             self._deadlines.set(_OFFSETS, now_ms + self._config.offsets_retention_check_interval_ms)
-            self._expire_offsets(now_ms, out)
+            for group_id, action in self._expiries(now_ms, out):
+                tried(action, group_id, out, failed)
         return out
+
+    def _on_deadline(self, now_ms: int, deadline: Deadline, out: GroupResult[None]) -> None:
+        if deadline.kind == DeadlineKind.SHARE_SESSION:
+            self._share.on_deadline(deadline, out)
+        elif deadline.kind in (DeadlineKind.STREAMS_SESSION, DeadlineKind.STREAMS_REVOCATION):
+            self._streams.on_deadline(deadline, out)
+        elif deadline.kind in _OF_WRITTEN_MEMBERS:
+            self._consumer.on_deadline(now_ms, deadline, out)
+        else:
+            self._classic.on_deadline(now_ms, deadline, out)
 
     def time_jumped(self, now_ms: int, by_ms: int) -> None:
         """Time has jumped forward to `now_ms`: sessions, phases and offsets keep the time they had left."""
@@ -497,30 +503,38 @@ class GroupCoordinator(GroupKinds):
         known = request.api_version >= _FIRST_COMMIT_THAT_KNOWS_69
         return ErrorCode.GROUP_ID_NOT_FOUND if known else ErrorCode.ILLEGAL_GENERATION
 
-    def _expire_offsets(self, now_ms: int, out: GroupResult[None]) -> None:
+    def _expiries(self, now_ms: int, out: GroupResult[None]) -> Iterator[tuple[str, Callable[[], None]]]:
+        """What there is to do about each group's offsets."""
         # One pass over everything every ten minutes, as in Kafka: a timer per offset would cost more than it saves.
-        for consumer_group in list(self._store.consumer_groups.values()):
-            records, none_left = offsets.expire_consumer_group(
-                self._config, self._store, consumer_group, now_ms, self._jumps
-            )
-            out.records.extend(records)
-            if none_left and not consumer_group.members:
-                self._consumer.delete(consumer_group, out)
-        for streams_group in list(self._store.streams_groups.values()):
-            records, none_left = offsets.expire_consumer_group(
-                self._config, self._store, streams_group, now_ms, self._jumps
-            )
-            out.records.extend(records)
-            if none_left and not streams_group.members:
-                self._streams.delete(streams_group, out)
+        for group_id in list(self._store.consumer_groups):
+            yield group_id, partial(self._expire_of_consumer_group, now_ms, group_id, out)
+        for group_id in list(self._store.streams_groups):
+            yield group_id, partial(self._expire_of_streams_group, now_ms, group_id, out)
         for group_id in self._classic.ids():
-            group = self._classic.find(group_id)
-            if group is None or group_id not in self._store.groups:
-                continue
-            records, none_left = offsets.expire(self._config, self._store, group, now_ms, self._jumps)
-            out.records.extend(records)
-            if none_left and group.state == GroupState.EMPTY and not group.pending_joins:
-                out.records.append(GroupRecord(GroupMetadataKey(group_id), None))
+            yield group_id, partial(self._expire_of_classic_group, now_ms, group_id, out)
+
+    def _expire_of_consumer_group(self, now_ms: int, group_id: str, out: GroupResult[None]) -> None:
+        group = self._store.consumer_groups[group_id]
+        records, none_left = offsets.expire_consumer_group(self._config, self._store, group, now_ms, self._jumps)
+        out.records.extend(records)
+        if none_left and not group.members:
+            self._consumer.delete(group, out)
+
+    def _expire_of_streams_group(self, now_ms: int, group_id: str, out: GroupResult[None]) -> None:
+        group = self._store.streams_groups[group_id]
+        records, none_left = offsets.expire_consumer_group(self._config, self._store, group, now_ms, self._jumps)
+        out.records.extend(records)
+        if none_left and not group.members:
+            self._streams.delete(group, out)
+
+    def _expire_of_classic_group(self, now_ms: int, group_id: str, out: GroupResult[None]) -> None:
+        group = self._classic.find(group_id)
+        if group is None or group_id not in self._store.groups:
+            return
+        records, none_left = offsets.expire(self._config, self._store, group, now_ms, self._jumps)
+        out.records.extend(records)
+        if none_left and group.state == GroupState.EMPTY and not group.pending_joins:
+            out.records.append(GroupRecord(GroupMetadataKey(group_id), None))
 
 
 def _not_a_consumer_group(group_id: str) -> Refusal:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import IntEnum
 from typing import NamedTuple
 
-__all__ = ["Deadline", "DeadlineKind"]
+from fencepost.broker.coordinator.group.requests import GroupResult
+
+__all__ = ["Deadline", "DeadlineKind", "Failed", "tried"]
+
+Failed = Callable[[str, Exception], None]
+"""Told of a group, and what a decision about it raised."""
 
 
 class DeadlineKind(IntEnum):
@@ -28,3 +34,18 @@ class Deadline(NamedTuple):
     kind: DeadlineKind
     group_id: str = ""
     member_id: str = ""
+
+
+def tried(action: Callable[[], None], group_id: str, out: GroupResult[None], failed: Failed | None) -> bool:
+    """Whether the action was done; `failed` is told otherwise, and `out` has nothing of it. Raises what the action
+    does when nobody is to be told."""
+    records, replies = len(out.records), len(out.replies)
+    try:
+        action()
+    except Exception as error:
+        if failed is None:
+            raise
+        del out.records[records:], out.replies[replies:]
+        failed(group_id, error)
+        return False
+    return True

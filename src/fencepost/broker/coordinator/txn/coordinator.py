@@ -197,8 +197,11 @@ class TransactionCoordinator:
         """No later than the next moment at which `on_time` has something to do."""
         return self._store.next_ms()
 
-    def on_time(self, now_ms: int, limit: int = _MOST_PER_LOOK) -> Iterator[Result[None]]:
-        """Timeouts and expiries that are due, at most ``limit``; each result is one id's.
+    def on_time(
+        self, now_ms: int, limit: int = _MOST_PER_LOOK, *, failed: Callable[[str, Exception], None] | None = None
+    ) -> Iterator[Result[None]]:
+        """Timeouts and expiries that are due, at most ``limit``; each result is one id's. ``failed`` is told of an id
+        whose decision raises; the others are decided all the same.
 
         An id is looked at when its turn comes: carrying out the result before may have changed it, as when a log that
         is opened for a fence enlists what a power loss had left open there.
@@ -207,7 +210,13 @@ class TransactionCoordinator:
             current = self._store.get(taken.transactional_id)
             if current is None:
                 continue
-            result = self._due(now_ms, current)
+            try:
+                result = self._due(now_ms, current)
+            except Exception as error:
+                if failed is None:
+                    raise
+                failed(current.transactional_id, error)
+                continue
             if result is None:
                 self._store.look_again(current)
             else:

@@ -24,7 +24,7 @@ from fencepost.broker.log.cleaning.swap import announce, discard, finish
 from fencepost.broker.log.layout import CLEANED, CleanPoint
 from fencepost.broker.log.recovery import marker_in
 from fencepost.broker.log.results import CorruptSegment
-from fencepost.broker.log.segment import ANYWHERE, Segment, scan
+from fencepost.broker.log.segment import Segment
 from fencepost.protocol.cursor import Buffer
 from fencepost.protocol.errors import CorruptBatch
 from fencepost.protocol.records.batch import BatchHeader, parse_header
@@ -145,8 +145,8 @@ class Compaction:
         transactions = CleanedTransactions(log.aborted_between(start, self._plan.end_offset))
         dirty = [s for s in log.segments[:-1] if s.next_offset > start and s.base_offset < self._plan.end_offset]
         for segment in dirty:
-            position = segment.locate(start)[0] if segment.base_offset < start else 0
-            for at, header, batch in self._batches(segment, position):
+            position, base = segment.locate(start)[:2] if segment.base_offset < start else (0, segment.base_offset)
+            for at, header, batch in segment.intact(position, base):
                 if header.is_control:
                     transactions.marker(header, marker_in(header, batch, segment, at))
                 elif not transactions.is_aborted(header) and header.last_offset >= start:
@@ -189,8 +189,8 @@ class Compaction:
         pending: list[Buffer] = []
         waiting = 0
         for segment in group:
-            for at, header, batch in self._batches(segment, 0):
-                is_end = segment is group[-1] and at + len(batch) == segment.size
+            for at, header, batch in segment.intact(0, segment.base_offset):
+                is_end = segment is group[-1] and header.last_offset + 1 == segment.next_offset
                 if header.is_control:
                     kept = self._filtered_marker(header, batch, segment, at, target, is_end)
                 else:
@@ -236,8 +236,8 @@ class Compaction:
             announce(log.files, log.directory, base)
             finish(log.files, log.directory, base, [segment.base_offset for segment in group[1:]])
             new = Segment(log.files, log.directory, base)
-        except OSError as error:
-            log.sync_failed(error)  # what of it is on disk, the next start finds out
+        except Exception as error:
+            log.sync_failed(error if isinstance(error, OSError) else OSError(str(error)))  # the next start finds out
             raise
         new.next_offset, new.gaps_below = end, log.clean_point.gaps_below
         new.touched_ms = max(segment.touched_ms for segment in group)
@@ -294,9 +294,6 @@ class Compaction:
         return header.is_control and header.producer_epoch == state.epoch
 
     # Both
-
-    def _batches(self, segment: Segment, position: int) -> Iterator[tuple[int, BatchHeader, memoryview]]:
-        return scan(segment.log, segment.path, position, segment.size, expected=-1, gaps_below=ANYWHERE)
 
     def _is_enough(self, header: BatchHeader, size: int) -> bool:
         """Whether a step's work is done with this batch; of many records, the last ones count."""

@@ -10,10 +10,12 @@ finishes a swap by the same rule.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator
 from typing import Final
 
 from fencepost.broker.disk.files import Files
+from fencepost.broker.log.batch_walk import ANYWHERE, BatchWalk, Bounds, Hole, Whole
 from fencepost.broker.log.layout import (
     CLEAN_POINT,
     CLEANED,
@@ -28,8 +30,7 @@ from fencepost.broker.log.layout import (
     file_name,
     offset_of,
 )
-from fencepost.broker.log.results import CorruptSegment, RecoveryReport
-from fencepost.broker.log.segment import ANYWHERE, scan
+from fencepost.broker.log.results import RecoveryReport
 
 __all__ = ["NO_CLEAN_POINT", "announce", "discard", "finish", "finish_swaps", "read_clean_point", "write_clean_point"]
 
@@ -76,20 +77,13 @@ def finish_swaps(files: Files, directory: str, report: RecoveryReport) -> list[s
     announced = sorted(base for base in (offset_of(name, LOG + SWAP) for name in names) if base is not None)
     for base in announced:
         bases = [other for other in (offset_of(name, LOG) for name in files.listdir(directory)) if other is not None]
-        path = f"{directory}/{file_name(base, LOG + SWAP)}"
-        file = files.open(path)
-        end = base
-        try:
-            for _, header, _ in scan(file, path, 0, file.size(), expected=base, gaps_below=ANYWHERE):
-                end = header.last_offset + 1
-        except CorruptSegment as error:
-            report.notes.append(f"a compacted segment is damaged: {error}")
-            if base in bases:  # what it was made from is still there
-                file.close()
+        end, damage = _contents(files, f"{directory}/{file_name(base, LOG + SWAP)}", base, bases)
+        if damage is not None:
+            report.notes.append(f"a compacted segment is damaged: {damage}")
+            if _has_originals(files, directory, base, bases):
                 for suffix in (*_INDEXES, LOG):
                     files.remove(f"{directory}/{file_name(base, suffix + SWAP)}")
                 continue
-        file.close()
         finish(files, directory, base, [other for other in bases if base < other < end])
         report.notes.append(f"finished the replacement of offsets {base} to {end} by a compacted segment")
     if announced:
@@ -100,6 +94,47 @@ def finish_swaps(files: Files, directory: str, report: RecoveryReport) -> list[s
     if left:
         files.sync_directory(directory)
     return [name for name in names if not name.endswith((CLEANED, SWAP))]
+
+
+def _contents(files: Files, path: str, base_offset: int, bases: Collection[int]) -> tuple[int, str | None]:
+    """(offset behind the last whole batch, the first damage) of an announced segment. Its end is not written down:
+    another segment begins there. `bases`: base offsets of the segments that are there."""
+    file = files.open(path)
+    try:
+        size = file.size()
+        last = _last(BatchWalk(file, path, size, Bounds(base_offset, ANYWHERE, ANYWHERE)).items(0, base_offset))
+        if isinstance(last, Hole) and last.end == size:
+            # The last batch, behind a gap: only the segment that follows can tell that its base offset is right.
+            ends = [base for base in bases if base > last.first_offset]
+            walks = (BatchWalk(file, path, size, Bounds(base_offset, end, ANYWHERE)) for end in sorted(ends))
+            tails = (_last(walk.items(last.position, last.first_offset)) for walk in walks)
+            last = next((tail for tail in tails if isinstance(tail, Whole)), last)
+        if last is None:
+            return base_offset, "it is empty"
+        end = last.first_offset if isinstance(last, Hole) else last.header.last_offset + 1
+        items = BatchWalk(file, path, size, Bounds(base_offset, end, ANYWHERE)).items(0, base_offset)
+        holes = (item for item in items if isinstance(item, Hole))
+        return end, next((str(hole.error(path)) for hole in holes), None)
+    finally:
+        file.close()
+
+
+def _last(items: Iterator[Whole | Hole]) -> Whole | Hole | None:
+    return next(iter(deque(items, maxlen=1)), None)
+
+
+def _has_originals(files: Files, directory: str, base_offset: int, bases: Collection[int]) -> bool:
+    """Whether nothing is gone yet of what an announced segment was made from: the first of those segments is there,
+    and the next one begins where it ends. Every segment ends with the last of its offsets."""
+    following = min((base for base in bases if base > base_offset), default=None)
+    if base_offset not in bases or following is None:
+        return False
+    path = f"{directory}/{file_name(base_offset, LOG)}"
+    file = files.open(path)
+    items = BatchWalk(file, path, file.size(), Bounds(base_offset, following, ANYWHERE)).items(0, base_offset)
+    is_whole = all(isinstance(item, Whole) for item in items)
+    file.close()
+    return is_whole
 
 
 def read_clean_point(files: Files, directory: str, names: list[str], report: RecoveryReport) -> CleanPoint:

@@ -163,6 +163,11 @@ class ProducerTable:
         first_open = self.first_open_offset()
         return Aborted(producer_id, first_offset, offset, offset + 1 if first_open is None else first_open)
 
+    def end(self, producer_id: int) -> None:
+        """The producer's open transaction has ended, and its marker cannot be read."""
+        if self._open.pop(producer_id, None) is not None:
+            self._states[producer_id].txn_first_offset = -1
+
     def replay(self, header: BatchHeader, marker: Marker | None) -> Aborted | None:
         """A batch found in the log at recovery; nothing is refused."""
         if header.producer_id < 0:

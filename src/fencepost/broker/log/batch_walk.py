@@ -1,0 +1,227 @@
+"""The one rule by which a batch of a log is judged, and the one walk over a segment that applies it.
+
+A batch is whole when its header can be read, its CRC is right and its base offset is due. The CRC does not cover base
+offset, length, leader epoch and magic, so the walk judges the base offset by what is around it: it is the offset that
+is due, or it lies in a gap and the next whole batch comes after it. No batch reaches beyond the bounds of its segment.
+The leader epoch is not judged: the log writes 0 in every batch, so readers are given 0 whatever stands there.
+
+The walk never ends at damage. It yields a `Hole` and goes on at the next whole batch: behind the damaged one where its
+length can be believed, else at the first bytes that look like a batch and are one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from typing import Final, NamedTuple
+
+from fencepost.broker.disk.files import File
+from fencepost.broker.log.results import CorruptSegment
+from fencepost.protocol.crc import crc32c
+from fencepost.protocol.errors import CorruptBatch
+from fencepost.protocol.records.batch import (
+    CRC_FROM,
+    HEADER_BYTES,
+    MAGIC,
+    PARTITION_LEADER_EPOCH_AT,
+    BatchHeader,
+    parse_header,
+)
+
+__all__ = ["ANYWHERE", "LEADER_EPOCH", "BatchWalk", "Bounds", "Hole", "Whole"]
+
+ANYWHERE: Final = 2**63 - 1
+LEADER_EPOCH: Final = 0
+"""The leader epoch of every stored batch."""
+
+_CHUNK_BYTES = 1 << 20
+_SPAN = 2**31
+"""So many offsets fit into a segment: its indexes name them relative to the first one."""
+_LOOKS = bytes([0, 0, 0, LEADER_EPOCH, MAGIC])  # what every stored batch has at the same position
+_OFFSET_BYTES = 8
+_LOOKS_FROM = PARTITION_LEADER_EPOCH_AT
+
+
+class Bounds(NamedTuple):
+    """Offsets that a segment may hold: from `first` to below `end`, ANYWHERE while the end is unknown.
+
+    Compaction may have left gaps in front of batches below `gaps_below`. `synced`: the log was synced up to there, so
+    that its last batch most often ends there; -1 when nothing is known."""
+
+    first: int
+    end: int
+    gaps_below: int
+    synced: int = -1
+
+
+class Whole(NamedTuple):
+    """A batch that can be believed."""
+
+    position: int
+    header: BatchHeader
+    batch: memoryview
+
+
+class Hole(NamedTuple):
+    """Damage: bytes `position` to `end` are no batch of the log, and the offsets `first_offset` to below `next_offset`
+    are missing. Either range may be empty. `next_offset` is ANYWHERE when nothing whole follows and the end of the
+    segment is unknown."""
+
+    position: int
+    end: int
+    first_offset: int
+    next_offset: int
+    reason: str
+
+    def error(self, path: str) -> CorruptSegment:
+        """The same as an exception."""
+        return CorruptSegment(path, self.position, self.reason)
+
+
+class BatchWalk:
+    """Walks over one file of batches."""
+
+    __slots__ = ("_bounds", "_file", "_limit", "_path", "_size")
+
+    def __init__(self, file: File, path: str, size: int, bounds: Bounds) -> None:
+        """`size`: bytes of the file that belong to the log."""
+        self._file = file
+        self._path = path
+        self._size = size
+        self._bounds = bounds
+        self._limit = min(bounds.end, bounds.first + _SPAN)
+
+    def items(self, start: int, expected: int, *, chunk_bytes: int = _CHUNK_BYTES) -> Iterator[Whole | Hole]:
+        """Everything from position `start` on, where a batch of offset `expected` is due. So many bytes are read at a
+        time. Raises OSError."""
+        position, want, size = start, chunk_bytes, self._size
+        while position < size:
+            asked = min(want, size - position)
+            data = memoryview(self._file.read(position, asked))
+            at, expected, need, problem = yield from self._within(data, position, expected)
+            position += at
+            left = size - position
+            if not problem and left and (need > left or len(data) < asked):
+                problem = f"{left} bytes, a batch needs {need}"
+            want = max(chunk_bytes, need)
+            if problem:
+                hole = self._hole(position, expected, problem)
+                yield hole
+                if hole.end >= size:
+                    return
+                position, expected, want = hole.end, hole.next_offset, chunk_bytes
+        if expected < self._bounds.end < ANYWHERE:
+            missing = f"the file ends there, offsets up to {self._bounds.end - 1} are missing"
+            yield Hole(size, size, expected, self._bounds.end, missing)
+
+    def _within(
+        self, data: memoryview, position: int, expected: int
+    ) -> Generator[Whole | Hole, None, tuple[int, int, int, str]]:
+        """The whole batches in bytes that were read from `position`. Returns how far they reach, the offset behind
+        them, the bytes that the next batch needs, and what is wrong with it."""
+        at, limit = 0, self._limit
+        while at + HEADER_BYTES <= len(data):
+            try:
+                header = parse_header(data, at)
+            except CorruptBatch as error:
+                return at, expected, HEADER_BYTES, str(error)
+            size = header.size_bytes
+            if at + size > len(data):
+                return at, expected, size, ""
+            batch = data[at : at + size]
+            if not is_intact(header, batch):
+                return at, expected, size, "the CRC of the batch is wrong"
+            base, last = header.base_offset, header.last_offset
+            if not base == expected <= last < limit:
+                behind = int.from_bytes(data[at + size : at + size + _OFFSET_BYTES])
+                problem = self._misplaced(header, position + at, expected, is_confirmed=last < behind < limit)
+                if problem:
+                    return at, expected, size, problem
+                if base >= self._bounds.gaps_below:
+                    yield Hole(position + at, position + at, expected, base, f"offset {expected} is missing")
+            yield Whole(position + at, header, batch)
+            expected = last + 1
+            at += size
+        return at, expected, HEADER_BYTES, ""
+
+    def _misplaced(self, header: BatchHeader, position: int, expected: int, *, is_confirmed: bool = False) -> str:
+        """Return the reason why an intact batch may not stand there; empty when it may. `is_confirmed`: the bytes
+        behind it begin with a later base offset."""
+        base, last = header.base_offset, header.last_offset
+        is_inside = expected <= base <= last < self._limit
+        if is_inside and (base == expected or is_confirmed or self._is_confirmed(header, position, expected)):
+            return ""
+        return f"offsets {base} to {last}" if base == expected else f"base offset {base}, {expected} is due"
+
+    def _is_confirmed(self, header: BatchHeader, position: int, expected: int) -> bool:
+        """Whether a batch behind a gap is followed by one that comes after it. One that comes before it, although it
+        is not too early itself, shows that the base offset of this one has jumped ahead."""
+        after = position + header.size_bytes
+        if after >= self._size:
+            # A segment ends with the last of its offsets.
+            return header.last_offset + 1 in (self._bounds.end, self._bounds.synced)
+        following = self._intact_at(after) or next((each for _, each in self._look_alikes(after + 1)), None)
+        if following is not None and following.base_offset > header.last_offset:
+            return True
+        is_other_wrong = following is None or following.base_offset < expected
+        return is_other_wrong and header.base_offset < self._bounds.gaps_below
+
+    def _hole(self, position: int, expected: int, reason: str) -> Hole:
+        """The damage at that position, up to the next whole batch."""
+        found = self._next_whole(position, expected)
+        if found is None:
+            return Hole(position, self._size, expected, self._bounds.end, reason)
+        return Hole(position, found[0], expected, found[1].base_offset, reason)
+
+    def _next_whole(self, position: int, expected: int) -> tuple[int, BatchHeader] | None:
+        start = position + 1
+        header = self._header_at(position)
+        if header is not None:
+            after = position + header.size_bytes
+            following = self._intact_at(after)
+            due = expected + header.last_offset_delta + 1
+            if following is not None and following.base_offset == due and self._fits(following, after, due):
+                return after, following  # both the length and the offsets of the damaged batch lead there
+            if self._intact_at(position) is not None:
+                start = after  # its length is right, and nothing inside of it is a batch
+        for at, found in self._look_alikes(start):
+            if self._fits(found, at, expected):
+                return at, found
+        return None
+
+    def _fits(self, header: BatchHeader, position: int, expected: int) -> bool:
+        return not self._misplaced(header, position, expected)
+
+    def _look_alikes(self, start: int) -> Iterator[tuple[int, BatchHeader]]:
+        """(position, header) of the intact batches from `start` on, found by their looks."""
+        while start + HEADER_BYTES <= self._size:
+            data = self._file.read(start, _CHUNK_BYTES + HEADER_BYTES)
+            at = data.find(_LOOKS, _LOOKS_FROM)
+            while 0 <= at < _CHUNK_BYTES + _LOOKS_FROM:
+                found = self._intact_at(start + at - _LOOKS_FROM)
+                if found is not None:
+                    yield start + at - _LOOKS_FROM, found
+                at = data.find(_LOOKS, at + 1)
+            start += _CHUNK_BYTES
+
+    def _header_at(self, position: int) -> BatchHeader | None:
+        """The header there, when a batch of that size is inside of the file."""
+        if not 0 <= position <= self._size - HEADER_BYTES:
+            return None
+        try:
+            header = parse_header(self._file.read(position, HEADER_BYTES))
+        except CorruptBatch:
+            return None
+        return header if position + header.size_bytes <= self._size else None
+
+    def _intact_at(self, position: int) -> BatchHeader | None:
+        """The header of the batch that begins there, when its CRC is right."""
+        header = self._header_at(position)
+        if header is None:
+            return None
+        batch = memoryview(self._file.read(position, header.size_bytes))
+        return header if len(batch) == header.size_bytes and is_intact(header, batch) else None
+
+
+def is_intact(header: BatchHeader, batch: memoryview) -> bool:
+    """Whether the CRC is that of the batch's bytes."""
+    return crc32c(batch[CRC_FROM:]) == header.crc

@@ -1,0 +1,40 @@
+"""Directories that were renamed to be removed: they are in nobody's way, so a disk that refuses only delays."""
+
+from __future__ import annotations
+
+import logging
+
+from fencepost.broker.disk.files import Files
+
+__all__ = ["DoomedDirectories"]
+
+_log = logging.getLogger("fencepost.broker.files")
+
+
+class DoomedDirectories:
+    """Removes them, and remembers those that cannot be removed."""
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+        self._left: set[str] = set()
+
+    def __len__(self) -> int:
+        return len(self._left)
+
+    def remove(self, name: str) -> None:
+        """Remove a directory that has the name of such."""
+        self._left.discard(name)
+        try:
+            self._files.remove_tree(name)
+        except OSError as error:
+            self._left.add(name)
+            _log.error(
+                "%s, of a deleted topic, cannot be removed: %s. It is tried again every "
+                "log.retention.check.interval.ms and at each start; remove what keeps it, or the directory",
+                *(name, error),
+            )
+
+    def again(self) -> None:
+        """Try again to remove those that are left."""
+        for name in sorted(self._left):
+            self.remove(name)

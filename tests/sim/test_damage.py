@@ -1,0 +1,91 @@
+"""Damage stays where it is: a sample of the campaign of `make damage`, and defects that it must find."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from fencepost.broker.log import recovery
+from fencepost.broker.log.batch_walk import BatchWalk, Hole
+from fencepost.broker.log.lost_markers import LostMarkers
+from fencepost.broker.log.segment import Segment
+from fencepost.broker.topics import repair
+from fencepost.broker.topics.cleaner import Cleaner
+from tests.support.damage_campaign import Campaign, Case, cases
+from tests.support.damage_world import images
+
+SEED = 20261126
+SAMPLE = 120
+
+
+@pytest.fixture(scope="module")
+def campaign() -> Campaign:
+    return Campaign(images())
+
+
+def test_a_sample_of_the_campaign(campaign: Campaign) -> None:
+    rng = random.Random(SEED)
+    every = list(cases(campaign.images, rng))
+    assert len(every) > 80_000
+    wrong = {case: found for case in rng.sample(every, SAMPLE) if (found := campaign.run(case))}
+    assert wrong == {}
+    assert sum(campaign.counts.values()) >= SAMPLE
+
+
+def trusting(self: BatchWalk, header: Any, position: int, expected: int, **_: Any) -> str:
+    """A base offset that has jumped ahead is believed."""
+    return "" if header.base_offset >= expected else "base offset"
+
+
+def plant_trust_in_base_offsets(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(BatchWalk, "_misplaced", trusting)
+
+
+def plant_no_fence_around_compaction(patch: pytest.MonkeyPatch) -> None:
+    def failed(self: Cleaner, partition: Any, error: Exception) -> None:
+        raise error
+
+    patch.setattr(Cleaner, "_failed", failed)
+
+
+def plant_repair_that_keeps_no_copy(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(repair, "_keep_copy", lambda log, segment: None)
+
+
+def plant_lost_markers_forgotten(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(LostMarkers, "found_damage", lambda *args: None)
+
+
+def plant_snapshot_believed_when_bytes_came_in(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(recovery, "_ends_at", lambda *args: True)
+
+
+def plant_compaction_over_damage(patch: pytest.MonkeyPatch) -> None:
+    def intact(self: Segment, position: int, expected: int, below: int = 0) -> Iterator[Any]:
+        return (item for item in self.walk(position, expected) if not isinstance(item, Hole))
+
+    patch.setattr(Segment, "intact", intact)
+
+
+@pytest.mark.parametrize(
+    ("plant", "case"),
+    [
+        (plant_trust_in_base_offsets, Case("stopped", "plain-0/00000000000000000000.log", 79 * 3 + 6, "flip", 2)),
+        (plant_trust_in_base_offsets, Case("killed", "plain-0/00000000000000000000.log", 79 * 3 + 7, "flip", 6)),
+        (plant_no_fence_around_compaction, Case("killed", "keys-0/00000000000000000008.log", 100, "flip", 1)),
+        (plant_repair_that_keeps_no_copy, Case("stopped", "plain-0/00000000000000000000.log", 100, "flip", 4)),
+        (plant_lost_markers_forgotten, Case("scanned", "paid-0/00000000000000000009.log", 190, "flip", 1)),
+        (plant_snapshot_believed_when_bytes_came_in, Case("stopped", "keys-0/00000000000000000032.log", 133, "double")),
+        (plant_compaction_over_damage, Case("killed", "keys-0/00000000000000000008.log", 149, "flip", 1)),
+    ],
+)
+def test_planted_defects_are_found(
+    campaign: Campaign, plant: Callable[[pytest.MonkeyPatch], None], case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert case.applied(campaign.images[case.image][case.path]) is not None
+    assert campaign.run(case) == []
+    plant(monkeypatch)
+    assert campaign.run(case) != []
