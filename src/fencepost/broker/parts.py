@@ -180,7 +180,12 @@ class BrokerParts:
         self.files.reserve()
         self.transactions.load(now_ms)
         self.meta.start_above(self._highest_producer_id())
-        self.meta.fill()
+        try:
+            self.meta.fill()
+        except OSError as error:  # ids are written down when one is asked for, and refused until then
+            if not is_full(error):
+                raise
+            _log.warning("the disk is full (%s): there are no new producer ids until there is room", error)
         self.groups.load(now_ms, self.transactions.settle)
         self.shares.load()
         self.transactions.finish(now_ms)
