@@ -41,7 +41,6 @@ from fencepost.broker.topics.doomed import DoomedDirectories
 from fencepost.broker.topics.log_settings import read_log_config
 from fencepost.broker.topics.names import flat_name, invalid_topic_name
 from fencepost.broker.topics.replaced import DeletedNames, Replacement
-from fencepost.protocol.records.batch import BatchHeader
 
 __all__ = [
     "CLUSTER_METADATA",
@@ -148,7 +147,7 @@ class TopicCatalogue:
         self.points = RecoveryPoints(files)
         self._doomed = DoomedDirectories(files)
         self._deleted: dict[UUID, tuple[str, int]] = {}  # name and partitions; their directories may still be there
-        self._deleted_names = DeletedNames()
+        self.deleted_names = DeletedNames()
         self._config = config
         self._new_id = new_id
         self._next_producer_id = next_producer_id
@@ -204,7 +203,7 @@ class TopicCatalogue:
             self._extend(topic, entry["partitions"])
             topic.replacement = Replacement.of_entry(entry)
             self._add(topic)
-        self._deleted_names = DeletedNames(stored.get("deleted_names", ()) if stored is not None else ())
+        self.deleted_names = DeletedNames(stored.get("deleted_names", ()) if stored is not None else ())
         for digits, name, count in stored.get("deleted", ()) if stored is not None else ():
             self._deleted[UUID(hex=digits)] = name, count
             self._clear(UUID(hex=digits))
@@ -230,9 +229,7 @@ class TopicCatalogue:
         for name, partitions, given in wanted:
             topic = Topic(name, self._new_id(), given, self._config)
             self._extend(topic, partitions)
-            if name in self._deleted_names:
-                refused = self._deleted_names.refused(name)
-                topic.replacement = Replacement(self._next_producer_id(), refused=refused)
+            topic.replacement = self.deleted_names.replacement(name, self._next_producer_id())
             try:
                 for partition in topic.partitions:
                     self._make_way(partition)
@@ -242,7 +239,7 @@ class TopicCatalogue:
                 results.append(topic)
         new = [topic for topic in results if isinstance(topic, Topic)]
         if new:
-            names = self._deleted_names.changed(removed=[topic.name for topic in new])
+            names = self.deleted_names.changed(removed=[topic.name for topic in new])
             yield from self._save([*self._topics.values(), *new], names=names)
         for topic in new:
             self._add(topic)
@@ -314,7 +311,7 @@ class TopicCatalogue:
 
     def _save_without(self, doomed: Collection[Topic]) -> Change[None]:
         others = [topic for topic in self._topics.values() if topic not in doomed]
-        names = self._deleted_names.changed(added=[topic.name for topic in doomed])
+        names = self.deleted_names.changed(added=[topic.name for topic in doomed])
         for topic in doomed:
             names.known_as(topic.name, topic.topic_id)
         try:
@@ -327,10 +324,6 @@ class TopicCatalogue:
             for topic in doomed:
                 self._remove_directories(topic.topic_id, topic.name, len(topic.partitions), are_own=True)
             yield from self._save(others, names=names)
-
-    def refused(self, name: str | None, topic_id: UUID | None, partition: int, header: BatchHeader) -> None:
-        """A producer's batch was refused because there is no such topic; see `topics/replaced.py`."""
-        self._deleted_names.refuse(name, topic_id, partition, header)
 
     def lost_records(self, partition: Partition) -> None:
         """The partition has lost records: its producers begin at sequence 0 again. Raises OSError, also while another
@@ -421,9 +414,7 @@ class TopicCatalogue:
             raise OSError(f"{partition.directory} cannot be opened: {error!r}") from error
         if log.report.damaged:
             self.lost_records(partition)
-        replacement = partition.topic.replacement
-        log.producers.earlier_below = replacement.below(partition.index)
-        log.producers.awaited = replacement.refused.pop(partition.index, {})
+        partition.topic.replacement.tell(partition.index, log.producers)
         partition.opened = log
         self._on_open(partition)
         return log
@@ -555,9 +546,9 @@ class TopicCatalogue:
             for topic in topics
         ]
         deleted = [[topic_id.hex, name, count] for topic_id, (name, count) in self._deleted.items()]
-        names = self._deleted_names if names is None else names
+        names = self.deleted_names if names is None else names
         yield from self._file.save({"topics": entries, "deleted": deleted, "deleted_names": list(names)})
-        self._deleted_names = names
+        self.deleted_names = names
 
 
 def _release(topics: Iterable[Topic]) -> None:

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 from uuid import UUID
 
+from fencepost.broker.log.producers.table import ProducerTable
 from fencepost.protocol.records.batch import BatchHeader
 
 __all__ = ["DeletedNames", "Refused", "Replacement"]
@@ -54,6 +55,11 @@ class Replacement:
         """The bound of earlier producer ids for a partition."""
         return 0 if partition in self.lossy else self.earlier_below
 
+    def tell(self, partition: int, producers: ProducerTable) -> None:
+        """Let a partition's log know, when it is opened."""
+        producers.earlier_below = self.below(partition)
+        producers.awaited = self.refused.pop(partition, {})
+
     def lose(self, partition: int) -> bool:
         """Note that a partition has lost records. Whether that changes anything."""
         if not self.below(partition):
@@ -71,9 +77,11 @@ class DeletedNames:
         self._refused: dict[str, Refused] = {}
         self._refused_count = 0
 
-    def refused(self, name: str) -> Refused:
-        """What was refused since the topic of that name was deleted."""
-        return self._refused.get(name, {})
+    def replacement(self, name: str, next_producer_id: int) -> Replacement:
+        """Of a topic of that name that is created now."""
+        if name not in self._names:
+            return Replacement()
+        return Replacement(next_producer_id, refused=self._refused.get(name))
 
     def known_as(self, name: str, topic_id: UUID) -> None:
         """The deleted topic had that id, by which clients may still name it."""

@@ -163,7 +163,7 @@ def _place(
     elif partition is None:
         place.refuse(code)
         if topic is None and not isinstance(header, Flaw):
-            call.core.topics.refused(wanted.topic, wanted.topic_id, wanted.partition, header)
+            call.core.topics.deleted_names.refuse(wanted.topic, wanted.topic_id, wanted.partition, header)
     elif request.acks not in (_ALL, _LEADER, _NONE):
         place.refuse(ErrorCode.INVALID_REQUIRED_ACKS)
     elif partition.topic.internal:
