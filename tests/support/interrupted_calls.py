@@ -27,7 +27,7 @@ from tests.support.strikes import Strikes
 TOPIC = "interrupted"
 PLACE = fencepost.TopicPartition(TOPIC, 0)
 GROUP = "interrupted"
-STUCK_S = 40.0
+STUCK_S = 120.0
 
 FACES = {
     "Producer": (fencepost.Producer, fencepost.AsyncProducer),
