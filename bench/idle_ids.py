@@ -19,6 +19,7 @@ from fencepost.broker.coordinator.txn.decide_enlist import EnlistRequest
 from fencepost.broker.coordinator.txn.decide_init import InitRequest
 from fencepost.broker.coordinator.txn.model import NO_PAIR, ProducerPair
 from fencepost.broker.core import BrokerCore
+from fencepost.broker.disk.changes import carry_out
 from fencepost.broker.disk.system_files import SystemFiles
 from fencepost.broker.settings.values import BrokerConfig
 from fencepost.protocol.records.batch import seal
@@ -45,7 +46,7 @@ def _open(root: str) -> tuple[BrokerCore, float]:
 
 def fill(core: BrokerCore, ids: int, partitions: int) -> None:
     """Let so many ids write and commit."""
-    topic = core.topics.get(TOPIC) or core.topics.create(TOPIC, partitions, {})
+    topic = core.topics.get(TOPIC) or carry_out(core.topics.create(TOPIC, partitions, {}))
     names = [(TOPIC, index) for index in range(partitions)]
     coordinator = core.transactions.coordinator
     for number in range(ids):

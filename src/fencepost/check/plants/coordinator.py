@@ -143,8 +143,8 @@ def timeout_never_comes(patches: Patches) -> None:
 def keep_aborts(patches: Patches) -> None:
     """InitProducerId with KeepPreparedTxn aborts what it should keep."""
 
-    def over_open(now_ms: int, current: Any, request: Any, allocate: Any) -> Any:
-        return honest(now_ms, current, replace(request, keep_prepared=False), allocate)
+    def over_open(now_ms: int, config: Any, current: Any, request: Any, allocate: Any) -> Any:
+        return honest(now_ms, config, current, replace(request, keep_prepared=False), allocate)
 
     honest = decide_init._init_over_open
     patches.setattr(decide_init, "_init_over_open", over_open)

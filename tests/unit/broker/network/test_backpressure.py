@@ -98,7 +98,7 @@ def filled(broker: Broker, batches: int = 20, size: int = 1_000_000) -> None:
 def untaken(broker: Broker) -> int:
     server = broker._server
     assert server is not None
-    return server._answers.total
+    return server._memory.answers.total
 
 
 def readable(broker: Broker) -> list[bool]:
