@@ -12,14 +12,9 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
 from pyspark.sql.types import (
-    ArrayType,
     BinaryType,
-    IntegerType,
-    LongType,
-    StringType,
     StructField,
     StructType,
-    TimestampType,
 )
 
 from fencepost.broker.embedded import Broker
@@ -27,8 +22,6 @@ from fencepost.client.admin.core import AdminCore
 from fencepost.client.group import committed_offsets as group_offsets
 from fencepost.client.types import GroupMetadata, OffsetAndMetadata, TopicPartition
 from fencepost.errors import ConfigurationError, DataLossError
-from fencepost.protocol.records.encoding import encode_batch
-from fencepost.spark.sink import wire
 from fencepost.spark.sink.runner import Link
 from fencepost.spark.source.columns import RANGE_SCHEMA, source_schema
 from fencepost.spark.source.ranges import Range
@@ -36,100 +29,14 @@ from fencepost.spark.source.reader import (
     BatchReader,
     RangePartition,
     StreamReader,
-    UnlimitedStreamReader,
 )
-
-HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
-SCHEMA = StructType(
-    [
-        StructField("key", BinaryType()),
-        StructField("value", BinaryType()),
-        StructField("topic", StringType()),
-        StructField("partition", IntegerType()),
-        StructField("offset", LongType()),
-        StructField("timestamp", TimestampType()),
-        StructField("timestampType", IntegerType()),
-    ]
-)
-WITH_HEADERS = StructType([*SCHEMA.fields, StructField("headers", ArrayType(HEADER))])
+from tests.spark.source_topics import SCHEMA, WITH_HEADERS, Topic, offsets, plain, values
 
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[Broker]:
     with Broker() as broker:
         yield broker
-
-
-class Topic:
-    """A topic that is written with raw batches."""
-
-    def __init__(self, broker: Broker, partitions: int = 2, **configs: str) -> None:
-        self.name = f"in-{uuid.uuid4().hex[:8]}"
-        self.servers = broker.bootstrap_servers
-        self.link = Link({"bootstrap.servers": self.servers})
-        settings = {key.replace("_", "."): value for key, value in {"retention_ms": "-1", **configs}.items()}
-        self.admin = AdminCore(self.link.admin.cluster)
-        self.link.io.run(self.admin.create_topic(self.name, partitions, configs=settings))
-
-    def write(self, partition: int, values: list[str], at_ms: int = 1_600_000_000_000, **stamp: Any) -> None:
-        transactional_id = stamp.pop("transactional_id", None)
-        batch = encode_batch(
-            keys=[b"k"] * len(values),
-            values=[value.encode() for value in values],
-            timestamps=[at_ms + number for number in range(len(values))],
-            **stamp,
-        )
-        cluster = self.link.admin.cluster
-        deadline_ms = cluster.runtime.now_ms() + 20_000
-        sent = wire.produce_batch(cluster, transactional_id, self.name, partition, batch, deadline_ms)
-        assert self.link.io.run(sent) == 0
-
-    def write_transaction(self, partition: int, values: list[str], commit: bool | None) -> None:
-        """`commit` None: it stays open."""
-        name = f"t-{uuid.uuid4().hex}"
-        owner = self.link.io.run(self.link.admin.init_producer_id(name))
-        stamp = {"producer_id": owner.producer_id, "producer_epoch": owner.producer_epoch, "base_sequence": 0}
-        self.write(partition, values, transactional=True, transactional_id=name, **stamp)
-        if commit is not None:
-            ended = self.link.admin.end_transaction(name, owner.producer_id, owner.producer_epoch, commit, version=5)
-            assert self.link.io.run(ended).error_code == 0
-
-    def open_ids(self) -> list[str]:
-        """Transactions that are open on the topic."""
-        run, admin = self.link.io.run, self.link.admin
-        listed = [one.transactional_id for one in run(admin.list_transactions(states=("Ongoing",)))]
-        described = run(admin.describe_transactions(listed))
-        return [one.transactional_id for one in described if any(at.topic == self.name for at in one.partitions)]
-
-    def end(self, *ids: str) -> None:
-        """Commit them."""
-        assert ids
-        for found in self.link.io.run(self.link.admin.describe_transactions(ids)):
-            owner = found.producer_id, found.producer_epoch
-            ended = self.link.admin.end_transaction(found.transactional_id, *owner, True, version=5)
-            assert self.link.io.run(ended).error_code == 0
-
-    def options(self, **more: str) -> dict[str, str]:
-        lowered = {key.lower(): value for key, value in more.items()}
-        if not {"subscribe", "assign", "subscribepattern"} & lowered.keys():
-            lowered["subscribe"] = self.name
-        return {"kafka.bootstrap.servers": self.servers, **lowered}
-
-    def stream(self, **more: str) -> StreamReader:
-        return StreamReader(self.options(startingOffsets="earliest", **more), SCHEMA)
-
-
-def plain(offsets: dict[str, dict[str, int]]) -> dict[str, dict[str, int]]:
-    """As Spark's own source reads it: an entry without partitions says nothing."""
-    assert all(("@" in name) == (not parts) for name, parts in offsets.items())
-    return {name: parts for name, parts in offsets.items() if parts}
-
-
-def values(reader: StreamReader | BatchReader, partitions: Any) -> list[str]:
-    """Every value, after the trip that PySpark sends reader and partitions on."""
-    reader = pickle.loads(pickle.dumps(reader))
-    read = [batch for part in partitions for batch in reader.read(pickle.loads(pickle.dumps(part)))]
-    return [value.decode() for batch in read for value in batch.column("value").to_pylist()]
 
 
 def test_a_stream_reads_what_is_committed_and_stops_at_the_last_stable_offset(broker: Broker) -> None:
@@ -267,6 +174,8 @@ def test_a_column_that_the_source_does_not_have_is_refused_in_a_schema_of_the_us
 
 
 NOTHING = RangePartition(Range("", 0, 0, 0))
+
+
 NOTHING.value = None  # as Spark asks where nothing was planned
 
 
@@ -379,10 +288,6 @@ def test_a_batch_reads_between_its_offsets_or_times(broker: Broker) -> None:
 def test_wrong_options_are_refused(broker: Broker, wrong: dict[str, str]) -> None:
     with pytest.raises(ConfigurationError):
         BatchReader(Topic(broker).options(**wrong), SCHEMA).partitions()
-
-
-def offsets(topic: Topic, *at: int) -> str:
-    return json.dumps({topic.name: {str(number): offset for number, offset in enumerate(at)}})
 
 
 def test_timestamps_come_before_offsets_and_each_partition_may_have_its_own(broker: Broker) -> None:
@@ -529,133 +434,6 @@ def test_new_topics_that_fit_the_pattern_are_found_while_running(broker: Broker)
     end = reader.latestOffset(start, ReadAllAvailable())
     assert plain(end) == {first.name: {"0": 1}, name: {"0": 1}}
     assert values(reader, reader.partitions(start, end)) == ["a", "b"]
-
-
-def restarted(start: dict[str, dict[str, int]]) -> dict[str, dict[str, int]]:
-    """What a checkpoint gives back."""
-    found: dict[str, dict[str, int]] = json.loads(json.dumps(start))
-    return found
-
-
-@pytest.mark.parametrize("way", ["subscribe", "subscribePattern", "assign"])
-def test_a_topic_that_was_made_again_while_the_query_was_down_is_a_loss(
-    broker: Broker, caplog: pytest.LogCaptureFixture, way: str
-) -> None:
-    topic = Topic(broker, partitions=1)
-    topic.write(0, ["a", "b"])
-    how = {way: json.dumps({topic.name: [0]}) if way == "assign" else topic.name}
-    first = topic.stream(**how)
-    start = first.latestOffset(first.initialOffset(), ReadAllAvailable())
-    planned = topic.stream(**how).initialOffset(), start
-    topic.link.io.run(topic.link.admin.delete_topic(topic.name))
-    topic.link.io.run(topic.link.admin.create_topic(topic.name, 1))
-    topic.write(0, [f"new {number}" for number in range(5)])  # more than were read before: the position is inside
-    strict, careless = topic.stream(**how), topic.stream(**how, failOnDataLoss="false")
-    with pytest.raises(DataLossError, match="made again"):
-        strict.latestOffset(restarted(start), ReadAllAvailable())
-    end = careless.latestOffset(restarted(start), ReadAllAvailable())
-    assert values(careless, careless.partitions(restarted(start), restarted(end))) == [f"new {n}" for n in range(5)]
-    assert careless.latestOffset(restarted(end), ReadAllAvailable()) == end
-    assert "made again" in caplog.text
-    # A batch that was planned before, and is read now: nothing of it is there any more.
-    begin, stop = map(restarted, planned)
-    with pytest.raises(DataLossError, match="made again"):
-        topic.stream(**how).partitions(begin, stop)
-    assert values(careless, topic.stream(**how, failOnDataLoss="false").partitions(begin, stop)) == []
-
-
-def test_a_topic_that_is_made_again_between_plan_and_task_is_a_loss(broker: Broker) -> None:
-    topic = Topic(broker, partitions=1)
-    topic.write(0, ["a", "b"])
-    stream, batch = topic.stream(), BatchReader(topic.options(), SCHEMA)
-    start = stream.initialOffset()
-    parts = [*stream.partitions(start, stream.latestOffset(start, ReadAllAvailable())), *batch.partitions()]
-    assert len(parts) == 2
-    topic.link.io.run(topic.link.admin.delete_topic(topic.name))
-    topic.link.io.run(topic.link.admin.create_topic(topic.name, 1))
-    topic.write(0, ["c", "d"])
-    for part in parts:
-        with pytest.raises(DataLossError, match="made again"):
-            values(topic.stream(), [part])
-
-
-def test_offsets_of_older_versions_and_of_sparks_own_source_are_read(broker: Broker) -> None:
-    topic = Topic(broker, partitions=1)
-    topic.write(0, ["a", "b"])
-    old = {topic.name: {"0": 1}}
-    reader = topic.stream()
-    end = reader.latestOffset(old, ReadAllAvailable())
-    assert plain(end) == {topic.name: {"0": 2}}
-    assert values(reader, reader.partitions(old, end)) == ["b"]
-    assert values(reader, reader.partitions(old, plain(end))) == ["b"]
-    # And what a checkpoint says can be given as startingOffsets.
-    again = StreamReader(topic.options(startingOffsets=json.dumps(end)), SCHEMA)
-    assert again.initialOffset() == end
-
-
-def test_a_topic_that_was_made_again_is_a_loss(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
-    topic = Topic(broker, partitions=1)
-    topic.write(0, ["a"])
-    readers = [topic.stream(), topic.stream(failOnDataLoss="false")]
-    start = readers[1].initialOffset()
-    assert readers[0].initialOffset() == start
-    topic.link.io.run(topic.link.admin.delete_topic(topic.name))
-    topic.link.io.run(topic.link.admin.create_topic(topic.name, 1))
-    topic.write(0, ["b"])
-    strict, careless = readers
-    with pytest.raises(DataLossError, match="made again"):
-        strict.latestOffset(start, ReadAllAvailable())
-    end = careless.latestOffset(start, ReadAllAvailable())
-    assert values(careless, careless.partitions(start, end)) == ["b"]
-    assert "made again" in caplog.text
-
-
-@pytest.mark.parametrize("available_now", [False, True])
-def test_partitions_that_are_gone_or_shorter_are_a_loss(broker: Broker, available_now: bool) -> None:
-    topic = Topic(broker, partitions=1)
-    topic.write(0, ["a", "b"])
-    for start in ({topic.name: {"0": 5}}, {topic.name: {"0": 0, "1": 7}}):
-        for careless in (False, True):
-            reader = topic.stream(failOnDataLoss="false" if careless else "true")
-            if available_now:
-                reader.prepareForTriggerAvailableNow()
-            if not careless:
-                with pytest.raises(DataLossError):
-                    reader.latestOffset(start, ReadAllAvailable())
-                continue
-            end = reader.latestOffset(start, ReadAllAvailable())
-            assert end[topic.name]["0"] == 2
-            assert values(reader, reader.partitions(start, end)) == ([] if "1" not in start[topic.name] else ["a", "b"])
-
-
-def test_what_retention_takes_under_a_running_task_is_loud(broker: Broker) -> None:
-    topic = Topic(broker, partitions=1)
-    for number in range(6):
-        topic.write(0, [str(number)])
-    start, end = {topic.name: {"0": 0}}, {topic.name: {"0": 6}}
-    strict, careless = topic.stream(), topic.stream(failOnDataLoss="false")
-    parts = strict.partitions(start, end)
-    topic.link.io.run(topic.admin.delete_records({TopicPartition(topic.name, 0): 4}))
-    with pytest.raises(DataLossError, match="offsets 0 to 3"):
-        values(strict, parts)
-    assert values(careless, parts) == ["4", "5"]
-
-
-def test_the_reader_for_pyspark_4_1_takes_everything_and_still_notices_losses(broker: Broker) -> None:
-    topic = Topic(broker)
-    topic.write(0, ["a", "b"])
-    options = topic.options(startingOffsets="earliest")
-    reader = UnlimitedStreamReader(options, SCHEMA)
-    end = reader.latestOffset()
-    assert plain(end) == {topic.name: {"0": 2, "1": 0}}
-    assert values(reader, reader.partitions(reader.initialOffset(), end)) == ["a", "b"]
-    with pytest.raises(DataLossError, match="offsets 2 to 4"):
-        reader.partitions({topic.name: {"0": 5, "1": 0}}, end)
-    with pytest.raises(DataLossError):
-        reader.partitions({topic.name: {"0": 2, "1": 0, "2": 7}}, end)
-    for name in ("maxOffsetsPerTrigger", "minOffsetsPerTrigger"):
-        with pytest.raises(ConfigurationError, match=rf"{name} needs PySpark 4\.2"):
-            UnlimitedStreamReader({**options, name.lower(): "5"}, SCHEMA)
 
 
 def read_up(reader: StreamReader, start: Any) -> tuple[list[str], Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -192,11 +193,9 @@ def _interrupted(files: Mapping[str, bytes], suffix: str) -> dict[str, bytes]:
     for changes in range(1, 200):
         driver = opened(files)
         driver.disk.power_cut_after(changes)
-        try:
+        with contextlib.suppress(PowerCut):
             driver.core.housekeep(driver.now_ms)
             driver.pass_time(10)
-        except PowerCut:
-            pass
         left = driver.disk.tree("")
         found = [path for path, data in left.items() if path.startswith("keys") and path.endswith(suffix) and data]
         if found:
@@ -208,10 +207,8 @@ def _interrupted_deletion(files: Mapping[str, bytes]) -> dict[str, bytes]:
     for changes in range(1, 50):
         driver = opened(files)
         driver.disk.power_cut_after(changes)
-        try:
+        with contextlib.suppress(PowerCut):
             driver.ask(DeleteTopicsRequest(topics=[DeleteTopicState(name="open")]), 6)
-        except PowerCut:
-            pass
         left = driver.disk.tree("")
         if any("-delete/" in path for path in left):
             return left

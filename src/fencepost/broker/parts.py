@@ -78,7 +78,7 @@ class BrokerParts:
         self.now = Now()
         self.jumps = Jumps()
         self.metrics = Metrics()
-        self.fence = Fence(self.metrics, self.now)
+        self.fence = Fence(self.metrics, lambda: self.now.ms)
         self.timers = Timers(self._timer_failed)
         self._waits = Timers(self._timer_failed)
         self._steady_ms = steady_ms

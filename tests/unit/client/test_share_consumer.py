@@ -12,139 +12,39 @@ from typing import Any
 
 import pytest
 
-from fencepost.client.net.cluster import Cluster
 from fencepost.client.records import SharedRecord
-from fencepost.client.share.core import ShareConsumerCore
 from fencepost.client.share.fetched import take
 from fencepost.client.share.session import Run, runs
-from fencepost.client.types import AcknowledgeType, TopicPartition
-from fencepost.config import ShareConsumerConfig
+from fencepost.client.types import TopicPartition
 from fencepost.errors import (
     CorruptRecordError,
     InvalidRecordStateError,
     KafkaError,
-    KafkaTimeoutError,
     TopicAuthorizationError,
     UnsupportedVersionError,
     UsageError,
 )
-from fencepost.protocol.messages import share_acknowledge, share_fetch
+from fencepost.protocol.messages import share_fetch
 from fencepost.protocol.messages.share_group_heartbeat import (
-    Assignment,
     ShareGroupHeartbeatResponse,
-    TopicPartitions,
 )
 from fencepost.protocol.records.encoding import encode_batch
 from tests.support.batches import put_at
-from tests.unit.client.scripted import CutConnection, World, run, topic_id
-from tests.unit.client.scripted_consumer import HostedRuntime, ScriptedConsumerBroker
-
-TOPIC, STORAGE_ERROR = "t", 56
-PLACE = TopicPartition(TOPIC, 0)
-ACCEPT, RELEASE, REJECT, RENEW = AcknowledgeType
-
-
-class ShareBroker(ScriptedConsumerBroker):
-    """Hands out what is in `waiting`: (first offset, values, delivery count), a batch to a fetch."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.offered |= {76: (1, 1), 78: (1, 2), 79: (1, 2)}
-        self.waiting: list[tuple[int, list[bytes], int]] = []
-        self.said: dict[int, int] = {}
-        self.code = 0  # of every acknowledgement
-        self.damaged = False
-        self.leader = 1
-
-    def answer_3(self, version: int, request: Any) -> Any:
-        answer = super().answer_3(version, request)
-        for partition in answer.topics[0].partitions:
-            partition.leader_id = self.leader
-        return answer
-
-    def answer_76(self, version: int, request: Any) -> Any:
-        parts = TopicPartitions(topic_id=topic_id(TOPIC), partitions=[0])
-        return ShareGroupHeartbeatResponse(
-            member_id=request.member_id,
-            member_epoch=request.member_epoch + 1,
-            heartbeat_interval_ms=5_000,
-            assignment=Assignment(topic_partitions=[parts]),
-        )
-
-    def note(self, batches: Any) -> None:
-        for batch in batches:
-            kinds = list(batch.acknowledge_types) * (
-                1 if len(batch.acknowledge_types) > 1 else batch.last_offset - batch.first_offset + 1
-            )
-            self.said |= dict(zip(range(batch.first_offset, batch.last_offset + 1), kinds, strict=True))
-
-    def answer_78(self, version: int, request: Any) -> Any:
-        acknowledged = [one for topic in request.topics for one in topic.partitions if one.acknowledgement_batches]
-        data = share_fetch.PartitionData(current_leader=share_fetch.LeaderIdAndEpoch())
-        for one in acknowledged:
-            self.note(one.acknowledgement_batches)
-            data.acknowledge_error_code = self.code
-        if self.waiting and request.max_records > 0:
-            first, values, count = self.waiting.pop(0)
-            batch = encode_batch(values=values)
-            put_at(batch, first, 0)
-            if self.damaged:
-                batch[-1] ^= 1
-            data.records = bytes(batch)
-            last = first + len(values) - 1
-            data.acquired_records = [
-                share_fetch.AcquiredRecords(first_offset=first, last_offset=last, delivery_count=count)
-            ]
-        told = [data] if data.records or acknowledged else []
-        self.hold_ms = 0 if told else request.max_wait_ms
-        return share_fetch.ShareFetchResponse(
-            acquisition_lock_timeout_ms=30_000,
-            responses=[share_fetch.ShareFetchableTopicResponse(topic_id=topic_id(TOPIC), partitions=told)],
-        )
-
-    def answer_79(self, version: int, request: Any) -> Any:
-        parts = []
-        for topic in request.topics:
-            for one in topic.partitions:
-                self.note(one.acknowledgement_batches)
-                parts.append(
-                    share_acknowledge.PartitionData(
-                        partition_index=one.partition_index,
-                        error_code=self.code,
-                        current_leader=share_acknowledge.LeaderIdAndEpoch(),
-                    )
-                )
-        answered = share_acknowledge.ShareAcknowledgeTopicResponse(topic_id=topic_id(TOPIC), partitions=parts)
-        return share_acknowledge.ShareAcknowledgeResponse(responses=[answered])
-
-
-def cut(version: int, request: Any) -> Any:
-    raise CutConnection
-
-
-def core_of(world: World, *, explicit: bool = True, **settings: Any) -> ShareConsumerCore:
-    if not isinstance(world.broker, ShareBroker):
-        raise TypeError(type(world.broker))
-    world.runtime = HostedRuntime(world.broker)
-    mode = "explicit" if explicit else "implicit"
-    config = ShareConsumerConfig.make(
-        {"bootstrap_servers": "broker:9092", "group_id": "g", "share_acknowledgement_mode": mode, **settings}
-    )
-    return ShareConsumerCore(Cluster(world.runtime, config), config)
-
-
-async def subscribed(world: World, **settings: Any) -> ShareConsumerCore:
-    core = core_of(world, **settings)
-    await core.subscribe([TOPIC])
-    return core
-
-
-async def polled(core: ShareConsumerCore) -> list[SharedRecord]:
-    for _ in range(20):
-        records = await core.poll(200)
-        if records:
-            return records
-    raise AssertionError(core.state())
+from tests.unit.client.scripted import World, run, topic_id
+from tests.unit.client.scripted_consumer import HostedRuntime
+from tests.unit.client.scripted_shares import (
+    ACCEPT,
+    PLACE,
+    REJECT,
+    RELEASE,
+    RENEW,
+    STORAGE_ERROR,
+    TOPIC,
+    ShareBroker,
+    cut,
+    polled,
+    subscribed,
+)
 
 
 def test_neighbours_of_one_kind_are_said_together() -> None:
@@ -309,127 +209,6 @@ def test_a_callback_that_raises_hides_no_other_outcome() -> None:
             with pytest.raises(ZeroDivisionError):
                 await core.poll(0)
         assert await core.poll(0) == []  # both were told, each once
-
-    run(main, broker)
-
-
-Told = list[tuple[list[int], type | None]]
-
-
-def telling(core: ShareConsumerCore) -> Told:
-    """What the callback is told, in order: offsets, and the class of the error."""
-    told: Told = []
-
-    def callback(offsets: Mapping[TopicPartition, list[int]], error: KafkaError | None) -> None:
-        told.extend((each, None if error is None else type(error)) for each in offsets.values())
-
-    core.set_acknowledgement_callback(callback)
-    return told
-
-
-def test_a_commit_tells_nothing_of_what_an_earlier_poll_has_sent() -> None:
-    """Java 4.4.0 on Apache Kafka 4.3.1 does the same: the callback has the error, commitSync has none."""
-    broker = ShareBroker()
-    broker.waiting = [(0, [b"a"], 1)]
-
-    async def main(world: World) -> None:
-        core = await subscribed(world)
-        told = telling(core)
-        (record,) = await polled(core)
-        core.acknowledge(record)
-        broker.code, broker.waiting = 121, [(0, [b"a"], 2)]
-        (again,) = await polled(core)
-        assert again.delivery_count == 2
-        broker.code = 0
-        core.acknowledge(again)
-        assert await core.commit() == {PLACE: None}
-        assert told == [([0], InvalidRecordStateError), ([0], None)]
-
-    run(main, broker)
-
-
-def test_a_commit_tells_nothing_of_an_earlier_commit_async() -> None:
-    broker = ShareBroker()
-    broker.waiting = [(0, [b"a", b"b"], 1)]
-
-    async def main(world: World) -> None:
-        core = await subscribed(world)
-        told = telling(core)
-        first, second = await polled(core)
-        broker.code = 121
-        core.acknowledge(first)
-        core.commit_async()
-        await world.runtime.sleep_ms(100)
-        broker.code = 0
-        core.acknowledge(second)
-        assert await core.commit() == {PLACE: None}
-        assert told == [([0], InvalidRecordStateError), ([1], None)]
-
-    run(main, broker)
-
-
-def test_a_commit_waits_for_a_commit_async_that_is_not_answered_and_tells_only_of_its_own() -> None:
-    broker = ShareBroker()
-    broker.waiting = [(0, [b"a", b"b"], 1)]
-
-    async def main(world: World) -> None:
-        core = await subscribed(world)
-        told = telling(core)
-        first, second = await polled(core)
-        codes = iter([121, 0])
-        answer = broker.answer_79
-
-        def answered(version: int, request: Any) -> Any:
-            broker.code = next(codes)
-            return answer(version, request)
-
-        broker.scripts[79] = [answered, answered]
-        core.acknowledge(first)
-        core.commit_async()
-        core.acknowledge(second)
-        assert await core.commit() == {PLACE: None}
-        assert told == [([0], InvalidRecordStateError), ([1], None)]
-
-    run(main, broker)
-
-
-def test_a_renewal_that_failed_is_not_told_of_a_later_accept() -> None:
-    broker = ShareBroker()
-    broker.waiting = [(0, [b"a", b"b"], 1)]
-
-    async def main(world: World) -> None:
-        core = await subscribed(world)
-        first, second = await polled(core)
-        core.acknowledge(first, RENEW)
-        core.acknowledge(second)
-        broker.code = 121
-        refused = await core.commit()
-        assert isinstance(refused[PLACE], InvalidRecordStateError)
-        broker.code = 0
-        core.acknowledge(first)
-        assert await core.commit() == {PLACE: None}
-
-    run(main, broker)
-
-
-def test_a_commit_whose_time_was_over_leaves_its_outcome_to_the_callback() -> None:
-    broker = ShareBroker()
-    broker.waiting = [(0, [b"a", b"b"], 1)]
-
-    async def main(world: World) -> None:
-        core = await subscribed(world)
-        told = telling(core)
-        first, second = await polled(core)
-        core.acknowledge(first)
-        broker.code = 121
-        with pytest.raises(KafkaTimeoutError) as late:
-            await core.commit(timeout_ms=0)
-        assert late.value.outcome_unknown
-        await world.runtime.sleep_ms(100)
-        broker.code = 0
-        core.acknowledge(second)
-        assert await core.commit() == {PLACE: None}
-        assert told == [([0], InvalidRecordStateError), ([1], None)]
 
     run(main, broker)
 

@@ -7,10 +7,10 @@ for a sync, a start) has this one. It logs and counts the failure, and everythin
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 from fencepost.broker.metrics.counters import Metrics
 from fencepost.broker.metrics.log_rate_limit import Paces
-from fencepost.broker.timing.clock import Now
 from fencepost.values import Value
 
 __all__ = ["Fence", "WorkFailed"]
@@ -28,9 +28,9 @@ class WorkFailed(Value):
 class Fence:
     """Of one broker. An OSError is expected and handled where it arises; this is for everything else."""
 
-    def __init__(self, metrics: Metrics, now: Now) -> None:
+    def __init__(self, metrics: Metrics, now_ms: Callable[[], int]) -> None:
         self._metrics = metrics
-        self._now = now
+        self._now_ms = now_ms
         self._paces = Paces()
         self._failures: list[WorkFailed] = []
 
@@ -38,7 +38,7 @@ class Fence:
         """Work for `subject` has raised `error`. `follows`: what becomes of it."""
         self._metrics.count("failed_work")
         self._failures.append(WorkFailed(subject, error))
-        if times := self._paces.hit(self._now.ms, subject):
+        if times := self._paces.hit(self._now_ms(), subject):
             again = f" ({times} times since this was last said)" if times > 1 else ""
             _log.error(
                 "%s failed%s: %r. %s; everything else goes on. This is a mistake in the broker: please report it",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 from uuid import uuid4
@@ -193,11 +194,9 @@ def test_an_interrupted_repair_leaves_the_old_or_the_new_segment_and_the_copy(po
             damage_batch(driver, LOG, which)
         damaged = driver.disk.read_bytes(LOG)
         driver.disk.power_cut_after(changes)
-        try:
+        with contextlib.suppress(PowerCut):
             repaired(driver, accept=True)
             ended = True
-        except PowerCut:
-            pass
         driver.disk.crash(changes) if power else driver.disk.kill()
         driver.disk.heal()
         copies = [name for name in driver.disk.listdir("t-0") if name.startswith("0" * 20 + ".log.damaged")]

@@ -10,16 +10,13 @@ import pytest
 
 from fencepost.client.consumer.core import ConsumerCore
 from fencepost.client.interceptors import ConsumerInterceptor
-from fencepost.client.net.list_offsets import EARLIEST, LATEST, OffsetReset
 from fencepost.client.rebalance import RebalanceListener
 from fencepost.client.types import GroupMetadata, OffsetAndMetadata, TopicPartition
 from fencepost.errors import (
-    ConfigurationError,
     CorruptRecordError,
     GroupFencedError,
     KafkaError,
     LogTruncationError,
-    OffsetOutOfRangeError,
     ProtocolError,
     UsageError,
 )
@@ -41,6 +38,8 @@ from tests.unit.client.scripted_consumer import (
 )
 
 GROUP: dict[str, Any] = {"group_id": "g", "heartbeat_interval_ms": 500}
+
+
 BOTH = [pytest.param({}, id="classic"), pytest.param({"group_protocol": "consumer"}, id="consumer")]
 
 
@@ -48,9 +47,6 @@ def broker_with(*batches: tuple[int, int, list[bytes]], partitions: int = 1) -> 
     broker = ScriptedConsumerBroker(partitions=partitions)
     broker.log = list(batches)
     return broker
-
-
-# --- answers of before ---
 
 
 @pytest.mark.parametrize("given_up", [False, True], ids=["sought", "given up and taken again"])
@@ -73,9 +69,6 @@ def test_an_answer_to_what_was_asked_before_is_not_handed_out(given_up: bool) ->
         await core.close()
 
     run(body, broker)
-
-
-# --- how much is asked for ---
 
 
 def test_a_new_place_is_read_from_in_growing_pieces() -> None:
@@ -141,9 +134,6 @@ def test_an_offset_that_nobody_asked_for_is_passed_over() -> None:
 
     run(body, broker)
     assert len(broker.asked(2)) >= 2
-
-
-# --- fetch sessions ---
 
 
 def test_an_incremental_session_names_only_what_changed() -> None:
@@ -232,9 +222,6 @@ def test_the_nearest_replica_is_read_from_and_left_when_it_cannot_serve() -> Non
     run(body, broker)
     assert {one.rack_id for one in broker.fetches} == {"here"}
     assert len(broker.asked(2)) == 1, "offsets were looked up once, at the start"
-
-
-# --- truncation (KIP-320) ---
 
 
 def test_positions_know_their_leader_epoch() -> None:
@@ -350,9 +337,6 @@ def test_an_answer_that_leaves_a_partition_out_is_not_taken_for_a_group_without_
     run(body, broker)
 
 
-# --- commits ---
-
-
 def test_commits_keep_their_order_and_so_do_their_callbacks() -> None:
     broker = broker_with((0, 0, [b"a"]))
     told: list[tuple[int, type[KafkaError] | None]] = []
@@ -446,9 +430,6 @@ def test_lag() -> None:
             core.lag((TOPIC, 9))
 
     run(body, broker)
-
-
-# --- membership ---
 
 
 async def joined(world: World, **settings: Any) -> tuple[ConsumerCore, list[tuple[str, int]]]:
@@ -572,35 +553,3 @@ def test_a_consumer_that_waits_says_why(caplog: pytest.LogCaptureFixture) -> Non
     told = [one.getMessage() for one in caplog.records if "not settled" in one.getMessage()]
     assert len(told) == 2
     assert "JoinGroup" in told[0]
-
-
-# --- settings ---
-
-
-def test_auto_offset_reset_by_duration() -> None:
-    """KIP-1106: ISO 8601 durations as java.time.Duration reads them."""
-    hour = OffsetReset.parse("by_duration:PT1H")
-    assert hour.timestamp(10_000_000) == 10_000_000 - 3_600_000
-    assert OffsetReset.parse("by_duration:P1DT2H3M4.5S").duration_ms == 93_784_500
-    assert OffsetReset.parse("by_duration:PT0S").timestamp(5) == 5
-    assert OffsetReset.parse("earliest").timestamp(5) == EARLIEST
-    assert OffsetReset.parse("latest").timestamp(5) == LATEST
-    assert OffsetReset.parse("none").is_none
-    for wrong in ("by_duration:", "by_duration:P", "by_duration:PT", "by_duration:1h", "soon", "by_duration:-PT1S"):
-        with pytest.raises(ConfigurationError):
-            OffsetReset.parse(wrong)
-
-
-def test_a_position_out_of_the_log_is_told_without_a_rule() -> None:
-    broker = broker_with((0, 0, [b"a"]))
-
-    async def body(world: World) -> None:
-        core = consumer_of(world, auto_offset_reset="none")
-        await core.assign([PLACE])
-        core.seek(PLACE, 7)
-        refused = FetchTopicResult(None, topic_id(TOPIC), [FetchPartitionResult(0, error_code=1)])
-        broker.scripts[1].append(lambda version, request: FetchResponse([refused]))
-        with pytest.raises(OffsetOutOfRangeError):
-            await values_of(core, 1)
-
-    run(body, broker)

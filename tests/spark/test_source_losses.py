@@ -1,0 +1,152 @@
+"""Records that a source's query has to read and that are gone: topics made anew, partitions cut, retention."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+from fencepost.broker.embedded import Broker
+from fencepost.client.types import TopicPartition
+from fencepost.errors import ConfigurationError, DataLossError
+from fencepost.spark.source.reader import (
+    BatchReader,
+    StreamReader,
+    UnlimitedStreamReader,
+)
+from tests.spark.source_topics import SCHEMA, Topic, plain, values
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker() as running:
+        yield running
+
+
+def restarted(start: dict[str, dict[str, int]]) -> dict[str, dict[str, int]]:
+    """What a checkpoint gives back."""
+    found: dict[str, dict[str, int]] = json.loads(json.dumps(start))
+    return found
+
+
+@pytest.mark.parametrize("way", ["subscribe", "subscribePattern", "assign"])
+def test_a_topic_that_was_made_again_while_the_query_was_down_is_a_loss(
+    broker: Broker, caplog: pytest.LogCaptureFixture, way: str
+) -> None:
+    topic = Topic(broker, partitions=1)
+    topic.write(0, ["a", "b"])
+    how = {way: json.dumps({topic.name: [0]}) if way == "assign" else topic.name}
+    first = topic.stream(**how)
+    start = first.latestOffset(first.initialOffset(), ReadAllAvailable())
+    planned = topic.stream(**how).initialOffset(), start
+    topic.link.io.run(topic.link.admin.delete_topic(topic.name))
+    topic.link.io.run(topic.link.admin.create_topic(topic.name, 1))
+    topic.write(0, [f"new {number}" for number in range(5)])  # more than were read before: the position is inside
+    strict, careless = topic.stream(**how), topic.stream(**how, failOnDataLoss="false")
+    with pytest.raises(DataLossError, match="made again"):
+        strict.latestOffset(restarted(start), ReadAllAvailable())
+    end = careless.latestOffset(restarted(start), ReadAllAvailable())
+    assert values(careless, careless.partitions(restarted(start), restarted(end))) == [f"new {n}" for n in range(5)]
+    assert careless.latestOffset(restarted(end), ReadAllAvailable()) == end
+    assert "made again" in caplog.text
+    # A batch that was planned before, and is read now: nothing of it is there any more.
+    begin, stop = map(restarted, planned)
+    with pytest.raises(DataLossError, match="made again"):
+        topic.stream(**how).partitions(begin, stop)
+    assert values(careless, topic.stream(**how, failOnDataLoss="false").partitions(begin, stop)) == []
+
+
+def test_a_topic_that_is_made_again_between_plan_and_task_is_a_loss(broker: Broker) -> None:
+    topic = Topic(broker, partitions=1)
+    topic.write(0, ["a", "b"])
+    stream, batch = topic.stream(), BatchReader(topic.options(), SCHEMA)
+    start = stream.initialOffset()
+    parts = [*stream.partitions(start, stream.latestOffset(start, ReadAllAvailable())), *batch.partitions()]
+    assert len(parts) == 2
+    topic.link.io.run(topic.link.admin.delete_topic(topic.name))
+    topic.link.io.run(topic.link.admin.create_topic(topic.name, 1))
+    topic.write(0, ["c", "d"])
+    for part in parts:
+        with pytest.raises(DataLossError, match="made again"):
+            values(topic.stream(), [part])
+
+
+def test_offsets_of_older_versions_and_of_sparks_own_source_are_read(broker: Broker) -> None:
+    topic = Topic(broker, partitions=1)
+    topic.write(0, ["a", "b"])
+    old = {topic.name: {"0": 1}}
+    reader = topic.stream()
+    end = reader.latestOffset(old, ReadAllAvailable())
+    assert plain(end) == {topic.name: {"0": 2}}
+    assert values(reader, reader.partitions(old, end)) == ["b"]
+    assert values(reader, reader.partitions(old, plain(end))) == ["b"]
+    # And what a checkpoint says can be given as startingOffsets.
+    again = StreamReader(topic.options(startingOffsets=json.dumps(end)), SCHEMA)
+    assert again.initialOffset() == end
+
+
+def test_a_topic_that_was_made_again_is_a_loss(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
+    topic = Topic(broker, partitions=1)
+    topic.write(0, ["a"])
+    readers = [topic.stream(), topic.stream(failOnDataLoss="false")]
+    start = readers[1].initialOffset()
+    assert readers[0].initialOffset() == start
+    topic.link.io.run(topic.link.admin.delete_topic(topic.name))
+    topic.link.io.run(topic.link.admin.create_topic(topic.name, 1))
+    topic.write(0, ["b"])
+    strict, careless = readers
+    with pytest.raises(DataLossError, match="made again"):
+        strict.latestOffset(start, ReadAllAvailable())
+    end = careless.latestOffset(start, ReadAllAvailable())
+    assert values(careless, careless.partitions(start, end)) == ["b"]
+    assert "made again" in caplog.text
+
+
+@pytest.mark.parametrize("available_now", [False, True])
+def test_partitions_that_are_gone_or_shorter_are_a_loss(broker: Broker, available_now: bool) -> None:
+    topic = Topic(broker, partitions=1)
+    topic.write(0, ["a", "b"])
+    for start in ({topic.name: {"0": 5}}, {topic.name: {"0": 0, "1": 7}}):
+        for careless in (False, True):
+            reader = topic.stream(failOnDataLoss="false" if careless else "true")
+            if available_now:
+                reader.prepareForTriggerAvailableNow()
+            if not careless:
+                with pytest.raises(DataLossError):
+                    reader.latestOffset(start, ReadAllAvailable())
+                continue
+            end = reader.latestOffset(start, ReadAllAvailable())
+            assert end[topic.name]["0"] == 2
+            assert values(reader, reader.partitions(start, end)) == ([] if "1" not in start[topic.name] else ["a", "b"])
+
+
+def test_what_retention_takes_under_a_running_task_is_loud(broker: Broker) -> None:
+    topic = Topic(broker, partitions=1)
+    for number in range(6):
+        topic.write(0, [str(number)])
+    start, end = {topic.name: {"0": 0}}, {topic.name: {"0": 6}}
+    strict, careless = topic.stream(), topic.stream(failOnDataLoss="false")
+    parts = strict.partitions(start, end)
+    topic.link.io.run(topic.admin.delete_records({TopicPartition(topic.name, 0): 4}))
+    with pytest.raises(DataLossError, match="offsets 0 to 3"):
+        values(strict, parts)
+    assert values(careless, parts) == ["4", "5"]
+
+
+def test_the_reader_for_pyspark_4_1_takes_everything_and_still_notices_losses(broker: Broker) -> None:
+    topic = Topic(broker)
+    topic.write(0, ["a", "b"])
+    options = topic.options(startingOffsets="earliest")
+    reader = UnlimitedStreamReader(options, SCHEMA)
+    end = reader.latestOffset()
+    assert plain(end) == {topic.name: {"0": 2, "1": 0}}
+    assert values(reader, reader.partitions(reader.initialOffset(), end)) == ["a", "b"]
+    with pytest.raises(DataLossError, match="offsets 2 to 4"):
+        reader.partitions({topic.name: {"0": 5, "1": 0}}, end)
+    with pytest.raises(DataLossError):
+        reader.partitions({topic.name: {"0": 2, "1": 0, "2": 7}}, end)
+    for name in ("maxOffsetsPerTrigger", "minOffsetsPerTrigger"):
+        with pytest.raises(ConfigurationError, match=rf"{name} needs PySpark 4\.2"):
+            UnlimitedStreamReader({**options, name.lower(): "5"}, SCHEMA)
