@@ -91,7 +91,7 @@ def test_a_decided_transaction_that_is_committed_or_forgotten_is_done(code: int)
     assert len(asked) == 4
 
 
-@pytest.mark.parametrize("code", [48, 90, 120])
+@pytest.mark.parametrize("code", [48, 59, 90, 120])
 @pytest.mark.parametrize(("owner", "error"), [(90, SupersededError), (49, SupersededError), (0, None), (48, None)])
 def test_a_contradiction_is_loud_unless_somebody_newer_owns_the_sink(
     code: int, owner: int, error: type[Exception] | None
