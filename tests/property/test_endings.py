@@ -344,7 +344,7 @@ def any_pair_counts_as_given_out(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def answers_a_commit_to_whoever_comes_late(monkeypatch: pytest.MonkeyPatch) -> None:
-    def wrong(current: Transaction, request: EndRequest) -> Result[Any]:
+    def wrong(current: Transaction, request: EndRequest, refusal: Result[Any]) -> Result[Any]:
         return Result(EndReply(0, *request.pair))
 
     monkeypatch.setattr(decide_end, "_end_with_older_pair", wrong)
