@@ -183,8 +183,9 @@ def use_and_terminate(desk: Desk, topic: str, command: str) -> None:
         assert ["open", "1", owner, "Ongoing"] in desk.rows(command, "list", "--transactional-id-pattern", "op.n")
         # An id with nothing begun passes every duration, as in Kafka.
         assert [row[0] for row in desk.rows(command, "list", "--duration-filter", "3600000")[1:]] == ["prepared"]
+        # init_transactions() claims twice here: the second claim gives the timeout that prepare lifts, and epoch 1.
         described = desk.rows(command, "describe", "--transactional-id", "open")[-1]
-        assert (described[:5], described[-1]) == (["1", "open", owner, "0", "Ongoing"], f"{topic}-0")
+        assert (described[:6], described[-1]) == (["1", "open", owner, "1", "Ongoing", "900000"], f"{topic}-0")
         seen = desk.rows(command, "describe-producers", "--topic", topic, "--partition", "0")[-1]
         assert (seen[0], seen[-1]) == (owner, "0")
         assert desk.rows(command, "find-hanging", "--topic", topic, "--max-transaction-timeout", "0")[1:] == []
@@ -209,7 +210,7 @@ def test_log_dirs_features_versions_and_cluster(desk: Desk) -> None:
     features = desk.ask("FeatureCommand", "describe")
     assert re.search(r"transaction.version\s.*FinalizedVersionLevel: 2\s", features)
     desk.ask("FeatureCommand", "upgrade", "--release-version", "4.3")
-    loggers = desk.ask("ConfigCommand", "--entity-type", "broker-loggers", "--entity-name", "1", "--describe")
+    loggers = desk.ask(CONFIGS, "--entity-type", "broker-loggers", "--entity-name", "1", "--describe")
     assert re.search(r"^  root=[A-Z]+ ", loggers, re.MULTILINE)
     versions = desk.ask("BrokerApiVersionsCommand")
     assert re.search(r"InitProducerId\(22\): 0 to 6 \[usable: \d\]", versions), versions

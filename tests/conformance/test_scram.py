@@ -275,18 +275,22 @@ def test_the_admin_s_calls(world: Secured) -> None:
         stranger.list_topics()
 
 
-def test_where_nobody_is_somebody_is_told_the_same(world: Secured) -> None:
-    """Kafka ends the exchange at a name that it does not know; here a salt is told that stays the same."""
-    salts = set()
-    for _ in range(2):
+def test_where_nobody_is_somebody_is_told_the_same(world: Secured, alice: str) -> None:
+    """Kafka ends the exchange at a name that it does not know; here a salt is told that stays the same. It is as long
+    as those of the users, who all have `given`'s, and comes with their iterations."""
+
+    def challenge(user: str) -> tuple[int, str, bytes]:
         with RawClient(world.bootstrap_servers) as client:
             client.call(SaslHandshakeRequest(mechanism="SCRAM-SHA-256"), 1)
-            answer = client.authenticate(b"n,,n=nobody,r=nonce")
-            if not world.is_ours:
-                assert (answer.error_code, answer.error_message) == (58, REFUSED)
-                continue
-            salts.add(bytes(answer.auth_bytes).split(b",")[1])
+            answer = client.authenticate(f"n,,n={user},r=nonce".encode())
+            return answer.error_code, answer.error_message or "", bytes(answer.auth_bytes).partition(b",")[2]
+
+    assert challenge(alice) == (0, "", b"s=%b,i=4096" % base64.b64encode(b"salt"))
+    told = {challenge("nobody") for _ in range(2)}
     if not world.is_ours:
+        assert told == {(58, REFUSED, b"")}
         return
-    (salt,) = salts
-    assert len(base64.b64decode(salt.removeprefix(b"s="))) == 16
+    ((code, message, words),) = told
+    salt, iterations = words.split(b",")
+    assert (code, message, iterations) == (0, "", b"i=4096")
+    assert len(base64.b64decode(salt.removeprefix(b"s="))) == len(b"salt")
