@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import TypeVar
 
 from fencepost.broker.disk.changes import Step
@@ -14,13 +15,18 @@ from fencepost.broker.disk.files import File, one_by_one
 __all__ = ["SyncThreads"]
 
 _SYNC_THREADS = 8
+_REFUSED = "cannot schedule new futures"  # so begins what Python says when the program ends
+Result = TypeVar("Result")
 Item = TypeVar("Item")
 
 _log = logging.getLogger("fencepost.broker")
 
 
 class SyncThreads:
-    """The threads of one broker. `stop` at the end."""
+    """The threads of one broker. `stop` at the end.
+
+    When the program ends, Python gives no thread any more. A broker in the program then does all of it in its own.
+    """
 
     def __init__(self) -> None:
         self._syncer = ThreadPoolExecutor(_SYNC_THREADS, "fencepost-sync")
@@ -29,14 +35,14 @@ class SyncThreads:
     async def sync(self, files: Sequence[File]) -> list[tuple[File, OSError]]:
         """Sync the files, several at a time: the system writes its journal once for those that come together. Returns
         those that could not be synced."""
-        loop = asyncio.get_running_loop()
-        jobs = [loop.run_in_executor(self._syncer, _sync_each, share) for share in _shares(files)]
+        begun = [_begin(self._syncer, partial(_sync_each, share)) for share in _shares(files)]
+        jobs = [asyncio.wrap_future(job) for job in begun]
         return [failure for failures in await asyncio.gather(*jobs) for failure in failures]
 
     async def write(self, step: Step) -> OSError | None:
         """Carry out a step of a change; returns what it raised."""
         try:
-            await asyncio.get_running_loop().run_in_executor(self._writer, step)
+            await asyncio.wrap_future(_begin(self._writer, step))
         except OSError as error:
             return error
         return None
@@ -45,14 +51,30 @@ class SyncThreads:
         """Do all of it, several at a time: each waits for the disk. Returns what each raised."""
         errors: list[OSError | None] = [None] * len(actions)
         with ThreadPoolExecutor(_SYNC_THREADS, "fencepost-close") as threads:
-            for first, failures in enumerate(threads.map(one_by_one, _shares(actions))):
-                errors[first::_SYNC_THREADS] = failures
+            jobs = [_begin(threads, partial(one_by_one, share)) for share in _shares(actions)]
+            for first, job in enumerate(jobs):
+                errors[first::_SYNC_THREADS] = job.result()
         return errors
 
     def stop(self) -> None:
         """End the threads when they have done what they were given."""
         self._syncer.shutdown()
         self._writer.shutdown()
+
+
+def _begin(threads: ThreadPoolExecutor, work: Callable[[], Result]) -> Future[Result]:
+    """Have the work done by one of the threads, or, when the program ends, do it here."""
+    try:
+        return threads.submit(work)
+    except RuntimeError as error:
+        if not str(error).startswith(_REFUSED):  # there is no thread for want of memory: the work may be done later
+            raise
+    done: Future[Result] = Future()
+    try:
+        done.set_result(work())
+    except Exception as error:  # noqa: BLE001 - it is raised where the result is asked for
+        done.set_exception(error)
+    return done
 
 
 def _shares(items: Sequence[Item]) -> list[Sequence[Item]]:

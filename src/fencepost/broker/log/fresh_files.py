@@ -19,12 +19,6 @@ class FreshFiles:
         """The files to sync."""
         return list(self._files)
 
-    def sync(self) -> None:
-        """Sync them here and now. Raises OSError."""
-        for file in self._files:
-            file.sync()
-        self.forget()
-
     def forget(self) -> None:
         """They are synced, or go with the log."""
         for file in self._files:

@@ -325,7 +325,8 @@ class PartitionLog:
     def _roll(self) -> Segment:
         closed = self.segments[-1]
         closed.flush_indexes(final=True)
-        self._fresh.sync()  # without the first segment's name, this one would look like the start of the log
+        if len(self.segments) == 1 and self.synced_offset <= closed.base_offset:
+            self.files.sync_directory(self.directory)  # without the first one's name, this would look like the start
         segment = Segment(self.files, self.directory, self.log_end_offset)
         segment.gaps_below = self.clean_point.gaps_below
         if segment.size:  # left by a crash: nothing behind the log's end belongs to it

@@ -120,8 +120,8 @@ def claim(files: Files, directory: str, topic_id: uuid.UUID) -> File | None:
 
 
 def _new(files: Files, path: str, data: bytes) -> File | None:
-    """A new file with that content, which is not synced yet. Its sync makes the names in its directory durable too.
-    None where the disk is full: then it is written, and synced, in the room that is kept for such files."""
+    """A new file with that content, which is not synced yet. None where the disk is full: then it is written, and
+    synced, in the room that is kept for such files."""
     file = files.open(path)
     try:
         file.append(data)

@@ -17,8 +17,8 @@ raise the epoch.
 
 The wire codes are EndTxn v5's as Apache Kafka 4.3.1 gives them: 0 done or done before, 48 INVALID_TXN_STATE (ended the
 other way), 49 INVALID_PRODUCER_ID_MAPPING (expired after completion), 90 PRODUCER_FENCED. Our broker answers the commit
-of a transaction that timed out with 120 TRANSACTION_ABORTABLE (EndTxn below v5: 59 UNKNOWN_PRODUCER_ID), where Kafka says
-48 (47 or 90). Retriable codes never come.
+of a transaction that timed out with 120 TRANSACTION_ABORTABLE, below v5 with 59 UNKNOWN_PRODUCER_ID. Retriable codes
+never come.
 """
 
 from __future__ import annotations
@@ -107,7 +107,6 @@ _EXPIRED: Final = int(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
 _FENCED: Final = int(ErrorCode.PRODUCER_FENCED)
 _OLD_EPOCH: Final = int(ErrorCode.INVALID_PRODUCER_EPOCH)
 _TIMED_OUT: Final = frozenset({int(ErrorCode.TRANSACTION_ABORTABLE), int(ErrorCode.UNKNOWN_PRODUCER_ID)})
-"""EndTxn from v5 on answers the former; older versions the latter, from brokers that tell a timeout (KIP-588)."""
 _COMMITTED: Final = frozenset({_NONE, _EXPIRED})
 _CONTRADICTS: Final = frozenset({_OTHER_WAY, _FENCED, _OLD_EPOCH, *_TIMED_OUT})
 _ABORT_IS_FINE: Final = frozenset({_NONE, _OTHER_WAY, _EXPIRED, _FENCED, _OLD_EPOCH})

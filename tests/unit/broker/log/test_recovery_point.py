@@ -165,6 +165,24 @@ def test_damage_that_nobody_was_promised_is_cut(world: World) -> None:
     assert world.log.log_end_offset == 204
 
 
+@pytest.mark.parametrize("lives", [0, 1])
+def test_a_loss_of_power_before_the_first_sync_leaves_a_log_without_damage(lives: int) -> None:
+    """Also of a log whose small files are from an earlier process: the second file never stays without the first."""
+    for seed in range(30):
+        world = World()
+        for _ in range(lives):
+            world.disk.kill()
+            world.open()
+        world.append(1)
+        world.log.roll()
+        world.append(1)
+        world.disk.crash(seed)
+        world.open()
+        assert not world.log.report.damaged
+        assert len(world.readable()) * 2 == world.log.log_end_offset
+        assert world.log.segments[0].base_offset == 0
+
+
 def test_what_is_appended_during_a_sync_does_not_count_as_synced(world: World) -> None:
     end = world.log.log_end_offset
     world.append(1)
