@@ -33,7 +33,8 @@ class HttpReading:
     def read(self) -> bytes:
         """Return the document. Raises OSError; TimeoutError when it is not whole in time; ValueError for too much."""
         opener = urllib.request.build_opener(_Http(self._connection), _Https(self._connection))
-        timer = threading.Timer(self._patience_s, self.end, [f"it was not whole after {self._patience_s:g} s"])
+        too_late = f"it was not whole after {self._patience_s:g} s"
+        timer = threading.Timer(self._patience_s, self.end, [too_late])
         timer.daemon = True
         timer.start()
         try:
@@ -41,6 +42,8 @@ class HttpReading:
                 data = read_whole(answer)
         except (OSError, http.client.HTTPException) as error:
             self._check_time()
+            if isinstance(getattr(error, "reason", error), TimeoutError):  # the socket's limit is as long as the timer
+                raise TimeoutError(too_late) from error
             if isinstance(error, OSError):
                 raise
             raise OSError(f"no answer in HTTP: {type(error).__name__} {error}") from error

@@ -17,8 +17,7 @@ raise the epoch.
 
 The wire codes are EndTxn v5's as Apache Kafka 4.3.1 gives them: 0 done or done before, 48 INVALID_TXN_STATE (ended the
 other way), 49 INVALID_PRODUCER_ID_MAPPING (expired after completion), 90 PRODUCER_FENCED. Our broker answers the commit
-of a transaction that timed out with 120 TRANSACTION_ABORTABLE, below v5 with 59 UNKNOWN_PRODUCER_ID. Retriable codes
-never come.
+of a transaction that timed out with 120 TRANSACTION_ABORTABLE (below v5: 59), where Kafka says 48. None is retriable.
 """
 
 from __future__ import annotations
