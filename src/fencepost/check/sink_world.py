@@ -231,6 +231,12 @@ class SinkWorld:
 
     def run(self) -> SinkReport:
         """Faults, healing, verdict. Raises SimulationStuck when something never ends."""
+        try:
+            return self._to_the_verdict()
+        finally:
+            self._stage.end()
+
+    def _to_the_verdict(self) -> SinkReport:
         stage = self._stage
         began_ms = stage.scheduler.now_ms()
         stage.host.start()
@@ -256,7 +262,6 @@ class SinkWorld:
         batches = sum(len(checkpoint.commits) for checkpoint in self._checkpoints)
         report.happened = {**stage.happened, "batches": batches}
         report.simulated_ms = stage.scheduler.now_ms() - began_ms
-        stage.end()
         return report
 
     def _calm(self) -> None:

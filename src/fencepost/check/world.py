@@ -286,6 +286,12 @@ class World:
 
     def run(self) -> Report:
         """Faults first, then healing, then the verdict. What never ends is an anomaly, too."""
+        try:
+            return self._to_the_verdict()
+        finally:
+            self.stage.end()
+
+    def _to_the_verdict(self) -> Report:
         stage, options = self.stage, self.options
         stage.host.start()
         stage.wait_for(stage.scheduler.spawn(self._create_topics()), SETUP_MS_AT_MOST)
@@ -320,7 +326,6 @@ class World:
             self._stuck(f"{type(error).__name__}: {error}")
         self.report.happened = {**stage.happened, "transactions": len(self.history.transactions)}
         self.report.simulated_ms = self.now_ms() - self._began_ms
-        stage.end()
         return self.report
 
     def _admin(self) -> AdminCore:

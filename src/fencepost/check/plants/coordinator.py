@@ -227,7 +227,7 @@ def coordinators_counted_by_the_settings(patches: Patches) -> None:
 def timeouts_decided_together(patches: Patches) -> None:
     """What times out together is decided together, before the first decision has opened a log and changed the next."""
     due = TransactionCoordinator.on_time
-    patches.setattr(TransactionCoordinator, "on_time", lambda self, now_ms: list(due(self, now_ms)))
+    patches.setattr(TransactionCoordinator, "on_time", lambda self, now_ms, **how: list(due(self, now_ms, **how)))
 
 
 @plant("clients", *OUTAGES, "read_error_chance=0.9")

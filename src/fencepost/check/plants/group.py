@@ -47,8 +47,8 @@ def offsets_forgotten(patches: Patches) -> None:
     """The offsets of a committed transaction are dropped."""
     original = GroupStore.complete_transaction
 
-    def aborting(self: GroupStore, producer_id: int, epoch: int, commit: bool, offsets_partition: int) -> int:
-        return original(self, producer_id, epoch, False, offsets_partition)
+    def aborting(self: GroupStore, producer_id: int, epoch: int, commit: bool, *which: Any) -> int:
+        return original(self, producer_id, epoch, False, *which)
 
     patches.setattr(GroupStore, "complete_transaction", aborting)
 
@@ -58,8 +58,8 @@ def aborted_offsets_kept(patches: Patches) -> None:
     """The offsets of an aborted transaction count."""
     original = GroupStore.complete_transaction
 
-    def committing(self: GroupStore, producer_id: int, epoch: int, commit: bool, offsets_partition: int) -> int:
-        return original(self, producer_id, epoch, True, offsets_partition)
+    def committing(self: GroupStore, producer_id: int, epoch: int, commit: bool, *which: Any) -> int:
+        return original(self, producer_id, epoch, True, *which)
 
     patches.setattr(GroupStore, "complete_transaction", committing)
 
