@@ -29,7 +29,7 @@ class Authority:
             .public_key(self._key.public_key())
             .serial_number(x509.random_serial_number())
             .not_valid_before(now - DAY)
-            .not_valid_after(now + 30 * DAY)
+            .not_valid_after(now + 90 * DAY)
             .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
             .add_extension(_key_usage(signs_certificates=True), critical=True)
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(self._key.public_key()), critical=False)
@@ -44,7 +44,7 @@ class Authority:
         name: str,
         *,
         hosts: tuple[str, ...] = ("localhost", "127.0.0.1"),
-        valid_days: int = 20,
+        valid_days: int = 60,  # the broker warns of its own certificate from 30 days on
         locked_with: str | None = None,
     ) -> Identity:
         """A key and its certificate; with `valid_days` below 0 it has expired so many days ago."""

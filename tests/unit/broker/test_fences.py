@@ -103,13 +103,16 @@ def test_idle_producers_are_let_go_in_the_other_partitions_and_again(
     driver: BrokerDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done: list[str] = []
+    logs = [driver.core.topics.partition(topic, 0).log for topic in ("bad", "good")]  # type: ignore[union-attr]
+    directories = {id(log.producers): log.directory for log in logs}
 
-    def expire(self: PartitionLog, *args: Any) -> None:
-        done.append(self.directory)
-        if self.directory == "bad-0":
+    def expire(self: object, *args: Any) -> None:
+        directory = directories.get(id(self), "")
+        done.append(directory)
+        if directory == "bad-0":
             raise Mistake("no")
 
-    monkeypatch.setattr(PartitionLog, "expire_producers", expire)
+    monkeypatch.setattr(type(logs[0].producers), "expire", expire)
     interval_ms = driver.core.config.number("producer.id.expiration.check.interval.ms")
     driver.pass_time(2 * interval_ms + 1)
     assert done.count("bad-0") == done.count("good-0") == 2
