@@ -14,7 +14,7 @@ from fencepost.broker.embedded import Broker
 from fencepost.client.types import TopicPartition
 from fencepost.spark import behind_latest
 from fencepost.spark.source.reader import BatchReader, StreamReader, UnlimitedStreamReader
-from tests.spark.test_source import SCHEMA, Topic, plain
+from tests.spark.source_topics import SCHEMA, Topic, plain
 
 
 @pytest.fixture(scope="module")
