@@ -86,7 +86,18 @@ def test_the_fixtures_do_what_they_say_and_who_asks_for_no_broker_gets_none(tmp_
     for name, code in files.items():
         (tmp_path / name).write_text(code)
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "--strict-markers", "-p", "no:cacheprovider", *files],
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "--strict-markers",
+            "-p",
+            "no:cacheprovider",
+            "-p",
+            "no:randomly",
+            *files,
+        ],
         cwd=tmp_path,
         capture_output=True,
         text=True,
