@@ -5,6 +5,7 @@ INDEX says how each command is tried. A command that is not in it fails, so that
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -105,7 +106,8 @@ def test_the_commands_of_a_block(block: ConsoleBlock, copy: Copy) -> None:
 
 
 def run_to_its_end(command: str, output: tuple[str, ...], copy: Copy) -> None:
-    # A session of its own, so that an interrupted or late command takes everything that it started with it.
+    # A session of its own, so that an interrupted or late command can be ended with what it has started there. Ctrl-C
+    # comes first: the demo runs its broker in another session, and ends it only when it is asked to end.
     process = subprocess.Popen(
         ["bash", "-c", command],
         cwd=copy.folder,
@@ -119,7 +121,11 @@ def run_to_its_end(command: str, output: tuple[str, ...], copy: Copy) -> None:
     try:
         printed, _ = process.communicate(timeout=900)
     except BaseException:
-        os.killpg(process.pid, signal.SIGKILL)
+        os.killpg(process.pid, signal.SIGINT)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(10)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         raise
     assert process.returncode == 0, f"$ {command}\n{printed[-4000:]}"

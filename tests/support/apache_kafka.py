@@ -38,6 +38,7 @@ from typing import Self
 
 import fencepost
 from tests.support.class_archive import archived
+from tests.support.dying import dying_with_us
 
 VERSION = "4.3.1"
 POM = Path(__file__).with_name("apache-kafka.pom.xml")
@@ -340,7 +341,7 @@ class ApacheKafka:
         command = java_class_command(class_name, *arguments, jvm_options=options, jars=jars)
         with open(self._home() / "output.txt", "ab") as output:
             return subprocess.Popen(
-                [*_dying_with_us(self.starter_outlives_it), *self.prefix, *command],
+                [*dying_with_us(self.starter_outlives_it), *self.prefix, *command],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -454,17 +455,6 @@ def end(process: subprocess.Popen[bytes], kind: signal.Signals) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
-
-
-def _dying_with_us(thread_stays: bool) -> list[str]:
-    """A command prefix by which Linux kills the node when the tests are killed (-9) and cannot stop it.
-
-    The kernel ties it to the starting thread, so it is only right for the main thread, or for one that stays.
-    """
-    setpriv = shutil.which("setpriv")
-    if setpriv is None or not (thread_stays or threading.current_thread() is threading.main_thread()):
-        return []
-    return [setpriv, "--pdeathsig", "KILL"]
 
 
 def _text(value: Setting) -> str:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from tests.support.apache_kafka import ApacheKafka
+from tests.support.dying import dying_with_us
 from tests.support.raw_client import Closed, RawClient
 
 Arm = Literal["fencepost", "kafka"]
@@ -104,6 +105,7 @@ class FencepostProcess:
         with open(log, "a") as errors:
             self._process = subprocess.Popen(
                 [
+                    *dying_with_us(),
                     *(sys.executable, "-m", "fencepost", "broker", "--listen", self.bootstrap_servers),
                     *("--data-dir", str(self.data_directory), *options),
                 ],

@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.support.class_archive import CACHE
+from tests.support.dying import dying_with_us
 
 WORDS = 8
 """A request begins with its length: so many digits."""
@@ -95,7 +96,7 @@ def forked_python(environment: Mapping[str, str] | None = None) -> Iterator[Fork
         listener.listen(128)
         # PySpark wants the hashes of strings to be the same in all workers. Others wait in line until it has imported.
         server = subprocess.Popen(
-            [sys.executable, "-m", "tests.support.forked_python", str(listener.fileno())],
+            [*dying_with_us(), sys.executable, "-m", "tests.support.forked_python", str(listener.fileno())],
             pass_fds=[listener.fileno()],
             stdin=subprocess.DEVNULL,
             env={**(os.environ if environment is None else environment), "PYTHONHASHSEED": "0"},

@@ -23,6 +23,7 @@ from typing import Self
 
 from tests.support.apache_kafka import TEST_NODE, ApacheKafka, Setting
 from tests.support.debian import Unavailable, provided
+from tests.support.dying import dying_with_us
 
 REALM = "FENCEPOST.TEST"
 SERVICE = f"kafka/127.0.0.1@{REALM}"
@@ -83,7 +84,9 @@ class Kdc:
             "KRB5_KDC_PROFILE": str(self.folder / "kdc.conf"),
         }
         self._run("kdb5_util", "create", "-s", "-r", REALM, "-P", "of this database")
-        self._process = subprocess.Popen([self._programs["krb5kdc"], "-n"], env={**os.environ, **self.environment})
+        self._process = subprocess.Popen(
+            [*dying_with_us(), self._programs["krb5kdc"], "-n"], env={**os.environ, **self.environment}
+        )
         until = time.monotonic() + 20
         while time.monotonic() < until and self._process.poll() is None:
             try:

@@ -23,8 +23,10 @@ class RunReport:
         self._began: dict[str, float] = {}
         self._seconds: defaultdict[str, float] = defaultdict(float)
         self._failed: list[pytest.TestReport] = []
+        self._uncollected: set[str] = set()
         self._skipped: Counter[str] = Counter()
         self._passed = 0
+        self._interrupted = False
         self._started = time.monotonic()
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
@@ -41,6 +43,14 @@ class RunReport:
             self._skipped[report.longrepr[2].removeprefix("Skipped: ")] += 1
         elif report.passed and report.when == "call":
             self._passed += 1
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """Count a file that cannot be collected as a failure. pytest prints the reason itself."""
+        if report.failed:
+            self._uncollected.add(report.nodeid)
+
+    def pytest_keyboard_interrupt(self) -> None:
+        self._interrupted = True
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_handlecrashitem(self, crashitem: str) -> None:
@@ -71,21 +81,29 @@ class RunReport:
     def pytest_unconfigure(self) -> None:
         """Print the closing line, below pytest's own."""
         seconds = time.monotonic() - self._started
-        failed = {report.nodeid for report in self._failed}
-        print(closing_line(self._passed, len(failed), self._skipped, seconds), flush=True)
+        failed = {report.nodeid for report in self._failed} | self._uncollected
+        line = closing_line(self._passed, len(failed), self._skipped, seconds, interrupted=self._interrupted)
+        print(line, flush=True)
 
 
-def closing_line(passed: int, failed: int, skipped: Mapping[str, int], seconds: float) -> str:
+def closing_line(
+    passed: int, failed: int, skipped: Mapping[str, int], seconds: float, *, interrupted: bool = False
+) -> str:
     """Return the outcome of a run in one line.
 
     Args:
         passed: Number of tests that passed.
-        failed: Number of tests that failed. With any, the line names the command that repeats only these.
+        failed: Number of tests that failed and of files that could not be collected. With any, the line names the
+            command that repeats only these.
         skipped: Number of skipped tests by reason.
         seconds: Duration of the run in seconds.
+        interrupted: The run ended early, so the tests that are not counted did not run.
     """
     counts = f"{passed:,} passed, {failed:,} failed, {sum(skipped.values()):,} skipped"
-    line = f"tests: {counts} in {seconds // 60:.0f} min {seconds % 60:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    line = f"tests: {counts} in {minutes} min {rest} s"
+    if interrupted:
+        line += "; interrupted, so the remaining tests did not run"
     if skipped:
         line += "; skipped: " + "; ".join(f"{count} because {reason}" for reason, count in sorted(skipped.items()))
     if failed:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
+import uuid
 from argparse import Namespace
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from threading import Barrier, Event
 from typing import cast
@@ -21,6 +24,7 @@ from tests.support.collecting import one_ahead
 from tests.support.run_report import closing_line
 from tests.support.schedule import SHARE_SPARK, next_file
 from tests.support.tidy import ROOT
+from tests.support.waiting import until
 
 NEEDS_KAFKA = (
     "import pytest\n\n@pytest.mark.kafka\ndef test_needs_it():\n    pass\n\ndef test_needs_nothing():\n    pass\n"
@@ -170,8 +174,76 @@ def test_a_failure_gets_no_second_try_and_the_closing_line_says_how_to_repeat_it
     assert (code, line[:39]) == (0, "tests: 1 passed, 0 failed, 0 skipped in")
 
 
+BROKEN = "import pytest\n\nraise ValueError('planted')\n"
+
+
+def test_a_file_that_cannot_be_collected_is_in_the_closing_line(tmp_path: Path) -> None:
+    (tmp_path / "test_planted.py").write_text(BROKEN)
+    options = ["-m", "pytest", "-p", "tests.conftest", "-c", str(ROOT / "pyproject.toml"), "--rootdir", str(tmp_path)]
+    command = [sys.executable, *options, "-n", "1", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode != 0
+    assert done.stdout.splitlines()[-1].startswith("tests: 0 passed, 1 failed, 0 skipped in ")
+
+
+STARTS_PROCESSES = """
+import pathlib
+import time
+from tests.support.brokers import FencepostProcess
+from tests.support.forked_python import forked_python
+
+def test_is_interrupted():
+    FencepostProcess().start()
+    with forked_python():
+        (pathlib.Path({folder!r}) / "started").touch()
+        time.sleep(240)
+"""
+
+
+def processes_with(variable: str) -> set[int]:
+    """Return the processes of this machine that have a variable (NAME=VALUE) in their environment."""
+    found = set()
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has ended meanwhile
+            if variable.encode() in (process / "environ").read_bytes():
+                found.add(int(process.name))
+    return found
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a process with the one that started it")
+@pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_an_ended_run_leaves_no_process(tmp_path: Path, kind: signal.Signals) -> None:
+    """SIGKILL goes to the worker, as pytest-xdist ends its workers when it is interrupted itself."""
+    mark = f"FENCEPOST_TEST_MARK={uuid.uuid4()}"
+    (tmp_path / "test_planted.py").write_text(STARTS_PROCESSES.format(folder=str(tmp_path)))
+    options = ["-m", "pytest", "-p", "tests.conftest", "-c", str(ROOT / "pyproject.toml"), "--rootdir", str(tmp_path)]
+    name, _, value = mark.partition("=")
+    with subprocess.Popen(
+        [sys.executable, *options, "-n", "1", "-p", "no:cacheprovider", str(tmp_path)],
+        cwd=ROOT,
+        env={**os.environ, name: value, "CI": ""},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as run:
+        try:
+            until(lambda: (tmp_path / "started").exists() or run.poll() is not None)
+            until(lambda: len(processes_with(mark)) >= 4)  # pytest, its worker, the broker and the server of forks
+            worker = int(Path(f"/proc/{run.pid}/task/{run.pid}/children").read_text().split()[0])
+            os.kill(worker if kind == signal.SIGKILL else run.pid, kind)
+            output, _ = run.communicate(timeout=240)
+        finally:
+            run.kill()
+    if kind != signal.SIGKILL:
+        assert "interrupted, so the remaining tests did not run" in output.splitlines()[-1]
+    until(lambda: not processes_with(mark))
+
+
 def test_the_closing_line_has_minutes_and_each_reason() -> None:
     assert closing_line(8331, 0, {}, 905.4) == "tests: 8,331 passed, 0 failed, 0 skipped in 15 min 5 s"
+    assert closing_line(1, 0, {}, 59.7, interrupted=True) == (
+        "tests: 1 passed, 0 failed, 0 skipped in 1 min 0 s; interrupted, so the remaining tests did not run"
+    )
     skipped = {"there is no `go`": 3, "there is no KDC": 1}
     assert closing_line(5, 0, skipped, 59.0) == (
         "tests: 5 passed, 0 failed, 4 skipped in 0 min 59 s; "
