@@ -2,7 +2,7 @@
 # make test    lint, types, all tests            make test ARGS="-k transaction"
 #              only what failed in the last run  make test ARGS="--last-failed"
 #              in random order                   make test ARGS="-p randomly" WORKERS=2
-# make lint    ruff and mypy only
+# make lint    ruff, formatting and mypy only
 # make bench   the benchmarks                    make bench ARGS="--quick"
 # make soak    the simulated worlds for an hour, from the seed at which the last soak ended    make soak MINUTES=480
 # make damage    every byte of a small data directory damaged, some 110,000 cases    make damage ARGS="--share 0.1"
@@ -32,7 +32,7 @@ run: venv
 	@.venv/bin/fencepost demo $(ARGS)
 
 lint: venv
-	@echo "==> ruff" && $(PY) -m ruff check .
+	@echo "==> ruff" && $(PY) -m ruff check . && $(PY) -m ruff format --check .
 	@echo "==> mypy" && $(PY) -m mypy $(TYPED)
 
 TYPED = src tests tools $(foreach folder,bench examples,$(if $(wildcard $(folder)/*.py),$(folder)))
@@ -48,6 +48,7 @@ PARALLEL = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 test: venv
 	@trap 'kill $$mypy 2>/dev/null' TERM INT; failed=""; types=$$(mktemp); \
 	echo "==> ruff"; $(PY) -m ruff check . || failed="$$failed ruff"; \
+	$(PY) -m ruff format --check . || failed="$$failed format"; \
 	$(PY) -m mypy $(TYPED) >"$$types" 2>&1 & mypy=$$!; \
 	echo "==> pytest, and mypy beside it"; $(PY) -m pytest $(PARALLEL) $(ARGS); pytest=$$?; \
 	wait $$mypy || { failed="$$failed mypy"; echo "==> mypy"; cat "$$types"; }; rm "$$types"; \

@@ -48,7 +48,7 @@ def sources() -> list[Path]:
         *sorted((ROOT / "src").rglob("*.py")),
         *(path for path in sorted((ROOT / "tests").rglob("*.py")) if path != Path(__file__)),
         *sorted((ROOT / "docs").glob("*.md")),
-        ROOT / "DESIGN.md",
+        *(ROOT / name for name in ("DESIGN.md", "CONTRIBUTING.md", "SECURITY.md")),
     ]
 
 

@@ -1,4 +1,4 @@
-"""The commands of README and docs/ do what is said there: each is run in a clean copy of the project, in order.
+"""The commands of README, docs/ and CONTRIBUTING do what is said there: each is run in a clean copy of the project, in order.
 
 INDEX says how each command is tried. A command that is not in it fails, so that none is added untried.
 """
@@ -59,8 +59,8 @@ def how(command: str) -> str | None:
 
 
 def blocks() -> list[tuple[str, ConsoleBlock]]:
-    """(file:line, block) of README.md and docs/, in this order."""
-    paths = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    """(file:line, block) of README.md, docs/ and CONTRIBUTING.md, in this order."""
+    paths = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "CONTRIBUTING.md"]
     return [(f"{path.name}:{block.line}", block) for path in paths for block in console_blocks(path.read_text())]
 
 
