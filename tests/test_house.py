@@ -44,7 +44,6 @@ BOTH_WAYS = [
     "broker/log and broker/log/cleaning",
     "broker/log and broker/log/producers",
     "check and check/actors",
-    "client and client/admin",
     "protocol and protocol/messages",
     "spark and spark/sink",
     "spark and spark/source",

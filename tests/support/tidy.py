@@ -129,9 +129,6 @@ ROOMS: dict[str, dict[str, frozenset[str]]] = {
         "admin": frozenset({"", "net", "group"}),
         "aio": frozenset({"", "net", "group", "consumer", "share", "producer", "admin"}),
         "blocking": frozenset({"", "net", "group", "consumer", "share", "producer", "admin"}),
-        # Names that users may import from where they stood before.
-        "admin_acls": frozenset({"admin"}),
-        "consumer_interceptors": frozenset({""}),
     },
     "broker": _storeys(
         "disk metrics timing",
