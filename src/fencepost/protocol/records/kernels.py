@@ -153,10 +153,7 @@ def _at_least_0(value: Any) -> Any:
 
 @inlined
 def _write_string(output: Any, position: Any, blob: Any, start: Any, length: Any) -> Any:
-    """Write a length (-1: null) and its bytes; return the next position.
-
-    The caller provides the room and checks the span.
-    """
+    """Write a length (-1: null) and its bytes; return the next position. The caller checks the room and the span."""
     position = _write_signed(output, position, length)
     if length > 0:
         _copy(output, position, blob, start, length)
@@ -282,8 +279,7 @@ def write_records(
 ) -> Any:
     """Write the records of rows `first` to `end`, measured by `plan_batches`, into `output` from `position` on.
 
-    `cursors` holds the next position of keys, values and headers in columns without `starts`; this function advances
-    it.
+    `cursors` has the next position of keys, values and headers in columns without `starts`; this function moves it.
     Returns (position after the last record, code, row).
     """
     has_keys, has_values, has_headers = len(key_lengths) > 0, len(value_lengths) > 0, len(header_lengths) > 0
@@ -333,10 +329,7 @@ def write_records(
 
 @inlined
 def _read_prefix(blob: Any, position: Any, end: Any) -> Any:
-    """Return (end of the record, timestamp delta, offset delta, position of the key).
-
-    A negative position is an error code, negated.
-    """
+    """Return (record end, timestamp delta, offset delta, key position); a negative position is a negated error code."""
     zero = np.int64(0)
     length, position = _read_signed(blob, position, end, _VARINT32_BYTES)
     if position < 0:
