@@ -1,8 +1,8 @@
 """Fencepost: exactly-once Kafka for Python and Spark.
 
-The public names are loaded on first use, so that `import fencepost` costs next to nothing.
+Public names are imported on first use, which keeps `import fencepost` fast.
 
-PYTEST_DONT_REWRITE: pytest would warn a program that imports this before it runs pytest.
+PYTEST_DONT_REWRITE: without this, pytest warns if a program imports fencepost before it runs pytest.
 """
 
 from __future__ import annotations

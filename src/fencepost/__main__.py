@@ -1,4 +1,4 @@
-"""`python -m fencepost` is the command `fencepost`."""
+"""Run the command `fencepost` as `python -m fencepost`."""
 
 from fencepost.cli.main import main
 

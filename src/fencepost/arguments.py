@@ -1,9 +1,9 @@
-"""What a public call is given is looked at before anything is done: by the types of its parameters, in this one place.
+"""Validate the arguments of public methods against their type hints.
 
-`checked` makes a function refuse what its annotations do not allow: TypeError for another type, ConfigurationError (a
-ValueError) for a value that cannot be, each with the parameter's name, what came and what is meant. Beyond the types:
-a number is not negative and text is not empty, unless the parameter's default is, or `AtLeast`, `MAY_BE_EMPTY` say so;
-True is no number; text is no list of texts.
+`checked` makes a function reject what its annotations do not allow. A wrong type raises TypeError, and an invalid value
+ConfigurationError (a ValueError). Each message names the parameter, the value and the expected type. Rules beyond the
+types: numbers must not be negative and text must not be empty, unless the default is, or `AtLeast` or `MAY_BE_EMPTY`
+allows it. A bool is not a number. Text is not a list of texts.
 """
 
 from __future__ import annotations
@@ -26,35 +26,35 @@ R = TypeVar("R")
 
 
 class AtLeast(NamedTuple):
-    """In an `Annotated` number: the lowest there is, where that is not 0."""
+    """Lower limit of an `Annotated` number, if it is not 0."""
 
     lowest: int
 
 
-MAY_BE_EMPTY: Final = "may be empty"  # in an `Annotated` text
-MILLISECONDS: Final = "of milliseconds"  # in an `Annotated` number
+MAY_BE_EMPTY: Final = "may be empty"  # for `Annotated` text
+MILLISECONDS: Final = "of milliseconds"  # for an `Annotated` number
 
 MaybeEmpty = typing.Annotated[str, MAY_BE_EMPTY]
-OrMinusOne = typing.Annotated[int, AtLeast(-1)]  # -1: not known, or not told
-Milliseconds = typing.Annotated[int, MILLISECONDS]  # whole: who writes 1.0 means a second
+OrMinusOne = typing.Annotated[int, AtLeast(-1)]  # -1: unknown or not given
+Milliseconds = typing.Annotated[int, MILLISECONDS]  # integers only: a caller who writes 1.0 probably means a second
 
 
 class Kind(NamedTuple):
-    """A kind of value. `take(name, value)`: what the call works with, for a value that `fits`; raises as `checked`."""
+    """A kind of value. `take(name, value)` returns the value that the call uses, for a value that `fits`, or raises."""
 
     meant: str
     fits: Callable[[Any], bool]
     take: Callable[[str, Any], Any]
 
     def of(self, name: str, value: Any) -> Any:
-        """The value of the parameter `name`. Raises TypeError, ConfigurationError."""
+        """Return the value for the parameter `name`. Raises TypeError or ConfigurationError."""
         if not self.fits(value):
             raise TypeError(f"{name} is {value!r:.80} ({type(value).__name__}); {self.meant} is meant")
         return self.take(name, value)
 
 
 def checked(function: Callable[P, R]) -> Callable[P, R]:
-    """The function, refusing wrong arguments when it is called (not when what it returns is awaited or iterated)."""
+    """Return the function with validation of its arguments at each call, before it does anything."""
     ready = prepared(function)
 
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -64,7 +64,7 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def prepared(function: Callable[P, R]) -> Callable[P, Callable[[], R]]:
-    """As `checked`, but what comes back makes the call, in another thread maybe: the arguments were looked at here."""
+    """Return a function that validates the arguments now and returns the call, which another thread may make."""
     kinds: dict[str, Kind] = {}
     untyped: Callable[..., R] = function
 
@@ -79,7 +79,7 @@ def prepared(function: Callable[P, R]) -> Callable[P, Callable[[], R]]:
 
 
 def _kinds(function: Callable[..., Any]) -> dict[str, Kind]:
-    """Of each parameter, in order; anything goes for the first of a method."""
+    """Return the kind of each parameter, in order. The first parameter of a method accepts anything."""
     parameters = inspect.signature(function).parameters
     texts = {
         name: parameter.annotation
@@ -92,7 +92,11 @@ def _kinds(function: Callable[..., Any]) -> dict[str, Kind]:
 
 
 def kind_of(hint: Any, default: Any = inspect.Parameter.empty) -> Kind:
-    """The kind that an annotation stands for. Raises NotImplementedError for a kind that is new here."""
+    """Return the kind of an annotation.
+
+    Raises:
+        NotImplementedError: This module does not support the annotation.
+    """
     origin, parts = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Annotated:
         return _annotated(parts[0], parts[1])
@@ -175,7 +179,7 @@ def _list_of(item: Kind) -> Kind:
     def fits(value: Any) -> bool:
         if isinstance(value, (str, bytes, bytearray, memoryview, Mapping)) or not hasattr(value, "__iter__"):
             return False
-        return not (isinstance(value, tuple) and item is not ANYTHING and item.fits(value))  # a single pair, say
+        return not (isinstance(value, tuple) and item is not ANYTHING and item.fits(value))  # such as a single pair
 
     def take(name: str, value: Any) -> list[Any]:
         return [item.of(f"{name}[{number}]", element) for number, element in enumerate(value)]

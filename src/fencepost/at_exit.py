@@ -1,4 +1,4 @@
-"""What is done when a program ends without having closed what it opened: clients first, then brokers."""
+"""Close clients, then brokers, that a program leaves open when it ends."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from enum import IntEnum
 
 log = logging.getLogger("fencepost")
 
-PATIENCE_MS = 5_000  # for everything that clients have to say
+PATIENCE_MS = 5_000  # for all clients together
 PATIENCE_AFTER_CTRL_C_MS = 500
 
 
 class Turn(IntEnum):
-    """Who comes first: a client needs its broker to the end."""
+    """Order of closing: clients first, because they need their brokers."""
 
     CLIENTS = 1
     BROKERS = 2
@@ -27,13 +27,13 @@ _hooks: dict[Callable[[], object], tuple[Turn, int]] = {}
 
 
 def at_exit(turn: Turn, hook: Callable[[], object]) -> None:
-    """Call `hook` when this process (not a fork of it) ends by itself."""
+    """Call `hook` when this process, not a fork of it, ends normally."""
     _hooks[hook] = (turn, os.getpid())
     _finish_with_multiprocessing()
 
 
 def _finish_with_multiprocessing() -> None:
-    """A child that multiprocessing forked ends by os._exit, without atexit; it has finalizers of its own instead."""
+    """Register a finalizer in children that multiprocessing forked: they end by os._exit, which skips atexit."""
     global _finalized_pid  # noqa: PLW0603 (once per process)
     process = sys.modules.get("multiprocessing.process")
     if process is None or process.parent_process() is None or _finalized_pid == os.getpid():
@@ -45,7 +45,7 @@ def _finish_with_multiprocessing() -> None:
 
 
 def patience_ms() -> int:
-    """How long clients may take at the end of the program."""
+    """Return the time in ms that clients have to close at the end of the program; shorter after Ctrl-C."""
     return PATIENCE_AFTER_CTRL_C_MS if getattr(sys, "last_type", None) is KeyboardInterrupt else PATIENCE_MS
 
 

@@ -1,10 +1,10 @@
-"""Settings: Kafka's names in snake_case as keyword arguments, or dotted as in a Kafka properties file.
+"""Client settings: Kafka's names in snake_case as keyword arguments, or dotted as in Kafka's properties files.
 
     Producer(bootstrap_servers="localhost:9092", linger_ms=20)
     Producer.from_config({"bootstrap.servers": "localhost:9092", "linger.ms": "20"})
 
-An unknown name, a value of the wrong type or out of range is a ConfigurationError that names the setting. Times are
-milliseconds, sizes bytes. The fields below are the documentation of each setting.
+An unknown name, or a value of the wrong type or out of range, raises a ConfigurationError that names the setting. Times
+are milliseconds, sizes bytes. The comments at the fields below document the settings.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ CHOICES: dict[str, tuple[object, ...]] = {
 LEVELS = {"gzip": (1, 9), "lz4": (1, 17), "zstd": (-131_072, 22)}  # Kafka's limits of compression.*.level (KIP-390)
 PARTITIONERS = ("murmur2_random", "consistent_random")
 _LEVEL_NAMES = frozenset(f"compression_{codec}_level" for codec in LEVELS)
-# What Kafka's requests hold in 32 bits, and as strings of at most so many bytes.
+# Settings that Kafka's requests carry as int32, and settings that they carry as strings of limited size in bytes.
 INT32 = frozenset(
     {
         "request_timeout_ms",
@@ -68,11 +68,11 @@ INT32 = frozenset(
 )
 NAMES = frozenset({"client_id", "transactional_id", "group_id", "group_instance_id", "client_rack"})
 MOST_NAME_BYTES = 2**15 - 1
-UPPER_CASE = frozenset({"security_protocol", "sasl_mechanism"})  # librdkafka takes them in either case
+UPPER_CASE = frozenset({"security_protocol", "sasl_mechanism"})  # librdkafka accepts upper and lower case
 
 
 class _Default(int):
-    """A default that can be told from the same number given by the caller."""
+    """A default value that differs by type from the same number given by the caller."""
 
 
 DEFAULT_TRANSACTION_TIMEOUT_MS: Final = _Default(60_000)
@@ -80,7 +80,7 @@ DEFAULT_TRANSACTION_TIMEOUT_MS: Final = _Default(60_000)
 
 @dataclass(frozen=True, kw_only=True)
 class CommonConfig:
-    """What every client has."""
+    """Settings of every client."""
 
     at_least_one: ClassVar[frozenset[str]] = frozenset({"request_timeout_ms", "default_api_timeout_ms"})
 
@@ -91,53 +91,61 @@ class CommonConfig:
     socket_connection_setup_timeout_ms: int = 10_000
     reconnect_backoff_ms: int = 50
     reconnect_backoff_max_ms: int = 1_000
-    connections_max_idle_ms: int = 540_000  # less than brokers and most firewalls grant; what waits longer is not used
+    connections_max_idle_ms: int = 540_000  # below the limits of brokers and most firewalls; then not reused
     retry_backoff_ms: int = 20
     retry_backoff_max_ms: int = 1_000
     metadata_max_age_ms: int = 300_000
-    topic_metadata_propagation_max_ms: int = 5_000  # how long a topic may be unknown before that is believed
+    topic_metadata_propagation_max_ms: int = 5_000  # until an unknown topic is reported as missing
     max_response_bytes: int = 256 * 1024 * 1024
     allow_auto_create_topics: bool = True
     security_protocol: str = "PLAINTEXT"
     sasl_mechanism: str = "PLAIN"
     sasl_username: str | None = None
     sasl_password: str | None = field(default=None, repr=False)
-    sasl_jaas_config: str | None = field(default=None, repr=False)  # its username and password; clientId...
-    sasl_oauth_token_provider: Callable[[], Any] | None = None  # -> OAuthToken or text, or a coroutine function
-    sasl_oauthbearer_token_endpoint_url: str | None = None  # an identity provider's, which gives tokens
+    sasl_jaas_config: str | None = field(default=None, repr=False)  # username and password, or clientId and others
+    sasl_oauth_token_provider: Callable[[], Any] | None = None  # returns OAuthToken or text; may be a coroutine
+    sasl_oauthbearer_token_endpoint_url: str | None = None  # of an identity provider that issues tokens
     sasl_oauthbearer_client_credentials_client_id: str | None = None
     sasl_oauthbearer_client_credentials_client_secret: str | None = field(default=None, repr=False)
     sasl_oauthbearer_scope: str | None = None
-    sasl_oauthbearer_extensions: str | None = None  # told to the broker: "name=value,name=value"
-    sasl_oauthbearer_header_urlencode: bool = False  # id and secret as RFC 6749 has it; Kafka's default is not to
-    sasl_kerberos_service_name: str = "kafka"  # of the brokers' principals, as in "kafka/broker1@REALM"
-    sasl_kerberos_domain_name: str | None = None  # the host in them, where it is not the one that is connected to
-    sasl_kerberos_principal: str | None = None  # ours; None: the ticket cache's
-    sasl_kerberos_keytab: str | None = None  # file with our principal's keys; None: a ticket cache serves
-    ssl_context: ssl.SSLContext | None = None  # used as it is, instead of all other ssl_ settings
-    ssl_verify: bool = True  # False trusts anybody: for experiments
-    ssl_endpoint_identification_algorithm: str = "https"  # "": the certificate may be of another host
-    ssl_truststore_location: str | None = None  # PEM file, or OpenSSL's folder of them; the system's when None
+    sasl_oauthbearer_extensions: str | None = None  # sent to the broker: "name=value,name=value"
+    sasl_oauthbearer_header_urlencode: bool = False  # encode id and secret as in RFC 6749; Kafka's default is not to
+    sasl_kerberos_service_name: str = "kafka"  # in the brokers' principals, such as "kafka/broker1@REALM"
+    sasl_kerberos_domain_name: str | None = None  # host in these principals, if it is not the one connected to
+    sasl_kerberos_principal: str | None = None  # the client's principal; None: that of the ticket cache
+    sasl_kerberos_keytab: str | None = None  # file with the principal's keys; None: use a ticket cache
+    ssl_context: ssl.SSLContext | None = None  # replaces all other ssl_ settings
+    ssl_verify: bool = True  # False disables certificate checks: for experiments only
+    ssl_endpoint_identification_algorithm: str = "https"  # "": do not check the host name
+    ssl_truststore_location: str | None = None  # PEM file or OpenSSL certificate folder; None: the system's
     ssl_truststore_certificates: str | None = None  # PEM text
     ssl_truststore_type: str = "PEM"
-    ssl_keystore_location: str | None = None  # PEM file with our key and its certificates
+    ssl_keystore_location: str | None = None  # PEM file with the client's key and certificates
     ssl_keystore_certificate_chain: str | None = None  # PEM text
     ssl_keystore_key: str | None = field(default=None, repr=False)  # PEM text
     ssl_keystore_type: str = "PEM"
-    ssl_certificate_location: str | None = None  # PEM file with our certificates
-    ssl_key_location: str | None = None  # PEM file with our key
+    ssl_certificate_location: str | None = None  # PEM file with the client's certificates
+    ssl_key_location: str | None = None  # PEM file with the client's key
     ssl_key_password: str | None = field(default=None, repr=False)
     ssl_enabled_protocols: str = "TLSv1.2,TLSv1.3"
-    ssl_cipher_suites: str = ""  # IANA's names with commas, or OpenSSL's with colons
+    ssl_cipher_suites: str = ""  # IANA names separated by commas, or OpenSSL names by colons
 
     @classmethod
-    @functools.cache  # evaluating the annotations takes ten times as long as all the rest of make()
+    @functools.cache  # evaluating the annotations takes ten times as long as the rest of make()
     def _hints(cls) -> Mapping[str, Any]:
         return get_type_hints(cls)
 
     @classmethod
     def make(cls, settings: Mapping[str, Any], *, spell: Callable[[str], str] = str) -> Self:
-        """From snake_case settings. Raises ConfigurationError; `spell` is how it writes a setting's name."""
+        """Create a configuration from snake_case settings.
+
+        Args:
+            settings: Values by name.
+            spell: Returns the name of a setting as error messages show it.
+
+        Raises:
+            ConfigurationError: A setting is unknown, missing or invalid.
+        """
         hints = cls._hints()
         known = {setting.name for setting in fields(cls)}
         values: dict[str, Any] = {}
@@ -151,7 +159,7 @@ class CommonConfig:
                 continue
             if name in _LEVEL_NAMES and "compression_level" in known:
                 if name != f"compression_{chosen}_level":
-                    continue  # of a codec that is not used
+                    continue  # level of a codec that is not used
                 name = "compression_level"
             if name not in known:
                 raise ConfigurationError(_unknown(given, known, spell))
@@ -164,7 +172,13 @@ class CommonConfig:
 
     @classmethod
     def from_dotted(cls, settings: Mapping[str, Any]) -> Self:
-        """From Kafka's dotted names, `config.providers` too; text is converted. Raises ConfigurationError."""
+        """Create a configuration from Kafka's dotted names; text values are converted to the setting's type.
+
+        `config.providers` and references to them are resolved.
+
+        Raises:
+            ConfigurationError: A setting is unknown, missing or invalid.
+        """
         settings = resolved(settings)
         given = {key.replace(".", "_"): key for key in settings}
         return cls.make(
@@ -173,7 +187,7 @@ class CommonConfig:
         )
 
     def check(self) -> None:
-        """What one setting demands of another. Raises ConfigurationError."""
+        """Check ranges, and settings that depend on each other. Raises ConfigurationError."""
         for setting in fields(self):
             value = getattr(self, setting.name)
             if isinstance(value, str):
@@ -229,7 +243,7 @@ class CommonConfig:
                 raise ConfigurationError(f"{found.name} has no effect with {setting}; it has to be {needed}")
 
     def token_endpoint(self) -> TokenEndpoint | None:
-        """Of an identity provider. Raises ConfigurationError when the client's id or secret is missing."""
+        """Return the identity provider's endpoint; None without a URL. Raises ConfigurationError."""
         if self.sasl_oauthbearer_token_endpoint_url is None:
             return None
         if has_user(self.sasl_oauthbearer_token_endpoint_url):
@@ -259,7 +273,7 @@ class CommonConfig:
         )
 
     def aws_options(self) -> dict[str, str]:
-        """Which credentials of AWS are meant, by AWS_OPTIONS. Raises ConfigurationError for another option."""
+        """Return the JAAS line's AWS credentials options, by AWS_OPTIONS. Raises ConfigurationError for others."""
         options = jaas_options(self.sasl_jaas_config)
         for name in options:
             if name not in AWS_OPTIONS:
@@ -270,7 +284,7 @@ class CommonConfig:
         return {AWS_OPTIONS[name]: value for name, value in options.items()}
 
     def kerberos_identity(self) -> KerberosIdentity:
-        """Who logs in by Kerberos; settings go before those of a JAAS line. Raises ConfigurationError."""
+        """Return the Kerberos identity; settings override the JAAS line. Raises ConfigurationError."""
         line = self.sasl_jaas_config
         said = KerberosIdentity() if line is None else identity_of_jaas(line)
         service = self.sasl_kerberos_service_name
@@ -287,7 +301,7 @@ class CommonConfig:
         )
 
     def credentials(self) -> tuple[str, str]:
-        """SASL user name and password; ("", "") where others serve. Raises ConfigurationError when one is missing."""
+        """Return SASL user name and password; ("", "") if the mechanism has none. Raises ConfigurationError."""
         if self.sasl_mechanism in ("OAUTHBEARER", "AWS_MSK_IAM", "GSSAPI"):
             return "", ""
         username, password = self.sasl_username, self.sasl_password
@@ -302,20 +316,20 @@ class CommonConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class AdminConfig(CommonConfig):
-    """An admin client."""
+    """Settings of an admin client."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProducerConfig(CommonConfig):
-    """A producer. Idempotent by default; with a transactional id, transactional."""
+    """Settings of a producer: idempotent by default, transactional with a transactional id."""
 
     acks: int | str = -1  # "all" is -1
-    linger_ms: float = 5.0  # how long a record may wait for company
-    batch_size: int = 262_144  # bytes of keys and values after which a batch is closed
+    linger_ms: float = 5.0  # maximum wait for more records in the same batch
+    batch_size: int = 262_144  # bytes of keys and values at which a batch is closed
     buffer_memory: int = 67_108_864
-    max_block_ms: int = 60_000  # for send() on a full buffer, and for metadata
-    delivery_timeout_ms: int = 120_000  # from send() to the answer, retries included
-    max_request_size: int = 1_048_576  # the largest batch, and no record may be larger
+    max_block_ms: int = 60_000  # maximum wait of send() for buffer space or metadata
+    delivery_timeout_ms: int = 120_000  # from send() to the acknowledgement, retries included
+    max_request_size: int = 1_048_576  # size limit of a batch, and so of a record
     max_in_flight_requests_per_connection: int = 5
     compression_type: str = "none"
     compression_level: int | None = None
@@ -323,17 +337,17 @@ class ProducerConfig(CommonConfig):
     transactional_id: str | None = None
     transaction_timeout_ms: int = DEFAULT_TRANSACTION_TIMEOUT_MS
     two_phase_commit: bool = False
-    retries: int = 2_147_483_647  # delivery_timeout_ms is the limit that matters
-    # "murmur2_random" hashes keys as Java does, "consistent_random" as librdkafka does; or a function of (topic, key,
-    # value, number of partitions) that gives a partition, or None to leave the choice to the default.
+    retries: int = 2_147_483_647  # delivery_timeout_ms limits the retries
+    # "murmur2_random" hashes keys like Java, "consistent_random" like librdkafka. A function takes (topic, key, value,
+    # number of partitions) and returns a partition, or None for the default choice.
     partitioner: str | Callable[[str, bytes | None, bytes | None, int], int | None] = "murmur2_random"
     partitioner_ignore_keys: bool = False
     partitioner_adaptive_partitioning_enable: bool = True
-    interceptors: Sequence[Any] = ()  # of fencepost.client.interceptors.ProducerInterceptor
+    interceptors: Sequence[Any] = ()  # fencepost.client.interceptors.ProducerInterceptor
 
     @property
     def required_acks(self) -> int:
-        """`acks` as it is on the wire."""
+        """`acks` as sent on the wire."""
         return int(self.acks)
 
     def check(self) -> None:
@@ -373,12 +387,12 @@ class ProducerConfig(CommonConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class ConsumerConfig(CommonConfig):
-    """A consumer. Reads committed records unless told otherwise; commits only when asked unless told otherwise."""
+    """Settings of a consumer. By default it reads committed records only, and commits offsets only when asked."""
 
     at_least_one = CommonConfig.at_least_one | {"heartbeat_interval_ms", "max_poll_interval_ms"}
 
     group_id: str | None = None
-    allow_auto_create_topics: bool = False  # as librdkafka's; in Java true: a topic that was deleted comes back
+    allow_auto_create_topics: bool = False  # as in librdkafka; Java's default, true, re-creates deleted topics
     group_instance_id: str | None = None
     auto_offset_reset: str = "latest"
     enable_auto_commit: bool = False
@@ -389,7 +403,7 @@ class ConsumerConfig(CommonConfig):
     fetch_max_bytes: int = 52_428_800
     max_partition_fetch_bytes: int = 4_194_304
     max_decompressed_bytes: int = (
-        MAX_DECOMPRESSED_BYTES  # made of one batch; of what waits to be handed out about as much
+        MAX_DECOMPRESSED_BYTES  # limit for one batch; records that wait for poll() may take about as much
     )
     max_poll_records: int = 10_000
     max_poll_interval_ms: int = 300_000
@@ -398,9 +412,9 @@ class ConsumerConfig(CommonConfig):
     partition_assignment_strategy: Sequence[str] = ("range", "roundrobin")
     check_crcs: bool = True
     client_rack: str = ""
-    group_protocol: str = "classic"  # "consumer": KIP-848, the broker assigns and sets the session's times
-    group_remote_assignor: str | None = None  # "uniform" or "range"; None: the broker's choice
-    interceptors: Sequence[Any] = ()  # of fencepost.client.interceptors.ConsumerInterceptor
+    group_protocol: str = "classic"  # "consumer": KIP-848, the broker assigns partitions and sets the session timeout
+    group_remote_assignor: str | None = None  # "uniform" or "range"; None: the broker's default
+    interceptors: Sequence[Any] = ()  # fencepost.client.interceptors.ConsumerInterceptor
 
     def check(self) -> None:
         super().check()
@@ -419,18 +433,21 @@ class ConsumerConfig(CommonConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class ShareConsumerConfig(CommonConfig):
-    """A member of a share group (KIP-932). What is read, from where and how often is the group's configuration."""
+    """Settings of a share group's member (KIP-932).
+
+    Start offset, isolation level and delivery limit are configurations of the group.
+    """
 
     at_least_one = CommonConfig.at_least_one | {"max_poll_interval_ms", "max_poll_records", "max_decompressed_bytes"}
 
     group_id: str | None = None
-    allow_auto_create_topics: bool = False  # as librdkafka's; in Java true: a topic that was deleted comes back
-    share_acknowledgement_mode: str = "implicit"  # "explicit": every record is acknowledged by the application
-    share_acquire_mode: str = "batch_optimized"  # "record_limit": never more than max_poll_records are locked at once
+    allow_auto_create_topics: bool = False  # as in librdkafka; Java's default, true, re-creates deleted topics
+    share_acknowledgement_mode: str = "implicit"  # "explicit": the application acknowledges every record
+    share_acquire_mode: str = "batch_optimized"  # "record_limit": at most max_poll_records are locked at once
     fetch_min_bytes: int = 1
     fetch_max_wait_ms: int = 500
     fetch_max_bytes: int = 52_428_800
-    max_decompressed_bytes: int = MAX_DECOMPRESSED_BYTES  # made of one batch
+    max_decompressed_bytes: int = MAX_DECOMPRESSED_BYTES  # limit for one batch
     max_poll_records: int = 500
     max_poll_interval_ms: int = 300_000
     check_crcs: bool = True
@@ -458,7 +475,7 @@ def _check_text(name: str, value: str) -> None:
 
 
 def _check_one_way(given: str, value: Any, spell: Callable[[str], str]) -> None:
-    """Raises ConfigurationError for a way that there is not."""
+    """Raise ConfigurationError for a value that this client cannot support."""
     if value not in ONE_WAY[given]:
         ways = " or ".join(ONE_WAY[given])
         possible = f"only {ways} is possible here" if ways else "no Java classes are used here"
@@ -468,7 +485,10 @@ def _check_one_way(given: str, value: Any, spell: Callable[[str], str]) -> None:
 
 
 def _has_no_effect(given: str, value: Any, settings: Mapping[str, Any], spell: Callable[[str], str]) -> bool:
-    """Whether it is another client's setting that may be left out; says so. Raises ConfigurationError."""
+    """Return true, and log a warning, for a setting of another client that has no effect here.
+
+    Raises ConfigurationError if ignoring the setting would change the meaning of others.
+    """
     if given not in FOREIGN:
         return False
     stores = given != "enable_auto_offset_store" or str(value).lower() != "false"
@@ -488,7 +508,7 @@ def _unknown(given: str, known: set[str], spell: Callable[[str], str]) -> str:
 
 
 def _convert(name: str, value: Any, hint: Any) -> Any:
-    """The value in the setting's type; text is read as Kafka's properties files are."""
+    """Return the value in the setting's type. Text is read as in Kafka's properties files."""
     if name == "acks" and value == "all":
         value = -1
     if name == "bootstrap_servers":
@@ -511,7 +531,7 @@ def _convert(name: str, value: Any, hint: Any) -> Any:
 
 
 def _servers(value: Any) -> str | tuple[str, ...]:
-    """Addresses, not yet parsed."""
+    """Return the addresses, not parsed yet."""
     if isinstance(value, Mapping):
         raise ConfigurationError(
             "bootstrap_servers is a dict; settings in a dict are for from_config, as in "

@@ -1,11 +1,11 @@
-"""Settings that name a secret instead of holding it, as Kafka's clients take them (KIP-297, KIP-421).
+"""Settings that refer to a secret instead of containing it, as in Kafka's clients (KIP-297, KIP-421).
 
     config.providers=env,file
     sasl.password=${env:KAFKA_PASSWORD}
     ssl.key.password=${file:/etc/kafka/secrets.properties:key.password}
 
-The text is looked up in the process that makes a client, so that neither Spark's plans nor what Spark ships to its
-workers have it.
+The process that creates a client resolves the references. So neither Spark's plans nor the data that Spark sends to its
+workers contain the secret.
 """
 
 from __future__ import annotations
@@ -29,9 +29,12 @@ _REFERENCE: Final = re.compile(r"\$\{([^}:]*):(?:([^}]*):)?([^}:]*)\}")
 
 
 def resolved(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """`settings` (Kafka's names) with the texts that are referred to, and without `config.providers`.
+    """Return `settings` (Kafka's names) with references resolved, and without `config.providers`.
 
-    Where no providers are named, `${...}` is text as any other. Raises ConfigurationError, whose words quote no secret.
+    If no provider is named, `${...}` is ordinary text.
+
+    Raises:
+        ConfigurationError: A provider or a reference is invalid. The message quotes no secret.
     """
     own = {name: value for name, value in settings.items() if name == PROVIDERS or name.startswith(f"{PROVIDERS}.")}
     others = {name: value for name, value in settings.items() if name not in own}
@@ -56,7 +59,7 @@ def resolved(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _readers(own: Mapping[str, Any]) -> dict[str, Callable[[str, str], str]]:
-    """By the names that references use. Raises ConfigurationError for what is not possible here."""
+    """Return the readers by provider name. Raises ConfigurationError for an unsupported provider or parameter."""
     names = [name.strip() for name in str(own.get(PROVIDERS, "")).split(",") if name.strip()]
     classes = {f"{PROVIDERS}.{name}.class": name for name in names}
     for given in own:
@@ -80,14 +83,14 @@ def _of_environment(path: str, key: str) -> str:
 
 
 def _of_file(path: str, key: str) -> str:
-    found = read_properties(Path(path), "utf-8")  # as Kafka's FileConfigProvider, which uses a reader
+    found = read_properties(Path(path), "utf-8")  # Kafka's FileConfigProvider also decodes the file as UTF-8
     if key not in found:
         raise ValueError(f"{path} has no line {key}=...")
     return found[key]
 
 
 def _of_directory(path: str, key: str) -> str:
-    """A file for each secret, as Kubernetes mounts them. As at Kafka, all of the file counts."""
+    """Read a secret from a file of its own, as Kubernetes mounts them. As in Kafka, the whole file is the value."""
     if not path or Path(key).name != key:
         raise ValueError(f"{path}:{key}: a folder, and the name of a file in it")
     try:

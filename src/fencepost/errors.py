@@ -1,54 +1,54 @@
-"""The exceptions of Fencepost, one tree (KIP-691's handling rules, KIP-1050's classes).
+"""The exceptions of Fencepost, in one tree (handling rules of KIP-691, classes of KIP-1050).
 
-What to do is said by the branch, not by the leaf::
+The branch of the tree tells how to handle an exception::
 
     KafkaError
-    |-- RetriableError                     the same call may simply be made again
-    |   |-- KafkaTimeoutError              the time allowed ran out (`outcome_unknown`: it may have happened)
-    |   |-- DisconnectedError              the connection went away
+    |-- RetriableError                     make the same call again
+    |   |-- KafkaTimeoutError              the timeout expired (`outcome_unknown`: the request may have taken effect)
+    |   |-- DisconnectedError              the connection was lost or refused
     |   |-- BufferFullError                the producer's buffer stayed full for max_block_ms
     |   |-- UnstableOffsetsError           transactional offsets are still pending (88)
-    |   |-- RegistryUnavailableError       the schema registry cannot be asked now; a SerializationError as well
+    |   |-- RegistryUnavailableError       the schema registry is unavailable; also a SerializationError
     |   `-- RetriableBrokerError           any other retriable wire code
     |       `-- UnknownTopicOrPartitionError
-    |-- AbortableError                     abort the transaction, go on with the same producer
-    |   |-- TransactionTimedOutError       the coordinator aborted it because its time was over
-    |   |-- InvalidProducerEpochError      a partition leader saw an old epoch (47 on Produce)
-    |   |-- TransactionAbortableError      the broker says: abort (120)
-    |   |-- GroupFencedError               the consumer behind the offsets left its group (22, 25, 82)
-    |   |-- RecordRejectedError            too large, malformed ...
-    |   `-- CommitFailedError              what commit_transaction() raises; `__cause__` is the abortable cause
-    |-- ApplicationRecoverableError        close this client, open a new one, start from committed positions
-    |   |-- FencedOrTimedOutError          timed out or fenced: brokers of transaction.version 0 and 1 do not say which
+    |-- AbortableError                     abort the transaction and continue with the same producer
+    |   |-- TransactionTimedOutError       the coordinator aborted the transaction after its timeout
+    |   |-- InvalidProducerEpochError      a partition leader rejected an old epoch (47 on Produce)
+    |   |-- TransactionAbortableError      the broker requests an abort (120)
+    |   |-- GroupFencedError               the consumer whose offsets are committed is not in its group (22, 25, 82)
+    |   |-- RecordRejectedError            a record is too large, malformed, ...
+    |   `-- CommitFailedError              commit_transaction() failed; `__cause__` is the abortable cause
+    |-- ApplicationRecoverableError        close this client, create a new one, start from committed positions
+    |   |-- FencedOrTimedOutError          timed out or fenced; transaction.version 0 and 1 do not distinguish these
     |   |-- InvalidProducerIdMappingError  the transactional id expired at the broker (49)
-    |   `-- TransactionCommittedError      abort_transaction() found that the unanswered commit had taken effect
-    |-- FatalError                         a person has to look
+    |   `-- TransactionCommittedError      abort_transaction() found the unanswered commit to have succeeded
+    |-- FatalError                         stop; a person must intervene
     |   |-- ProducerFencedError            another producer owns the transactional id
-    |   |-- DataLossError                  acknowledged records are gone, or a sequence can never fit
-    |   |-- PreparedTransactionLostError   a decided transaction is known to be aborted
-    |   |-- TransactionOutcomeUnknownError nobody can tell whether a prepared transaction was committed or aborted
-    |   |-- ClusterChangedError            the addresses lead to another cluster than before
-    |   |-- UnsupportedVersionError        the broker does not speak what is needed
-    |   |-- ProtocolError                  the broker answered with something that is not Kafka
-    |   |   `-- CorruptRecordError         fetched records cannot be read; seek() steps over them
+    |   |-- DataLossError                  acknowledged records are missing, or the next records cannot be appended
+    |   |-- PreparedTransactionLostError   a transaction with a decided commit is known to be aborted
+    |   |-- TransactionOutcomeUnknownError the outcome of a prepared transaction cannot be determined
+    |   |-- ClusterChangedError            the addresses now lead to another cluster
+    |   |-- UnsupportedVersionError        the broker does not support a needed API, version or feature
+    |   |-- ProtocolError                  the broker's response violates the Kafka protocol
+    |   |   `-- CorruptRecordError         fetched records cannot be read; seek() skips them
     |   |       `-- DecompressionLimitError  they decompress to more than max_decompressed_bytes
     |   |-- BrokerError                    any other wire code
-    |   |-- ConfigurationError             a setting or an argument that cannot work
+    |   |-- ConfigurationError             an invalid setting or argument
     |   |   |-- InvalidTopicError          TopicAlreadyExistsError
     |   |   `-- GroupConfigurationError
     |   `-- AuthorizationError             Topic-, Group-, TransactionalId-, ClusterAuthorizationError
     |       `-- AuthenticationError
-    |-- ProduceFailedError                 records were not delivered; of a delivery, a callback, flush() or close()
-    |-- InvalidRecordStateError            what a share consumer said of records does not count: their lock is over
-    |-- OffsetOutOfRangeError              a position that is not in the log
-    |   `-- LogTruncationError             a new leader's log ends before what was read already (KIP-320)
+    |-- ProduceFailedError                 records were not delivered; from a delivery, a callback, flush() or close()
+    |-- InvalidRecordStateError            a share consumer's acknowledgement came after the record lock expired
+    |-- OffsetOutOfRangeError              the position is not in the log
+    |   `-- LogTruncationError             a new leader's log ends before the consumer's position (KIP-320)
     |-- SerializationError                 a key or value cannot be encoded or decoded (fencepost.schemas)
     |-- WakeupError                        consumer.wakeup() interrupted a poll
-    `-- UsageError                         a call that is wrong in this state
-        |-- ClosedError                    the client was closed
-        `-- ForkedError                    the client was made in another process
+    `-- UsageError                         the call is not allowed in the client's state
+        |-- ClosedError                    the client is closed
+        `-- ForkedError                    the client belongs to another process
 
-An exception made from a wire code carries it as `code`. Causes are chained (`__cause__`).
+An exception for a wire code has it as `code`. Causes are chained (`__cause__`).
 """
 
 from __future__ import annotations
@@ -61,7 +61,12 @@ from fencepost.protocol.codes import describe, retriable
 
 
 class KafkaError(Exception):
-    """Base of all. `code` is the wire error code, or None when there was none."""
+    """Base class of all exceptions of Fencepost.
+
+    Attributes:
+        code: The wire error code, or None if the error did not come from a broker.
+        outcome_unknown: The request was sent and no response arrived, so it may have taken effect.
+    """
 
     code: int | None = None
     outcome_unknown: bool = False
@@ -73,16 +78,16 @@ class KafkaError(Exception):
 
     @property
     def may_have_taken_effect(self) -> bool:
-        """Whether the request was sent, and nobody knows what became of it."""
+        """True if the request was sent and its outcome is unknown."""
         return self.outcome_unknown
 
 
 class RetriableError(KafkaError):
-    """Nothing is broken; the same call may be made again."""
+    """A temporary failure. Make the same call again."""
 
 
 class KafkaTimeoutError(RetriableError, TimeoutError):
-    """The time allowed for a call ran out. `outcome_unknown`: the request was sent and may have taken effect."""
+    """The timeout of a call expired. With `outcome_unknown` the request was sent and may have taken effect."""
 
     def __init__(self, message: str = "", *, code: int | None = None, outcome_unknown: bool = False) -> None:
         super().__init__(message, code=code)
@@ -90,7 +95,11 @@ class KafkaTimeoutError(RetriableError, TimeoutError):
 
 
 class DisconnectedError(RetriableError):
-    """The connection was lost or could not be made. `sent`: the request had been written, its outcome is unknown."""
+    """The connection was lost or could not be opened.
+
+    Attributes:
+        sent: The request was written before the connection was lost, so its outcome is unknown.
+    """
 
     def __init__(self, message: str = "", *, code: int | None = None, sent: bool = False) -> None:
         super().__init__(message, code=code)
@@ -102,50 +111,57 @@ class DisconnectedError(RetriableError):
 
 
 class BufferFullError(RetriableError):
-    """`send` waited max_block_ms for room in buffer_memory; the record was not taken."""
+    """`send` waited max_block_ms for space in buffer_memory; the record was not accepted."""
 
 
 class UnstableOffsetsError(RetriableError):
-    """Committed offsets are pending in a transaction (KIP-447, wire code 88)."""
+    """Committed offsets are pending in an open transaction (KIP-447, wire code 88)."""
 
 
 class RetriableBrokerError(RetriableError):
-    """The broker answered with a retriable code until the time allowed ran out."""
+    """The broker answered with a retriable error code until the timeout expired."""
 
 
 class UnknownTopicOrPartitionError(RetriableBrokerError):
-    """The brokers know no such topic or partition (3), nor did they for `topic_metadata_propagation_max_ms`."""
+    """The topic or partition does not exist (3), and did not appear in `topic_metadata_propagation_max_ms`."""
 
 
 class AbortableError(KafkaError):
-    """The transaction cannot be committed: abort it and begin again on the same producer."""
+    """The transaction cannot be committed. Abort it and begin a new one with the same producer."""
 
 
 class TransactionTimedOutError(AbortableError):
-    """The broker gave the transaction up (KIP-588). The producer has a new epoch already: abort, begin again."""
+    """The coordinator aborted the transaction after its timeout (KIP-588).
+
+    The producer already has a new epoch: abort, then begin a new transaction.
+    """
 
 
 class InvalidProducerEpochError(AbortableError):
-    """A partition leader refused the producer's epoch (47): timed out or fenced, the next transactional call tells."""
+    """A partition leader rejected the producer's epoch (47).
+
+    The transaction timed out or the producer was fenced; the next transactional call raises the exception for the
+    cause.
+    """
 
 
 class TransactionAbortableError(AbortableError):
-    """The broker asks for an abort (120, KIP-890)."""
+    """The broker requests that the transaction be aborted (120, KIP-890)."""
 
 
 class GroupFencedError(AbortableError):
-    """The consumer group member whose offsets are being committed is not in its group any more (22, 25, 27, 82)."""
+    """The group member whose offsets are committed is no longer in its group (22, 25, 27, 82)."""
 
 
 class RecordRejectedError(AbortableError):
-    """The broker can never take this record (too large, malformed, ...)."""
+    """The broker rejects this record permanently (too large, malformed, ...)."""
 
 
 class CommitFailedError(AbortableError):
-    """The commit failed and the transaction is still to be aborted; `__cause__` tells why (KIP-691).
+    """The commit failed and the transaction has to be aborted; `__cause__` is the reason (KIP-691).
 
-    `outcome_unknown` is True when no answer came: commit_transaction() may be called again;
-    abort_transaction() then raises TransactionCommittedError if the commit had taken effect.
+    With `outcome_unknown` no response arrived, and commit_transaction() may be called again. If the commit had
+    succeeded, abort_transaction() raises TransactionCommittedError.
     """
 
     def __init__(self, message: str = "", *, code: int | None = None, outcome_unknown: bool = False) -> None:
@@ -154,27 +170,28 @@ class CommitFailedError(AbortableError):
 
 
 class ApplicationRecoverableError(KafkaError):
-    """This client is done; a new one, started from the last committed positions, will work."""
+    """This client cannot continue. Create a new one and start from the last committed positions."""
 
 
 class FencedOrTimedOutError(ApplicationRecoverableError):
-    """The transaction timed out, or another producer took over this transactional id (47, 90; KIP-588).
+    """The transaction timed out, or another producer took over the transactional id (47, 90; KIP-588).
 
-    Brokers whose transaction.version is 0 or 1 answer both alike. Raised only where the transaction was open for longer
-    than transaction_timeout_ms and nothing shows another producer; all else is ProducerFencedError.
+    Brokers with transaction.version 0 or 1 use the same error for both. This class is raised only if the transaction
+    was open for longer than transaction_timeout_ms and nothing indicates another producer; otherwise
+    ProducerFencedError is raised.
     """
 
 
 class InvalidProducerIdMappingError(ApplicationRecoverableError):
-    """The broker does not know this producer id under this transactional id (49): it expired."""
+    """The transactional id expired at the broker, which no longer knows the producer id (49)."""
 
 
 class TransactionCommittedError(ApplicationRecoverableError):
-    """An abort found the transaction committed: the commit whose answer was lost had taken effect."""
+    """abort_transaction() found the transaction committed by an earlier call whose response was lost."""
 
 
 class FatalError(KafkaError):
-    """Neither a retry nor a new client helps by itself; a person has to look."""
+    """A failure that neither a retry nor a new client resolves; a person must intervene."""
 
 
 class ProducerFencedError(FatalError):
@@ -182,9 +199,13 @@ class ProducerFencedError(FatalError):
 
 
 class DataLossError(FatalError):
-    """Acknowledged records are missing at the broker, or the next ones can never be appended in order (45, 59).
+    """Acknowledged records are missing at the broker, or the next records can never be appended in order (45, 59).
 
-    `topic`, `partition`, `last_acked_offset` (-1: none) and `log_start_offset` (-1: not told) say where.
+    Attributes:
+        topic: The topic.
+        partition: The partition.
+        last_acked_offset: Offset of the last acknowledged record, or -1 for none.
+        log_start_offset: Start of the partition's log, or -1 if the broker did not report it.
     """
 
     def __init__(
@@ -205,41 +226,48 @@ class DataLossError(FatalError):
 
 
 class PreparedTransactionLostError(FatalError):
-    """A transaction whose commit was decided is known to be aborted: by a timeout, or by somebody else.
+    """A transaction with a decided commit was aborted, by a timeout or by another client.
 
-    Its records are lost to readers. A commit that was done before, by whomever, never raises this.
+    Its records are lost to read_committed readers. If the transaction is already committed, this is not raised, whoever
+    committed it.
     """
 
 
 class TransactionOutcomeUnknownError(FatalError):
-    """Nobody can tell whether a prepared transaction was committed or aborted.
+    """The outcome of a prepared transaction, commit or abort, cannot be determined.
 
-    The transactional id has expired at the broker, or the broker does not remember how earlier transactions ended
-    (no Apache Kafka does). The records may be there: writing them again may double them. Read the topics with
+    The transactional id expired at the broker, or the broker does not record the outcomes of earlier transactions (no
+    Apache Kafka does). The records may be in the topics, so writing them again may duplicate them. Read the topics with
     `isolation_level="read_committed"` to find out.
     """
 
 
 class ClusterChangedError(FatalError):
-    """Behind the addresses is another cluster (by its id) than the one that this client has worked with.
+    """The addresses lead to a cluster with another cluster id than before.
 
-    Positions, sequences and transactions belong to that one. A client that is made anew works with the other.
+    Positions, sequences and transactions belong to the first cluster. A new client works with the new cluster.
     """
 
 
 class UnsupportedVersionError(FatalError):
-    """The broker does not offer an API, a version or a feature that the call needs (35)."""
+    """The broker does not support an API, version or feature that the call needs (35)."""
 
 
 class ProtocolError(FatalError):
-    """Bytes came that are not what Kafka's protocol says."""
+    """The bytes received violate the Kafka protocol."""
 
 
 class CorruptRecordError(ProtocolError):
-    """Records that were fetched cannot be read; `__cause__` tells why. Those before them have been handed out.
+    """Fetched records cannot be read; `__cause__` is the reason. All records before them have been returned.
 
-    `offset` is the first that cannot be read, and still the position: the same is met again until
-    `seek((topic, partition), next_offset)` steps over it (-1: where the next ones begin is not known).
+    The position stays at `offset`, so the next read fails again until `seek((topic, partition), next_offset)` skips the
+    records.
+
+    Attributes:
+        topic: The topic.
+        partition: The partition.
+        offset: The first offset that cannot be read.
+        next_offset: The offset after the unreadable records, or -1 if unknown.
     """
 
     def __init__(
@@ -260,66 +288,71 @@ class CorruptRecordError(ProtocolError):
 
 
 class DecompressionLimitError(CorruptRecordError):
-    """The records of one batch take more, decompressed and as columns, than the consumer's max_decompressed_bytes."""
+    """One batch takes more than the consumer's max_decompressed_bytes, decompressed and as columns."""
 
 
 class BrokerError(FatalError):
-    """A wire error code without a class of its own."""
+    """A wire error code that has no class of its own."""
 
 
 class ConfigurationError(FatalError, ValueError):
-    """A setting or argument that cannot work."""
+    """A setting or argument is invalid."""
 
 
 class InvalidTopicError(ConfigurationError):
-    """A topic name or topic setting the broker refuses (17, 37, 38); TopicAlreadyExistsError (36)."""
+    """The broker rejects a topic name or a topic setting (17, 37, 38)."""
 
 
 class TopicAlreadyExistsError(InvalidTopicError):
-    """There is a topic of this name already (36)."""
+    """A topic of this name already exists (36)."""
 
 
 class GroupConfigurationError(ConfigurationError):
-    """A group id, session timeout or assignor the coordinator refuses (23, 24, 26, 69)."""
+    """The coordinator rejects a group id, session timeout or assignor (23, 24, 26, 69)."""
 
 
 class AuthorizationError(FatalError):
-    """The principal may not do this."""
+    """The principal is not authorized for the operation."""
 
 
 class TopicAuthorizationError(AuthorizationError):
-    """29."""
+    """Not authorized for the topic (29)."""
 
 
 class GroupAuthorizationError(AuthorizationError):
-    """30."""
+    """Not authorized for the group (30)."""
 
 
 class ClusterAuthorizationError(AuthorizationError):
-    """31."""
+    """Not authorized for the cluster (31)."""
 
 
 class TransactionalIdAuthorizationError(AuthorizationError):
-    """53; also the answer to two-phase commit where the broker does not allow it."""
+    """Not authorized for the transactional id (53), or for two-phase commit."""
 
 
 class AuthenticationError(AuthorizationError):
-    """The broker does not accept who we say we are (33, 34, 58)."""
+    """The broker rejected the client's credentials or SASL mechanism (33, 34, 58)."""
 
 
 class FailureType(Enum):
-    """Why a record was not delivered (KIP-691)."""
+    """Reason why a record was not delivered (KIP-691)."""
 
-    MESSAGE_REJECTED = "MESSAGE_REJECTED"  # this record can never be taken
-    DELIVERY_FAILED = "DELIVERY_FAILED"  # it could not be delivered in time, or not by this client
-    TRANSACTION_FAILED = "TRANSACTION_FAILED"  # the transaction it belonged to failed or was aborted
+    MESSAGE_REJECTED = "MESSAGE_REJECTED"  # the broker rejects this record permanently
+    DELIVERY_FAILED = "DELIVERY_FAILED"  # it could not be delivered in time, or this client cannot deliver it
+    TRANSACTION_FAILED = "TRANSACTION_FAILED"  # its transaction failed or was aborted
 
 
 class ProduceFailedError(KafkaError):
-    """Records were not delivered. `failure_type` says why in one word, `__cause__` in full.
+    """Records were not delivered; `__cause__` is the reason.
 
-    Given to a record's delivery and callback; raised by flush() and close() for the `records` nobody has looked at.
-    `outcome_unknown`: outside a transaction, they were sent without an acknowledgement and may be in the log.
+    It is the result of a record's delivery and the argument of its callback. flush() and close() raise it for failed
+    records whose delivery the application has not examined.
+
+    Attributes:
+        failure_type: Category of the reason.
+        records: Number of failed records.
+        outcome_unknown: The records were sent outside a transaction without an acknowledgement, and may be in the log.
     """
 
     def __init__(
@@ -338,17 +371,21 @@ class ProduceFailedError(KafkaError):
 
 
 class InvalidRecordStateError(KafkaError):
-    """An acknowledgement came too late (121): the record's lock was over. It comes again, here or elsewhere."""
+    """An acknowledgement arrived after the record's lock expired (121). The group may deliver it again."""
 
 
 class OffsetOutOfRangeError(KafkaError):
-    """The position is not in the log (1); with auto_offset_reset="none", or for an exact range read."""
+    """The position is not in the log (1). Raised if auto_offset_reset is "none", or for an exact range."""
 
 
 class LogTruncationError(OffsetOutOfRangeError):
-    """Records that were read are not in the new leader's log (KIP-320), and auto_offset_reset is none.
+    """Records that were read are not in the new leader's log (KIP-320), and auto_offset_reset is "none".
 
-    `divergent_offset` is where the logs part (-1: not told): seek there to read what took their place.
+    Attributes:
+        topic: The topic.
+        partition: The partition.
+        divergent_offset: First offset at which the logs differ, or -1 if unknown. Seek there to read the replacing
+            records.
     """
 
     def __init__(
@@ -367,9 +404,12 @@ class LogTruncationError(OffsetOutOfRangeError):
 
 
 class SerializationError(KafkaError):
-    """A key or value cannot be encoded or decoded (`fencepost.schemas`); `__cause__` tells why.
+    """A key or value cannot be encoded or decoded (`fencepost.schemas`); `__cause__` is the reason.
 
-    `partition` and `offset` are those of a record that was read, else -1: it was not sent.
+    Attributes:
+        topic: The topic.
+        partition: Partition of a record that was read, or -1 for a record to send.
+        offset: Offset of a record that was read, or -1 for a record to send.
     """
 
     def __init__(self, message: str = "", *, topic: str = "", partition: int = -1, offset: int = -1) -> None:
@@ -380,29 +420,29 @@ class SerializationError(KafkaError):
 
 
 class RegistryUnavailableError(SerializationError, RetriableError):
-    """The schema registry could not be reached, did not answer in time or said that it is out of order (HTTP 5xx)."""
+    """The schema registry was unreachable, did not answer in time, or reported a failure (HTTP 5xx)."""
 
 
 class WakeupError(KafkaError):
-    """consumer.wakeup() was called."""
+    """consumer.wakeup() interrupted the call."""
 
 
 class UsageError(KafkaError, RuntimeError):
-    """The call is wrong in the state the client is in; nothing was done."""
+    """The call is not allowed in the client's current state; it had no effect."""
 
 
 class ClosedError(UsageError):
-    """The client was closed."""
+    """The client is closed."""
 
 
 class ForkedError(UsageError):
-    """The client was made in another process; make a new one after fork()."""
+    """The client was created in another process; create a new one after fork()."""
 
 
-# Wire code -> class. Everything else is RetriableBrokerError or BrokerError by the protocol's retriable flag.
+# Wire code -> class. For all others the protocol's retriable flag selects RetriableBrokerError or BrokerError.
 CODE_CLASSES: Final[dict[int, type[KafkaError]]] = {
     E.OFFSET_OUT_OF_RANGE: OffsetOutOfRangeError,
-    E.CORRUPT_MESSAGE: RecordRejectedError,  # of a fetch: `fetch_error`
+    E.CORRUPT_MESSAGE: RecordRejectedError,  # from a fetch: see `fetch_error`
     E.UNKNOWN_TOPIC_OR_PARTITION: UnknownTopicOrPartitionError,
     E.REQUEST_TIMED_OUT: KafkaTimeoutError,
     E.MESSAGE_TOO_LARGE: RecordRejectedError,
@@ -436,7 +476,7 @@ CODE_CLASSES: Final[dict[int, type[KafkaError]]] = {
     E.INVALID_TRANSACTION_TIMEOUT: ConfigurationError,
     E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: TransactionalIdAuthorizationError,
     E.SASL_AUTHENTICATION_FAILED: AuthenticationError,
-    E.UNKNOWN_PRODUCER_ID: TransactionAbortableError,  # of a coordinator; of a partition: PartitionQueue.loss
+    E.UNKNOWN_PRODUCER_ID: TransactionAbortableError,  # from a coordinator; else: PartitionQueue.loss
     E.GROUP_ID_NOT_FOUND: GroupConfigurationError,
     E.UNSUPPORTED_COMPRESSION_TYPE: UnsupportedVersionError,
     E.FENCED_INSTANCE_ID: GroupFencedError,
@@ -454,7 +494,7 @@ CODE_CLASSES: Final[dict[int, type[KafkaError]]] = {
 
 
 def error_for(code: int, context: str = "", detail: str | None = None) -> KafkaError:
-    """The exception for a wire `code` (not 0): "<context>: <NAME> (<code>): <the broker's own words>"."""
+    """Return the exception for a wire `code` other than 0: "<context>: <NAME> (<code>): <the broker's message>"."""
     cls = CODE_CLASSES.get(code) or (RetriableBrokerError if retriable(code) else BrokerError)
     words = describe(code)
     if code == E.UNSTABLE_OFFSET_COMMIT and not detail:

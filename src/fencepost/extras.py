@@ -1,4 +1,4 @@
-"""What `pip install fencepost` leaves to those who want it, by the names of the extras."""
+"""Optional dependencies by the names of the extras, such as `pip install 'fencepost[spark]'`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MODULES: Final = {
     "msk": ("aws_msk_iam_sasl_signer",),
     "kerberos": ("gssapi",),
 }
-# What pip cannot install: these are compiled when they are installed.
+# System packages for extras that pip has to compile.
 BEFORE: Final = {
     "kerberos": "after `apt install gcc python3-dev libkrb5-dev` (Debian, Ubuntu) "
     "or `dnf install gcc python3-devel krb5-devel` (Fedora, RHEL)"
@@ -30,7 +30,7 @@ BEFORE: Final = {
 
 @cache
 def require(extra: str, what: str) -> None:
-    """`what` works only with this extra. Raises ConfigurationError that names it, where a package of it is missing."""
+    """Raise ConfigurationError that names the extra, if one of its packages is missing. `what` is what needs it."""
     missing = [name for name in MODULES[extra] if find_spec(name) is None]
     if missing:
         raise ConfigurationError(
@@ -41,7 +41,7 @@ def require(extra: str, what: str) -> None:
 
 @contextmanager
 def extra_named(extra: str, what: str) -> Iterator[None]:
-    """A package that the block imports and that is missing is told with the extra that `what` needs."""
+    """Add the extra that `what` needs to a ModuleNotFoundError raised in the block."""
     try:
         yield
     except ModuleNotFoundError as error:

@@ -1,10 +1,10 @@
-"""What Java's client, librdkafka, aiokafka and kafka-python call their settings, and what becomes of those here."""
+"""Settings of the Java client, librdkafka, aiokafka and kafka-python, and their equivalents here."""
 
 from __future__ import annotations
 
 from typing import Final
 
-# Where Kafka's own name, or another client's, differs from ours.
+# Names of other clients that differ from ours.
 ALIASES: Final[dict[str, str]] = {
     "transaction_two_phase_commit_enable": "two_phase_commit",
     "fetch_wait_max_ms": "fetch_max_wait_ms",
@@ -16,7 +16,7 @@ ALIASES: Final[dict[str, str]] = {
     "ssl_certificate_pem": "ssl_keystore_certificate_chain",
     "ssl_key_pem": "ssl_keystore_key",
     "enable_ssl_certificate_verification": "ssl_verify",
-    # librdkafka's
+    # of librdkafka
     "metadata_broker_list": "bootstrap_servers",
     "socket_timeout_ms": "request_timeout_ms",
     "queue_buffering_max_ms": "linger_ms",
@@ -27,7 +27,7 @@ ALIASES: Final[dict[str, str]] = {
     "fetch_message_max_bytes": "max_partition_fetch_bytes",
     "sasl_oauthbearer_client_id": "sasl_oauthbearer_client_credentials_client_id",
     "sasl_oauthbearer_client_secret": "sasl_oauthbearer_client_credentials_client_secret",
-    # aiokafka's and kafka-python's
+    # of aiokafka and kafka-python
     "sasl_plain_username": "sasl_username",
     "sasl_plain_password": "sasl_password",
     "ssl_certfile": "ssl_certificate_location",
@@ -36,8 +36,8 @@ ALIASES: Final[dict[str, str]] = {
     "ssl_ciphers": "ssl_cipher_suites",
 }
 
-# Settings of other clients that nothing here depends on: taken with a warning, so that configurations may stay as they
-# are; with what there is instead.
+# Settings of other clients without effect here, with what to use instead. They are accepted with a warning, so that
+# configurations need no change.
 FOREIGN: Final[dict[str, str]] = {
     "debug": "the logger fencepost.client at DEBUG",
     "log_level": "the level of the logger fencepost",
@@ -103,7 +103,7 @@ FOREIGN.update(
     )
 )
 
-# Settings of other clients that choose among ways of which there is one here: taken if they choose that one.
+# Settings of other clients that select one of several implementations. Only the values supported here are accepted.
 _OAUTH: Final = "org.apache.kafka.common.security.oauthbearer"
 ONE_WAY: Final[dict[str, tuple[str, ...]]] = {
     "sasl_client_callback_handler_class": ("software.amazon.msk.auth.iam.IAMClientCallbackHandler",),

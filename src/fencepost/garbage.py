@@ -1,4 +1,4 @@
-"""Python's garbage collector, kept from what is going to stay."""
+"""Control of Python's garbage collector while many long-lived objects are created."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ __all__ = ["held_off", "without_collections"]
 
 @contextmanager
 def without_collections() -> Iterator[None]:
-    """What is made within, thousands of objects that all stay, is not worth being looked at again and again."""
+    """Disable collections in the block, then freeze all objects.
+
+    For blocks that create thousands of permanent objects.
+    """
     gc.disable()
     try:
         yield
@@ -22,8 +25,10 @@ def without_collections() -> Iterator[None]:
 
 @contextmanager
 def held_off() -> Iterator[None]:
-    """While thousands of objects are made that somebody waits for: none of them can be garbage yet, and the collector
-    would look at them all again for every few hundred more."""
+    """Disable collections in the block. For blocks that create thousands of objects that are in use.
+
+    The collector would otherwise scan all of them again for every few hundred new ones.
+    """
     was_enabled = gc.isenabled()
     gc.disable()
     try:

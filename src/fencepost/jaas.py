@@ -1,8 +1,8 @@
-"""Lines of `sasl.jaas.config`, read as Kafka's own parser reads them: with Java's StreamTokenizer.
+"""Parser for lines of `sasl.jaas.config`, equivalent to Kafka's, which uses Java's StreamTokenizer.
 
     org.apache.kafka.common.security.plain.PlainLoginModule required username="alice" password="secret";
 
-The tests compare both over generated lines.
+The tests compare both parsers with generated lines.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Final, NamedTuple
 __all__ = ["LoginModule", "quoted", "read_jaas"]
 
 _CONTROLS: Final = ("REQUIRED", "REQUISITE", "SUFFICIENT", "OPTIONAL")
-# After a single "/" the tokenizer passes over one more character, even a line's end, and then the rest of the line.
-# Its alphabet: letters, "_", "$" and all from U+00A0 on begin a word, and digits, "." and "-" go on with it.
+# After a single "/" the tokenizer skips one more character, even a line end, and then the rest of the line. In its
+# alphabet letters, "_", "$" and everything from U+00A0 on begin a word; digits, "." and "-" may follow.
 _BEGIN: Final = "A-Za-z_$\u00a0-\U0010ffff"
 _TOKEN: Final = re.compile(
     rf"""(?P<skipped> [\x00-\x20]+ | /\*.*?(?:\*/|\Z) | /.?[^\n\r]* )
@@ -34,7 +34,7 @@ _ESCAPED: Final = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "
 
 
 class LoginModule(NamedTuple):
-    """The one module of a line. `control`: "required" as a rule; Kafka reads it and does not act on it."""
+    """The only module of a line. `control` is usually "required"; Kafka parses it but does not use it."""
 
     name: str
     control: str
@@ -42,7 +42,7 @@ class LoginModule(NamedTuple):
 
 
 class _Token(NamedTuple):
-    """`text`: of a word or of what stands in quotes; None for any other. `mark`: a single character that is neither."""
+    """A token. `text` is a word or a quoted string, otherwise None; `mark` is any other single character."""
 
     position: int
     text: str | None
@@ -50,7 +50,12 @@ class _Token(NamedTuple):
 
 
 def read_jaas(line: str) -> LoginModule:
-    """Read a line. Raises ValueError, whose text names the position and quotes nothing: the line holds passwords."""
+    """Parse a line.
+
+    Raises:
+        ValueError: The line is invalid. The message names the position but quotes nothing, because the line contains
+            passwords.
+    """
     tokens = list(_tokens(line))
     ends = [number for number, token in enumerate(tokens) if token.mark == ";"]
     if not ends or ends[-1] != len(tokens) - 1:
@@ -65,7 +70,7 @@ def read_jaas(line: str) -> LoginModule:
 
 
 def quoted(text: str) -> str:
-    """Return text in quotes as `read_jaas` reads it."""
+    """Return text in quotes, escaped for `read_jaas`."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\r", "\\r")
     return f'"{escaped}"'
 

@@ -1,4 +1,4 @@
-"""Public names that are loaded on first use (PEP 562), so that to import their package costs next to nothing."""
+"""Import of public names on first use (PEP 562), which keeps the import of their package fast."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ __all__ = ["loaded_from"]
 def loaded_from(
     package: dict[str, Any], homes: Mapping[str, str], extra: str = ""
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """A package's `__getattr__` and `__dir__`.
+    """Return a package's `__getattr__` and `__dir__`.
 
-    `package`: its globals(). `homes`: the module of each name; a module that is its own home is the value itself.
-    `extra`: what has to be installed for them.
+    Args:
+        package: The package's globals().
+        homes: The module of each name. A name that is the last part of its module stands for the module itself.
+        extra: The extra that the modules need, named in the error if it is not installed.
     """
 
     def get(name: str) -> Any:

@@ -1,7 +1,7 @@
-"""Properties files, read as java.util.Properties reads them.
+"""Parser for properties files, equivalent to java.util.Properties.
 
-Kafka's programs read settings with that class, so a line that it understands otherwise than this module would be
-another setting than at Kafka. The tests compare both over generated files.
+Kafka's programs read their settings with that class. A line parsed differently here would be a different setting. The
+tests compare both parsers with generated files.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _ESCAPED: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _HALVES: Final = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 _HALF: Final = re.compile("[\ud800-\udfff]")
 _MARK: Final = "\ufeff".encode()
-# Settings' names are in lower case. A line without a value is taken for a setting only if its name has several parts,
-# because otherwise it can be a piece of the value above, as of a key, and would be quoted in a message.
+# Names of settings are in lower case. A line without a value counts as a setting only if its name has several parts.
+# Otherwise it can be part of the value above, such as a key, and an error message would quote it.
 _SETTING: Final = re.compile(r"[a-z][a-z0-9]*(?:[._-][a-z0-9]+)*")
 
 
 class _Line(NamedTuple):
-    """A logical line. `number`: of its first line in the file, from 1."""
+    """A logical line. `number` is the number of its first line in the file, from 1."""
 
     number: int
     text: str
@@ -47,21 +47,25 @@ def read_properties(file: Path, encoding: str = "iso-8859-1") -> dict[str, str]:
     """Read names and values.
 
     Args:
-        file: The file. One that begins with a UTF-8 byte order mark is read as UTF-8.
-        encoding: ISO-8859-1 where Kafka reads the file as a stream of bytes, UTF-8 where it uses a reader.
+        file: The file. A file that begins with a UTF-8 byte order mark is read as UTF-8.
+        encoding: ISO-8859-1 where Kafka reads the file as a byte stream, UTF-8 where it uses a reader.
 
     Returns:
-        The values by name. Of a name that is given several times the last value counts, which is logged.
+        The values by name. If a name occurs several times, the last value is used and a warning is logged.
 
     Raises:
-        ValueError: The file cannot be read, or a line cannot be understood. The text names the line and quotes
-            nothing, because a line may hold a password.
+        ValueError: The file cannot be read, or a line is invalid. The message names the line and quotes nothing,
+            because a line may contain a password.
     """
     return {name: found.value for name, found in _read(file, encoding).items()}
 
 
 def read_settings(file: Path) -> dict[str, str]:
-    """Read settings of a broker or client. Raises as `read_properties`, and for a name that no setting can have."""
+    """Read settings of a broker or client.
+
+    Raises:
+        ValueError: As for `read_properties`, or a name cannot be a setting's.
+    """
     found = _read(file, "iso-8859-1")
     for name, (number, value) in found.items():
         if not _SETTING.fullmatch(name) or not (value or re.search("[._-]", name)):
@@ -94,9 +98,9 @@ def _read(file: Path, encoding: str) -> dict[str, _Setting]:
 
 
 def _logical_lines(text: str) -> Iterator[_Line]:
-    """Yield the lines that are neither blank nor a comment, with the lines that they continue on.
+    """Yield the lines that are neither blank nor a comment, joined with their continuation lines.
 
-    A comment does not continue, whatever its end.
+    A comment has no continuation lines, even if it ends with a backslash.
     """
     joined, first = "", 0
     for number, line in enumerate(_LINE_END.split(text), 1):
@@ -115,7 +119,7 @@ def _logical_lines(text: str) -> Iterator[_Line]:
 
 
 def _name_and_value(line: _Line) -> tuple[str, str]:
-    """Raises ValueError, which names the line."""
+    """Split a line. Raises ValueError, which names the line."""
     match = _NAME.match(line.text)
     if match is None or not match[1]:
         raise ValueError(f"line {line.number} has no name before its value")
@@ -126,7 +130,7 @@ def _name_and_value(line: _Line) -> tuple[str, str]:
 
 
 def _unescaped(text: str) -> str:
-    r"""Replace escapes: \t, \n, \r, \f, \uXXXX; any other character after a backslash stands for itself."""
+    r"""Replace escapes: \t, \n, \r, \f, \uXXXX; any other escaped character stands for itself."""
     if "\\" not in text:
         return text
 
@@ -145,7 +149,7 @@ def _unescaped(text: str) -> str:
 
 
 def _is_utf8(text: str) -> bool:
-    """Tell whether text that was read as ISO-8859-1 holds bytes beyond ASCII that are valid UTF-8."""
+    """Return true if text that was read as ISO-8859-1 contains non-ASCII bytes that are valid UTF-8."""
     if text.isascii():
         return False
     try:

@@ -1,4 +1,4 @@
-"""What settings of SASL say in one value: JAAS lines of Java's login modules, extensions of tokens."""
+"""SASL settings with several values in one text: JAAS lines of Java's login modules, and token extensions."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ __all__ = [
     "jaas_options",
 ]
 
-# What Java's IAMLoginModule is told, by the parameters of client/aws_msk.py.
+# Options of Java's IAMLoginModule and the parameters of client/aws_msk.py that they set.
 AWS_OPTIONS = {"awsProfileName": "profile", "awsRoleArn": "role_arn", "awsRoleSessionName": "role_session_name"}
 
 _MODULE: Final = "com.sun.security.auth.module.Krb5LoginModule"
-# Options that say how Java's module works inside, or choose what is so here anyway, by the values that are possible.
+# Options accepted for compatibility, with the values that match this client's behaviour.
 _SAME_HERE: Final[Mapping[str, tuple[str, ...]]] = {
     "client": ("true",),
     "debug": ("true", "false"),
@@ -38,9 +38,14 @@ _SAME_HERE: Final[Mapping[str, tuple[str, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class KerberosIdentity:
-    """`principal`: "name@REALM", None: the cache's, or the keytab's first. Without `keytab` the ticket cache serves.
+    """Kerberos principal and credentials of a client.
 
-    `cache`: its name, as in KRB5CCNAME; None: the default one. `host`: of the service's principal; None: the broker's.
+    Attributes:
+        principal: "name@REALM"; None: the ticket cache's, or the keytab's first.
+        keytab: File with keys; None: use the ticket cache.
+        cache: Name of the ticket cache, as in KRB5CCNAME; None: the default one.
+        service: First part of the brokers' principals.
+        host: Host in the brokers' principals; None: the broker's.
     """
 
     principal: str | None = None
@@ -51,7 +56,11 @@ class KerberosIdentity:
 
 
 def identity_of_jaas(line: str) -> KerberosIdentity:
-    """Return the identity that a `sasl.jaas.config` line names. Raises ConfigurationError for options not served."""
+    """Return the identity that a `sasl.jaas.config` line names.
+
+    Raises:
+        ConfigurationError: The line is invalid or has an unsupported option.
+    """
     module = _module(line)
     if module.name != _MODULE:
         raise ConfigurationError(f"sasl_jaas_config: sasl_mechanism=GSSAPI takes the options of {_MODULE}")
@@ -82,7 +91,7 @@ def identity_of_jaas(line: str) -> KerberosIdentity:
 
 
 class TokenEndpoint(NamedTuple):
-    """Where an identity provider gives out tokens, and for whom (the client credentials grant, KIP-768)."""
+    """Token endpoint of an identity provider and the client's credentials (client credentials grant, KIP-768)."""
 
     url: str
     client_id: str
@@ -93,7 +102,11 @@ class TokenEndpoint(NamedTuple):
 
 
 def jaas_options(line: str | None) -> dict[str, str]:
-    """Return the options of a `sasl.jaas.config` line; none without a line. Raises ConfigurationError."""
+    """Return the options of a `sasl.jaas.config` line; none without a line.
+
+    Raises:
+        ConfigurationError: The line is invalid.
+    """
     return {} if line is None else dict(_module(line).options)
 
 
@@ -105,7 +118,11 @@ def _module(line: str) -> LoginModule:
 
 
 def extension_pairs(text: str | None) -> dict[str, str]:
-    """Of "name=value,name=value", as librdkafka has it. Raises ConfigurationError."""
+    """Parse "name=value,name=value", as in librdkafka.
+
+    Raises:
+        ConfigurationError: The text is invalid.
+    """
     pairs = [pair.partition("=") for pair in (text or "").split(",") if pair.strip()]
     if not all(equals for _, equals, _ in pairs):
         raise ConfigurationError("sasl_oauthbearer_extensions: name=value,name=value is meant")
@@ -113,5 +130,5 @@ def extension_pairs(text: str | None) -> dict[str, str]:
 
 
 def has_user(url: str) -> bool:
-    """Whether a user stands in front of its host, perhaps with a password: a URL is shown, in reprs and messages."""
+    """Return true if a URL contains a user. Such a URL may contain a password, and URLs are shown in messages."""
     return re.match("[a-z]+://[^/?#]*@", url, re.IGNORECASE) is not None

@@ -1,8 +1,8 @@
-"""Records as objects: keys and values through the serializers of a schema registry (Confluent's wire format).
+"""Encode and decode keys and values with the serializers of a schema registry (Confluent's wire format).
 
-An encoder is called with (object, context) and gives bytes, a decoder with (bytes, context) and gives an object. Those
-of confluent-kafka do that for Avro, JSON Schema and Protobuf (extra `schemas`); they ask their registry over HTTP when
-they first meet a schema, and remember it. `docs/client.md` shows both.
+An encoder is called with (object, context) and returns bytes; a decoder is called with (bytes, context) and returns an
+object. The serializers of confluent-kafka for Avro, JSON Schema and Protobuf (extra `schemas`) fit. They query their
+registry over HTTP at the first use of a schema and cache it. `docs/client.md` shows examples.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ C = TypeVar("C")
 KEY, VALUE = "key", "value"
 Encode = Callable[[Any, Any], bytes | None]
 Decode = Callable[[bytes, Any], Any]
-"""Both are given a Context behind what they encode or decode."""
+"""Encoders and decoders take a Context as their second argument."""
 
 
 class Context(NamedTuple):
-    """What an encoder or decoder is told: the topic, which part of a record it is ("key" or "value"), the headers."""
+    """Topic, part ("key" or "value") and headers of the record to encode or decode."""
 
     topic: str
     field: str
@@ -36,34 +36,52 @@ class Context(NamedTuple):
 
 
 class Decoded(NamedTuple):
-    """A record whose key and value are objects."""
+    """A record with decoded key and value."""
 
     key: Any
     value: Any
     record: Record | SharedRecord
-    """As it came."""
+    """The record as it was received."""
 
 
 class Encoder:
-    """Objects to bytes. A part without an encoder is bytes already; None (no key, a tombstone) stays None."""
+    """Encodes keys and values. A part without an encoder must be bytes; None (no key, a tombstone) stays None.
+
+    Args:
+        value: Encoder of values.
+        key: Encoder of keys.
+
+    Raises:
+        ConfigurationError: An encoder is asynchronous.
+    """
 
     def __init__(
         self,
         value: Encode | None = None,
         key: Encode | None = None,
     ) -> None:
-        """Raises ConfigurationError for asynchronous encoders."""
         self._value = _synchronous(value, VALUE)
         self._key = _synchronous(key, KEY)
 
     def encode(
         self, topic: str, value: Any, key: Any = None, headers: Sequence[tuple[str, bytes | None]] | None = None
     ) -> tuple[bytes | None, bytes | None]:
-        """(value, key), in the order in which producers take them.
+        """Encode one record's value and key.
 
-        Raises SerializationError; where the registry is out of order RegistryUnavailableError, which may pass.
+        The call may wait for the registry. With asyncio, use `await asyncio.to_thread(encoder.encode, ...)`.
 
-        May wait for the registry: in a program with asyncio, `await asyncio.to_thread(encoder.encode, ...)`.
+        Args:
+            topic: The record's topic.
+            value: The value to encode.
+            key: The key to encode.
+            headers: The record's headers, passed to the encoders.
+
+        Returns:
+            (value, key), in the order of the producers' parameters.
+
+        Raises:
+            SerializationError: The value or key cannot be encoded.
+            RegistryUnavailableError: The registry is unavailable; a retry may succeed.
         """
         return (
             _coded(self._value, value, Context(topic, VALUE, headers), "encoded"),
@@ -80,20 +98,38 @@ class Encoder:
         headers: Sequence[tuple[str, bytes | None]] | None = None,
         **more: Any,
     ) -> Delivery:
-        """`producer.send` of the encoded parts, with `more` arguments of it. Raises SerializationError, as `send`."""
+        """Encode a record and pass it to `producer.send`, with `more` as further arguments.
+
+        Raises:
+            SerializationError: The value or key cannot be encoded.
+            KafkaError: As `producer.send` raises.
+        """
         return producer.send(topic, *self.encode(topic, value, key, headers), headers=headers, **more)
 
 
 class Decoder:
-    """Bytes to objects. A part without a decoder stays bytes, None stays None."""
+    """Decodes keys and values. A part without a decoder stays bytes; None stays None.
+
+    Args:
+        value: Decoder of values.
+        key: Decoder of keys.
+
+    Raises:
+        ConfigurationError: A decoder is asynchronous.
+    """
 
     def __init__(self, value: Decode | None = None, key: Decode | None = None) -> None:
-        """Raises ConfigurationError for asynchronous decoders."""
         self._value = _synchronous(value, VALUE)
         self._key = _synchronous(key, KEY)
 
     def decode(self, record: Record | SharedRecord) -> Decoded:
-        """Raises SerializationError with the record's place; the consumer is behind it already and goes on."""
+        """Decode one record's key and value.
+
+        Raises:
+            SerializationError: A part cannot be decoded. The exception has the record's position; the consumer's
+                position
+                is already after it.
+        """
         place = (record.partition, record.offset)
         value = _coded(self._value, record.value, Context(record.topic, VALUE, record.headers), "decoded", *place)
         key = _coded(self._key, record.key, Context(record.topic, KEY, record.headers), "decoded", *place)

@@ -1,4 +1,4 @@
-"""Files of a few lines that somebody names, as of settings and secrets."""
+"""Read small files whose paths come from settings, such as properties and secrets."""
 
 from __future__ import annotations
 
@@ -11,7 +11,12 @@ MOST_BYTES: Final = 4 * 1024 * 1024
 
 
 def read_small(file: Path, encoding: str = "utf-8") -> str:
-    """All of it. Raises as `read_whole`, and UnicodeDecodeError."""
+    """Return the text of a file.
+
+    Raises:
+        OSError: The file cannot be read.
+        ValueError: The file has more than MOST_BYTES bytes, or is not valid in this encoding.
+    """
     with open(file, "rb") as opened:
         return read_whole(opened).decode(encoding)
 
@@ -21,7 +26,12 @@ class _Readable(Protocol):
 
 
 def read_whole(opened: _Readable) -> bytes:
-    """All of it. Raises OSError; ValueError when there is more than MOST_BYTES: a device may never end."""
+    """Return all bytes of a file.
+
+    Raises:
+        OSError: The file cannot be read.
+        ValueError: The file has more than MOST_BYTES bytes. A device file may never end.
+    """
     data = opened.read(MOST_BYTES + 1)
     if len(data) > MOST_BYTES:
         raise ValueError(f"it has more than {MOST_BYTES} bytes")

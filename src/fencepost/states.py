@@ -1,7 +1,6 @@
-"""State machines as tables: the legal steps are listed, and every other pair of state and event is illegal.
+"""State machines as tables of legal transitions. Every other pair of state and event is illegal.
 
-What a machine may do is then one page that can be read, drawn (`tools/draw_states.py`) and tested; nothing else may set
-its state.
+A table can be read, drawn (`tools/draw_states.py`) and tested. No other code may set the state of its machine.
 """
 
 from __future__ import annotations
@@ -17,32 +16,47 @@ E = TypeVar("E", bound=Enum)
 
 
 class StateTable(Generic[S, E]):
-    """Total by construction: a step leads to a state, or raises what the machine's owner calls an illegal one."""
+    """Table of a state machine's transitions.
+
+    Args:
+        states: The states.
+        events: The events.
+        steps: The next state by state and event.
+        illegal: Creates the exception for an illegal event from (state, event, *about).
+    """
 
     def __init__(
         self, states: type[S], events: type[E], steps: Mapping[S, Mapping[E, S]], illegal: Callable[..., Exception]
     ) -> None:
-        """`illegal(state, event, *about)` makes the exception; `about` is what `step` was told besides."""
         self.states = states
         self.events = events
         self._steps = steps
         self._illegal = illegal
 
     def step(self, state: S, event: E, *about: object) -> S:
-        """The state that `event` leads to. Raises what `illegal` makes where it leads nowhere."""
+        """Return the next state after `event`.
+
+        Args:
+            state: The current state.
+            event: The event.
+            *about: Details for the exception.
+
+        Raises:
+            Exception: What `illegal` returns, if the event is illegal in this state.
+        """
         following = self.leads_to(state, event)
         if following is None:
             raise self._illegal(state, event, *about)
         return following
 
     def leads_to(self, state: S, event: E) -> S | None:
-        """The state that `event` leads to; None where it is illegal."""
+        """Return the next state after `event`, or None if the event is illegal."""
         return self._steps.get(state, {}).get(event)
 
     def may_follow(self, state: S, following: S) -> bool:
-        """Whether some event leads from the one to the other."""
+        """Return true if some event leads from `state` to `following`."""
         return following in self._steps.get(state, {}).values()
 
     def __iter__(self) -> Iterator[tuple[S, E, S]]:
-        """Every legal step: (state, event, next state)."""
+        """Iterate over the legal transitions: (state, event, next state)."""
         return ((state, event, following) for state, row in self._steps.items() for event, following in row.items())

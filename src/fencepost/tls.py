@@ -1,4 +1,4 @@
-"""TLS as clients and broker have it: what an ssl.SSLContext allows, whom it trusts, and who it says it is.
+"""TLS configuration of clients and brokers: versions, cipher suites, trusted certificates, own key and certificates.
 
 Keys and certificates are PEM, as text or in files (Kafka's `ssl.keystore.type=PEM`, librdkafka's `ssl.*.location`).
 """
@@ -17,14 +17,14 @@ __all__ = ["NO_TLS", "VERSIONS", "Identity", "identify", "openssl_name", "restri
 
 VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 NO_TLS: Final = frozenset({"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST", "PACKET_LENGTH_TOO_LONG"})
-"""OpenSSL's reasons for what cannot be TLS at all."""
+"""OpenSSL's reasons for input that is not TLS."""
 
 _TLS13_PREFIXES: Final = ("TLS_AES_", "TLS_CHACHA20_")
 
 
 @dataclass(slots=True, frozen=True)
 class Identity:
-    """A key and its certificates: texts, files of each, or one file with both (`chain_path`, and no `key_path`)."""
+    """A key and its certificates: as texts, in a file each, or in one file (`chain_path` without `key_path`)."""
 
     chain: str | None = None
     key: str | None = field(default=None, repr=False)
@@ -34,8 +34,16 @@ class Identity:
 
 
 def restrict(context: ssl.SSLContext, versions: str, suites: str) -> None:
-    """Allow these of VERSIONS, with commas, and these suites: IANA's names with commas or OpenSSL's with colons, or all
-    that OpenSSL thinks well of when there are none. Raises ValueError that names Kafka's setting."""
+    """Restrict a context to TLS versions and cipher suites.
+
+    Args:
+        context: The context to change.
+        versions: Names from VERSIONS, separated by commas.
+        suites: IANA names separated by commas, or OpenSSL names separated by colons; "": OpenSSL's defaults.
+
+    Raises:
+        ValueError: A version or suite is invalid. The message names Kafka's setting.
+    """
     try:
         allowed = [VERSIONS[version.strip()] for version in versions.split(",")]
     except KeyError as error:
@@ -57,7 +65,7 @@ def restrict(context: ssl.SSLContext, versions: str, suites: str) -> None:
 
 
 def openssl_name(suite: str) -> str:
-    """IANA's name of a TLS 1.2 cipher suite, as Kafka has it, in OpenSSL's spelling; another name as it is."""
+    """Return OpenSSL's name for IANA's name of a TLS 1.2 cipher suite. Other names are returned unchanged."""
     exchange, found, cipher = suite.removeprefix("TLS_").partition("_WITH_")
     if not found:
         return suite
@@ -68,7 +76,11 @@ def openssl_name(suite: str) -> str:
 
 
 def trust(context: ssl.SSLContext, certificates: str | None, location: str | None) -> None:
-    """Trust these certificates: PEM text, a PEM file, or OpenSSL's folder of them. Raises OSError, ValueError."""
+    """Trust the certificates in PEM text, a PEM file or an OpenSSL certificate folder.
+
+    Raises:
+        ValueError: The certificates cannot be read.
+    """
     if certificates is not None:
         with _named(None):
             context.load_verify_locations(cadata=certificates)
@@ -79,7 +91,12 @@ def trust(context: ssl.SSLContext, certificates: str | None, location: str | Non
 
 
 def identify(context: ssl.SSLContext, identity: Identity) -> None:
-    """Have that identity, none where it is empty. Raises OSError, ValueError."""
+    """Load a key and its certificates into a context; do nothing for an empty identity.
+
+    Raises:
+        OSError: The certificates cannot be written to a temporary file.
+        ValueError: The key or the certificates cannot be read.
+    """
     with contextlib.ExitStack() as files:
         chain, key = identity.chain_path, identity.key_path
         if identity.chain is not None:
@@ -88,7 +105,7 @@ def identify(context: ssl.SSLContext, identity: Identity) -> None:
             key = files.enter_context(_as_file(identity.key))
         if chain is not None:
             with _named(identity.chain_path, identity.key_path):
-                # With a password OpenSSL never asks for one at the terminal.
+                # With a password given, OpenSSL never prompts for one.
                 context.load_cert_chain(chain, key, password=identity.password or "")
         elif key is not None:
             raise ValueError("a key needs its certificate")
@@ -96,7 +113,7 @@ def identify(context: ssl.SSLContext, identity: Identity) -> None:
 
 @contextlib.contextmanager
 def _named(*paths: str | None) -> Iterator[None]:
-    """OpenSSL's errors do not name the file, and hardly the reason. Raises ValueError."""
+    """Add the paths and a reason to OpenSSL's errors, which lack both. Raises ValueError."""
     try:
         yield
     except (OSError, ValueError) as error:
@@ -108,7 +125,10 @@ def _named(*paths: str | None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _as_file(text: str) -> Iterator[str]:
-    """OpenSSL reads a certificate chain only from a file; this file is readable by us alone and soon gone."""
+    """Write a certificate chain to a temporary file, because OpenSSL reads it only from a file.
+
+    Only this user can read it.
+    """
     handle, path = tempfile.mkstemp(suffix=".pem")
     try:
         with os.fdopen(handle, "w") as file:

@@ -1,4 +1,4 @@
-"""A setting's value in the type of its hint; text is read as in Kafka's properties files."""
+"""Conversion of a setting's value to the type of its annotation. Text is read as in Kafka's properties files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,11 @@ _MUST_BE: dict[Any, str] = {
 
 
 def typed(value: Any, hint: Any) -> Any:
-    """The value in the first type of the hint that takes it. Raises ValueError."""
+    """Return the value in the first type of the hint that accepts it.
+
+    Raises:
+        ValueError: No type accepts it.
+    """
     arms = get_args(hint) if isinstance(hint, UnionType) else (hint,)
     if value is None and NoneType in arms:
         return None
@@ -38,7 +42,7 @@ def _must_be(arm: Any) -> str:
 
 
 def _as(arm: Any, value: Any) -> Any:
-    """The value as a type of a hint; text is read as in properties files. Raises OverflowError or ValueError."""
+    """Return the value in one type of a hint. Raises OverflowError or ValueError."""
     kind = get_origin(arm) or arm
     if kind is bool and isinstance(value, (bool, str)) and (text := str(value).strip().lower()) in {"true", "false"}:
         return text == "true"

@@ -1,8 +1,8 @@
-"""Immutable values: what `@dataclass(frozen=True, slots=True)` makes, for a tenth of what making that costs.
+"""Immutable values like `@dataclass(frozen=True, slots=True)`, at a tenth of the cost of creating the class.
 
-A broker knows more than a hundred such classes and uses few of them in one run, while a data class takes half a
-millisecond to make, because Python compiles six methods for it. Here `__init__` is compiled when the first value is
-made, and the other methods are the same for all classes. `dataclasses.replace`, `fields` and `asdict` work as ever.
+A broker defines more than a hundred such classes and uses few of them in one run. Creating a data class takes half a
+millisecond, because Python compiles six methods for it. Here `__init__` is compiled when the first value is created,
+and all classes share the other methods. `dataclasses.replace`, `fields` and `asdict` work.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from typing import Any, Final, Never, Self, dataclass_transform
 __all__ = ["Value"]
 
 
-# Annotations are text where they are not evaluated, as in `dataclasses`.
+# Annotations that are not evaluated are text, as in `dataclasses`.
 _CLASS_VARIABLE: Final = re.compile(r"(?:\w+\.)?ClassVar\b")
 
 
 class _Fields:
-    """`__dataclass_fields__` of a class, found when the first of the functions of `dataclasses` asks for it."""
+    """`__dataclass_fields__` of a class, computed when a function of `dataclasses` first reads it."""
 
     def __get__(self, _value: object, kind: _ValueType) -> Any:
         defaults = {name: _shared(default) for name, default in kind._defaults.items()}
@@ -32,13 +32,13 @@ class _Fields:
 
 
 def _shared(default: Any) -> Any:
-    """As `dataclass` takes it, which suspects what cannot be hashed."""
+    """Return a default that `dataclass` accepts: it rejects unhashable defaults."""
     return field(default_factory=lambda: default) if type(default).__hash__ is None else default
 
 
 @dataclass_transform(frozen_default=True)
 class _ValueType(type):
-    """Turns a class's annotations into slots, and what was assigned to them into defaults."""
+    """Metaclass that turns annotations into slots, and values assigned to them into defaults."""
 
     _names: tuple[str, ...]
     _defaults: dict[str, Any]
@@ -66,9 +66,9 @@ class _ValueType(type):
 
 
 class Value(metaclass=_ValueType):
-    """The base of immutable values, each with fields of its own; `kw_only=True` has them given by their names only.
+    """Base class of immutable values. With `kw_only=True` in a class statement, its fields are keyword-only.
 
-    Values are equal that are of one class and have equal fields. A default is shared: it must not be mutable.
+    Values are equal if their classes and fields are equal. All values share a default, so it must be immutable.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -93,7 +93,7 @@ class Value(metaclass=_ValueType):
         raise AttributeError(f"{type(self).__qualname__}.{name}: a value does not change")
 
     def __replace__(self, /, **changes: Any) -> Self:
-        """As `dataclasses.replace`, for `copy.replace`."""
+        """Implement `copy.replace`, like `dataclasses.replace`."""
         kind = type(self)
         return kind(**{name: getattr(self, name) for name in kind._names} | changes)
 
@@ -102,12 +102,12 @@ class Value(metaclass=_ValueType):
 
 
 def _restored(kind: Callable[..., Value], found: dict[str, Any]) -> Value:
-    """For `copy` and `pickle`."""
+    """Restore a value for `copy` and `pickle`."""
     return kind(**found)
 
 
 def _compiled_init(kind: _ValueType) -> Callable[..., None]:
-    """Its parameters are the fields, and each is written into its slot."""
+    """Compile an `__init__` whose parameters are the fields and which writes each into its slot."""
     names, defaults = kind._names, kind._defaults
     known = {f"default_{name}": default for name, default in defaults.items()}
     known |= {f"write_{name}": kind.__dict__[name].__set__ for name in names}
@@ -116,5 +116,5 @@ def _compiled_init(kind: _ValueType) -> Callable[..., None]:
     written = "; ".join(f"write_{name}(self, {name})" for name in names) or "pass"
     exec(f"def __init__({', '.join(parameters)}): {written}", known)  # noqa: S102 - of the names of fields
     init: Callable[..., None] = known["__init__"]
-    init.__qualname__ = f"{kind.__qualname__}.__init__"  # which errors name
+    init.__qualname__ = f"{kind.__qualname__}.__init__"  # shown in error messages
     return init

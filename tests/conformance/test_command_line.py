@@ -183,7 +183,7 @@ def test_doctor(broker: BrokerUnderTest, run: Commands, admin: fencepost.Admin) 
     found = run.json("doctor")
     assert found["cluster"]["value"] == admin.describe_cluster().cluster_id
     assert found["brokers"]["value"] == [f"1 ({broker.bootstrap_servers})"]
-    assert found["replicas"]["value"].endswith(" partitions have theirs in sync")
+    assert found["replicas"]["value"].endswith(" partitions are in sync")
     assert found["features"]["value"]["transaction.version"] == 2
     assert found["consumer groups fence transactions"]["value"] == "yes"
     assert "differs by less than" in found["clock"]["value"]
@@ -199,7 +199,7 @@ def test_doctor(broker: BrokerUnderTest, run: Commands, admin: fencepost.Admin) 
 def test_a_clock_that_is_wrong_is_a_problem(run: Commands, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fencepost.cli.cluster.doctor.now_ms", lambda: (time.time() + 3600) * 1000)
     run("doctor", "--no-probe", status=1)
-    assert "clocks differ: the controller's is 3" in run.error
+    assert "the controller's clock is 3" in run.error
 
 
 @pytest.mark.parametrize("words", [("topics", "list"), ("transactions", "list"), ("doctor",)], ids=" ".join)

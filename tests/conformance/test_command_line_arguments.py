@@ -65,14 +65,14 @@ NUMBERS = {
     "users set-password u --iterations 16385": "less than or equal to 16384",
     "transactions finish-flink p --checkpoint -1": "greater than or equal to 0",
     "groups list --state Stabil": "one of PreparingRebalance",
-    "configs describe broker \u0663": "no broker's number",
-    "acls add alice --operation read --resource topic:t": "names no principal",
+    "configs describe broker \u0663": "not a broker's id",
+    "acls add alice --operation read --resource topic:t": "is not a principal",
     "produce t -X acks=2": "acks='2': one of -1, 0, 1",
     "produce t -X fetch.max.bytes=1": "fetch.max.bytes",
     "consume t -X fetch.max.bytes=many": "'many'",
     "topics list --command-config /no/such/file": "/no/such/file",
-    "consume t --output t.csv": "its name is to end as one of",
-    "produce t --input t.csv": "its name is to end as one of",
+    "consume t --output t.csv": "the name must end in the suffix of",
+    "produce t --input t.csv": "the name must end in the suffix of",
 }
 # In a properties file, or in the environment, they are arguments, too.
 SETTINGS = {

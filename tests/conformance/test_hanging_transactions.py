@@ -81,7 +81,7 @@ def test_what_hangs_is_aborted_when_asked(
     assert client.end_offset(topic, 1, committed=True) == 2
     assert client.fetch(topic, partition=1, committed=True).values == []
     assert run(*look) == ""
-    assert run.error == "fencepost: in 2 partitions no transaction hangs that was last written more than 0 s ago\n"
+    assert run.error == "fencepost: no hanging transactions in 2 partitions, last written more than 0 s ago\n"
 
 
 def test_what_may_be_prepared_is_not_aborted(
@@ -94,7 +94,7 @@ def test_what_may_be_prepared_is_not_aborted(
     hang(topic, me, name)
     look = ("transactions", "find-hanging", "--topic", topic, "--older-than", "0")
     run(*look, "--abort", "--yes", status=1)
-    assert f"what hangs in {topic}-1 may be of {name}, a two-phase transaction" in run.error
+    assert f"the hanging transaction in {topic}-1 may belong to {name}, a two-phase transaction" in run.error
     assert "nothing was aborted" in run.error
     assert client.end_offset(topic, 1, committed=True) == 0
     assert client.end_transaction(name, me, commit=True).error_code == 0

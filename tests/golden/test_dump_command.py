@@ -117,7 +117,7 @@ def test_damage_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     told = capsys.readouterr()
     assert "DAMAGED: the CRC is wrong" in told.out
     assert f"at {whole[-1]['position']}: {whole[-1]['size'] - 1} bytes of a batch of {whole[-1]['size']}" in told.err
-    assert "2 places are damaged" in told.err
+    assert "2 batches or files are damaged" in told.err
 
 
 def test_a_directory_without_segments_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

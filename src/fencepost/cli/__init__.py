@@ -1,1 +1,1 @@
-"""fencepost.cli."""
+"""The `fencepost` command and its subcommands."""

@@ -1,4 +1,4 @@
-"""`fencepost bench`: how fast clients are at a Kafka."""
+"""`fencepost bench`: measure the speed of clients at a Kafka cluster."""
 
 from __future__ import annotations
 
@@ -25,21 +25,25 @@ __all__ = ["bench"]
 
 def bench(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="[produce|consume|transactions]...", help="All, when none is named.")
+        list[str] | None,
+        typer.Argument(metavar="[produce|consume|transactions]...", help="Benchmarks to run; default: all."),
     ] = None,
     bootstrap_servers: Servers = None,
     command_config: CommandConfig = None,
-    start: Annotated[bool, typer.Option("--start", help="Against a broker of Fencepost's, started for it.")] = False,
-    records: Annotated[int, typer.Option(min=100, help="Of a round; of transactions the 200th part.")] = 200_000,
-    size: Annotated[list[int] | None, typer.Option(min=1, help="Bytes of a value; may be repeated.  [100]")] = None,
-    partitions: Annotated[int, typer.Option(min=1)] = 1,
-    compression: Annotated[str, typer.Option(metavar="none|gzip|snappy|lz4|zstd")] = "none",
-    rounds: Annotated[int, typer.Option(min=1, help="Each client in turn, so many times.")] = 3,
+    start: Annotated[bool, typer.Option("--start", help="Start a Fencepost broker and measure against it.")] = False,
+    records: Annotated[int, typer.Option(min=100, help="Records per round; transactions: 1/200 of it.")] = 200_000,
+    size: Annotated[list[int] | None, typer.Option(min=1, help="Value size in bytes; may be repeated.  [100]")] = None,
+    partitions: Annotated[int, typer.Option(min=1, help="Partitions of the topic.")] = 1,
+    compression: Annotated[
+        str, typer.Option(metavar="none|gzip|snappy|lz4|zstd", help="Compression of the producer.")
+    ] = "none",
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds; the clients take turns in each.")] = 3,
     as_json: Json = False,
 ) -> None:
-    """Measure this project's client at a Kafka beside confluent-kafka, where that is installed: in turn, as ratios.
+    """Measure this project's client at a Kafka cluster, and confluent-kafka beside it if installed.
 
-    It writes into topics of its own, bench-..., and deletes them in the end, after Ctrl-C too.
+    The clients take turns, and the results are printed as ratios. The command writes to topics of its own, bench-...,
+    and deletes them at the end, also after Ctrl-C.
 
     Example: fencepost bench produce --size 100 --size 1000 -b localhost:9092
     """
@@ -78,7 +82,7 @@ def bench(
 
 
 def _access(servers: str | None, file: Path | None) -> Access:
-    """Of a Kafka that answers. Exits with status 1 when it does not."""
+    """Return the access to a cluster. Exits with status 1 if no broker answers."""
     from fencepost.torture.access import Access
 
     with connected(servers, file):
@@ -88,7 +92,7 @@ def _access(servers: str | None, file: Path | None) -> Access:
 
 @contextmanager
 def _served(start: bool, servers: str | None) -> Iterator[str | None]:
-    """The address, with `start` that of a broker in a process and a directory of its own."""
+    """Yield the servers' address; with `start` that of a broker process started for the block."""
     from fencepost.torture.broker_process import BrokerProcess
 
     if not start:

@@ -1,4 +1,4 @@
-"""`fencepost check`: what a history of clients' operations says about the Kafka that they talked to."""
+"""`fencepost check`: check a history of client operations for anomalies."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ __all__ = ["check", "report"]
 
 
 def check(
-    history: Annotated[str, typer.Argument(metavar="HISTORY", help="JSON lines, see docs/check.md; - for stdin.")],
+    history: Annotated[str, typer.Argument(metavar="HISTORY", help="File of JSON lines (docs/check.md); - for stdin.")],
     html: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write a page with a timeline of each anomaly.")
     ] = None,
-    limit: Annotated[int, typer.Option(min=1, help="Show at most so many anomalies of each kind.")] = 5,
+    limit: Annotated[int, typer.Option(min=1, help="Show at most this many anomalies of each kind.")] = 5,
     as_json: Json = False,
 ) -> None:
-    """Judge a history: what each client asked for and was told, operation by operation.
+    """Check a history: every operation of every client, with its result.
 
-    Exit status 0: no anomaly; 1: anomalies, or nobody read anything; 2: the history cannot be read.
+    Exit status 0: no anomaly; 1: anomalies, or the history has no reads; 2: the history cannot be read.
 
     Example: fencepost check history.jsonl --html history.html
     """
@@ -42,7 +42,7 @@ def check(
 
 
 def report(verdict: Verdict, html: Path | None, title: str, *, as_json: bool) -> None:
-    """Print the verdict, and draw it where it is asked for."""
+    """Print the verdict, and write it as HTML if `html` is given."""
     if html is not None:
         html.write_text(page(verdict, title), encoding="utf-8")
     if as_json:

@@ -1,4 +1,4 @@
-"""How a command gets to a cluster: options, environment, and a properties file as Kafka's own tools take it."""
+"""Connection settings of commands: options, environment, and a properties file as for Kafka's tools."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ __all__ = [
 
 LOCAL: Final = "localhost:9092"
 ENVIRONMENT: Final = "FENCEPOST_"
-PATIENCE_MS: Final = "20000"  # for one call: a person waits for the answer
-REACH_MS: Final = 5000  # for the first answer of an address: a wrong one is to be told soon
+PATIENCE_MS: Final = "20000"  # for one call, while a person waits for the answer
+REACH_MS: Final = 5000  # for the first answer of an address, so that a wrong address fails soon
 PATIENCE: Final = {"default.api.timeout.ms": PATIENCE_MS, "socket.connection.setup.timeout.ms": str(REACH_MS)}
 
 Servers = Annotated[
@@ -58,11 +58,11 @@ CommandConfig = Annotated[
     Path | None,
     typer.Option(
         "--command-config",
-        help="Properties file with the client's settings by Kafka's names: security.protocol, sasl.*, ssl.*, ... "
-        "Each may also be in the environment: FENCEPOST_SASL_PASSWORD is sasl.password.",
+        help="Properties file with client settings by Kafka's names: security.protocol, sasl.*, ssl.*, ... "
+        "Environment variables override it: FENCEPOST_SASL_PASSWORD is sasl.password.",
     ),
 ]
-DecisionTopic = Annotated[str, typer.Option(callback=topic_named, help="Where Spark sinks keep their decisions.")]
+DecisionTopic = Annotated[str, typer.Option(callback=topic_named, help="Topic with the decisions of Spark sinks.")]
 
 
 def client_settings(
@@ -72,10 +72,13 @@ def client_settings(
     kind: type[CommonConfig] = AdminConfig,
     more: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """Kafka's dotted names: the environment's, over the file's; `servers` over both, `more` over all.
+    """Return the client's settings by Kafka's dotted names.
 
-    What the file says to other kinds of client is left out: one file does for all commands. Raises BadParameter when
-    this kind of client cannot take the rest: wherever they are written, they are arguments.
+    The environment overrides the file, `servers` overrides both, and `more` overrides all. Settings in the file that
+    only other kinds of client have are ignored, so that one file works for all commands.
+
+    Raises:
+        BadParameter: A setting is invalid for this kind of client.
     """
     surroundings = os.environ if environ is None else environ
     names = {ENVIRONMENT + setting.name.upper(): setting.name.replace("_", ".") for setting in fields(kind)}
@@ -95,7 +98,7 @@ def client_settings(
 
 @cache
 def _tell_unknown(variables: frozenset[str]) -> None:
-    """Say of what looks like a setting in the environment, and is none, that it is not taken."""
+    """Warn about environment variables that look like a setting and are none."""
     kinds = (AdminConfig, ConsumerConfig, ProducerConfig)
     known = {ENVIRONMENT + setting.name.upper() for config in kinds for setting in fields(config)} | {VARIABLE}
     for name in sorted(name for name in variables - known if name.startswith(ENVIRONMENT)):
@@ -105,7 +108,7 @@ def _tell_unknown(variables: frozenset[str]) -> None:
 
 
 def _meant_for(kind: type[CommonConfig], settings: Mapping[str, str]) -> dict[str, str]:
-    """Without what only other kinds of client know; what none knows stays, to be refused."""
+    """Remove settings that only other kinds of client have. Unknown settings stay, and are rejected later."""
     known = {setting.name for setting in fields(kind)}
     others = {
         setting.name for config in (AdminConfig, ConsumerConfig, ProducerConfig) for setting in fields(config)
@@ -116,9 +119,9 @@ def _meant_for(kind: type[CommonConfig], settings: Mapping[str, str]) -> dict[st
 
 @contextmanager
 def connected(servers: str | None, file: Path | None, more: Mapping[str, str] | None = None) -> Iterator[Admin]:
-    """An admin client that has reached a broker. What fails in the block is a line and status 1.
+    """Yield an admin client that has reached a broker. An error in the block is printed and exits with status 1.
 
-    `more`: settings by Kafka's names, over all others.
+    `more` are settings by Kafka's names, which override all others.
     """
     with failures_told():
         settings = {**PATIENCE, **client_settings(servers, file, more=_meant_for(AdminConfig, more or {}))}
@@ -128,14 +131,14 @@ def connected(servers: str | None, file: Path | None, more: Mapping[str, str] | 
 
 
 def reach(admin: Admin, servers: str) -> None:
-    """Exits with status 1 when no broker answers soon."""
+    """Exit with status 1 if no broker answers within REACH_MS per address."""
     first_contact(servers, lambda patience_ms: admin.describe_cluster(api_timeout_ms=patience_ms))
 
 
 def first_contact(servers: str, ask: Callable[[int], object]) -> None:
-    """Exits with status 1 when no broker answers soon. One that stands still does not use up the time of the others.
+    """Exit with status 1 if no broker answers soon. Each address gets its own share of the time.
 
-    The reason is told once: of a single address the client's warnings say the same.
+    The error is printed once: for a single address, the client's warnings would repeat it and are suppressed.
     """
     addresses = len(servers.split(","))
     with _unheard() if addresses == 1 else nullcontext():
@@ -147,7 +150,7 @@ def first_contact(servers: str, ask: Callable[[int], object]) -> None:
 
 @contextmanager
 def _unheard() -> Iterator[None]:
-    """Without the client's warnings, unless somebody has set logging up."""
+    """Suppress the client's warnings, unless logging is configured."""
     log, nowhere = logging.getLogger("fencepost.client"), logging.NullHandler()
     log.addHandler(nowhere)
     try:
@@ -157,14 +160,14 @@ def _unheard() -> Iterator[None]:
 
 
 def _reason(error: KafkaError) -> KafkaError:
-    """What each further attempt only wraps."""
+    """Return the innermost Kafka error; each further attempt only wraps it."""
     while isinstance(error.__cause__, KafkaError):
         error = error.__cause__
     return error
 
 
 def pairs_of(texts: Sequence[str] | None, option: str) -> dict[str, str]:
-    """Of NAME=VALUE, given several times. Raises BadParameter."""
+    """Parse repeated NAME=VALUE texts. Raises BadParameter."""
     pairs = {}
     for text in texts or ():
         name, separator, value = text.partition("=")
@@ -175,7 +178,7 @@ def pairs_of(texts: Sequence[str] | None, option: str) -> dict[str, str]:
 
 
 def sink_options(settings: Mapping[str, str], decision_topic: str) -> tuple[str, dict[str, str]]:
-    """Servers and options as the functions of fencepost.spark take them."""
+    """Return servers and options for the functions of fencepost.spark."""
     options = {name.replace(".", "_"): value for name, value in settings.items()}
     servers = options.pop("bootstrap_servers")
     return servers, {**options, "decision_topic": decision_topic, "step_timeout_ms": PATIENCE_MS}

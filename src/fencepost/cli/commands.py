@@ -1,4 +1,4 @@
-"""The commands, of which only the one that is used is imported, also by a shell that completes a line."""
+"""The table of commands. Only the command that is used is imported, also during shell completion."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from fencepost.cli.output import command_group
 __all__ = ["app"]
 
 
-STATUS: Final = "Status: 0 done; 1 not done, or not all, with the reason; 2 unusable arguments."
+STATUS: Final = "Status: 0 success; 1 failure or partial failure, with the reason; 2 invalid arguments."
 
 
 class Command(NamedTuple):
-    """Where a command is ("module:name" of a typer app, or of a function for one), and a line about it."""
+    """Location of a command ("module:name" of a typer app or a function), and its summary."""
 
     target: str
     summary: str
@@ -33,28 +33,30 @@ class Command(NamedTuple):
 COMMANDS: Mapping[str, Command] = {
     "broker": Command("fencepost.cli.broker.command:broker", "Run a broker: Kafka's protocol, from one directory."),
     "repair": Command("fencepost.cli.repair:repair", "Find damage in a stopped broker's directory, and accept it."),
-    "check": Command("fencepost.cli.check:check", "Judge a history of what clients asked for and were told."),
-    "demo": Command("fencepost.cli.demo:demo", "Show exactly once at work, with crashes."),
-    "torture": Command("fencepost.cli.torture:torture", "Let clients suffer faults against any Kafka, and judge it."),
-    "bench": Command("fencepost.cli.bench:bench", "Measure clients at a Kafka, side by side."),
-    "simulate": Command("fencepost.cli.simulate:simulate", "Search a simulated world for what must not happen."),
+    "check": Command("fencepost.cli.check:check", "Check a history of client operations for anomalies."),
+    "demo": Command("fencepost.cli.demo:demo", "Show exactly-once processing while processes crash."),
+    "torture": Command("fencepost.cli.torture:torture", "Test any Kafka with clients under faults."),
+    "bench": Command("fencepost.cli.bench:bench", "Measure the speed of clients at a cluster."),
+    "simulate": Command("fencepost.cli.simulate:simulate", "Search a simulated cluster for anomalies."),
     "topics": Command("fencepost.cli.cluster.topics:topics", "List, describe, create, grow and delete topics."),
-    "produce": Command("fencepost.cli.cluster.produce:produce", "Write lines, or a file's records, into a topic."),
-    "consume": Command("fencepost.cli.cluster.consume:consume", "Print a topic's records, or write them into a file."),
+    "produce": Command("fencepost.cli.cluster.produce:produce", "Write lines, or the records of a file, to a topic."),
+    "consume": Command(
+        "fencepost.cli.cluster.consume:consume", "Print the records of a topic, or write them to a file."
+    ),
     "groups": Command("fencepost.cli.cluster.groups:groups", "List and describe groups; reset their offsets."),
     "configs": Command("fencepost.cli.cluster.configs:configs", "Show and change the settings of topics and brokers."),
     "acls": Command("fencepost.cli.cluster.acls:acls", "List, add and delete access control lists."),
-    "users": Command("fencepost.cli.cluster.users:users", "List users of SCRAM; set and delete their passwords."),
-    "dump": Command("fencepost.cli.cluster.dump:dump", "Show what is in the segments of a partition."),
-    "doctor": Command("fencepost.cli.cluster.doctor:doctor", "Ask what a cluster can do, and what stands in the way."),
-    "ui": Command("fencepost.cli.ui.command:ui", "Show a cluster on a web page, live."),
+    "users": Command("fencepost.cli.cluster.users:users", "List SCRAM users; set and delete their passwords."),
+    "dump": Command("fencepost.cli.cluster.dump:dump", "Print the batches in a partition's segments."),
+    "doctor": Command("fencepost.cli.cluster.doctor:doctor", "Check a cluster's features and its health."),
+    "ui": Command("fencepost.cli.ui.command:ui", "Show a cluster on a live web page."),
     "transactions": Command("fencepost.cli.transactions:transactions", "List, describe and resolve transactions."),
     "spark": Command("fencepost.cli.spark:spark", "Show what Spark sinks have decided; repair after a loss."),
 }
 
 
 class _Later(TyperCommand):
-    """Stands for a command until it is used."""
+    """A command that is imported at its first use."""
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
         return _loaded(str(self.name)).make_context(info_name, args, parent=parent, **extra)
@@ -70,7 +72,7 @@ class _Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except typer.BadParameter as error:
-            error.message = error.message.removeprefix("Value error, ")  # pydantic's words, in which typer tells it
+            error.message = error.message.removeprefix("Value error, ")  # pydantic puts this before the message
             raise
 
 
@@ -90,7 +92,7 @@ def _loaded(name: str) -> Any:
 
 
 def _options_of(parser: ArgumentParser) -> Callable[..., None]:
-    """For completion only: the broker is run without typer (main.py), and its options are argparse's."""
+    """Return a stub with argparse's options, for shell completion. The broker itself runs without typer (main.py)."""
 
     def broker(**_: str) -> None:
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""`fencepost demo`: the main job, with its options and its verdict."""
+"""`fencepost demo`: exactly-once processing of real data while processes are killed."""
 
 from __future__ import annotations
 
@@ -12,34 +12,28 @@ __all__ = ["demo"]
 
 
 def demo(
-    seed: Annotated[int, typer.Option(help="Who is killed when is drawn from this number.")] = 1,
-    kills: Annotated[
-        int, typer.Option(min=0, help="How often each is killed: the driver, a Python worker, the broker.")
-    ] = 3,
+    seed: Annotated[int, typer.Option(help="Seed for the choice and the times of the kills.")] = 1,
+    kills: Annotated[int, typer.Option(min=0, help="Kills of each: the driver, a Python worker, the broker.")] = 3,
     bootstrap_servers: Annotated[
         str | None,
-        typer.Option(
-            help="Use this Kafka instead of the embedded broker (which is then not killed).", metavar="HOST:PORT"
-        ),
+        typer.Option(help="Use this Kafka instead of the embedded broker. It is not killed.", metavar="HOST:PORT"),
     ] = None,
     delivery: Annotated[
-        str, typer.Option(help="exactly-once, or at-least-once, which shows the duplicates that the kills then cause.")
+        str, typer.Option(help="exactly-once, or at-least-once to see the duplicates that the kills cause.")
     ] = "exactly-once",
     arrow: Annotated[
-        bool, typer.Option("--arrow", help="Keep the records in Arrow: the JVM sees ranges of offsets only.")
+        bool, typer.Option("--arrow", help="Keep the records in Arrow; the JVM handles only offset ranges.")
     ] = False,
-    flights: Annotated[int | None, typer.Option(min=1, help="Use only the first so many flights.")] = None,
-    topic_prefix: Annotated[
-        str, typer.Option(help="Put this before the names of the two topics, flights and delays.")
-    ] = "",
+    flights: Annotated[int | None, typer.Option(min=1, help="Use only this many flights.")] = None,
+    topic_prefix: Annotated[str, typer.Option(help="Prefix for the names of the two topics, flights and delays.")] = "",
     keep: Annotated[bool, typer.Option("--keep", help="Keep data, checkpoint, logs and topics afterwards.")] = False,
 ) -> None:
-    """Move 336,776 real flights through Kafka and Spark exactly once while everything is being killed, and prove it.
+    """Move 336,776 real flights through Kafka and Spark while processes are killed, and check for exactly once.
 
-    The flights go to topic `flights`; a PySpark query computes each one's delay class and writes it to topic `delays`;
-    meanwhile driver, workers and broker are killed with kill -9 at random moments and started again. At the end
-    librdkafka reads `delays` (read_committed) and every flight must be there once. Status 0 if so, 1 if not, 2 if the
-    run could not be carried through.
+    The flights are written to topic `flights`. A PySpark query computes the delay class of each and writes it to topic
+    `delays`. Meanwhile driver, workers and broker are killed with kill -9 at random moments and restarted. At the end
+    librdkafka reads `delays` (read_committed), and each flight must be there exactly once. Status 0 if so, 1 if not, 2
+    if the run could not be completed.
 
     Example: fencepost demo --flights 20000 --kills 1
     """
@@ -56,7 +50,7 @@ def demo(
     except ImportError as error:
         console.print(f"{error}; the demo needs: pip install 'fencepost[demo]'", markup=False)
         raise typer.Exit(2) from error
-    # A stop from outside (a terminal that closes, a time limit) must end the child processes as Ctrl-C does.
+    # SIGTERM (from a closing terminal or a time limit) must end the child processes like Ctrl-C.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     options = Options(
         seed=seed,

@@ -1,4 +1,4 @@
-"""Ending one open transaction by hand: what speaks against it, what follows from it, and doing it."""
+"""Commit or abort one open transaction by hand: objections, consequences, and the EndTxn itself."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ OFFSETS_TOPIC: Final = "__consumer_offsets"
 
 
 class Consent(Enum):
-    """What a person says to end a transaction in spite of an objection: the command's option of that name."""
+    """Option by which a person confirms that a transaction is to be ended despite an objection."""
 
     EVEN_IF_DECIDED = "even-if-decided"
     EVEN_IF_UNDECIDED = "even-if-undecided"
@@ -40,9 +40,9 @@ class Consent(Enum):
 
 
 class Objection(NamedTuple):
-    """Why a transaction is not to be ended so, and the consent that puts it aside; None: nothing does.
+    """A reason not to end a transaction, and the consent that overrides it; None: nothing overrides it.
 
-    The advice is for who types commands.
+    The advice is for users of the command line.
     """
 
     reason: str
@@ -51,26 +51,26 @@ class Objection(NamedTuple):
 
 
 class Ending(NamedTuple):
-    """A transaction as it was looked at, and how it is to be ended. The gravest objection comes first."""
+    """A described transaction, and how it is to be ended. The most serious objection is first."""
 
     transaction: TransactionDescription
     commit: bool
     objections: tuple[Objection, ...]
     shares_epoch: bool = False
-    """Whether its producer's next transaction has the same epoch (before KIP-890), and would be ended in its place."""
+    """True before KIP-890: the producer's next transaction has the same epoch, and could be ended instead."""
 
     def standing(self, given: Sequence[Consent]) -> Objection | None:
-        """The first objection that is not put aside."""
+        """Return the first objection without consent."""
         return next((each for each in self.objections if each.consent not in given), None)
 
     @property
     def pair(self) -> Pair:
-        """What ends it."""
+        """Producer id and epoch for EndTxn."""
         return Pair(self.transaction.producer_id, self.transaction.producer_epoch)
 
     @property
     def consequence(self) -> str:
-        """What readers of committed records get of it."""
+        """The effect on read_committed readers, in words."""
         where = partition_words(self.transaction.partitions, MOST_NAMED) or "no partition"
         if self.commit:
             return f"What it wrote to {where} becomes visible to readers of committed records, and stays."
@@ -78,7 +78,7 @@ class Ending(NamedTuple):
 
     @property
     def question(self) -> str:
-        """To be asked before it is done."""
+        """The question to confirm before ending it."""
         found = self.transaction
         age = age_words(found)
         where = f"{age and f'{age} old, '}on {partition_words(found.partitions, MOST_NAMED) or 'no partition'}"
@@ -88,19 +88,19 @@ class Ending(NamedTuple):
 
 
 def age_words(transaction: TransactionDescription) -> str:
-    """Since it began; "" when nothing is open."""
+    """Return the time since the transaction began; "" if it is not open."""
     age = age_of(transaction)
     return "" if age is None else f"{age:.0f} s"
 
 
 def partition_words(partitions: Sequence[TopicPartition], most: int) -> str:
-    """Their names, at most so many."""
+    """Return the names of at most `most` partitions, and the number of further ones."""
     shown = [f"{at.topic}-{at.partition}" for at in partitions[:most]]
     return ", ".join(shown) + (f", and {len(partitions) - most} more" if len(partitions) > most else "")
 
 
 def ending_of(session: Session, transactional_id: str, *, commit: bool) -> Ending:
-    """The transaction as it is now, and what speaks against ending it so. Raises KafkaError."""
+    """Describe the transaction, and collect the objections to ending it so. Raises KafkaError."""
     (found,) = session.describe([transactional_id])
     decided = session.decided_by(transactional_id) is not None
     meaning = session.meaning(found)
@@ -125,7 +125,10 @@ def ending_of(session: Session, transactional_id: str, *, commit: bool) -> Endin
 
 
 def gone_from(session: Session, transactional_id: str, prepared: PreparedTransaction) -> list[str]:
-    """Parts of an open transaction that a commit cannot make visible any more, in words. Raises KafkaError."""
+    """Return, in words, the parts of an open transaction that a commit can no longer make visible.
+
+    Raises KafkaError.
+    """
     (found,) = session.describe([transactional_id])
     if found.prepared != prepared:
         return []
@@ -151,8 +154,14 @@ def gone_from(session: Session, transactional_id: str, prepared: PreparedTransac
 
 
 def end_open(session: Session, ending: Ending) -> str | None:
-    """EndTxn with the pair that was in force when it was looked at; why it is still open, if it is. Raises KafkaError
-    (KafkaTimeoutError.outcome_unknown: it may have been done)."""
+    """Send EndTxn with the described producer id and epoch.
+
+    Returns:
+        The reason why the transaction is still open, or None.
+
+    Raises:
+        KafkaError: With `outcome_unknown` the transaction may have been ended.
+    """
     found = ending.transaction
     ended = session.link.io.run(
         session.link.admin.end_transaction(

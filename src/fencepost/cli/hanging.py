@@ -1,4 +1,4 @@
-"""Transactions that no coordinator will ever end (KIP-664): their partitions' committed readers stop there for ever."""
+"""Hanging transactions (KIP-664): no coordinator will end them, so read_committed readers wait forever."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _HEAD: Final = ("PARTITION", "PRODUCER", "FROM OFFSET", "LAST WRITTEN", "TRANSAC
 
 
 class Hanging(NamedTuple):
-    """A partition's open transaction, and the transactional id whose producer began it, where it is known."""
+    """A partition's open transaction, and the transactional id of its producer, if known."""
 
     partition: TopicPartition
     producer: ProducerDescription
@@ -36,8 +36,11 @@ def hanging_of(
     transactions: Iterable[TransactionDescription],
     written_before_ms: float,
 ) -> list[Hanging]:
-    """Those that nobody ends: open in the partition, last written before that time, and not in the transaction that the
-    coordinator of their producer id knows; as Kafka's own tool decides it."""
+    """Return the open transactions of partitions that no coordinator will end.
+
+    As in Kafka's own tool, a transaction hangs if it was last written before the given time and its partition is not in
+    the transaction that the coordinator has for its producer id.
+    """
     known = {each.producer_id: each for each in transactions if each.error_code == 0}
     return [
         Hanging(partition, producer, None if at is None else at.transactional_id)
@@ -54,10 +57,10 @@ def undecided_of(
     producers: Mapping[TopicPartition, Iterable[ProducerDescription]],
     transactions: Iterable[TransactionDescription],
 ) -> dict[Hanging, str]:
-    """Those that may be part of a two-phase transaction whose owner has yet to decide it, each with that one's id.
+    """Return those that may belong to an undecided two-phase transaction, with its transactional id.
 
-    A kept transaction may be ended with another producer id than its records carry: one whose own producer has nothing
-    open in a partition that it names may be what seems to hang there.
+    A kept transaction may be ended with another producer id than its records have. So a two-phase transaction also
+    counts if it names the partition and its own producer id has nothing open there.
     """
     two_phase = [each for each in transactions if is_two_phase(each)]
     open_ids = {
@@ -74,24 +77,24 @@ def undecided_of(
 
 
 def find_hanging(
-    topic: Annotated[list[str] | None, typer.Option(help="Only in this topic; may be repeated.")] = None,
+    topic: Annotated[list[str] | None, typer.Option(help="Only this topic; may be repeated.")] = None,
     older_than: Annotated[
         float,
-        typer.Option(metavar="SECONDS", min=0, help="Last written so long ago: the largest timeout."),
+        typer.Option(metavar="SECONDS", min=0, help="Minimum time since the last write; use the largest timeout."),
     ] = 900.0,
     abort: Annotated[
-        bool, typer.Option("--abort", help="End them with abort markers: what they wrote is lost.")
+        bool, typer.Option("--abort", help="Abort them with abort markers. Their records are lost.")
     ] = False,
     yes: Yes = False,
     bootstrap_servers: Servers = None,
     command_config: CommandConfig = None,
     as_json: Json = False,
 ) -> None:
-    """Open transactions of partitions that no coordinator knows any more, so that none will end them (KIP-664).
+    """Find open transactions in partitions that no coordinator knows, so that nothing will end them (KIP-664).
 
-    Looks at partitions, at coordinators, and at partitions again: what has ended meanwhile does not hang. Status 1 if
-    some do, and after --abort if some still do. What may belong to a prepared transaction is not aborted: its owner is
-    to decide that one first.
+    The command reads the partitions, the coordinators, and the partitions again, to exclude transactions that ended
+    meanwhile. Status 1 if it finds some; with --abort, if some remain. A transaction that may belong to a prepared one
+    is not aborted: its owner must decide that one first.
 
     Example: fencepost transactions find-hanging --topic orders --abort
     """
@@ -106,7 +109,7 @@ def find_hanging(
             print_table([_HEAD, *map(_row, found)])
         if found and abort:
             _agree(admin, found, yes=yes)
-            still = _found(admin, there, older_than)  # a person took time to answer
+            still = _found(admin, there, older_than)  # the question may have been open for a while
             aborted = [each for each in found if _aborted(admin, each, still)]
         else:
             aborted = []
@@ -116,33 +119,33 @@ def find_hanging(
         sys.stdout.writelines(f"aborted {_facts(each)['partition']}\n" for each in aborted)
     if not found:
         count = sum(len(described.partitions) for described in there.values())
-        what = f"no transaction hangs that was last written more than {older_than:g} s ago"
-        sys.stderr.write(f"fencepost: in {count} partitions {what}\n")
+        what = f"no hanging transactions in {count} partitions, last written more than {older_than:g} s ago"
+        sys.stderr.write(f"fencepost: {what}\n")
     if len(aborted) < len(found):
         refuse(f"transactions that hang{' still' if aborted else ''}: {len(found) - len(aborted)}")
 
 
 def _agree(admin: Admin, found: Sequence[Hanging], *, yes: bool) -> None:
-    """Exits with status 1 when one may be somebody's prepared transaction, or a person says no."""
+    """Exit with status 1 if one may belong to a prepared transaction, or the person answers no."""
     listed = admin.list_transactions(states=["Ongoing"])
     known = admin.describe_transactions([each.transactional_id for each in listed])
     undecided = undecided_of(found, admin.describe_producers([each.partition for each in found]), known)
     for hanging, transactional_id in undecided.items():
         refuse(
-            f"what hangs in {partition_words([hanging.partition], 1)} may be of {transactional_id}, a two-phase "
-            "transaction, prepared or about to be: whoever keeps its state is to decide it first; nothing was aborted"
+            f"the hanging transaction in {partition_words([hanging.partition], 1)} may belong to {transactional_id}, a "
+            "two-phase transaction: its owner must commit or abort that first; nothing was aborted"
         )
     where = partition_words([each.partition for each in found], MOST_NAMED)
     confirmed(f"Abort {len(found)} ({where})? No reader of committed records will ever see what they wrote.", yes=yes)
 
 
 def _aborted(admin: Admin, hanging: Hanging, still: Sequence[Hanging]) -> bool:
-    """Tells why not."""
+    """Abort one; print the reason if that fails."""
     try:
         if hanging in still:
             admin.write_abort_marker(hanging.partition, hanging.producer)
             return True
-        why = f"{partition_words([hanging.partition], 1)} is not as it was: look again"
+        why = f"{partition_words([hanging.partition], 1)} has changed meanwhile: run the command again"
     except KafkaError as error:
         why = str(error)
     sys.stderr.write(f"fencepost: {why}\n")
@@ -150,7 +153,7 @@ def _aborted(admin: Admin, hanging: Hanging, still: Sequence[Hanging]) -> bool:
 
 
 def _found(admin: Admin, there: Mapping[str, Any], older_than: float) -> list[Hanging]:
-    # A partition without a leader cannot be asked; its readers wait for more than a transaction.
+    # A partition without a leader cannot be queried; its readers wait for the leader anyway.
     led = [
         TopicPartition(name, number)
         for name, described in there.items()

@@ -1,4 +1,4 @@
-"""The `fencepost` command."""
+"""Entry point of the `fencepost` command."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ __all__ = ["main"]
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command that the arguments name; exits with its status."""
+    """Run the command given by the arguments, and exit with its status."""
     _occupy_standard_descriptors()
     given = sys.argv[1:] if arguments is None else arguments
     try:
         with output_guarded():
             _run(given)
-    except KeyboardInterrupt:  # of which typer knows nothing: while modules are loaded, which takes a while
+    except KeyboardInterrupt:  # typer does not handle it while modules are loaded, which takes a while
         raise SystemExit(128 + signal.SIGINT) from None
 
 
 def _run(given: list[str]) -> None:
-    if given[:1] == ["broker"]:  # which is to start fast: typer takes a fifth of that time
+    if given[:1] == ["broker"]:  # without typer, which takes a fifth of the start-up time
         with without_collections():
             command = import_module("fencepost.cli.broker.command")
         command.broker(given[1:])
@@ -34,7 +34,7 @@ def _run(given: list[str]) -> None:
 
 
 def _occupy_standard_descriptors() -> None:
-    """Open what the caller closed (`>&-`): a socket or a data file would get its number, and what writes there."""
+    """Open standard descriptors that the caller closed (`>&-`), so that no socket or data file gets their numbers."""
     for descriptor in range(3):
         try:
             os.fstat(descriptor)

@@ -1,6 +1,6 @@
-"""Names in a command's arguments: what cannot be one is refused, with status 2, before anything is asked or done.
+"""Validation of names in arguments. An invalid name exits with status 2 before any request.
 
-The functions are callbacks of typer: for one text, a list of them, or None where an option is not given.
+The functions are typer callbacks for one text, a list of texts, or None for an option not given.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")  # org.apache.kafka.common.
 
 
 def is_utf8(text: str) -> bool:
-    """Whether it can be written so: what Python makes of other bytes cannot."""
+    """Return true if the text can be encoded in UTF-8. Arguments with other bytes cannot."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -32,7 +32,7 @@ def is_utf8(text: str) -> bool:
 
 
 def in_utf8(given: Given) -> Given:
-    """As it is; it may be empty. Raises BadParameter when no request of Kafka can hold it."""
+    """Return the text, which may be empty. Raises BadParameter if a Kafka request cannot contain it."""
     for text in _texts(given):
         if not is_utf8(text):
             raise typer.BadParameter(f"{text!r:.80} cannot be written in UTF-8")
@@ -43,14 +43,14 @@ def in_utf8(given: Given) -> Given:
 
 
 def named(given: Given) -> Given:
-    """The same, and not empty. Raises BadParameter."""
+    """Return the text, which must not be empty. Raises BadParameter."""
     if "" in _texts(given):
         raise typer.BadParameter("it must not be empty")
     return in_utf8(given)
 
 
 def topic_named(given: Given) -> Given:
-    """What Kafka takes as a topic's name. Raises BadParameter."""
+    """Return a valid topic name. Raises BadParameter."""
     for text in _texts(named(given)):
         if not _TOPIC.fullmatch(text) or text in (".", ".."):
             raise typer.BadParameter(
@@ -60,7 +60,7 @@ def topic_named(given: Given) -> Given:
 
 
 def noted(text: str) -> str:
-    """The name of a prepared transaction. Raises BadParameter."""
+    """Return the text of a prepared transaction. Raises BadParameter."""
     try:
         PreparedTransaction.parse(text)
     except ConfigurationError as error:

@@ -1,4 +1,4 @@
-"""How commands print, ask and fail."""
+"""Output of commands: tables, JSON, questions and errors."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ __all__ = [
 
 AGAIN_S: Final = 0.02
 
-Json = Annotated[bool, typer.Option("--json", help="As JSON.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 
 def command_group(about: str, *, cls: type[TyperGroup] = TyperGroup, add_completion: bool = False) -> typer.Typer:
-    """A command that has commands of its own."""
+    """Return a command with subcommands."""
     return typer.Typer(
         cls=cls,
         add_completion=add_completion,
@@ -51,10 +51,13 @@ def command_group(about: str, *, cls: type[TyperGroup] = TyperGroup, add_complet
 
 
 def confirmed(question: str, *, yes: bool) -> None:
-    """Ask on standard error, unless `yes`. Exits with status 1 when the answer is no, or nobody answers."""
+    """Ask on standard error, unless `yes`.
+
+    Exits with status 1 if the answer is not yes, or standard input is closed.
+    """
     if yes:
         return
-    # Not typer's: that one puts a blank before what the command prints.
+    # Not typer's prompt, which adds a blank line to the command's output.
     sys.stderr.write(f"{printable(question)} [y/N]: ")
     sys.stderr.flush()
     if sys.stdin is None or sys.stdin.readline().strip().lower() not in ("y", "yes"):
@@ -63,7 +66,7 @@ def confirmed(question: str, *, yes: bool) -> None:
 
 @contextmanager
 def failures_told() -> Iterator[None]:
-    """An error is a line and status 1."""
+    """Print an error of the block in one line, and exit with status 1."""
     try:
         yield
     except OSError as error:
@@ -73,27 +76,27 @@ def failures_told() -> Iterator[None]:
 
 
 def refuse(words: str) -> NoReturn:
-    """Say why not, and exit with status 1."""
+    """Print the reason on standard error, and exit with status 1."""
     sys.stderr.write("fencepost: " + "\n".join(map(printable, words.split("\n"))) + "\n")
     raise typer.Exit(1)
 
 
 def warn(words: str) -> None:
-    """Say something beside what is done."""
+    """Print a warning on standard error."""
     sys.stderr.write(f"fencepost: warning: {printable(words)}\n")
 
 
 class Stopped:
-    """The signal that has stopped something, if one has."""
+    """The number of the signal that stopped a block, or None."""
 
     by: int | None = None
 
 
 @contextmanager
 def stopped_by_signals() -> Iterator[Stopped]:
-    """In the block SIGTERM raises KeyboardInterrupt, as Ctrl-C does: what was begun is finished in order.
+    """Raise KeyboardInterrupt in the block also for SIGTERM, so that it ends cleanly.
 
-    What is raised while an object is finalized is dropped by Python; then the signal is sent again, a little later.
+    Python drops an exception raised while an object is finalized; the signal is then sent again after AGAIN_S.
     """
     stopped = Stopped()
 
@@ -118,10 +121,10 @@ def stopped_by_signals() -> Iterator[Stopped]:
 
 
 def print_table(rows: Iterable[Sequence[str]]) -> None:
-    """In columns, the first row being their names; the same on a terminal and in a pipe, every cell whole.
+    """Print rows in columns, the first row being the header; the same on a terminal and in a pipe.
 
-    Not rich's tables: in a pipe those have 80 columns, and leave out columns and the ends of cells that do not fit.
-    Only how many places a text takes is asked of rich.
+    rich's tables have 80 columns in a pipe, and cut cells that do not fit. So rich is used only for the width of a
+    text.
     """
     from rich.cells import cell_len
 
@@ -133,12 +136,12 @@ def print_table(rows: Iterable[Sequence[str]]) -> None:
 
 
 def print_line(words: str) -> None:
-    """One line for people, whatever names are in it."""
+    """Print one line, with control characters escaped."""
     sys.stdout.write(f"{printable(words)}\n")
 
 
 def tell_done(words: str, done: str, *, as_json: bool, **facts: Any) -> None:
-    """One thing that was done: words for people, a line of JSON for programs; the next may fail."""
+    """Report one completed step: in words, or as a line of JSON. A later step may fail."""
     if as_json:
         sys.stdout.write(json.dumps({"done": done, **facts}) + "\n")
     else:
@@ -146,5 +149,5 @@ def tell_done(words: str, done: str, *, as_json: bool, **facts: Any) -> None:
 
 
 def print_json(found: Any) -> None:
-    """For programs."""
+    """Print a value as indented JSON."""
     sys.stdout.write(json.dumps(found, indent=2) + "\n")

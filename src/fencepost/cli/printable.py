@@ -1,4 +1,4 @@
-"""Text of others, for a terminal or a log: shown, and not carried out."""
+"""Escape text from others before it is printed or logged."""
 
 from __future__ import annotations
 
@@ -6,6 +6,5 @@ __all__ = ["printable"]
 
 
 def printable(text: str) -> str:
-    """Line breaks and other control characters are escaped: a name that somebody has chosen is to look like no line of
-    ours, and to do nothing to a terminal."""
+    """Escape line breaks and control characters, so that a name cannot imitate our output or control the terminal."""
     return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)

@@ -1,4 +1,4 @@
-"""`fencepost repair`: what is damaged in the data directory of a stopped broker."""
+"""`fencepost repair`: find damage in the data directory of a stopped broker."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ __all__ = ["repair"]
 
 
 def repair(
-    data_dir: Annotated[str, typer.Option(metavar="DIR", help="The data directory; its broker must not run.")],
+    data_dir: Annotated[str, typer.Option(metavar="DIR", help="The data directory of a stopped broker.")],
     accept: Annotated[
         bool,
         typer.Option(
-            help="Accept that what is damaged is lost: it is set aside in files that end in .damaged, readers go past "
-            "it, and for transactions and groups the newest record that can be read counts."
+            help="Accept the loss of damaged data. It is moved to files that end in .damaged, readers skip it, and "
+            "transactions and groups continue from their newest readable record."
         ),
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Name every damaged place: topic, partition, offsets, file. Everything is read, which takes its time.
+    """Print every damaged range: topic, partition, offsets, reason. The command reads all data, which takes time.
 
-    Status 0 when there is none, or all are accepted; 1 when there are some; 2 when the directory cannot be looked at.
+    Status 0 if there is no damage or all of it is accepted; 1 if there is damage; 2 if the directory cannot be read.
 
     Example: fencepost repair --data-dir /var/lib/fencepost
     """

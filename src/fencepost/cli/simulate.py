@@ -1,4 +1,4 @@
-"""`fencepost simulate`: run the simulated worlds from seeds until one shows what must not be."""
+"""`fencepost simulate`: run simulated clusters from seeds until one shows an anomaly."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ LINES_AT_MOST = 60
 
 @dataclass(slots=True)
 class _Tally:
-    """What has been run so far."""
+    """Results of the runs so far."""
 
     runs: int = 0
     happened: Counter[str] = field(default_factory=Counter)
@@ -46,42 +46,42 @@ class _Tally:
 
 
 def simulate(
-    seed: Annotated[int | None, typer.Option(help="The first seed; without --runs the only one.")] = None,
-    runs: Annotated[int | None, typer.Option(min=1, help="How many seeds (20 if nothing else ends it).")] = None,
-    minutes: Annotated[float | None, typer.Option(min=0, help="Begin no run after so long.")] = None,
-    profile: Annotated[str, typer.Option(help="swarm (some of all faults), lite (crashes), liveness.")] = "swarm",
+    seed: Annotated[int | None, typer.Option(help="First seed; without --runs the only one.")] = None,
+    runs: Annotated[int | None, typer.Option(min=1, help="Number of seeds; default 20 without other limits.")] = None,
+    minutes: Annotated[float | None, typer.Option(min=0, help="Start no run after this time.")] = None,
+    profile: Annotated[str, typer.Option(help="swarm (a mix of all faults), lite (crashes), liveness.")] = "swarm",
     world: Annotated[str, typer.Option(help="clients, spark, or both in turn.")] = "both",
     option: Annotated[
-        list[str] | None, typer.Option(help="Take this instead of what is drawn.", metavar="NAME=VALUE")
+        list[str] | None, typer.Option(help="Set a value that is otherwise random.", metavar="NAME=VALUE")
     ] = None,
     history: Annotated[
         Path | None,
-        typer.Option(
-            dir_okay=False, writable=True, help="Write the history of the run that is shown here, or of the last one."
-        ),
+        typer.Option(dir_okay=False, writable=True, help="Write the history of the anomalous run, or of the last run."),
     ] = None,
     resume: Annotated[
         Path | None,
         typer.Option(
-            dir_okay=False, writable=True, help="Begin with the seed written here, and write the next one after each."
+            dir_okay=False,
+            writable=True,
+            help="Start at the seed in this file; store the next one after each run.",
         ),
     ] = None,
-    plant: Annotated[str | None, typer.Option(help="Put a known defect into the product first.")] = None,
+    plant: Annotated[str | None, typer.Option(help="Add a known defect to the product first.")] = None,
     plants: Annotated[bool, typer.Option("--plants", help="List the known defects.")] = False,
     json: Json = False,
 ) -> None:
-    """Run broker, clients and Spark's sink in a simulated world, from seeds, and judge what they did.
+    """Run the broker, clients and the Spark sink in a simulated world, from seeds, and check the results.
 
-    Time, network, disk and processes are simulated, the rest is what is installed. Each run draws from its seed who
-    works and what goes wrong; then all faults end, and everything has to come to its end. The first run that shows an
-    anomaly ends the search: it is made smaller while the same check complains, and its history is printed.
+    Time, network, disk and processes are simulated; the code is the installed one. The seed of a run determines the
+    clients and the faults. At the end of a run all faults stop, and all work must complete. The search ends at the
+    first run with an anomaly. That run is reduced while the same check fails, and its history is printed.
 
     Example: fencepost simulate --minutes 10 --seed 1000
 
-    Of the world of clients `--history` writes what `fencepost check` reads, and draws with its `--html`.
+    With `--world clients`, `--history` writes a file for `fencepost check`, which draws it with `--html`.
 
-    Exit status 0 without an anomaly, 1 with, 2 for bad options, 130 after Ctrl-C. The same seed, options and version
-    give the same run, event for event.
+    Exit status 0 without an anomaly, 1 with one, 2 for invalid options, 130 after Ctrl-C. The same seed, options and
+    version repeat the run exactly.
     """
     from rich.console import Console
 
@@ -118,7 +118,7 @@ def simulate(
 
 
 def _resumed(resume: Path | None, seed: int | None) -> int | None:
-    """The seed to begin with: the given one, unless a search has come further."""
+    """Return the first seed: the one in the file if it exists, otherwise the given one."""
     if resume is None or not resume.exists():
         return seed if resume is None else seed or 1
     try:
@@ -131,7 +131,7 @@ def _resumed(resume: Path | None, seed: int | None) -> int | None:
 
 
 def _write(path: Path | None, tally: _Tally) -> None:
-    """The history of the run that is shown, in the format of `fencepost check`."""
+    """Write the history of the shown run, in the format of `fencepost check`."""
     from fencepost.check.history.file import lines_of
 
     run: Run | None = tally.shrunk or tally.last
@@ -145,7 +145,7 @@ def _write(path: Path | None, tally: _Tally) -> None:
 def _pairs(
     seed: int | None, runs: int | None, minutes: float | None, world: str, resume: Path | None
 ) -> Iterator[tuple[Simulation, int]]:
-    """Each world with each seed, until enough of them."""
+    """Yield each world with each seed, up to the limits."""
     from fencepost.check.simulations import SIMULATIONS
 
     chosen = [simulation for simulation in SIMULATIONS if world in (simulation.name, "both")]
@@ -199,7 +199,7 @@ def _search(tally: _Tally, console: Console, pairs: Iterator[tuple[Simulation, i
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """What broker and clients log is what happens to them all the time here."""
+    """Suppress the logs of broker and clients, because the faults cause many."""
     logging.disable(logging.CRITICAL)
     try:
         yield

@@ -1,4 +1,8 @@
-"""What a command prints was written, or the command ends and says so; what it says besides never changes its status."""
+"""Guard standard output and standard error.
+
+If output cannot be written, the command fails with a message. If messages on standard error cannot be written, the
+command's status does not change.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +22,7 @@ __all__ = ["OutputLost", "output_guarded"]
 
 
 class OutputLost(Exception):
-    """Standard output could not be written. No OSError, which commands take for that of what they work on."""
+    """Standard output could not be written. Not an OSError, which commands handle as an error of their own files."""
 
     def __init__(self, reason: OSError) -> None:
         super().__init__(reason.strerror)
@@ -26,7 +30,7 @@ class OutputLost(Exception):
 
 
 class _StandardOutput(io.RawIOBase):
-    """Descriptor 1. What cannot be written raises OutputLost, once; from then on what comes is dropped."""
+    """Descriptor 1. The first failed write raises OutputLost; later output is dropped."""
 
     def __init__(self, *, is_closed: bool) -> None:
         self._is_closed = is_closed
@@ -42,7 +46,7 @@ class _StandardOutput(io.RawIOBase):
         return os.isatty(1)
 
     def write(self, data: ReadableBuffer, /) -> int:
-        """Raises OutputLost."""
+        """Write to descriptor 1. Raises OutputLost."""
         if self._is_lost:
             return memoryview(data).nbytes
         try:
@@ -55,8 +59,10 @@ class _StandardOutput(io.RawIOBase):
 
 
 class _StandardError(io.RawIOBase):
-    """Descriptor 2. What cannot be written is dropped: what a command has done is done, and who would do it again
-    because of its status would do it twice."""
+    """Descriptor 2. Output that cannot be written is dropped.
+
+    A command that has done its work must not fail because of a message, as a caller would then repeat the work.
+    """
 
     def writable(self) -> bool:
         return True
@@ -76,17 +82,17 @@ class _StandardError(io.RawIOBase):
 
 @contextmanager
 def output_guarded() -> Iterator[None]:
-    """What the block prints is written when it ends. Where that cannot be, the program ends: as if by SIGPIPE where
-    nobody reads any more, as `head` does not, else with words and status 74 (EX_IOERR).
+    """Flush standard output at the end of the block; end the program if it cannot be written.
 
-    Standard error is written as far as that can be.
+    If the reader has closed the pipe, like `head`, the status is that of SIGPIPE. Otherwise a message is printed and
+    the status is 74 (EX_IOERR).
     """
     if sys.stderr is sys.__stderr__:
         encoding = "utf-8" if sys.stderr is None else sys.stderr.encoding
         error = io.BufferedWriter(_StandardError())
         sys.stderr = io.TextIOWrapper(error, encoding, "backslashreplace", line_buffering=True)
     given = sys.stdout
-    if given is not sys.__stdout__:  # somebody put his own there
+    if given is not sys.__stdout__:  # the caller has replaced sys.stdout
         yield
         return
     raw = _StandardOutput(is_closed=given is None)

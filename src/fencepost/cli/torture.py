@@ -1,4 +1,4 @@
-"""`fencepost torture`: clients under faults against any Kafka, and what it makes of them."""
+"""`fencepost torture`: run clients under faults against any Kafka, and check the results."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ ProxyCertificate = Annotated[
     str,
     typer.Option(
         metavar="FILE",
-        help="PEM, a key and its certificate for 127.0.0.1: the clients speak TLS to the proxy, too, and not only "
-        "the proxy to the Kafka.",
+        help="PEM file with a key and its certificate for 127.0.0.1. With it, the clients also connect to the proxy "
+        "by TLS.",
     ),
 ]
 Start = Annotated[
     str,
     typer.Option(
         metavar="fencepost|COMMAND",
-        help="Start the Kafka, kill it with kill -9 now and then and start it again: `fencepost`, or a command "
-        "that runs it in the foreground on --bootstrap-servers, on data that outlives it.",
+        help="Start the Kafka, and kill it with kill -9 and restart it at random times: `fencepost`, or a command that "
+        "runs a broker in the foreground on --bootstrap-servers and keeps its data across restarts.",
     ),
 ]
 Faults = Annotated[
     str,
     typer.Option(
         metavar="NAMES",
-        help="Only these, with commas: kill-client, pause-client, cancel, cut, away, one-way, requests (lost, "
+        help="Only these, separated by commas: kill-client, pause-client, cancel, cut, away, one-way, requests (lost, "
         "swallowed, late), kill-broker, pause-broker.",
     ),
 ]
@@ -56,8 +56,8 @@ TwoPhase = Annotated[
     str,
     typer.Option(
         metavar="two-phase|keep-prepared",
-        help="Also transactions that are prepared, decided elsewhere and completed by the stored decision, whoever "
-        "was killed in between (KIP-939): by their pair, or by keeping what is prepared. The Kafka has to allow "
+        help="Also run prepared transactions (KIP-939), which another process completes by the stored decision after "
+        "any kill: by their producer id and epoch, or by keeping prepared transactions. The cluster must allow "
         "two-phase commit.  [default: keep-prepared with --start fencepost, else none]",
     ),
 ]
@@ -65,32 +65,32 @@ TwoPhase = Annotated[
 
 def torture(
     bootstrap_servers: Annotated[
-        str, typer.Option("--bootstrap-servers", "-b", metavar="HOST:PORT", help="The Kafka.")
+        str, typer.Option("--bootstrap-servers", "-b", metavar="HOST:PORT", help="The Kafka cluster.")
     ] = "",
     command_config: CommandConfig = None,
     proxy_certificate: ProxyCertificate = "",
     start: Start = "",
-    broker_pid: Annotated[int | None, typer.Option(help="A local broker to hold up with SIGSTOP now and then.")] = None,
-    minutes: Annotated[float, typer.Option(min=0.05, help="How long the faults last.")] = 5,
-    seed: Annotated[int, typer.Option(help="Which faults strike when is drawn from this number.")] = 1,
+    broker_pid: Annotated[int | None, typer.Option(help="Pause this local broker with SIGSTOP now and then.")] = None,
+    minutes: Annotated[float, typer.Option(min=0.05, help="Duration of the faults.")] = 5,
+    seed: Annotated[int, typer.Option(help="Seed for the choice and the times of the faults.")] = 1,
     client: Annotated[
-        str, typer.Option(help="fencepost, or confluent: librdkafka; pip install confluent-kafka.")
+        str, typer.Option(help="fencepost, or confluent for librdkafka (pip install confluent-kafka).")
     ] = OURS,
-    history: Annotated[Path, typer.Option(metavar="FILE", help="Where the history is written.")] = HISTORY,
+    history: Annotated[Path, typer.Option(metavar="FILE", help="Write the history to this file.")] = HISTORY,
     html: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write a page with a timeline of each anomaly.")
     ] = None,
     faults: Faults = "",
     two_phase: TwoPhase = "",
-    topic_prefix: Annotated[str, typer.Option(help="Begins the names of topics, groups and ids; drawn if empty.")] = "",
+    topic_prefix: Annotated[str, typer.Option(help="Prefix of topics, groups and ids; default: random.")] = "",
     keep: Annotated[bool, typer.Option("--keep", help="Keep the topics and the clients' files.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Run transactional producers, a group that copies exactly once, and readers against a Kafka, in processes that are
-    killed, held up, cancelled and cut off; then read everything and judge the history as `fencepost check` does.
+    """Run clients against a Kafka under faults, then check the history like `fencepost check`.
 
-    Ctrl-C ends the faults and checks what there is. Exit status 0: no anomaly; 1: anomalies; 2: could not be carried
-    through.
+    Transactional producers, a group that copies records exactly once, and readers run in processes that are killed,
+    paused, cancelled and disconnected. At the end everything is read. Ctrl-C ends the faults and checks what has been
+    recorded. Exit status 0: no anomaly; 1: anomalies; 2: the run could not be completed.
 
     Example: fencepost torture --start fencepost --minutes 2 --html torture.html
     """
@@ -153,7 +153,7 @@ def _broker(start: str, bootstrap_servers: str, work: Path) -> BrokerProcess | C
 
 
 def _broker_settings(config: AdminConfig) -> dict[str, str]:
-    """Of a broker of ours where these clients look for it, which lets their user in. Raises ConfigurationError."""
+    """Return settings for a Fencepost broker to which these clients can connect. Raises ConfigurationError."""
     from fencepost.broker.security.listeners import with_users
 
     if config.security_protocol == "PLAINTEXT":
@@ -173,7 +173,7 @@ def _run(options: Options, history: Path) -> None:
     from fencepost.torture.supervisor import Torture, TortureError
 
     broker = options.broker
-    # A stop from outside must end the child processes as Ctrl-C does.
+    # SIGTERM must end the child processes like Ctrl-C.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         if isinstance(broker, BrokerProcess):

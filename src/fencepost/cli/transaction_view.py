@@ -1,4 +1,4 @@
-"""What `fencepost transactions` shows: open transactions, whose they are, and what they hold back."""
+"""Data of `fencepost transactions`: open transactions, their owners, and the partitions they block."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ _DECIDED: Final = {
     WinnerState.LOST: "lost, its rows are not in the topic",
     WinnerState.EXPIRED: "ended so long ago that the brokers do not know how",
 }
-# Of a task's transaction that no decision names, by Kafka's names. A decision is kept until its query's next one: a
-# transaction that is over is an older batch's, a losing attempt's, or was ended by hand.
+# Meaning of a task's transaction that no decision names, by Kafka's states. A query keeps a decision until its next
+# one. So a completed transaction belongs to an older batch or a losing attempt, or was ended by hand.
 _NOT_NAMED: Final = {
     "Ongoing": "not decided",
     "PrepareCommit": "committed",
@@ -47,7 +47,7 @@ _NOT_NAMED: Final = {
 
 
 class HeldBack(NamedTuple):
-    """A partition whose committed readers stop before its end, at the first open transaction."""
+    """A partition whose read_committed readers stop at the first open transaction, before the end."""
 
     partition: TopicPartition
     stops_at: int
@@ -56,31 +56,35 @@ class HeldBack(NamedTuple):
 
 
 def is_open(transaction: TransactionDescription) -> bool:
-    """Whether it can still be ended either way."""
+    """Return true if the transaction can still be committed or aborted."""
     return transaction.error_code == 0 and transaction.state == "Ongoing"
 
 
 def is_two_phase(transaction: TransactionDescription) -> bool:
-    """Whether it waits for somebody's decision, for ever: prepared, or to be prepared."""
+    """Return true if the transaction has no timeout: it is prepared or may be prepared, and waits for a decision."""
     return is_open(transaction) and transaction.timeout_ms == NO_TIMEOUT_MS
 
 
 def state_of(transaction: TransactionDescription) -> str:
-    """Kafka's name for its state; and whether somebody else is to decide it."""
+    """Return Kafka's name of the state, with a remark for two-phase transactions."""
     if transaction.error_code != 0:
         return f"unknown to the brokers: {describe_code(transaction.error_code)}"
     return "Ongoing (two-phase: prepared, or about to be)" if is_two_phase(transaction) else transaction.state
 
 
 def age_of(transaction: TransactionDescription) -> float | None:
-    """Seconds since it began; None when nothing is open."""
+    """Return the seconds since the transaction began; None if it is not open."""
     began = transaction.error_code == 0 and transaction.state in OPEN_STATES and transaction.start_time_ms >= 0
     return max(time.time() - transaction.start_time_ms / 1000, 0.0) if began else None
 
 
 def meaning_of(transactional_id: str, state: str | None, decision: Decision | None) -> str:
-    """What it is to a Spark sink, given Kafka's name of its state (None: the brokers know none) and the decision that
-    names it; "" for a stranger's.
+    """Return the transaction's role in a Spark sink; "" if it belongs to none.
+
+    Args:
+        transactional_id: The transactional id.
+        state: Kafka's name of its state; None if the brokers do not know the id.
+        decision: The decision that names the transaction, or None.
     """
     name = names.parse(transactional_id)
     if name is None:
@@ -94,7 +98,7 @@ def meaning_of(transactional_id: str, state: str | None, decision: Decision | No
 
 
 class Session:
-    """A client, and what the decision topic says."""
+    """A client and the contents of the decision topic."""
 
     def __init__(self, settings: Mapping[str, str], decision_topic: str) -> None:
         self.link = Link({**PATIENCE, **settings})
@@ -105,15 +109,15 @@ class Session:
         self._decisions: dict[str, tuple[Decision, ...]] = {}
 
     def listed(self, states: Sequence[str]) -> list[TransactionListing]:
-        """Of the whole cluster."""
+        """Return the transactions of the whole cluster."""
         return self.link.io.run(self.link.admin.list_transactions(states=states))
 
     def describe(self, ids: Sequence[str]) -> list[TransactionDescription]:
-        """In this order."""
+        """Return the descriptions of these ids, in this order."""
         return self.link.io.run(self.link.admin.describe_transactions(ids)) if ids else []
 
     def topics(self, wanted: Iterable[str]) -> list[TopicDescription]:
-        """Raises ConfigurationError for one that does not exist."""
+        """Return the descriptions of topics. Raises ConfigurationError if one does not exist."""
         asked = list(wanted)
         found = self.link.io.run(self.link.admin.describe_topics(asked)) if asked else {}
         missing = [name for name in asked if name not in found]
@@ -123,38 +127,38 @@ class Session:
 
     @staticmethod
     def is_task_of(sink: str, transactional_id: str) -> bool:
-        """Whether it is a task's transaction of this sink."""
+        """Return true if the id belongs to a task of this sink."""
         name = names.parse(transactional_id)
         return isinstance(name, names.TaskId) and name.sink == sink
 
     def decisions(self, sink: str) -> tuple[Decision, ...]:
-        """The sink's last decisions."""
+        """Return the sink's last decisions."""
         if sink not in self._decisions:
             self._decisions[sink] = self.sink_link.decisions(sink)
         return self._decisions[sink]
 
     def sinks(self) -> list[str]:
-        """Every Spark sink that the brokers or the decision topic know."""
+        """Return every Spark sink that the brokers or the decision topic know."""
         found: set[str] = set()
-        with suppress(UnsupportedVersionError):  # before Kafka 3.0 only the topic tells
+        with suppress(UnsupportedVersionError):  # before Kafka 3.0 only the decision topic knows them
             for transaction in self.link.io.run(self.link.admin.list_transactions(ANY_SINK)):
                 name = names.parse(transaction.transactional_id)
                 if name is not None:
                     found.add(name.sink)
         store = DecisionStore(self.link.admin, self._topic)
         deadline_ms = self.link.admin.cluster.runtime.now_ms() + int(PATIENCE_MS)
-        if self.link.io.run(store.is_there(deadline_ms)):  # it is not created by looking
+        if self.link.io.run(store.is_there(deadline_ms)):  # reading must not create the topic
             found.update(self.link.io.run(store.sinks(deadline_ms)))
         return sorted(found)
 
     def check_sink(self, sink: str) -> None:
-        """Raises ConfigurationError that names the sinks there are."""
+        """Raise ConfigurationError if the sink does not exist; the message lists all sinks."""
         known = self.sinks()
         if sink not in known:
             raise ConfigurationError(f"there is no sink {sink!r}; there are: {', '.join(known) or 'none'}")
 
     def decided_by(self, transactional_id: str) -> Decision | None:
-        """The decision that names this transaction."""
+        """Return the decision that names this transaction, or None."""
         name = names.parse(transactional_id)
         if isinstance(name, names.TaskId):
             for decision in self.decisions(name.sink):
@@ -163,12 +167,12 @@ class Session:
         return None
 
     def meaning(self, transaction: TransactionDescription) -> str:
-        """What it is to a Spark sink; "" for a stranger's."""
+        """Return the transaction's role in a Spark sink; "" if it belongs to none."""
         state = transaction.state if transaction.error_code == 0 else None
         return meaning_of(transaction.transactional_id, state, self.decided_by(transaction.transactional_id))
 
     def facts(self, transaction: TransactionDescription) -> dict[str, Any]:
-        """What is known of a transaction, by the names that --json has."""
+        """Return a transaction's data, by the field names of --json."""
         known = transaction.error_code == 0
         age = age_of(transaction)
         return {
@@ -185,7 +189,7 @@ class Session:
         }
 
     def held_back(self, partitions: Iterable[TopicPartition]) -> list[HeldBack]:
-        """Those of the partitions whose last stable offset is before their end. Raises KafkaError."""
+        """Return the partitions whose last stable offset is before their end. Raises KafkaError."""
         wanted = dict.fromkeys(sorted(set(partitions)), LATEST)
         if not wanted:
             return []
@@ -201,10 +205,10 @@ class Session:
 
 
 def _holder(found: Holder | KafkaError | None) -> str:
-    """The transactional id where there is one, for programs."""
+    """Return the transactional id if there is one, otherwise a description."""
     return found.transactional_id if isinstance(found, Holder) and found.transactional_id else told(found)
 
 
 def open_session(servers: str | None, command_config: Path | None, decision_topic: str) -> Session:
-    """As a command's options say. Raises ConfigurationError."""
+    """Open a session with a command's options. Raises ConfigurationError."""
     return Session(client_settings(servers, command_config), decision_topic)

@@ -1,4 +1,4 @@
-"""`fencepost transactions`: nothing in doubt stays invisible. Knows the sinks of Spark queries and their decisions."""
+"""`fencepost transactions`: list, describe and end transactions, including those of Spark sinks."""
 
 from __future__ import annotations
 
@@ -44,24 +44,24 @@ transactions.command()(forget)
 transactions.command("find-hanging")(find_hanging)
 
 EvenIfPrepared = Annotated[
-    bool, typer.Option("--even-if-prepared", help="Take a two-phase transaction's decision out of its owner's hands.")
+    bool, typer.Option("--even-if-prepared", help="End a two-phase transaction that its owner has not decided.")
 ]
 
 
 @transactions.command("list")
 def list_(
     bootstrap_servers: Servers = None,
-    every: Annotated[bool, typer.Option("--all", help="Completed ones too.")] = False,
-    prefix: Annotated[str, typer.Option(callback=in_utf8, help="Only ids that begin with this.")] = "",
+    every: Annotated[bool, typer.Option("--all", help="Include completed transactions.")] = False,
+    prefix: Annotated[str, typer.Option(callback=in_utf8, help="Only transactional ids with this prefix.")] = "",
     topic: Annotated[
         list[str] | None,
-        typer.Option(callback=topic_named, help="Also look for what holds back this topic's readers; may be repeated."),
+        typer.Option(callback=topic_named, help="Also show what blocks this topic's readers; may be repeated."),
     ] = None,
     decision_topic: DecisionTopic = DEFAULT_TOPIC,
     command_config: CommandConfig = None,
     as_json: Json = False,
 ) -> None:
-    """The transactions that are open, what each is to a Spark sink, and which partitions' readers wait for it.
+    """List open transactions, their role in Spark sinks, and the partitions whose readers they block.
 
     Example: fencepost transactions list --topic orders
     """
@@ -122,7 +122,7 @@ def describe(
     command_config: CommandConfig = None,
     as_json: Json = False,
 ) -> None:
-    """Owner, age, timeout, partitions and, for a Spark sink, whether it is decided. Status 1 for an unknown id.
+    """Show owner, age, timeout, partitions and, for a Spark sink, the decision. Status 1 for an unknown id.
 
     Example: fencepost transactions describe orders-copier --json
     """
@@ -163,11 +163,11 @@ def resolve(
     decision_topic: DecisionTopic = DEFAULT_TOPIC,
     command_config: CommandConfig = None,
     even_if_written_again: Annotated[
-        bool, typer.Option("--even-if-written-again", help="Commit a batch that another sink has written, too.")
+        bool, typer.Option("--even-if-written-again", help="Also commit a batch that another sink has written.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Commit what a Spark sink has decided and abort the rest. A run that is alive is superseded: stop it first.
+    """Commit what a Spark sink has decided, and abort the rest. Stop the query first: a running one is fenced.
 
     Example: fencepost transactions resolve orders-sink
     """
@@ -178,7 +178,7 @@ def resolve(
         try:
             done = resolve_sink(servers, sink, even_if_written_again=even_if_written_again, **options)
         except UnfinishedSinkError as error:
-            refuse(f"{error}. If they do not, say --even-if-written-again; else `abort ID --even-if-decided` each")
+            refuse(f"{error}. If they do not, use --even-if-written-again; else `abort ID --even-if-decided` for each")
     for word, ids in (("committed", done.committed), ("aborted", done.aborted)):
         for transactional_id in ids:
             tell_done(f"{word} {transactional_id}", word, as_json=as_json, transactional_id=transactional_id)
@@ -193,13 +193,13 @@ def abort(
     decision_topic: DecisionTopic = DEFAULT_TOPIC,
     command_config: CommandConfig = None,
     even_if_decided: Annotated[
-        bool, typer.Option("--even-if-decided", help="Lose a batch that a Spark query believes written.")
+        bool, typer.Option("--even-if-decided", help="Lose a batch that a Spark query has recorded as written.")
     ] = False,
     even_if_prepared: EvenIfPrepared = False,
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Abort one open transaction, whoever owns it.
+    """Abort one open transaction of any owner.
 
     Example: fencepost transactions abort orders-copier
     """
@@ -216,13 +216,13 @@ def commit(
     decision_topic: DecisionTopic = DEFAULT_TOPIC,
     command_config: CommandConfig = None,
     even_if_undecided: Annotated[
-        bool, typer.Option("--even-if-undecided", help="Make rows visible that a Spark query writes again.")
+        bool, typer.Option("--even-if-undecided", help="Commit rows that a Spark query will write again.")
     ] = False,
     even_if_prepared: EvenIfPrepared = False,
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Commit one open transaction, whoever owns it. Only its owner knows whether everything is in it: ask there.
+    """Commit one open transaction of any owner. Only the owner knows if it is complete: ask there first.
 
     Example: fencepost transactions commit orders-copier
     """
@@ -235,29 +235,27 @@ def commit(
 @transactions.command()
 def complete(
     transactional_id: Annotated[str, typer.Argument(callback=named, help="The transactional id.")],
-    prepared: Annotated[
-        str, typer.Argument(callback=noted, help="The name that was stored: PRODUCER_ID:EPOCH of its records.")
-    ],
+    prepared: Annotated[str, typer.Argument(callback=noted, help="The stored name, PRODUCER_ID:EPOCH of its records.")],
     bootstrap_servers: Servers = None,
     command_config: CommandConfig = None,
-    abort: Annotated[bool, typer.Option("--abort", help="Abort it. Without this it is committed.")] = False,
+    abort: Annotated[bool, typer.Option("--abort", help="Abort instead of committing.")] = False,
     topic: Annotated[
         list[str] | None,
         typer.Option(
             callback=topic_named,
-            help="It wrote to this topic, which may be read for its marker (Apache Kafka forgets); may be repeated.",
+            help="A topic of the transaction, to search for its marker if the broker forgot it; may be repeated.",
         ),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Carry out a decision about a prepared transaction: commit it, or abort it.
+    """Complete a prepared transaction by its stored decision: commit it, or abort it.
 
-    `prepared` is what prepare_transaction() gave. The command may be repeated, also after somebody else has carried
-    out the same decision. No other transaction of the id can be ended by it. Before a commit, records and topics of
-    the transaction that are gone are named.
+    `prepared` is the result of prepare_transaction(). The command can be repeated, also after another process has
+    completed the transaction. It cannot end another transaction of the id. Before a commit, it names records and topics
+    of the transaction that no longer exist.
 
-    Exit status 0 when it is committed (or aborted), also if it was before; 1 when it has ended the other way, or when
-    the brokers cannot tell; 2 for a name that is none.
+    Exit status 0 if the transaction is committed (or aborted), also if it was before; 1 if it ended the other way, or
+    the brokers do not know; 2 for an invalid name.
 
     Example: fencepost transactions complete orders-copier 4711:3
     """
@@ -286,11 +284,11 @@ def finish_flink(
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Finish what a stopped Flink KafkaSink left open: commit up to a checkpoint, abort what is later.
+    """Commit the open transactions of a stopped Flink KafkaSink up to a checkpoint, and abort later ones.
 
-    Its ids are PREFIX-SUBTASK-CHECKPOINT. Those of TransactionNamingStrategy.POOLING name no checkpoint, and are
-    refused: let Flink finish them, by starting the job from its savepoint and stopping it with a new one.
-    Stop the job first: a running one would be fenced.
+    Stop the job first: a running job would be fenced. The sink's ids are PREFIX-SUBTASK-CHECKPOINT. The ids of
+    TransactionNamingStrategy.POOLING contain no checkpoint and are refused. For these, start the job from its savepoint
+    and stop it with a new one, so that Flink completes them.
 
     Example: fencepost transactions finish-flink orders --checkpoint 4711
     """
@@ -328,7 +326,7 @@ def _given(options: Mapping[Consent, bool]) -> list[Consent]:
 def _end(
     session: Session, transactional_id: str, given: Sequence[Consent], *, commit: bool, yes: bool, as_json: bool
 ) -> None:
-    """Exits with 1 when something speaks against it, the transaction stays open, or a person says no."""
+    """End one transaction. Exits with status 1 after an objection, a "no" from the user, or an error."""
     ending = ending_of(session, transactional_id, commit=commit)
     objection = ending.standing(given)
     if objection is not None:

@@ -1,4 +1,4 @@
-"""What access control lists speak of; the numbers are those of Kafka's ACL APIs (KIP-11, KIP-290)."""
+"""Enumerations of Kafka's access control lists (KIP-11, KIP-290). The values are the numbers on the wire."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Final
 
 __all__ = ["CLUSTER_NAME", "AclOperation", "AclPermission", "PatternType", "ResourceType"]
 
-CLUSTER_NAME: Final = "kafka-cluster"  # the one name that a CLUSTER resource has
+CLUSTER_NAME: Final = "kafka-cluster"  # the only name that a CLUSTER resource can have
 
 
 class ResourceType(IntEnum):
-    """What a binding is about."""
+    """Kind of resource that an ACL binding protects. ANY is for filters only."""
 
     ANY = 1
     TOPIC = 2
@@ -23,7 +23,7 @@ class ResourceType(IntEnum):
 
 
 class PatternType(IntEnum):
-    """How a binding's name is meant; ANY and MATCH are for filters only."""
+    """Match type of a binding's resource name. ANY and MATCH are for filters only."""
 
     ANY = 1
     MATCH = 2
@@ -32,7 +32,7 @@ class PatternType(IntEnum):
 
 
 class AclOperation(IntEnum):
-    """What is done with a resource; ANY is for filters only."""
+    """Operation on a resource. ANY is for filters only."""
 
     ANY = 1
     ALL = 2
@@ -52,7 +52,7 @@ class AclOperation(IntEnum):
 
 
 class AclPermission(IntEnum):
-    """Whether a binding allows or denies; ANY is for filters only."""
+    """Effect of a binding: deny or allow. ANY is for filters only."""
 
     ANY = 1
     DENY = 2

@@ -1,7 +1,7 @@
-"""Encode and decode message bodies. What knows the wire is generated: a module per API in `protocol.messages`.
+"""Encode and decode message bodies with the generated modules of `protocol.messages`.
 
-A module is imported when its API is first spoken. Fields that a version does not have are dropped on encoding and take
-their default on decoding; tagged fields that a schema does not know are skipped.
+The module of an API is imported at the first message of that API. Encoding drops the fields that a version does not
+have. Decoding gives such fields their default and skips unknown tagged fields.
 """
 
 from __future__ import annotations
@@ -24,20 +24,28 @@ class Message(Protocol):
 
 
 def supported_versions(api_key: int) -> tuple[int, int]:
-    """The (lowest, highest) version of an API that can be encoded and decoded. Raises KeyError for an unknown key."""
+    """Return the (lowest, highest) version of an API that can be encoded and decoded.
+
+    Raises:
+        KeyError: The API key is unknown.
+    """
     schema = APIS[api_key]
     return schema.lowest, schema.highest
 
 
 class _Side:
-    """The requests, or the responses, of all APIs."""
+    """Encoder and decoder of all requests, or of all responses."""
 
     def __init__(self, table: str) -> None:
         self._table = table
         self._codecs: dict[int, Codec[Any]] = {}
 
     def encode(self, message: Message, version: int) -> bytes:
-        """The body (no header) in the given version. Raises ValueError for values that the wire cannot carry."""
+        """Return the body, without its header, in the given version.
+
+        Raises:
+            ValueError: The wire format cannot represent a value of the message.
+        """
         codec = self._codecs.get(message.API_KEY) or self._load(message.API_KEY)
         write, out = codec[version][1], bytearray()
         try:
@@ -47,12 +55,16 @@ class _Side:
         return bytes(out)
 
     def decode(self, api_key: int, version: int, body: bytes | bytearray | memoryview) -> Any:
-        """The typed message in `body`. Raises MalformedMessage for bytes that are not one."""
+        """Return the typed message in `body`.
+
+        Raises:
+            MalformedMessage: The bytes do not match the schema of this version.
+        """
         codec = self._codecs.get(api_key) or self._load(api_key)
         read = codec[version][0]
         try:
             return read(body if type(body) is bytes else bytes(body), 0)[0]
-        except (struct.error, IndexError, ValueError) as error:  # cut short, or not what the schema says
+        except (struct.error, IndexError, ValueError) as error:  # truncated, or not as the schema defines
             raise MalformedMessage(f"{APIS[api_key].name} v{version}: {error}") from error
 
     def _load(self, api_key: int) -> Codec[Any]:

@@ -1,7 +1,7 @@
-"""Kafka's error codes: names, numbers, and which of them a client may retry without changing anything.
+"""Kafka's error codes: names, numbers, and which of them are retriable.
 
-The numbers are the released ones. Where a design document's draft collides with them (its 90 and 91), the released
-number wins on the wire and the draft's behaviour is kept.
+The numbers are those of released Kafka versions. Drafts of some KIPs assign 90 and 91 differently; the released
+numbers are used on the wire.
 """
 
 from __future__ import annotations
@@ -190,12 +190,12 @@ _RETRIABLE = frozenset(
 
 
 def retriable(code: int) -> bool:
-    """Whether sending the same request again, after a pause and perhaps to another broker, may succeed."""
+    """Return true if the same request may succeed when sent again later, possibly to another broker."""
     return code in _RETRIABLE
 
 
 def describe(code: int) -> str:
-    """The code as people read it: `PRODUCER_FENCED (90)`; numbers that no table knows are said to be so."""
+    """Return the name and number of a code, such as `PRODUCER_FENCED (90)`, or say that the code is unknown."""
     try:
         return f"{ErrorCode(code).name} ({int(code)})"
     except ValueError:

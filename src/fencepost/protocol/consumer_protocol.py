@@ -1,8 +1,9 @@
-"""What classic members tell each other through JoinGroup and SyncGroup (protocol type "consumer").
+"""Subscriptions and assignments that classic group members exchange in JoinGroup and SyncGroup (type "consumer").
 
-Subscription: version int16, topics, user data; v1 adds the partitions owned, v2 the generation they were owned in, v3
-the rack. Assignment: version int16, (topic, partitions), user data. Newer versions only append, so any version is read,
-as far as its bytes go. Source: `ConsumerProtocolSubscription`, `ConsumerProtocolAssignment` (0-3) of Apache Kafka 4.x.
+Subscription: version int16, topics, user data. Version 1 adds the owned partitions, version 2 the generation in which
+they were owned, version 3 the rack. Assignment: version int16, (topic, partitions), user data. Each version only
+appends fields, so a reader of any version takes the fields that the bytes contain.
+Source: `ConsumerProtocolSubscription` and `ConsumerProtocolAssignment` (versions 0-3) of Apache Kafka 4.x.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _FIRST_WITH_OWNED, _FIRST_WITH_GENERATION, _FIRST_WITH_RACK = 1, 2, 3
 
 
 class Subscription(NamedTuple):
-    """What a member says when it joins. `owned` are (topic, partition) that it still holds, or held."""
+    """Subscription of a joining member. `owned` lists the (topic, partition) pairs that it owned last."""
 
     version: int
     topics: Sequence[str]
@@ -41,7 +42,7 @@ class Subscription(NamedTuple):
 
 
 def encode_subscription(subscription: Subscription) -> bytes:
-    """Version 3, as Java 3.5 and later write it: readers of older versions stop where theirs ends."""
+    """Encode with the fields of version 3, as Java clients since 3.5 do; older readers ignore the later fields."""
     writer = Writer()
     writer.int16(subscription.version)
     writer.strings(subscription.topics)
@@ -53,7 +54,11 @@ def encode_subscription(subscription: Subscription) -> bytes:
 
 
 def decode_subscription(data: bytes) -> Subscription:
-    """Raises MalformedMessage."""
+    """Decode a subscription of any version.
+
+    Raises:
+        MalformedMessage: The bytes are not a subscription.
+    """
     reader = Reader(data)
     version = reader.int16()
     topics = [reader.string() for _ in range(_count(reader))]
@@ -69,7 +74,7 @@ def decode_subscription(data: bytes) -> Subscription:
 
 
 def encode_assignment(partitions: Iterable[tuple[str, int]], version: int = 0) -> bytes:
-    """Without user data. All versions are the same."""
+    """Encode an assignment without user data. All versions have the same layout."""
     writer = Writer()
     writer.int16(version)
     write_partitions(writer, partitions)
@@ -78,7 +83,13 @@ def encode_assignment(partitions: Iterable[tuple[str, int]], version: int = 0) -
 
 
 def decode_assignment(data: bytes) -> list[tuple[str, int]]:
-    """(topic, partition); none for empty data, as a leader that left gives. Raises MalformedMessage."""
+    """Return the assigned (topic, partition) pairs.
+
+    Empty data means no partitions. A member receives it if the group leader assigned nothing to it.
+
+    Raises:
+        MalformedMessage: The bytes are not an assignment.
+    """
     if not data:
         return []
     reader = Reader(data)
@@ -87,7 +98,7 @@ def decode_assignment(data: bytes) -> list[tuple[str, int]]:
 
 
 def write_partitions(writer: Writer, partitions: Iterable[tuple[str, int]]) -> None:
-    """(topic, partition) by topic, in the order given."""
+    """Write (topic, partition) pairs grouped by topic, in the given order."""
     by_topic: dict[str, list[int]] = {}
     for topic, index in partitions:
         by_topic.setdefault(topic, []).append(index)
@@ -98,7 +109,11 @@ def write_partitions(writer: Writer, partitions: Iterable[tuple[str, int]]) -> N
 
 
 def read_partitions(reader: Reader) -> list[tuple[str, int]]:
-    """Raises MalformedMessage."""
+    """Read (topic, partition) pairs.
+
+    Raises:
+        MalformedMessage: The bytes are not a list of partitions.
+    """
     partitions = []
     for _ in range(_count(reader)):
         topic = reader.string()
@@ -107,5 +122,5 @@ def read_partitions(reader: Reader) -> list[tuple[str, int]]:
 
 
 def _count(reader: Reader) -> int:
-    """An array's length; a null array is empty."""
+    """Return an array's length. A null array counts as empty."""
     return max(reader.array_length(), 0)

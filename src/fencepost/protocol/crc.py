@@ -1,7 +1,7 @@
-"""CRC-32C, of the package crc32c: its compiled module alone.
+"""CRC-32C, loaded from the compiled module of the `crc32c` package.
 
-The package looks its own version up as it is imported, with `importlib.metadata` and through it all of `email`. That is
-a tenth of the time in which a broker starts. Where the compiled module is not found, the package is imported as usual.
+Importing the package itself reads its version through `importlib.metadata`, which imports all of `email`. That takes
+a tenth of a broker's start-up time. If the compiled module is not found, the package is imported as usual.
 """
 
 from __future__ import annotations

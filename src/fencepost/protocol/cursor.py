@@ -1,8 +1,8 @@
-"""A cursor over bytes and a builder of bytes: for messages and log records that are read and written by hand.
+"""A reader and a writer for the messages and log records that are encoded by hand.
 
-Both take `flexible` once: it decides between the two encodings of strings, byte strings, arrays and tagged fields
-(KIP-482). The generated modules in `protocol.messages` are made of the functions in `wire.py` instead, which need bytes
-of their own; a Reader never copies what it passes on, and fetched records stay where they are.
+`flexible` selects the encoding of strings, byte strings, arrays and tagged fields (KIP-482). The generated modules in
+`protocol.messages` use the functions of `wire.py` instead, which need their input as `bytes`. A `Reader` does not copy
+the slices that it returns, so fetched records stay in the receive buffer.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ _INT64 = struct.Struct(">q")
 
 
 class Reader:
-    """Reads values one after the other. Every method raises MalformedMessage for bytes that end too early, or lie."""
+    """Reads values one after the other.
+
+    Every method raises MalformedMessage if the bytes end too early or are not valid.
+    """
 
     __slots__ = ("data", "flexible", "position")
 
@@ -37,11 +40,11 @@ class Reader:
 
     @property
     def left(self) -> int:
-        """How many bytes were not read yet."""
+        """Number of bytes not read yet."""
         return len(self.data) - self.position
 
     def take(self, size: int) -> memoryview:
-        """The next bytes, as a slice of the input."""
+        """Return the next `size` bytes as a slice of the input."""
         end = self.position + size
         if size < 0 or end > len(self.data):
             raise MalformedMessage(f"{size} bytes wanted at byte {self.position} of {len(self.data)}")
@@ -50,14 +53,14 @@ class Reader:
         return taken
 
     def end(self) -> None:
-        """Nothing may be left."""
+        """Raise MalformedMessage if bytes are left."""
         if self.left:
             raise MalformedMessage(f"{self.left} bytes too many")
 
     # --- numbers ---
 
     def unpack(self, layout: struct.Struct) -> tuple[Any, ...]:
-        """Several fixed-size values at once."""
+        """Read several values of fixed size."""
         try:
             values = layout.unpack_from(self.data, self.position)
         except struct.error as error:
@@ -91,7 +94,7 @@ class Reader:
         return value
 
     def version(self, name: str, known: Collection[int], flexible_from: int) -> int:
-        """The version that a log record begins with; from `flexible_from` on its fields are flexible."""
+        """Read the version at the start of a log record. Versions from `flexible_from` on have flexible fields."""
         version = self.int16()
         if version not in known:
             raise MalformedMessage(f"{name} version {version} is not known")
@@ -99,28 +102,31 @@ class Reader:
         return version
 
     def uuid(self) -> UUID | None:
-        """A topic id; None for the zero UUID."""
+        """Read a topic id; None for the zero UUID."""
         raw = bytes(self.take(16))
         return UUID(bytes=raw) if any(raw) else None
 
     # --- arrays, strings, byte strings; a negative length is null ---
 
     def _length(self, fixed: struct.Struct) -> int:
-        """One more than it is, as a varint; as it is, in that layout, where the encoding is not flexible."""
+        """Read a length: a varint of length + 1 if flexible, otherwise a number in the layout `fixed`. -1 is null."""
         if not self.flexible:
             return self._number(fixed)
         length, self.position = read_unsigned_varint(self.data, self.position)
         return length - 1
 
     def array_length(self) -> int:
-        """The number of elements, -1 for null. More elements than bytes left is malformed: each takes one at least."""
+        """Read the number of elements, -1 for null.
+
+        Each element takes at least one byte, so more elements than bytes left are malformed.
+        """
         length = self._length(_INT32)
         if length > len(self.data) - self.position:
             raise MalformedMessage(f"a count of {length} elements in {self.left} bytes")
         return length
 
     def count(self) -> int:
-        """The number of elements of an array that is not null."""
+        """Read the number of elements of an array that must not be null."""
         length = self.array_length()
         if length < 0:
             raise MalformedMessage("null where an array must be")
@@ -148,25 +154,25 @@ class Reader:
         return value
 
     def nullable_bytes(self) -> memoryview | None:
-        """A slice of the input, not a copy."""
+        """Read bytes as a slice of the input, without a copy."""
         length = self._length(_INT32)
         return None if length < 0 else self.take(length)
 
     def byte_string(self) -> bytes:
-        """A copy."""
+        """Read bytes that must not be null, as a copy."""
         value = self.nullable_bytes()
         if value is None:
             raise MalformedMessage("null where bytes must be")
         return bytes(value)
 
-    # --- tagged fields, where this encoding has any ---
+    # --- tagged fields; an encoding that is not flexible has none ---
 
     def skip_tags(self) -> None:
         if self.flexible:
             self.position = skip_tagged_fields(self.data, self.position)
 
     def tags(self) -> dict[int, memoryview]:
-        """What is in each tagged field, by its tag."""
+        """Read the tagged fields; return the bytes of each by its tag."""
         if not self.flexible:
             return {}
         fields = {}
@@ -177,7 +183,7 @@ class Reader:
 
 
 class Writer:
-    """Collects values; `buffers()` gives them with large byte strings left in place, uncopied."""
+    """Collects values. `buffers()` returns them without copying large byte strings."""
 
     __slots__ = ("_done", "_open", "flexible")
 
@@ -208,7 +214,7 @@ class Writer:
         self._open += bytes(16) if value is None else value.bytes
 
     def array_length(self, length: int) -> None:
-        """-1 writes a null array."""
+        """Write the length of an array; -1 writes a null array."""
         self._open += write_unsigned_varint(length + 1) if self.flexible else _INT32.pack(length)
 
     def strings(self, values: Sequence[str]) -> None:
@@ -233,7 +239,7 @@ class Writer:
             self._open += value
 
     def records(self, value: bytes | bytearray | memoryview | None) -> None:
-        """A byte string that goes out as the very buffer given; the caller leaves it unchanged until it is sent."""
+        """Write a byte string without copying it. The caller must not change the buffer until it has been sent."""
         length = -1 if value is None else len(value)
         self._open += write_unsigned_varint(length + 1) if self.flexible else _INT32.pack(length)
         if value:
@@ -241,7 +247,7 @@ class Writer:
             self._open = bytearray()
 
     def tags(self, fields: Sequence[tuple[int, bytes]] = ()) -> None:
-        """The tagged fields in the order of their tags, where this encoding has any."""
+        """Write the tagged fields, sorted by tag. An encoding that is not flexible has none."""
         if not self.flexible:
             return
         self._open += write_unsigned_varint(len(fields))
@@ -251,9 +257,9 @@ class Writer:
             self._open += value
 
     def buffers(self) -> list[bytes | bytearray | memoryview]:
-        """Everything written, in order."""
+        """Return everything written, in order."""
         return [*self._done, self._open] if self._open else list(self._done)
 
     def joined(self) -> bytes:
-        """Everything written, as one copy."""
+        """Return everything written, as one copy."""
         return b"".join((*self._done, self._open))

@@ -1,7 +1,7 @@
-"""The answers to "how did this transaction end?", as they travel in tagged fields of DescribeTransactions.
+"""Outcomes of past transactions, as tagged fields of DescribeTransactions carry them.
 
-No Apache Kafka has these fields. A request asks for them with a tag of its own, so only clients that know the fields
-get them.
+Apache Kafka does not have these fields. A request asks for them with its own tag, so only clients that know the
+fields receive them.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ __all__ = ["Ending"]
 
 
 class Ending(IntEnum):
-    """How the transaction ended that was written with one (producer id, epoch) pair. The numbers are on the wire."""
+    """Outcome of the transaction that used one (producer id, epoch) pair. The numbers are on the wire."""
 
     NOT_TOLD = 0
-    """The broker does not have the field, or was not asked."""
+    """The broker does not have the field, or the request did not ask for it."""
     OPEN = 1
     COMMITTED = 2
-    """The commit is durable; its last markers may still be on their way."""
+    """The commit is durable. Some of its markers may still be unwritten."""
     ABORTED = 3
-    """By EndTxn, or by a producer that took over the transactional id."""
+    """Aborted by EndTxn, or by a producer that took over the transactional id."""
     TIMED_OUT = 4
-    """Aborted by the coordinator because `transaction.timeout.ms` was over."""
+    """Aborted by the coordinator after `transaction.timeout.ms`."""
     NEVER_BEGUN = 5
-    """The pair was given out for the transactional id, and nothing was written with it."""
+    """The coordinator gave this pair to a producer, which wrote nothing with it."""
     UNKNOWN = 6
-    """The id or the pair is unknown, or forgotten."""
+    """The broker does not know the id or the pair, or has forgotten it."""

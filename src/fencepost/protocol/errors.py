@@ -1,16 +1,16 @@
-"""What can be wrong with bytes that came from a peer or from disk.
+"""Errors for bytes from a peer or from disk that break the protocol.
 
     ProtocolError(ValueError)
       MalformedMessage           a request, response or header that does not parse
       FrameTooLarge              a length prefix beyond the limit, or negative
-      CorruptBatch               a record batch that cannot be what a producer sealed (CRC, lengths, varints, counts)
+      CorruptBatch               a record batch that no producer can have sealed (CRC, lengths, varints, counts)
         UnsupportedMagic         a message set of magic 0 or 1, from before Kafka 0.11
       CompressionError
         UnsupportedCompression   a codec that does not exist
         DecompressionLimit       the records decompress to more than the caller allows
         CorruptCompression       the codec refuses the bytes
 
-Each of them means: do not go on with these bytes. None of them is worth a retry with the same bytes.
+A retry with the same bytes fails again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = [
 
 
 class ProtocolError(ValueError):
-    """The root: bytes that break the protocol."""
+    """Base class: bytes that break the protocol."""
 
 
 class MalformedMessage(ProtocolError):
@@ -45,7 +45,7 @@ class CorruptBatch(ProtocolError):
 
 
 class UnsupportedMagic(CorruptBatch):
-    """A message set of magic 0 or 1 (before Kafka 0.11), which carries no transactions and is not read here."""
+    """A message set of magic 0 or 1 (before Kafka 0.11). It cannot be part of a transaction and is not supported."""
 
 
 class CompressionError(ProtocolError):
@@ -53,7 +53,7 @@ class CompressionError(ProtocolError):
 
 
 class UnsupportedCompression(CompressionError):
-    """The codec's name or number is none that Kafka defines."""
+    """Kafka does not define a codec of this name or number."""
 
 
 class DecompressionLimit(CompressionError):

@@ -1,4 +1,4 @@
-"""Fetch (API key 1), versions 4-18, by hand: fetched records go out and come in as slices, never copied.
+"""Fetch (API key 1), versions 4-18, encoded by hand: fetched records are slices and are never copied.
 
 v4 isolation level; v5 log start offset; v7 sessions (KIP-227); v9 leader epoch; v11 rack; v12 flexible, last fetched
 epoch; v13 topic ids instead of names; v15 replica state instead of replica id; v16-18 tagged fields that a consumer
@@ -55,7 +55,7 @@ _DIVERGING_TAG, _REPLICA_STATE_TAG = 0, 1
 
 @dataclass(slots=True)
 class FetchPartition:
-    """What is wanted of one partition. current_leader_epoch and last_fetched_epoch are -1 where unknown."""
+    """One partition to fetch. current_leader_epoch and last_fetched_epoch are -1 if unknown."""
 
     partition: int
     fetch_offset: int
@@ -67,7 +67,7 @@ class FetchPartition:
 
 @dataclass(slots=True)
 class FetchTopic:
-    """The topic has a name up to v12, an id from v13 on."""
+    """The partitions to fetch of one topic, named up to v12 and given by its id from v13 on."""
 
     topic: str | None
     topic_id: UUID | None
@@ -85,7 +85,7 @@ class ForgottenTopic:
 
 @dataclass(slots=True)
 class FetchRequest:
-    """session_id 0 with session_epoch -1 is a fetch without a session."""
+    """A Fetch request. session_id 0 with session_epoch -1 fetches without a session."""
 
     max_wait_ms: int = 500
     min_bytes: int = 1
@@ -101,10 +101,12 @@ class FetchRequest:
 
 @dataclass(slots=True)
 class FetchPartitionResult:
-    """aborted: (producer id, first offset) of aborted transactions in the range; None in read_uncommitted answers.
+    """The result of one partition.
 
-    preferred_read_replica: a broker nearer to the reader's rack (KIP-392), -1 for none. diverging: (epoch, end offset)
-    where the log of a reader that names the epoch it read last (v12 on) has left the leader's.
+    aborted: (producer id, first offset) of the aborted transactions in the range; None in read_uncommitted responses.
+    preferred_read_replica: a broker nearer to the reader's rack (KIP-392), -1 for none.
+    diverging: (epoch, end offset) at which the reader's log left the leader's, if the request named the last fetched
+    epoch (v12 and later).
     """
 
     partition: int
@@ -129,7 +131,7 @@ class FetchTopicResult:
 
 @dataclass(slots=True)
 class FetchResponse:
-    """error_code and session_id speak of the fetch session."""
+    """A Fetch response. error_code and session_id describe the fetch session."""
 
     topics: list[FetchTopicResult] = field(default_factory=list)
     error_code: int = 0
@@ -138,7 +140,11 @@ class FetchResponse:
 
 
 def decode_request(body: memoryview, version: int) -> FetchRequest:
-    """Raises MalformedMessage."""
+    """Decode a request body.
+
+    Raises:
+        MalformedMessage: The bytes are not a Fetch request of this version.
+    """
     reader = Reader(body, is_flexible(API_KEY, version))
     request = FetchRequest(replica_id=reader.int32() if version <= 14 else -1)
     request.max_wait_ms, request.min_bytes, request.max_bytes = reader.unpack(_HEAD)
@@ -183,7 +189,7 @@ def _read_partition(reader: Reader, version: int) -> FetchPartition:
 
 
 def encode_request(request: FetchRequest, version: int) -> list[Buffer]:
-    """The body as buffers."""
+    """Return the request body as buffers."""
     writer = Writer(is_flexible(API_KEY, version))
     if version <= 14:
         writer.int32(request.replica_id)
@@ -242,7 +248,11 @@ def _write_partition(writer: Writer, version: int, wanted: FetchPartition) -> No
 
 
 def decode_response(body: memoryview, version: int) -> FetchResponse:
-    """Raises MalformedMessage. Records are slices of `body`; null records become empty."""
+    """Decode a response body. Records are slices of `body`; null records become empty.
+
+    Raises:
+        MalformedMessage: The bytes are not a Fetch response of this version.
+    """
     reader = Reader(body, is_flexible(API_KEY, version))
     response = FetchResponse(throttle_ms=reader.int32())
     if version >= 7:
@@ -278,7 +288,7 @@ def _read_result(reader: Reader, version: int) -> FetchPartitionResult:
 
 
 def encode_response(response: FetchResponse, version: int) -> list[Buffer]:
-    """The body as buffers: the records are the very objects given."""
+    """Return the response body as buffers. Records are the given objects, not copies."""
     writer = Writer(is_flexible(API_KEY, version))
     writer.int32(response.throttle_ms)
     if version >= 7:

@@ -1,8 +1,8 @@
 """Frames and headers: the four-byte size prefix, request headers v1 and v2, response headers v0 and v1.
 
-Flexible versions of an API use the newer headers, with two exceptions that Kafka made: ApiVersions answers with
-response header v0 in every version, so that a client can read the answer to a version the broker does not serve; and
-the client id in the request header keeps the older string form everywhere.
+Flexible versions of an API use the newer headers, with two exceptions in Kafka. ApiVersions responses always use
+header v0, so that a client can read the response to a version that the broker does not support. The client id in the
+request header keeps the older string encoding in all versions.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _RESPONSE = struct.Struct(">ii")
 
 
 class RequestHeader(NamedTuple):
-    """What comes before a request's body."""
+    """The header of a request."""
 
     api_key: int
     api_version: int
@@ -44,13 +44,17 @@ class RequestHeader(NamedTuple):
 
 
 def is_flexible(api_key: int, version: int) -> bool:
-    """Whether this version of the API uses compact types and tagged fields (KIP-482)."""
+    """Return true if this version of the API uses compact types and tagged fields (KIP-482)."""
     schema = APIS.get(api_key)
-    return schema is None or version >= schema.first_flexible  # all APIs since KIP-482 are so from the beginning
+    return schema is None or version >= schema.first_flexible  # newer APIs are flexible in all versions
 
 
 def decode_request_header(frame: bytes | memoryview) -> tuple[RequestHeader, int]:
-    """The header and the position where the body starts. Raises MalformedMessage."""
+    """Return the header and the position at which the body starts.
+
+    Raises:
+        MalformedMessage: The header is truncated or the client id is not UTF-8.
+    """
     try:
         api_key, version, correlation_id, length = _REQUEST.unpack_from(frame)
     except struct.error as error:
@@ -70,7 +74,7 @@ def decode_request_header(frame: bytes | memoryview) -> tuple[RequestHeader, int
 def encode_request_frame(
     api_key: int, version: int, correlation_id: int, client_id: str | None, body: bytes | memoryview
 ) -> bytes:
-    """A whole request, size prefix included."""
+    """Return a complete request, including the size prefix."""
     name = b"" if client_id is None else client_id.encode()
     header = _REQUEST.pack(api_key, version, correlation_id, -1 if client_id is None else len(name)) + name
     if is_flexible(api_key, version):
@@ -79,19 +83,23 @@ def encode_request_frame(
 
 
 def encode_response_frame(api_key: int, version: int, correlation_id: int, body: bytes | memoryview) -> bytes:
-    """A whole response, size prefix included."""
+    """Return a complete response, including the size prefix."""
     return encode_response_head(api_key, version, correlation_id, len(body)) + body
 
 
 def encode_response_head(api_key: int, version: int, correlation_id: int, body_bytes: int) -> bytes:
-    """Size prefix and header of a response whose body of `body_bytes` bytes is sent separately (fetched records)."""
+    """Return the size prefix and header of a response whose body of `body_bytes` bytes is sent separately."""
     if _response_is_flexible(api_key, version):
         return _RESPONSE.pack(body_bytes + 5, correlation_id) + b"\x00"
     return _RESPONSE.pack(body_bytes + 4, correlation_id)
 
 
 def decode_response_header(api_key: int, version: int, frame: bytes | memoryview) -> tuple[int, int]:
-    """(correlation id, position of the body). Raises MalformedMessage."""
+    """Return the correlation id and the position at which the body starts.
+
+    Raises:
+        MalformedMessage: The header is truncated.
+    """
     try:
         (correlation_id,) = _SIZE.unpack_from(frame)
     except struct.error as error:

@@ -1,8 +1,8 @@
-"""Produce (API key 0), versions 3-13, by hand: record batches are passed through as slices, never copied.
+"""Produce (API key 0), versions 3-13, encoded by hand: record batches are slices and are never copied.
 
-v3 transactional id; v5 log start offset in the answer; v8 error message and record errors (KIP-467); v9 flexible; v10
-leader hints as tagged fields (not sent by us, skipped when read); v12 implicit enlistment in a transaction (KIP-890);
-v13 topic ids instead of names.
+v3 transactional id; v5 log start offset in the response; v8 error message and record errors (KIP-467); v9 flexible; v10
+leader hints as tagged fields (never written here, skipped on reading); v12 adds partitions to a transaction implicitly
+(KIP-890); v13 topic ids instead of names.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _RESULT_V5 = struct.Struct(">ihqqq")
 
 @dataclass(slots=True)
 class ProducePartition:
-    """The records for one partition. The topic has a name up to v12, an id from v13 on."""
+    """The records for one partition. The topic is named up to v12 and given by its id from v13 on."""
 
     topic: str | None
     topic_id: UUID | None
@@ -52,7 +52,7 @@ class ProducePartition:
 
 @dataclass(slots=True)
 class ProduceRequest:
-    """acks is -1 (all), 1 or 0 (no answer is expected)."""
+    """A Produce request. acks is -1 (all), 1, or 0 (no response)."""
 
     transactional_id: str | None
     acks: int
@@ -61,7 +61,7 @@ class ProduceRequest:
 
 
 class RecordError(NamedTuple):
-    """What is wrong with one record of a refused batch: its place in the batch, counted from 0."""
+    """Error of one record of a rejected batch. `batch_index` is the record's position in the batch, from 0."""
 
     batch_index: int
     message: str | None
@@ -69,7 +69,7 @@ class RecordError(NamedTuple):
 
 @dataclass(slots=True)
 class ProducePartitionResult:
-    """base_offset, log_append_time_ms and log_start_offset are -1 where they say nothing."""
+    """The result of one partition. base_offset, log_append_time_ms and log_start_offset are -1 if not set."""
 
     topic: str | None
     topic_id: UUID | None
@@ -93,7 +93,7 @@ class ProduceResponse:
     throttle_ms: int = 0
 
     def by_partition(self, names: Mapping[UUID | None, str]) -> Results:
-        """The results by topic and partition; `names` has the topics' names, for answers that give ids."""
+        """Return the results by (topic, partition). `names` maps topic ids to names, for responses that contain ids."""
         return {
             (
                 partition.topic if partition.topic is not None else names.get(partition.topic_id, ""),
@@ -104,7 +104,11 @@ class ProduceResponse:
 
 
 def decode_request(body: memoryview, version: int) -> ProduceRequest:
-    """Raises MalformedMessage. Records are slices of `body`; null records become empty."""
+    """Decode a request body. Records are slices of `body`; null records become empty.
+
+    Raises:
+        MalformedMessage: The bytes are not a Produce request of this version.
+    """
     reader = Reader(body, is_flexible(API_KEY, version))
     transactional_id = reader.nullable_string()
     acks, timeout_ms = reader.int16(), reader.int32()
@@ -119,7 +123,7 @@ def decode_request(body: memoryview, version: int) -> ProduceRequest:
 
 
 def encode_request(request: ProduceRequest, version: int) -> list[Buffer]:
-    """The body as buffers. Partitions of one topic must stand together to share its entry."""
+    """Return the request body as buffers. Partitions of the same topic must be adjacent to share one topic entry."""
     writer = Writer(is_flexible(API_KEY, version))
     writer.string(request.transactional_id)
     writer.int16(request.acks)
@@ -133,7 +137,11 @@ def encode_request(request: ProduceRequest, version: int) -> list[Buffer]:
 
 
 def decode_response(body: memoryview, version: int) -> ProduceResponse:
-    """Raises MalformedMessage."""
+    """Decode a response body.
+
+    Raises:
+        MalformedMessage: The bytes are not a Produce response of this version.
+    """
     reader = Reader(body, is_flexible(API_KEY, version))
     results = []
     for topic, topic_id in _read_topics(reader, version):
@@ -156,7 +164,7 @@ def _read_record_error(reader: Reader) -> RecordError:
 
 
 def encode_response(response: ProduceResponse, version: int) -> list[Buffer]:
-    """The body as buffers. Results of one topic must stand together to share its entry."""
+    """Return the response body as buffers. Results of the same topic must be adjacent to share one topic entry."""
     writer = Writer(is_flexible(API_KEY, version))
     for result in _write_topics(writer, version, response.partitions):
         head = (result.partition, result.error_code, result.base_offset, result.log_append_time_ms)
@@ -178,7 +186,7 @@ def encode_response(response: ProduceResponse, version: int) -> list[Buffer]:
 
 
 def _read_topics(reader: Reader, version: int) -> Iterator[tuple[str | None, UUID | None]]:
-    """Each topic's (name, id); the caller reads the topic's partitions before it asks for the next."""
+    """Yield each topic's (name, id). The caller must read the topic's partitions before it asks for the next topic."""
     for _ in range(reader.array_length()):
         yield (reader.string(), None) if version < 13 else (None, reader.uuid())
         reader.skip_tags()
@@ -192,7 +200,7 @@ def _topic_of(partition: ProducePartition | ProducePartitionResult) -> tuple[str
 
 
 def _write_topics(writer: Writer, version: int, partitions: Sequence[_Entry]) -> Iterator[_Entry]:
-    """Write topic entries around the partitions that the caller writes one by one."""
+    """Write the topic entries, and yield each partition for the caller to write."""
     topics = [partitions] if len(partitions) == 1 else [list(group) for _, group in groupby(partitions, _topic_of)]
     writer.array_length(len(topics))
     for members in topics:

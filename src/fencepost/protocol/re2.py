@@ -1,13 +1,14 @@
-"""Full-match patterns of ListTransactions: RE2's syntax and its promise that no pattern is slow.
+r"""Full-match patterns of ListTransactions, in RE2's syntax and with its linear matching time.
 
-Python's `re` backtracks, so that one request with ``(a+)+b`` could hold the broker for hours. A pattern is compiled to
-a small nondeterministic automaton instead, whose sets of states become the states of a deterministic one as they are
-met: each character of an id costs one dictionary look-up, and at worst one pass over the automaton.
+Python's `re` backtracks, so one request with ``(a+)+b`` could block the broker for hours. This module compiles a
+pattern to a small nondeterministic automaton. The sets of its states that occur become states of a deterministic
+automaton, which are cached. Each character of an id then costs one dictionary look-up, and at worst one pass over the
+automaton.
 
-Syntax: literals, ``.``, classes with ranges and ``\\d \\w \\s``, groups (plain, ``?:``, named), ``|``, ``* + ? {n,m}``
-(also lazy), ``^ $ \\A \\z \\b \\B``, flags ``(?i)`` and ``(?s)`` at the start. As in RE2, look-around, back references,
-atomic groups and possessive repeats are errors; left out, and errors here, are ``\\p``, ``\\Q``, POSIX classes and
-flags elsewhere.
+Syntax: literals, ``.``, classes with ranges and ``\d \w \s``, groups (plain, ``?:``, named), ``|``, ``* + ? {n,m}``
+(also lazy), ``^ $ \A \z \b \B``, flags ``(?i)`` and ``(?s)`` at the start. As in RE2, look-around, back references,
+atomic groups and possessive repeats are errors. Unlike in RE2, ``\p``, ``\Q``, POSIX classes and flags elsewhere are
+also errors.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ Accepts = Callable[[str], bool]
 
 
 class InvalidPattern(ValueError):
-    """Not a regular expression, one with constructs that RE2 does not have, or a too large one."""
+    """The text is not a regular expression, uses constructs that RE2 does not have, or is too large."""
 
 
 @dataclass(slots=True)
 class _Node:
-    """A parsed piece. ``kind``: char, assert, concat, alternate, repeat."""
+    """A node of the syntax tree. ``kind``: char, assert, concat, alternate, repeat."""
 
     kind: str
     parts: list[_Node] = field(default_factory=list)
@@ -43,7 +44,11 @@ class _Node:
 
 @dataclass(slots=True)
 class _Instruction:
-    """char: consume and go to ``targets[0]``; split: go to each; assert: go on if it holds; match: the end."""
+    """An instruction of the automaton.
+
+    char: consume a character and go to ``targets[0]``; split: go to each target; assert: go on if the assertion holds;
+    match: the pattern has matched.
+    """
 
     kind: str
     targets: list[int]
@@ -60,11 +65,11 @@ class Pattern:
         self._next: dict[tuple[frozenset[int], str, str], frozenset[int]] = {}
 
     def matches(self, text: str) -> bool:
-        """Whether the whole text matches."""
+        """Return true if the whole text matches."""
         states = frozenset((self._start,))
         before = ""
         for character in text:
-            # Assertions look at both neighbours, so the character before is part of the key; "" is the start.
+            # Assertions depend on both neighbours, so the key includes the character before; "" is the start.
             key = (states, before, character)
             following = self._next.get(key)
             if following is None:
@@ -85,7 +90,7 @@ class Pattern:
         return frozenset(reached)
 
     def _closure(self, states: frozenset[int], before: str, after: str) -> set[int]:
-        """All instructions reached without consuming, between these two characters ("" is an end of the text)."""
+        """Return all instructions reachable between two characters without consuming one ("" is an end of the text)."""
         reached: set[int] = set()
         pending = list(states)
         while pending:
@@ -102,7 +107,11 @@ class Pattern:
 
 
 def compile_pattern(text: str) -> Pattern:
-    """Raises `InvalidPattern`."""
+    """Compile a pattern.
+
+    Raises:
+        InvalidPattern: The pattern is not supported.
+    """
     if len(text) > _MAX_LENGTH:
         raise InvalidPattern(f"longer than {_MAX_LENGTH} characters")
     root = _Parser(text).parse()
@@ -121,7 +130,7 @@ def _holds(assertion: str, before: str, after: str) -> bool:
 
 
 def _emit(node: _Node, following: int, out: list[_Instruction]) -> int:
-    """Append the node's instructions, which go on at ``following``; where they begin."""
+    """Append the node's instructions, which continue at ``following``; return the index of the first one."""
     if node.kind == "concat":
         for part in reversed(node.parts):
             following = _emit(part, following, out)
@@ -261,7 +270,7 @@ class _Parser:
         inside, closed, _ = self._text[self._at :].partition("}")
         low, comma, high = inside.partition(",")
         if not closed or not _is_number(low) or (high and not _is_number(high)):
-            self._at = start  # as in RE2, a brace that is no repeat is itself
+            self._at = start  # as in RE2, a brace that is no repeat is a literal
             return None
         self._at += len(inside) + 1
         least = int(low)
@@ -310,7 +319,7 @@ class _Parser:
         return self._literal(self._escaped())
 
     def _escaped(self) -> str:
-        """The character an escape stands for; the backslash has been taken."""
+        """Return the character of an escape whose backslash has been consumed."""
         character = self._take()
         if character in _CONTROLS:
             return _CONTROLS[character]

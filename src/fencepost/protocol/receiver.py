@@ -1,6 +1,8 @@
-"""Cuts a stream into frames: whole ones are copied out of a common buffer, others received into memory of their own.
-A connection has memory of its own only for the frame that it is in the middle of: four times what has come of it at
-most (and the size of the common buffer), whatever size was announced. Or `rooms` has all of it at once.
+"""Cut a stream of bytes into frames.
+
+Frames that arrive whole are copied out of a buffer that all connections share. A connection owns memory only for a
+frame that has partly arrived. That memory is at most four times the bytes received (or the size of the shared buffer),
+whatever size the frame announces. With `rooms`, the memory for the whole frame is allocated at once.
 """
 
 from __future__ import annotations
@@ -21,20 +23,25 @@ Rooms = Callable[[int], memoryview | None]
 
 
 def common_buffer(size_bytes: int = 64 * 1024) -> memoryview:
-    """What all connections of an event loop receive into, one after the other."""
+    """Return a receive buffer that all connections of an event loop use in turn."""
     return memoryview(bytearray(size_bytes))
 
 
 def _grown(size_bytes: int) -> None:
-    """What a frame needs is taken as it comes."""
+    """Default for `rooms`: allocate no frame at once, but grow its memory as bytes arrive."""
 
 
 class Receiver:
-    """Receive into `space()`, then tell `received(count)` before `common` is used for another connection. A frame given
-    out shares no memory with later input.
+    """Collects received bytes and returns whole frames.
 
-    `strangers`: what to say where the first frame's size begins with such 16 bits, as those of another protocol do.
-    `rooms`: the memory of a frame of that size, where it is to be taken at once.
+    Receive into `space()`, then call `received(count)` before another connection uses `common`. A returned frame shares
+    no memory with later input.
+
+    Args:
+        max_frame_bytes: Largest accepted frame, in bytes.
+        common: Receive buffer shared by all connections of an event loop; default: a buffer of its own.
+        strangers: Error text by the first 16 bits of the first frame's size, to recognize other protocols such as TLS.
+        rooms: Returns memory for a frame of the given size, to allocate it at once, or None to let it grow.
     """
 
     __slots__ = (
@@ -61,21 +68,21 @@ class Receiver:
         self._strangers = strangers or {}
         self._rooms = rooms
         self._is_first = True
-        self._begun = b""  # of a size prefix
-        self._frame: memoryview | None = None  # room for what comes next of a frame
-        self._size = self._filled = 0  # of which so much has come
+        self._begun = b""  # of a size prefix that has not arrived whole
+        self._frame: memoryview | None = None  # memory for the rest of a frame
+        self._size = self._filled = 0  # the announced size, and the number of bytes received
 
     @property
     def held_bytes(self) -> int:
-        """Memory that is held for the frame that has not come whole."""
+        """Memory allocated for the incomplete frame, in bytes."""
         return 0 if self._frame is None else len(self._frame)
 
     def space(self) -> memoryview:
-        """Where the next bytes belong; never empty."""
+        """Return the memory into which to receive next; never empty."""
         return self._common[len(self._begun) :] if self._frame is None else self._frame[self._filled :]
 
     def feed(self, data: Buffer) -> list[memoryview]:
-        """As if `data` had been received."""
+        """Process `data` as if it had been received."""
         view, frames = memoryview(data), []
         while view:
             space = self.space()
@@ -86,10 +93,13 @@ class Receiver:
         return frames
 
     def received(self, count: int) -> list[memoryview]:
-        """`count` bytes were written to `space()`; the frames (without size prefix) that are whole now.
+        """Process `count` bytes that were written to `space()`; return the frames that are now complete.
 
-        Raises FrameTooLarge or MalformedMessage for a size that no honest peer sends; the connection must then be
-        closed.
+        Frames come without their size prefix. After an error the connection must be closed.
+
+        Raises:
+            FrameTooLarge: The announced size exceeds `max_frame_bytes`.
+            MalformedMessage: The announced size is negative.
         """
         frame = self._frame
         if frame is None:
@@ -131,8 +141,11 @@ class Receiver:
         self._is_first = False
 
     def _room_for(self, begun: memoryview) -> memoryview:
-        """Memory for more of the frame, with what has come of it: all of it where `rooms` has some, else four times as
-        much, so that even of a large frame only a third is copied, and never more than the frame."""
+        """Return memory for more of the frame, with the bytes received so far copied into it.
+
+        It holds the whole frame if `rooms` allocates it; otherwise it is four times as large as before, up to the
+        frame's size. Growing by four copies at most a third of a large frame.
+        """
         room = self._rooms(self._size)
         if room is None:
             room = memoryview(bytearray(min(self._size, _GROWTH * max(len(begun), len(self._common)))))

@@ -1,4 +1,4 @@
-"""SCRAM's mechanisms as Kafka numbers (KIP-554) and names them, and what both ends hold each other to."""
+"""SCRAM mechanisms by Kafka's numbers (KIP-554) and names, and the limits that client and broker enforce."""
 
 from __future__ import annotations
 
@@ -20,5 +20,5 @@ class ScramMechanism(IntEnum):
 
     @property
     def sasl_name(self) -> str:
-        """As SASL names it: "SCRAM-SHA-256"."""
+        """The mechanism's SASL name, such as "SCRAM-SHA-256"."""
         return self.name.replace("_", "-")

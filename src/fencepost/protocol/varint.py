@@ -1,4 +1,4 @@
-"""Kafka's two varints: unsigned ones in messages (KIP-482), zigzag ones in records. Seven bits a byte, lowest first."""
+"""Kafka's varints: unsigned in messages (KIP-482), zigzag in records. Seven bits per byte, lowest first."""
 
 from __future__ import annotations
 
@@ -16,12 +16,16 @@ __all__ = [
 ]
 
 _ONE_BYTE: Final = [bytes([value]) for value in range(0x80)]
-_BITS_32: Final = 35  # what five bytes hold
+_BITS_32: Final = 35  # seven bits in each of five bytes
 _BITS_64: Final = 70
 
 
 def read_unsigned_varint(data: bytes | memoryview, position: int) -> tuple[int, int]:
-    """(value, next position) of an unsigned varint of at most five bytes. Raises MalformedMessage."""
+    """Return (value, next position) of an unsigned varint of at most five bytes.
+
+    Raises:
+        MalformedMessage: The varint is truncated or too long.
+    """
     try:
         byte = data[position]
         if byte < 0x80:  # nearly always
@@ -40,7 +44,7 @@ def read_unsigned_varint(data: bytes | memoryview, position: int) -> tuple[int, 
 
 
 def write_unsigned_varint(value: int) -> bytes:
-    """The unsigned varint of a value of at most 32 bits; a zigzag one's of up to 64 bits."""
+    """Encode an unsigned value of up to 32 bits, or a zigzag-encoded value of up to 64 bits."""
     if value < 0x80:
         return _ONE_BYTE[value]
     encoded = bytearray()
@@ -52,18 +56,27 @@ def write_unsigned_varint(value: int) -> bytes:
 
 
 def read_varint(data: bytes | memoryview, position: int) -> tuple[int, int]:
-    """(value, next position) of a zigzag varint of an int32, as lengths, counts and offset deltas of a record are: at
-    most five bytes, of which 32 bits count, as in Kafka. Raises CorruptBatch."""
+    """Return (value, next position) of a zigzag int32, the encoding of a record's lengths, counts and offset deltas.
+
+    As in Kafka, at most five bytes are read and 32 bits of them are used.
+
+    Raises:
+        CorruptBatch: The varint is truncated or too long.
+    """
     return _read_zigzag(data, position, _BITS_32, 0xFFFFFFFF)
 
 
 def read_varlong(data: bytes | memoryview, position: int) -> tuple[int, int]:
-    """The same of an int64, as timestamp deltas are: ten bytes, 64 bits."""
+    """Return (value, next position) of a zigzag int64, the encoding of timestamp deltas; at most ten bytes.
+
+    Raises:
+        CorruptBatch: The varint is truncated or too long.
+    """
     return _read_zigzag(data, position, _BITS_64, 0xFFFFFFFFFFFFFFFF)
 
 
 def _read_zigzag(data: bytes | memoryview, position: int, most_bits: int, mask: int) -> tuple[int, int]:
-    """Without a bound, a number without an end would be read in quadratic time."""
+    """Read a zigzag varint of at most `most_bits` bits. The limit prevents quadratic time for an endless varint."""
     try:
         byte = data[position]
         if byte < 0x80:  # nearly always
@@ -83,13 +96,17 @@ def _read_zigzag(data: bytes | memoryview, position: int, most_bits: int, mask: 
 
 
 def encode_varint(value: int) -> bytes:
-    """A zigzag varint (int32 or int64)."""
+    """Encode an int32 or int64 as a zigzag varint."""
     raw = value << 1 if value >= 0 else (-value << 1) - 1
     return _ONE_BYTE[raw] if raw < 0x80 else write_unsigned_varint(raw)
 
 
 def skip_tagged_fields(data: bytes | memoryview, position: int) -> int:
-    """The position behind a tagged-fields section whose fields nobody here needs. Raises MalformedMessage."""
+    """Return the position after a section of tagged fields, ignoring the fields.
+
+    Raises:
+        MalformedMessage: The section is truncated.
+    """
     count, position = read_unsigned_varint(data, position)
     if not count:  # nearly always
         return position

@@ -1,11 +1,10 @@
-"""The values of Kafka's messages, one function each: what the generated modules in `protocol.messages` are made of.
+"""Readers and writers for the value types of Kafka's messages; the generated modules in `protocol.messages` call them.
 
-A reader takes (data, position) and returns (value, next position); a writer adds to a bytearray. "compact" are the
-forms of flexible versions (KIP-482), of which the generated code reads short ones itself. A length of more than one
-byte is held against the bytes that are left before anything is made of it: a message can never make its reader
-allocate more than its own size calls for. Readers raise MalformedMessage, struct.error, IndexError or
-UnicodeDecodeError on bytes that are none of ours; `protocol.codec` makes them one. Writers raise ValueError for what
-the wire cannot say.
+A reader takes (data, position) and returns (value, next position). A writer appends to a bytearray. "compact" means
+the encodings of flexible versions (KIP-482). Generated code reads short compact values inline. A longer length is
+compared with the bytes left before memory is allocated, so a forged length cannot allocate more than the message's
+own size. Readers raise MalformedMessage, struct.error, IndexError or UnicodeDecodeError for invalid bytes, which
+`protocol.codec` turns into MalformedMessage. Writers raise ValueError for values that the wire cannot represent.
 """
 
 from __future__ import annotations
@@ -74,23 +73,27 @@ Read = Callable[[bytes, int], tuple[T, int]]
 ReadMany = Callable[[bytes, int, int], tuple[list[T], int]]
 Write = Callable[[bytearray, T], None]
 Codec = Mapping[int, tuple[Read[T], Write[T]]]
-"""What reads and what writes a message, by version."""
+"""The reader and the writer of a message, by version."""
 
 _INT16 = Struct(">h")
 _INT32 = Struct(">i")
-_MOST_STRING_BYTES = 32_767  # Kafka's own limit, in the compact form too
+_MOST_STRING_BYTES = 32_767  # Kafka's limit, which also applies to the compact encoding
 _SHORT = 126  # the longest compact length whose varint is one byte
 _INT32S = tuple(Struct(f">{count}i") for count in range(_SHORT + 1))
 
 UNPACK_INT32S = tuple(Struct(f">{size - 1}i" if size else "").unpack_from for size in range(_SHORT + 2))
-"""What reads the int32s of a compact array, by the byte before them, which is one more than their number."""
+"""Readers of a compact int32 array, indexed by the array's first byte, which is the number of elements plus 1."""
 
 new = object.__new__
-"""An instance without its defaults, for a reader that sets every field."""
+"""Create an instance without setting its defaults, for a reader that sets every field."""
 
 
 def need(value: T | None, name: str) -> T:
-    """The value of a field that is nullable in other versions only."""
+    """Return the value of a field that must not be null in this version.
+
+    Raises:
+        ValueError: The value is None.
+    """
     if value is None:
         raise ValueError(f"{name} is null, which this version cannot say")
     return value
@@ -100,7 +103,7 @@ def need(value: T | None, name: str) -> T:
 
 
 def _compact_length(data: bytes, at: int) -> tuple[int, int]:
-    """A length or count, -1 for null."""
+    """Read a length or count, -1 for null."""
     first = data[at]
     if first < 0x80:
         return first - 1, at + 1
@@ -119,7 +122,7 @@ def _write_compact_length(out: bytearray, length: int) -> None:
 
 
 def _check_count(data: bytes, at: int, count: int, least: int) -> None:
-    """Raises MalformedMessage where `count` elements of `least` bytes and more cannot be."""
+    """Raise MalformedMessage if `count` elements of at least `least` bytes cannot fit in the bytes left."""
     if count < 0:
         raise MalformedMessage("null where an array must be")
     if count * least > len(data) - at:
@@ -130,7 +133,7 @@ def _check_count(data: bytes, at: int, count: int, least: int) -> None:
 
 
 def _no_string(data: bytes, at: int, size: int) -> MalformedMessage:
-    """Why the bytes from `at` on are not a string of that size."""
+    """Return an error that explains why no string of `size` bytes can be read at `at`."""
     if size < 0:
         return MalformedMessage("null where a string must be")
     if size > len(data) - at:
@@ -227,7 +230,7 @@ def write_compact_bytes(out: bytearray, value: bytes) -> None:
 
 @lru_cache(maxsize=4096)  # the same few topics are named in message after message
 def uuid_of(raw: bytes) -> UUID | None:
-    """None for the zero UUID."""
+    """Return the UUID of 16 bytes; None for the zero UUID."""
     if len(raw) < 16:
         raise MalformedMessage("a UUID cut short")
     return UUID(bytes=raw) if any(raw) else None
@@ -237,7 +240,7 @@ def write_uuid(out: bytearray, value: UUID | None) -> None:
     out += bytes(16) if value is None else value.bytes
 
 
-# --- arrays: `least` is the size of the smallest element, `read` makes a list of so many elements ---
+# --- arrays: `least` is the size of the smallest element in bytes, `read` reads a given number of elements ---
 
 
 def read_array(data: bytes, at: int, read: ReadMany[T], least: int) -> tuple[list[T], int]:
@@ -403,7 +406,7 @@ def write_nullable(out: bytearray, value: T | None, write: Write[T]) -> None:
 
 
 def read_tag(data: bytes, at: int) -> tuple[int, int, int]:
-    """(tag, where its value ends, where it begins)."""
+    """Return (tag, end of its value, start of its value)."""
     tag, size = data[at], data[at + 1]
     if tag < 0x80 and size < 0x80:  # nearly always
         at += 2
@@ -416,13 +419,13 @@ def read_tag(data: bytes, at: int) -> tuple[int, int, int]:
 
 
 def check_end(at: int, end: int) -> None:
-    """Raises MalformedMessage for a tagged field that is not as long as it says."""
+    """Raise MalformedMessage if a tagged field does not end where its size says."""
     if at != end:
         raise MalformedMessage(f"a tagged field ends at {at}, not at {end}")
 
 
 def write_tags(out: bytearray, tags: Sequence[tuple[int, bytes | bytearray]]) -> None:
-    """The tagged fields that are not at their defaults, in the order of their tags."""
+    """Write the tagged fields that differ from their defaults, sorted by tag."""
     out.append(len(tags))
     for tag, value in tags:
         out += write_unsigned_varint(tag)

@@ -1,1 +1,1 @@
-"""`fencepost broker`, in a folder of its own: it may serve the page, which builds on the other commands."""
+"""`fencepost broker`. It has its own folder because it can serve the web page, which builds on other commands."""

@@ -1,4 +1,4 @@
-"""`fencepost broker`: a broker as a process of its own."""
+"""`fencepost broker`: run a broker as a process."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ _LARGEST_PORT = 65535
 
 
 class _UnusableArgument(Exception):
-    """The text says which, and why."""
+    """An argument is invalid; the text names it and the reason."""
 
 
 class _OneLine(logging.Formatter):
-    """A message is a line: it may hold names that clients have chosen."""
+    """Formats a message as one line, because it may contain names that clients chose."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the name is logging's
         record.message = printable(record.message)
@@ -52,18 +52,18 @@ class _OneLine(logging.Formatter):
 _DESCRIPTION = """\
 Run a broker.
 
-Prints "listening on HOST:PORT" when it answers, with more than one listener a line for each, those after the first
-with their names; logs to stderr; SIGTERM and SIGINT end it cleanly. SIGHUP ends it when it was started in a
-terminal; else the TLS files are read anew, and settings stay as they are until the next start.
+Prints "listening on HOST:PORT" when it is ready; with several listeners, a line for each, and the names of all but the
+first. Logs to stderr. SIGTERM and SIGINT stop it cleanly. SIGHUP stops it if it was started in a terminal; otherwise
+SIGHUP reloads the TLS files, and other settings change only at the next start.
 
-Status 0 after that; 1 when it cannot start or go on; 2 for unusable arguments.
+Status 0 after a clean stop; 1 if it cannot start or continue; 2 for invalid arguments.
 
 Example: fencepost broker --listen 127.0.0.1:9092 --data-dir /var/lib/fencepost
 """
 
 
 def parser() -> ArgumentParser:
-    """With argparse, not typer, which takes a fifth of the time that a broker takes to start."""
+    """Return the parser. It uses argparse because importing typer takes a fifth of the broker's start-up time."""
     command_line = ArgumentParser(
         "fencepost broker", description=_DESCRIPTION, formatter_class=RawDescriptionHelpFormatter, allow_abbrev=False
     )
@@ -71,46 +71,46 @@ def parser() -> ArgumentParser:
         "--listen",
         metavar="HOST:PORT",
         default="127.0.0.1:9092",
-        help="Where to listen; port 0 takes a free one. The setting `listeners` goes before it. [%(default)s]",
+        help="Address to listen on; port 0 takes a free one. The setting `listeners` overrides it. [%(default)s]",
     )
     command_line.add_argument(
         "--data-dir",
         metavar="DIR",
         default="",
-        help="Where the data is; without it log.dirs, or a directory removed at the end.",
+        help="Data directory; default: log.dirs, or else a temporary directory.",
     )
     command_line.add_argument(
         "--fsync",
         metavar="WHEN",
         default="commit",
-        help="commit: an answer that promises durability waits for an fsync, so that it survives power loss. "
-        "interval: fsync every fsync.interval.ms; a power loss may take what was answered since the last one. "
-        "never: the system decides when; survives the death of the process, not of the machine. [%(default)s]",
+        help="commit: a response that promises durability waits for an fsync, and so survives a power failure. "
+        "interval: fsync every fsync.interval.ms; a power failure can lose what was acknowledged since the last one. "
+        "never: the operating system decides; data survives a crash of the process, not of the machine. [%(default)s]",
     )
     command_line.add_argument(
         "--config",
         metavar="KEY=VALUE",
         action="append",
         default=[],
-        help="A broker setting by Kafka's name; may be given several times.",
+        help="A broker setting by Kafka's name; may be repeated.",
     )
     command_line.add_argument(
         "--config-file",
         metavar="FILE",
-        help="Settings as lines KEY=VALUE, for what is not to be seen in the list of processes, as passwords. "
-        "--config goes before it.",
+        help="File with settings as KEY=VALUE lines, for secrets that must not be visible in the process list. "
+        "--config overrides it.",
     )
     command_line.add_argument(
         "--metrics-port",
         metavar="PORT",
         type=int,
-        help="Short for --metrics-listen 127.0.0.1:PORT.",
+        help="Short form of --metrics-listen 127.0.0.1:PORT.",
     )
     command_line.add_argument(
         "--metrics-listen",
         metavar="HOST:PORT",
-        help="Answer GET /metrics (Prometheus) there; port 0 takes a free one. It asks for no credentials: choose an "
-        "address that only the monitoring reaches.",
+        help="Serve GET /metrics (Prometheus) on this address; port 0 takes a free one. There is no authentication, so "
+        "use an address that only the monitoring can reach.",
     )
     command_line.add_argument(
         "--ui",
@@ -118,15 +118,15 @@ def parser() -> ArgumentParser:
         type=int,
         nargs="?",
         const=0,
-        help="Show a web page about this broker on 127.0.0.1, to look at only; without PORT, or with 0, on a free one. "
-        "`fencepost ui` does more, for any broker.",
+        help="Serve a read-only web page about this broker on 127.0.0.1; without PORT, or with 0, on a free port. "
+        "`fencepost ui` can do more, for any cluster.",
     )
     command_line.add_argument("--verbose", action="store_true", help="Log every request.")
     return command_line
 
 
 class _Options(Namespace):
-    """What the command line says."""
+    """Values of the command line."""
 
     listen: str
     data_dir: str
@@ -140,7 +140,7 @@ class _Options(Namespace):
 
 
 def broker(arguments: list[str]) -> None:
-    """Run a broker until it is told to end; exits with status 1 when it cannot, 2 for arguments that cannot be."""
+    """Run a broker until it is stopped. Exits with status 1 if it fails, 2 for invalid arguments."""
     command_line = parser()
     options = command_line.parse_args(arguments, _Options())
     handler = logging.StreamHandler(sys.stderr)
@@ -178,7 +178,7 @@ def _run(server: BrokerServer, metrics: tuple[str, int] | None, ui_port: int | N
     loop = new_event_loop()
     try:
         loop.run_until_complete(_serve(server, metrics, ui_port))
-    except DirectoryGone as error:  # told when it was noticed
+    except DirectoryGone as error:  # already logged
         raise SystemExit(1) from error
     except (OSError, DirectoryInUse, UnusableDirectory, InvalidSetting) as error:
         logging.getLogger("fencepost.broker").critical("%s", error)
@@ -193,7 +193,7 @@ async def _serve(server: BrokerServer, metrics: tuple[str, int] | None, ui_port:
     loop = asyncio.get_running_loop()
     hangs_up = end.set if _has_terminal() else server.read_certificates
     for number, action in ((signal.SIGTERM, end.set), (signal.SIGINT, end.set), (signal.SIGHUP, hangs_up)):
-        if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup has it
+        if signal.getsignal(number) is not signal.SIG_IGN:  # set by nohup
             loop.add_signal_handler(number, action)
     await server.start()
     ended = asyncio.ensure_future(end.wait())
@@ -224,17 +224,17 @@ async def _serve(server: BrokerServer, metrics: tuple[str, int] | None, ui_port:
 
 
 def _has_terminal() -> bool:
-    """Tell whether somebody has started this in a terminal, whose end sends SIGHUP."""
+    """Return true if a standard stream is a terminal, which sends SIGHUP when it closes."""
     return any(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
 
 
 def _unlocked(listeners: Iterable[Listener]) -> Listener | None:
-    """One where a client without credentials may connect."""
+    """Return a listener that accepts clients without credentials."""
     return next((listener for listener in listeners if not listener.sasl), None)
 
 
 def _page(listeners: Iterable[Listener], port: int) -> Page | None:
-    """What the page may see there is what a client may that does not say who it is."""
+    """Serve the page. It connects without credentials and sees what such a client may see."""
     from fencepost.cli.ui.server import Page
 
     listener = _unlocked(listeners)
@@ -246,7 +246,7 @@ def _page(listeners: Iterable[Listener], port: int) -> Page | None:
 
 
 def _tell(lines: Iterable[str]) -> None:
-    """Write to standard output; to the log if that is closed, or nobody reads there."""
+    """Write to standard output; log the lines if standard output is closed or unread."""
     text = "\n".join(lines)
     try:
         sys.stdout.write(text + "\n")
@@ -257,8 +257,10 @@ def _tell(lines: Iterable[str]) -> None:
 
 
 def _data_directory(pairs: dict[str, str], data_dir: str) -> str:
-    """Where the data is, empty for nowhere in particular; takes Kafka's settings for it out of `pairs`. Raises
-    InvalidSetting."""
+    """Return the data directory, "" for none, and remove Kafka's settings for it from `pairs`.
+
+    Raises InvalidSetting if several directories are given.
+    """
     several, single = pairs.pop("log.dirs", ""), pairs.pop("log.dir", "")
     named = several or single
     if data_dir and named:
@@ -269,7 +271,7 @@ def _data_directory(pairs: dict[str, str], data_dir: str) -> str:
 
 
 def _address(option: str, text: str) -> tuple[str, int]:
-    """Of HOST:PORT, an address of version 6 in brackets. Raises _UnusableArgument."""
+    """Parse HOST:PORT, with brackets around an IPv6 address. Raises _UnusableArgument."""
     host, separator, port = text.rpartition(":")
     if not separator or not port.isdecimal() or int(port) > _LARGEST_PORT:
         raise _UnusableArgument(f"{option}: {text!r} is not HOST:PORT with a port from 0 to 65535")
@@ -277,7 +279,7 @@ def _address(option: str, text: str) -> tuple[str, int]:
 
 
 def _metrics_address(options: _Options) -> tuple[str, int] | None:
-    """Return the address for /metrics, None without one. Raises _UnusableArgument."""
+    """Return the address for /metrics, or None. Raises _UnusableArgument."""
     port, listen = options.metrics_port, options.metrics_listen
     if port is None and listen is None:
         return None
@@ -290,7 +292,7 @@ def _metrics_address(options: _Options) -> tuple[str, int] | None:
 
 
 def _of_file(file: str | None) -> dict[str, str]:
-    """Raises _UnusableArgument."""
+    """Read the settings of a file. Raises _UnusableArgument."""
     if file is None:
         return {}
     try:
@@ -300,7 +302,7 @@ def _of_file(file: str | None) -> dict[str, str]:
 
 
 def _pairs(texts: list[str]) -> dict[str, str]:
-    """Raises _UnusableArgument."""
+    """Parse KEY=VALUE texts. Raises _UnusableArgument."""
     pairs = {}
     for text in texts:
         key, separator, value = text.partition("=")

@@ -1,1 +1,1 @@
-"""Commands about a cluster, any Kafka's: thin shells over the clients."""
+"""Commands for clusters of any Kafka, as thin layers over the clients."""

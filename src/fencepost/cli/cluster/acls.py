@@ -1,4 +1,4 @@
-"""`fencepost acls`: who may do what (KIP-11, KIP-290)."""
+"""`fencepost acls`: manage access control lists (KIP-11, KIP-290)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fencepost.protocol.acls import CLUSTER_NAME, AclOperation, AclPermission, P
 
 __all__ = ["acls"]
 
-acls = command_group("List, add and delete access control lists: who may do what.")
+acls = command_group("List, add and delete access control lists.")
 
 E = TypeVar("E", bound=IntEnum)
 
@@ -45,24 +45,22 @@ ResourceOption = Annotated[
         "topic:* is every topic.",
     ),
 ]
-Prefixed = Annotated[
-    bool, typer.Option("--prefixed", help="The resource's name is how the names of those that are meant begin.")
-]
+Prefixed = Annotated[bool, typer.Option("--prefixed", help="The resource's name is a prefix of names.")]
 Host = Annotated[
-    str | None, typer.Option(callback=named, help="An address that the principal comes from.  [default: any]")
+    str | None, typer.Option(callback=named, help="Address from which the principal connects.  [default: any]")
 ]
 
 
 def _principal(given: str | None) -> str | None:
-    """Raises BadParameter."""
+    """Return a principal as KIND:NAME. Raises BadParameter."""
     named(given)
     if given is not None and not re.fullmatch(r"[^:]+:.+", given, re.DOTALL):
-        raise typer.BadParameter(f"{given!r:.80} names no principal: KIND:NAME, as User:alice")
+        raise typer.BadParameter(f"{given!r:.80} is not a principal KIND:NAME, such as User:alice")
     return given
 
 
 def _read(kind: type[E], text: str, option: str) -> E:
-    """Raises BadParameter."""
+    """Return an enumeration's member by name. Raises BadParameter."""
     name = text.upper().replace("-", "_")
     if name not in kind.__members__ or name == "ANY":
         raise typer.BadParameter(f"{text!r:.80}: one of {_words(kind)}", param_hint=option)
@@ -70,7 +68,7 @@ def _read(kind: type[E], text: str, option: str) -> E:
 
 
 def _resource(text: str) -> tuple[ResourceType, str]:
-    """Raises BadParameter."""
+    """Parse KIND:NAME. Raises BadParameter."""
     kind, _, name = text.partition(":")
     found = _read(ResourceType, kind, "--resource")
     if found is ResourceType.CLUSTER:
@@ -103,7 +101,7 @@ def _show(found: Iterable[Acl], *, as_json: bool) -> None:
 def _filters(
     principal: str | None, operation: list[str] | None, resource: list[str] | None, host: str | None, *, prefixed: bool
 ) -> list[AclFilter]:
-    """Those that together mean every rule that has all of it. Raises BadParameter."""
+    """Return filters that together match the rules with all given properties. Raises BadParameter."""
     pattern = PatternType.PREFIXED if prefixed else PatternType.ANY
     operations = [_read(AclOperation, text, "--operation") for text in operation or ()] or [AclOperation.ANY]
     resources: list[tuple[ResourceType, str | None]] = [*map(_resource, resource or ())]
@@ -117,7 +115,7 @@ def _filters(
 @acls.command("list")
 def list_(
     principal: Annotated[
-        str | None, typer.Option(callback=_principal, help="Only this principal's, as User:alice.")
+        str | None, typer.Option(callback=_principal, help="Only rules of this principal, such as User:alice.")
     ] = None,
     operation: Operation = None,
     resource: ResourceOption = None,
@@ -127,7 +125,7 @@ def list_(
     command_config: CommandConfig = None,
     as_json: Json = False,
 ) -> None:
-    """The rules that there are, or those that have all that is named.
+    """List the rules, or those that match all options.
 
     Example: fencepost acls list --principal User:alice
     """
@@ -139,22 +137,22 @@ def list_(
 
 @acls.command()
 def add(
-    principal: Annotated[str, typer.Argument(callback=_principal, help="Who: User:alice, or User:* for everybody.")],
+    principal: Annotated[str, typer.Argument(callback=_principal, help="User:alice, or User:* for everybody.")],
     operation: Operation = None,
     resource: ResourceOption = None,
-    deny: Annotated[bool, typer.Option("--deny", help="Forbid, which counts more than what is allowed.")] = False,
+    deny: Annotated[bool, typer.Option("--deny", help="Deny instead of allow. Deny rules take precedence.")] = False,
     prefixed: Prefixed = False,
     host: Host = None,
     bootstrap_servers: Servers = None,
     command_config: CommandConfig = None,
     as_json: Json = False,
 ) -> None:
-    """Add rules: every operation that is named on every resource that is named. One that exists stays as it is.
+    """Add a rule for each given operation on each given resource. Existing rules do not change.
 
     Example: fencepost acls add User:alice --operation read --operation describe --resource topic:orders
     """
     if not operation or not resource:
-        raise typer.BadParameter("say --operation and --resource")
+        raise typer.BadParameter("--operation and --resource are required")
     pattern = PatternType.PREFIXED if prefixed else PatternType.LITERAL
     permission = AclPermission.DENY if deny else AclPermission.ALLOW
     wanted = [
@@ -169,24 +167,24 @@ def add(
 
 
 def _warn_of_stars(rules: Iterable[Acl]) -> None:
-    """Say of rules that look like patterns that they are none."""
+    """Warn about rules that look like patterns but are literal."""
     for kind, name in dict.fromkeys((rule.resource_type, rule.resource_name) for rule in rules):
         if kind is ResourceType.TOPIC and "*" in name and name != "*":
             sys.stderr.write(
-                f"fencepost: the rule for topic {printable(name)!r} matches no topic: * stands for itself within a "
-                "name, and no topic's name may have it; for all that begin so, give the beginning and --prefixed\n"
+                f"fencepost: the rule for topic {printable(name)!r} matches no topic: * is literal within a name, and "
+                "no topic's name can contain it; for a prefix, give the prefix without * and --prefixed\n"
             )
         elif name.endswith("*") and name != "*":
             sys.stderr.write(
-                f"fencepost: the rule for {_word(kind)} {printable(name)!r} is for just that name, with its *; for all "
-                "that begin so, give the beginning and --prefixed\n"
+                f"fencepost: the rule for {_word(kind)} {printable(name)!r} matches only this name, with its *; for a "
+                "prefix, give the prefix without * and --prefixed\n"
             )
 
 
 @acls.command()
 def delete(
     principal: Annotated[
-        str | None, typer.Option(callback=_principal, help="Only this principal's, as User:alice.")
+        str | None, typer.Option(callback=_principal, help="Only rules of this principal, such as User:alice.")
     ] = None,
     operation: Operation = None,
     resource: ResourceOption = None,
@@ -198,12 +196,12 @@ def delete(
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Delete the rules that have all that is named. Status 1 when there is none.
+    """Delete the rules that match all options. Status 1 if there is none.
 
     Example: fencepost acls delete --principal User:alice --resource topic:orders
     """
     if not (principal or operation or resource or host):
-        raise typer.BadParameter("say which: --principal, --operation, --resource or --host")
+        raise typer.BadParameter("one of --principal, --operation, --resource and --host is required")
     wanted = _filters(principal, operation, resource, host, prefixed=prefixed)
     with connected(bootstrap_servers, command_config) as admin:
         found = {acl for acl_filter in wanted for acl in admin.describe_acls(acl_filter)}

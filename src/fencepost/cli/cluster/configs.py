@@ -1,4 +1,4 @@
-"""`fencepost configs`: the settings of topics, brokers and groups."""
+"""`fencepost configs`: settings of topics, brokers and groups."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ configs = command_group("Show and change the settings of topics, brokers and gro
 
 
 class Kind(Enum):
-    """What has settings."""
+    """Type of a resource that has settings."""
 
     TOPIC = "topic"
     BROKER = "broker"
@@ -33,9 +33,9 @@ _RESOURCES: Final = {
     Kind.GROUP: GROUP_RESOURCE,
     Kind.BROKER_LOGGER: LOGGER_RESOURCE,
 }
-Of = Annotated[Kind, typer.Argument(help="What has the settings.")]
+Of = Annotated[Kind, typer.Argument(help="Type of the resource.")]
 Name = Annotated[
-    str, typer.Argument(callback=in_utf8, help="Its name; a broker's number, or '' for the default of all brokers.")
+    str, typer.Argument(callback=in_utf8, help="Name of the resource; a broker's id, or '' for all brokers.")
 ]
 
 
@@ -43,12 +43,12 @@ Name = Annotated[
 def describe(
     kind: Of,
     name: Name,
-    every: Annotated[bool, typer.Option("--all", help="Also those that nobody set.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Include settings with their default value.")] = False,
     bootstrap_servers: Servers = None,
     command_config: CommandConfig = None,
     as_json: Json = False,
 ) -> None:
-    """The settings that somebody set, with where each value comes from. Passwords are never shown.
+    """Show the settings that differ from their default, with the source of each value. Passwords are never shown.
 
     Example: fencepost configs describe topic orders --all
     """
@@ -88,13 +88,13 @@ def alter(
     put: Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="May be repeated.")] = None,
     unset: Annotated[
         list[str] | None,
-        typer.Option("--unset", metavar="NAME", callback=named, help="Back to the default; may be repeated."),
+        typer.Option("--unset", metavar="NAME", callback=named, help="Restore the default; may be repeated."),
     ] = None,
     bootstrap_servers: Servers = None,
     command_config: CommandConfig = None,
     as_json: Json = False,
 ) -> None:
-    """Set some settings and leave the others as they are: all of what is named, or nothing.
+    """Change settings and leave all others as they are. Either all changes are made, or none.
 
     Example: fencepost configs alter topic orders --set retention.ms=3600000 --unset cleanup.policy
     """
@@ -105,10 +105,10 @@ def alter(
             raise typer.BadParameter(f"{setting} is set and unset", param_hint="--unset")
         changes[setting] = None
     if not changes:
-        raise typer.BadParameter("say what: --set NAME=VALUE or --unset NAME")
+        raise typer.BadParameter("--set NAME=VALUE or --unset NAME is required")
     with connected(bootstrap_servers, command_config) as admin:
         _check_broker(admin, kind, name)
-        if unset and kind in (Kind.TOPIC, Kind.GROUP):  # brokers take any name, and have nothing to take back
+        if unset and kind in (Kind.TOPIC, Kind.GROUP):  # brokers accept any name here
             known = admin.config_entries(name, resource_type=_RESOURCES[kind])
             unknown = [setting for setting in unset if setting not in known]
             if unknown:
@@ -122,17 +122,17 @@ def alter(
 
 
 def _check(kind: Kind, name: str) -> None:
-    """Raises BadParameter."""
+    """Validate the name for its kind. Raises BadParameter."""
     if kind is Kind.TOPIC:
         topic_named(name)
     if kind is Kind.GROUP:
         named(name)
     if kind in (Kind.BROKER, Kind.BROKER_LOGGER) and name and not (name.isascii() and name.isdecimal()):
-        raise typer.BadParameter(f"{name!r} is no broker's number", param_hint="NAME")
+        raise typer.BadParameter(f"{name!r} is not a broker's id", param_hint="NAME")
 
 
 def _check_broker(admin: Admin, kind: Kind, name: str) -> None:
-    """Exits with status 1 for a broker that is not there: nobody else can be asked, and waiting does not bring it."""
+    """Exit with status 1 if the broker is not in the cluster, because no other broker can answer for it."""
     if kind not in (Kind.BROKER, Kind.BROKER_LOGGER) or not name:
         return
     there = sorted(node.id for node in admin.describe_cluster().brokers)

@@ -1,4 +1,4 @@
-"""`fencepost consume`: records of a topic to standard output or into a file."""
+"""`fencepost consume`: print the records of a topic, or write them to a file."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ Group = Annotated[
     typer.Option(
         metavar="NAME",
         callback=named,
-        help="As a member of this group: on from what it has committed (else from --from: beginning or end), and "
-        "committing what was printed. At least once: after a failure the last records may come again.",
+        help="Consume as a member of this group: start at its committed offsets (without these at --from: beginning or "
+        "end), and commit what was printed. At least once: after a failure the last records may repeat.",
     ),
 ]
 
 
 class _Range(NamedTuple):
-    """Offsets from `start` up to, and without, `end`."""
+    """Offsets from `start` to before `end`."""
 
     start: int
     end: int
@@ -49,27 +49,28 @@ class _Range(NamedTuple):
 
 def consume(
     topic: Annotated[str, typer.Argument(callback=topic_named, help="The topic to read.")],
-    partition: Annotated[list[int] | None, typer.Option(help="Only this one; may be repeated.")] = None,
+    partition: Annotated[list[int] | None, typer.Option(help="Only this partition; may be repeated.")] = None,
     begin: Annotated[
         str, typer.Option("--from", metavar="WHERE", help=f"{POSITIONS}; -10 is 10 before the end.")
     ] = "beginning",
     end: Annotated[
-        str, typer.Option("--to", metavar="WHERE", help="Up to here, and without it. `end` is where the end is now.")
+        str, typer.Option("--to", metavar="WHERE", help="Stop before this position. `end`: the current end.")
     ] = "end",
     group: Group = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what is written from now on.")] = False,
-    most: Annotated[int | None, typer.Option("--max", "-n", min=1, help="At most so many records.")] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Continue with new records until Ctrl-C.")] = False,
+    most: Annotated[int | None, typer.Option("--max", "-n", min=1, help="Maximum number of records.")] = None,
     read_committed: Annotated[
         bool,
         typer.Option(
-            "--read-committed/--read-uncommitted", help="Without, or with, what transactions have open or aborted."
+            "--read-committed/--read-uncommitted", help="Exclude or include records of open and aborted transactions."
         ),
     ] = True,
     key_separator: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="Print the key and this before each value.")
+        str | None, typer.Option(metavar="TEXT", help="Print the key and this text before each value.")
     ] = None,
     output: Annotated[
-        Path | None, typer.Option(metavar="FILE", callback=named_by_kind, help=f"A new file, by its name: {KINDS}.")
+        Path | None,
+        typer.Option(metavar="FILE", callback=named_by_kind, help=f"A new file, by its suffix: {KINDS}."),
     ] = None,
     setting: Annotated[
         list[str] | None, typer.Option("-X", metavar="NAME=VALUE", help="A setting of the consumer; may be repeated.")
@@ -78,18 +79,19 @@ def consume(
     command_config: CommandConfig = None,
     as_json: Json = False,
 ) -> None:
-    """Print what a topic has: each record's value and a line end, or with --json a line of JSON with all of it.
+    """Print the value of each record on a line, or with --json the whole record as a line of JSON.
 
-    Reads up to the end as it is when the command starts, partition by partition, in no group, and commits nothing;
-    with --group up to the end of what the group gives this member, and of a --output file only when it is complete.
-    With --follow until Ctrl-C. What is not UTF-8 is in base64 in JSON, as value_base64, and as it is without --json.
+    The command reads up to the current end, one partition after the other, without a group, and commits nothing. With
+    --group it reads up to the end of the partitions assigned to this member, and commits what was printed; with
+    --output it commits when the file is complete. With --follow it continues until Ctrl-C. JSON contains bytes that are
+    not UTF-8 in base64, as value_base64; without --json they are printed unchanged.
 
     Example: fencepost consume orders --from 2026-01-31T12:00:00Z --json | jq .value
     """
     if follow and end != "end":
-        raise typer.BadParameter("--follow has no end", param_hint="--to")
+        raise typer.BadParameter("is not possible with --follow", param_hint="--to")
     if output is not None and (as_json or key_separator is not None):
-        raise typer.BadParameter("a file's form follows from its name: without --json and --key-separator")
+        raise typer.BadParameter("--output is not possible with --json or --key-separator: its name sets the format")
     first, last = position_of(begin, "--from"), position_of(end, "--to")
     reset = RESETS.get(first.timestamp) if isinstance(first, Point) else None
     if group is not None and (reset is None or partition or end != "end"):
@@ -122,14 +124,14 @@ def _settings(
 ) -> dict[str, str]:
     return {
         **PATIENCE,
-        "auto.offset.reset": "none",  # what is not there any more is missed, and told
+        "auto.offset.reset": "none",  # report missing offsets instead of skipping them
         **client_settings(servers, file, kind=ConsumerConfig, more=more),
         "isolation.level": "read_committed" if read_committed else "read_uncommitted",
     }
 
 
 def _places(admin: Admin, topic: str, wanted: Sequence[int] | None) -> list[TopicPartition]:
-    """Exits with status 1 for a partition that does not exist."""
+    """Return the partitions to read. Exits with status 1 if one does not exist."""
     known = described(admin, topic).partitions
     for number in wanted or ():
         if number not in known:
@@ -140,7 +142,7 @@ def _places(admin: Admin, topic: str, wanted: Sequence[int] | None) -> list[Topi
 def _ranges(
     admin: Admin, places: Sequence[TopicPartition], first: Position, last: Position, *, read_committed: bool
 ) -> dict[TopicPartition, _Range]:
-    """What is to be read of each partition; tells of what is not shown because a transaction is open."""
+    """Return the offsets to read of each partition. Prints how many records wait for an open transaction."""
     high = {place: at.offset for place, at in admin.list_offsets(dict.fromkeys(places, LATEST)).items()}
     begins = admin.list_offsets(dict.fromkeys(places, EARLIEST))
     ends = high
@@ -193,7 +195,7 @@ def _at_most(pieces: Iterator[Fetched], most: int | None) -> Iterator[Fetched]:
 
 
 def _written(pieces: Iterator[Fetched], to: AbstractContextManager[Write]) -> tuple[int, bool]:
-    """How many records, and whether these are all: Ctrl-C ends it before."""
+    """Return the number of records, and false if Ctrl-C ended the command early."""
     count = 0
     try:
         with to as write:

@@ -1,4 +1,4 @@
-"""`fencepost doctor`: what a cluster can do for those who want exactly once, and what stands in the way."""
+"""`fencepost doctor`: check a cluster's features for exactly-once processing, and its health."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from fencepost.spark.sink.runner import PROMISES
 
 __all__ = ["doctor"]
 
-PROBE: Final = "fencepost-doctor"  # as a sink's name: at most one transactional id is ever left behind
+PROBE: Final = "fencepost-doctor"  # in place of a sink's name, so that at most one transactional id remains
 MOST_SKEW_MS: Final = 1000
 MOST_NAMED: Final = 3
 
 
 class Finding(NamedTuple):
-    """What was found, and the problem it is, if it is one."""
+    """The result of a check, and the problem, if there is one."""
 
     value: Any
     problem: str | None = None
@@ -40,17 +40,17 @@ def doctor(
         bool,
         typer.Option(
             "--probe/--no-probe",
-            help="Try two-phase commit on the transactional id fencepost-sink/fencepost-doctor/probe, which stays, "
-            "empty, until it expires.",
+            help="Try two-phase commit with the transactional id fencepost-sink/fencepost-doctor/probe. The id "
+            "remains, without a transaction, until it expires.",
         ),
     ] = True,
     bootstrap_servers: Servers = None,
     command_config: CommandConfig = None,
     as_json: Json = False,
 ) -> None:
-    """Brokers, replicas, features, at which level Spark sinks write exactly once and why not higher, clocks, rights.
+    """Check brokers, replicas, features, the exactly-once level for Spark sinks, clocks and authorization.
 
-    What cannot be asked is told with the reason. Status 1 when there is a problem.
+    A check that cannot be made is reported with the reason. Status 1 if there is a problem.
 
     Example: fencepost doctor -b kafka-1:9092 --command-config admin.properties
     """
@@ -102,13 +102,13 @@ def _brokers(admin: Admin) -> Finding:
 
 
 def _replicas(admin: Admin) -> Finding:
-    """Kafka names the brokers that are there; who is missing is told by the partitions that have replicas on them."""
+    """Check replicas. A missing broker shows only in the partitions that have replicas on it."""
     there = {node.id for node in admin.describe_cluster().brokers}
     topics = admin.describe_topics(admin.list_topics(internal=True)).values()
     partitions = {f"{topic.name}-{number}": at for topic in topics for number, at in topic.partitions.items()}
     missing = Counter(node for at in partitions.values() for node in at.replicas if node not in there)
     words = [
-        f"broker {node}, which has replicas of {count} of {len(partitions)} partitions, is not there"
+        f"broker {node}, which has replicas of {count} of {len(partitions)} partitions, is not in the cluster"
         for node, count in sorted(missing.items())
     ]
     short = [name for name, at in partitions.items() if len(at.in_sync) < len(at.replicas)]
@@ -118,7 +118,7 @@ def _replicas(admin: Admin) -> Finding:
     if leaderless:
         words.append(f"{len(leaderless)} partitions have no leader: {_some(leaderless)}")
     told = "; ".join(words)
-    return Finding(told or f"all {len(partitions)} partitions have theirs in sync", told or None)
+    return Finding(told or f"all replicas of {len(partitions)} partitions are in sync", told or None)
 
 
 def _some(names: list[str]) -> str:
@@ -126,30 +126,30 @@ def _some(names: list[str]) -> str:
 
 
 def _fences(admin: Admin) -> Finding:
-    """KIP-447."""
+    """Check fencing of transactional offsets by group (KIP-447)."""
     if admin.fences_by_group():
         return Finding("yes")
     return Finding("no", "offsets in transactions are not fenced by group (KIP-447): one producer per input partition")
 
 
 def now_ms() -> float:
-    """Of the clock here."""
+    """Return the local time in ms since 1970."""
     return time.time() * 1000
 
 
 def _clock(admin: Admin) -> Finding:
-    """What the quorum's leader says of itself is the time there (KIP-836)."""
+    """Compare the clocks. The quorum leader reports its own time as its last caught-up time (KIP-836)."""
     before_ms = now_ms()
     quorum = admin.describe_metadata_quorum()
     after_ms = now_ms()
     told = [voter.last_caught_up_ms for voter in quorum.voters if voter.replica_id == quorum.leader_id]
     if not told or told[0] < 0:
-        return Finding("not known: the controller does not tell its time")
+        return Finding("unknown: the controller does not report its time")
     ahead_ms = round(max(told[0] - after_ms, 0) + min(told[0] - before_ms, 0))
     if abs(ahead_ms) <= MOST_SKEW_MS:
-        return Finding(f"the controller's differs by less than {MOST_SKEW_MS} ms from the one here")
-    words = f"the controller's is {abs(ahead_ms)} ms {'ahead of' if ahead_ms > 0 else 'behind'} the one here"
-    return Finding(words, f"clocks differ: {words}")
+        return Finding(f"the controller's clock differs by less than {MOST_SKEW_MS} ms from the local one")
+    words = f"the controller's clock is {abs(ahead_ms)} ms {'ahead of' if ahead_ms > 0 else 'behind'} the local one"
+    return Finding(words, words)
 
 
 def _rights(admin: Admin) -> Finding:

@@ -1,4 +1,4 @@
-"""`fencepost dump`: what is in the segments of a partition, the broker's here or Apache Kafka's."""
+"""`fencepost dump`: print the segments of a partition, of this broker or of Apache Kafka."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Decode = Callable[[bytes, bytes | None], dict[str, Any]]
 
 
 class _Batch(NamedTuple):
-    """A batch in a file, and what is wrong with it ("": nothing)."""
+    """A batch in a file, and the error in it; "" for none."""
 
     position: int
     header: BatchHeader
@@ -36,18 +36,18 @@ class _Batch(NamedTuple):
 
 
 class _Damaged(Exception):
-    """From here on the file cannot be walked; the text says where and why."""
+    """The rest of the file cannot be parsed; the text gives the position and the reason."""
 
 
 def dump(
-    path: Annotated[list[Path], typer.Argument(help="Segments (.log), or directories of partitions.")],
-    records: Annotated[bool, typer.Option("--records", help="The records of each batch, too.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="A line of JSON for each batch.")] = False,
+    path: Annotated[list[Path], typer.Argument(help="Segments (.log), or partition directories.")],
+    records: Annotated[bool, typer.Option("--records", help="Also print the records of each batch.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON for each batch.")] = False,
 ) -> None:
-    """Show every batch of a partition's segments, and check their CRCs. Writes nothing; the broker may run.
+    """Print every batch in a partition's segments, and verify the CRCs. It writes nothing; the broker may be running.
 
-    Of __transaction_state and __consumer_offsets the records are told in words. Status 1 when something is damaged;
-    the last batch that a broker is just writing looks so, too.
+    Records of __transaction_state and __consumer_offsets are decoded. Status 1 if a batch is damaged. The last batch
+    also looks damaged while a broker is writing it.
 
     Example: fencepost dump data/orders-0 --records
     """
@@ -70,21 +70,21 @@ def dump(
     except OSError as error:
         refuse(str(error))
     if flaws:
-        refuse(f"{flaws} places are damaged")
+        refuse(f"{flaws} batches or files are damaged")
 
 
 def _segments(named: Path) -> list[Path]:
-    """Exits with status 1 when there is none. Raises OSError."""
+    """Return the segments of a path. Exits with status 1 if there is none. Raises OSError."""
     if not named.is_dir():
         return [named]
     found = sorted(file for file in named.iterdir() if file.suffix == ".log")
     if not found:
-        refuse(f"{named}: there is no segment (*.log); name the directory of one partition")
+        refuse(f"{named}: no segment (*.log) found; give the directory of one partition")
     return found
 
 
 def _batches(file: BinaryIO) -> Iterator[_Batch]:
-    """Raises _Damaged, OSError."""
+    """Yield the batches of a file. Raises _Damaged or OSError."""
     position = 0
     while head := file.read(HEADER_BYTES):
         try:
@@ -123,7 +123,7 @@ def _facts(batch: _Batch, *, records: bool, decode: Decode | None) -> dict[str, 
     try:
         facts["compression"] = header.compression
         if flaw:
-            return facts  # its bytes are anything
+            return facts  # the contents of a damaged batch are not decoded
         if header.is_control:
             facts |= _control(data)
         elif records:
@@ -134,7 +134,7 @@ def _facts(batch: _Batch, *, records: bool, decode: Decode | None) -> dict[str, 
 
 
 def _control(data: memoryview) -> dict[str, Any]:
-    """Raises CorruptBatch."""
+    """Decode a control batch. Raises CorruptBatch."""
     kind = control_type(data)
     if kind not in _MARKERS:
         return {"marker": f"control record of type {kind}"}
@@ -142,7 +142,7 @@ def _control(data: memoryview) -> dict[str, Any]:
 
 
 def _record(record: Record, decode: Decode | None) -> dict[str, Any]:
-    """Raises CorruptBatch."""
+    """Decode a record. Raises CorruptBatch."""
     facts: dict[str, Any] = {"offset": record.offset, "timestamp": record.timestamp}
     value = record.value
     if decode is not None:
@@ -159,13 +159,13 @@ def _record(record: Record, decode: Decode | None) -> dict[str, Any]:
 
 
 def _transaction(key: bytes, value: bytes | None) -> dict[str, Any]:
-    """Raises ValueError."""
+    """Decode a record of __transaction_state. Raises ValueError."""
     found = None if value is None else asdict(transaction_log.decode_value(value))
     return {"transactional_id": transaction_log.decode_key(key), "transaction": found}
 
 
 def _offset(key: bytes, value: bytes | None) -> dict[str, Any]:
-    """Raises ValueError."""
+    """Decode a record of __consumer_offsets. Raises ValueError."""
     read = offsets_log.decode_key(key)
     match read:
         case offsets_log.OffsetCommitKey():
@@ -175,7 +175,7 @@ def _offset(key: bytes, value: bytes | None) -> dict[str, Any]:
             found = None if value is None else asdict(offsets_log.decode_group_value(value))
             return {**asdict(read), "group": found}
         case _:
-            raise ValueError(f"a key of version {read.version}, which is of the consumer or share group protocol")
+            raise ValueError(f"a key of version {read.version}, of a consumer, share or streams group")
 
 
 _MARKERS: Final = {0: "ABORT", 1: "COMMIT"}

@@ -1,4 +1,4 @@
-"""Reading a topic as a member of a group: what was written is committed, and never what was not."""
+"""Read a topic as a member of a group, and commit only what has been written."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from fencepost.client.types import OffsetAndMetadata, TopicPartition
 __all__ = ["POLL_MS", "Member"]
 
 POLL_MS: Final = 1000
-LOOK_MS: Final = 100  # who is at the end is to notice it soon
+LOOK_MS: Final = 100  # short, so that reaching the end is noticed soon
 
 
 class Member(RebalanceListener):
-    """At least once: who dies between writing and committing leaves records that come again."""
+    """A group member that delivers at least once: after a crash between writing and committing, records repeat."""
 
     def __init__(self, consumer: Consumer, topic: str) -> None:
         self._consumer = consumer
@@ -29,9 +29,10 @@ class Member(RebalanceListener):
         self._has_joined = True
 
     def read(self, *, follow: bool, most: int | None, commits: bool) -> Iterator[Fetched]:
-        """Up to the end of what this member was assigned, or `most` records; `follow`: for ever.
+        """Yield records up to the end of the assigned partitions, or `most` records; with `follow` forever.
 
-        Who asks for the next piece has done with those before. `commits`: so they are committed; else by `commit`.
+        A caller that asks for the next piece has finished the pieces before. With `commits` these are then committed;
+        otherwise the caller calls `commit`.
         """
         left = most
         while left is None or left > 0:
@@ -47,9 +48,9 @@ class Member(RebalanceListener):
                 return
 
     def commit(self) -> None:
-        """What was taken. What has gone to another member meanwhile is his to commit. Raises KafkaError."""
+        """Commit what was read of the partitions still assigned to this member. Raises KafkaError."""
         mine = set(self._consumer.assignment())
         self._consumer.commit({place: at for place, at in self._taken.items() if place in mine})
 
     def _is_behind(self, place: TopicPartition) -> bool:
-        return self._consumer.lag(place) != 0  # None: not looked yet
+        return self._consumer.lag(place) != 0  # None: the end is not known yet

@@ -1,4 +1,4 @@
-"""`fencepost groups`: who reads in groups, how far behind, and setting them back."""
+"""`fencepost groups`: list and describe groups, reset offsets, delete groups."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from fencepost.client.types import TopicPartition
 
 __all__ = ["groups"]
 
-groups = command_group("List and describe groups; reset and delete what they have committed.")
+groups = command_group("List, describe and delete groups; reset their offsets.")
 
 Group = Annotated[str, typer.Argument(callback=named, help="The group's id.")]
 
-# Of all kinds of groups: org.apache.kafka.common.GroupState. Brokers take them in any case.
+# States of all kinds of groups: org.apache.kafka.common.GroupState. Brokers ignore upper and lower case.
 STATES: Final = (
     "PreparingRebalance",
     "CompletingRebalance",
@@ -47,7 +47,7 @@ STATES: Final = (
 
 
 def _states(given: list[str] | None) -> list[str] | None:
-    """Raises BadParameter: brokers find no group in a state that there is not, and say nothing."""
+    """Validate state names, because brokers silently find no group in an unknown state. Raises BadParameter."""
     for text in given or ():
         if text.lower() not in map(str.lower, STATES):
             raise typer.BadParameter(f"{text!r:.80}: one of {', '.join(STATES)}")
@@ -56,14 +56,12 @@ def _states(given: list[str] | None) -> list[str] | None:
 
 @groups.command("list")
 def list_(
-    state: Annotated[
-        list[str] | None, typer.Option(callback=_states, help=f"May be repeated: {', '.join(STATES)}.")
-    ] = None,
+    state: Annotated[str | None, typer.Option(callback=_states, help=f"May be repeated: {', '.join(STATES)}.")] = None,
     bootstrap_servers: Servers = None,
     command_config: CommandConfig = None,
     as_json: Json = False,
 ) -> None:
-    """All groups with their type and state.
+    """List all groups with type and state.
 
     Example: fencepost groups list --state Stable
     """
@@ -82,14 +80,14 @@ def list_(
 @groups.command()
 def describe(
     group: Group,
-    members: Annotated[bool, typer.Option("--members", help="The members and what each has, too.")] = False,
+    members: Annotated[bool, typer.Option("--members", help="Also show the members.")] = False,
     bootstrap_servers: Servers = None,
     command_config: CommandConfig = None,
     as_json: Json = False,
 ) -> None:
-    """State, committed offsets and lag: how many offsets lie between what is committed and the partition's end.
+    """Show a group's state, committed offsets and lag: the offsets between the committed one and the partition's end.
 
-    Offsets that are pending in a transaction do not count. Status 1 for an unknown group.
+    Offsets that are pending in a transaction are not included. Status 1 for an unknown group.
 
     Example: fencepost groups describe billing --members
     """
@@ -118,7 +116,7 @@ def describe(
 
 
 def _known(admin: Admin, group: str) -> tuple[GroupDescription, str]:
-    """The group and its type. Exits with status 1 for one that does not exist, or has no committed offsets by kind."""
+    """Return the group and its type. Exits with status 1 if it does not exist, or is a share group."""
     listed = [listing for listing in admin.list_groups() if listing.group_id == group]
     if not listed:
         _ask(admin, [group])
@@ -130,7 +128,7 @@ def _known(admin: Admin, group: str) -> tuple[GroupDescription, str]:
 
 
 def _ask(admin: Admin, missing: Sequence[str]) -> None:
-    """Raises KafkaError for groups that this principal may not see: the list leaves them out without a word."""
+    """Raise KafkaError for groups that this principal may not see: the list omits them silently."""
     for group in missing:
         admin.describe_group(group)
 
@@ -140,7 +138,7 @@ def _facts(admin: Admin, described: GroupDescription, kind: str) -> dict[str, An
     owners = {place: member.member_id for member in described.members for place in member.assigned}
     places = sorted({*committed, *owners})
     there = admin.describe_topics({place.topic for place in places}) if places else {}
-    # A group remembers topics that are deleted; these have no end.
+    # A group keeps the offsets of deleted topics, which have no end offset.
     asked = [place for place in places if place.topic in there and place.partition in there[place.topic].partitions]
     ends = admin.list_offsets(dict.fromkeys(asked, LATEST))
     rows = []
@@ -175,11 +173,11 @@ def reset_offsets(
     group: Group,
     to: Annotated[str | None, typer.Option(metavar="WHERE", help=f"{POSITIONS}.")] = None,
     shift_by: Annotated[
-        int | None, typer.Option(metavar="COUNT", help="Instead of --to: so many offsets on; back if below 0.")
+        int | None, typer.Option(metavar="COUNT", help="Instead of --to: move by this many offsets; negative: back.")
     ] = None,
     topic: Annotated[
         list[str] | None,
-        typer.Option(help="TOPIC or TOPIC:0,1,2; may be repeated.  [default: what the group has committed]"),
+        typer.Option(help="TOPIC or TOPIC:0,1,2; may be repeated.  [default: partitions with committed offsets]"),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")] = False,
     bootstrap_servers: Servers = None,
@@ -187,14 +185,14 @@ def reset_offsets(
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Set the offsets where a group goes on to read. The group must have no members.
+    """Set the offsets from which a group continues. The group must have no members.
 
-    An offset that is not in the partition becomes its begin or its end. Where no record is as late as a time, the end.
+    An offset outside the partition is moved to its beginning or end. A time later than all records means the end.
 
     Example: fencepost groups reset-offsets billing --to 2026-01-31T12:00:00Z --topic orders --dry-run
     """
     if (to is None) == (shift_by is None):
-        raise typer.BadParameter("say either --to or --shift-by")
+        raise typer.BadParameter("either --to or --shift-by is required")
     wanted = None if to is None else position_of(to, "--to")
     chosen = [_chosen(text) for text in topic or ()]
     with connected(bootstrap_servers, command_config) as admin:
@@ -229,7 +227,7 @@ def reset_offsets(
 
 
 def _chosen(text: str) -> tuple[str, list[int] | None]:
-    """Raises BadParameter."""
+    """Parse TOPIC or TOPIC:0,1,2. Raises BadParameter."""
     name, separator, numbers = named(text).partition(":")
     topic_named(name)
     if not separator:
@@ -241,7 +239,7 @@ def _chosen(text: str) -> tuple[str, list[int] | None]:
 
 
 def _places(admin: Admin, chosen: Sequence[tuple[str, list[int] | None]]) -> list[TopicPartition]:
-    """Exits with status 1 for a topic or a partition that does not exist."""
+    """Return the partitions. Exits with status 1 for an unknown topic or partition."""
     there = admin.describe_topics([name for name, _ in chosen])
     places = []
     for name, numbers in chosen:
@@ -258,7 +256,7 @@ def _places(admin: Admin, chosen: Sequence[tuple[str, list[int] | None]]) -> lis
 def _resolved(
     admin: Admin, places: Sequence[TopicPartition], wanted: Position | None, shifted: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
-    """Where each is to go on: within what the partition has."""
+    """Return the new offset of each partition, between its beginning and its end."""
     begins = admin.list_offsets(dict.fromkeys(places, EARLIEST))
     ends = admin.list_offsets(dict.fromkeys(places, LATEST))
     at: Mapping[TopicPartition, int]
@@ -275,13 +273,13 @@ def _resolved(
 
 @groups.command()
 def delete(
-    group: Annotated[list[str], typer.Argument(callback=named, help="One or more ids of groups.")],
+    group: Annotated[list[str], typer.Argument(callback=named, help="One or more group ids.")],
     bootstrap_servers: Servers = None,
     command_config: CommandConfig = None,
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Delete groups without members, with all that they have committed.
+    """Delete groups without members, and their committed offsets.
 
     Example: fencepost groups delete billing-test --yes
     """

@@ -1,4 +1,4 @@
-"""Where to begin, to end or to go back to in a topic, as a person writes it."""
+"""Positions in a topic, as command options give them."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ POSITIONS: Final = "beginning, end, an offset, or a time as 2026-01-31T12:00:00Z
 
 
 class Offset(NamedTuple):
-    """This offset, in each partition. Below 0: so many before the end."""
+    """The same offset in each partition. A negative one counts back from the end."""
 
     at: int
 
 
 class Point(NamedTuple):
-    """What ListOffsets is asked for: a time in ms since the epoch, EARLIEST or LATEST."""
+    """A timestamp for ListOffsets: milliseconds since 1970, EARLIEST or LATEST."""
 
     timestamp: int
 
@@ -30,7 +30,7 @@ Position = Offset | Point
 
 
 def position_of(text: str, option: str) -> Position:
-    """Raises BadParameter."""
+    """Parse a position. Raises BadParameter."""
     match text:
         case "beginning" | "earliest":
             return Point(EARLIEST)

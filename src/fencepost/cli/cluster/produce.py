@@ -1,4 +1,4 @@
-"""`fencepost produce`: lines of standard input, or a file's records, into a topic."""
+"""`fencepost produce`: write lines of standard input, or the records of a file, to a topic."""
 
 from __future__ import annotations
 
@@ -31,19 +31,21 @@ def produce(
             "--input",
             metavar="FILE",
             callback=named_by_kind,
-            help=f"Instead of standard input: {KINDS}, by its name.",
+            help=f"Read this file instead of standard input: {KINDS}, by its suffix.",
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Lines of JSON, as `consume --json` writes them.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Read lines of JSON as `consume --json` prints them.")
+    ] = False,
     key_separator: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="In each line the key is before this, the value behind it.")
+        str | None, typer.Option(metavar="TEXT", help="Text that separates key and value in each line.")
     ] = None,
     keep_partitions: Annotated[
-        bool, typer.Option("--keep-partitions", help="To the partitions that JSON or a file names, not by the key.")
+        bool, typer.Option("--keep-partitions", help="Use the partitions in JSON or the file, not the key's.")
     ] = False,
     transactional_id: Annotated[
         str | None,
-        typer.Option(metavar="ID", callback=named, help="All in one transaction of this id: everything or nothing."),
+        typer.Option(metavar="ID", callback=named, help="Write all records in one transaction of this id."),
     ] = None,
     setting: Annotated[
         list[str] | None, typer.Option("-X", metavar="NAME=VALUE", help="A setting of the producer; may be repeated.")
@@ -51,10 +53,11 @@ def produce(
     bootstrap_servers: Servers = None,
     command_config: CommandConfig = None,
 ) -> None:
-    """Write records: each line of standard input is a value, or with --json a whole record.
+    """Write records: each line of standard input is a value, or with --json a record.
 
-    Of JSON only `value` is needed; key, headers and timestamp (ms) are taken. A file has columns of these names. A
-    line that cannot be a record ends it, with status 1; what was before it is written, in a transaction nothing.
+    JSON must have `value`; key, headers and timestamp (ms) are optional. A file has columns of these names. A line that
+    is not a record ends the command with status 1. The lines before it are written, except in a transaction, which is
+    aborted.
 
     Example: fencepost consume orders --json | fencepost produce orders-copy --json --transactional-id copy
     """
@@ -94,7 +97,7 @@ def produce(
 
 @contextmanager
 def _opened(source: Path | None) -> Iterator[BinaryIO]:
-    """Lines, as they come. Raises OSError."""
+    """Yield the input, which is read as it arrives. Raises OSError."""
     if source is not None:
         with open(source, "rb") as file:
             yield file
@@ -107,9 +110,9 @@ def _opened(source: Path | None) -> Iterator[BinaryIO]:
 def _all_or_what_came(
     producer: Producer, writing: _Writing, write: Callable[[], None], *, is_transaction: bool
 ) -> None:
-    """However `write` ends: what it has sent is written or, in a transaction, nothing; and which it is, is told.
+    """Run `write`, and report how many records were written: in a transaction all or none.
 
-    Ends with status 1 after an error. A signal's KeyboardInterrupt goes no further.
+    Exits with status 1 after an error. A signal's KeyboardInterrupt is handled here.
     """
     failure: Exception | None = None
     is_done = False
@@ -142,17 +145,17 @@ def _transaction(producer: Producer) -> Iterator[None]:
 
 
 class _Writing:
-    """How far it has come."""
+    """Writes records and counts them."""
 
     def __init__(self, producer: Producer, topic: str, *, keep_partitions: bool) -> None:
         self._producer = producer
         self.topic = topic
         self._keep_partitions = keep_partitions
         self.count = 0
-        """Records that the producer has taken."""
+        """Number of records that the producer has accepted."""
 
     def lines(self, lines: Iterable[bytes], parser: Parser) -> None:
-        """Send each. Raises KafkaError, UnusableLine, with the line's number."""
+        """Send each line. Raises KafkaError, or UnusableLine with the line's number."""
         for number, line in enumerate(lines, 1):
             try:
                 record = parser(line.removesuffix(b"\n"))
@@ -164,7 +167,7 @@ class _Writing:
             self.count += 1
 
     def tables(self, file: Path) -> None:
-        """Send every row. Raises KafkaError, OSError."""
+        """Send every row of a file. Raises KafkaError or OSError."""
         for batch in tables_of(file):
             left_out = "" if self._keep_partitions or "partition" not in batch.schema.names else "partition"
             wanted = [name for name in batch.schema.names if name != left_out]

@@ -1,4 +1,4 @@
-"""Files of records: JSON lines, Parquet and Arrow, by the ends of their names."""
+"""Files of records: JSON lines, Parquet or Arrow, selected by the suffix."""
 
 from __future__ import annotations
 
@@ -24,22 +24,24 @@ PARQUET: Final = (".parquet",)
 ARROW: Final = (".arrow", ".feather")
 TABLES: Final = (*PARQUET, *ARROW)
 KINDS: Final = f"JSON lines ({', '.join(LINES)}), Parquet ({PARQUET[0]}) or Arrow ({', '.join(ARROW)})"
-ROW_GROUP_ROWS: Final = 65_536  # of a Parquet file that is written, or a batch that is read
+ROW_GROUP_ROWS: Final = 65_536  # of a Parquet file to write, or of a batch to read
 
 Write = Callable[[Fetched], None]
 
 
 def named_by_kind(file: Path | None) -> Path | None:
-    """Of an option. Raises BadParameter when the end of its name is none of KINDS."""
+    """Validate the suffix of an option's file. Raises BadParameter."""
     if file is not None and file.suffix.lower() not in (*LINES, *TABLES):
-        raise typer.BadParameter(f"{file}: its name is to end as one of {KINDS}")
+        raise typer.BadParameter(f"{file}: the name must end in the suffix of {KINDS}")
     return file
 
 
 @contextmanager
 def written_to(file: Path) -> Iterator[Write]:
-    """Records become rows of a new file, complete when the block ends, however it ends. Raises OSError: FileExistsError
-    too, as nothing is written over."""
+    """Yield a function that writes records to a new file, which is complete when the block ends, also after an error.
+
+    Raises OSError; FileExistsError if the file exists.
+    """
     kind = file.suffix.lower()
     if kind in TABLES:
         require("arrow", f"to write {file}")
@@ -62,7 +64,7 @@ def written_to(file: Path) -> Iterator[Write]:
 
 
 class _RowGroups:
-    """Collects what is fetched: a row group for each piece would be a file of crumbs."""
+    """Collects fetched records into large row groups. A group per fetch would make a file of tiny groups."""
 
     def __init__(self, writer: pa.parquet.ParquetWriter) -> None:
         self._writer = writer
@@ -84,7 +86,7 @@ class _RowGroups:
 
 
 def tables_of(file: Path) -> Iterable[pa.RecordBatch]:
-    """A Parquet or Arrow file, piece by piece. Raises ConfigurationError for what is none, OSError."""
+    """Yield the batches of a Parquet or Arrow file. Raises OSError, or ConfigurationError for an invalid file."""
     require("arrow", f"to read {file}")
     import pyarrow as pa
     from pyarrow import parquet

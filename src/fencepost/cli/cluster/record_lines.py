@@ -1,4 +1,4 @@
-"""A record as a line of text: JSON, or its value (and key) as they are. Pure."""
+"""Records as lines of text: JSON, or value (and key) unchanged."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from fencepost.client.records import Record
 
 __all__ = ["NewRecord", "Parser", "UnusableLine", "json_line", "json_parser", "said", "text_line", "text_parser"]
 
-NO_VALUE: Final = b"null"  # a tombstone as a line of text, as Kafka's console consumer writes it
+NO_VALUE: Final = b"null"  # a null value in a line of text, as Kafka's console consumer prints it
 _FIELDS: Final = frozenset("topic partition offset timestamp key key_base64 value value_base64 headers".split())
 
 
 class UnusableLine(ValueError):
-    """Not a record; the text says why."""
+    """The line is not a record; the text gives the reason."""
 
 
 class NewRecord(NamedTuple):
-    """What a line asks to be written."""
+    """A record to write, parsed from a line."""
 
     value: bytes | None
     key: bytes | None = None
@@ -34,7 +34,7 @@ Parser = Callable[[bytes], NewRecord]
 
 
 def json_line(record: Record) -> bytes:
-    """With a line end. What is not UTF-8 is in base64, under `key_base64`, `value_base64`."""
+    """Return a line of JSON. Bytes that are not UTF-8 are in base64, as `key_base64` and `value_base64`."""
     facts: dict[str, Any] = {
         "topic": record.topic,
         "partition": record.partition,
@@ -49,7 +49,7 @@ def json_line(record: Record) -> bytes:
 
 
 def text_line(record: Record, key_separator: str | None) -> bytes:
-    """The value's bytes and a line end; before them the key's and the separator, if there is one."""
+    """Return the value's bytes as a line, after key and separator if there is a separator."""
     value = NO_VALUE if record.value is None else record.value
     if key_separator is None:
         return value + b"\n"
@@ -58,11 +58,11 @@ def text_line(record: Record, key_separator: str | None) -> bytes:
 
 
 def text_parser(key_separator: str | None) -> Parser:
-    """Each line is a value, or a key, the separator and a value."""
+    """Return a parser for lines with a value, or with key, separator and value."""
     separator = None if key_separator is None else key_separator.encode()
 
     def parse(line: bytes) -> NewRecord:
-        """Raises UnusableLine."""
+        """Parse a line. Raises UnusableLine."""
         if separator is None:
             return NewRecord(line)
         key, found, value = line.partition(separator)
@@ -74,10 +74,10 @@ def text_parser(key_separator: str | None) -> Parser:
 
 
 def json_parser(*, keep_partitions: bool) -> Parser:
-    """Lines as `json_line` writes them; only a value is needed. Their topic and offset say where they were."""
+    """Return a parser for lines of `json_line`. Only a value is required; topic and offset are ignored."""
 
     def parse(line: bytes) -> NewRecord:
-        """Raises UnusableLine."""
+        """Parse a line. Raises UnusableLine."""
         try:
             facts = json.loads(line)
         except ValueError as error:
@@ -86,7 +86,7 @@ def json_parser(*, keep_partitions: bool) -> Parser:
             raise UnusableLine("not a JSON object")
         unknown = facts.keys() - _FIELDS
         if unknown:
-            raise UnusableLine(f"{min(unknown)!r} is no field of a record: {', '.join(sorted(_FIELDS))}")
+            raise UnusableLine(f"{min(unknown)!r} is not a field of a record: {', '.join(sorted(_FIELDS))}")
         if "value" not in facts and "value_base64" not in facts:
             raise UnusableLine("it has no value (a tombstone's is null)")
         return NewRecord(
@@ -101,7 +101,7 @@ def json_parser(*, keep_partitions: bool) -> Parser:
 
 
 def said(name: str, content: bytes | None) -> dict[str, str | None]:
-    """Under `name` as text, or under `name`_base64 what is not UTF-8."""
+    """Return content under `name` as text, or under `name`_base64 if it is not UTF-8."""
     try:
         return {name: None if content is None else content.decode()}
     except UnicodeDecodeError:
@@ -109,7 +109,7 @@ def said(name: str, content: bytes | None) -> dict[str, str | None]:
 
 
 def _meant(name: str, facts: dict[str, Any]) -> bytes | None:
-    """Raises UnusableLine."""
+    """Return a field's bytes. Raises UnusableLine."""
     encoded = f"{name}_base64"
     if encoded in facts:
         if name in facts:
@@ -120,15 +120,15 @@ def _meant(name: str, facts: dict[str, Any]) -> bytes | None:
             raise UnusableLine(f"{encoded} is not base64: {error}") from error
     found = facts.get(name)
     if found is not None and not isinstance(found, str):
-        raise UnusableLine(f"{name} is neither text nor null (what is JSON itself is to be written as text)")
+        raise UnusableLine(f"{name} is neither a string nor null (JSON inside a record must be a string)")
     try:
         return None if found is None else found.encode()
     except UnicodeEncodeError as error:
-        raise UnusableLine(f"{name} is not text that UTF-8 can hold") from error
+        raise UnusableLine(f"{name} cannot be encoded in UTF-8") from error
 
 
 def _header(found: Any) -> tuple[str, bytes | None]:
-    """Raises UnusableLine."""
+    """Parse a header. Raises UnusableLine."""
     if not isinstance(found, dict) or not isinstance(found.get("name"), str):
         raise UnusableLine('a header is {"name": ..., "value": ...}')
     return found["name"], _meant("value", found)
@@ -139,7 +139,7 @@ def _list_of(name: str, facts: dict[str, Any]) -> list[Any]:
     if found is None:
         return []
     if not isinstance(found, list):
-        raise UnusableLine(f"{name} is no list")
+        raise UnusableLine(f"{name} is not a list")
     return found
 
 
@@ -147,4 +147,4 @@ def _number(name: str, facts: dict[str, Any]) -> int | None:
     found = facts.get(name)
     if found is None or (isinstance(found, int) and not isinstance(found, bool)):
         return found
-    raise UnusableLine(f"{name} is no number")
+    raise UnusableLine(f"{name} is not a number")

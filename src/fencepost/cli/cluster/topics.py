@@ -1,4 +1,4 @@
-"""`fencepost topics`: list, describe, create, grow and delete topics."""
+"""`fencepost topics`: list, describe, create, enlarge and delete topics."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["described", "topics"]
 topics = command_group("List, describe, create, grow and delete topics.")
 
 Topic = Annotated[str, typer.Argument(callback=topic_named, help="The topic's name.")]
-Topics = Annotated[list[str], typer.Argument(callback=topic_named, help="One or more names of topics.")]
+Topics = Annotated[list[str], typer.Argument(callback=topic_named, help="One or more topic names.")]
 
 
 def _not_zero(given: int) -> int:
@@ -30,7 +30,7 @@ def _not_zero(given: int) -> int:
 
 
 def described(admin: Admin, name: str) -> TopicDescription:
-    """Exits with status 1 when there is no such topic."""
+    """Return a topic's description. Exits with status 1 if the topic does not exist."""
     found = admin.describe_topics([name])
     if name not in found:
         refuse(f"there is no topic {name!r}")
@@ -39,12 +39,12 @@ def described(admin: Admin, name: str) -> TopicDescription:
 
 @topics.command("list")
 def list_(
-    internal: Annotated[bool, typer.Option("--internal", help="The cluster's own topics too.")] = False,
+    internal: Annotated[bool, typer.Option("--internal", help="Include internal topics.")] = False,
     bootstrap_servers: Servers = None,
     command_config: CommandConfig = None,
     as_json: Json = False,
 ) -> None:
-    """The names of the topics, a line each.
+    """Print the names of the topics, one per line.
 
     Example: fencepost topics list -b localhost:9092
     """
@@ -63,8 +63,7 @@ def describe(
     command_config: CommandConfig = None,
     as_json: Json = False,
 ) -> None:
-    """Each partition's leader, replicas and offsets: begin, where committed readers stop, end. Status 1 for an unknown
-    topic.
+    """Show each partition's leader, replicas, first offset, last stable offset and end. Status 1 for an unknown topic.
 
     Example: fencepost topics describe orders
     """
@@ -81,7 +80,7 @@ def describe(
 
 
 def _facts(admin: Admin, topic: TopicDescription) -> dict[str, Any]:
-    # A partition without a leader cannot be asked, and is the very one that is looked for.
+    # A partition without a leader cannot be queried for offsets, but must be shown.
     led = [TopicPartition(topic.name, number) for number, at in topic.partitions.items() if at.leader >= 0]
     begins = admin.list_offsets(dict.fromkeys(led, EARLIEST))
     stable = admin.list_offsets(dict.fromkeys(led, LATEST), isolation=Isolation.READ_COMMITTED)
@@ -139,7 +138,7 @@ def create(
     config: Annotated[
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="A setting of the topic; may be repeated.")
     ] = None,
-    if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Let one that exists be, as it is.")] = False,
+    if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Do nothing if the topic exists.")] = False,
     bootstrap_servers: Servers = None,
     command_config: CommandConfig = None,
     as_json: Json = False,
@@ -162,13 +161,13 @@ def create(
 def alter(
     name: Topic,
     partitions: Annotated[
-        int, typer.Option("--partitions", "-p", min=1, max=2**31 - 1, help="How many there are to be, in all.")
+        int, typer.Option("--partitions", "-p", min=1, max=2**31 - 1, help="New total number of partitions.")
     ],
     bootstrap_servers: Servers = None,
     command_config: CommandConfig = None,
     as_json: Json = False,
 ) -> None:
-    """Give a topic more partitions. Keys that are hashed go to other partitions from then on.
+    """Add partitions to a topic. This changes the partition of hashed keys.
 
     Example: fencepost topics alter orders --partitions 12
     """
@@ -181,13 +180,13 @@ def alter(
 @topics.command()
 def delete(
     names: Topics,
-    if_exists: Annotated[bool, typer.Option("--if-exists", help="One that does not exist is no error.")] = False,
+    if_exists: Annotated[bool, typer.Option("--if-exists", help="Ignore topics that do not exist.")] = False,
     bootstrap_servers: Servers = None,
     command_config: CommandConfig = None,
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Delete topics with all their records. Nothing is deleted when one of them does not exist.
+    """Delete topics with all their records. If one of them does not exist, nothing is deleted.
 
     Example: fencepost topics delete orders-test --yes
     """

@@ -1,4 +1,4 @@
-"""`fencepost users`: who logs in with a password (SCRAM, KIP-554)."""
+"""`fencepost users`: manage SCRAM passwords (KIP-554)."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from fencepost.small_files import MOST_BYTES, read_small
 
 __all__ = ["users"]
 
-users = command_group("List users of SCRAM; set and delete their passwords.")
+users = command_group("List SCRAM users; set and delete their passwords.")
 
 
 class Mechanism(Enum):
-    """As SASL names it."""
+    """A SCRAM mechanism by its SASL name."""
 
     SHA_256 = "SCRAM-SHA-256"
     SHA_512 = "SCRAM-SHA-512"
@@ -34,7 +34,7 @@ _SCRAM: Final = {
 }
 
 User = Annotated[str, typer.Argument(callback=named, help="The user's name.")]
-MechanismOption = Annotated[Mechanism, typer.Option("--mechanism", help="Each mechanism has a password of its own.")]
+MechanismOption = Annotated[Mechanism, typer.Option("--mechanism", help="Mechanism; each has its own password.")]
 
 
 @users.command("list")
@@ -43,7 +43,7 @@ def list_(
     command_config: CommandConfig = None,
     as_json: Json = False,
 ) -> None:
-    """Who has a password, for which mechanism, and with how many iterations.
+    """List users that have a password, with mechanism and number of iterations.
 
     Example: fencepost users list
     """
@@ -66,17 +66,17 @@ def set_password(
     user: User,
     mechanism: MechanismOption = Mechanism.SHA_512,
     iterations: Annotated[
-        int, typer.Option(min=FEWEST_ITERATIONS, max=16_384, help="4096 to 16384.")
+        int, typer.Option(min=FEWEST_ITERATIONS, max=16_384, help="Iterations, 4096 to 16384.")
     ] = FEWEST_ITERATIONS,
     password_file: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Its first line is the password; - for standard input.  [default: ask]"),
+        typer.Option(metavar="FILE", help="File with the password in its first line; - for stdin.  [default: ask]"),
     ] = None,
     bootstrap_servers: Servers = None,
     command_config: CommandConfig = None,
     as_json: Json = False,
 ) -> None:
-    """Give a user a password, in place of the one before. It is salted here: the brokers never get it.
+    """Set or replace a user's password. It is salted locally and never sent to the brokers.
 
     Example: fencepost users set-password alice --password-file alice.txt
     """
@@ -88,7 +88,10 @@ def set_password(
 
 
 def _password(user: str, file: Path | None) -> str:
-    """Never an option's value: the list of processes shows these. Exits with status 1 for none at all."""
+    """Read the password, which is never an option's value because the process list shows these.
+
+    Exits with status 1 if it is empty.
+    """
     if file is None:
         password = str(typer.prompt(f"Password for {user}", hide_input=True, confirmation_prompt=True, err=True))
     else:
@@ -101,7 +104,7 @@ def _password(user: str, file: Path | None) -> str:
 
 
 def _first_line(file: Path) -> str:
-    """Exits with status 1 where there is no text, or no end of it. Raises OSError."""
+    """Return the first line of a file. Exits with status 1 if it is not text or is too long. Raises OSError."""
     try:
         if str(file) != "-":
             text = read_small(file)
@@ -121,14 +124,14 @@ def delete(
     user: User,
     mechanism: Annotated[
         Mechanism | None,
-        typer.Option("--mechanism", help="Only this mechanism's password.  [default: all that the user has]"),
+        typer.Option("--mechanism", help="Only this mechanism's password.  [default: all of the user]"),
     ] = None,
     bootstrap_servers: Servers = None,
     command_config: CommandConfig = None,
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Delete a user's passwords, for all mechanisms. Open connections stay logged in.
+    """Delete a user's passwords, for all mechanisms. Open connections stay authenticated.
 
     Users in the settings of a broker's listener are not deleted.
 
@@ -142,7 +145,7 @@ def delete(
         if not doomed:
             refuse(f"delete user {user!r}: no password is stored for that name, by any mechanism")
         confirmed(f"Delete {user}'s password for {' and '.join(each.sasl_name for each in doomed)}?", yes=yes)
-        for each in doomed:  # a request may name a user once
+        for each in doomed:  # a request may name each user only once
             admin.alter_user_scram_credentials([ScramDeletion(user, each)])
             words = f"{user} has no password for {each.sasl_name} any more"
             tell_done(words, "deleted", as_json=as_json, user=user, mechanism=each.sasl_name)

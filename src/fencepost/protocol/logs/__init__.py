@@ -1,1 +1,1 @@
-"""Records of the internal topics, in Kafka's own schemas."""
+"""Records of the internal topics in Kafka's schemas."""

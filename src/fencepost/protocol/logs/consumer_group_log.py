@@ -1,10 +1,10 @@
-"""Records of consumer groups (KIP-848) in `__consumer_offsets`: typed keys and values <-> bytes, in Kafka's schemas.
+"""Encode and decode the records of consumer groups (KIP-848) in `__consumer_offsets`, in Kafka's schemas.
 
 Sources: `ConsumerGroupMetadata` (key 3), `ConsumerGroupMemberMetadata` (5), `ConsumerGroupTargetAssignmentMetadata`
 (6), `ConsumerGroupTargetAssignmentMember` (7), `ConsumerGroupCurrentMemberAssignment` (8) and
 `ConsumerGroupRegularExpression` (16) of Apache Kafka 4.3.1's group coordinator. A key begins with its type as int16 and
-is not flexible; a value begins with its version, of which there is only 0, and is. Left out:
-`ConsumerGroupPartitionMetadata` (4), which Kafka stopped writing with 4.1.
+is not flexible. A value begins with its version, which is always 0, and is flexible.
+`ConsumerGroupPartitionMetadata` (4) is not supported: Kafka has not written it since 4.1.
 """
 
 from __future__ import annotations
@@ -52,43 +52,43 @@ _UNKNOWN_EPOCH = 0
 
 
 class TopicIdPartition(NamedTuple):
-    """A partition of a topic that is named by its id."""
+    """A partition of a topic given by its id."""
 
     topic_id: UUID
     partition: int
 
 
 class ConsumerGroupKey(Value):
-    """Names a consumer group."""
+    """Key of a consumer group."""
 
     group_id: str
 
 
 class ConsumerGroupValue(Value):
-    """A group's epoch, and a hash of the topics as of which it was raised last."""
+    """A group's epoch, and the hash of its topics' metadata at the last increase of the epoch."""
 
     epoch: int
     metadata_hash: int = 0
 
 
 class MemberKey(Value):
-    """Names a member and what it asked for."""
+    """Key of a member's metadata."""
 
     group_id: str
     member_id: str
 
 
 class ClassicProtocols(Value):
-    """What a member that speaks the classic protocol said when it joined: (name, metadata) in its order."""
+    """Protocols of a member that uses the classic protocol: (name, metadata) in the member's order of preference."""
 
     session_timeout_ms: int
     protocols: tuple[tuple[str, bytes], ...]
 
 
 class MemberValue(Value):
-    """What a member is and subscribes to. `topic_regex` None: it named topics only.
+    """Metadata and subscription of a member. `topic_regex` is None if it subscribes by name only.
 
-    `classic` is set for a member of a mixed group that speaks the classic protocol.
+    `classic` is set for a member of a mixed group that uses the classic protocol.
     """
 
     instance_id: str | None
@@ -103,40 +103,40 @@ class MemberValue(Value):
 
 
 class TargetKey(Value):
-    """Names the epoch of a group's target assignment."""
+    """Key of a group's target assignment epoch."""
 
     group_id: str
 
 
 class TargetValue(Value):
-    """The group epoch that the target assignment was made for, and when."""
+    """Group epoch for which the target assignment was computed, and the time of the computation."""
 
     assignment_epoch: int
     timestamp_ms: int = 0
 
 
 class TargetMemberKey(Value):
-    """Names a member's part of the target assignment."""
+    """Key of a member's target assignment."""
 
     group_id: str
     member_id: str
 
 
 class TargetMemberValue(Value):
-    """What a member is to have."""
+    """Partitions assigned to a member in the target assignment."""
 
     partitions: frozenset[TopicIdPartition]
 
 
 class CurrentAssignmentKey(Value):
-    """Names what a member has now."""
+    """Key of a member's current assignment."""
 
     group_id: str
     member_id: str
 
 
 class CurrentAssignmentValue(Value):
-    """What a member has, and has to give back; each partition with the member epoch at which it was assigned."""
+    """Partitions that a member owns or must revoke, each with the member epoch of its assignment."""
 
     member_epoch: int
     previous_member_epoch: int
@@ -146,14 +146,14 @@ class CurrentAssignmentValue(Value):
 
 
 class RegexKey(Value):
-    """Names a regular expression that members of a group subscribe to."""
+    """Key of a regular expression to which members of a group subscribe."""
 
     group_id: str
     regex: str
 
 
 class RegexValue(Value):
-    """The topics that the expression stood for at a version of the catalogue, and when that was looked up."""
+    """Topics that matched a regular expression; the version of the topic list and the time of the match."""
 
     topics: tuple[str, ...]
     version: int
@@ -179,7 +179,7 @@ _TYPES: dict[type[ConsumerGroupLogKey], int] = {
 
 
 def encode_consumer_group_key(key: ConsumerGroupLogKey) -> bytes:
-    """The key's bytes, type first."""
+    """Encode a key, which begins with its type."""
     writer = Writer()
     writer.int16(_TYPES[type(key)])
     writer.string(key.group_id)
@@ -191,7 +191,11 @@ def encode_consumer_group_key(key: ConsumerGroupLogKey) -> bytes:
 
 
 def decode_consumer_group_key(data: bytes | memoryview) -> ConsumerGroupLogKey | None:
-    """The typed key; None for another type of record. Raises MalformedMessage for bytes that are none."""
+    """Decode a key; return None for another type of record.
+
+    Raises:
+        MalformedMessage: The bytes are not a key.
+    """
     reader = Reader(data)
     number = reader.int16()
     key: ConsumerGroupLogKey
@@ -206,7 +210,7 @@ def decode_consumer_group_key(data: bytes | memoryview) -> ConsumerGroupLogKey |
 
 
 def encode_consumer_group_value(value: ConsumerGroupLogValue) -> bytes:
-    """The value's bytes, version first."""
+    """Encode a value, which begins with its version."""
     writer = Writer(flexible=True)
     writer.int16(0)
     tags: list[tuple[int, bytes]] = []
@@ -239,7 +243,11 @@ def encode_consumer_group_value(value: ConsumerGroupLogValue) -> bytes:
 
 
 def decode_consumer_group_value(key: ConsumerGroupLogKey, data: bytes | memoryview) -> ConsumerGroupLogValue:
-    """The typed value of a key's record. Raises MalformedMessage for bytes that are none, or of an unknown version."""
+    """Decode the value of a key's record.
+
+    Raises:
+        MalformedMessage: The bytes are not a value of this type, or have an unknown version.
+    """
     reader = Reader(data)
     reader.version(type(key).__name__, (0,), 0)
     value: ConsumerGroupLogValue
@@ -325,7 +333,7 @@ def _write_member(writer: Writer, value: MemberValue) -> None:
 def write_partitions(
     writer: Writer, partitions: Iterable[TopicIdPartition], epochs: Mapping[TopicIdPartition, int] | None
 ) -> None:
-    """By topic id; `epochs`: those at which they were assigned, None where the record has none."""
+    """Write partitions grouped by topic id, with the epochs of their assignment if the record has them."""
     by_topic: dict[UUID, list[int]] = {}
     for topic_id, partition in sorted(partitions):
         by_topic.setdefault(topic_id, []).append(partition)
@@ -342,7 +350,10 @@ def write_partitions(
 
 
 def read_partitions(reader: Reader) -> dict[TopicIdPartition, int]:
-    """Partitions with their epochs; logs of Kafka before 4.3 have none, and 0 then lets every commit through."""
+    """Read partitions with the epochs of their assignment.
+
+    Kafka before 4.3 writes no epochs. The epoch is then 0, which accepts offset commits of every member epoch.
+    """
     found: dict[TopicIdPartition, int] = {}
     for _ in range(reader.count()):
         topic_id = UUID(bytes=bytes(reader.take(16)))

@@ -1,13 +1,13 @@
-"""Records of `__consumer_offsets`: typed keys and values <-> bytes, in Kafka's own schemas.
+"""Encode and decode the records of `__consumer_offsets`, in Kafka's schemas.
 
 Sources: `OffsetCommitKey` (0-1), `OffsetCommitValue` (0-4, topic id as tagged field 0), `GroupMetadataKey` (2) and
 `GroupMetadataValue` (0-4) of Apache Kafka 4.3.1's group coordinator. A key and a value each begin with their version as
-int16; the key's version tells the type of record. Version 4 of a value is the first flexible one.
+int16. The version of the key is the type of the record. Version 4 of a value is the first flexible one.
 
-What is written, as Kafka 4.3.1 does: offset keys as version 1; offset values as version 1 when they carry an expiry
-time (OffsetCommit v2-4 asked for a retention), otherwise as version 4; group values as version 3. Every version is
-read. The records of consumer groups (KIP-848) are in `consumer_group_log.py`; for these and for those of the other
-newer group types (key versions 3 and up) `decode_key` returns an `UnknownKey`.
+All versions are read. As in Kafka 4.3.1, these versions are written: offset keys as version 1; offset values as version
+1 if they have an expiry time (OffsetCommit v2-4 with a retention), otherwise as version 4; group values as version 3.
+`consumer_group_log.py` has the records of consumer groups (KIP-848). For these and for the records of other newer
+group types (key versions 3 and up) `decode_key` returns an `UnknownKey`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _TOPIC_ID_TAG = 0
 
 
 class OffsetCommitKey(Value):
-    """Names a committed offset."""
+    """Key of a committed offset."""
 
     group_id: str
     topic: str
@@ -51,7 +51,7 @@ class OffsetCommitKey(Value):
 
 
 class OffsetCommitValue(Value):
-    """A committed offset. Times are milliseconds since the epoch; -1 means absent, as in Kafka."""
+    """A committed offset. Times are milliseconds since 1970; -1 means absent, as in Kafka."""
 
     offset: int
     leader_epoch: int = -1
@@ -62,13 +62,13 @@ class OffsetCommitValue(Value):
 
 
 class GroupMetadataKey(Value):
-    """Names a classic group."""
+    """Key of a classic group."""
 
     group_id: str
 
 
 class GroupMember(Value):
-    """A member of a stable generation. `subscription` and `assignment` are the clients' own bytes."""
+    """A member of a stable generation. `subscription` and `assignment` are bytes that the clients encoded."""
 
     member_id: str
     group_instance_id: str | None
@@ -81,7 +81,7 @@ class GroupMember(Value):
 
 
 class GroupMetadataValue(Value):
-    """A classic group as of its last completed rebalance. `protocol_type` is "" for a group that never had a member."""
+    """A classic group after its last completed rebalance. `protocol_type` is "" if the group never had a member."""
 
     protocol_type: str
     generation: int
@@ -92,13 +92,13 @@ class GroupMetadataValue(Value):
 
 
 class UnknownKey(Value):
-    """A key of a type that is not read here."""
+    """A key of a record type that this module does not decode."""
 
     version: int
 
 
 def encode_key(key: OffsetCommitKey | GroupMetadataKey) -> bytes:
-    """The key's bytes, version first."""
+    """Encode a key, which begins with its version."""
     writer = Writer()
     if isinstance(key, GroupMetadataKey):
         writer.int16(_GROUP_KEY_VERSION)
@@ -112,7 +112,11 @@ def encode_key(key: OffsetCommitKey | GroupMetadataKey) -> bytes:
 
 
 def decode_key(data: bytes | memoryview) -> OffsetCommitKey | GroupMetadataKey | UnknownKey:
-    """The typed key. Raises MalformedMessage for bytes that are none."""
+    """Decode a key.
+
+    Raises:
+        MalformedMessage: The bytes are not a key.
+    """
     reader = Reader(data)
     version = reader.int16()
     key: OffsetCommitKey | GroupMetadataKey
@@ -127,9 +131,12 @@ def decode_key(data: bytes | memoryview) -> OffsetCommitKey | GroupMetadataKey |
 
 
 def encode_offset_value(value: OffsetCommitValue, version: int | None = None) -> bytes:
-    """The value's bytes, version first; without a version, the one that Kafka 4.3.1 would choose.
+    """Encode a value, which begins with its version; default: the version that Kafka 4.3.1 chooses.
 
-    Fields that a version lacks are dropped. Raises ValueError for a version that does not exist.
+    Fields that the version does not have are dropped.
+
+    Raises:
+        ValueError: The version does not exist.
     """
     if version is None:
         version = _FLEXIBLE if value.expire_timestamp_ms == -1 else 1
@@ -149,7 +156,11 @@ def encode_offset_value(value: OffsetCommitValue, version: int | None = None) ->
 
 
 def decode_offset_value(data: bytes | memoryview) -> OffsetCommitValue:
-    """The typed value. Raises MalformedMessage for bytes that are none, or of an unknown version."""
+    """Decode a committed offset.
+
+    Raises:
+        MalformedMessage: The bytes are not a value, or have an unknown version.
+    """
     reader = Reader(data)
     version = reader.version("OffsetCommitValue", _VALUE_VERSIONS, _FLEXIBLE)
     offset = reader.int64()
@@ -172,7 +183,11 @@ def decode_offset_value(data: bytes | memoryview) -> OffsetCommitValue:
 
 
 def encode_group_value(value: GroupMetadataValue, version: int = 3) -> bytes:
-    """The value's bytes, version first. Raises ValueError for a version that does not exist."""
+    """Encode a classic group; the bytes begin with the version.
+
+    Raises:
+        ValueError: The version does not exist.
+    """
     if version not in _VALUE_VERSIONS:
         raise ValueError(f"GroupMetadataValue has no version {version}")
     writer = Writer(flexible=version >= _FLEXIBLE)
@@ -201,9 +216,12 @@ def encode_group_value(value: GroupMetadataValue, version: int = 3) -> bytes:
 
 
 def decode_group_value(data: bytes | memoryview) -> GroupMetadataValue:
-    """The typed value. Raises MalformedMessage for bytes that are none, or of an unknown version.
+    """Decode a classic group.
 
-    Version 0 has no rebalance timeout: the session timeout stands in for it, as when Kafka loads such a record.
+    Version 0 has no rebalance timeout. The session timeout is used instead, as in Kafka.
+
+    Raises:
+        MalformedMessage: The bytes are not a value, or have an unknown version.
     """
     reader = Reader(data)
     version = reader.version("GroupMetadataValue", _VALUE_VERSIONS, _FLEXIBLE)

@@ -1,4 +1,4 @@
-"""Which partition of an internal topic owns a group or a transactional id."""
+"""Assignment of groups and transactional ids to the partitions of the internal topics."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LONGEST_REMEMBERED = 256
 
 
 def java_string_hash(text: str) -> int:
-    """`String.hashCode()` of Java: over UTF-16 code units, as a signed 32 bit number."""
+    """Return Java's `String.hashCode()`, over UTF-16 code units, as a signed 32-bit number."""
     return _remembered(text) if len(text) <= _LONGEST_REMEMBERED else _hash(text)
 
 
@@ -29,13 +29,16 @@ def _hash(text: str) -> int:
     return value - 2**32 if value >= 2**31 else value
 
 
-_remembered = lru_cache(4096)(_hash)  # of a transaction's id it is asked a dozen times
+_remembered = lru_cache(4096)(_hash)  # computed about a dozen times for the id of one transaction
 
 
 def coordinator_partition(key: str, partitions: int) -> int:
-    """The partition of `__consumer_offsets` or `__transaction_state` for a group id or transactional id.
+    """Return the partition of `__consumer_offsets` or `__transaction_state` for a group id or transactional id.
 
-    Kafka's `Utils.abs(hash) % partitions`, whose `abs` maps the lowest int to 0. Raises ValueError without partitions.
+    This is Kafka's `Utils.abs(hash) % partitions`, where `abs` maps the lowest int to 0.
+
+    Raises:
+        ValueError: `partitions` is less than 1.
     """
     if partitions < 1:
         raise ValueError(f"a topic of {partitions} partitions has no coordinator partition")

@@ -1,9 +1,10 @@
-"""Records of share groups (KIP-932) in `__consumer_offsets`: typed keys and values <-> bytes, in Kafka's schemas.
+"""Encode and decode the records of share groups (KIP-932) in `__consumer_offsets`, in Kafka's schemas.
 
 Sources: `ShareGroupMemberMetadata` (key 10), `ShareGroupMetadata` (11) and `ShareGroupCurrentMemberAssignment` (14) of
-Apache Kafka 4.3.1's group coordinator. A key begins with its type as int16 and is not flexible; a value begins with its
-version, of which there is only 0, and is. Left out: the target assignment (12, 13), which follows from the members and
-the topics, and which partitions' state is initialized (15), which the share state itself says.
+Apache Kafka 4.3.1's group coordinator. A key begins with its type as int16 and is not flexible. A value begins with its
+version, which is always 0, and is flexible. Two kinds of records are not written. The target assignment (12, 13)
+follows from the members and the topics. The list of partitions with initialized state (15) follows from the share state
+itself.
 """
 
 from __future__ import annotations
@@ -32,27 +33,27 @@ _STABLE = 0
 
 
 class ShareGroupKey(Value):
-    """Names a share group."""
+    """Key of a share group."""
 
     group_id: str
 
 
 class ShareGroupValue(Value):
-    """A group's epoch, and a hash of the topics as of which it was raised last."""
+    """A group's epoch, and the hash of its topics' metadata at the last increase of the epoch."""
 
     epoch: int
     metadata_hash: int = 0
 
 
 class ShareMemberKey(Value):
-    """Names a member and what it asked for."""
+    """Key of a member's metadata."""
 
     group_id: str
     member_id: str
 
 
 class ShareMemberValue(Value):
-    """What a member is and subscribes to."""
+    """Metadata and subscription of a member."""
 
     rack_id: str | None
     client_id: str
@@ -61,14 +62,14 @@ class ShareMemberValue(Value):
 
 
 class ShareCurrentKey(Value):
-    """Names what a member has now."""
+    """Key of a member's current assignment."""
 
     group_id: str
     member_id: str
 
 
 class ShareCurrentValue(Value):
-    """What a member has, in which epoch of its own, and the epoch before."""
+    """Partitions assigned to a member, with its member epoch and the previous one."""
 
     epoch: int
     previous_epoch: int
@@ -82,7 +83,7 @@ _TYPES: dict[type[ShareGroupLogKey], int] = {ShareMemberKey: _MEMBER, ShareGroup
 
 
 def encode_share_group_key(key: ShareGroupLogKey) -> bytes:
-    """The key's bytes, type first."""
+    """Encode a key, which begins with its type."""
     writer = Writer()
     writer.int16(_TYPES[type(key)])
     writer.string(key.group_id)
@@ -92,7 +93,11 @@ def encode_share_group_key(key: ShareGroupLogKey) -> bytes:
 
 
 def decode_share_group_key(data: bytes | memoryview) -> ShareGroupLogKey | None:
-    """The typed key; None for another type of record. Raises MalformedMessage for bytes that are none."""
+    """Decode a key; return None for another type of record.
+
+    Raises:
+        MalformedMessage: The bytes are not a key.
+    """
     reader = Reader(data)
     number = reader.int16()
     key: ShareGroupLogKey
@@ -109,7 +114,7 @@ def decode_share_group_key(data: bytes | memoryview) -> ShareGroupLogKey | None:
 
 
 def encode_share_group_value(value: ShareGroupLogValue) -> bytes:
-    """The value's bytes, version first."""
+    """Encode a value, which begins with its version."""
     writer = Writer(flexible=True)
     writer.int16(0)
     if isinstance(value, ShareGroupValue):
@@ -130,7 +135,11 @@ def encode_share_group_value(value: ShareGroupLogValue) -> bytes:
 
 
 def decode_share_group_value(key: ShareGroupLogKey, data: bytes | memoryview) -> ShareGroupLogValue:
-    """The typed value of a key's record. Raises MalformedMessage for bytes that are none, or of an unknown version."""
+    """Decode the value of a key's record.
+
+    Raises:
+        MalformedMessage: The bytes are not a value of this type, or have an unknown version.
+    """
     reader = Reader(data)
     reader.version(type(key).__name__, (0,), 0)
     value: ShareGroupLogValue

@@ -1,8 +1,8 @@
-"""Records of `__share_group_state`: how far a share group has come in a partition, typed <-> bytes, in Kafka's schemas.
+"""Encode and decode the records of `__share_group_state`: a share group's progress in a partition, in Kafka's schemas.
 
 Sources: `ShareSnapshotKey` and `ShareSnapshotValue` v0 of Apache Kafka 4.3.1's share coordinator. A key begins with its
-type as int16 and is not flexible; a value begins with its version and is. Kafka also writes updates (type 1) between
-its snapshots; here every record is a snapshot, since compaction keeps the last one of each key.
+type as int16 and is not flexible. A value begins with its version and is flexible. Kafka also writes updates (type 1)
+between snapshots. Here every record is a snapshot, because compaction keeps the last record of each key.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _COMPLETE_COUNT_TAG = 0
 
 
 class ShareStateKey(NamedTuple):
-    """Names a partition as a share group reads it."""
+    """Key of a share group's state in one partition."""
 
     group_id: str
     topic_id: UUID
@@ -38,7 +38,7 @@ class ShareStateKey(NamedTuple):
 
 
 class StateBatch(Value):
-    """Records in the same state, both offsets included; `state` as on the wire."""
+    """A range of records in the same state, both offsets included. `state` is the number on the wire."""
 
     first_offset: int
     last_offset: int
@@ -47,10 +47,10 @@ class StateBatch(Value):
 
 
 class ShareSnapshot(Value):
-    """Where the group begins to read, and what is known of the records behind that.
+    """The start offset of a share group in a partition, and the delivery state of the records after it.
 
-    `state_epoch` rises when an administrator sets the offset. `complete_count`: how many of the batches' records need
-    not be delivered again. Offsets that no batch names are as if they had never been delivered.
+    An administrator who sets the offset increases `state_epoch`. `complete_count` is the number of records in the
+    batches that need no further delivery. Offsets that no batch contains count as never delivered.
     """
 
     state_epoch: int
@@ -61,7 +61,7 @@ class ShareSnapshot(Value):
 
 
 def encode_share_state_key(key: ShareStateKey) -> bytes:
-    """The key's bytes, type first."""
+    """Encode a key, which begins with its type."""
     writer = Writer()
     writer.int16(_SNAPSHOT)
     writer.string(key.group_id)
@@ -71,7 +71,11 @@ def encode_share_state_key(key: ShareStateKey) -> bytes:
 
 
 def decode_share_state_key(data: bytes | memoryview) -> ShareStateKey | None:
-    """The typed key; None for another type of record. Raises MalformedMessage for bytes that are none."""
+    """Decode a key; return None for another type of record.
+
+    Raises:
+        MalformedMessage: The bytes are not a key.
+    """
     reader = Reader(data)
     if reader.int16() != _SNAPSHOT:
         return None
@@ -81,10 +85,10 @@ def decode_share_state_key(data: bytes | memoryview) -> ShareStateKey | None:
 
 
 def encode_share_snapshot(value: ShareSnapshot) -> bytes:
-    """The value's bytes, version first."""
+    """Encode a snapshot, which begins with its version."""
     writer = Writer(flexible=True)
     writer.int16(0)
-    writer.int32(0)  # the epoch of snapshots, by which Kafka tells to which one an update belongs
+    writer.int32(0)  # the snapshot epoch, which links Kafka's updates to their snapshot
     writer.int32(value.state_epoch)
     writer.int32(_LEADER_EPOCH)
     writer.int64(value.start_offset)
@@ -102,7 +106,11 @@ def encode_share_snapshot(value: ShareSnapshot) -> bytes:
 
 
 def decode_share_snapshot(data: bytes | memoryview) -> ShareSnapshot:
-    """The typed value. Raises MalformedMessage for bytes that are none, or of an unknown version."""
+    """Decode a snapshot.
+
+    Raises:
+        MalformedMessage: The bytes are not a snapshot, or have an unknown version, or its batches are out of order.
+    """
     reader = Reader(data)
     reader.version("ShareSnapshotValue", (0,), 0)
     _, state_epoch, _ = reader.int32(), reader.int32(), reader.int32()

@@ -1,9 +1,9 @@
-"""Records of streams groups (KIP-1071) in `__consumer_offsets`: typed keys and values <-> bytes, in Kafka's schemas.
+"""Encode and decode the records of streams groups (KIP-1071) in `__consumer_offsets`, in Kafka's schemas.
 
 Sources: `StreamsGroupMetadata` (key 17), `StreamsGroupMemberMetadata` (19), `StreamsGroupTargetAssignmentMetadata`
 (20), `StreamsGroupTargetAssignmentMember` (21), `StreamsGroupCurrentMemberAssignment` (22) and `StreamsGroupTopology`
-(23) of Apache Kafka 4.3.1's group coordinator. A key begins with its type as int16 and is not flexible; a value
-begins with its version, of which there is only 0, and is.
+(23) of Apache Kafka 4.3.1's group coordinator. A key begins with its type as int16 and is not flexible. A value begins
+with its version, which is always 0, and is flexible.
 """
 
 from __future__ import annotations
@@ -49,20 +49,20 @@ _CONFIGS_TAG = 1
 _UNKNOWN_EPOCH = 0
 
 Pairs = tuple[tuple[str, str], ...]
-"""Names and values, in order."""
+"""(name, value) pairs, in order."""
 
 
 class TaskId(NamedTuple):
-    """A task: a subtopology at work on one partition of its source topics."""
+    """A task: one subtopology on one partition of its source topics."""
 
     subtopology: str
     partition: int
 
 
 class Tasks(Value):
-    """What a member runs: active tasks with the epochs at which they were assigned, standby and warm-up tasks.
+    """Tasks of a member: active tasks with the epochs of their assignment, standby and warm-up tasks.
 
-    A target assignment knows no epochs; 0 stands for them.
+    A target assignment has no epochs; they are 0.
     """
 
     active: Mapping[TaskId, int]
@@ -74,14 +74,18 @@ class Tasks(Value):
 
 
 class Endpoint(Value):
-    """Where an instance answers interactive queries."""
+    """Address of an instance for interactive queries."""
 
     host: str
     port: int
 
 
 class InternalTopic(Value):
-    """A topic that the group makes. 0: the number of partitions is to be found, the replication is the default."""
+    """A topic that the group creates.
+
+    0 partitions means that the number is derived from other topics. A replication factor of 0 means the broker's
+    default.
+    """
 
     name: str
     partitions: int
@@ -90,7 +94,7 @@ class InternalTopic(Value):
 
 
 class CopartitionGroup(Value):
-    """Topics that need the same number of partitions, as indexes into the subtopology's lists."""
+    """Topics that must have the same number of partitions, as indexes into the subtopology's lists."""
 
     source_topics: tuple[int, ...] = ()
     source_regexes: tuple[int, ...] = ()
@@ -98,7 +102,7 @@ class CopartitionGroup(Value):
 
 
 class Subtopology(Value):
-    """A part of a topology whose tasks run on their own."""
+    """A part of a topology that runs in its own tasks."""
 
     subtopology_id: str
     source_topics: tuple[str, ...]
@@ -110,18 +114,18 @@ class Subtopology(Value):
 
     @property
     def is_stateful(self) -> bool:
-        """Whether its tasks have state that a standby task can keep warm."""
+        """True if the tasks have state, which a standby task can replicate."""
         return bool(self.changelog_topics)
 
 
 class StreamsGroupKey(Value):
-    """Names a streams group."""
+    """Key of a streams group."""
 
     group_id: str
 
 
 class StreamsGroupValue(Value):
-    """A group's epoch, the topics and settings as of which it was raised last, the topology that these suffice for."""
+    """A group's epoch and the metadata hash, validated topology epoch and assignment settings that belong to it."""
 
     epoch: int
     metadata_hash: int = 0
@@ -130,14 +134,14 @@ class StreamsGroupValue(Value):
 
 
 class StreamsMemberKey(Value):
-    """Names a member and what it is."""
+    """Key of a member's metadata."""
 
     group_id: str
     member_id: str
 
 
 class StreamsMemberValue(Value):
-    """What a member is: several of one process share its state."""
+    """Metadata of a member. Members with the same `process_id` share their state."""
 
     instance_id: str | None
     rack_id: str | None
@@ -151,34 +155,34 @@ class StreamsMemberValue(Value):
 
 
 class StreamsTargetKey(Value):
-    """Names the epoch of a group's target assignment."""
+    """Key of a group's target assignment epoch."""
 
     group_id: str
 
 
 class StreamsTargetValue(Value):
-    """The group epoch that the target assignment was made for, and when."""
+    """Group epoch for which the target assignment was computed, and the time of the computation."""
 
     assignment_epoch: int
     timestamp_ms: int = 0
 
 
 class StreamsTargetMemberKey(Value):
-    """Names a member's part of the target assignment, whose value is Tasks."""
+    """Key of a member's target assignment, whose value is `Tasks`."""
 
     group_id: str
     member_id: str
 
 
 class StreamsCurrentKey(Value):
-    """Names what a member has now."""
+    """Key of a member's current assignment."""
 
     group_id: str
     member_id: str
 
 
 class StreamsCurrentValue(Value):
-    """What a member has, and has to give back."""
+    """Tasks that a member owns or must revoke."""
 
     member_epoch: int
     previous_member_epoch: int
@@ -188,13 +192,13 @@ class StreamsCurrentValue(Value):
 
 
 class StreamsTopologyKey(Value):
-    """Names a group's topology."""
+    """Key of a group's topology."""
 
     group_id: str
 
 
 class Topology(Value):
-    """What an application does, as its members said when they joined."""
+    """Topology of an application, as its members reported it when they joined."""
 
     epoch: int
     subtopologies: tuple[Subtopology, ...]
@@ -229,7 +233,7 @@ _TYPES: dict[type[StreamsGroupLogKey], int] = {
 
 
 def encode_streams_group_key(key: StreamsGroupLogKey) -> bytes:
-    """The key's bytes, type first."""
+    """Encode a key, which begins with its type."""
     writer = Writer()
     writer.int16(_TYPES[type(key)])
     writer.string(key.group_id)
@@ -239,7 +243,11 @@ def encode_streams_group_key(key: StreamsGroupLogKey) -> bytes:
 
 
 def decode_streams_group_key(data: bytes | memoryview) -> StreamsGroupLogKey | None:
-    """The typed key; None for another type of record. Raises MalformedMessage for bytes that are none."""
+    """Decode a key; return None for another type of record.
+
+    Raises:
+        MalformedMessage: The bytes are not a key.
+    """
     reader = Reader(data)
     number = reader.int16()
     key: StreamsGroupLogKey
@@ -254,7 +262,7 @@ def decode_streams_group_key(data: bytes | memoryview) -> StreamsGroupLogKey | N
 
 
 def encode_streams_group_value(value: StreamsGroupLogValue) -> bytes:
-    """The value's bytes, version first."""
+    """Encode a value, which begins with its version."""
     writer = Writer(flexible=True)
     writer.int16(0)
     tags: list[tuple[int, bytes]] = []
@@ -289,7 +297,11 @@ def encode_streams_group_value(value: StreamsGroupLogValue) -> bytes:
 
 
 def decode_streams_group_value(key: StreamsGroupLogKey, data: bytes | memoryview) -> StreamsGroupLogValue:
-    """The typed value of a key's record. Raises MalformedMessage for bytes that are none, or of an unknown version."""
+    """Decode the value of a key's record.
+
+    Raises:
+        MalformedMessage: The bytes are not a value of this type, or have an unknown version.
+    """
     reader = Reader(data)
     reader.version(type(key).__name__, (0,), 0)
     value: StreamsGroupLogValue

@@ -1,13 +1,14 @@
-"""Records of the internal topic ``__transaction_state``: ``TransactionLogKey`` v0, ``TransactionLogValue`` v0-1.
+"""Encode and decode the records of ``__transaction_state``: ``TransactionLogKey`` v0, ``TransactionLogValue`` v0-1.
 
-Layout (transaction-coordinator/src/main/resources/common/message in Apache Kafka): every key and value starts with an
+Source: transaction-coordinator/src/main/resources/common/message in Apache Kafka. Every key and value starts with an
 int16 schema version. Version 0 has fixed-width lengths and no tagged fields; version 1 is flexible. Tags 0-2 are those
-of Kafka 4.x, tag 3 (``NextProducerEpoch``) is the one KIP-939 adds. What Kafka does not record but a restart of this
-broker must not forget travels in tags from ``OWN_TAGS_FROM`` on: Kafka's readers keep unknown tags aside, so its tools
-read these records as their own. Unknown tags met here are dropped.
+of Kafka 4.x. Tag 3 (``NextProducerEpoch``) comes from KIP-939.
 
-Bytes that do not fit raise `CorruptTransactionRecord`; a schema version other than the known ones raises
-`UnknownTransactionRecord` (Kafka: newer brokers may add record kinds, which a reader has to recognise and skip).
+Tags from ``OWN_TAGS_FROM`` on carry state that this broker needs after a restart and Kafka does not record. Kafka's
+readers skip unknown tags, so Kafka's tools can read these records. Unknown tags are dropped on reading.
+
+Invalid bytes raise `CorruptTransactionRecord`. An unknown schema version raises `UnknownTransactionRecord`: newer
+brokers may add kinds of records, which a reader has to recognize and skip.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _INT8 = struct.Struct(">b")
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
 _INT64 = struct.Struct(">q")
-_PRODUCER_ID = struct.Struct(">hq")  # what a value of either version begins with: its version and the producer id
+_PRODUCER_ID = struct.Struct(">hq")  # the first fields of a value of either version: version and producer id
 _HEAD = struct.Struct(">qhib")
 _TIMES = struct.Struct(">qq")
 _FLEXIBLE: Final = 1
@@ -39,11 +40,11 @@ class CorruptTransactionRecord(ValueError):
 
 
 class UnknownTransactionRecord(ValueError):
-    """The record has a schema version this reader does not know."""
+    """The record has a schema version that this reader does not know."""
 
 
 class TransactionLogValue(Value):
-    """One transactional id's state as it is logged; -1 means "none" for ids, epochs, versions and start time."""
+    """The logged state of one transactional id. -1 means "none" for ids, epochs, versions and the start time."""
 
     producer_id: int
     producer_epoch: int
@@ -56,24 +57,24 @@ class TransactionLogValue(Value):
     next_producer_id: int = -1
     client_transaction_version: int = 0
     next_producer_epoch: int = -1
-    # From here on: tags of our own.
+    # The fields from here on are tags of our own.
     last_producer_epoch: int = -1
     last_bump_cause: int = 0
     init_producer_id_version: int = -1
     add_partitions_version: int = -1
     next_transaction_timeout_ms: int = -1
     endings: bytes = b""
-    """How the id's transactions ended; the broker's coordinator knows the layout."""
+    """Outcomes of the id's transactions, in the layout of ENDINGS_SINCE and ENDINGS_RUN."""
 
 
 ENDINGS_TAG: Final = OWN_TAGS_FROM + 5
 ENDINGS_SINCE: Final = struct.Struct(">qh")
-"""At the beginning of `endings`: the producer id and epoch from which on all endings are remembered."""
+"""The start of `endings`: producer id and epoch of the first transaction whose outcome is remembered."""
 ENDINGS_RUN: Final = struct.Struct(">qhhhhb")
-"""Then any number of these: producer id, epoch of the first and of the last transaction, epochs that name each,
-distance from one transaction to the next, outcome."""
+"""The rest of `endings` is any number of runs: producer id, epochs of the first and the last transaction, number of
+epochs per transaction, distance between the epochs of two transactions, outcome."""
 
-# tag -> (attribute, layout, value that is not written)
+# tag -> (attribute, layout, default, which is not written)
 _TAGS: Final[dict[int, tuple[str, struct.Struct, int]]] = {
     0: ("previous_producer_id", _INT64, -1),
     1: ("next_producer_id", _INT64, -1),
@@ -88,7 +89,7 @@ _TAGS: Final[dict[int, tuple[str, struct.Struct, int]]] = {
 
 
 def encode_key(transactional_id: str) -> bytes:
-    """Key bytes of a transactional id (int16 version 0, int16 length, UTF-8)."""
+    """Encode the key of a transactional id (int16 version 0, int16 length, UTF-8)."""
     writer = Writer()
     writer.int16(KEY_VERSION)
     writer.string(transactional_id)
@@ -96,7 +97,12 @@ def encode_key(transactional_id: str) -> bytes:
 
 
 def decode_key(data: bytes | memoryview) -> str:
-    """The transactional id of a key. Raises `UnknownTransactionRecord`, `CorruptTransactionRecord`."""
+    """Return the transactional id of a key.
+
+    Raises:
+        UnknownTransactionRecord: The version is unknown.
+        CorruptTransactionRecord: The bytes are not a key.
+    """
     reader = Reader(data)
     try:
         version = reader.int16()
@@ -110,7 +116,11 @@ def decode_key(data: bytes | memoryview) -> str:
 
 
 def encode_value(value: TransactionLogValue, version: int = HIGHEST_VALUE_VERSION) -> bytes:
-    """Value bytes. Version 0 cannot carry the tagged fields and drops them, as Kafka's does."""
+    """Encode a value. Version 0 has no tagged fields and drops them, as in Kafka.
+
+    Raises:
+        UnknownTransactionRecord: The version is unknown.
+    """
     if version not in (0, 1):
         raise UnknownTransactionRecord(f"transaction log value of version {version}")
     writer = Writer(flexible=version >= _FLEXIBLE)
@@ -136,7 +146,12 @@ def encode_value(value: TransactionLogValue, version: int = HIGHEST_VALUE_VERSIO
 
 
 def decode_value(data: bytes | memoryview) -> TransactionLogValue:
-    """A value of version 0 or 1. Raises `UnknownTransactionRecord`, `CorruptTransactionRecord`."""
+    """Decode a value of version 0 or 1.
+
+    Raises:
+        UnknownTransactionRecord: The version is unknown.
+        CorruptTransactionRecord: The bytes are not a value.
+    """
     try:
         return _read_value(Reader(data))
     except MalformedMessage as error:
@@ -144,7 +159,7 @@ def decode_value(data: bytes | memoryview) -> TransactionLogValue:
 
 
 def producer_id_of(data: bytes) -> int:
-    """The producer id of a value, without reading the rest; -1 of bytes that are too few."""
+    """Return the producer id of a value without decoding the rest; -1 if the bytes are too short."""
     return int(_PRODUCER_ID.unpack_from(data)[1]) if len(data) >= _PRODUCER_ID.size else -1
 
 
@@ -175,7 +190,11 @@ def _read_partitions(reader: Reader) -> tuple[tuple[str, tuple[int, ...]], ...] 
 
 
 def _endings(data: bytes) -> bytes:
-    """Raises MalformedMessage for bytes that are not of the layout."""
+    """Return `data` if it has the layout of endings.
+
+    Raises:
+        MalformedMessage: The length or the order of the epochs is wrong.
+    """
     if data:
         left = len(data) - ENDINGS_SINCE.size
         if left < 0 or left % ENDINGS_RUN.size:
@@ -187,7 +206,7 @@ def _endings(data: bytes) -> bytes:
 
 
 def _numbers(tags: Mapping[int, memoryview]) -> dict[str, int]:
-    """What the tags that are known say."""
+    """Return the values of the known tags by attribute name."""
     fields: dict[str, int] = {}
     for tag, data in tags.items():
         known = _TAGS.get(tag)

@@ -1,1 +1,1 @@
-"""Record batches: the header, what is in it, and the ways to write and to read it."""
+"""Record batches: header, records, and the ways to read and write them."""

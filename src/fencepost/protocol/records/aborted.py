@@ -1,7 +1,7 @@
-"""The read_committed filter of a consumer (KIP-98): which batches belong to aborted transactions.
+"""Filter for the batches of aborted transactions, as a read_committed consumer applies it (KIP-98).
 
-A fetch lists the aborted transactions of its range as (producer id, first offset). Such a range ends at the producer's
-next ABORT marker. The rules are those of Kafka's consumer, batch by batch.
+A fetch response lists the aborted transactions of its range as (producer id, first offset). The range of an aborted
+transaction ends at the producer's next ABORT marker. The rules are those of Kafka's consumer, batch by batch.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["AbortedFilter"]
 
 
 class AbortedFilter:
-    """Says of each batch in turn whether it belongs to an aborted transaction (KIP-98, read_committed)."""
+    """Decides for each batch in turn if it belongs to an aborted transaction."""
 
     __slots__ = ("_aborted_now", "_coming", "_next")
 

@@ -1,4 +1,4 @@
-"""Columns as numpy arrays: made and read by the compiled loops of `kernels.py`. The engine of the extra `fast`."""
+"""Columns of numpy arrays, which the compiled loops of `kernels.py` fill and read. Used with the extra `fast`."""
 
 from __future__ import annotations
 
@@ -31,14 +31,17 @@ Int64s = npt.NDArray[np.int64]
 Int32s = npt.NDArray[np.int32]
 Bytes = npt.NDArray[np.uint8]
 
-# So much is copied at a time to be cut: it stays in the caches, and its memory serves again and again.
+# Slices are cut from copies of this size, which fit the processor's caches and reuse the same memory.
 _STRETCH_BYTES: Final = 256 * 1024
 
 _NO_INT64S: Final[Int64s] = np.empty(0, np.int64)
 
 
 class Spans(NamedTuple):
-    """A column of byte strings. Empty `lengths`: all null. Empty `starts`: one behind the other from 0 on."""
+    """A column of byte strings.
+
+    Empty `lengths` mean that all strings are null. Empty `starts` mean that the strings follow each other from 0 on.
+    """
 
     blob: Bytes
     starts: Int64s
@@ -49,7 +52,7 @@ ALL_NULL: Final = Spans(np.empty(0, np.uint8), _NO_INT64S, np.empty(0, np.int32)
 
 
 class ArrayColumns(Columns):
-    """Columns whose numbers are numpy's."""
+    """Columns whose numbers are numpy arrays."""
 
     __slots__ = ()
 
@@ -70,7 +73,7 @@ class ArrayColumns(Columns):
         return found
 
     def _stretch(self, starts: Any, ends: Any, lengths: Any) -> list[bytes | None]:
-        """Out of one copy of the stretch that is needed: slices of bytes are by far the cheapest small objects."""
+        """Cut the strings from one copy of the bytes that contain them; slices of bytes are the cheapest objects."""
         low, high = int(starts.min()), int(ends.max())
         blob = bytes(self.blob[low:high])
         spans = zip((starts - low).tolist(), (ends - low).tolist(), strict=True)
@@ -86,7 +89,7 @@ class ArrayColumns(Columns):
 def decode_sections(
     blob: memoryview, batches: Sequence[Description], first_offset: int
 ) -> tuple[Columns, tuple[int, str] | None]:
-    """As `spans.decode_sections`."""
+    """Decode like `spans.decode_sections`."""
     raw = np.frombuffer(blob, np.uint8)
     described = np.array([_row_of(batch) for batch in batches], np.int64)
     arrays = _allocate(sum(batch.records for batch in batches))
@@ -99,7 +102,7 @@ def decode_sections(
 
 
 def _row_of(batch: Description) -> tuple[int, ...]:
-    """As DESCRIPTION_FIELDS says."""
+    """Return the batch as a row of DESCRIPTION_FIELDS numbers."""
     *others, append_time = batch
     return (*others, 0, 0) if append_time is None else (*others, 1, append_time)
 
@@ -107,7 +110,7 @@ def _row_of(batch: Description) -> tuple[int, ...]:
 def _allocate(
     count: int,
 ) -> tuple[Int64s, Int64s, Int64s, Int32s, Int64s, Int32s, Int64s, Int32s]:
-    """Offsets, timestamps, then starts and lengths of keys, values and headers."""
+    """Return arrays for offsets and timestamps, then for starts and lengths of keys, values and headers."""
     return (
         np.empty(count, np.int64),
         np.empty(count, np.int64),
@@ -124,7 +127,7 @@ def _allocate(
 
 
 class Source(NamedTuple):
-    """What to encode: `rows` records. `timestamps` has as many entries, or one for all."""
+    """Columns of `rows` records to encode. `timestamps` has one entry per record, or one for all."""
 
     rows: int
     keys: Spans
@@ -141,9 +144,9 @@ def encode_batches(
     level: int | None = None,
     **stamp: Unpack[Stamp],
 ) -> list[bytearray]:
-    """As `encode_batch`, cut so that no batch is larger than `max_batch_bytes` unless it is a single record.
+    """Encode like `encode_batch`, and start a new batch where one would exceed `max_batch_bytes`.
 
-    With a base_sequence, each further batch goes on where the one before ended.
+    A single record may exceed the limit. If `base_sequence` is given, the sequences of the batches are contiguous.
     """
     return encode_source(source_of_columns(columns), max_batch_bytes, compression, level, stamp)
 
@@ -151,7 +154,11 @@ def encode_batches(
 def encode_source(
     source: Source, max_batch_bytes: int, compression: str, level: int | None, stamp: Stamp
 ) -> list[bytearray]:
-    """Plan the cuts, then write, compress and seal each batch. Raises ValueError, for no records too."""
+    """Choose the batch boundaries, then write, compress and seal each batch.
+
+    Raises:
+        ValueError: There are no records, or a record or batch is too large.
+    """
     if not source.rows:
         raise ValueError("no records to encode")
     spans = (*source.keys, *source.values, *source.headers)
@@ -184,7 +191,7 @@ def encode_source(
 
 
 def source_of_columns(columns: Columns) -> Source:
-    """To encode what was decoded. Offset deltas count from 0, whatever the offsets are."""
+    """Return decoded columns as a source for encoding. Offset deltas count from 0, whatever the offsets are."""
     blob = np.frombuffer(columns.blob, np.uint8)
 
     def spans(starts: Numbers, lengths: Numbers) -> Spans:
@@ -206,7 +213,10 @@ def source_of_lists(
     timestamps: int | Sequence[int],
     headers: Sequence[bytes | None] | None,
 ) -> Source:
-    """`headers`: encoded sections. `timestamps`: one each, or one for all."""
+    """Return lists as a source for encoding.
+
+    `headers` are encoded sections; `timestamps` has one entry each, or one for all.
+    """
     return Source(
         rows,
         _spans_of(keys),
@@ -217,7 +227,7 @@ def source_of_lists(
 
 
 def _spans_of(strings: Sequence[bytes | None] | None) -> Spans:
-    """Join a list of byte strings into one blob; what Python can do in C is left to it."""
+    """Join a list of byte strings into one blob, with as much of the work as possible in C."""
     if strings is None:
         return ALL_NULL
     nulls = strings.count(None)

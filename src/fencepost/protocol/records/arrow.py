@@ -1,7 +1,7 @@
-"""Arrow arrays to and from the columns of a record batch. Buffers are shared where the layouts agree.
+"""Convert between Arrow arrays and the columns of a record batch. Buffers are shared where the layouts agree.
 
-Arrow's binary layout wants strings one behind the other, a batch has them apart: going to Arrow, keys and values are
-gathered once (or shared, as binary_view); coming from Arrow, the encoder reads the arrays' own buffers.
+Arrow's binary layout stores strings contiguously; a batch does not. Keys and values for Arrow are therefore copied
+once, or shared as binary_view. From Arrow, the encoder reads the arrays' own buffers.
 """
 
 from __future__ import annotations
@@ -27,11 +27,15 @@ _VIEW_INLINE_BYTES = 12
 
 
 def column_to_arrow(columns: Columns, name: str, *, views: bool = False) -> pa.Array:
-    """offset int64, timestamp int64 (ms), key binary, value binary, or headers list<struct<key, value>>.
+    """Return one column as an Arrow array.
 
-    Offsets and timestamps are not copied. Keys and values lie apart in the blob, which Arrow's binary layout cannot
-    express: they are gathered once (large_binary beyond 2 GiB), or with `views` shared as binary_view, not copied.
-    Records without headers have a null there, as in Spark. Raises KeyError for another name.
+    The types are: offset int64, timestamp int64 (ms), key binary, value binary, headers list<struct<key, value>>.
+    Offsets and timestamps are not copied. Keys and values are copied once, as large_binary beyond 2 GiB, because
+    Arrow's binary layout needs contiguous strings. With `views` they are shared as binary_view. Records without headers
+    have a null there, as in Spark.
+
+    Raises:
+        KeyError: There is no column of this name.
     """
     to_array = _views if views else _gathered
     match name:
@@ -51,7 +55,7 @@ def column_to_arrow(columns: Columns, name: str, *, views: bool = False) -> pa.A
 
 
 def columns_to_arrow(columns: Columns, *, headers: bool = False, views: bool = False) -> pa.RecordBatch:
-    """All of them; headers if asked for."""
+    """Return all columns as a record batch; the headers only if `headers` is set."""
     names = ["offset", "timestamp", "key", "value", *(["headers"] if headers else [])]
     return pa.RecordBatch.from_arrays([column_to_arrow(columns, name, views=views) for name in names], names=names)
 
@@ -67,12 +71,21 @@ def encode_arrow(
     level: int | None = None,
     **stamp: Unpack[Stamp],
 ) -> list[bytearray]:
-    """Sealed batches of Arrow columns, cut as in `encode_batches`.
+    """Encode Arrow columns into sealed batches, with the boundaries of `encode_batches`.
 
-    `keys`, `values`: binary, string or their large and view kinds, nulls and slices included; None: all null.
-    `timestamps`: timestamp of any unit, int64 milliseconds, or one int for all; nulls are not allowed.
-    `headers`: list<struct<key: string, value: binary>>; a null or empty list means no headers.
-    Raises ValueError (TypeError for other types).
+    Args:
+        keys: Binary or string, also of large or view types, with nulls and slices; None: all null.
+        values: Like `keys`.
+        timestamps: Timestamps of any unit, int64 milliseconds, or one int for all; no nulls.
+        headers: list<struct<key: string, value: binary>>; a null or empty list means no headers.
+        max_batch_bytes: Largest size of a batch, in bytes.
+        compression: A codec's name.
+        level: The codec's level; default: Kafka's.
+        **stamp: Header fields of the batches.
+
+    Raises:
+        ValueError: A column is not valid.
+        TypeError: A column has another type.
     """
     return encode_source(_source(keys, values, timestamps, headers), max_batch_bytes, compression, level, stamp)
 
@@ -97,16 +110,19 @@ def _source(keys: Any, values: Any, timestamps: Any, headers: Any) -> Source:
 
 
 def numbers(values: Any, kind: pa.DataType | None = None) -> pa.Array:
-    """A numpy array of numbers as an Arrow array (of another type of the same width, if `kind` says so), not copied.
+    """Return a numpy array of numbers as an Arrow array, without a copy. `kind` may be another type of the same width.
 
-    `pa.array` imports pandas, where that is installed, to see whether it was given something of its.
+    `pa.array` is not used because it imports pandas, if installed.
     """
     plain = np.ascontiguousarray(values)
     return pa.Array.from_buffers(kind or pa.from_numpy_dtype(plain.dtype), len(plain), [None, pa.py_buffer(plain)])
 
 
 def repeated(text: str, rows: int) -> pa.Array:
-    """A string column of one text (large_string beyond 2 GiB). `pa.scalar` imports pandas as well."""
+    """Return a string column that repeats one text (large_string beyond 2 GiB).
+
+    `pa.scalar` is not used because it imports pandas, if installed.
+    """
     raw = text.encode()
     is_large = len(raw) * rows > _INT32_MAX
     bounds = np.arange(rows + 1, dtype=np.int64 if is_large else np.int32) * len(raw)
@@ -115,7 +131,7 @@ def repeated(text: str, rows: int) -> pa.Array:
 
 
 def _validity(lengths: Any) -> tuple[pa.Buffer | None, int]:
-    """(validity bitmap or None, number of nulls)."""
+    """Return (validity bitmap or None, number of nulls)."""
     nulls = int(np.count_nonzero(lengths < 0))
     if not nulls:
         return None, 0
@@ -140,7 +156,10 @@ def _gathered(blob: Any, starts: Any, lengths: Any) -> pa.Array:
 
 
 def _views(blob: Any, starts: Any, lengths: Any) -> pa.Array:
-    """A binary_view array over the blob. A view is 16 bytes: length, then 12 bytes, or 4 bytes, buffer and offset."""
+    """Return a binary_view array over the blob.
+
+    A view has 16 bytes: the length, then either 12 bytes of data, or 4 bytes of data, buffer and offset.
+    """
     if len(blob) > _INT32_MAX:
         raise ValueError("binary_view offsets reach 2 GiB; the blob is larger")
     rows = len(lengths)
@@ -184,7 +203,7 @@ def _headers_to_arrow(columns: Columns) -> pa.Array:
 
 
 def _text(strings: pa.Array) -> pa.Array:
-    """As text; what is not UTF-8 becomes U+FFFD, as in Kafka's own clients."""
+    """Cast to string. Bytes that are not UTF-8 become U+FFFD, as in Kafka's clients."""
     try:
         return strings.cast(pa.string())
     except pa.ArrowInvalid:
@@ -195,7 +214,7 @@ def _text(strings: pa.Array) -> pa.Array:
 
 
 def _one_array(column: Any) -> Any:
-    """A plain array; chunks are joined, in the large layout when the small one could overflow."""
+    """Return an array without chunks; joined chunks get the large layout if the small one could overflow."""
     if not isinstance(column, pa.ChunkedArray):
         return column
     if column.num_chunks == 1:
@@ -207,7 +226,7 @@ def _one_array(column: Any) -> Any:
 
 
 def valid_rows(array: pa.Array) -> Any:
-    """A mask of the rows that are not null, or None when all are valid."""
+    """Return a mask of the rows that are not null, or None if all are valid."""
     if not array.null_count:
         return None
     bitmap = array.buffers()[0]
@@ -218,7 +237,7 @@ def valid_rows(array: pa.Array) -> Any:
 
 
 def _bounds(array: Any) -> Any:
-    """The rows + 1 offsets of a list, binary or string array, as they are in its buffer."""
+    """Return the rows + 1 offsets of a list, binary or string array from its buffer."""
     kind = array.type
     is_large = pa.types.is_large_binary(kind) or pa.types.is_large_string(kind) or pa.types.is_large_list(kind)
     dtype = np.dtype(np.int64 if is_large else np.int32)
@@ -229,7 +248,7 @@ def _bounds(array: Any) -> Any:
 
 
 def _spans(array: Any, *, packed: bool) -> Spans:
-    """The strings of an array. With `packed`, starts are left out where the strings lie one behind the other."""
+    """Return the strings of an array. With `packed`, starts are omitted if the strings are contiguous."""
     kind = array.type
     if pa.types.is_null(kind):
         return ALL_NULL if packed else Spans(ALL_NULL.blob, np.zeros(len(array), np.int64), _nulls(len(array)))
@@ -264,7 +283,7 @@ def _nulls(rows: int) -> Any:
 
 
 def _header_sections(array: Any) -> Spans:
-    """The encoded headers section of each row of a list<struct<key, value>> array."""
+    """Encode the headers section of each row of a list<struct<key, value>> array."""
     kind = array.type
     if pa.types.is_null(kind):
         return ALL_NULL

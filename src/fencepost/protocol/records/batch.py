@@ -1,16 +1,16 @@
-"""Record batch, magic 2 (KIP-98): the 61 byte header, its CRC, and the few places that are stamped afterwards.
+"""Record batch, magic 2 (KIP-98): the 61-byte header, its CRC, and the fields that are set after sealing.
 
-Nothing here looks into the records section; `columns.py` and `walk.py` do. Integers are big-endian. The layout, by
+This module does not read the records section; `columns.py` and `walk.py` do. Integers are big-endian. The layout, by
 byte positions:
 
      0 base_offset int64        12 partition_leader_epoch int32     27 base_timestamp int64      51 producer_epoch int16
      8 batch_length int32       16 magic int8                       35 max_timestamp int64       53 base_sequence int32
-       (bytes behind it)        17 crc uint32 (CRC-32C of 21...)    43 producer_id int64         57 record_count int32
+       (bytes after it)         17 crc uint32 (CRC-32C of 21...)    43 producer_id int64         57 record_count int32
                                 21 attributes int16                                              61 records
                                 23 last_offset_delta int32
 
-The CRC starts behind itself, so a broker assigns base_offset and partition_leader_epoch without recomputing it.
-This module imports neither numpy nor numba: a broker must start fast.
+The CRC does not cover the bytes before it, so a broker sets base_offset and partition_leader_epoch without computing it
+again. This module does not import numpy or numba, to keep a broker's start-up fast.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ NO_PRODUCER_EPOCH: Final = -1
 NO_SEQUENCE: Final = -1
 NO_TIMESTAMP: Final = -1
 
-CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")  # by their number in the attributes
+CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")  # indexed by their number in the attributes
 
 _CODEC_NUMBERS: Final = {name: number for number, name in enumerate(CODECS)}
 
@@ -82,9 +82,9 @@ _ATTRIBUTES_AT, _PRODUCER_AT = CRC_FROM, 43
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 LENGTH: Final = struct.Struct(">i")
 WALK: Final = struct.Struct(">qiibIhi")
-"""base_offset to last_offset_delta: what a walk from batch to batch needs, where a whole header costs too much."""
+"""base_offset to last_offset_delta: enough to go from batch to batch, and cheaper than a whole header."""
 _PLACE = struct.Struct(">qii")
-PLACE_BYTES: Final = _PLACE.size  # what the log assigns, in front of the magic byte
+PLACE_BYTES: Final = _PLACE.size  # the fields that the log sets, before the magic byte
 _CRC = struct.Struct(">I")
 _ATTRIBUTES = struct.Struct(">h")
 _PRODUCER = struct.Struct(">qhi")
@@ -94,12 +94,12 @@ _MAX_SEQUENCE = 2**31 - 1
 
 
 def add_sequence(sequence: int, count: int) -> int:
-    """`sequence` + `count`, wrapping to 0 after 2**31 - 1 as Kafka does (never negative)."""
+    """Return `sequence` + `count`, which wraps to 0 after 2**31 - 1 as in Kafka and is never negative."""
     return (sequence + count) % (_MAX_SEQUENCE + 1)
 
 
 class BatchHeader(NamedTuple):
-    """One parsed header. Timestamps are milliseconds since 1970 (-1: none); sizes are bytes."""
+    """A parsed header. Timestamps are milliseconds since 1970 (-1: none); sizes are bytes."""
 
     base_offset: int
     batch_length: int
@@ -117,7 +117,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """The whole batch, length prefix included."""
+        """Size of the whole batch in bytes, length prefix included."""
         return LENGTH_PREFIX_BYTES + self.batch_length
 
     @property
@@ -126,19 +126,23 @@ class BatchHeader(NamedTuple):
 
     @property
     def last_sequence(self) -> int:
-        """The last record's sequence; -1 for a batch without sequences."""
+        """Sequence of the last record; -1 for a batch without sequences."""
         if self.base_sequence == NO_SEQUENCE:
             return NO_SEQUENCE
         return add_sequence(self.base_sequence, self.last_offset_delta)
 
     @property
     def codec(self) -> int:
-        """The compression's number, 0 to 7; 5 to 7 are not defined."""
+        """Number of the compression codec, 0 to 7; 5 to 7 are not defined."""
         return self.attributes & CODEC_MASK
 
     @property
     def compression(self) -> str:
-        """none, gzip, snappy, lz4 or zstd. Raises UnsupportedCompression for a number beyond these."""
+        """Name of the compression codec: none, gzip, snappy, lz4 or zstd.
+
+        Raises:
+            UnsupportedCompression: The number is not defined.
+        """
         codec = self.attributes & CODEC_MASK
         if codec >= len(CODECS):
             raise UnsupportedCompression(f"compression codec {codec}")
@@ -154,27 +158,30 @@ class BatchHeader(NamedTuple):
 
     @property
     def has_delete_horizon(self) -> bool:
-        """Set by compaction: base_timestamp then holds the delete horizon (KIP-534)."""
+        """True after compaction set base_timestamp to the delete horizon (KIP-534)."""
         return bool(self.attributes & DELETE_HORIZON)
 
     @property
     def timestamp_type(self) -> str:
-        """create_time or log_append_time."""
+        """Either "create_time" or "log_append_time"."""
         return "log_append_time" if self.attributes & LOG_APPEND_TIME else "create_time"
 
 
 def parse_header(buffer: Buffer, position: int = 0) -> BatchHeader:
-    """The header of the batch that starts at `position`.
+    """Parse the header of the batch that starts at `position`.
 
-    Checks what is needed to walk on: 61 bytes are there, magic is 2, the length covers the header. Counts and deltas
-    are given as found, because what is wrong with them has different answers on the wire. Raises CorruptBatch
-    (UnsupportedMagic for magic 0 and 1).
+    Only what is needed to find the next batch is checked: 61 bytes are there, magic is 2, the length covers the header.
+    Counts and deltas are not checked, because errors in them have different error codes on the wire.
+
+    Raises:
+        UnsupportedMagic: The magic is 0 or 1.
+        CorruptBatch: The header is not valid.
     """
     if len(buffer) - position < HEADER_BYTES or position < 0:
         if position >= 0 and len(buffer) - position > MAGIC_AT:
             _check_magic(buffer[position + MAGIC_AT])
         raise CorruptBatch(f"{len(buffer) - position} bytes cannot hold a record batch header")
-    # Every batch of a log is looked at here, at a start among others: no call that is not needed.
+    # At start-up a broker parses every batch of its logs here, so the code avoids every call that it can.
     header = tuple.__new__(BatchHeader, _HEADER.unpack_from(buffer, position))
     if header.magic != MAGIC:
         _check_magic(buffer[position + MAGIC_AT])
@@ -184,9 +191,14 @@ def parse_header(buffer: Buffer, position: int = 0) -> BatchHeader:
 
 
 def iter_batches(buffer: Buffer, *, allow_partial: bool = False) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """Each batch of `buffer` with its header; the memoryviews share the buffer's memory.
+    """Yield each batch of `buffer` with its header. The memoryviews share the buffer's memory.
 
-    A last batch that is cut short raises CorruptBatch, or ends the walk with `allow_partial` (a fetch may end in one).
+    Args:
+        buffer: Batches, one after the other.
+        allow_partial: End at a truncated last batch, which a fetch response may contain, instead of raising.
+
+    Raises:
+        CorruptBatch: A header is not valid, or the last batch is truncated.
     """
     view = memoryview(buffer)
     position, size = 0, len(view)
@@ -206,7 +218,7 @@ def iter_batches(buffer: Buffer, *, allow_partial: bool = False) -> Iterator[tup
 
 
 def verify_crc(batch: Buffer) -> bool:
-    """Whether the stored CRC-32C is that of the bytes. `batch` is exactly one batch."""
+    """Return true if the stored CRC-32C matches. `batch` is exactly one batch."""
     view = memoryview(batch)
     if len(view) < HEADER_BYTES:
         return False
@@ -215,7 +227,7 @@ def verify_crc(batch: Buffer) -> bool:
 
 
 class Stamp(TypedDict, total=False):
-    """What goes into a batch's header besides what its records say, and what is there otherwise."""
+    """Header fields that do not follow from the records. The comments give the defaults."""
 
     producer_id: int  # -1
     producer_epoch: int  # -1
@@ -226,11 +238,11 @@ class Stamp(TypedDict, total=False):
     partition_leader_epoch: int  # -1
     log_append_time: bool
     last_offset_delta: int  # the number of records less 1
-    sealed: bool  # False: `set_producer` follows, and a CRC before that would be work for nothing
+    sealed: bool  # False: skip the CRC, because `set_producer` follows and computes it
 
 
 class HeaderFields(Stamp, total=False):
-    """All of a batch's header. Timestamps are milliseconds since 1970."""
+    """All fields of a batch header. Timestamps are milliseconds since 1970."""
 
     record_count: Required[int]
     base_timestamp: Required[int]
@@ -239,14 +251,18 @@ class HeaderFields(Stamp, total=False):
 
 
 def seal(records_section: Buffer, **fields: Unpack[HeaderFields]) -> bytearray:
-    """A whole batch: header, the given (already compressed) records section, CRC. Raises UnsupportedCompression."""
+    """Return a batch made of a header, the given records section, already compressed, and the CRC.
+
+    Raises:
+        UnsupportedCompression: Kafka does not define the codec.
+    """
     batch = bytearray(HEADER_BYTES) + records_section
     seal_in_place(batch, **fields)
     return batch
 
 
 def seal_in_place(batch: bytearray | memoryview, **fields: Unpack[HeaderFields]) -> None:
-    """Write header and CRC into the first 61 bytes of `batch`, whose records section is already in place."""
+    """Write header and CRC into the first 61 bytes of `batch`, which already contains the records section."""
     if len(batch) < HEADER_BYTES:
         raise ValueError(f"{len(batch)} bytes leave no room for the header")
     attributes = (
@@ -278,12 +294,12 @@ def seal_in_place(batch: bytearray | memoryview, **fields: Unpack[HeaderFields])
 
 
 def says_log_append_time(batch: Buffer) -> bool:
-    """Whether the header's bit is set, of whatever came as a batch."""
+    """Return true if the header has the LogAppendTime bit. `batch` may be invalid."""
     return len(batch) > _ATTRIBUTES_AT + 1 and bool(batch[_ATTRIBUTES_AT + 1] & LOG_APPEND_TIME)
 
 
 def says_transactional(batch: Buffer) -> bool:
-    """Whether the header's bit is set, of whatever a client sent as a batch."""
+    """Return true if the header has the transactional bit. `batch` may be invalid."""
     return len(batch) > _ATTRIBUTES_AT + 1 and bool(batch[_ATTRIBUTES_AT + 1] & TRANSACTIONAL)
 
 
@@ -294,7 +310,7 @@ def set_producer(
     base_sequence: int,
     transactional: bool,
 ) -> None:
-    """Seal a batch with its producer's identity, again when that changed (a retry after an epoch bump)."""
+    """Set a batch's producer fields and its CRC. A retry after an epoch bump does this again."""
     (attributes,) = _ATTRIBUTES.unpack_from(batch, _ATTRIBUTES_AT)
     attributes = attributes | TRANSACTIONAL if transactional else attributes & ~TRANSACTIONAL
     _ATTRIBUTES.pack_into(batch, _ATTRIBUTES_AT, attributes)
@@ -303,14 +319,14 @@ def set_producer(
 
 
 def pack_header(header: BatchHeader, section: Buffer) -> bytes:
-    """The 61 bytes in front of that records section; length and CRC are set."""
+    """Return the 61-byte header for a records section, with its length and CRC."""
     length = _MIN_LENGTH_V2 + len(section)
     packed = _HEADER.pack(*header._replace(batch_length=length, crc=0))
     return _HEADER.pack(*header._replace(batch_length=length, crc=crc32c(section, crc32c(packed[CRC_FROM:]))))
 
 
 def pack_place(base_offset: int, batch_length: int, leader_epoch: int) -> bytes:
-    """The first PLACE_BYTES of a batch, as the log assigns them. They are outside the CRC, which stays valid."""
+    """Return the first PLACE_BYTES of a batch, which the log sets. The CRC does not cover them and stays valid."""
     return _PLACE.pack(base_offset, batch_length, leader_epoch)
 
 

@@ -1,10 +1,10 @@
-"""Whether a records section (decompressed) is what its header promises, and what a broker has to know of it.
+"""Check a decompressed records section against its batch header, and collect the facts that a broker needs.
 
-A few records are walked in plain Python, which costs less than setting up arrays; more by a compiled kernel where that
-is installed. Both find the same. No record becomes an object.
+A few records are checked in plain Python, which costs less than setting up arrays. More records are checked by a
+compiled kernel, if numba is installed. Both give the same result. No object per record is created.
 
-The kernel is loaded when it is first wanted. That takes a moment, and seconds where it has to be compiled: a broker has
-it loaded beside its work (`load_kernel_by`), and walks in plain Python until it is there.
+The kernel is loaded at its first use. That takes a moment, or seconds if it has to be compiled. A broker therefore
+loads it in the background (`load_kernel_by`) and checks in plain Python until the kernel is ready.
 """
 
 from __future__ import annotations
@@ -20,33 +20,40 @@ from fencepost.protocol.records.spans import fields_of, timestamp_of
 
 __all__ = ["FEW", "Checked", "check_records", "load_kernel_by"]
 
-FEW: Final = 16  # as many are walked in Python rather than load the kernel
-_FEWEST: Final = 2  # and so many even if it is loaded
+FEW: Final = 16  # up to this number, Python is used rather than loading the kernel
+_FEWEST: Final = 2  # up to this number, Python is used even if the kernel is loaded
 _LARGEST: Final = 2**63 - 1
 
 
 class Checked(NamedTuple):
-    """Timestamps in milliseconds, -1 (none) left out of the smallest; `without_key`: the first such record, or -1."""
+    """Timestamps in milliseconds, where -1 means none and is ignored in the minimum.
+
+    `without_key`: first such record, or -1.
+    """
 
     min_timestamp: int
     max_timestamp: int
     without_key: int
 
 
-_kernel: Final[list[Callable[[Buffer, int, int], tuple[int, int, int]]]] = []  # once it is loaded
+_kernel: Final[list[Callable[[Buffer, int, int], tuple[int, int, int]]]] = []  # holds the kernel once it is loaded
 _run: Final[list[Callable[[Callable[[], None]], None]]] = [
     lambda load: load()
-]  # has it loaded, when it is first wanted
+]  # runs the loading of the kernel at its first use
 _wanted: Final[list[bool]] = []
 
 
 def load_kernel_by(run: Callable[[Callable[[], None]], None]) -> None:
-    """From now on who first wants the kernel does not load it, but has `run` call what does."""
+    """Load the kernel through `run` at its first use, for example in a background thread."""
     _run[:] = [run]
 
 
 def check_records(section: Buffer, count: int, base_timestamp: int) -> Checked:
-    """Exactly `count` records, offset deltas 0 to count - 1, every length where it belongs. Raises CorruptBatch."""
+    """Check a section: exactly `count` records, offset deltas 0 to count - 1, consistent lengths.
+
+    Raises:
+        CorruptBatch: The section does not match.
+    """
     if count > FEW and not _kernel:
         _want_kernel()
     if count > _FEWEST and _kernel:

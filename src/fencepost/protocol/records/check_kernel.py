@@ -1,4 +1,4 @@
-"""Compiled walks over a records section, as a broker makes them: is it sound; where is a timestamp. Imports numba."""
+"""Compiled kernels with which a broker checks a records section and searches a timestamp in it. Imports numba."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SMALLEST: Final = -(2**63)
 
 
 def check_many(section: Buffer, count: int, base_timestamp: int) -> tuple[int, int, int]:
-    """The fields of `check.Checked`; see `check.check_records`."""
+    """Return the fields of `check.Checked`; see `check.check_records`."""
     found = np.empty(3, np.int64)
     code, row = _check(np.frombuffer(section, np.uint8), count, base_timestamp, found)
     if code != OK:
@@ -34,9 +34,13 @@ def check_many(section: Buffer, count: int, base_timestamp: int) -> tuple[int, i
 def find_timestamp(
     section: Buffer, count: int, base_timestamp: int, wanted: int, most: int, from_delta: int
 ) -> tuple[int, int] | None:
-    """(timestamp, offset delta) of the first record from `from_delta` on with wanted <= timestamp <= most.
+    """Find the first record from `from_delta` on with wanted <= timestamp <= most.
 
-    Raises CorruptBatch.
+    Returns:
+        (timestamp, offset delta), or None.
+
+    Raises:
+        CorruptBatch: The records do not parse.
     """
     timestamp, delta, code = _find(np.frombuffer(section, np.uint8), count, base_timestamp, wanted, most, from_delta)
     if code != OK:
@@ -46,7 +50,7 @@ def find_timestamp(
 
 @kernel("bytes", "int64", "int64", "int64s out")
 def _check(blob: Any, count: Any, base_timestamp: Any, found: Any) -> Any:
-    """Fills `found`: smallest and largest timestamp, first record without a key. Returns (code, record)."""
+    """Fill `found` with minimum and maximum timestamp and the first record without a key; return (code, record)."""
     position, end = np.int64(0), np.int64(len(blob))
     smallest, largest, without_key = np.int64(_LARGEST), np.int64(-1), np.int64(-1)
     for row in range(count):
@@ -81,7 +85,7 @@ def _check(blob: Any, count: Any, base_timestamp: Any, found: Any) -> Any:
 
 @kernel("bytes", "int64", "int64", "int64", "int64", "int64")
 def _find(blob: Any, count: Any, base_timestamp: Any, wanted: Any, most: Any, from_delta: Any) -> Any:
-    """(timestamp, offset delta or -1, code)."""
+    """Return (timestamp, offset delta or -1, code)."""
     position, end = np.int64(0), np.int64(len(blob))
     for _ in range(count):
         record_end, timestamp_delta, offset_delta, position = _read_prefix(blob, position, end)

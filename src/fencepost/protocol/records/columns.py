@@ -1,9 +1,9 @@
-"""Record batches as columns: no Python object per record between the wire and numpy or Arrow.
+"""Record batches as columns, without a Python object per record between the wire and numpy or Arrow.
 
-`Columns` holds offsets, timestamps, and spans of keys, values and headers into one blob. Decoding (decoding.py) points
-the spans into the fetched buffer itself, into decompressed bytes where there is compression; encoding (encoding.py)
-writes each record once, into its place in the batch. The numbers are numpy's where the compiled loops are installed
-(arrays.py), else the standard library's (spans.py). This module imports neither numpy nor numba.
+`Columns` holds offsets, timestamps, and spans of keys, values and headers in one blob. Decoding (decoding.py) makes the
+spans point into the fetched buffer itself, or into the decompressed bytes. Encoding (encoding.py) writes each record
+once, directly into the batch. The numbers are numpy arrays if the compiled loops are installed (arrays.py), otherwise
+arrays of the standard library (spans.py). This module imports neither numpy nor numba.
 
 Lengths are int32 with -1 for null, timestamps are milliseconds since 1970, offsets are absolute.
 """
@@ -19,20 +19,20 @@ from fencepost.protocol.records.headers import Header, parse_headers
 
 __all__ = ["COLUMN_BYTES", "Columns", "Description", "Header", "Numbers", "Record"]
 
-# Offset, timestamp, key, value, headers. A plain tuple: it costs a tenth of a named one.
+# Offset, timestamp, key, value, headers. A plain tuple costs a tenth of a named one.
 Record = tuple[int, int, bytes | None, bytes | None, Sequence[Header]]
 
 COLUMN_KINDS: Final = "qqqiqiqi"
-"""Of the arrays, in the order of the constructor: int64 but for the lengths."""
+"""Type codes of the arrays, in the order of the constructor: int32 for lengths, int64 for the others."""
 
 _NO_HEADERS: Final[tuple[Header, ...]] = ()
 
 COLUMN_BYTES: Final = 52
-"""What a record takes in the arrays of its columns."""
+"""Size of one record in the arrays of its columns, in bytes."""
 
 
 class Numbers(Protocol):
-    """A column of whole numbers: a memoryview of an `array`, or a numpy array."""
+    """A column of integers: a memoryview of an `array`, or a numpy array."""
 
     def __len__(self) -> int: ...
 
@@ -42,8 +42,10 @@ class Numbers(Protocol):
 
 
 class Description(NamedTuple):
-    """A batch to decode: where its records lie in a blob, and what its header says of them. `append_time`: the
-    timestamp of all of them, where they have one."""
+    """A batch to decode: the position of its records in a blob, and the header fields that decoding needs.
+
+    `append_time` is the timestamp of all records in a batch with LogAppendTime, otherwise None.
+    """
 
     start: int
     end: int
@@ -55,9 +57,10 @@ class Description(NamedTuple):
 
 
 class Columns:
-    """n records as arrays of length n over `blob`. `next_offset` is where the next fetch starts (-1: nothing was seen).
+    """n records as arrays of length n over `blob`.
 
-    `header_start`/`header_length` span a record's encoded headers section, count included; length 1 means no headers.
+    `next_offset` is the offset of the next fetch, or -1 if no batch was read. `header_start` and `header_length` span a
+    record's encoded headers section, count included; a length of 1 means no headers.
     """
 
     __slots__ = (
@@ -109,7 +112,7 @@ class Columns:
 
     @property
     def size_bytes(self) -> int:
-        """Of the records and of the arrays."""
+        """Size of the blob and of the arrays, in bytes."""
         return len(self.blob) + len(self) * COLUMN_BYTES
 
     def __repr__(self) -> str:
@@ -122,7 +125,7 @@ class Columns:
         return self._bytes(self.value_start[index], self.value_length[index])
 
     def headers(self, index: int) -> list[Header]:
-        """The headers of one record, in order."""
+        """Return the headers of one record, in order."""
         length = int(self.header_length[index])
         if length <= 1:
             return []
@@ -137,27 +140,27 @@ class Columns:
 
     @property
     def has_headers(self) -> bool:
-        """Whether any record has a header."""
+        """True if any record has a header."""
         return bool(len(self)) and self._largest(self.header_length) > 1
 
     def all_headers(self) -> list[Sequence[Header]]:
-        """The headers of every record; records without any share one empty tuple."""
+        """Return the headers of every record. Records without headers share one empty tuple."""
         if not self.has_headers:
             return [_NO_HEADERS] * len(self)
         lengths = self.header_length.tolist()
         return [self.headers(index) if length > 1 else _NO_HEADERS for index, length in enumerate(lengths)]
 
     def records(self) -> Iterator[Record]:
-        """(offset, timestamp, key, value, headers) of each record."""
+        """Return (offset, timestamp, key, value, headers) of each record."""
         headers: Iterable[Sequence[Header]] = self.all_headers() if self.has_headers else repeat(_NO_HEADERS, len(self))
         return zip(self.offsets.tolist(), self.timestamps.tolist(), self.keys(), self.values(), headers, strict=True)
 
     def header_sections(self) -> list[bytes | None]:
-        """The headers of every record as they are encoded."""
+        """Return the encoded headers section of every record."""
         return self._all_bytes(self.header_start, self.header_length)
 
     def select(self, rows: slice) -> Self:
-        """These rows, not copied; the blob and `next_offset` stay as they are."""
+        """Return these rows without copying them. The blob and `next_offset` stay the same."""
         return type(self)(
             self.blob,
             self.offsets[rows],

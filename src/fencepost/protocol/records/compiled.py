@@ -1,7 +1,8 @@
-"""Functions that numba compiles for one signature, and keeps on disk where there is a place. Imports numba.
+"""Functions that numba compiles for one signature and caches on disk. Imports numba.
 
-Without a cache each process compiles for seconds, and Spark starts Python workers all the time. So there is one more
-place than numba's own, for those without a home below packages that cannot be written.
+Without a cache each process compiles for seconds, and Spark starts Python workers all the time. Numba's own cache
+folders are not writable for a user without a home whose packages are read-only. This module adds a folder for that
+case.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _Function = Callable[..., Any]
 _log = logging.getLogger("fencepost")
 _told: Final[list[str]] = []
 
-# What is only read is declared read-only: numba passes both kinds of array there, but no read-only one for a writable.
+# Inputs are read-only: numba accepts writable arrays for a read-only parameter, but not the reverse.
 _TYPES: Final = {
     "bytes": numba.types.Array(numba.uint8, 1, "C", readonly=True),
     "int32s": numba.types.Array(numba.int32, 1, "C", readonly=True),
@@ -44,7 +45,7 @@ _TYPES: Final = {
 
 
 class Kernel:
-    """A kernel that is compiled for its one signature (or loaded from the cache) when it is first called."""
+    """A function that is compiled for its one signature, or loaded from the cache, at its first call."""
 
     __slots__ = ("_compiled", "_function", "_signature")
 
@@ -57,13 +58,13 @@ class Kernel:
         return (self._compiled or self.compile())(*arguments)
 
     def compile(self) -> _Function:
-        """What a first call does before it calls."""
+        """Compile the function, or load it from the cache. The first call does this."""
         signature = tuple(_TYPES[name] for name in self._signature)
         try:
             compiled: _Function = numba.njit(signature, cache=True, nogil=True)(self._function)
         except (RuntimeError, OSError, ImportError, EOFError, UnpicklingError) as error:
-            # No directory can be written (RuntimeError), or what lies there is of no use. Without a cache everything
-            # else about the kernel is the same: if that was not the reason, the same error comes up again.
+            # No folder is writable (RuntimeError), or the cached files are not usable. Compile without a cache.
+            # If the error has another cause, it is raised again here.
             compiled = numba.njit(signature, nogil=True)(self._function)
             _tell_once(str(error))
         self._compiled = compiled
@@ -83,8 +84,10 @@ def _tell_once(why: str) -> None:
 
 
 def kernel(*signature: str) -> Callable[[_Function], Kernel]:
-    """Of a function of the given types, by their names above. Functions that it calls are `inlined` ones of a module:
-    those of an enclosing function would make it another function to the cache in every process.
+    """Declare a kernel with the given argument types, named as in `_TYPES`.
+
+    Functions that it calls must be `inlined` functions of a module. Functions of an enclosing scope would change the
+    cache key in every process.
     """
     return lambda function: Kernel(function, signature)
 
@@ -94,7 +97,7 @@ def inlined(function: _Function) -> _Function:
     return compiled
 
 
-# ---- where compiled code is kept
+# ---- location of the cache
 
 
 def ensure_cache(
@@ -102,7 +105,7 @@ def ensure_cache(
     usual: Sequence[Path] | None = None,
     temporary: Path | None = None,
 ) -> None:
-    """Set NUMBA_CACHE_DIR to a folder of this user, unless it is set or numba's usual places can be written."""
+    """Set NUMBA_CACHE_DIR to a folder of this user, unless it is set or one of numba's usual folders is writable."""
     surroundings = os.environ if environ is None else environ
     if surroundings.get(_FOLDER_VARIABLE):
         return
@@ -114,13 +117,13 @@ def ensure_cache(
         return
     surroundings[_FOLDER_VARIABLE] = str(folder)
     if environ is None:
-        config: Any = numba.config  # it was read from the environment when numba was imported
+        config: Any = numba.config  # numba read the environment when it was imported
         config.CACHE_DIR = str(folder)
 
 
 def _private_folder(temporary: Path) -> Path | None:
-    """A folder that is this user's alone, since what lies in it is run. None where somebody else may write."""
-    if not hasattr(os, "getuid"):  # Windows: temporary folders are the user's own, and numba finds a place there
+    """Return a folder that only this user can write, or None. The code in the folder is executed."""
+    if not hasattr(os, "getuid"):  # Windows: temporary folders belong to the user, and numba finds one there
         return None
     user = os.getuid()
     folder = temporary / f"fencepost-numba-{user}"

@@ -1,13 +1,13 @@
-"""Compress and decompress the records section of a batch, framed as Apache Kafka's own clients frame it.
+"""Compress and decompress the records section of a batch, in the framing of Apache Kafka's clients.
 
     gzip    one member (RFC 1952)
     snappy  xerial's stream: 82 "SNAPPY" 00, version 1, compatible 1, then 32 KiB blocks as (int32 length, raw snappy).
             Raw snappy without the stream, as some clients write it, is accepted on reading.
     lz4     an LZ4 frame of independent 64 KiB blocks without checksums. Java refuses frames with dependent blocks,
-            which is what a general purpose encoder writes, so the frame is put together here.
+            which general purpose encoders write, so this module writes the frame itself.
     zstd    one frame
 
-Decompression is bounded by `max_bytes`: what would become larger is an error, however small it is on the wire.
+Decompression never produces more than `max_bytes`, however small the input is; more is an error.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from fencepost.protocol.varint import read_unsigned_varint
 
 __all__ = ["MAX_DECOMPRESSED_BYTES", "compress", "decompress"]
 
-# What one batch may become where nobody says otherwise: the client reads what the broker takes.
+# Default limit for one batch. Client and broker use the same, so the client can read every batch the broker accepts.
 MAX_DECOMPRESSED_BYTES: Final = 128 * 1024 * 1024
 
 _INT32 = struct.Struct(">i")
@@ -41,7 +41,7 @@ _LZ4_MAGIC: Final = b"\x04\x22\x4d\x18"
 _LZ4_HEADER: Final = _LZ4_MAGIC + b"\x60\x40\x82"
 _LZ4_STORED: Final = 0x80000000
 _LZ4_BLOCK_BYTES: Final = 64 * 1024
-_LZ4_DEFAULT_LEVEL: Final = 9  # Kafka's default, for which Java uses the fast compressor, too
+_LZ4_DEFAULT_LEVEL: Final = 9  # Kafka's default, for which Java uses the fast compressor
 _LZ4_MAX_LEVEL: Final = 12
 
 _ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
@@ -49,7 +49,7 @@ _ZSTD_BLOCK_BYTES: Final = 128 * 1024
 _ZSTD_RLE_BLOCK: Final = 1
 
 _GZIP_DEFAULT_LEVEL: Final = 6
-_GZIP_WINDOW_BITS: Final = 31  # zlib's way to say: 32 KiB window, gzip header and trailer
+_GZIP_WINDOW_BITS: Final = 31  # zlib's code for a 32 KiB window with gzip header and trailer
 _ZSTD_DEFAULT_LEVEL: Final = 3
 _UNKNOWN_RATIO: Final = 4
 _TRUSTED_RATIO: Final = 1100  # more than deflate can reach
@@ -57,9 +57,12 @@ _MIN_OUTPUT_BYTES: Final = 4096
 
 
 def compress(name: str, data: Buffer, level: int | None = None) -> Buffer:
-    """`data` compressed by the codec `name`; "none" gives the data back. Levels as in Kafka's compression.*.level.
+    """Compress `data` with the codec `name`; "none" returns `data` itself.
 
-    Raises UnsupportedCompression for a name that Kafka does not know.
+    Levels are those of Kafka's compression.*.level.
+
+    Raises:
+        UnsupportedCompression: Kafka does not define the codec.
     """
     if name == "none":
         return data
@@ -75,10 +78,12 @@ def compress(name: str, data: Buffer, level: int | None = None) -> Buffer:
 
 
 def decompress(name: str, data: Buffer, max_bytes: int) -> Buffer:
-    """The decompressed bytes; "none" gives the data back.
+    """Decompress `data`; "none" returns `data` itself.
 
-    Raises DecompressionLimit beyond `max_bytes`, CorruptCompression when the codec refuses the bytes,
-    UnsupportedCompression for a name that Kafka does not know.
+    Raises:
+        DecompressionLimit: The result is larger than `max_bytes`.
+        CorruptCompression: The codec refuses the bytes.
+        UnsupportedCompression: Kafka does not define the codec.
     """
     if name == "none":
         if len(data) > max_bytes:
@@ -96,9 +101,9 @@ def decompress(name: str, data: Buffer, max_bytes: int) -> Buffer:
 
 
 def _bounded(decompress_into: Callable[[Any, Any], int], data: Buffer, size_hint: int, max_bytes: int) -> memoryview:
-    """Decompress into a buffer of the expected size, larger ones while it does not fit, never more than `max_bytes`.
+    """Decompress into a buffer of the expected size, then into larger ones while it does not fit, up to `max_bytes`.
 
-    The expectation comes from the bytes themselves, so it is not trusted beyond a generous ratio at first.
+    The expected size comes from the data, so the first buffer is limited to a generous compression ratio.
     """
     size = min(max(size_hint, _MIN_OUTPUT_BYTES), max(len(data) * _TRUSTED_RATIO, _MIN_OUTPUT_BYTES), max_bytes)
     while True:
@@ -116,7 +121,7 @@ def _bounded(decompress_into: Callable[[Any, Any], int], data: Buffer, size_hint
 
 
 def _gzip_size(data: Buffer) -> int:
-    """The size in the trailer: exact for one member below 4 GiB."""
+    """Return the size in the trailer, which is exact for one member below 4 GiB."""
     if len(data) < 18:
         return 0
     (size,) = _UINT32_LE.unpack_from(data, len(data) - 4)
@@ -154,7 +159,7 @@ def _decompress_snappy(data: Buffer, max_bytes: int) -> memoryview:
 
 
 def _xerial_blocks(view: memoryview) -> list[memoryview]:
-    """The raw snappy blocks of a xerial stream; several streams, one after the other, are one."""
+    """Return the raw snappy blocks of one or more concatenated xerial streams."""
     blocks: list[memoryview] = []
     position = 0
     while position < len(view):
@@ -175,12 +180,12 @@ def _xerial_blocks(view: memoryview) -> list[memoryview]:
 
 
 def _snappy_size(block: memoryview) -> int:
-    """The decompressed size that a raw snappy block starts with (an unsigned varint)."""
+    """Return the decompressed size at the start of a raw snappy block (an unsigned varint)."""
     try:
         size, _ = read_unsigned_varint(block, 0)
     except MalformedMessage as error:
         raise CorruptCompression("snappy block without a size") from error
-    # A copy of 64 bytes takes three bytes at least, so that much is the most a block can stand for.
+    # A copy of 64 bytes takes at least three bytes, so 64 times its size is more than a block can expand to.
     if size > max(len(block), 1) * 64:
         raise CorruptCompression(f"snappy block of {len(block)} bytes announces {size}")
     return size
@@ -205,7 +210,7 @@ def _compress_lz4(data: memoryview, level: int) -> bytearray:
 
 
 def _lz4_size(data: Buffer) -> int:
-    """The content size when the first frame has it, an upper bound from counting its blocks, or a guess."""
+    """Return the content size of the first frame, or an upper bound from its number of blocks, or a guess."""
     guess = len(data) * _UNKNOWN_RATIO
     view = memoryview(data)
     if len(view) < 7 or bytes(view[:4]) != _LZ4_MAGIC:
@@ -228,7 +233,7 @@ def _lz4_size(data: Buffer) -> int:
 
 
 def _zstd_size(data: Buffer) -> int:
-    """The content size when the first frame has it, an upper bound from counting its blocks, or a guess."""
+    """Return the content size of the first frame, or an upper bound from its number of blocks, or a guess."""
     guess = len(data) * _UNKNOWN_RATIO
     view = memoryview(data)
     if len(view) < 6 or bytes(view[:4]) != _ZSTD_MAGIC:

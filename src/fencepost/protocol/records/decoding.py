@@ -1,4 +1,4 @@
-"""From fetched record batches to columns (see columns.py), by the compiled loops or without (engine.py)."""
+"""Decode fetched record batches into columns (columns.py), with or without the compiled loops (engine.py)."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from fencepost.protocol.records.spans import decode_sections
 
 __all__ = ["Decoded", "Unreadable", "decode_batches", "decode_readable"]
 
-_MIN_RECORD_BYTES: Final = 7  # length, attributes, two deltas, two lengths, header count: a byte each
+_MIN_RECORD_BYTES: Final = 7  # one byte each: length, attributes, two deltas, two lengths, header count
 _OFFSET: Final = struct.Struct(">q")
-_LAST: Final = 2**63 - 1  # offset that there can be
+_LAST: Final = 2**63 - 1  # the largest offset
 
 
 class Unreadable(NamedTuple):
-    """A batch that cannot be read: where it begins, where what follows it begins, and what is wrong with it."""
+    """A batch that cannot be read: its offset, the offset after it, and the error."""
 
     offset: int
     next_offset: int
@@ -37,9 +37,9 @@ class Unreadable(NamedTuple):
 
 
 class Decoded(NamedTuple):
-    """The records up to the first batch that cannot be read, or up to where decoding has to pause.
+    """The records up to the first unreadable batch, or up to the limit of a call.
 
-    `columns.next_offset` is where reading goes on. `made_bytes` are the decompressed bytes and the columns.
+    `columns.next_offset` is the offset at which to go on. `made_bytes` counts decompressed bytes and columns.
     """
 
     columns: Columns
@@ -56,10 +56,11 @@ def decode_batches(
     check_crc: bool = True,
     max_batch_bytes: int = MAX_DECOMPRESSED_BYTES,
 ) -> Columns:
-    """As `decode_readable`, all or nothing: raises what is wrong with the first batch that cannot be read.
+    """Decode like `decode_readable`, but raise if any batch is unreadable.
 
-    That is CorruptBatch (CRC, lengths, varints, counts; UnsupportedMagic for message sets of before Kafka 0.11) or
-    CompressionError.
+    Raises:
+        CorruptBatch: CRC, lengths, varints or counts are wrong (UnsupportedMagic before Kafka 0.11).
+        CompressionError: The records cannot be decompressed.
     """
     decoded = decode_readable(
         buffer,
@@ -84,16 +85,25 @@ def decode_readable(
     max_batch_bytes: int = MAX_DECOMPRESSED_BYTES,
     room_bytes: int | None = None,
 ) -> Decoded:
-    """The records of one or more batches; a last batch that is cut short is left out.
+    """Decode the records of one or more batches. A truncated last batch is ignored.
 
-    `start_offset`: records below it are dropped (a fetch answers with the whole batch that contains it).
-    `aborted`: (producer id, first offset) as a read_committed fetch lists them; None reads uncommitted. A transactional
-    batch is dropped from its producer's first aborted offset on until the producer's ABORT marker, as Kafka's consumer
-    does.
-    `max_batch_bytes` bounds what is made of one batch: decompressed bytes and columns, which are several times as large
-    where records are tiny. Batches are taken until more than `room_bytes` are made (None: all of them); the rest is
-    left for the next time. The first is always taken.
-    `next_offset` of the columns lies behind the last whole batch that was looked at, also if nothing of it is left.
+    Args:
+        buffer: Batches, one after the other.
+        start_offset: Drop records below it; a fetch response contains whole batches.
+        aborted: (producer id, first offset) of aborted transactions, from a read_committed fetch; None reads
+            uncommitted.
+            A transactional batch is dropped from its producer's first aborted offset to the producer's ABORT marker, as
+            in Kafka's consumer.
+        skip_control: Drop control batches.
+        check_crc: Verify the CRC of each batch.
+        max_batch_bytes: Limit for the decompressed bytes and columns of one batch, in bytes. Columns are several times
+            larger than tiny records.
+        room_bytes: Stop after the batch that exceeds this total, in bytes; None: decode all. The first batch is always
+            decoded.
+
+    Returns:
+        The records. `columns.next_offset` is after the last whole batch that was read, even if all its records were
+        dropped.
     """
     first_offset = -1 if start_offset is None else start_offset
     walk = _Walk(buffer, first_offset, AbortedFilter(aborted) if aborted is not None else None, skip_control, check_crc)
@@ -103,7 +113,7 @@ def decode_readable(
     sections = opened.sections if is_compressed else None  # else they are read where they lie
     columns, bad = _columns(buffer, chosen[: len(opened.sections)], sections, first_offset)
     stopped_at = opened.stopped_at
-    # The first of them in the order of offsets.
+    # The first flaw in the order of offsets.
     flaw = bad or (walk.unreadable if stopped_at is None else opened.unreadable)
     next_offset = walk.next_offset if stopped_at is None else stopped_at
     if flaw is not None:
@@ -113,12 +123,15 @@ def decode_readable(
     return Decoded(columns, flaw, opened.made_bytes)
 
 
-# A batch to decode, and where it begins in the buffer.
+# A batch to decode, and its position in the buffer.
 _Chosen = tuple[BatchHeader, memoryview, int]
 
 
 class _Walk:
-    """The batches whose records are wanted. After the walk: what ended it early, and where the next fetch starts."""
+    """Iterates over the batches to decode.
+
+    Afterwards it holds the error that ended it early, and the next fetch offset.
+    """
 
     def __init__(
         self, buffer: Buffer, first_offset: int, is_aborted: AbortedFilter | None, skip_control: bool, check_crc: bool
@@ -146,7 +159,11 @@ class _Walk:
             self.unreadable = _unreadable(offset, max(_last_delta(self._buffer, at), 0), error)
 
     def _wants(self, header: BatchHeader, batch: memoryview) -> bool:
-        """Raises CorruptBatch."""
+        """Return true if records of this batch are wanted.
+
+        Raises:
+            CorruptBatch: The header or the CRC is wrong.
+        """
         if (
             header.record_count < 0
             or header.last_offset_delta < 0
@@ -170,7 +187,7 @@ def _unreadable(offset: int, last_delta: int, error: ProtocolError) -> Unreadabl
 
 
 def _last_delta(buffer: Buffer, at: int) -> int:
-    """What the header says, as far as there is one of magic 2; 0 otherwise."""
+    """Return the header's last offset delta; 0 if there is no header of magic 2."""
     view = memoryview(buffer)[at:]
     if len(view) < HEADER_BYTES or view[16] != 2:
         return 0
@@ -181,7 +198,7 @@ _Sections = list[Buffer]
 
 
 class _Opened(NamedTuple):
-    """The records sections, decompressed; what ended that early, and the offset from which on nothing was taken."""
+    """Decompressed records sections; the error that ended this early, and the first offset that was not processed."""
 
     sections: _Sections
     unreadable: Unreadable | None
@@ -208,13 +225,17 @@ def _open(chosen: Sequence[_Chosen], max_batch_bytes: int, room_bytes: int | Non
 
 
 def _opened(header: BatchHeader, batch: memoryview, max_batch_bytes: int) -> tuple[Buffer, int]:
-    """The records section, and how many bytes are made of the batch. Raises CompressionError."""
+    """Return the records section and the number of bytes that decoding it produces.
+
+    Raises:
+        CompressionError: The section cannot be decompressed, or the limit is exceeded.
+    """
     section: Buffer = batch[HEADER_BYTES:]
     size = header.record_count * COLUMN_BYTES
     if header.codec:
         section = decompress(header.compression, section, max_batch_bytes)
         size += len(section)
-    is_count_true = header.record_count * _MIN_RECORD_BYTES <= len(section)  # otherwise it is told as what it is
+    is_count_true = header.record_count * _MIN_RECORD_BYTES <= len(section)  # a wrong count is reported as such later
     if size > max_batch_bytes and is_count_true:
         what = f"{header.record_count} records take {size} bytes when decoded"
         raise DecompressionLimit(f"{what}, at most {max_batch_bytes} are allowed")
@@ -224,7 +245,7 @@ def _opened(header: BatchHeader, batch: memoryview, max_batch_bytes: int) -> tup
 def _columns(
     buffer: Buffer, chosen: Sequence[_Chosen], sections: _Sections | None, first_offset: int
 ) -> tuple[Columns, Unreadable | None]:
-    """The records of these batches up to the first that does not parse."""
+    """Decode the records of these batches up to the first that does not parse."""
     described: list[Description] = []
     flaw: Unreadable | None = None
     for (header, _, _), (start, end) in zip(chosen, _bounds(chosen, sections), strict=True):
@@ -250,7 +271,7 @@ def _columns(
 
 
 def _bounds(chosen: Sequence[_Chosen], sections: _Sections | None) -> list[tuple[int, int]]:
-    """Where each batch's records lie: in the buffer, or in the sections one behind the other."""
+    """Return the position of each batch's records: in the buffer, or in the concatenated sections."""
     if sections is None:
         return [(at + HEADER_BYTES, at + len(batch)) for _, batch, at in chosen]
     ends = list(accumulate(map(len, sections)))

@@ -1,4 +1,4 @@
-"""From columns, or lists, to a record batch, by the compiled loops or without (engine.py)."""
+"""Encode columns or lists as a record batch, with or without the compiled loops (engine.py)."""
 
 from __future__ import annotations
 
@@ -26,11 +26,23 @@ def encode_batch(
     level: int | None = None,
     **stamp: Unpack[Stamp],
 ) -> bytearray:
-    """One sealed batch of `columns`, or of lists: `values` and/or `keys`, one timestamp (ms) for all or one each.
+    """Encode one sealed batch from `columns`, or from lists.
 
-    Offset deltas count from 0, whatever offsets the columns have. base_timestamp is the first record's. If compression
-    would make the batch larger it is left out. Raises ValueError for no records at all, lists of different lengths, or
-    more than 2 GiB.
+    Offset deltas count from 0, whatever offsets the columns have. base_timestamp is the first record's timestamp.
+    Compression is skipped if it would make the batch larger.
+
+    Args:
+        columns: Decoded records; if given, the lists are ignored.
+        keys: The keys; default: all null.
+        values: The values; default: all null.
+        timestamps: Milliseconds since 1970, one for all or one per record.
+        headers: The headers of each record; default: none.
+        compression: A codec's name.
+        level: The codec's level; default: Kafka's.
+        **stamp: Header fields of the batch.
+
+    Raises:
+        ValueError: There are no records, the lists have different lengths, or the batch exceeds 2 GiB.
     """
     rows = len(columns) if columns is not None else _rows_of(keys, values, timestamps, headers)
     if not rows:
@@ -56,7 +68,11 @@ def encode_batch(
 
 
 def _rows_of(*columns: Any) -> int:
-    """The common length of the columns that have one. Raises ValueError."""
+    """Return the common length of the given columns.
+
+    Raises:
+        ValueError: Their lengths differ, or none is given.
+    """
     counts = {len(column) for column in columns if column is not None and not isinstance(column, int)}
     if len(counts) != 1:
         raise ValueError(f"columns of different lengths, or none at all: {sorted(counts)}")

@@ -1,8 +1,7 @@
-"""Which of two engines works on many records at once: loops that numba compiles over numpy arrays (the extra `fast`),
-or plain Python over the standard library's arrays. What comes out is the same; only the speed differs.
+"""Choice between two engines for many records: loops compiled by numba (the extra `fast`), or plain Python.
 
-Every place that has both asks here, with its first batch of more than a few records. A shell: it looks at what is
-installed.
+Both give the same result and differ only in speed. Code that has both asks `is_compiled` at its first batch of more
+than a few records. This module depends on the installed packages.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import Final
 __all__ = ["VARIABLE", "is_compiled"]
 
 VARIABLE: Final = "FENCEPOST_COMPILED"
-"""Of the environment. 0: plain Python, whatever is installed."""
+"""Environment variable. 0 selects plain Python, whatever is installed."""
 
 _PLAIN: Final = "batches of many records are made and read in plain Python, which gives the same and takes longer"
 
@@ -23,13 +22,13 @@ _log = logging.getLogger("fencepost")
 
 
 class _IsCompiled:
-    """See `is_compiled`."""
+    """Implementation of `is_compiled`."""
 
     def __init__(self) -> None:
         self._found: bool | None = None
         self._in_a_hurry: set[int] = set()
         self._looking: threading.Thread | None = None
-        self._one_looks = threading.Lock()  # an import that fails in two threads at once fails in different ways
+        self._one_looks = threading.Lock()  # an import that fails in two threads at once raises different errors
 
     def __call__(self) -> bool:
         found = self._found
@@ -39,15 +38,15 @@ class _IsCompiled:
         return self._look() if found is None else found
 
     def never_wait_in(self, thread_id: int) -> None:
-        """To import numba takes a second or more: in this thread it is False until another thread has done that."""
+        """Return False in this thread until another thread has imported numba, which takes a second or more."""
         self._in_a_hurry.add(thread_id)
 
     def forked(self) -> None:
-        """This is a forked child: a thread that was looking does not exist here."""
+        """Reset after a fork: a thread that was importing numba does not exist in the child."""
         self._one_looks, self._looking = threading.Lock(), None
 
     def cache_clear(self) -> None:
-        """Look again."""
+        """Forget the result, so that the next call looks again."""
         self._found = None
 
     def _look(self) -> bool:
@@ -61,11 +60,11 @@ class _IsCompiled:
         if os.environ.get(VARIABLE) == "0" or (self._looking is not None and self._looking.is_alive()):
             return
 
-        # No daemon: the program's end must not come in the middle of loading libraries.
+        # Not a daemon: the program must not end while libraries are being loaded.
         self._looking = threading.Thread(target=self._look, name="fencepost-numba", daemon=False)
         try:
             self._looking.start()
-        except RuntimeError:  # the program ends, and Python gives no thread any more
+        except RuntimeError:  # the interpreter is shutting down and starts no more threads
             self._found = False
 
 
@@ -73,7 +72,7 @@ def _look() -> bool:
     if os.environ.get(VARIABLE) == "0":
         return False
     try:
-        import numba  # noqa: F401 - whether it can be, on this machine
+        import numba  # noqa: F401 - tests that the import works on this machine
     except (ImportError, OSError, RuntimeError, SystemError, AttributeError) as error:
         if isinstance(error, ModuleNotFoundError) and error.name == "numba":
             _log.info("%s: pip install 'fencepost[fast]' for compiled loops", _PLAIN)
@@ -84,7 +83,7 @@ def _look() -> bool:
 
 
 is_compiled: Final = _IsCompiled()
-"""Whether the compiled loops can be used. Imports numba when it is first called, and says once why not."""
+"""Return true if the compiled loops can be used. The first call imports numba, and logs the reason if it cannot."""
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=is_compiled.forked)

@@ -1,4 +1,4 @@
-"""A record's headers section: a count, then key and value of each; lengths are zigzag varints (-1: null value)."""
+"""Headers section of a record: a count, then key and value of each. Lengths are zigzag varints (-1: null value)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Header = tuple[str, bytes | None]
 
 
 def encode_headers(headers: Sequence[Header] | Mapping[str, bytes | None]) -> bytes:
-    """The encoded section, count included. Keys may repeat; their order is kept."""
+    """Encode the section, count included. Keys may repeat; their order is preserved."""
     pairs = list(headers.items()) if isinstance(headers, Mapping) else headers
     parts = [encode_varint(len(pairs))]
     for key, value in pairs:
@@ -24,9 +24,10 @@ def encode_headers(headers: Sequence[Header] | Mapping[str, bytes | None]) -> by
 
 
 def parse_headers(section: bytes) -> list[Header]:
-    """The headers in their order. In a key that is not UTF-8 U+FFFD stands for what is not, as in Kafka's own clients.
+    """Return the headers in order. Bytes of a key that are not UTF-8 become U+FFFD, as in Kafka's clients.
 
-    Raises CorruptBatch.
+    Raises:
+        CorruptBatch: The section does not parse.
     """
     count, position = read_varint(section, 0)
     found: list[Header] = []

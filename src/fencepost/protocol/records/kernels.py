@@ -1,12 +1,12 @@
-"""Compiled loops over records: numba, with explicit signatures, cached on disk where a place for that can be found.
+"""Compiled loops over records: numba functions with explicit signatures, cached on disk if a folder is writable.
 
-Importing this module imports numba; `columns.py` does it when a batch is first encoded or decoded. Each kernel is
-compiled, or loaded from the cache, at its own first call. Where nothing can be cached it is compiled once per process.
+Importing this module imports numba; `columns.py` imports it when a batch is first encoded or decoded. Each kernel is
+compiled, or loaded from the cache, at its first call. Without a cache it is compiled once per process.
 
-A column of byte strings is three arrays: a blob, the start of each string in it, its length (-1: null). An empty
-`lengths` stands for a column of nulls, an empty `starts` for strings that lie in the blob one after the other.
+A column of byte strings is three arrays: a blob, the start of each string in it, and its length (-1: null). An empty
+`lengths` means a column of nulls. An empty `starts` means that the strings are contiguous in the blob.
 
-Every kernel checks each position before it reads or writes there. What is wrong comes back as one of the codes below.
+Every kernel checks each position before it reads or writes there, and returns one of the codes below.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ EXPLANATIONS: Final = {
 }
 
 MAX_BODY_BYTES: Final = 2**31 - 1
-# A batch to decode: start, end, record count, base offset, base timestamp, last offset delta, and then
-# (1, the timestamp of all records) or (0, anything).
+# Fields of a batch to decode: start, end, record count, base offset, base timestamp, last offset delta, and then
+# (1, the timestamp of all records) or (0, ignored).
 DESCRIPTION_FIELDS: Final = 8
 
-# What a batch costs besides its records; written out because a kernel takes module constants as compiled-in values.
+# Size of a batch without its records. Kernels can use module constants only as literals.
 _BATCH_HEADER_BYTES = 61
 _VARINT32_BYTES = 5
 _VARINT64_BYTES = 10
@@ -70,7 +70,7 @@ _STRINGS: Final = ("bytes", "int64s", "int32s")  # blob, starts, lengths
 
 @inlined
 def _size_of_unsigned(value: Any) -> Any:
-    """Bytes of an unsigned varint (uint64)."""
+    """Return the size in bytes of an unsigned varint (uint64)."""
     size = 1
     while value >= 0x80:
         value >>= np.uint64(7)
@@ -86,7 +86,7 @@ def _zigzag(value: Any) -> Any:
 
 @inlined
 def _size_of_signed(value: Any) -> Any:
-    """Bytes of a zigzag varint (int64)."""
+    """Return the size in bytes of a zigzag varint (int64)."""
     if -64 <= value < 64:
         return 1
     if -8192 <= value < 8192:
@@ -96,7 +96,7 @@ def _size_of_signed(value: Any) -> Any:
 
 @inlined
 def _write_signed(output: Any, position: Any, value: Any) -> Any:
-    """Write a zigzag varint; the next position. The caller has made room."""
+    """Write a zigzag varint; return the next position. The caller provides the room."""
     raw = _zigzag(value)
     while raw >= 0x80:
         output[position] = np.uint8(raw & np.uint64(0x7F)) | np.uint8(0x80)
@@ -108,7 +108,7 @@ def _write_signed(output: Any, position: Any, value: Any) -> Any:
 
 @inlined
 def _read_signed(blob: Any, position: Any, end: Any, max_bytes: Any) -> Any:
-    """(value, next position) of a zigzag varint; the position is -1 when it does not end in time."""
+    """Return (value, next position) of a zigzag varint; the position is -1 if the varint is truncated or too long."""
     raw = np.uint64(0)
     shift = np.uint64(0)
     stop = min(end, position + max_bytes)
@@ -125,7 +125,7 @@ def _read_signed(blob: Any, position: Any, end: Any, max_bytes: Any) -> Any:
 
 
 def _type_copy(context: Any, output: Any, position: Any, blob: Any, start: Any, length: Any) -> Any:
-    """memcpy between two arrays of bytes. A loop over the bytes is compiled to one move each, a tenth of the speed."""
+    """Copy bytes between two arrays with memcpy. A loop is compiled to one move per byte, a tenth of the speed."""
     integers = (position, start, length)
     if not all(isinstance(each, numba.types.Array) and each.dtype == numba.uint8 for each in (output, blob)):
         raise numba.TypingError("_copy moves bytes")
@@ -153,7 +153,7 @@ def _at_least_0(value: Any) -> Any:
 
 @inlined
 def _write_string(output: Any, position: Any, blob: Any, start: Any, length: Any) -> Any:
-    """Write a length (-1: null) and its bytes; the next position. The caller has made room and checked the span."""
+    """Write a length (-1: null) and its bytes; return the next position. The caller checks the room and the span."""
     position = _write_signed(output, position, length)
     if length > 0:
         _copy(output, position, blob, start, length)
@@ -192,11 +192,11 @@ def plan_batches(
     ends: Any,
     sizes: Any,
 ) -> Any:
-    """Cut n = len(bodies) records into batches of at most `max_bytes`, header included.
+    """Split n = len(bodies) records into batches of at most `max_bytes`, header included.
 
-    Fills `bodies` (a record's bytes behind its own length), `ends` (row behind each batch's last) and `sizes` (bytes of
-    each batch's records section). `timestamps` has n entries, or one for all. A record that is too large for any batch
-    gets its own.
+    Fills `bodies` (size of each record without its length), `ends` (row after the last of each batch) and `sizes` (size
+    of each batch's records section). `timestamps` has n entries, or one for all. A record that exceeds the limit gets a
+    batch of its own.
     Returns (number of batches, code, row).
     """
     count = len(bodies)
@@ -277,10 +277,10 @@ def write_records(
     output: Any,
     position: Any,
 ) -> Any:
-    """Write the records of rows `first` to `end`, as `plan_batches` measured them, into `output` from `position` on.
+    """Write the records of rows `first` to `end`, measured by `plan_batches`, into `output` from `position` on.
 
-    `cursors` holds where the next key, value and headers lie in columns without `starts`, and is moved on.
-    Returns (position behind the last record, code, row).
+    `cursors` has the next position of keys, values and headers in columns without `starts`; this function moves it.
+    Returns (position after the last record, code, row).
     """
     has_keys, has_values, has_headers = len(key_lengths) > 0, len(value_lengths) > 0, len(header_lengths) > 0
     timestamp_step = 0 if len(timestamps) == 1 else 1
@@ -302,7 +302,7 @@ def write_records(
             output, position, timestamps[row * timestamp_step] - timestamps[first * timestamp_step]
         )
         position = _write_signed(output, position, np.int64(row - first))
-        # Spelled out: with _write_string the same two writes were measured at a sixth of the speed.
+        # Not _write_string: with it these two writes ran at a sixth of the speed.
         position = _write_signed(output, position, key_length)
         if key_length > 0:
             _copy(output, position, key_blob, key_at, key_length)
@@ -329,7 +329,7 @@ def write_records(
 
 @inlined
 def _read_prefix(blob: Any, position: Any, end: Any) -> Any:
-    """(end of the record, timestamp delta, offset delta, position of the key); position < 0: minus an error's code."""
+    """Return (record end, timestamp delta, offset delta, key position); a negative position is a negated error code."""
     zero = np.int64(0)
     length, position = _read_signed(blob, position, end, _VARINT32_BYTES)
     if position < 0:
@@ -348,7 +348,7 @@ def _read_prefix(blob: Any, position: Any, end: Any) -> Any:
 
 @inlined
 def _read_string(blob: Any, position: Any, end: Any) -> Any:
-    """(start, length or -1, position behind it); position < 0: minus an error's code."""
+    """Return (start, length or -1, position after it). A negative position is an error code, negated."""
     length, position = _read_signed(blob, position, end, _VARINT32_BYTES)
     if position < 0:
         return np.int64(0), np.int64(0), np.int64(-BAD_VARINT)
@@ -361,7 +361,7 @@ def _read_string(blob: Any, position: Any, end: Any) -> Any:
 
 @inlined
 def _skip_headers(blob: Any, position: Any, end: Any) -> Any:
-    """The position behind a record's headers section, or -1."""
+    """Return the position after a record's headers section, or -1."""
     count, position = _read_signed(blob, position, end, _VARINT32_BYTES)
     if position < 0 or count < 0:
         return np.int64(-1)
@@ -395,8 +395,7 @@ def decode_records(
     header_starts: Any,
     header_lengths: Any,
 ) -> Any:
-    """Read the records of each row of `batches` (see DESCRIPTION_FIELDS) that are not below `first_offset`.
-
+    """Read the records of each row of `batches` (see DESCRIPTION_FIELDS) from `first_offset` on.
     Returns (records read, code, batch).
     """
     at = 0
@@ -442,8 +441,7 @@ def decode_records(
 
 @kernel(*_STRINGS, "int64s out", "bytes out")
 def gather(blob: Any, starts: Any, lengths: Any, bounds: Any, output: Any) -> Any:
-    """Copy the spans one behind the other into `output`; `bounds` (n + 1) gets where each starts and the last ends.
-
+    """Copy the spans into `output` without gaps; `bounds` (n + 1) receives each start and the last end.
     Returns (bytes written, code, row).
     """
     position = np.int64(0)
@@ -473,10 +471,10 @@ def encode_headers(
     sections: Any,
     output: Any,
 ) -> Any:
-    """Headers sections of rows that have `counts` headers each, from `firsts` on in the columns of keys and values.
+    """Encode the headers section of each row, which has `counts` headers from `firsts` on in the key and value columns.
 
-    Called with an empty `output` it fills `sections` with the length of each row's section; then with one of the sum of
-    these it writes them, one behind the other. A row without headers has an empty section. All `starts` are given.
+    A call with an empty `output` stores each section's length in `sections`. A second call, with an `output` of the sum
+    of these, writes the sections without gaps. A row without headers has an empty section. All `starts` must be given.
     Returns (bytes, code, row).
     """
     position = np.int64(0)
@@ -524,9 +522,10 @@ def decode_headers(
     value_starts: Any,
     value_lengths: Any,
 ) -> Any:
-    """Spans of all headers of all rows; `bounds` (rows + 1) gets where each row's begin and the last row's end.
+    """Find the spans of all headers of all rows.
 
-    Called with empty columns it only counts. Returns (headers, code, row).
+    `bounds` (rows + 1) receives the first header of each row, and the total. A call with empty columns only counts.
+    Returns (headers, code, row).
     """
     at = np.int64(0)
     bounds[0] = 0

@@ -1,6 +1,6 @@
 """Transaction markers: the control batches that end a transaction on a partition (KIP-98).
 
-One record per batch. Its key: version int16 (0), type int16 (0 abort, 1 commit). Its value: version int16 (0),
+A marker is one record. Its key: version int16 (0), type int16 (0 abort, 1 commit). Its value: version int16 (0),
 coordinator epoch int32.
 """
 
@@ -32,17 +32,17 @@ _KEY = struct.Struct(">hh")
 _VALUE = struct.Struct(">hi")
 _KEY_BYTES, _VALUE_BYTES = _KEY.size, _VALUE.size
 
-# A record of known shape: attributes 0, timestamp delta 0, offset delta 0, and the lengths as zigzag varints.
+# The only record of a marker: attributes 0, timestamp delta 0, offset delta 0, and the lengths as zigzag varints.
 _RECORD = struct.Struct(">bbbbbhhbhib")
 _BODY_BYTES = _RECORD.size - 1
-# A batch of one such record, from its length on: length, magic, attributes, record count, and the record.
+# A batch of one such record, from its length field on: length, magic, attributes, record count, and the record.
 _BATCH = struct.Struct(">i4xb4xh34xi" + _RECORD.format[1:])
 _BATCH_BYTES = HEADER_BYTES + _RECORD.size
 _BATCH_LENGTH = _BATCH_BYTES - LENGTH_PREFIX_BYTES
 
 
 class Marker(NamedTuple):
-    """What a marker says. The producer id and epoch stand in the batch's header."""
+    """Contents of a marker. The producer id and epoch are in the batch's header."""
 
     commit: bool
     coordinator_epoch: int
@@ -56,7 +56,7 @@ def encode_marker(
     coordinator_epoch: int,
     timestamp_ms: int,
 ) -> bytearray:
-    """A sealed control batch with one COMMIT or ABORT record, base offset 0."""
+    """Return a sealed control batch with one COMMIT or ABORT record and base offset 0."""
     record = _RECORD.pack(
         _BODY_BYTES * 2,
         0,
@@ -83,9 +83,10 @@ def encode_marker(
 
 
 def control_type(batch: Buffer) -> int | None:
-    """The type in the key of a control batch's first record (0 abort, 1 commit, others exist); None without records.
+    """Return the type of a control batch's first record (0 abort, 1 commit, others exist); None if it has no records.
 
-    Raises CorruptBatch for a batch that is not a control batch, is compressed, or whose record does not parse.
+    Raises:
+        CorruptBatch: The batch is not a control batch, is compressed, or its record does not parse.
     """
     header = parse_header(batch)
     if header.record_count <= 0:
@@ -95,7 +96,11 @@ def control_type(batch: Buffer) -> int | None:
 
 
 def parse_marker(batch: Buffer) -> Marker:
-    """The marker in a control batch. Raises CorruptBatch when the batch is not a transaction marker."""
+    """Return the marker in a control batch.
+
+    Raises:
+        CorruptBatch: The batch is not a transaction marker.
+    """
     usual = _usual_marker(batch) if len(batch) == _BATCH_BYTES else None
     if usual is not None:
         return usual
@@ -112,7 +117,7 @@ def parse_marker(batch: Buffer) -> Marker:
 
 
 def _usual_marker(batch: Buffer) -> Marker | None:
-    """The marker of a batch of the shape that every broker writes; None for any other batch. A start reads many."""
+    """Parse a marker of the layout that all brokers write; return None for any other batch. Saves time at start-up."""
     length, magic, attributes, count, size, _, *deltas, key_size, key_version, kind, value_size, version, epoch, _ = (
         _BATCH.unpack_from(batch, LENGTH_AT)
     )
@@ -136,7 +141,7 @@ def _type_of(key: bytes | None) -> int:
 
 
 def _first_record(batch: Buffer) -> tuple[bytes | None, bytes | None]:
-    """(key, value) of the first record of an uncompressed control batch."""
+    """Return (key, value) of the first record of an uncompressed control batch."""
     header = parse_header(batch)
     if not header.is_control:
         raise CorruptBatch("not a control batch")

@@ -1,8 +1,8 @@
-"""Batches in plain Python: of a few records, which takes less than setting up arrays, and of any number where the
-compiled loops are not installed (engine.py). The bytes are the same as the kernels'.
+"""Encode batches in plain Python. The bytes are the same as those of the compiled kernels.
 
-A producer that sends now and then never has to load the compiler this way, nor does a broker that writes to its
-internal topics.
+This is used for batches of a few records, where it is faster than setting up arrays. It is used for all batches if the
+compiled loops are not installed (engine.py). So a producer that rarely sends, or a broker that writes to its internal
+topics, never has to load the compiler.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from fencepost.protocol.varint import encode_varint
 
 __all__ = ["FEW", "encode_pairs", "time_delta", "write_records"]
 
-FEW: Final = 10  # about where both ways took the same time for records of 100 bytes
+FEW: Final = 10  # at about this number both ways take the same time for records of 100 bytes
 
 _INT64_SIGN = 2**63
 _SMALL_COUNT: Final = 64
-_SMALL: Final = [encode_varint(value) for value in range(_SMALL_COUNT)]  # a call less for each
+_SMALL: Final = [encode_varint(value) for value in range(_SMALL_COUNT)]  # saves a call for each
 _NULL: Final = encode_varint(-1)
 
 
 def encode_pairs(
     pairs: Sequence[tuple[bytes | None, bytes | None]], timestamp_ms: int, **stamp: Unpack[Stamp]
 ) -> bytearray:
-    """A batch of (key, value) records that all have the same time, uncompressed."""
+    """Encode (key, value) records with the same timestamp into an uncompressed batch."""
     batch = write_records(len(pairs), [key for key, _ in pairs], [value for _, value in pairs], timestamp_ms, None)
     seal_in_place(batch, record_count=len(pairs), base_timestamp=timestamp_ms, max_timestamp=timestamp_ms, **stamp)
     return batch
 
 
 def time_delta(timestamp: int, base: int) -> int:
-    """A difference of two int64 can leave their range; it wraps there and wraps back when it is read."""
+    """Return the difference of two int64, wrapped to int64; reading it wraps back."""
     return (timestamp - base + _INT64_SIGN) % (2 * _INT64_SIGN) - _INT64_SIGN
 
 
@@ -44,8 +44,11 @@ def write_records(
     timestamps: Any,
     headers: Sequence[bytes | None] | None,
 ) -> bytearray:
-    """An unsealed batch: room for the header, then the records. `timestamps`: an int for all, or one each. `headers`:
-    encoded sections (headers.py), nothing for a record without any."""
+    """Return an unsealed batch: space for the header, then the records.
+
+    `timestamps` is an int for all, or one per record. `headers` are encoded sections (headers.py); a record without
+    headers has None or an empty one.
+    """
     batch = bytearray(HEADER_BYTES)
     small = _SMALL
     base_timestamp = None if isinstance(timestamps, int) else int(timestamps[0])

@@ -1,4 +1,4 @@
-"""The last step of a batch whose records are written: compression, where that makes it smaller, and the header."""
+"""Finish a batch whose records are written: compress it, if that makes it smaller, and write the header."""
 
 from __future__ import annotations
 
@@ -21,7 +21,11 @@ def finish(
     level: int | None,
     stamp: Stamp,
 ) -> bytearray:
-    """`output`: room for the header, then the records. Raises UnsupportedCompression."""
+    """Compress and seal a batch. `output` is space for the header, then the records.
+
+    Raises:
+        UnsupportedCompression: Kafka does not define the codec.
+    """
     if compression != "none":
         section = compress(compression, memoryview(output)[HEADER_BYTES:], level)
         if len(section) + HEADER_BYTES <= len(output):

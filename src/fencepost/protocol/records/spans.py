@@ -1,5 +1,7 @@
-"""Where the fields of records lie in a records section, in plain Python: for the check of a few records, and for
-columns where the compiled loops are not installed. `kernels.py` finds the same.
+"""Find the fields of records in a records section, in plain Python.
+
+This is used to check a few records, and for columns if the compiled loops are not installed. `kernels.py` gives the
+same result.
 """
 
 from __future__ import annotations
@@ -25,14 +27,17 @@ Fields = tuple[int, int, int, int, int, int, int, int]
 def decode_sections(
     blob: memoryview, batches: Sequence[Description], first_offset: int
 ) -> tuple[Columns, tuple[int, str] | None]:
-    """The records that are not below `first_offset`, up to the first batch that does not parse; its place in `batches`
-    and what is wrong with it."""
-    section = bytes(blob)  # a byte of these costs a third of one of a memoryview
+    """Decode the records from `first_offset` on, up to the first batch that does not parse.
+
+    Returns:
+        The columns; and the index in `batches` and the error text of the batch that does not parse, or None.
+    """
+    section = bytes(blob)  # indexing bytes costs a third of indexing a memoryview
     rows: list[tuple[int, ...]] = []
     flaw = None
     for place, batch in enumerate(batches):
         try:
-            rows += list(_rows(section, batch, first_offset))  # all of them or none
+            rows += list(_rows(section, batch, first_offset))  # all records of the batch, or none
         except CorruptBatch as error:
             flaw = place, str(error)
             break
@@ -44,7 +49,11 @@ def decode_sections(
 
 
 def _rows(section: bytes, batch: Description, first_offset: int) -> Iterator[tuple[int, ...]]:
-    """(offset, timestamp, start and length of key, of value and of the headers) of each. Raises CorruptBatch."""
+    """Yield (offset, timestamp, start and length of key, of value and of headers) of each record.
+
+    Raises:
+        CorruptBatch: The section does not parse.
+    """
     base_offset, last_delta, append_time = batch.base_offset, batch.last_delta, batch.append_time
     previous = -1
     for fields in fields_of(section, batch.start, batch.end, batch.records):
@@ -62,7 +71,11 @@ def _rows(section: bytes, batch: Description, first_offset: int) -> Iterator[tup
 
 
 def fields_of(section: Buffer, position: int, stop: int, count: int) -> Iterator[Fields]:
-    """The records between two positions: exactly so many, every length where it belongs. Raises CorruptBatch."""
+    """Yield the fields of the records between two positions.
+
+    Raises:
+        CorruptBatch: There are not exactly `count` records, or a length is wrong.
+    """
     small = _SMALL
     try:
         for row in range(count):
@@ -70,8 +83,8 @@ def fields_of(section: Buffer, position: int, stop: int, count: int) -> Iterator
             end = position + length
             if length < 1 or end > stop:
                 raise _corrupt(row, "its length does not fit")
-            position += 1  # the attributes, which say nothing
-            # Spelled out, because nearly all of these numbers are one byte: calls would be most of the time.
+            position += 1  # the attributes, which are unused
+            # Inlined, because nearly all of these numbers are one byte and calls would take most of the time.
             if (time_delta := small[section[position]]) is None:
                 time_delta, position = _varint(section, position, end, row, 10)
             else:
@@ -90,7 +103,7 @@ def fields_of(section: Buffer, position: int, stop: int, count: int) -> Iterator
             else:
                 value = position + 1
             headers = value + value_length if value_length > 0 else value
-            if headers != end - 1 or section[headers]:  # also when something above lay behind the record's end
+            if headers != end - 1 or section[headers]:  # also true if a field before ended after the record's end
                 _check_headers(section, headers, end, row)
             position = end
             yield time_delta, offset_delta, key, max(key_length, -1), value, max(value_length, -1), headers, end
@@ -101,7 +114,7 @@ def fields_of(section: Buffer, position: int, stop: int, count: int) -> Iterator
 
 
 def timestamp_of(base: int, delta: int) -> int:
-    """Of a record: a sum that leaves the 64 bits wraps, as it did when the delta was made of it."""
+    """Return a record's timestamp. A sum outside of int64 wraps, the reverse of `time_delta`."""
     timestamp = base + delta
     return timestamp if -_INT64 <= timestamp < _INT64 else (timestamp + _INT64) % (2 * _INT64) - _INT64
 
@@ -128,7 +141,7 @@ def _check_headers(section: Buffer, position: int, end: int, row: int) -> None:
 
 
 def _varint(section: Buffer, position: int, end: int, row: int, most: int = 5) -> tuple[int, int]:
-    """(value, next position) of a zigzag varint of at most so many bytes."""
+    """Return (value, next position) of a zigzag varint of at most `most` bytes."""
     raw = shift = 0
     for at in range(position, min(end, position + most)):
         byte = section[at]

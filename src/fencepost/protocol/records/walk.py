@@ -1,8 +1,8 @@
-"""Looking into one batch record by record, and writing one anew: for compaction, for timestamps, for internal topics.
+"""Read a batch record by record, and rebuild it: for compaction, timestamps and internal topics.
 
 A record (format v2, all varints zigzag): length, attributes int8, timestamp delta, offset delta, key length, key, value
-length, value, headers. Here each becomes an object, in plain Python; `check.py` looks at what is appended, and
-`decoding.py` makes columns of what a consumer fetched.
+length, value, headers. Here each record becomes an object, in plain Python. `check.py` checks appended batches, and
+`decoding.py` turns fetched batches into columns.
 """
 
 from __future__ import annotations
@@ -20,11 +20,14 @@ from fencepost.protocol.varint import encode_varint, read_varint, read_varlong
 
 __all__ = ["Record", "pairs_of", "rebuild", "rebuilding", "records_of", "section_of", "walk"]
 
-_PLAIN: Final = frozenset(range(0, 0x80, 2))  # bytes that are a whole varint of a number that is not negative
+_PLAIN: Final = frozenset(range(0, 0x80, 2))  # bytes that are a whole varint of a non-negative number
 
 
 class Record(NamedTuple):
-    """One record. `rest` is all behind its timestamp delta, as it stands in the batch; its value's length is there."""
+    """One record.
+
+    `rest` is everything after its timestamp delta, as encoded; `value_at` is the value's length in it.
+    """
 
     offset: int
     timestamp: int
@@ -35,12 +38,16 @@ class Record(NamedTuple):
 
     @property
     def has_value(self) -> bool:
-        """Whether it has one; a tombstone has not."""
+        """False for a tombstone."""
         return not self.rest[self.value_at] & 1  # the sign of a zigzag number is its lowest bit
 
     @property
     def value(self) -> bytes | None:
-        """Raises CorruptBatch."""
+        """The value; None for a tombstone.
+
+        Raises:
+            CorruptBatch: The length does not fit.
+        """
         size, start = read_varint(self.rest, self.value_at)
         if size > len(self.rest) - start:
             raise CorruptBatch(f"a value of {size} bytes, {len(self.rest) - start} are there")
@@ -48,21 +55,29 @@ class Record(NamedTuple):
 
 
 def records_of(header: BatchHeader, batch: memoryview) -> Iterator[Record]:
-    """The records of one batch, markers too. Raises CorruptBatch."""
+    """Yield the records of one batch, including markers.
+
+    Raises:
+        CorruptBatch: The batch does not parse.
+    """
     return walk(header, section_of(header, batch))
 
 
 def pairs_of(header: BatchHeader, batch: memoryview) -> Iterator[tuple[int, bytes, bytes | None]]:
-    """(offset, key, value) of the records of one batch of an internal topic; no key is an empty one.
+    """Yield (offset, key, value) of the records of an internal topic's batch; a null key becomes an empty one.
 
-    Raises CorruptBatch.
+    Raises:
+        CorruptBatch: The batch does not parse.
     """
     return ((record.offset, record.key or b"", record.value) for record in records_of(header, batch))
 
 
 def section_of(header: BatchHeader, batch: memoryview, most_bytes: int = MAX_DECOMPRESSED_BYTES) -> Buffer:
-    """The records section, decompressed. Raises CorruptBatch, for what would become too large because of a
-    DecompressionLimit."""
+    """Return the decompressed records section.
+
+    Raises:
+        CorruptBatch: The section cannot be decompressed, or the result would exceed `most_bytes`.
+    """
     section = batch[HEADER_BYTES:]
     if not header.codec or not header.record_count:
         return section
@@ -73,7 +88,11 @@ def section_of(header: BatchHeader, batch: memoryview, most_bytes: int = MAX_DEC
 
 
 def walk(header: BatchHeader, section: Buffer) -> Iterator[Record]:
-    """The records of a decompressed section. Raises CorruptBatch."""
+    """Yield the records of a decompressed section.
+
+    Raises:
+        CorruptBatch: The section does not parse.
+    """
     try:
         yield from _walk(header, bytes(section))
     except IndexError as error:
@@ -85,7 +104,7 @@ def _walk(header: BatchHeader, section: bytes) -> Iterator[Record]:
     base_offset, base_timestamp = header.base_offset, header.base_timestamp
     at = 0
     for _ in range(header.record_count):
-        # Most of these numbers are one byte: a call for each would be most of the time.
+        # Inlined, because most of these numbers are one byte and calls would take most of the time.
         length, body = (section[at] >> 1, at + 1) if section[at] in _PLAIN else read_varint(section, at)
         end = body + length
         if length < 0 or end > len(section):
@@ -106,9 +125,9 @@ def _walk(header: BatchHeader, section: bytes) -> Iterator[Record]:
 
 
 def rebuild(header: BatchHeader, records: Sequence[Record], *, horizon_ms: int = -1) -> bytes:
-    """The batch with only these of its records, at their offsets; without records only its header is left.
+    """Return the batch with only these of its records, at their offsets. Without records only the header is left.
 
-    `horizon_ms`: the delete horizon (KIP-534), which takes the place of the base timestamp; -1: the batch has none.
+    `horizon_ms` is the delete horizon (KIP-534), which replaces the base timestamp; -1: the batch has none.
     """
     work = rebuilding(header, records, horizon_ms=horizon_ms, at_once=max(len(records), 1))
     while True:
@@ -121,9 +140,9 @@ def rebuild(header: BatchHeader, records: Sequence[Record], *, horizon_ms: int =
 def rebuilding(
     header: BatchHeader, records: Sequence[Record], *, horizon_ms: int, at_once: int
 ) -> Generator[tuple[()], None, bytes]:
-    """`rebuild` in pieces of so many records."""
+    """Rebuild in steps of `at_once` records; like `rebuild`."""
     if not records:
-        # An empty batch says who wrote up to which offset and sequence, and nothing else.
+        # An empty batch only records the producer's last offset and sequence.
         bare = header.attributes & ~(DELETE_HORIZON | CODEC_MASK)
         return pack_header(header._replace(attributes=bare, base_timestamp=-1, record_count=0), b"")
     append_time = header.timestamp_type == "log_append_time"
