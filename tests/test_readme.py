@@ -1,4 +1,4 @@
-"""The commands of README, docs/ and CONTRIBUTING do what is said there: each is run in a clean copy of the project, in order.
+"""Run each command of README, docs/ and CONTRIBUTING in a clean copy of the project, in order.
 
 INDEX says how each command is tried. A command that is not in it fails, so that none is added untried.
 """
