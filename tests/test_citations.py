@@ -47,7 +47,7 @@ def sources() -> list[Path]:
     return [
         *sorted((ROOT / "src").rglob("*.py")),
         *(path for path in sorted((ROOT / "tests").rglob("*.py")) if path != Path(__file__)),
-        *sorted((ROOT / "docs").glob("*.md")),
+        *sorted((ROOT / "docs").rglob("*.md")),
         *(ROOT / name for name in ("DESIGN.md", "CONTRIBUTING.md", "SECURITY.md")),
     ]
 
