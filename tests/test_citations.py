@@ -38,7 +38,7 @@ def problems(path: Path, facts: set[str]) -> list[str]:
         if ELSEWHERE.search(line) and not NAMED.search(line):
             found.append(f"{where}:{number}: a section of what? {line.strip()}")
         for name in DOCUMENT.findall(line):
-            if not (ROOT / name).exists() and not (ROOT / "docs" / name).exists():
+            if not any((folder / name).exists() for folder in (ROOT, ROOT / "docs", path.parent)):
                 found.append(f"{where}:{number}: there is no {name}")
     return found
 

@@ -35,8 +35,8 @@ MACHINES = (
     Machine(
         "A transactional id",
         "fencepost.broker.coordinator.txn.states",
-        "What the log's records say of an id, one after the other. `PREPARE_EPOCH_FENCE` is a number that Kafka has; "
-        "nothing leads there.",
+        "The state of an id after each of its records in the transaction log. `PREPARE_EPOCH_FENCE` exists in Kafka's "
+        "numbering only; no step leads there.",
     ),
     Machine(
         "A classic group",
@@ -52,18 +52,18 @@ MACHINES = (
     Machine(
         "A record that a share group reads (KIP-932)",
         "fencepost.broker.share.states",
-        "The broker's view of a record that is handed out to members and answered for by them.",
+        "The broker's view of a record that it delivers to members and that they acknowledge.",
         "RECORD_TABLE",
     ),
     Machine(
-        "A connection that logs in",
+        "A connection during authentication",
         "fencepost.broker.security.login",
-        "SASL, on a listener that asks for it.",
+        "SASL, on a listener that requires it.",
     ),
     Machine(
         "A transactional producer",
         "fencepost.client.producer.transaction_states",
-        "What the calls of a producer, and what it is answered, lead to.",
+        "The effect of the producer's calls, and of the answers to its requests.",
     ),
     Machine(
         "A consumer in a classic group",
@@ -78,7 +78,7 @@ MACHINES = (
     Machine(
         "A fetch session",
         "fencepost.client.consumer.fetch_sessions",
-        "KIP-227, the consumer's side: one for each broker.",
+        "The consumer's side of KIP-227: one session per broker.",
     ),
 )
 
@@ -97,8 +97,8 @@ def page() -> str:
     """All of docs/states.md."""
     head = (
         "# State machines\n\n"
-        "Drawn by `tools/draw_states.py` from the tables in the code; a test holds them together. What has no arrow\n"
-        "is illegal and raises. Events on one arrow are separate events that lead to the same state.\n"
+        "`tools/draw_states.py` draws these diagrams from the tables in the code, and a test compares them. A step without\n"
+        "an arrow is illegal and raises. Events on one arrow are separate events that lead to the same state.\n"
     )
     parts = [
         f"\n## {one.title}\n\n{one.about} Table: `src/{one.module.replace('.', '/')}.py`.\n\n{diagram(one.table)}\n"
