@@ -97,8 +97,8 @@ def page() -> str:
     """All of docs/states.md."""
     head = (
         "# State machines\n\n"
-        "`tools/draw_states.py` draws these diagrams from the tables in the code, and a test compares them. A step without\n"
-        "an arrow is illegal and raises. Events on one arrow are separate events that lead to the same state.\n"
+        "`tools/draw_states.py` draws these diagrams from the tables in the code, and a test compares them. A step\n"
+        "without an arrow is illegal and raises. Events on one arrow are separate events that lead to the same state.\n"
     )
     parts = [
         f"\n## {one.title}\n\n{one.about} Table: `src/{one.module.replace('.', '/')}.py`.\n\n{diagram(one.table)}\n"
