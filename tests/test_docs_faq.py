@@ -19,7 +19,7 @@ import fencepost
 from tests.support.readme import ROOT
 
 PAGE = (ROOT / "docs" / "faq.md").read_text()
-OURS, _, STRANGERS = PAGE.partition("## What other clients say")
+OURS, _, STRANGERS = PAGE.partition("## Messages of other clients")
 PLACE = "\0"  # where a text names something
 
 
