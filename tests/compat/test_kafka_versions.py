@@ -201,7 +201,7 @@ def consumer_groups(cluster: Cluster) -> None:
 
 
 def transactions(cluster: Cluster) -> None:
-    """Transactions: commits, aborts of what was and was not sent, a second producer that fences the first"""
+    """Transactions: commits, aborts of sent and unsent records, a second producer that fences the first"""
     topic, name = cluster.topic(), cluster.name("x")
     with cluster.producer(name) as producer:
         producer.init_transactions()
@@ -259,7 +259,7 @@ def offsets_of_members(cluster: Cluster) -> None:
 
 
 def timed_out(cluster: Cluster) -> None:
-    """A transaction that timed out is told from a takeover, and the same producer goes on (KIP-588, KIP-890)"""
+    """A timeout is distinguished from a takeover, and the same producer continues (KIP-588, KIP-890)"""
     topic = cluster.topic()
     with cluster.producer(cluster.name("x"), 500) as producer:
         producer.init_transactions()
