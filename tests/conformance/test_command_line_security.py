@@ -73,7 +73,7 @@ def test_a_rule_that_looks_like_a_pattern_and_is_none_is_warned_of(world: Secure
     run("acls", "add", who, "--operation", "read", "--resource", f"topic:{base}*")
     assert f"topic '{base}*' matches no topic" in run.error
     run("acls", "add", who, "--operation", "read", "--resource", f"group:{base}*")
-    assert f"group '{base}*' is for just that name" in run.error
+    assert f"group '{base}*' matches only this name" in run.error
     for resource, more in ((f"topic:{base}", ["--prefixed"]), ("topic:*", []), (f"topic:{base}", [])):
         run("acls", "add", who, "--operation", "read", "--resource", resource, *more)
         assert run.error == ""

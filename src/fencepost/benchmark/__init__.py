@@ -1,1 +1,1 @@
-"""How fast clients are at a Kafka: contestants side by side, in turn, told as ratios."""
+"""Benchmarks of clients at a Kafka cluster: clients in turn, results as ratios."""

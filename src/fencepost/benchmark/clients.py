@@ -1,6 +1,6 @@
-"""What is measured of clients: producing, consuming and transactions, ours beside librdkafka's where it is installed.
+"""Benchmarks of producing, consuming and transactions; with confluent-kafka, if installed, for comparison.
 
-All are idempotent with acks=all, and readers see what is committed.
+All producers are idempotent with acks=all. All consumers read committed records only.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from fencepost.torture.access import Access, librdkafka_settings
 __all__ = ["MEASURES", "PEER", "Load", "consume", "has_peer", "produce", "transactions"]
 
 PEER = "confluent-kafka"
-ROWS = 10_000  # of one Arrow table
-RECORDS_A_TRANSACTION = 200  # take about as long as one transaction
-ARROW_SHARE = 5  # what is that much faster moves that much more, so that rounds last about equally long
+ROWS = 10_000  # rows of one Arrow table
+RECORDS_A_TRANSACTION = 200  # this many records take about as long as one transaction
+ARROW_SHARE = 5  # send_arrow moves this many times more records, so that rounds take about equally long
 FLOWS = ("ordered", "paid", "packed", "sent", "returned")
 EVENT_BYTES = 10_000_000
 KEYS = tuple(b"key-%d" % number for number in range(1000))
@@ -39,8 +39,10 @@ P = TypeVar("P", bound=Sized)
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Where it is measured, and with what. `size`: bytes of each value. `varied`: the values differ, as those of
-    events do; else they are all the same, which no codec takes long for."""
+    """Parameters of a benchmark. `size` is the size of each value in bytes.
+
+    With `varied` the values differ like those of events. Otherwise they are all equal, which codecs compress very fast.
+    """
 
     access: Access
     size: int = 100
@@ -49,40 +51,40 @@ class Load:
     varied: bool = False
 
     def __post_init__(self) -> None:
-        """Raises ConfigurationError."""
+        """Check the compression. Raises ConfigurationError."""
         ProducerConfig.make({**self.access.options(), "compression_type": self.compression})
 
     def values(self, count: int) -> Iterator[bytes]:
-        """Of so many records."""
+        """Return an iterator over `count` values."""
         return islice(cycle(_events(self.size)), count) if self.varied else repeat(b"x" * self.size, count)
 
     def places(self, topic: str) -> list[TopicPartition]:
-        """All partitions of the topic."""
+        """Return all partitions of the topic."""
         return [TopicPartition(topic, partition) for partition in range(self.partitions)]
 
     def producer(self, **more: Any) -> fencepost.Producer:
-        """Ours."""
+        """Return a producer of this project."""
         return fencepost.Producer(**self.access.options(), compression_type=self.compression, **more)
 
     def consumer(self) -> fencepost.Consumer:
-        """Ours, from the start of what it is given."""
+        """Return a consumer of this project, which starts at the beginning."""
         return fencepost.Consumer(**self.access.options(), auto_offset_reset="earliest")
 
     def theirs(self, **more: Any) -> dict[str, Any]:
-        """A client's settings by librdkafka's names."""
+        """Return a client's settings by librdkafka's names."""
         security = librdkafka_settings(self.access.config())
         return {"bootstrap.servers": self.access.bootstrap_servers, **security, **more}
 
 
 Work = Callable[[Load, str, int], None]
-"""Moves so many records into, or out of, a topic."""
+"""Moves a number of records to or from a topic."""
 
 
 @cache
 def _events(size: int) -> list[bytes]:
-    """Values of that many bytes, as programs write them: text with fields that differ and words that do not."""
+    """Return values of `size` bytes like those of programs: text with fields that differ and words that repeat."""
     random = Random(size)
-    fields = size // 60 + 1  # take 60 bytes and more
+    fields = size // 60 + 1  # each takes at least 60 bytes
     events = []
     for number in range(max(10, min(ROWS, EVENT_BYTES // size))):
         event = ",".join(
@@ -95,12 +97,12 @@ def _events(size: int) -> list[bytes]:
 
 
 def has_peer() -> bool:
-    """Whether confluent-kafka is installed."""
+    """Return true if confluent-kafka is installed."""
     return find_spec("confluent_kafka") is not None
 
 
 def produce(load: Load, records: int, rounds: int) -> Contest:
-    """Records a second, into a new topic each time. Raises KafkaError."""
+    """Measure records per second, to a new topic each time. Raises KafkaError."""
 
     def into_a_new_topic(work: Work) -> Callable[[int], None]:
         def move(amount: int) -> None:
@@ -117,14 +119,17 @@ def produce(load: Load, records: int, rounds: int) -> Contest:
 
 
 def consume(load: Load, records: int, rounds: int) -> Contest:
-    """Records a second, all from the start of the same topic. Raises KafkaError."""
+    """Measure records per second, each time from the beginning of the same topic. Raises KafkaError."""
     with _new_topic(load) as topic:
         _send_arrow(load, topic, records)
         return _on_one_topic(load, topic, "records/s", _present(CONSUMERS), records, rounds)
 
 
 def transactions(load: Load, records: int, rounds: int) -> Contest:
-    """Transactions of one record a second, one after the other; there are fewer of them. Raises KafkaError."""
+    """Measure transactions per second, one record each, one after the other. Raises KafkaError.
+
+    The number of transactions is `records` / RECORDS_A_TRANSACTION.
+    """
     count = max(1, records // RECORDS_A_TRANSACTION)
     with _new_topic(load) as topic:
         return _on_one_topic(load, topic, "transactions/s", _present(TRANSACTIONS), count, rounds)
@@ -138,7 +143,7 @@ def _on_one_topic(load: Load, topic: str, unit: str, works: Mapping[str, Work], 
 
 
 def _present(works: Mapping[str, Work]) -> dict[str, Work]:
-    """Without the peer's, where it is not installed."""
+    """Return the benchmarks without those of the peer if it is not installed."""
     return {
         name: partial(_peers, work) if name.startswith(PEER) else work
         for name, work in works.items()
@@ -147,7 +152,7 @@ def _present(works: Mapping[str, Work]) -> dict[str, Work]:
 
 
 def _peers(work: Work, load: Load, topic: str, records: int) -> None:
-    """The peer's failures are told as ours are. Raises KafkaError."""
+    """Run the peer's part and turn its exceptions into KafkaError."""
     from confluent_kafka import KafkaException
 
     try:
@@ -158,7 +163,7 @@ def _peers(work: Work, load: Load, topic: str, records: int) -> None:
 
 @contextmanager
 def _new_topic(load: Load) -> Iterator[str]:
-    """A topic of its own, deleted in the end."""
+    """Create a topic for the block, and delete it at the end."""
     topic = f"bench-{uuid.uuid4().hex[:8]}"
     with fencepost.Admin(**load.access.options()) as admin:
         try:
@@ -219,7 +224,7 @@ def _their_produce(load: Load, topic: str, records: int) -> None:
         left = producer.flush(PATIENCE_S)
     finally:
         producer.purge()
-        del producer  # ends its threads: they would make the topic anew after its deletion
+        del producer  # ends its threads, which would create the topic again after its deletion
     if left:
         raise fencepost.errors.KafkaTimeoutError(f"{PEER} did not deliver {left} records within {PATIENCE_S:.0f} s")
 
@@ -268,7 +273,7 @@ def _their_consume(load: Load, topic: str, records: int) -> None:
 
 
 def _until(records: int, poll: Callable[[int], P]) -> Iterator[P]:
-    """What polls for the rest give, until it is that many. Raises KafkaTimeoutError when nothing comes any more."""
+    """Yield the results of `poll` until there are `records`. Raises KafkaTimeoutError if none come for PATIENCE_S."""
     seen, last = 0, time.monotonic()
     while seen < records:
         polled = poll(records - seen)
@@ -282,7 +287,7 @@ def _until(records: int, poll: Callable[[int], P]) -> Iterator[P]:
 
 
 def _looked_at(value: bytes | None) -> None:
-    """A program that reads asks each record for its value; one that is null is none that was written here."""
+    """Access a record's value, as a program would. A null value means a lost value, because none was written."""
     if value is None:
         raise fencepost.errors.DataLossError("a record came back without its value")
 
@@ -310,7 +315,7 @@ def _their_transactions(load: Load, topic: str, count: int) -> None:
             producer.commit_transaction(PATIENCE_S)
     finally:
         producer.purge()
-        del producer  # as above
+        del producer  # as in _their_produce
 
 
 PRODUCERS: Mapping[str, Work] = {
@@ -334,4 +339,4 @@ MEASURES: Mapping[str, Callable[[Load, int, int], Contest]] = {
     "consume": consume,
     "transactions": transactions,
 }
-"""By name: of a load, records and rounds."""
+"""Benchmarks by name; each takes a load, a number of records and a number of rounds."""

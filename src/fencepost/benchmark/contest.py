@@ -1,5 +1,6 @@
-"""Contestants in turn, round after round, against the same Kafka. The ratio of the medians is what counts: absolute
-figures belong to the machine, and to who else used it.
+"""Comparison of contestants that run in turn, in rounds, against the same Kafka.
+
+The result is the ratio of the medians. Absolute figures depend on the machine and on its other load.
 """
 
 from __future__ import annotations
@@ -13,18 +14,25 @@ from functools import partial
 __all__ = ["BUSY", "Contest", "Row", "figure", "others_share"]
 
 BUSY = 0.25
-"""Where others take more of the machine than this, absolute figures say little."""
+"""If other processes use more than this share of the machine, absolute figures are unreliable."""
 
 WARM_UP = 10
-"""This part of a round goes before the first and is not counted, so that nobody pays for starting."""
+"""Divisor of the amount for a warm-up before the first round, which is not counted."""
 
 
 @dataclass
 class Row:
-    """One comparison: a figure for each round, ours and the peer's in turn; what has no peer has no figures of it.
+    """One comparison: figures per round, ours and the peer's. Without a peer there are no figures of it.
 
-    `mark`: the ratio that is aimed at, as text. `raw`: the same bytes through sockets and files without a protocol.
-    `busy`: the largest share of the machine that others were seen to take, before and after.
+    Attributes:
+        name: Name of the comparison.
+        unit: Unit of the figures.
+        ours: Our figures, one per round.
+        peer: Name of the peer.
+        peers: The peer's figures, one per round.
+        mark: Target of the ratio, as text.
+        raw: Figure for the same bytes through sockets and files without a protocol.
+        busy: Largest share of the machine that other processes used before or after, 0 to 1.
     """
 
     name: str
@@ -38,12 +46,12 @@ class Row:
 
     @property
     def ratio(self) -> float | None:
-        """Of the medians."""
+        """Ratio of the medians; None without a peer."""
         return statistics.median(self.ours) / statistics.median(self.peers) if self.peers else None
 
     @property
     def spread(self) -> tuple[float, float] | None:
-        """The lowest and the highest ratio of a round."""
+        """The lowest and the highest ratio of a round; None without a peer."""
         if not self.peers:
             return None
         ratios = [own / other for own, other in zip(self.ours, self.peers, strict=True)]
@@ -52,16 +60,16 @@ class Row:
 
 @dataclass
 class Contest:
-    """A figure per contestant and round, such as a rate; the yardstick is who the others are compared with."""
+    """A figure, such as a rate, per contestant and round. The yardstick is the contestant for comparison."""
 
     unit: str
     yardstick: str
     rates: dict[str, list[float]] = field(default_factory=dict)
     busy: float = 0.0
-    """The share of the machine that others took, before or after."""
+    """Share of the machine that other processes used before or after, 0 to 1."""
 
     def run(self, contestants: Mapping[str, Callable[[int], None]], amounts: Mapping[str, int], rounds: int) -> None:
-        """Each contestant moves its amount in each round, in an order that changes from round to round."""
+        """Measure the rate at which each contestant moves its amount, in each round. The order alternates."""
         for name, work in contestants.items():
             work(max(1, amounts[name] // WARM_UP))
 
@@ -73,7 +81,7 @@ class Contest:
         self.take({name: partial(rate, name) for name in contestants}, rounds)
 
     def take(self, looks: Mapping[str, Callable[[], float]], rounds: int) -> None:
-        """Each contestant's figure in each round, in an order that changes from round to round."""
+        """Take each contestant's figure in each round. The order alternates."""
         self.busy = others_share()
         for number in range(rounds):
             turns = list(looks.items())
@@ -82,12 +90,12 @@ class Contest:
         self.busy = max(self.busy, others_share())
 
     def row(self, title: str, name: str, *, beside: str = "", mark: str = "", raw: float | None = None) -> Row:
-        """The contestant beside another one, by default the yardstick."""
+        """Compare a contestant with another one, by default the yardstick."""
         peer = beside or self.yardstick
         return Row(title, self.unit, self.rates[name], peer, self.rates.get(peer, []), mark, raw, self.busy)
 
     def report(self) -> str:
-        """A table: median, spread over the rounds, ratio to the yardstick."""
+        """Return a table: median, range over the rounds, ratio to the yardstick."""
         base = statistics.median(self.rates[self.yardstick])
         lines = [f"{'':34} {self.unit + ' (median)':>22} {'lowest':>12} {'highest':>12} {'ratio':>8}"]
         for name in sorted(self.rates):
@@ -99,12 +107,12 @@ class Contest:
 
 
 def figure(value: float) -> str:
-    """To be read: three digits, or all that stand before the point."""
+    """Format a figure with three digits, or with all digits before the decimal point."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def others_share(seconds: float = 0.5) -> float:
-    """How much of all processors is busy while nothing is measured, 0 to 1."""
+    """Return the share of all processors that is in use while nothing is measured, 0 to 1."""
     import psutil
 
     before = psutil.cpu_times()

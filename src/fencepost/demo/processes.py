@@ -1,4 +1,4 @@
-"""The demo's driver as a child process whose events are read."""
+"""The demo's driver as a child process that reports events."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["DriverProcess"]
 
 
 class DriverProcess:
-    """The PySpark driver; its events arrive in `events` in order, each with the run that sent it."""
+    """The PySpark driver. Its events arrive in `events`, in order."""
 
     def __init__(self, job: Job, log: Path, environment: dict[str, str]) -> None:
         self.events: queue.Queue[dict[str, Any]] = queue.Queue()
@@ -39,7 +39,7 @@ class DriverProcess:
         threading.Thread(target=self._read, daemon=True).start()
 
     def _read(self) -> None:
-        """Collect events; anything else on stdout (Spark's launcher prints there) is not ours."""
+        """Collect events. Other lines on stdout are ignored: Spark's launcher prints there."""
         if self.process.stdout is None:
             return
         for line in self.process.stdout:
@@ -47,7 +47,7 @@ class DriverProcess:
                 self.events.put(json.loads(line))
 
     def drain(self) -> list[dict[str, Any]]:
-        """The events since the last call."""
+        """Return the events since the last call."""
         found = []
         while not self.events.empty():
             found.append(self.events.get_nowait())

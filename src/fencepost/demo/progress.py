@@ -1,4 +1,4 @@
-"""What the demo shows while it works: one table on a terminal, plain lines elsewhere."""
+"""Progress display of the demo: a table on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LINE_INTERVAL_SECONDS = 5.0
 
 @dataclass(slots=True)
 class Counters:
-    """The state of the run as the supervisor knows it."""
+    """State of the run, for display."""
 
     rows_total: int = 0
     rows_by_batch: dict[int, int] = field(default_factory=dict)
@@ -28,17 +28,17 @@ class Counters:
     driver_starts: int = 0
     query_failures: int = 0
     waits: dict[str, list[float]] = field(default_factory=dict)
-    """Seconds from each kill to the next finished micro-batch, by who was killed."""
+    """Seconds from each kill to the next finished micro-batch, by the killed process."""
 
     @property
     def waited(self) -> str:
-        """These, in words."""
+        """The waits in words."""
         told = (f"{name} {', '.join(f'{each:.1f} s' for each in waits)}" for name, waits in sorted(self.waits.items()))
         return f"from kill -9 to the next batch: {'; '.join(told) or 'nobody was killed'}"
 
     @property
     def rows(self) -> int:
-        """Input rows of finished micro-batches; a replayed batch counts once."""
+        """Input rows of finished micro-batches. A replayed batch counts once."""
         return sum(self.rows_by_batch.values())
 
     @property
@@ -47,19 +47,19 @@ class Counters:
 
     @property
     def rows_done(self) -> str:
-        """How far the rows are, in words."""
+        """Rows and batches done, in words."""
         done = f"{self.rows:>7,} of {self.rows_total:,} flights ({self.fraction:4.0%})"
         return f"{done} in {len(self.rows_by_batch)} batches"
 
     def line(self, seconds: float) -> str:
-        """All of it in one line."""
+        """Return all counters in one line."""
         transactions = ", ".join(f"{count} {name}" for name, count in self.transactions.items())
         kills = ", ".join(f"{count} {name}" for name, count in sorted(self.kills.items())) or "none"
         return f"{seconds:5.0f} s  {self.rows_done} | transactions: {transactions} | kill -9: {kills}"
 
 
 class Progress:
-    """Shows counters and messages; use as a context manager."""
+    """Context manager that displays counters and messages."""
 
     def __init__(self, console: Console, counters: Counters) -> None:
         self._console = console
@@ -80,15 +80,15 @@ class Progress:
 
     @property
     def seconds(self) -> float:
-        """Since the demo began."""
+        """Seconds since the start of the demo."""
         return time.monotonic() - self._started
 
     def say(self, message: str) -> None:
-        """Something happened."""
+        """Print a message with the time."""
         self._console.print(f"{self.seconds:5.0f} s  {message}", soft_wrap=True, highlight=False, markup=False)
 
     def refresh(self) -> None:
-        """Show the counters as they are now."""
+        """Display the current counters."""
         if self._live:
             self._live.update(self._table())
         elif self.seconds - self._last_line >= LINE_INTERVAL_SECONDS:

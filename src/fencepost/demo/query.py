@@ -1,9 +1,7 @@
-"""The driver process of the demo: one Structured Streaming query, flights -> delay classes, through Fencepost's source
-and sink.
+"""Driver process of the demo: a Structured Streaming query with Fencepost's source and sink.
 
-It tells the supervisor what happens as JSON lines on stdout, and is meant to be killed at any moment: all it knows is
-in the checkpoint and in Kafka. A query that fails (a Python worker or the broker was killed) is started again from the
-checkpoint.
+The process reports events as JSON lines on stdout. It may be killed at any moment: all its state is in the checkpoint
+and in Kafka. After a failure (a killed Python worker or broker) it restarts the query from the checkpoint.
 """
 
 from __future__ import annotations
@@ -21,13 +19,13 @@ __all__ = ["Job", "main"]
 
 QUERY_RESTARTS_AT_MOST = 30
 POLL_INTERVAL_SECONDS = 0.2
-# For a JVM that lives for minutes at most: the quick compiler and the plain collector start it in half the time.
+# The JVM lives for minutes at most: the client compiler and the serial collector halve its start-up time.
 SHORT_RUN = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Everything the driver is told, as one JSON argument."""
+    """Arguments of the driver, passed as one JSON text."""
 
     bootstrap_servers: str
     source_topic: str
@@ -44,12 +42,12 @@ class Job:
 
 
 def report(event: str, **values: object) -> None:
-    """One line for the supervisor."""
+    """Print one event for the supervisor."""
     print(json.dumps({"event": event, **values}), flush=True)
 
 
 def classify(flights: Any) -> Any:
-    """The transformation: one output row per flight, with its delay class."""
+    """Return one output row per flight, with its delay class."""
     from pyspark.sql import functions as sf
 
     from fencepost.demo.flights import CLASSES, NEVER_ARRIVED
@@ -65,7 +63,7 @@ def classify(flights: Any) -> Any:
 
 
 def classify_in_arrow(flights: pa.RecordBatch) -> pa.RecordBatch:
-    """The same, of Arrow batches."""
+    """Return one output row per flight, like `classify`, for Arrow batches."""
     import io
 
     import pyarrow as pa
@@ -99,7 +97,7 @@ def classify_in_arrow(flights: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def start_query(spark: Any, job: Job) -> Any:
-    """Start (or go on with) the query: all that is in the source topic now, in micro-batches, then stop."""
+    """Start or resume the query. It processes what is in the source topic, in micro-batches, and stops."""
     source = {
         "kafka.bootstrap.servers": job.bootstrap_servers,
         "subscribe": job.source_topic,
@@ -124,7 +122,10 @@ def start_query(spark: Any, job: Job) -> Any:
 
 
 def rows_of(progress: Any) -> int:
-    """Of a micro-batch: the offsets that it took. Where records stay in Arrow, Spark counts ranges."""
+    """Return the number of offsets in a micro-batch.
+
+    If records stay in Arrow, Spark's own count is of offset ranges.
+    """
     from fencepost.spark.source.ranges import from_json
 
     (source,) = progress["sources"]
@@ -133,7 +134,7 @@ def rows_of(progress: Any) -> int:
 
 
 def follow(query: Any) -> None:
-    """Report each finished micro-batch until the query ends; raises what ended it, if it failed."""
+    """Report each finished micro-batch until the query ends. Raises the query's exception if it failed."""
     reported = -1
     while True:
         active = query.isActive
@@ -153,7 +154,7 @@ def follow(query: Any) -> None:
 
 
 def run(job: Job) -> None:
-    """Run the query to its end, through as many failures as the supervisor causes."""
+    """Run the query to its end, with a restart after each failure."""
     from pyspark.errors import StreamingQueryException
 
     from fencepost.spark import local_session
@@ -183,7 +184,7 @@ def run(job: Job) -> None:
 
 
 def main() -> None:
-    """`python -m fencepost.demo.query JOB`."""
+    """Run `python -m fencepost.demo.query JOB`."""
     run(Job(**json.loads(sys.argv[1])))
 
 

@@ -1,4 +1,4 @@
-"""How the verdict is shown."""
+"""Output of the demo's verdict."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MISMATCHES_SHOWN = 5
 
 
 def show(console: Console, verdict: Verdict, options: Options) -> None:
-    """The findings and one last line that says it all."""
+    """Print the findings, and the verdict in the last line."""
 
     def say(text: str, style: str | None = None) -> None:
         console.print(text, style=style, soft_wrap=True, highlight=False, markup=False)

@@ -1,8 +1,7 @@
-"""Run the main job under kills: start broker and driver, kill what the plan says, restart what died, and judge the
-output.
+"""Run the demo's job while its processes are killed and restarted, and check the output.
 
-The supervisor is what a cluster manager is in production. It holds no state the job needs: everything is in Kafka and
-the checkpoint.
+The supervisor has the role of a cluster manager. It holds no state that the job needs: all of it is in Kafka and the
+checkpoint.
 """
 
 from __future__ import annotations
@@ -35,20 +34,20 @@ TICK_SECONDS = 0.1
 STALLED_SECONDS = 180.0
 BROKER_DOWN_SECONDS = 0.5
 TRANSACTION_POLL_SECONDS = 0.7
-LOOK_SECONDS = 1.0  # to look for a driver's processes is to walk over all of the machine's
+LOOK_SECONDS = 1.0  # finding a driver's processes walks over all processes of the machine
 FIRST_CONTACT_MS = 20_000
-TWO_PHASE_TIMEOUT_MS = 2**31 - 1  # how the broker shows that a transaction never times out
-PARTITIONS = 2  # as many as the driver has task slots: a second wave of tasks would double a micro-batch
+TWO_PHASE_TIMEOUT_MS = 2**31 - 1  # the timeout that the broker reports for transactions that never time out
+PARTITIONS = 2  # one per task slot of the driver: a second wave of tasks would double the time of a micro-batch
 BATCHES = 30
 
 
 class DemoError(RuntimeError):
-    """The run could not be carried through; the message says why and where the logs are."""
+    """The run could not be completed. The message gives the reason and the location of the logs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The command's options. `bootstrap_servers` None means the embedded broker, killed with the rest."""
+    """Options of the command. `bootstrap_servers` None selects the embedded broker, which is killed too."""
 
     seed: int
     kills: int
@@ -61,7 +60,7 @@ class Options:
 
 
 class Demo:
-    """One run. `work` holds the broker's data, the checkpoint and the logs."""
+    """One run. `work` is the folder of the broker's data, the checkpoint and the logs."""
 
     def __init__(self, options: Options, work: Path, console: Console) -> None:
         self.options = options
@@ -81,12 +80,12 @@ class Demo:
         self._broker_due: float | None = None
         self._created: list[str] = []
         self._killed: list[tuple[str, float]] = []
-        """Who was killed since the last micro-batch that has finished, and when."""
+        """Processes killed since the last finished micro-batch, with the time."""
 
     # Preparing -------------------------------------------------------------------------------------------------------
 
     def prepare(self) -> flights.Expected:
-        """Start the broker, make the topics and fill the source topic."""
+        """Start the broker, create the topics and fill the source topic."""
         from fencepost import Admin, Producer
 
         if self.broker:
@@ -117,7 +116,7 @@ class Demo:
         return flights.expected(frame)
 
     def start_driver(self) -> None:
-        """A new driver process on the same checkpoint."""
+        """Start a driver process on the same checkpoint."""
         from fencepost.spark.java import java_home
 
         job = Job(
@@ -130,7 +129,7 @@ class Demo:
             rows_per_batch=max(self.counters.rows_total // BATCHES, 1),
             arrow=self.options.arrow,
         )
-        if self._java is None:  # looked for once: a look starts a JVM
+        if self._java is None:  # once, because the search starts a JVM
             self._java = java_home(install=True).environment()
         self.driver = DriverProcess(job, self.work / "driver.log", self._java)
         self.counters.driver_starts += 1
@@ -139,7 +138,7 @@ class Demo:
     # Working ---------------------------------------------------------------------------------------------------------
 
     def work_through(self, kills: list[Kill]) -> None:
-        """Drive the job to its end through all the kills. Raises DemoError when it stalls."""
+        """Run the job to its end with all kills. Raises DemoError if it makes no progress."""
         self.start_driver()
         due_at: float | None = None
         pending = list(kills)
@@ -160,7 +159,7 @@ class Demo:
         self.progress.say(self.counters.waited)
 
     def _follow_driver(self) -> None:
-        """Take in the driver's events and start a new one when it died."""
+        """Process the driver's events, and start a new driver if it has died."""
         driver = self.driver
         if driver is None:
             return
@@ -193,7 +192,7 @@ class Demo:
                 self.finished = True
 
     def _remember_processes(self, driver: DriverProcess) -> None:
-        """Note whom the driver started, so that nobody outlives the demo: now and then, and before it is killed."""
+        """Record the driver's descendants, regularly and before each kill, to be able to end all of them."""
         self._looked = time.monotonic()
         with contextlib.suppress(psutil.NoSuchProcess):
             root = psutil.Process(driver.process.pid)
@@ -201,7 +200,7 @@ class Demo:
                 self._seen_processes.setdefault(process.pid, process)
 
     def _carry_out(self, kill: Kill) -> bool:
-        """Kill; False when there is nobody to kill yet (it is tried again)."""
+        """Kill a target; return false if it does not exist yet, to try again."""
         if kill.target is Target.BROKER:
             return self._kill_broker()
         driver = self.driver
@@ -247,7 +246,7 @@ class Demo:
 
     @contextlib.contextmanager
     def _transactions_watched(self) -> Iterator[None]:
-        """Count the sink's transactions by state, in a thread of its own: the broker may be away."""
+        """Count the sink's transactions by state, in a thread, because the broker may be down."""
         stop = threading.Event()
         watcher = threading.Thread(target=self._watch_transactions, args=(stop,), daemon=True)
         watcher.start()
@@ -269,7 +268,7 @@ class Demo:
                     ids = [t.transactional_id for t in admin.list_transactions()]
                     described = [t for t in admin.describe_transactions(self._own(ids)) if t.start_time_ms >= 0]
                 except KafkaError:
-                    continue  # the broker is down just now: the next poll counts again
+                    continue  # the broker is down; the next poll counts again
                 committed |= {(t.transactional_id, t.producer_epoch) for t in described if t.state == "CompleteCommit"}
                 aborted |= {(t.transactional_id, t.producer_epoch) for t in described if t.state == "CompleteAbort"}
                 running = [t.timeout_ms for t in described if t.state == "Ongoing"]
@@ -291,7 +290,7 @@ class Demo:
     # Judging ---------------------------------------------------------------------------------------------------------
 
     def judge(self, expected: flights.Expected) -> Verdict:
-        """Resolve what losing attempts left, then let librdkafka read the output."""
+        """Resolve the transactions of losing attempts, then read the output with librdkafka."""
         from fencepost import Admin
         from fencepost.spark.sink.runner import resolve_sink
 
@@ -307,8 +306,10 @@ class Demo:
         return judge(read_committed(self.bootstrap_servers, self.sink), expected, self._own(open_ids))
 
     def close(self) -> None:
-        """End every process of this run, whoever started it."""
-        if self.driver is not None and self.driver.process.poll() is None:  # else its id may be another's by now
+        """End every process of this run."""
+        if (
+            self.driver is not None and self.driver.process.poll() is None
+        ):  # after its exit, its pid may belong to another process
             self._remember_processes(self.driver)
         chaos.kill_all(p for p in self._seen_processes.values() if p.is_running())
         if self.broker is not None:
@@ -317,7 +318,7 @@ class Demo:
             self._delete_topics()
 
     def _delete_topics(self) -> None:
-        """Only what this run created; a cluster that cannot be reached keeps it, and the user is told."""
+        """Delete the topics that this run created. If the cluster is unreachable, print that they remain."""
         from fencepost import Admin
         from fencepost.errors import KafkaError
 
@@ -332,8 +333,12 @@ class Demo:
 
 
 def run_demo(options: Options, console: Console) -> Verdict:
-    """Run the whole demo and return the verdict. Raises DemoError, StartupError, KeyboardInterrupt; leaves no process
-    behind.
+    """Run the demo and return the verdict.
+
+    Raises:
+        DemoError: The run could not be completed.
+        StartupError: The broker did not start.
+        KeyboardInterrupt: The user stopped it.
     """
     work = Path(tempfile.mkdtemp(prefix="fencepost-demo-"))
     demo = Demo(options, work, console)

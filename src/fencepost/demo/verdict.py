@@ -1,7 +1,7 @@
-"""The verdict: read the output topic read_committed with librdkafka, a client that shares no code with us, and compare.
+"""Check the demo's output: read the output topic with librdkafka, which shares no code with Fencepost, and compare.
 
-Property: every input flight is in the output exactly once, nothing else is, the counts per carrier and class equal
-those that pandas computed from the input, and no transaction is left in doubt.
+The run passes if every input flight is in the output exactly once and nothing else is. The counts per carrier and class
+must equal those that pandas computed, and no transaction may be open.
 """
 
 from __future__ import annotations
@@ -22,8 +22,16 @@ READ_TIMEOUT_SECONDS = 60.0
 
 @dataclass(slots=True)
 class Verdict:
-    """What was found. `flights` counts distinct ids, `duplicates` surplus records, `mismatches` (carrier, class) ->
-    (found, expected).
+    """Findings of the check.
+
+    Attributes:
+        records: Number of records in the output.
+        flights: Number of distinct flight ids.
+        duplicates: Number of surplus records.
+        missing: Number of flights that are not in the output.
+        unknown: Number of records without a flight of the input.
+        mismatches: (carrier, class) -> (found, expected) of counts that differ.
+        in_doubt: Transactional ids of open transactions.
     """
 
     records: int = 0
@@ -36,13 +44,13 @@ class Verdict:
 
     @property
     def exactly_once(self) -> bool:
-        """Whether the run passed. A run that read nothing cannot."""
+        """True if the run passed. A run without any output does not pass."""
         wrong = self.duplicates or self.missing or self.unknown or self.mismatches or self.in_doubt
         return self.flights > 0 and not wrong
 
 
 def judge(values: Iterable[bytes | None], expected: Expected, in_doubt: list[str]) -> Verdict:
-    """Compare the output's record values with what must be there."""
+    """Compare the output's values with the expected ones."""
     seen: Counter[int] = Counter()
     counts: Counter[tuple[str, str]] = Counter()
     unknown = 0
@@ -68,7 +76,7 @@ def judge(values: Iterable[bytes | None], expected: Expected, in_doubt: list[str
 
 
 def _parse(value: bytes | None) -> dict[str, Any]:
-    """The row in a record's value; empty for a value that no query of ours wrote."""
+    """Return the row in a record's value; empty for a value that the query did not write."""
     try:
         row = json.loads(value or b"")
     except ValueError:
@@ -77,9 +85,10 @@ def _parse(value: bytes | None) -> dict[str, Any]:
 
 
 def read_committed(bootstrap_servers: str, topic: str) -> Iterator[bytes | None]:
-    """Every committed record's value, from the beginning to the end offsets found at the start.
+    """Yield the value of every committed record, up to the end offsets at the start.
 
-    Raises TimeoutError when the end is not reached: an open transaction hides what comes after it.
+    Raises:
+        TimeoutError: The end was not reached, for example because of an open transaction.
     """
     from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 

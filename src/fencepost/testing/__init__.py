@@ -1,7 +1,7 @@
-"""For tests against the embedded broker, with pytest or without.
+"""Support for tests against the embedded broker, with or without pytest.
 
-pytest finds this plugin by itself once Fencepost is installed. Its fixtures are in a module of their own, for this one
-is imported by programs where there is no pytest.
+pytest finds this plugin automatically once Fencepost is installed. The fixtures are in a separate module, because
+programs without pytest import this one.
 """
 
 from __future__ import annotations
@@ -19,15 +19,22 @@ pytest_plugins: Final = ("fencepost.testing.fixtures",)
 
 
 class MakeTopic(Protocol):
-    """Creates a topic of a new name and returns that name."""
+    """Creates a topic with a new name and returns the name."""
 
     def __call__(self, partitions: int = 1, configs: Mapping[str, str] | None = None, prefix: str = "topic") -> str: ...
 
 
 def read_all(broker: Broker, topic: str, *, committed: bool = True, timeout_s: float = 60.0) -> list[Record]:
-    """All records of a topic as of now, partition by partition in order of their offsets.
+    """Return all current records of a topic, partition by partition, in order of offset.
 
-    With `committed`, those of aborted and of open transactions are left out. Raises TimeoutError.
+    Args:
+        broker: The broker to read from.
+        topic: The topic.
+        committed: Exclude records of aborted and open transactions.
+        timeout_s: Time limit for reading a partition, in seconds.
+
+    Raises:
+        TimeoutError: A partition could not be read in time.
     """
     from fencepost import Admin, Broker, Consumer
     from fencepost.arguments import NUMBER, TEXT, kind_of

@@ -1,6 +1,6 @@
-"""Fixtures for pytest: a broker for each test, with a clock that can be moved and faults on demand.
+"""pytest fixtures: a broker for each test, with a controllable clock and fault injection.
 
-Nothing is started unless a test asks for it.
+A broker starts only if a test uses it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = [
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the marker known."""
+    """Register the marker."""
     config.addinivalue_line(
         "markers",
         "fencepost(config={}, fsync='never', users=None): settings of the broker that fencepost_broker starts for this "
@@ -40,13 +40,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session")
 def fencepost_config() -> Mapping[str, object]:
-    """Settings of all brokers that tests start. Override it in a conftest.py."""
+    """Settings of all brokers that tests start. Override this fixture in a conftest.py."""
     return {}
 
 
 @pytest.fixture
 def fencepost_broker(request: pytest.FixtureRequest, fencepost_config: Mapping[str, object]) -> Iterator[Broker]:
-    """A broker of the test's own: what it moves, breaks or stores is gone afterwards. It starts in milliseconds."""
+    """A broker for one test. Its clock, faults and data end with the test. It starts in milliseconds."""
     from fencepost import Broker
 
     arguments: dict[str, Any] = {}
@@ -61,7 +61,7 @@ def fencepost_broker(request: pytest.FixtureRequest, fencepost_config: Mapping[s
 
 @pytest.fixture(scope="session")
 def fencepost_shared_broker(fencepost_config: Mapping[str, object]) -> Iterator[Broker]:
-    """One broker for all tests of the run; take new names for topics, groups and transactional ids."""
+    """One broker for all tests of the run. Use new names for topics, groups and transactional ids."""
     from fencepost import Broker
 
     with Broker(fencepost_config) as broker:
@@ -70,7 +70,7 @@ def fencepost_shared_broker(fencepost_config: Mapping[str, object]) -> Iterator[
 
 @pytest.fixture
 def fencepost_admin(fencepost_broker: Broker) -> Iterator[Admin]:
-    """An admin client of `fencepost_broker`."""
+    """An admin client for `fencepost_broker`."""
     from fencepost import Admin
 
     with Admin(fencepost_broker.bootstrap_servers) as admin:
@@ -79,7 +79,7 @@ def fencepost_admin(fencepost_broker: Broker) -> Iterator[Admin]:
 
 @pytest.fixture
 def fencepost_topics(fencepost_admin: Admin) -> MakeTopic:
-    """Creates topics on `fencepost_broker`: `fencepost_topics(partitions=3)` returns a new topic's name."""
+    """Creates topics on `fencepost_broker`: `fencepost_topics(partitions=3)` returns the new topic's name."""
 
     def make(partitions: int = 1, configs: Mapping[str, str] | None = None, prefix: str = "topic") -> str:
         name = f"{prefix}-{uuid.uuid4().hex[:8]}"
@@ -97,7 +97,7 @@ def fencepost_topic(fencepost_topics: MakeTopic) -> str:
 
 @pytest.fixture
 def fencepost_producer(fencepost_broker: Broker) -> Iterator[Callable[..., Producer]]:
-    """Makes producers for `fencepost_broker`, which are closed after the test: `fencepost_producer(linger_ms=5)`."""
+    """Creates producers for `fencepost_broker`, closed after the test: `fencepost_producer(linger_ms=5)`."""
     from fencepost import Producer
 
     made: list[Producer] = []
@@ -113,7 +113,7 @@ def fencepost_producer(fencepost_broker: Broker) -> Iterator[Callable[..., Produ
 
 @pytest.fixture
 def fencepost_consumer(fencepost_broker: Broker) -> Iterator[Callable[..., Consumer]]:
-    """Makes consumers for `fencepost_broker`, which are closed after the test: `fencepost_consumer(group_id="g")`."""
+    """Creates consumers for `fencepost_broker`, closed after the test: `fencepost_consumer(group_id="g")`."""
     from fencepost import Consumer
 
     made: list[Consumer] = []

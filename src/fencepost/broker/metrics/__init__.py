@@ -1,1 +1,1 @@
-"""What the broker counts, and how it is told."""
+"""Counters and gauges of the broker, and their HTTP endpoint."""

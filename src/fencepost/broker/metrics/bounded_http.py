@@ -1,8 +1,8 @@
-"""An HTTP server of the standard library with bounds: connections, time and threads.
+"""An HTTP server of the standard library with limits for connections, time and threads.
 
-Each connection has a thread and one request. When there are `most` connections, the oldest that has not sent a whole
-request yet gives way to a new one, so that open connections that ask nothing keep nobody out. A connection that is not
-done after `most_s` is closed, no matter how it spends the time.
+Each connection has a thread and one request. If there are `most` connections, the oldest without a complete request is
+closed for a new one, so that silent connections cannot lock out others. A connection is closed after `most_s` seconds
+in any case.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from typing import Any, Final
 __all__ = ["Answer", "BoundedServer"]
 
 Answer = Callable[[str, str, Mapping[str, str], bytes], tuple[int, Mapping[str, str], bytes]]
-"""From method, target, headers (names in lower case) and body to status, headers and body. Must not raise."""
+"""Maps method, target, headers (lower-case names) and body to status, headers and body. Must not raise."""
 
-PATIENCE_S: Final = 10.0  # between two bytes
-MOST_S: Final = 60.0  # for a whole request and its answer
+PATIENCE_S: Final = 10.0  # between two reads
+MOST_S: Final = 60.0  # for a whole request and its response
 ENDS_IN_S: Final = 0.1
-_GIVES_WAY_S: Final = 1.0  # how long a closed connection's thread may take to end
+_GIVES_WAY_S: Final = 1.0  # time for a closed connection's thread to end
 _BUSY: Final = b"HTTP/1.0 503 Service Unavailable\r\nContent-Type: text/plain\r\n\r\ntoo many requests at once\n"
 
 
@@ -66,29 +66,29 @@ class BoundedServer(ThreadingHTTPServer):
         self._most_s = most_s
         self._struck = struck
         self._places = threading.BoundedSemaphore(most)
-        self._lock = threading.Lock()  # over the two below
-        self._began_s: dict[socket.socket, float] = {}  # in the order they came
-        self._silent: dict[socket.socket, None] = {}  # have not sent a whole request
+        self._lock = threading.Lock()  # for the two below
+        self._began_s: dict[socket.socket, float] = {}  # in order of arrival
+        self._silent: dict[socket.socket, None] = {}  # without a complete request
         super().__init__(address, _Handler)
 
     @property
     def port(self) -> int:
-        """The port that it got."""
+        """The port in use."""
         return int(self.server_address[1])
 
     def start(self, name: str) -> None:
-        """Serve in a thread of that name."""
+        """Serve in a thread of this name."""
         self._thread = threading.Thread(target=self.serve_forever, args=(ENDS_IN_S,), name=name, daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """Answer nobody any more."""
+        """Stop serving."""
         self.shutdown()
         self.server_close()
         self._thread.join()
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Begin a thread for a new connection, or refuse it at once."""
+        """Start a thread for a new connection, or refuse it."""
         if not self._places.acquire(blocking=False):
             self._displace()
             if not self._places.acquire(timeout=_GIVES_WAY_S):
@@ -100,7 +100,7 @@ class BoundedServer(ThreadingHTTPServer):
         super().process_request(request, client_address)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Serve one connection and give its place back."""
+        """Serve one connection, then release its slot."""
         try:
             super().process_request_thread(request, client_address)
         finally:
@@ -110,7 +110,7 @@ class BoundedServer(ThreadingHTTPServer):
             self._places.release()
 
     def service_actions(self) -> None:
-        """Close connections that take too long. (The serving thread calls this several times a second.)"""
+        """Close connections that exceed the time limit. The serving thread calls this several times a second."""
         late_s = time.monotonic() - self._most_s
         with self._lock:
             late = [request for request, began_s in self._began_s.items() if began_s < late_s]
@@ -122,12 +122,12 @@ class BoundedServer(ThreadingHTTPServer):
             self._struck(f"not done after {self._most_s:.0f} s")
 
     def has_asked(self, request: Any) -> None:
-        """A whole request has come on the connection."""
+        """Record that a connection has sent a complete request."""
         with self._lock:
             self._silent.pop(request, None)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Log the end of a connection that failed."""
+        """Log the failure of a connection."""
         self.log.debug("a request of %s was not answered: %r", client_address, sys.exception())
 
     def _displace(self) -> None:
@@ -150,7 +150,7 @@ class BoundedServer(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Reads one request, and writes what the server's `answer` makes of it."""
+    """Reads one request and writes the response of the server's `answer`."""
 
     server: BoundedServer
     timeout = PATIENCE_S
@@ -164,7 +164,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(b"")
 
     def do_POST(self) -> None:
-        """Answer a request with a body of a known size."""
+        """Answer a request with a body of known size."""
         size = self.headers.get("Content-Length", "")
         if not size.isdecimal() or int(size) > self.server.most_body:
             self._send(413, {"Content-Type": "text/plain"}, b"the body's size is missing, or too large\n")
@@ -189,8 +189,8 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _close(request: socket.socket) -> None:
-    """Let the thread that reads or writes there come to its end."""
+    """Shut a connection down, so that its thread ends."""
     try:
         request.shutdown(socket.SHUT_RDWR)
     except OSError:
-        return  # it is closed already
+        return  # already closed

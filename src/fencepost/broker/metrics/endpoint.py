@@ -1,4 +1,4 @@
-"""The broker's counters and gauges over HTTP, for Prometheus (`pip install fencepost[metrics]`)."""
+"""HTTP endpoint for Prometheus with the broker's counters and gauges (`pip install fencepost[metrics]`)."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ __all__ = ["serve_metrics"]
 MOST_SCRAPES = 8
 _SCRAPE_S = 30.0
 _PLAIN = {"Content-Type": "text/plain"}
-_PAUSES = 10  # so a tenth of the broker's time at most
+_PAUSES = 10  # snapshots take at most a tenth of the broker's time
 _log = logging.getLogger("fencepost.broker.metrics")
 _PREFIX = "fencepost_broker_"
 _BOUNDS = (*map(str, BUCKETS_MS), "+Inf")
 
 
 def _up_to(latency: Latency) -> list[tuple[str, int]]:
-    """By bound, those within it, as Prometheus counts."""
+    """Return the cumulative count by bucket, as Prometheus needs it."""
     return list(zip(_BOUNDS, accumulate(latency.counts), strict=True))
 
 
@@ -37,7 +37,7 @@ class _Collector:
         self._look = look
 
     def describe(self) -> Iterator[CounterMetricFamily]:
-        """Nothing: so that registering asks for no numbers."""
+        """Return nothing, so that registration does not take a snapshot."""
         return iter(())
 
     def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily]:
@@ -67,10 +67,10 @@ class _Collector:
 
 
 class _Page:
-    """The numbers as text, made for one scrape at a time.
+    """The metrics as text, built for one scrape at a time.
 
-    To take a snapshot costs the broker time. A new one is taken only after `_PAUSES` times as long as the last one
-    took; until then the last text is given again.
+    A snapshot takes time of the broker. A new one is taken only after `_PAUSES` times the duration of the last one;
+    until then the last text is returned.
     """
 
     def __init__(self, look: Callable[[], Snapshot]) -> None:
@@ -83,7 +83,7 @@ class _Page:
         self._next_s = 0.0
 
     def text(self, accepted: str) -> tuple[str, bytes]:
-        """Return content type and text, for a header Accept."""
+        """Return content type and text for an Accept header."""
         from prometheus_client.exposition import choose_encoder
 
         encode, kind = choose_encoder(accepted)
@@ -99,21 +99,23 @@ class _Page:
 
 
 def serve_metrics(look: Callable[[], Snapshot], host: str, port: int) -> tuple[int, Callable[[], None]]:
-    """Answer GET /metrics in threads of its own.
+    """Serve GET /metrics in threads.
 
     Args:
-        look: Called for an answer, in one of these threads at a time.
+        look: Returns a snapshot; called in one of these threads at a time.
         host: The address to listen on.
         port: The port; 0 takes a free one.
 
     Returns:
-        The port, and a function that ends the service.
+        The port, and a function that stops the service.
 
     Raises:
         ImportError: The package prometheus-client is missing.
-        OSError: The address cannot be listened on, or the port is taken.
+        OSError: The address is invalid or the port is in use.
     """
-    from fencepost.broker.metrics.bounded_http import BoundedServer  # here, because of http.server
+    from fencepost.broker.metrics.bounded_http import (
+        BoundedServer,
+    )  # imported here because http.server is slow to import
 
     page, pace = _Page(look), Pace()
 
@@ -122,9 +124,9 @@ def serve_metrics(look: Callable[[], Snapshot], host: str, port: int) -> tuple[i
             return 404, _PLAIN, b"GET /metrics\n"
         try:
             kind, text = page.text(headers.get("accept", ""))
-        except Exception:  # noqa: BLE001 - an answer in any case
-            _log.exception("the numbers of /metrics could not be taken")
-            return 500, _PLAIN, b"the numbers could not be taken; the log has more\n"
+        except Exception:  # noqa: BLE001 - every request needs a response
+            _log.exception("the metrics for /metrics could not be collected")
+            return 500, _PLAIN, b"the metrics could not be collected; see the log\n"
         return 200, {"Content-Type": kind}, text
 
     def struck(why: str) -> None:

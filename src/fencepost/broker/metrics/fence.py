@@ -1,7 +1,7 @@
-"""Keep a mistake in the work for one partition, group or id to that one.
+"""Limits an exception in work for one partition, group or id to that subject.
 
-Requests have a fence of their own: what one raises costs its connection. Work that nobody asked for (timers, what waits
-for a sync, a start) has this one. It logs and counts the failure, and everything else goes on.
+An exception in a request closes the connection. Work without a request (timers, work that waits for a sync, start-up)
+uses this fence instead. It logs and counts the failure, and all other work continues.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _log = logging.getLogger("fencepost.broker")
 
 
 class WorkFailed(Value):
-    """Work for one partition, group or id raised what it must not. It is logged and counted already."""
+    """Work for one partition, group or id raised an unexpected exception, which has been logged and counted."""
 
     subject: str
     error: Exception
 
 
 class Fence:
-    """Of one broker. An OSError is expected and handled where it arises; this is for everything else."""
+    """Fence of one broker, for unexpected exceptions. An OSError is expected, and handled at its source."""
 
     def __init__(self, metrics: Metrics, now_ms: Callable[[], int]) -> None:
         self._metrics = metrics
@@ -35,18 +35,18 @@ class Fence:
         self._failures: list[WorkFailed] = []
 
     def failed(self, subject: str, error: Exception, follows: str) -> None:
-        """Work for `subject` has raised `error`. `follows`: what becomes of it."""
+        """Report that work for `subject` raised `error`. `follows` describes the consequence."""
         self._metrics.count("failed_work")
         self._failures.append(WorkFailed(subject, error))
         if times := self._paces.hit(self._now_ms(), subject):
             again = f" ({times} times since this was last said)" if times > 1 else ""
             _log.error(
-                "%s failed%s: %r. %s; everything else goes on. This is a mistake in the broker: please report it",
+                "%s failed%s: %r. %s; all other work continues. This is a bug in the broker: please report it",
                 *(subject, again, error, follows),
                 exc_info=error,
             )
 
     def take_failures(self) -> list[WorkFailed]:
-        """The failures since this was last called."""
+        """Return the failures since the last call."""
         failures, self._failures = self._failures, []
         return failures

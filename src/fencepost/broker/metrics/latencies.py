@@ -1,4 +1,4 @@
-"""How long things took: requests, by API, and syncs."""
+"""Latencies of requests, by API, and of syncs."""
 
 from __future__ import annotations
 
@@ -13,30 +13,33 @@ BUCKETS_MS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10
 
 @dataclass(slots=True)
 class Latency:
-    """What happened so often. `counts[n]`: what took up to `BUCKETS_MS[n]`, and more than the bucket before; the last:
-    what took longer than all."""
+    """A histogram.
+
+    `counts[n]` is the number of events that took at most `BUCKETS_MS[n]` and more than the bucket before; the last
+    count is of events that took longer than all buckets.
+    """
 
     counts: list[int] = field(default_factory=lambda: [0] * (len(BUCKETS_MS) + 1))
     sum_ms: int = 0
 
     def add(self, took_ms: int) -> None:
-        """It happened once more."""
+        """Add an event."""
         self.counts[bisect_left(BUCKETS_MS, took_ms)] += 1
         self.sum_ms += took_ms
 
     def copy(self) -> Latency:
-        """As it is now."""
+        """Return a copy."""
         return Latency(list(self.counts), self.sum_ms)
 
 
 class Latencies:
-    """Of requests, by API key: from the whole request to its answer, what it waited for on purpose included."""
+    """Latencies of requests by API key, from the complete request to its response, deliberate waits included."""
 
     def __init__(self) -> None:
         self.by_api: dict[int, Latency] = {}
 
     def add(self, api_key: int, took_ms: int) -> None:
-        """A request was answered."""
+        """Add an answered request."""
         latency = self.by_api.get(api_key)
         if latency is None:
             latency = self.by_api[api_key] = Latency()

@@ -1,4 +1,4 @@
-"""Log lines about what a client can cause at will: the first at once, then one for all that came meanwhile."""
+"""Rate limits for log lines that clients can cause: the first at once, then one per interval for all events."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _MOST: Final = 1_000
 
 
 class Pace:
-    """At most one line per `interval_ms`."""
+    """Limit of one line per `interval_ms`."""
 
     __slots__ = ("_interval_ms", "_next_ms", "_untold")
 
@@ -20,7 +20,7 @@ class Pace:
         self._untold = 0
 
     def hit(self, now_ms: int) -> int:
-        """It happened. How many times it has since the last line, if a line is due; else 0."""
+        """Count an event. Return the number of events since the last line if a line is due, else 0."""
         self._untold += 1
         if self._next_ms is not None and now_ms < self._next_ms:
             return 0
@@ -30,7 +30,7 @@ class Pace:
 
 
 class Budget:
-    """At most `most` lines per `interval_ms`, whatever they are about."""
+    """Limit of `most` lines per `interval_ms`, on any subject."""
 
     __slots__ = ("_ends_ms", "_interval_ms", "_left", "_most", "_untold")
 
@@ -42,7 +42,7 @@ class Budget:
         self._untold = 0
 
     def hit(self, now_ms: int) -> int | None:
-        """A line is due. None where it is to be left out, else how many were left out since the last one."""
+        """Ask to log a line. Return None if it must be dropped, else the number of lines dropped since the last one."""
         if self._ends_ms is None or now_ms >= self._ends_ms:
             self._ends_ms = now_ms + self._interval_ms
             self._left = self._most
@@ -55,13 +55,13 @@ class Budget:
 
 
 class Paces:
-    """A pace for each subject. Of very many those are forgotten that were met longest ago, and told at once again."""
+    """A limit per subject. Above _MOST subjects, the least recent one is forgotten, and then logged at once again."""
 
     def __init__(self) -> None:
         self._paces: dict[tuple[str, ...], Pace] = {}
 
     def hit(self, now_ms: int, *subject: str) -> int:
-        """As `Pace.hit`, of this subject."""
+        """Count an event of a subject, like `Pace.hit`."""
         pace = self._paces.pop(subject, None) or Pace()
         self._paces[subject] = pace
         if len(self._paces) > _MOST:

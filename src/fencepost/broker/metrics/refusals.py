@@ -1,4 +1,4 @@
-"""Telling that there is no room for something new: counted each time, logged now and then."""
+"""Reports of refused new objects because of a limit: all are counted, some are logged."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["Refusals"]
 
 
 class Refusals:
-    """What was refused for one bound's sake. `counter`: where each counts."""
+    """Refusals for one limit. `counter` is the name of their counter."""
 
     def __init__(self, metrics: Metrics, counter: str, log: logging.Logger) -> None:
         self._metrics = metrics
@@ -20,7 +20,7 @@ class Refusals:
         self._pace = Pace()
 
     def note(self, now_ms: int, what: str) -> None:
-        """`what` was refused, and why."""
+        """Report that `what` was refused, with the reason."""
         self._metrics.count(self._counter)
         if times := self._pace.hit(now_ms):
             self._log.warning("refused %s; %d since this was last said", what, times)

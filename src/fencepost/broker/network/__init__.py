@@ -1,1 +1,1 @@
-"""Connections: who may have one, what they bring, what waits to be sent."""
+"""Connections: admission, sockets, TLS, and back-pressure."""

@@ -1,8 +1,9 @@
-"""Who may be connected, and for how long without a word.
+"""Admission of new connections, and the idle limit.
 
-Times are of a clock that never goes back. Where there is no room, an old connection gives way to it: the oldest that
-has never asked anything as somebody known, so that whoever opens connections and says nothing displaces himself; else
-the longest unused, if that is a minute. Clients connect again when they need to.
+If all connections are in use, an old connection is closed for a new one. The first choice is the oldest that has never
+sent a request as an authenticated client, so that a client that only opens connections displaces its own. Otherwise it
+is the connection that has been unused for the longest time, if that is at least a minute. Clients reconnect when they
+need to. Times are from a monotonic clock.
 """
 
 from __future__ import annotations
@@ -17,37 +18,40 @@ _UNUSED_MS = 60_000
 
 
 def connections_for(descriptors: int, files: int) -> int:
-    """How many connections a process may have: what is left of its descriptors beside `files` and a reserve.
+    """Return the number of connections that the file descriptors allow, besides `files` open files and a reserve.
 
-    The reserve is for listeners, syncs, small files that are replaced, and whatever else the process opens.
+    The reserve is for listeners, syncs and small files that are replaced.
     """
     return max(1, descriptors - files - min(_RESERVE, descriptors // 4))
 
 
 class Admitted(NamedTuple):
-    """What becomes of a new connection. `refusal`: why it is to be closed; `displaced`: another one that is."""
+    """Result for a new connection.
+
+    `refusal` is the reason to close it; `displaced` is the id of another one to close.
+    """
 
     refusal: str | None = None
     displaced: int | None = None
 
 
 class Admission:
-    """`most` connections in all, `most_per_host` from one address, none longer than `idle_ms` without use."""
+    """Limits: `most` connections in all, `most_per_host` from one address, and `idle_ms` without use."""
 
     def __init__(self, most: int, most_per_host: int, idle_ms: int) -> None:
         self._most = most
         self._most_per_host = most_per_host
         self._idle_ms = idle_ms
-        self._used_ms: dict[int, int] = {}  # in the order of last use
+        self._used_ms: dict[int, int] = {}  # in order of last use
         self._host: dict[int, str] = {}
         self._by_host: Counter[str] = Counter()
-        self._silent: dict[int, None] = {}  # in the order they came
+        self._silent: dict[int, None] = {}  # connections without a request yet, in order of arrival
 
     def __len__(self) -> int:
         return len(self._used_ms)
 
     def enter(self, now_ms: int, connection_id: int, host: str) -> Admitted:
-        """Somebody has connected. Unless refused it counts from now on; the displaced connection no longer does."""
+        """Admit or refuse a new connection. An admitted one counts from now on; a displaced one no longer does."""
         if self._by_host[host] >= self._most_per_host:
             return Admitted(f"{host} has {self._by_host[host]} connections (max.connections.per.ip)")
         displaced = None
@@ -66,14 +70,14 @@ class Admission:
         return Admitted(displaced=displaced)
 
     def used(self, now_ms: int, connection_id: int, *, asked: bool) -> None:
-        """Something was asked, by somebody who is known (`asked`), or answered on the connection."""
+        """Record a response, or with `asked` a request of an authenticated client."""
         if self._used_ms.pop(connection_id, None) is not None:
             self._used_ms[connection_id] = now_ms
             if asked:
                 self._silent.pop(connection_id, None)
 
     def leave(self, connection_id: int) -> None:
-        """The connection is gone, or will be."""
+        """Remove a connection that is closed or will be."""
         if self._used_ms.pop(connection_id, None) is None:
             return
         self._silent.pop(connection_id, None)
@@ -83,7 +87,7 @@ class Admission:
             del self._by_host[host]
 
     def idle(self, now_ms: int) -> list[int]:
-        """Those that were not used for too long, longest first; they no longer count."""
+        """Remove and return the connections that exceed the idle limit, the longest idle first."""
         found = []
         for connection_id, used_ms in self._used_ms.items():
             if used_ms + self._idle_ms > now_ms:
@@ -94,5 +98,5 @@ class Admission:
         return found
 
     def next_ms(self) -> int | None:
-        """When `idle` has something to say, if nothing is used until then."""
+        """Return the time at which `idle` next returns a connection, if none is used until then."""
         return next((used_ms + self._idle_ms for used_ms in self._used_ms.values()), None)

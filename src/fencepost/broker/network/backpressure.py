@@ -1,13 +1,12 @@
-"""How much of a client's requests is taken in, and how many bytes of answers may wait to be taken.
+"""Back-pressure: limits for unread responses and for incomplete requests.
 
-Answers are made when they can be sent. A connection whose client does not take its answers is not listened to until it
-does; while all answers together are more than `most_bytes`, fetches are answered with less (one batch at least), and
-connections on which nothing has moved for a while are given up, the largest first. Times are of a clock that never goes
-back.
+A response is built when it can be sent. While a client does not read its responses, the broker does not read its
+requests. If all unread responses together exceed `most_bytes`, fetches return less (at least one batch), and
+connections without progress for some time are closed, the largest first.
 
-Memory for requests that are not whole yet, or that wait for others of their connection, has a bound for all
-connections, too. Beyond it only one of these connections is listened to, the oldest, and those that have been at one
-request for longest are closed. Connections that hold no such memory are served as ever.
+Memory for requests that are incomplete, or wait for earlier ones of their connection, has a limit over all connections.
+Above it, the broker reads from only one of these connections, the oldest, and closes those that have been at one
+request for the longest time. Connections that hold no such memory are not affected. Times are from a monotonic clock.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["UNTAKEN_BYTES", "Answers", "Requests", "may_begin"]
 
 UNTAKEN_BYTES = 1 << 20
-"""With more than this untaken, nothing else of the connection is handled."""
+"""With more unread bytes than this, no further request of the connection is handled."""
 
 _MOST_CALLS = 1000
 _MOST_REQUEST_BYTES = 64 << 20
@@ -29,13 +28,13 @@ _FETCH = 1
 
 
 def may_begin(connection: Connection, frame: memoryview, untaken_bytes: int) -> bool:
-    """Whether the next request of a connection is to be handled now.
+    """Return true if the next request of a connection may be handled now.
 
-    Not while its client has not taken what it was answered, while too much of it is unanswered, and for a fetch, whose
-    answer may be large, not before everything before it is answered: so there is one such answer at a time.
+    It may not while the client has too many unread responses or unanswered requests. A fetch also waits until
+    everything before it has been answered, because its response may be large.
     """
     calls = connection.calls
-    if connection.held is not None:  # one before it is being worked off, or is late
+    if connection.held is not None:  # an earlier request is in progress
         return False
     if not calls:
         return untaken_bytes <= UNTAKEN_BYTES
@@ -48,7 +47,7 @@ def may_begin(connection: Connection, frame: memoryview, untaken_bytes: int) -> 
 
 
 class Answers:
-    """Bytes of answers that were made and not yet taken, by connection."""
+    """Bytes of responses that clients have not read, by connection."""
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
@@ -58,20 +57,20 @@ class Answers:
 
     @property
     def is_scarce(self) -> bool:
-        """Whether there are too many."""
+        """True above the limit."""
         return self.total > self._most_bytes
 
     @property
     def waiting(self) -> list[int]:
-        """The connections that have untaken answers."""
+        """Connections with unread responses."""
         return list(self._untaken)
 
     def room(self) -> int:
-        """How many bytes a further answer may have."""
+        """Return the bytes left for a further response."""
         return max(0, self._most_bytes - self.total)
 
     def note(self, now_ms: int, connection_id: int, untaken_bytes: int) -> None:
-        """So much of a connection's answers is untaken now. Less than before means that its client reads."""
+        """Record a connection's number of unread bytes. A smaller number than before shows that the client reads."""
         before = self._untaken.get(connection_id, 0)
         self.total += untaken_bytes - before
         if untaken_bytes == 0:
@@ -83,7 +82,7 @@ class Answers:
             self._moved_ms[connection_id] = now_ms
 
     def given_up(self, now_ms: int) -> list[int]:
-        """The connections to be closed, so that the others get answers; they no longer count."""
+        """Remove and return the connections to close, so that there is memory for the others."""
         stalled = [each for each, moved_ms in self._moved_ms.items() if moved_ms + _STALLED_MS <= now_ms]
         doomed = []
         for connection_id in sorted(stalled, key=self._untaken.__getitem__, reverse=True):
@@ -98,30 +97,30 @@ _OLD_MS: Final = 10_000
 
 
 class Requests:
-    """Memory for requests that are unfinished or wait, by connection. `most_bytes`: -1 for no bound."""
+    """Memory of incomplete and waiting requests, by connection. `most_bytes` -1 means no limit."""
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
-        self._held: dict[int, int] = {}  # in the order in which they began
+        self._held: dict[int, int] = {}  # in order of their beginning
         self._began_ms: dict[int, int] = {}
         self.total = 0
 
     @property
     def is_scarce(self) -> bool:
-        """Whether there is more than there may be."""
+        """True above the limit."""
         return 0 <= self._most_bytes < self.total
 
     @property
     def holders(self) -> list[int]:
-        """The connections that hold some."""
+        """Connections that hold memory."""
         return list(self._held)
 
     def may_read(self, connection_id: int) -> bool:
-        """Whether more of the connection's requests may be read now."""
+        """Return true if more of the connection's requests may be read now."""
         return not self.is_scarce or connection_id not in self._held or next(iter(self._held)) == connection_id
 
     def note(self, now_ms: int, connection_id: int, held_bytes: int, *, finished: bool = False) -> None:
-        """So much is held for the connection now. `finished`: a request was finished, so the present one is new."""
+        """Record a connection's memory. With `finished` a request has completed, so the current one is new."""
         self.total += held_bytes - self._held.get(connection_id, 0)
         if held_bytes == 0 or finished:
             self._held.pop(connection_id, None)
@@ -131,7 +130,7 @@ class Requests:
             self._began_ms.setdefault(connection_id, now_ms)
 
     def given_up(self, now_ms: int) -> list[int]:
-        """The connections to be closed, the largest first, so that others have room; they no longer count."""
+        """Remove and return the connections to close, the largest first, so that there is memory for the others."""
         old = [each for each, began_ms in self._began_ms.items() if began_ms + _OLD_MS <= now_ms]
         doomed = []
         for connection_id in sorted(old, key=self._held.__getitem__, reverse=True):

@@ -1,4 +1,4 @@
-"""A listener's certificates: read at the start, and anew when one of their files has changed."""
+"""Certificates of a listener, reloaded when one of their files changes."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ _VERIFY_MODES = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "require
 
 
 class Certificates:
-    """What new connections of a listener are given. Raises InvalidSetting where it cannot be made.
+    """TLS context for new connections of a listener.
 
-    The end of the broker's own certificates is logged when they are read, if they have expired or soon will. `now_s`:
-    the system's time.
+    At loading, a warning is logged if the broker's certificate has expired or expires soon. `now_s` is the system's
+    time. The constructor raises InvalidSetting if no context can be created.
     """
 
     def __init__(self, listener: str, settings: TlsSettings, now_s: Callable[[], float]) -> None:
@@ -40,7 +40,7 @@ class Certificates:
         self._settings = settings
         self._now_s = now_s
         self.end_s: int | None = None
-        """When the first of them ends, in seconds since 1970; None where that cannot be read."""
+        """Expiry of the first certificate in seconds since 1970; None if it cannot be read."""
         self._seen = self._look()
         try:
             self._context = _context(settings)
@@ -49,17 +49,17 @@ class Certificates:
         self._look_at_end()
 
     def context(self) -> ssl.SSLContext:
-        """Of the files as they are now, or as they last could be used."""
+        """Return the context for the current files, or for their last usable version."""
         seen = self._look()
         if seen != self._seen:
             self._seen = seen
             try:
                 self._context = _context(self._settings)
-                _log.info("listener %s: certificates are read anew", self._listener)
+                _log.info("listener %s: certificates reloaded", self._listener)
                 self._look_at_end()
             except (OSError, ValueError) as error:
                 _log.error(
-                    "listener %s: certificates have changed and cannot be used, those before go on counting: %s",
+                    "listener %s: certificates have changed and cannot be used, the previous ones remain in use: %s",
                     self._listener,
                     error,
                 )
@@ -84,7 +84,7 @@ class Certificates:
             )
 
     def _look(self) -> list[tuple[int, int, int] | None]:
-        """What tells a file from the one before; None where there is none."""
+        """Return inode, size and modification time of each file; None for a missing one."""
         seen: list[tuple[int, int, int] | None] = []
         for path in self._settings.paths:
             try:
@@ -96,25 +96,24 @@ class Certificates:
 
 
 def _first_end_s(identity: Identity) -> int:
-    """When the first of the certificates ends, of the broker's own and of those that have signed it. Raises OSError,
-    ValueError."""
+    """Return the first expiry of the broker's certificate and of its chain. Raises OSError or ValueError."""
     text = identity.chain
     if text is None and identity.chain_path is not None:
         text = read_small(Path(identity.chain_path), "latin-1")
     ends = [end_s_of(ssl.PEM_cert_to_DER_cert(found)) for found in _PEM.findall(text or "")]
     if not ends:
-        raise ValueError("there is no certificate in it")
+        raise ValueError("it contains no certificate")
     return min(ends)
 
 
 def _context(settings: TlsSettings) -> ssl.SSLContext:
-    """Raises OSError, ValueError."""
+    """Create the context. Raises OSError or ValueError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     restrict(context, settings.versions, settings.suites)
-    # A resumed session would be let in on a certificate that was looked at before, and may have expired since.
+    # Resuming a session would accept a certificate that was verified before and may have expired since.
     context.num_tickets = 0
     context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_RENEGOTIATION
-    # As in Java, every certificate that is trusted is an anchor, also one that another has signed.
+    # As in Java, every trusted certificate is an anchor, including intermediate ones.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     context.verify_mode = _VERIFY_MODES[settings.client_auth]
     try:

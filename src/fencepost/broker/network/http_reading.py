@@ -1,8 +1,7 @@
-"""A document read from an address within a total time, however slowly it comes.
+"""Download of a document within a total time limit.
 
-urllib's time-out is one for each piece that comes, so a server that sends a byte now and then is waited for without an
-end. Here the connection is shut down when the time is over: while it is made, in the TLS handshake, in the headers or
-in the document.
+The timeout of urllib applies to each read, so a slow server could make it wait without end. Here the connection is shut
+down at the time limit: while connecting, in the TLS handshake, in the headers or in the document.
 """
 
 from __future__ import annotations
@@ -21,17 +20,23 @@ __all__ = ["HttpReading"]
 
 
 class HttpReading:
-    """One reading. `end` may be called from another thread."""
+    """One download. Another thread may call `end`."""
 
     def __init__(self, url: str, patience_s: float) -> None:
         self._url = url
         self._patience_s = patience_s
-        self._lock = threading.Lock()  # over the two below
+        self._lock = threading.Lock()  # for the two below
         self._sockets: list[socket.socket] = []
         self._why = ""
 
     def read(self) -> bytes:
-        """Return the document. Raises OSError; TimeoutError when it is not whole in time; ValueError for too much."""
+        """Return the document.
+
+        Raises:
+            TimeoutError: It is not complete within the time limit.
+            OSError: It cannot be read.
+            ValueError: It is too large.
+        """
         opener = urllib.request.build_opener(_Http(self._connection), _Https(self._connection))
         too_late = f"it was not whole after {self._patience_s:g} s"
         timer = threading.Timer(self._patience_s, self.end, [too_late])
@@ -42,7 +47,7 @@ class HttpReading:
                 data = read_whole(answer)
         except (OSError, http.client.HTTPException) as error:
             self._check_time()
-            if isinstance(getattr(error, "reason", error), TimeoutError):  # the socket's limit is as long as the timer
+            if isinstance(getattr(error, "reason", error), TimeoutError):  # the socket's timeout equals the timer's
                 raise TimeoutError(too_late) from error
             if isinstance(error, OSError):
                 raise
@@ -54,7 +59,7 @@ class HttpReading:
         return data
 
     def end(self, why: str) -> None:
-        """Shut the connections down: `read` raises TimeoutError with that reason."""
+        """Shut the connections down; `read` then raises TimeoutError with this reason."""
         with self._lock:
             self._why = self._why or why
             for each in self._sockets:
@@ -81,7 +86,7 @@ class HttpReading:
     def _connect(self, *arguments: Any, **keywords: Any) -> socket.socket:
         made = socket.create_connection(*arguments, **keywords)
         with self._lock:
-            # TLS takes the socket over; of this copy of its descriptor `end` can shut the connection down all the same.
+            # TLS takes over the socket. This copy of its descriptor lets `end` shut the connection down.
             self._sockets.append(socket.socket(fileno=os.dup(made.fileno())))
             if self._why:
                 _shut_down(self._sockets[-1])
@@ -110,4 +115,4 @@ def _shut_down(connection: socket.socket) -> None:
     try:
         connection.shutdown(socket.SHUT_RDWR)
     except OSError:
-        return  # the other side was faster
+        return  # the peer has closed it first

@@ -1,7 +1,7 @@
-"""Where the keys of OAUTHBEARER come from: a file, or an address of the identity provider's, in a thread of its own.
+"""Source of the keys for OAUTHBEARER: a file, or a URL of the identity provider, read in a thread.
 
-They are read at the start, every `sasl.oauthbearer.jwks.endpoint.refresh.ms`, and when a token names a key that is not
-there. What cannot be read is told, and the keys before go on counting.
+The keys are read at the start, every `sasl.oauthbearer.jwks.endpoint.refresh.ms`, and when a token names an unknown
+key. If they cannot be read, an error is logged and the previous keys remain in use.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 __all__ = ["KeySource"]
 
-_PATIENCE_S: Final = 10.0  # of a whole reading, and the pause between two of an address
+_PATIENCE_S: Final = 10.0  # for one download, and between two downloads
 _FILE_PAUSE_S: Final = 0.2
 
 _log = logging.getLogger("fencepost.broker.rights")
 
 
 class KeySource:
-    """Keeps `keys` as they are at `url`. `start` before anybody logs in, `stop` at the end."""
+    """Keeps `keys` up to date with `url`. Call `start` before the first login and `stop` at the end."""
 
     def __init__(self, url: str, refresh_ms: int, keys: Keys) -> None:
         self._url = url
@@ -43,7 +43,7 @@ class KeySource:
         self._thread = threading.Thread(target=self._run, name="fencepost-keys", daemon=True)
 
     def start(self) -> None:
-        """Read the keys for the first time. Raises InvalidSetting where there are none."""
+        """Read the keys for the first time. Raises InvalidSetting if that fails."""
         try:
             self._keys.replace(self._read())
         except ImportError as error:
@@ -54,7 +54,7 @@ class KeySource:
         self._thread.start()
 
     def stop(self) -> None:
-        """Read no more."""
+        """Stop the thread."""
         self._stopping.set()
         self._asked.set()
         if self._reading is not None:
@@ -76,7 +76,7 @@ class KeySource:
                 if self._stopping.is_set():
                     return
                 _log.warning(
-                    "the keys of OAUTHBEARER cannot be read, those before go on counting: %s: %s", self._url, error
+                    "cannot read the keys of OAUTHBEARER, the previous ones remain in use: %s: %s", self._url, error
                 )
             read_s = time.monotonic()
 
@@ -85,8 +85,10 @@ class KeySource:
             with Path(unquote(urlsplit(self._url).path)).open("rb") as file:
                 return read_whole(file)
         if self._kind not in ("http", "https"):
-            raise ValueError("an address begins with file:, https: or http:")
-        from fencepost.broker.network.http_reading import HttpReading  # here, because of urllib.request
+            raise ValueError("the URL must begin with file:, https: or http:")
+        from fencepost.broker.network.http_reading import (
+            HttpReading,
+        )  # imported here because urllib.request is slow to import
 
         reading = self._reading = HttpReading(self._url, _PATIENCE_S)
         if self._stopping.is_set():

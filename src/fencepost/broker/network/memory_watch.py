@@ -1,5 +1,4 @@
-"""Memory that clients take with answers that they do not read, and requests that they do not finish: who is not
-listened to for it, and who is given up."""
+"""Enforcement of the memory limits of `backpressure.py`: pause reading, and close connections."""
 
 from __future__ import annotations
 
@@ -26,8 +25,10 @@ class _Timer(Protocol):
 
 
 class MemoryWatch:
-    """Watches the connections in `clients`. `later` calls back after so many seconds; `steady_ms`: a clock that never
-    goes back."""
+    """Watches the connections in `clients`.
+
+    `later` calls a function after some seconds; `steady_ms` is a monotonic clock.
+    """
 
     def __init__(
         self,
@@ -48,25 +49,25 @@ class MemoryWatch:
         self._requests_timer: _Timer | None = None
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop watching."""
         self._is_stopped = True
         for timer in (self._answers_timer, self._requests_timer):
             if timer is not None:
                 timer.cancel()
 
     def left(self, connection_id: int) -> None:
-        """The connection is gone."""
+        """Forget a closed connection."""
         self.answers.note(self._steady_ms(), connection_id, 0)
         self.held(connection_id, 0, finished=True)
 
     def untaken(self, connection_id: int, untaken_bytes: int) -> None:
-        """So much of what was written on the connection waits for its client to read."""
+        """Record the unread response bytes of a connection."""
         self.answers.note(self._steady_ms(), connection_id, untaken_bytes)
         if self.answers.is_scarce and self._answers_timer is None:
             self._answers_timer = self._later(_LOOK_S, self._look_at_answers)
 
     def held(self, connection_id: int, held_bytes: int, *, finished: bool) -> None:
-        """So much memory is held for requests of the connection that are not whole, or wait."""
+        """Record the memory of a connection's incomplete and waiting requests."""
         was_scarce = self.requests.is_scarce
         self.requests.note(self._steady_ms(), connection_id, held_bytes, finished=finished)
         if was_scarce or self.requests.is_scarce:
@@ -81,14 +82,14 @@ class MemoryWatch:
                 client.listen()
 
     def _look_at_answers(self) -> None:
-        """While too much is untaken: see who reads, and give up who does not."""
+        """Close connections that do not read, while there are too many unread bytes."""
         self._answers_timer = None
         for connection_id in self.answers.waiting:
             self._clients[connection_id].look()
         for connection_id in self.answers.given_up(self._steady_ms()):
             _log.warning(
-                "closing connection %s: its client does not take its answers, and there is no room for those of others "
-                "(queued.max.response.bytes)",
+                "closing connection %s: its client does not read its responses, and the memory for responses is "
+                "exhausted (queued.max.response.bytes)",
                 connection_id,
             )
             self._drop(connection_id)
@@ -96,11 +97,11 @@ class MemoryWatch:
             self._answers_timer = self._later(_LOOK_S, self._look_at_answers)
 
     def _look_at_requests(self) -> None:
-        """While requests take too much memory: give up connections that have been at one request for long."""
+        """Close connections that have been at one request for long, while requests take too much memory."""
         self._requests_timer = None
         for connection_id in self.requests.given_up(self._steady_ms()):
             _log.warning(
-                "closing connection %s: its request was not whole for 10 s, and there is no memory for those of others "
+                "closing connection %s: its request was incomplete for 10 s, and the memory for requests is exhausted "
                 "(queued.max.request.bytes)",
                 connection_id,
             )

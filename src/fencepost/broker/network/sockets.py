@@ -1,4 +1,4 @@
-"""One client's socket: bytes in, frames to the core; answers out."""
+"""Socket of a client: bytes in, frames to the core, responses out."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 __all__ = ["ClientSocket", "listening_sockets"]
 
 _BACKLOG = 1024
-_JOINED_BYTES = 64 * 1024  # so many are sooner copied than written piece by piece
+_JOINED_BYTES = 64 * 1024  # up to this size, copying is faster than separate writes
 _WAITING_BYTES, _WAITING_FRAMES = 256 * 1024, 1000
-_STRANGERS = {0x1603: "it speaks TLS, and the listener does not (security.protocol of the client)"}
+_STRANGERS = {0x1603: "the client uses TLS, and the listener does not (security.protocol of the client)"}
 
 
 class Server(Protocol):
-    """What a socket needs of the server that it belongs to."""
+    """The parts of the server that a socket uses."""
 
     core: BrokerCore
     listeners: list[Listener]
@@ -51,10 +51,10 @@ class Server(Protocol):
 
 
 def listening_sockets(host: str | None, port: int) -> list[socket.socket]:
-    """A socket for each address of the host (None: all of this machine) that listens on the port. Raises OSError.
+    """Return a listening socket for each address of the host (None: all addresses of this machine). Raises OSError.
 
-    Made here and not by the event loop: uvloop would look the host up in threads of libuv, for which every forked child
-    of an embedded broker waits at its end, and crashes.
+    The event loop does not do this, because uvloop resolves the host in threads of libuv. A forked child of an embedded
+    broker waits for these threads at its end, and crashes.
     """
     found: list[socket.socket] = []
     try:
@@ -70,14 +70,14 @@ def listening_sockets(host: str | None, port: int) -> list[socket.socket]:
 
 
 class ClientSocket(asyncio.BufferedProtocol):
-    """One connection's bytes."""
+    """A client's connection."""
 
     def __init__(self, server: Server, listener: int) -> None:
         self._server = server
         self._listener = listener
         self._is_known = not server.listeners[listener].sasl
         config = server.core.config
-        # Of somebody unknown only as much is taken as it takes to become known.
+        # Before authentication, the request size has the limit for SASL messages.
         limit = "socket.request.max.bytes" if self._is_known else "sasl.server.max.receive.size"
         self._receiver = Receiver(config.number(limit), server.input, _STRANGERS)
         self._transport: asyncio.Transport
@@ -87,17 +87,17 @@ class ClientSocket(asyncio.BufferedProtocol):
         self._waiting_bytes = 0
         self._handed_bytes = 0
         self._is_deaf = False
-        self._is_untaken = False  # more of the answers than may be
+        self._is_untaken = False  # more unread responses than allowed
         self._is_going_on = False
         self._has_finished = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        transport = cast("asyncio.Transport", transport)  # uvloop's transports are no subclass of it
+        transport = cast("asyncio.Transport", transport)  # uvloop's transports are not a subclass of it
         self._transport = transport
         transport.set_write_buffer_limits(high=UNTAKEN_BYTES)
         server = self._server
         local, peer = transport.get_extra_info("sockname"), transport.get_extra_info("peername")
-        if peer is None:  # gone already
+        if peer is None:  # already disconnected
             transport.abort()
             return
         self._connection_id = server.enter(self, peer[0])
@@ -109,15 +109,15 @@ class ClientSocket(asyncio.BufferedProtocol):
         self._admitted()
 
     def _admitted(self) -> None:
-        """The connection counts from now on."""
+        """Continue after admission."""
         self._begin(ANONYMOUS)
 
     def _begin(self, principal: str) -> None:
-        """Requests are taken from now on."""
+        """Start to accept requests."""
         server = self._server
         server.core.connected(server.now_ms(), self._connection_id, self._local, self._peer, self._listener, principal)
         if not self._is_known:
-            server.pump()  # it has a limited time to become known
+            server.pump()  # starts the time limit for authentication
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._receiver.space()
@@ -128,7 +128,7 @@ class ClientSocket(asyncio.BufferedProtocol):
             self._work()
 
     def _receive(self, nbytes: int) -> None:
-        """So many bytes of requests were written to the receiver's space."""
+        """Process bytes of requests that are in the receiver's space."""
         server = self._server
         try:
             frames = self._receiver.received(nbytes)
@@ -145,7 +145,7 @@ class ClientSocket(asyncio.BufferedProtocol):
                 self._waiting_bytes += sum(map(len, frames))
 
     def _work(self) -> None:
-        """Handle the requests that may be handled now, in turn with others; while too many wait, nothing is read."""
+        """Handle requests, in turn with other connections. While too many wait, reading is paused."""
         server, frames = self._server, self._frames
         core, connection = server.core, server.core.connection(self._connection_id)
         now_ms = server.now_ms()
@@ -168,8 +168,11 @@ class ClientSocket(asyncio.BufferedProtocol):
         server.pump()
 
     def listen(self) -> None:
-        """Read on, or not while more waits than one read brings, or too many answers do (TLS makes some by itself), or
-        there is no memory for more."""
+        """Pause or resume reading.
+
+        Reading is paused while more bytes wait than one read returns, while too many responses are unread (TLS itself
+        adds some bytes), or while there is no memory for more.
+        """
         deaf = (
             self._is_untaken
             or self._waiting_bytes > _WAITING_BYTES
@@ -187,7 +190,7 @@ class ClientSocket(asyncio.BufferedProtocol):
         return connection.made_bytes - self._handed_bytes + self._transport.get_write_buffer_size()
 
     def go_on(self) -> None:
-        """Something was answered: what waited for that may be handled, soon."""
+        """Schedule the handling of requests that waited for a response."""
         if self._frames and not self._is_going_on:
             self._is_going_on = True
             self._server.soon(self._go_on)
@@ -212,11 +215,11 @@ class ClientSocket(asyncio.BufferedProtocol):
         self.go_on()
 
     def look(self) -> None:
-        """Tell how much of the answers is not taken yet."""
+        """Report the number of unread response bytes."""
         self._server.untaken(self._connection_id, self._transport.get_write_buffer_size())
 
     def send(self, buffers: Sequence[Buffer]) -> None:
-        """Write whole frames."""
+        """Write complete frames."""
         if not self._transport.is_closing():
             size = sum(map(len, buffers))
             self._write([b"".join(buffers)] if size <= _JOINED_BYTES else buffers)
@@ -227,9 +230,9 @@ class ClientSocket(asyncio.BufferedProtocol):
         self._transport.writelines(buffers)
 
     def close(self) -> None:
-        """Close after what is written has been sent."""
+        """Close the connection after sending what has been written."""
         self._transport.close()
 
     def abort(self) -> None:
-        """Close at once."""
+        """Close the connection at once."""
         self._transport.abort()

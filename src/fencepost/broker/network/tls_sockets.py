@@ -1,4 +1,4 @@
-"""A client's socket on a listener with TLS: the handshake first, then requests and answers through it."""
+"""Socket of a client on a TLS listener: the handshake, then encrypted requests and responses."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fencepost.protocol.cursor import Buffer
 __all__ = ["HANDSHAKE_S", "TlsClientSocket"]
 
 HANDSHAKE_S: Final = 30.0
-"""A client that has not finished its handshake by then is disconnected."""
+"""Time limit for the handshake in seconds; then the client is disconnected."""
 
 _LINGER_S: Final = 2.0
 _HANDSHAKE_RECORD: Final = 0x16
@@ -24,12 +24,12 @@ _SEALED_AT_ONCE: Final = 64 * 1024
 
 
 class TlsClientSocket(ClientSocket):
-    """It counts as a connection from the start, and to the core it is one when the handshake is done."""
+    """A TLS connection. It counts for admission from the start, and reaches the core after the handshake."""
 
     def __init__(self, server: Server, listener: int, context: ssl.SSLContext) -> None:
         super().__init__(server, listener)
         self._stream = TlsStream(context)
-        self._has_begun = False  # to say anything
+        self._has_begun = False  # the client has sent its first bytes
         self._is_refused = False
         self._deadline: asyncio.TimerHandle | None = None
 
@@ -53,18 +53,18 @@ class TlsClientSocket(ClientSocket):
             if self._stream.is_open or self._shake_hands():
                 self._read()
         except ssl.SSLError as error:
-            self._transport.write(self._stream.take())  # the alert that tells the client
+            self._transport.write(self._stream.take())  # the alert for the client
             self._refuse(tls_failure(error, is_open=self._stream.is_open))
 
     def _shake_hands(self) -> bool:
-        """Whether the handshake is done, and requests may come. Raises ssl.SSLError."""
+        """Continue the handshake; return true when it is complete. Raises ssl.SSLError."""
         is_done = self._stream.shake_hands()
         self._transport.write(self._stream.take())
         if not is_done:
             return False
         try:
             principal = self._principal()
-        except ValueError as error:  # of a name that cannot be read, or that no rule maps to a user
+        except ValueError as error:  # the name cannot be read, or no rule maps it to a user
             self._refuse(str(error))
             return False
         self._cancel_deadline()
@@ -79,13 +79,13 @@ class TlsClientSocket(ClientSocket):
         return f"User:{tls.user_of(certificate)}"
 
     def _read(self) -> None:
-        """Take what has come. Raises ssl.SSLError."""
+        """Decrypt what has arrived. Raises ssl.SSLError."""
         stream = self._stream
         count = stream.read_into(self._receiver.space())
         while count and not self._transport.is_closing():
             self._receive(count)
             count = stream.read_into(self._receiver.space())
-        if answers := stream.take():  # to what TLS itself was asked
+        if answers := stream.take():  # to messages of TLS itself
             self._transport.write(answers)
         self._work()
         if count == 0:
@@ -99,10 +99,10 @@ class TlsClientSocket(ClientSocket):
         self._is_refused = True
         self._cancel_deadline()
         self._server.handshake_failed(self._server.listeners[self._listener], self._peer[0], why)
-        if self._stream.is_open:  # answers may be on their way, and it can be told in TLS
+        if self._stream.is_open:  # responses may be in transit, and TLS can report the error
             self.close()
         elif not self._transport.is_closing():
-            # Closing over what it has sent meanwhile would reset the connection, and lose the alert that tells it why.
+            # Closing with unread input would reset the connection and lose the alert with the reason.
             self._transport.write_eof()
             self._deadline = self._server.later(_LINGER_S, self.abort)
 
@@ -127,7 +127,7 @@ class TlsClientSocket(ClientSocket):
             for start in range(0, len(view), _SEALED_AT_ONCE):
                 self._stream.write(view[start : start + _SEALED_AT_ONCE])
                 sealed.append(self._stream.take())
-        # At once: how much waits for the client is told when it becomes much, and not again as it grows.
+        # In one call, because the transport reports a full buffer once, and not again as it grows.
         self._transport.writelines(sealed)
 
     def close(self) -> None:

@@ -1,1 +1,1 @@
-"""Who somebody is and what he may do: listeners, login, bindings, the authorizer, and what each API needs."""
+"""Authentication and authorization: listeners, login, ACL bindings and the authorizer."""

@@ -1,7 +1,7 @@
-"""Where bindings are kept: `acls.fencepost`, replaced as a whole before a change takes effect.
+"""Storage of the ACL bindings: `acls.fencepost`, which is replaced as a whole before a change takes effect.
 
-It is kept twice (`broker/disk/two_copies.py`); magic "FPAC", version 1 payload: {"acls": [[resource type, pattern,
-name, principal, host, operation, permission], ...]} in Kafka's numbers.
+There are two copies of the file (`broker/disk/two_copies.py`). Magic "FPAC", version 1 payload: {"acls": [[resource
+type, pattern, name, principal, host, operation, permission], ...]} in Kafka's numbers.
 """
 
 from __future__ import annotations
@@ -21,29 +21,32 @@ _MAGIC, _VERSION = b"FPAC", 1
 
 
 class AclStore:
-    """The bindings. A change counts when it is on disk; OSError otherwise, and nothing has changed."""
+    """The bindings. A change takes effect once it is on disk; after an OSError nothing has changed."""
 
     def __init__(self, files: Files) -> None:
         self._file = SealedFile(files, _FILE, _MAGIC, _VERSION)
         self.acls = Acls()
 
     def load(self, *, expected: bool = False) -> None:
-        """Read the file; a new directory gets one. `expected`: it must be there.
+        """Read the file, or create it in a new directory. With `expected` the file must exist.
 
-        Raises OSError, UnusableDirectory."""
+        Raises:
+            OSError: The file cannot be read or written.
+            UnusableDirectory: The file is expected and missing.
+        """
         value = self._file.load()
         if value is not None:
             self.acls = Acls(Binding(*entry) for entry in value["acls"])
         elif expected:
             raise UnusableDirectory(
-                f"{_FILE} and its copy are missing, and with them who may do what: put one back from a backup, or "
-                "remove the line fencepost.files from meta.properties to begin without any binding"
+                f"{_FILE} and its copy are missing, and with them all ACLs: restore one from a backup, or remove the "
+                "line fencepost.files from meta.properties to start without ACLs"
             )
         else:
             carry_out(self._save(self.acls))
 
     def add(self, bindings: Iterable[Binding]) -> Change[None]:
-        """Add bindings; a binding that is there already stays as it is."""
+        """Add bindings. Existing bindings do not change."""
         yield from self._replace(Acls([*self.acls.bindings, *bindings]))
 
     def remove(self, bindings: Iterable[Binding]) -> Change[None]:

@@ -1,4 +1,4 @@
-"""Bindings of access control lists and filters over them."""
+"""Bindings of access control lists, and filters for them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WILDCARD = "*"
 
 
 class Binding(NamedTuple):
-    """One line of an access control list. `principal` is "User:name" or "User:*", `host` an address or "*"."""
+    """A rule of an access control list. `principal` is "User:name" or "User:*", `host` is an address or "*"."""
 
     resource_type: int
     pattern: int
@@ -37,7 +37,7 @@ class Binding(NamedTuple):
 
 
 class BindingFilter(NamedTuple):
-    """Which bindings are meant: None and ANY mean all; pattern MATCH means those that would apply to `name`."""
+    """A filter for bindings. None and ANY match all; pattern MATCH matches the bindings that would apply to `name`."""
 
     resource_type: int
     pattern: int
@@ -49,7 +49,7 @@ class BindingFilter(NamedTuple):
 
     @property
     def unknown(self) -> tuple[str, ...]:
-        """What this filter names that nobody has heard of, in Kafka's words for it."""
+        """Errors for values of this filter that are not defined, in Kafka's words."""
         kinds = (
             ("ResourceType", self.resource_type, ResourceType),
             ("PatternType", self.pattern, Pattern),
@@ -59,7 +59,7 @@ class BindingFilter(NamedTuple):
         return tuple(f"Unknown {name}." for name, value, kind in kinds if value not in set(kind))
 
     def matches(self, binding: Binding) -> bool:
-        """Whether the binding is one of these."""
+        """Return true if the filter matches the binding."""
         return (
             self.resource_type in (ResourceType.ANY, binding.resource_type)
             and self._matches_name(binding)
@@ -82,7 +82,7 @@ class BindingFilter(NamedTuple):
 
 
 def invalid_binding(binding: Binding) -> str | None:
-    """Why the binding cannot be created, None when it is fine. The rules are Kafka's."""
+    """Return the reason why the binding is invalid by Kafka's rules, or None."""
     if binding.resource_type == ResourceType.CLUSTER and binding.name != CLUSTER_NAME:
         return f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}"
     if not binding.name:

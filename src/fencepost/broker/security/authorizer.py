@@ -1,9 +1,9 @@
-"""May somebody do something? One pure function over bindings, with the rules of Kafka's StandardAuthorizer.
+"""Authorization as a pure function of the bindings, with the rules of Kafka's StandardAuthorizer.
 
-Super users may do everything. A binding counts when it names the resource (literally, by prefix, or "*"), the principal
-(or "User:*") and the host (or "*"). A denial beats every permission. A permission of READ, WRITE, DELETE or ALTER
-permits DESCRIBE too, and ALTER_CONFIGS permits DESCRIBE_CONFIGS; a denial only denies what it names. Where no binding
-names the resource, `allow_without_acl` decides; where some do and none permits, the answer is no.
+Super users may do everything. A binding applies if it matches the resource (by name, prefix, or "*"), the principal (or
+"User:*") and the host (or "*"). DENY overrides ALLOW. ALLOW of READ, WRITE, DELETE or ALTER also allows DESCRIBE, and
+ALLOW of ALTER_CONFIGS also allows DESCRIBE_CONFIGS. DENY applies only to its own operation. If no binding matches the
+resource, `allow_without_acl` decides. If some match and none allows the operation, it is denied.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ _PERMITTED_BY: Mapping[int, frozenset[int]] = {
     ),
     Operation.DESCRIBE_CONFIGS: frozenset({Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS}),
 }
-# The one name that Kafka asks about before it looks at the bindings of a type: a binding may be about it, too.
+# Kafka authorizes this name before it examines a type's bindings; a binding may name it.
 _NAME_ASKED = "hardcode"
 
 
 class Who(NamedTuple):
-    """Somebody: "User:name", and the address that the request came from."""
+    """A principal ("User:name") and the address that its request came from."""
 
     principal: str
     host: str
 
 
 class Policy(NamedTuple):
-    """What is decided outside of the bindings."""
+    """Settings of authorization apart from bindings."""
 
     super_users: frozenset[str]
     allow_without_acl: bool
 
 
 class Acls:
-    """Bindings, found by the resource that they are about. Never changed: a changed list is a new one."""
+    """An immutable set of bindings, indexed by resource."""
 
     __slots__ = ("_by_type", "_literal", "_prefixed", "bindings")
 
@@ -57,11 +57,11 @@ class Acls:
             self._by_type.setdefault(binding.resource_type, []).append(binding)
 
     def of(self, resource_type: int) -> Iterable[Binding]:
-        """The bindings about resources of a type."""
+        """Return the bindings for resources of a type."""
         return self._by_type.get(resource_type, ())
 
     def on(self, resource_type: int, name: str) -> Iterator[Binding]:
-        """The bindings that name the resource, whomever they concern."""
+        """Yield the bindings that match the resource, for any principal."""
         yield from self._literal.get((resource_type, name), ())
         if name != WILDCARD:
             yield from self._literal.get((resource_type, WILDCARD), ())
@@ -71,7 +71,7 @@ class Acls:
 
 
 def authorize(acls: Acls, policy: Policy, who: Who, operation: int, resource_type: int, name: str) -> bool:
-    """Whether `who` may do `operation` on that resource."""
+    """Return true if `who` may perform `operation` on the resource."""
     if who.principal in policy.super_users:
         return True
     permitting = _PERMITTED_BY.get(operation, (operation,))
@@ -89,9 +89,9 @@ def authorize(acls: Acls, policy: Policy, who: Who, operation: int, resource_typ
 
 
 def authorize_any(acls: Acls, policy: Policy, who: Who, operation: int, resource_type: int) -> bool:
-    """Whether there can be a resource of the type on which `who` may do `operation` (KIP-679).
+    """Return true if a resource of this type can exist on which `who` may perform `operation` (KIP-679).
 
-    That is so if a permission is not covered by a denial as a whole.
+    This is the case if some ALLOW is not covered completely by a DENY.
     """
     if authorize(acls, policy, who, operation, resource_type, _NAME_ASKED):
         return True
@@ -115,13 +115,13 @@ def _concerns(binding: Binding, who: Who) -> bool:
 
 
 def _is_same_address(address: str, other: str) -> bool:
-    """IPv6 addresses have several spellings: Kafka's tools show 0:0:0:0:0:0:0:1 where sockets say ::1."""
+    """Return true for equal IPv6 addresses in different notation: Kafka's tools show 0:0:0:0:0:0:0:1, sockets ::1."""
     if ":" not in address or ":" not in other:
         return False
     try:
         return ip_address(address) == ip_address(other)
     except ValueError:
-        return False  # a name that is no address names no host
+        return False  # not an address, so it cannot match a host
 
 
 def _covers(denial: Binding, permission: Binding) -> bool:

@@ -1,8 +1,8 @@
-"""The broker's side of OAUTHBEARER (RFC 7628, KIP-255): signed tokens (JWT, RFC 7519) and the keys that they may be
-signed with (JWKS, RFC 7517).
+"""OAUTHBEARER in the broker (RFC 7628, KIP-255): signed tokens (JWT, RFC 7519), verified with keys (JWKS, RFC 7517).
 
-Pure: keys and times are handed in. A refused token is answered as Kafka answers it, {"status":"invalid_token"}, and
-when the client has acknowledged that, with the reason. Nothing keeps a token, and no reason repeats one.
+The code is pure: keys and times are parameters. As in Kafka, a rejected token is answered with
+{"status":"invalid_token"}, and with the reason after the client has acknowledged that. Tokens are not stored, and no
+reason contains one.
 """
 
 from __future__ import annotations
@@ -26,50 +26,50 @@ _FIRST = re.compile(
 )
 _BEARER = re.compile(r"[Bb]earer +([A-Za-z0-9._~+/-]+=*)")
 _INVALID_TOKEN: Final = b'{"status":"invalid_token"}'
-# Only the holder of a private key can sign with these; a secret that is shared would let the broker sign as well.
+# Asymmetric algorithms only: with a shared secret the broker itself could sign tokens.
 _ALGORITHMS: Final = frozenset("RS256 RS384 RS512 PS256 PS384 PS512 ES256 ES384 ES512 EdDSA".split())
 _MOST_SHOWN: Final = 60
 _END_OF_TIME_S: Final = 1e12
 
 
 class UnusableKeys(Exception):
-    """A text that is not a set of keys with which tokens can be checked."""
+    """The text does not contain keys to verify tokens."""
 
 
 class Keys:
-    """The public keys that count now. `missing` is called when a token names another: it may be new."""
+    """The current public keys. `missing` is called if a token names an unknown key, which may be new."""
 
     def __init__(self) -> None:
         self._keys: list[jwt.PyJWK] = []
         self.missing: Callable[[], None] = lambda: None
 
     def replace(self, text: bytes) -> None:
-        """Take these keys in place of those before, which count no more. Raises UnusableKeys."""
+        """Replace all keys. Raises UnusableKeys."""
         import jwt
 
         try:
             found = jwt.PyJWKSet.from_json(text.decode()).keys
         except (jwt.PyJWTError, ValueError, AttributeError, TypeError) as error:
-            raise UnusableKeys(f"no set of keys (JWKS): {error}") from error
+            raise UnusableKeys(f"not a JSON Web Key Set: {error}") from error
         keys = [key for key in found if key.algorithm_name in _ALGORITHMS and _is_for_signatures(key)]
         if not keys:
-            raise UnusableKeys("none of the keys is public and for signatures")
+            raise UnusableKeys("the set contains no public key for signatures")
         self._keys = keys
 
     def named(self, name: str | None) -> jwt.PyJWK:
-        """The key of that id; without one, the only key there is. Raises LoginFailed."""
+        """Return the key with this id; without an id, the only key. Raises LoginFailed."""
         found = [key for key in self._keys if name is None or key.key_id == name]
         if len(found) == 1:
             return found[0]
         self.missing()
         if name is None:
-            raise LoginFailed("Authentication failed: the token does not name the key that it is signed with")
+            raise LoginFailed("Authentication failed: the token does not name its signing key (kid)")
         shown = repr(name[:_MOST_SHOWN])
         raise LoginFailed(f"Authentication failed: the token is signed with key {shown}, which is not accepted")
 
 
 def _is_for_signatures(key: jwt.PyJWK) -> bool:
-    """Whether the key says that it is for signatures, or nothing about it (RFC 7517, sections 4.2 and 4.3)."""
+    """Return true if the key is for signatures, or does not state its use (RFC 7517, sections 4.2 and 4.3)."""
     operations = key._jwk_data.get("key_ops")
     if key.public_key_use not in (None, "sig"):
         return False
@@ -77,17 +77,17 @@ def _is_for_signatures(key: jwt.PyJWK) -> bool:
 
 
 class TokenRules(Value):
-    """What is asked of a token besides its signature."""
+    """Requirements for a token apart from its signature."""
 
     issuer: str | None
     audience: tuple[str, ...]
-    """One of these; empty: any."""
+    """The token must have one of these; empty: no requirement."""
     skew_s: int
     subject_claim: str
 
     @classmethod
     def of(cls, config: BrokerConfig) -> TokenRules:
-        """As the settings say."""
+        """Return the rules of the settings."""
         audience = config.text("sasl.oauthbearer.expected.audience").split(",")
         return cls(
             config.value("sasl.oauthbearer.expected.issuer"),
@@ -98,7 +98,7 @@ class TokenRules(Value):
 
 
 class BearerExchange:
-    """One message, with the token. (A client takes note of the challenge of a refusal in one more.)"""
+    """A SASL exchange of one message, the token. After a rejection the client sends one more, to acknowledge it."""
 
     def __init__(self, keys: Keys, rules: TokenRules, now_ms: Callable[[], int]) -> None:
         self._keys = keys
@@ -108,12 +108,12 @@ class BearerExchange:
         self.until_ms: int | None = None
 
     def answer(self, message: bytes) -> bytes:
-        """Nothing, to the client's one message. Raises LoginFailed."""
+        """Return an empty answer to a valid message. Raises LoginFailed."""
         match = _FIRST.fullmatch(message)
         pairs = dict(part.split("=", 1) for part in match[2].decode().split("\x01")[:-1]) if match is not None else {}
         bearer = _BEARER.fullmatch(pairs.get("auth", ""))
         if match is None or bearer is None:
-            raise LoginFailed("Authentication failed: this is no first message of OAUTHBEARER with a bearer token")
+            raise LoginFailed("Authentication failed: not an OAUTHBEARER message with a bearer token")
         try:
             user, until_ms = self._checked(bearer[1])
         except LoginFailed as refusal:
@@ -126,7 +126,7 @@ class BearerExchange:
         return b""
 
     def _checked(self, token: str) -> tuple[str, int]:
-        """The user, and until when the token counts. Raises LoginFailed."""
+        """Return the user and the token's expiry. Raises LoginFailed."""
         import jwt
 
         try:
@@ -165,5 +165,5 @@ class BearerExchange:
 
 
 def _is_time(claim: object) -> TypeGuard[float]:
-    """NumericDate (RFC 7519, section 2); JSON's numbers may be infinite here."""
+    """Return true for a valid NumericDate (RFC 7519, section 2). JSON numbers may be infinite here."""
     return isinstance(claim, (int, float)) and abs(claim) < _END_OF_TIME_S

@@ -1,7 +1,7 @@
-"""The user that a certificate stands for: its subject as Java writes it (RFC 2253), and Kafka's rules that map it.
+"""Map a client certificate to a user: its subject as Java writes it (RFC 2253), and Kafka's mapping rules.
 
-`ssl.principal.mapping.rules`: RULE:PATTERN/REPLACEMENT/ with L or U behind it for lower or upper case, or DEFAULT for
-the name as it is, with commas in between; the first that matches the whole name counts (KIP-371).
+`ssl.principal.mapping.rules` is a list separated by commas of RULE:PATTERN/REPLACEMENT/, with L or U at the end for
+lower or upper case, or DEFAULT for the unchanged name. The first rule that matches the whole name applies (KIP-371).
 """
 
 from __future__ import annotations
@@ -26,19 +26,20 @@ _KEYWORDS: Final = {
     "0.9.2342.19200300.100.1.1": "UID",
     "0.9.2342.19200300.100.1.25": "DC",
 }
-# Tags of UTF8String, PrintableString, T61String, IA5String, GeneralString, UniversalString and BMPString. Java takes
-# the bytes of all of them for UTF-8.
+# Tags of UTF8String, PrintableString, T61String, IA5String, GeneralString, UniversalString and BMPString. Java decodes
+# all of them as UTF-8.
 _TEXTS: Final = frozenset({0x0C, 0x13, 0x14, 0x16, 0x1B, 0x1C, 0x1E})
-_VERSION: Final = 0xA0  # the tag of a certificate's version, which may be left out
+_VERSION: Final = 0xA0  # the tag of a certificate's version, which is optional
 _OBJECT_ID: Final = 6
-_VALIDITY, _SUBJECT = 3, 4  # of a certificate's fields, without its version
-_UTC_TIME: Final = 0x17  # with two digits of the year: from 50 on they are of the last century (RFC 5280)
+_VALIDITY, _SUBJECT = 3, 4  # indexes of a certificate's fields, without the version
+_UTC_TIME: Final = 0x17  # with a two-digit year: 50 and above mean 19xx (RFC 5280)
 
 
 def subject_of(certificate: bytes) -> str:
-    """The subject of a certificate (DER) that TLS has verified, as Java's X500Principal.getName writes it.
+    """Return the subject of a verified certificate (DER), as Java's X500Principal.getName writes it. It may be empty.
 
-    It may be empty. Raises ValueError where it is none.
+    Raises:
+        ValueError: The bytes are not a certificate.
     """
     try:
         names = [
@@ -51,7 +52,11 @@ def subject_of(certificate: bytes) -> str:
 
 
 def end_s_of(certificate: bytes) -> int:
-    """The last moment of a certificate (DER), in seconds since 1970. Raises ValueError where it is none."""
+    """Return the end of a certificate's validity (DER), in seconds since 1970.
+
+    Raises:
+        ValueError: The bytes are not a certificate.
+    """
     try:
         _, (tag, content, _) = _values(_fields(certificate)[_VALIDITY])
         text = content.decode("ascii")
@@ -63,14 +68,14 @@ def end_s_of(certificate: bytes) -> int:
 
 
 def _fields(certificate: bytes) -> list[bytes]:
-    """What is signed of a certificate, without its version. Raises IndexError, StopIteration."""
+    """Return the signed fields of a certificate, without its version. Raises IndexError or StopIteration."""
     _, outer, _ = next(_values(certificate))
     _, signed, _ = next(_values(outer))
     return [content for tag, content, _ in _values(signed) if tag != _VERSION]
 
 
 def _values(der: bytes) -> Iterator[tuple[int, bytes, bytes]]:
-    """Tag, content and whole encoding of each value in a row of them (X.690)."""
+    """Yield tag, content and whole encoding of each value in a sequence of values (X.690)."""
     position = 0
     while position < len(der):
         start, tag, size = position, der[position], der[position + 1]
@@ -86,7 +91,7 @@ def _values(der: bytes) -> Iterator[tuple[int, bytes, bytes]]:
 
 
 def _attribute(der: bytes) -> str:
-    """One attribute of a name, KEYWORD=TEXT, or OID=#HEX where Java has no keyword or it is no text."""
+    """Return an attribute of a name as KEYWORD=TEXT; as OID=#HEX if Java has no keyword or the value is not text."""
     (kind, oid, _), (tag, content, whole) = _values(der)
     if kind != _OBJECT_ID:
         raise IndexError(kind)
@@ -109,7 +114,7 @@ def _dotted(oid: bytes) -> str:
 
 
 def _escaped(text: str) -> str:
-    """With a backslash before what means something in a name, and before spaces at its ends."""
+    """Escape special characters, and spaces at both ends, with a backslash."""
     inner = text.strip(" \r")
     start = text.index(inner) if inner else len(text)
     escaped = re.sub(r'([,=+<>#;"\\])', r"\\\1", inner).replace("\0", "\\00")
@@ -121,11 +126,11 @@ def _escaped(text: str) -> str:
 
 
 class NoRuleApplies(ValueError):
-    """A certificate's name that no rule maps to a user."""
+    """No rule maps the certificate's name to a user."""
 
 
 class NameRules:
-    """Kafka's rules. Raises InvalidSetting where they cannot be read."""
+    """Kafka's mapping rules. The constructor raises InvalidSetting for an invalid text."""
 
     __slots__ = ("_rules", "_text")
 
@@ -133,13 +138,13 @@ class NameRules:
         self._text = text
         self._rules = list(_read(text))
         if not self._rules:
-            raise InvalidSetting("ssl.principal.mapping.rules: there is no rule, so that nobody could be let in")
+            raise InvalidSetting("ssl.principal.mapping.rules: there is no rule, so no client could connect")
 
     def __repr__(self) -> str:
         return f"NameRules({self._text!r})"
 
     def user(self, name: str) -> str:
-        """The user of that distinguished name. Raises NoRuleApplies."""
+        """Return the user for a distinguished name. Raises NoRuleApplies."""
         for rule in self._rules:
             user = rule.apply(name)
             if user is not None:
@@ -148,7 +153,7 @@ class NameRules:
 
 
 class _Rule:
-    """`pattern` None: the name as it is. `case`: L, U or nothing."""
+    """A rule. `pattern` None keeps the name unchanged; `case` is L, U or ""."""
 
     __slots__ = ("_case", "_pattern", "_replacement")
 
@@ -160,7 +165,7 @@ class _Rule:
             return name
         if self._pattern.fullmatch(name) is None:
             return None
-        # Each match is replaced, as Java's replaceAll does: a pattern may match the whole name and also less of it.
+        # As in Java's replaceAll, every match is replaced: a pattern may match the whole name and also parts of it.
         user = self._pattern.sub(lambda match: _filled_in(self._replacement, match), name)
         return {"L": user.lower(), "U": user.upper()}.get(self._case, user)
 
@@ -192,14 +197,16 @@ def _compiled(pattern: str, replacement: str) -> re.Pattern[str]:
     rest = _REFERENCE.sub("", replacement)
     if "$" in rest or "\\" in rest or (compiled.groups == 0 and any(numbers)):
         raise InvalidSetting(
-            f"ssl.principal.mapping.rules: {replacement!r}: $ needs the number of a group that there is"
+            f"ssl.principal.mapping.rules: {replacement!r}: $ must be followed by the number of an existing group"
         )
     return compiled
 
 
 def _filled_in(replacement: str, match: re.Match[str]) -> str:
-    r"""`$1` is the group, of several digits as many as make a group that there is; `$9` where there is none and `\$`
-    stand for themselves, without the backslash."""
+    r"""Replace `$N` by group N, with as many digits as form an existing group's number.
+
+    A `$9` without such a group stays as it is, and `\$` becomes `$`.
+    """
     groups = match.re.groups
 
     def text(found: re.Match[str]) -> str:

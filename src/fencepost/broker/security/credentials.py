@@ -1,12 +1,12 @@
-"""SCRAM credentials: those that AlterUserScramCredentials stored, and those that a listener's settings give.
+"""SCRAM credentials: those stored by AlterUserScramCredentials, and those in a listener's settings.
 
-Stored ones are in `credentials.fencepost`, which is kept twice (`broker/disk/two_copies.py`) and replaced as a whole
-before a change takes effect; magic "FPSC", version 1 payload: {"secret": hex, "credentials": [[user, mechanism in
-Kafka's numbers, salt, iterations, stored key, server key], ...]}, bytes in hex. No password can be had from it.
+Stored credentials are in `credentials.fencepost`, which has two copies (`broker/disk/two_copies.py`) and is replaced as
+a whole before a change takes effect. Magic "FPSC", version 1 payload: {"secret": hex, "credentials": [[user, mechanism
+in Kafka's numbers, salt, iterations, stored key, server key], ...]}, bytes in hex. No password can be derived from it.
 
-`secret` makes the salts of users that are given, and of users that do not exist. The challenge of a user that does not
-exist has the salt's length and the iterations of those that do, drawn by the name: tools differ in both, and would
-else tell by them who exists. The draw changes for few names when a user comes or goes.
+`secret` determines the salts of users in settings and of users that do not exist. The challenge for an unknown user
+must look like one for a real user, or clients could find out which users exist. So its salt size and iterations are
+chosen, by the name, from those of real users. The choice changes for few names when users are added or removed.
 """
 
 from __future__ import annotations
@@ -40,17 +40,19 @@ __all__ = ["Credentials"]
 _NUMBERS: Final = {mechanism.sasl_name: mechanism for mechanism in ScramMechanism}
 _FILE = "credentials.fencepost"
 _MAGIC, _VERSION = b"FPSC", 1
-_SALT_BYTES = 32  # as the commands here make them
+_SALT_BYTES = 32  # as in this project's commands
 
 Key = tuple[str, int]
 Shapes = list[tuple[float, tuple[int, int]]]
-"""(bytes of salt, iterations), below which part of 1 each of them is drawn."""
+"""((upper end of a part of 0 to 1), (size of the salt, iterations)), for the choice by name."""
 
 
 class Credentials:
-    """The credentials. A change counts when it is on disk; OSError otherwise, and nothing has changed.
+    """The credentials. A change takes effect once it is on disk; after an OSError nothing has changed.
 
-    `stored`: by user and the mechanism's number. `keys`: those that may have signed the tokens of OAUTHBEARER.
+    Attributes:
+        stored: Credentials by user and the mechanism's number.
+        keys: Keys for the tokens of OAUTHBEARER.
     """
 
     def __init__(
@@ -67,9 +69,12 @@ class Credentials:
         self.stored: Mapping[Key, ScramCredential] = {}
 
     def load(self, *, expected: bool = False) -> None:
-        """Read the file; a new directory gets one. `expected`: it must be there.
+        """Read the file, or create it in a new directory. With `expected` the file must exist.
 
-        Raises OSError, UnusableDirectory."""
+        Raises:
+            OSError: The file cannot be read or written.
+            UnusableDirectory: The file is expected and missing.
+        """
         value = self._file.load()
         if value is not None:
             self._secret = bytes.fromhex(value["secret"])
@@ -81,15 +86,15 @@ class Credentials:
             }
         elif expected:
             raise UnusableDirectory(
-                f"{_FILE} and its copy are missing, and with them the users of SCRAM: put one back from a backup, or "
-                "remove the line fencepost.files from meta.properties to begin without any user"
+                f"{_FILE} and its copy are missing, and with them all SCRAM users: restore one from a backup, or "
+                "remove the line fencepost.files from meta.properties to start without users"
             )
         else:
             self._secret = self._new_uuid().bytes + self._new_uuid().bytes
             carry_out(self._save(self.stored))
 
     def alter(self, removed: Iterable[Key], added: Mapping[Key, ScramCredential]) -> Change[None]:
-        """Remove credentials, and add or replace others. Connections that are logged in stay so."""
+        """Remove credentials, and add or replace others. Open connections stay authenticated."""
         gone = set(removed)
         kept = {key: credential for key, credential in self.stored.items() if key not in gone}
         yield from self._save(changed := {**kept, **added})
@@ -97,7 +102,7 @@ class Credentials:
         self._shapes = {}
 
     def exchange(self, listener: Listener, mechanism: str) -> Exchange:
-        """A conversation with a client that wants in at this listener. What is stored counts before what is given."""
+        """Start a SASL exchange with a client. Stored credentials take precedence over those in settings."""
         if mechanism == PLAIN:
             return PlainExchange(listener.users)
         if mechanism == OAUTHBEARER:
@@ -106,14 +111,16 @@ class Credentials:
         shapes = self._shapes_of(listener, mechanism, given)
 
         def credential_of(user: str) -> ScramCredential:
-            of_nobody = self._of_nobody(mechanism, user, shapes)  # always: the time it takes is not to tell
+            of_nobody = self._of_nobody(mechanism, user, shapes)  # always: the time must not reveal it
             return self.stored.get((user, _NUMBERS[mechanism])) or given.get(user) or of_nobody
 
         return ScramExchange(mechanism, credential_of, self._new_uuid().hex)
 
     def _given_to(self, listener: Listener, mechanism: str) -> Mapping[str, ScramCredential]:
-        """Made when the first client asks for the mechanism, for all users at once: salting takes milliseconds, from
-        which a client could learn whom it names."""
+        """Return the credentials from the settings, computed for all users at the first use of the mechanism.
+
+        Salting takes milliseconds, which would reveal to a client that a user exists.
+        """
         key = (listener.name, mechanism)
         if key not in self._given:
             self._given[key] = {
@@ -134,7 +141,7 @@ class Credentials:
         return ScramCredential(self._salt(mechanism, user, size), iterations, nothing, nothing, known=False)
 
     def _shapes_of(self, listener: Listener, mechanism: str, given: Mapping[str, ScramCredential]) -> Shapes:
-        """The shapes of those who exist, each with a share of 0 to 1 that is as large as theirs among all users."""
+        """Return salt sizes and iterations of existing users, each with a share of 0 to 1 by its number of users."""
         key = (listener.name, mechanism)
         if key not in self._shapes:
             number = _NUMBERS[mechanism]

@@ -1,8 +1,8 @@
-"""Where the broker listens, under which names, and how clients have to identify themselves there.
+"""Listeners: addresses, advertised addresses, and authentication.
 
 Kafka's settings: `listeners` and `advertised.listeners` (NAME://HOST:PORT, ...), `listener.security.protocol.map`
-(NAME:PROTOCOL, ...), and by listener `listener.name.<name in lower case>.<setting>`. Served are PLAINTEXT and SSL, and
-SASL_PLAINTEXT and SASL_SSL with PLAIN, SCRAM and OAUTHBEARER.
+(NAME:PROTOCOL, ...), and per listener `listener.name.<name in lower case>.<setting>`. Supported protocols: PLAINTEXT,
+SSL, SASL_PLAINTEXT and SASL_SSL; mechanisms: PLAIN, SCRAM and OAUTHBEARER.
 """
 
 from __future__ import annotations
@@ -33,10 +33,19 @@ _PLAIN_NAME = re.compile(r"[A-Za-z0-9_$.-]+")
 
 @dataclass(slots=True)
 class Listener:
-    """One address. `users`: name -> password of PLAIN, where clients have to authenticate (`sasl`); `scram_users`: the
-    same by SCRAM's mechanism, beside what is stored.
+    """A listener.
 
-    `max_reauth_ms`: how long an authentication lasts, by mechanism; 0 for ever. `tls`: None where bytes are plain.
+    Attributes:
+        name: Name in the settings, in upper case.
+        host: Address to bind.
+        port: Port to bind.
+        advertised: Host and port for clients.
+        sasl: Clients must authenticate.
+        mechanisms: Enabled SASL mechanisms.
+        users: Name -> password for PLAIN.
+        scram_users: Name -> password by SCRAM mechanism, in addition to stored credentials.
+        max_reauth_ms: Lifetime of an authentication by mechanism, in ms; 0: unlimited.
+        tls: TLS settings; None without TLS.
     """
 
     name: str
@@ -52,7 +61,7 @@ class Listener:
 
     @property
     def address(self) -> str:
-        """Where it listens, as clients write it: HOST:PORT, an IPv6 address in brackets."""
+        """The bound address as HOST:PORT, with brackets around an IPv6 address."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
@@ -62,9 +71,12 @@ _log = logging.getLogger("fencepost.broker")
 
 
 def listeners_of(config: BrokerConfig, host: str, port: int) -> list[Listener]:
-    """The listeners that the settings ask for; without `listeners` it is one at `host` and `port`.
+    """Return the listeners in the settings; without `listeners`, one at `host` and `port`.
 
-    An advertised port of 0 stands for the port that the listener gets. Raises InvalidSetting.
+    An advertised port of 0 means the listener's actual port.
+
+    Raises:
+        InvalidSetting: A setting is invalid.
     """
     protocols = _protocol_map(config.text("listener.security.protocol.map"))
     text = config.text("listeners")
@@ -72,7 +84,9 @@ def listeners_of(config: BrokerConfig, host: str, port: int) -> list[Listener]:
     for_controller = {name.upper() for name in _parts(config.text("controller.listener.names"))}
     for name, at, number in found:
         if name in for_controller:
-            _log.warning("listener %s (%s:%s) is for Kafka's controller, which is not here: left out", name, at, number)
+            _log.warning(
+                "listener %s (%s:%s) ignored: it is for a Kafka controller, which this broker lacks", name, at, number
+            )
     found = [each for each in found if each[0] not in for_controller]
     if not found:
         raise InvalidSetting("listeners: all of them are in controller.listener.names, none is for clients")
@@ -91,11 +105,12 @@ def listeners_of(config: BrokerConfig, host: str, port: int) -> list[Listener]:
 
 
 def users_of(line: str, mechanism: str = PLAIN) -> dict[str, str]:
-    """Names and passwords in Kafka's form: `...PlainLoginModule required user_alice="secret" user_bob="other";`.
+    """Parse users in Kafka's form: `...PlainLoginModule required user_alice="secret" user_bob="other";`.
 
-    That of SCRAM's module reads alike; Kafka has no users in it.
+    The same form with SCRAM's module is an extension: Kafka allows no users there.
 
-    Raises InvalidSetting without repeating the line, which holds passwords.
+    Raises:
+        InvalidSetting: The line is invalid. The message does not quote it, because it contains passwords.
     """
     key, expected = f"{mechanism.lower()}.sasl.jaas.config", _module(mechanism)
     try:
@@ -110,7 +125,7 @@ def users_of(line: str, mechanism: str = PLAIN) -> dict[str, str]:
 
 
 def jaas_line(users: Mapping[str, str], mechanism: str = PLAIN) -> str:
-    """The inverse of `users_of`. Raises InvalidSetting for a name that cannot be written so."""
+    """Return the line for `users_of`. Raises InvalidSetting for a user name that it cannot contain."""
     words = [_module(mechanism), "required"]
     for name, password in users.items():
         if not name or re.search(r"[\s=\"\x00;]", name):
@@ -121,9 +136,9 @@ def jaas_line(users: Mapping[str, str], mechanism: str = PLAIN) -> str:
 
 
 def with_users(given: Mapping[str, object], users: Mapping[str, str], host: str, port: int) -> dict[str, object]:
-    """The settings with these users on every listener that asks for a password; by default that is the only one.
+    """Return the settings with these users on every listener that uses passwords.
 
-    Raises InvalidSetting.
+    Without `listeners` there is one such listener, at `host` and `port`. Raises InvalidSetting.
     """
     settings = {
         "listeners": f"SASL_PLAINTEXT://{f'[{host}]' if ':' in host else host}:{port}",
@@ -167,7 +182,7 @@ def _listener(
 
 
 def _ask_for_login(config: BrokerConfig, listener: Listener) -> None:
-    """How clients log in there. Raises InvalidSetting."""
+    """Set the listener's authentication. Raises InvalidSetting."""
     name = listener.name
     listener.sasl = True
     listener.mechanisms = tuple(_parts(config.of_listener(name, "sasl.enabled.mechanisms")))
@@ -196,9 +211,11 @@ def _ask_for_login(config: BrokerConfig, listener: Listener) -> None:
 
 
 def _check_bearer(config: BrokerConfig, name: str, line: str) -> None:
-    """Tokens can be checked, and no setting asks for anything else."""
+    """Raise InvalidSetting if tokens cannot be verified, or the JAAS line has options."""
     if not config.text(JWKS_URL):
-        raise InvalidSetting(f"listener {name}: OAUTHBEARER needs {JWKS_URL}, where the keys are that sign tokens")
+        raise InvalidSetting(
+            f"listener {name}: OAUTHBEARER needs {JWKS_URL}, the location of the keys that sign tokens"
+        )
     if not line:
         return
     try:
@@ -224,7 +241,7 @@ def _parts(text: str) -> list[str]:
 
 
 def _address(text: str, key: str, name: str | None = None) -> tuple[str, str, int]:
-    """(name, host, port) of NAME://HOST:PORT; with `name` given, HOST:PORT will do."""
+    """Return (name, host, port) of NAME://HOST:PORT; the name is optional if `name` is given."""
     match = _TEXT.fullmatch(text)
     if match is None or not (match[1] or name):
         raise InvalidSetting(f"{key}: {text!r} is not NAME://HOST:PORT")

@@ -1,7 +1,7 @@
-"""A connection's way to its principal: SASL (KIP-43, KIP-152, KIP-368).
+"""Authentication of a connection by SASL (KIP-43, KIP-152, KIP-368).
 
-A table says where each event leads, another which requests are answered in each state; what the mechanisms say is in
-`mechanisms.py`.
+One table defines the transitions between states, another the requests that each state allows. `mechanisms.py` has the
+mechanisms.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _HANDSHAKE, _API_VERSIONS, _AUTHENTICATE = 17, 18, 36
 
 
 class LoginState(Enum):
-    """How far a connection has come."""
+    """State of a connection's authentication."""
 
     NEW = "new"
     CHOSEN = "mechanism chosen"
@@ -32,7 +32,7 @@ class LoginState(Enum):
 
 
 class LoginEvent(Enum):
-    """What can happen to it."""
+    """Event in a connection's authentication."""
 
     CHOOSE = "handshake"
     CHOOSE_RAW = "handshake v0"
@@ -45,7 +45,7 @@ _S, _E = LoginState, LoginEvent
 
 
 def _illegal(state: LoginState, event: LoginEvent) -> RuntimeError:
-    """The request that causes the event is not answered in that state."""
+    """Return the error for an event that its state does not allow."""
     return RuntimeError(f"{event.value} in state {state.value!r}")
 
 
@@ -62,7 +62,7 @@ TABLE: Final = StateTable(
     _illegal,
 )
 
-# Which requests are answered; DONE answers all while the authentication lasts.
+# Requests that each state allows. DONE allows all until the authentication expires.
 _ANSWERED: Mapping[LoginState, frozenset[int]] = {
     LoginState.NEW: frozenset({_API_VERSIONS, _HANDSHAKE}),
     LoginState.CHOSEN: frozenset({_API_VERSIONS, _AUTHENTICATE}),
@@ -73,8 +73,14 @@ _ANSWERED: Mapping[LoginState, frozenset[int]] = {
 
 
 class LoginAnswer(NamedTuple):
-    """What the client is told: the mechanism's message, and for how many ms the login counts, 0 for ever. `principal`:
-    who it is, empty while more is to be said. `refusal`: why this is the last that its mechanism says to it."""
+    """Answer to a client's message.
+
+    Attributes:
+        message: The mechanism's message.
+        principal: The authenticated principal; "" if the exchange continues.
+        lifetime_ms: Lifetime of the authentication in ms; 0: unlimited.
+        refusal: Reason of the rejection, if this is the last message of a rejected exchange.
+    """
 
     message: bytes
     principal: str = ""
@@ -83,7 +89,7 @@ class LoginAnswer(NamedTuple):
 
 
 class Login:
-    """One connection's authentication, on a listener that asks for it."""
+    """Authentication of one connection."""
 
     __slots__ = (
         "_credentials",
@@ -110,28 +116,28 @@ class Login:
 
     @property
     def done(self) -> bool:
-        """Whether the client has been let in."""
+        """True if the client is authenticated."""
         return self.state is LoginState.DONE
 
     @property
     def tried(self) -> str:
-        """The name that the client has given last, and has not proved; empty where there is none."""
+        """The name that the client claimed last and has not proved, or ""."""
         return "" if self._exchange is None else self._exchange.tried
 
     @property
     def is_for_ever(self) -> bool:
-        """Whether the client has been let in and need not come again (KIP-368)."""
+        """True if the client is authenticated without expiry (KIP-368)."""
         return self.done and self._expires_ms is None
 
     def answers(self, now_ms: int, api_key: int) -> bool:
-        """Whether a request of that API is answered now. Others end the connection."""
+        """Return true if a request of this API is allowed now. Any other request closes the connection."""
         if self.state is LoginState.DONE:
             expired = self._expires_ms is not None and now_ms > self._expires_ms
             return not expired or api_key in (_API_VERSIONS, _HANDSHAKE)
         return api_key in _ANSWERED[self.state]
 
     def choose(self, mechanism: str, *, raw: bool) -> bool:
-        """The client names its mechanism; False when it is not served."""
+        """Select the mechanism; return false if it is not enabled."""
         if mechanism not in self.listener.mechanisms:
             self._step(LoginEvent.REFUSE)
             return False
@@ -141,7 +147,7 @@ class Login:
         return True
 
     def authenticate(self, now_ms: int, token: bytes) -> LoginAnswer:
-        """The client's next message. Raises LoginFailed."""
+        """Process the client's next message. Raises LoginFailed."""
         exchange = self._exchange
         if exchange is None:
             raise _illegal(self.state, LoginEvent.ACCEPT)
@@ -167,7 +173,7 @@ class Login:
         self.principal = principal
         self.received_bytes = 0
         lifetime_ms = self.listener.max_reauth_ms[self._mechanism]
-        if exchange.until_ms is not None:  # a token that clocks apart let in is to be replaced at once
+        if exchange.until_ms is not None:  # an expired token within the allowed clock skew must be replaced at once
             left_ms = max(exchange.until_ms - now_ms, 1)
             lifetime_ms = min(lifetime_ms, left_ms) if lifetime_ms else left_ms
         self._expires_ms = now_ms + lifetime_ms if lifetime_ms else None

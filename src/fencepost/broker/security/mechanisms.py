@@ -1,9 +1,8 @@
-"""How a client proves who it is: the broker's side of PLAIN (RFC 4616) and of SCRAM (RFC 5802, RFC 7677). That of
-OAUTHBEARER is `bearer.py`.
+"""SASL mechanisms in the broker: PLAIN (RFC 4616) and SCRAM (RFC 5802, RFC 7677). `bearer.py` has OAUTHBEARER.
 
-An exchange takes the client's messages one after the other and knows the user when it is through. Pure: credentials
-and nonces are handed in. Passwords and proofs are compared in constant time, and a name that does not exist takes as
-many steps, and as long, as one that does. Texts of refusals are Kafka's.
+An exchange takes the client's messages one after the other, and has the user at its end. The code is pure: credentials
+and nonces are parameters. Passwords and proofs are compared in constant time. An unknown name takes as many steps, and
+as long, as a known one. Error texts are Kafka's.
 """
 
 from __future__ import annotations
@@ -39,7 +38,10 @@ _OTHER_USER = "Authentication failed: Client requested an authorization id that 
 
 
 class LoginFailed(Exception):
-    """Why the client was not let in; the text is what it is told. `challenge`: what its mechanism says to it before."""
+    """Authentication failed; the text is sent to the client.
+
+    `challenge` is a message of the mechanism to send first.
+    """
 
     def __init__(self, reason: str, challenge: bytes = b"") -> None:
         super().__init__(reason)
@@ -47,20 +49,24 @@ class LoginFailed(Exception):
 
 
 class Exchange(Protocol):
-    """One conversation of a mechanism. `user`: whose it is, once the client has proved it; empty before. `tried`: the
-    name that the client has given, if the mechanism has one. `until_ms`: when the proof ends by itself (epoch), None:
-    never."""
+    """An exchange of a SASL mechanism.
+
+    Attributes:
+        user: The authenticated user; "" before.
+        tried: The name that the client claimed, if the mechanism has names.
+        until_ms: Expiry in ms since 1970; None: never.
+    """
 
     user: str
     tried: str
     until_ms: int | None
 
     def answer(self, message: bytes) -> bytes:
-        """What the broker says to the client's next message. Raises LoginFailed."""
+        """Return the answer to the client's next message. Raises LoginFailed."""
 
 
 class PlainExchange:
-    """PLAIN: one message, the password itself. `users`: name -> password."""
+    """PLAIN: one message with the password. `users` maps names to passwords."""
 
     def __init__(self, users: Mapping[str, str]) -> None:
         self._users = users
@@ -68,7 +74,7 @@ class PlainExchange:
         self.until_ms: int | None = None
 
     def answer(self, message: bytes) -> bytes:
-        """[authorization id] NUL name NUL password. Raises LoginFailed."""
+        """Process [authorization id] NUL name NUL password. Raises LoginFailed."""
         parts = message.split(b"\0")
         if len(parts) != 3:
             raise LoginFailed(f"Invalid SASL/{PLAIN} response: expected 3 tokens, got {min(len(parts), 4)}")
@@ -92,8 +98,7 @@ class PlainExchange:
 
 
 class ScramCredential(NamedTuple):
-    """What is kept of a password: enough to check a proof, not enough to make one. `known`: False in the place of
-    somebody who does not exist."""
+    """Data to verify a proof, from which no proof can be made. `known` is false for a user that does not exist."""
 
     salt: bytes
     iterations: int
@@ -103,7 +108,7 @@ class ScramCredential(NamedTuple):
 
 
 def scram_credential(mechanism: str, salted_password: bytes, salt: bytes, iterations: int) -> ScramCredential:
-    """The credential of a password that was salted (PBKDF2) with this salt and so many iterations."""
+    """Return the credential of a salted password (PBKDF2)."""
     algorithm = SCRAM_HASHES[mechanism]
     client_key = hmac.digest(salted_password, b"Client Key", algorithm)
     stored_key = hashlib.new(algorithm, client_key).digest()
@@ -111,11 +116,15 @@ def scram_credential(mechanism: str, salted_password: bytes, salt: bytes, iterat
 
 
 class ScramExchange:
-    """SCRAM without channel binding: two messages of the client, each answered.
+    """SCRAM without channel binding: two messages of the client, each with an answer.
 
-    `credential_of`: a user's credential; for a name that does not exist one that nobody has. `nonce`: fresh,
-    unpredictable, printable, without commas. Where Kafka ends the exchange at once for a name that it does not know,
-    this one goes on to the proof, and says the same to a wrong name as to a wrong password.
+    Kafka ends the exchange at once for an unknown name. This one continues to the proof, and its error is the same as
+    for a wrong password.
+
+    Args:
+        mechanism: Name of the mechanism.
+        credential_of: Returns a user's credential, and a random one for an unknown name.
+        nonce: Fresh, unpredictable, printable, without commas.
     """
 
     def __init__(self, mechanism: str, credential_of: Callable[[str], ScramCredential], nonce: str) -> None:
@@ -129,7 +138,7 @@ class ScramExchange:
         self.until_ms: int | None = None
 
     def answer(self, message: bytes) -> bytes:
-        """The server-first, then the server-final message. Raises LoginFailed."""
+        """Return the server-first, then the server-final message. Raises LoginFailed."""
         try:
             text = message.decode()
         except UnicodeDecodeError as error:
@@ -143,7 +152,7 @@ class ScramExchange:
         if match is None:
             raise self._refusal()
         self._gs2_header, authorization, bare, name, nonce, extensions = match.groups()
-        # A token's id would come as a name: there are no delegation tokens here.
+        # A delegation token's id would be sent as the name; delegation tokens are not supported.
         if re.sub("=2C|=3D", "", name).count("=") or ",tokenauth=true" in (extensions or ""):
             raise self._refusal()
         self.tried, authorization = _unescaped(name), _unescaped(authorization or "")

@@ -1,4 +1,4 @@
-"""The broker's rights: whether they are enforced at all, and the question that handlers ask."""
+"""Authorization of requests: the question that handlers ask, if an authorizer is configured."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["ANONYMOUS", "DENIED", "Rights"]
 
 ANONYMOUS = "User:ANONYMOUS"
 
-# What a client that may not is told.
+# Error codes for denied access, by resource type.
 DENIED: Mapping[int, ErrorCode] = {
     ResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
     ResourceType.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
@@ -26,7 +26,7 @@ DENIED: Mapping[int, ErrorCode] = {
     ResourceType.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 }
 
-# The operations that there are for a kind of resource, as far as clients are shown them as bits (KIP-430).
+# Operations of a resource type that clients see as bits (KIP-430).
 _OPERATIONS: Mapping[int, tuple[Operation, ...]] = {
     ResourceType.TOPIC: (
         Operation.READ,
@@ -63,14 +63,14 @@ _log = logging.getLogger("fencepost.broker.rights")
 
 
 class Client(Protocol):
-    """Who asks: the principal of a connection, and the address that it comes from."""
+    """The client of a request: the connection's principal and address."""
 
     principal: str
     host: str
 
 
 class Rights:
-    """Answers for one broker. Without `authorizer.class.name` everybody may do everything."""
+    """Authorization for one broker. Without `authorizer.class.name` all is allowed."""
 
     def __init__(self, files: Files, config: BrokerConfig, metrics: Metrics) -> None:
         self._metrics = metrics
@@ -92,7 +92,7 @@ class Rights:
         *,
         quiet: bool = False,
     ) -> bool:
-        """Whether the client's principal may do that. A refusal is logged unless it only shortens a list."""
+        """Return true if the client may perform the operation. A denial is logged unless `quiet`."""
         if not self.enforced:
             return True
         who = Who(client.principal, client.host)
@@ -103,14 +103,14 @@ class Rights:
         return allowed
 
     def may_any(self, client: Client, operation: Operation, resource_type: ResourceType) -> bool:
-        """Whether there can be a resource of that type on which the principal may do that."""
+        """Return true if a resource of this type can exist on which the client may perform the operation."""
         if not self.enforced:
             return True
         who = Who(client.principal, client.host)
         return authorize_any(self.store.acls, self._policy, who, operation, resource_type)
 
     def _decide(self, who: Who, operation: Operation, resource_type: ResourceType, name: str) -> bool:
-        """The authorizer's answer, remembered until a binding changes: the same few are asked for with every batch."""
+        """Return the authorizer's decision, cached until a binding changes: every batch asks the same few questions."""
         acls = self.store.acls
         if self._decided_on is not acls or len(self._decided) >= _MOST_REMEMBERED:
             self._decided, self._decided_on = {}, acls
@@ -123,7 +123,7 @@ class Rights:
         return allowed
 
     def operations(self, client: Client, resource_type: ResourceType, name: str) -> int:
-        """The bits of all operations that the principal may do on the resource."""
+        """Return the bits of all operations that the client may perform on the resource."""
         return sum(
             1 << operation
             for operation in _OPERATIONS[resource_type]

@@ -1,4 +1,4 @@
-"""What a listener's TLS is made of, out of Kafka's settings, and in words why a handshake came to nothing."""
+"""TLS settings of a listener, and readable reasons for failed handshakes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PEM = "PEM"
 
 @dataclass(slots=True, frozen=True)
 class TlsSettings:
-    """A listener's. `client_auth`: none, requested or required."""
+    """TLS settings of a listener. `client_auth` is none, requested or required."""
 
     identity: Identity = field(repr=False)
     trusted: str | None
@@ -29,17 +29,17 @@ class TlsSettings:
     rules: NameRules
 
     def user_of(self, certificate: bytes) -> str:
-        """The user that a verified certificate (DER) stands for. Raises NoRuleApplies."""
+        """Return the user of a verified certificate (DER). Raises NoRuleApplies."""
         return self.rules.user(subject_of(certificate))
 
     @property
     def paths(self) -> list[str]:
-        """The files that it is made of."""
+        """Files with certificates and keys."""
         return [path for path in (self.identity.chain_path, self.trusted_path) if path is not None]
 
 
 def tls_of(config: BrokerConfig, name: str, *, is_sasl: bool) -> TlsSettings:
-    """The settings of the listener of that name. Raises InvalidSetting, which names no secret."""
+    """Return the TLS settings of a listener. Raises InvalidSetting; the message contains no secret."""
     location, chain, key = (
         config.of_listener(name, f"ssl.keystore.{part}") for part in ("location", "certificate.chain", "key")
     )
@@ -59,13 +59,13 @@ def tls_of(config: BrokerConfig, name: str, *, is_sasl: bool) -> TlsSettings:
     _check_kind(config, name, "ssl.truststore", path or text)
     if path and text:
         raise InvalidSetting(f"listener {name}: both ssl.truststore.location and ssl.truststore.certificates are given")
-    # A broker-wide ssl.client.auth is about SSL listeners only, in Kafka as well (KIP-684).
+    # As in Kafka, a broker-wide ssl.client.auth applies to SSL listeners only (KIP-684).
     own = config.given.get(f"listener.name.{name.lower()}.ssl.client.auth", CLIENT_AUTH[0])
     client_auth = own if is_sasl else config.of_listener(name, "ssl.client.auth")
     if client_auth != CLIENT_AUTH[0] and not (path or text):
         raise InvalidSetting(
             f"listener {name}: ssl.client.auth={client_auth} needs ssl.truststore.location or "
-            "ssl.truststore.certificates: whose certificates clients may show"
+            "ssl.truststore.certificates, to verify client certificates"
         )
     return TlsSettings(
         Identity(chain or None, key or None, location or None, None, config.of_listener(name, "ssl.key.password")),
@@ -94,8 +94,11 @@ _REASONS = {
 
 
 def tls_failure(error: ssl.SSLError, *, is_open: bool) -> str:
-    """In words, of the client. `is_open`: its handshake was done. Newer OpenSSLs call a forged record then what older
-    ones call no TLS."""
+    """Return the reason of a failure, as a sentence about the client.
+
+    `is_open` is true after the handshake. Then a forged record is not reported as a client without TLS: newer versions
+    of OpenSSL use the same reason for both.
+    """
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not accepted: {error.verify_message}"
     reason = error.reason or str(error)

@@ -101,7 +101,7 @@ def test_unfinished_requests_leave_room_for_others(
         with caplog.at_level(logging.WARNING):
             while held(broker) > 4 * MB:
                 client.end_offset("t")
-    assert "its request was not whole for 10 s" in caplog.text
+    assert "its request was incomplete for 10 s" in caplog.text
     assert broker.metrics().counters["stalled_connections"] > 0
 
 

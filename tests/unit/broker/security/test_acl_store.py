@@ -65,5 +65,5 @@ def test_bindings_that_are_missing_are_not_taken_for_none() -> None:
     assert loaded(disk).acls.bindings == (FIRST,)
     disk.remove("acls.fencepost")
     disk.remove("acls.fencepost.copy")
-    with pytest.raises(UnusableDirectory, match="who may do what"):
+    with pytest.raises(UnusableDirectory, match="with them all ACLs"):
         AclStore(disk).load(expected=True)

@@ -172,7 +172,7 @@ def test_damage_is_noticed_and_a_missing_file_is_not_taken_for_an_empty_one() ->
         loaded(disk)
     for name in NAMES:
         disk.remove(name)
-    with pytest.raises(UnusableDirectory, match="users of SCRAM"):
+    with pytest.raises(UnusableDirectory, match="all SCRAM users"):
         Credentials(disk, uuid4, TokenRules.of(BrokerConfig()), lambda: 0).load(expected=True)
 
 
@@ -190,5 +190,5 @@ def test_a_directory_of_an_earlier_version_gets_the_file() -> None:
     assert b"fencepost.files=2" in driver.disk.read_bytes("meta.properties")
     for name in NAMES:
         driver.disk.remove(name)
-    with pytest.raises(UnusableDirectory, match="users of SCRAM"):
+    with pytest.raises(UnusableDirectory, match="all SCRAM users"):
         driver.start()

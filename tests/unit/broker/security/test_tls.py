@@ -123,7 +123,7 @@ REFUSED: list[tuple[str, str, Callable[[str, Certificates], None]]] = [
     ("MUTUAL", "certificate is not accepted: certificate has expired", with_certificate("expired")),
     ("ASKED", "certificate is not accepted: unable to get local issuer", with_certificate("of a stranger")),
     ("ASKED", "certificate is not accepted: certificate has expired", with_certificate("expired")),
-    ("PLAINTEXT", "it speaks TLS, and the listener does not", with_certificate("missing")),
+    ("PLAINTEXT", "the client uses TLS, and the listener does not", with_certificate("missing")),
 ]
 
 
@@ -261,7 +261,7 @@ def test_certificates_are_read_anew(tmp_path: Path, caplog: pytest.LogCaptureFix
         replace(keystore, "no certificate")
         assert shown() == first
         assert shown() == first
-        assert caplog.text.count("have changed and cannot be used, those before go on counting") == 1
+        assert caplog.text.count("have changed and cannot be used, the previous ones remain in use") == 1
         replace(keystore, renewed.key + renewed.certificate)
         assert shown() == ssl.PEM_cert_to_DER_cert(renewed.certificate) != first
         assert before.call(TOPICS, 9).brokers
