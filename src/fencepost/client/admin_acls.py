@@ -1,4 +1,4 @@
-"""Where the values of access control lists were imported from before."""
+"""Former location of the types of `fencepost.client.admin.acls`."""
 
 from fencepost.client.admin import Acl, AclFilter, AclOperation, AclPermission, PatternType, ResourceType
 

@@ -1,4 +1,4 @@
-"""Where `ConsumerInterceptor` was imported from before."""
+"""Former location of `ConsumerInterceptor`."""
 
 from fencepost.client.interceptors import ConsumerInterceptor
 
