@@ -1,1 +1,1 @@
-"""The broker's files: the disk as two protocols, and small files that outlive every kind of end."""
+"""The broker's files: the disk as two protocols, and small files that survive crashes."""

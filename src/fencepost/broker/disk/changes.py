@@ -1,9 +1,8 @@
-"""Changes of the small files that are replaced as a whole: one after the other, and written away from the event loop.
+"""Changes of small files that are replaced as a whole, one after the other, written outside of the event loop.
 
-A change is a generator. It decides on the state of the moment when its turn comes, yields steps that write to the
-disk, and changes the state in memory after a step has succeeded. A step runs in another thread, where it may take as
-long as the disk does; others are served meanwhile, on the state before the change. An OSError of a step is raised in
-the change where it was yielded.
+A change is a generator. When its turn comes it decides on the current state, and yields steps that write to the disk.
+After a step has succeeded it changes the state in memory. A step runs in another thread. Meanwhile requests are served
+from the state before the change. An OSError of a step is raised in the change at its yield.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ Done = Callable[[Callable[[], Any]], None]
 
 
 class Write(Value):
-    """Run `step` in another thread, then call `BrokerCore.written` with the token and the OSError that it raised.
+    """Run `step` in another thread, then call `BrokerCore.written` with the token and its OSError or None.
 
-    The next `Write` is asked for after that. One that is never carried out has not happened.
+    The next `Write` is requested after that. A `Write` that is never carried out has no effect.
     """
 
     token: int
@@ -34,7 +33,7 @@ class Write(Value):
 
 
 def carry_out(change: Change[Outcome]) -> Outcome:
-    """Carry out a whole change here and now, where nobody is served meanwhile. Raises what the change raises."""
+    """Carry out a whole change synchronously, when nothing else is served. Raises what the change raises."""
     error: OSError | None = None
     while True:
         try:
@@ -50,25 +49,25 @@ def carry_out(change: Change[Outcome]) -> Outcome:
 
 
 class Changes:
-    """The changes of one broker, in the order in which they were asked for."""
+    """The changes of one broker, in order of request."""
 
     def __init__(self) -> None:
         self._waiting: deque[tuple[Change[Any], Done]] = deque()
         self._present: tuple[Change[Any], Done] | None = None
-        self._step: Step | None = None  # of the present change, to be handed out
+        self._step: Step | None = None  # the current change's step, to be returned by next_write
         self._token = 0
 
     def begin(self, change: Change[Any], done: Done) -> None:
-        """Carry out the change when those before it are done, at once where there are none.
+        """Carry out the change after those before it, or at once if there are none.
 
-        `done` is given a function that returns the change's result, or raises what the change raised.
+        `done` gets a function that returns the change's result, or raises its exception.
         """
         self._waiting.append((change, done))
         if self._present is None:
             self._go_on()
 
     def next_write(self) -> Write | None:
-        """Return what is to be written now."""
+        """Return the next write, or None."""
         if self._step is None:
             return None
         step, self._step = self._step, None
@@ -76,7 +75,7 @@ class Changes:
         return Write(self._token, step)
 
     def written(self, token: int, error: OSError | None) -> None:
-        """That `Write` was carried out. Raises ValueError when it was not asked for."""
+        """Report that a `Write` was carried out. Raises ValueError for an unknown token."""
         if self._present is None or self._step is not None or token != self._token:
             raise ValueError(f"write {token} was not asked for")
         self._take(error)
@@ -89,7 +88,7 @@ class Changes:
             self._take(None)
 
     def _take(self, error: OSError | None) -> None:
-        """Let the present change go on to its next step or its end."""
+        """Run the current change to its next step or its end."""
         if self._present is None:
             return
         change, done = self._present
@@ -99,7 +98,7 @@ class Changes:
             return
         except StopIteration as stop:
             result = _returns(stop.value)
-        except Exception as failure:  # noqa: BLE001 - whoever asked for the change is told
+        except Exception as failure:  # noqa: BLE001 - raised to the requester of the change
             result = _raises(failure)
         self._present = None
         done(result)

@@ -1,7 +1,7 @@
-"""What the broker asks of a disk: every write, sync, truncate and rename of the storage goes through two protocols.
+"""The two protocols through which storage reads, writes, syncs, truncates and renames files.
 
-So a simulated disk (`fencepost.check.disk`) can lose, tear and refuse them. Paths are `str`, relative to the data
-directory, with `/`. Every method raises OSError when the disk does.
+A simulated disk (`fencepost.check.disk`) implements them to lose, tear and refuse writes. Paths are `str`, relative to
+the data directory, with `/`. Every method raises OSError if the disk does.
 """
 
 from __future__ import annotations
@@ -17,20 +17,22 @@ __all__ = ["Buffer", "File", "Files", "RunAll", "Sync", "is_full", "one_by_one"]
 
 
 def is_full(error: OSError) -> bool:
-    """Whether there was no room."""
+    """Return true if the disk is full."""
     return error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 class File(Protocol):
-    """One open file. Only `sync` may be called from another thread than the others."""
+    """An open file. Only `sync` may be called from another thread than the other methods."""
 
     def append(self, *parts: Buffer) -> None:
-        """Write the parts one after the other at `size()`. When it raises, `size()` is unchanged: what was written of
-        them lies beyond the end as this object knows it and is written over by the next append (or cut off by
-        `truncate`)."""
+        """Write the parts, one after the other, at `size()`.
+
+        If it raises, `size()` is unchanged. Bytes that were written are after the end, and the next append overwrites
+        them or `truncate` removes them.
+        """
 
     def read(self, position: int, size: int) -> bytes:
-        """Up to `size` bytes from `position`; fewer only where the file ends."""
+        """Return up to `size` bytes from `position`; fewer only at the end of the file."""
 
     def write_at(self, position: int, data: Buffer) -> None: ...
 
@@ -39,48 +41,46 @@ class File(Protocol):
     def size(self) -> int: ...
 
     def sync(self) -> None:
-        """Return when the bytes written so far, and the file's own name, survive a power loss."""
+        """Return when the bytes written so far, and the file's name, survive a power failure."""
 
     def close(self) -> None: ...
 
 
 class Files(Protocol):
     def open(self, path: str) -> File:
-        """Open for reading and writing; created when missing."""
+        """Open for reading and writing; create the file if it is missing."""
 
     def exists(self, path: str) -> bool: ...
 
     def listdir(self, path: str) -> list[str]:
-        """Names in a directory; empty when it does not exist."""
+        """Return the names in a directory; none if it does not exist."""
 
     def makedirs(self, path: str) -> None: ...
 
     def remove(self, path: str) -> None:
-        """Remove a file; nothing happens when it does not exist."""
+        """Remove a file; do nothing if it does not exist."""
 
     def remove_tree(self, path: str) -> None:
-        """Remove a directory and all in it. Of a link to a directory only the link goes, which is told."""
+        """Remove a directory with its contents. Of a link to a directory only the link is removed, which is logged."""
 
     def rename(self, old: str, new: str) -> None: ...
 
     def read_bytes(self, path: str) -> bytes: ...
 
     def write_atomic(self, path: str, data: bytes) -> None:
-        """Replace the whole file: after a crash there are the old bytes or the new ones, never a mixture. Includes
-        `sync_directory` of its directory."""
+        """Replace the whole file, and sync its directory. After a crash it has the old or the new bytes."""
 
     def sync_directory(self, path: str) -> None:
         """Make creations and removals in this directory durable."""
 
     def reserve(self) -> None:
-        """Keep room on the disk for `write_atomic`, which gives it up where there is no other. Never raises for a disk
-        that is full."""
+        """Reserve disk space for `write_atomic`, which uses it if the disk is full. Never raises for a full disk."""
 
 
 class Sync(Value):
     """Sync these files, then call `BrokerCore.synced` with the token.
 
-    A failure must end the broker, never be ignored.
+    A failure must never be ignored.
     """
 
     token: int
@@ -88,11 +88,11 @@ class Sync(Value):
 
 
 RunAll = Callable[[Sequence[Callable[[], None]]], list[OSError | None]]
-"""Does all of it, in any order or at the same time; returns what each raised."""
+"""Runs all actions, in any order or concurrently; returns the OSError of each, or None."""
 
 
 def one_by_one(actions: Sequence[Callable[[], None]]) -> list[OSError | None]:
-    """Do all of it, one after the other; returns what each raised."""
+    """Run all actions, one after the other; return the OSError of each, or None."""
     errors: list[OSError | None] = []
     for action in actions:
         try:

@@ -1,12 +1,11 @@
-"""Small files beside the logs: `meta.properties` in Kafka's form, the mark of a clean stop, and the producer ids given
-out.
+r"""Small files beside the logs: `meta.properties` in Kafka's format, the mark of a clean stop, and producer ids.
 
-`producer_ids.fencepost` holds the first producer id that was never handed to this broker, as decimal text and a
+`producer_ids.fencepost` contains the first producer id that was never allocated to this broker, as decimal text and a
 CRC-32C: "v1 <id> <crc of the id's text, hex>\\n". It is replaced, in steps of a thousand ids, before an id of the new
-block is used. `meta.properties` and the producer ids are kept twice (`two_copies`).
+block is used. `meta.properties` and the producer ids have two copies (`two_copies`).
 
-`fencepost.files=2` in `meta.properties` says that every small file of the directory has been written: from then on
-one that is missing is lost, not new. With 1 it is every one but the users' credentials, which came later.
+`fencepost.files=2` in `meta.properties` means that every small file of the directory has been written. A file that is
+missing afterwards is lost, not new. 1 means the same except for the users' credentials, which were added later.
 """
 
 from __future__ import annotations
@@ -32,17 +31,17 @@ _PRODUCER_IDS = "producer_ids.fencepost"
 _COMPLETE = "fencepost.files"
 _VERSION = 1  # of both files
 _BLOCK = 1000
-_LAST_IDS = 50  # for what cannot wait
+_LAST_IDS = 50  # reserved for internal use while more are being reserved
 _LOST_BLOCKS = 1000
-"""So far above every producer id that can be seen do new ones start, once the file was lost: ids that wrote nothing
-cannot be seen."""
+"""If the file is lost, new producer ids start this many blocks above the highest id found in the logs. Ids that wrote
+nothing cannot be found."""
 MADE_UP_FROM = 1 << 40
-"""No broker lives to give out so many producer ids. Clients may write under ids that they made up, which Kafka does not
-keep them from either; in a log, ids from here on are such, and say nothing of those that were given out."""
+"""More producer ids than a broker can ever allocate. As in Kafka, clients may write with invented ids. Ids in a log
+from here on are such, and are ignored when searching for allocated ids."""
 
-# What may lie in a directory that a broker is given for the first time.
+# Names that a new data directory may contain.
 _HARMLESS = {".lock", "lost+found", ".DS_Store", "reserve.fencepost"}
-# Apache Kafka leaves these, and no other broker does.
+# Names that only Apache Kafka creates.
 _OF_KAFKA = {
     "__cluster_metadata-0",
     "bootstrap.checkpoint",
@@ -56,27 +55,27 @@ _log = logging.getLogger("fencepost.broker.files")
 
 
 class Meta:
-    """Identity of the data directory, and its supply of producer ids."""
+    """Identity of the data directory, and allocation of producer ids."""
 
     def __init__(self, files: Files, begin: Callable[[Change[None]], None] = carry_out) -> None:
-        """`begin` carries out a change soon, away from whoever asks for an id."""
+        """Create it. `begin` carries out a change soon, outside of the request that needs an id."""
         self._files = files
         self._begin = begin
         self._is_reserving = False
         self.cluster_id = ""
         self.stopped_cleanly = True
         self.complete = False
-        """Whether the small files were written by an earlier start: one that is missing now is lost."""
+        """True if an earlier start wrote the small files: one that is missing now is lost."""
         self.has_credentials = False
-        """The same of the users' credentials, which earlier versions did not have."""
+        """The same for the users' credentials, which earlier versions did not have."""
         self.producer_ids_lost = False
-        """Whether nobody knows which producer ids were given out: `start_above` has to be told."""
+        """True if the allocated producer ids are unknown; `start_above` must be called."""
         self._properties: dict[str, str] = {}
         self._next_id = 0
         self._block_end = 0
 
     def load(self, cluster_id: str, new_uuid: Callable[[], UUID]) -> None:
-        """Read the files, or write them for a new directory. Raises OSError, UnusableDirectory."""
+        """Read the files, or write them in a new directory. Raises OSError or UnusableDirectory."""
         names = self._files.listdir("")
         _refuse_kafka(names)
         properties = read_kept(self._files, META, _decode_properties)
@@ -100,23 +99,23 @@ class Meta:
         self._load_producer_ids()
 
     def mark_complete(self) -> None:
-        """Every small file is there. Raises OSError."""
+        """Record that every small file exists. Raises OSError."""
         if not self.has_credentials:
             self._properties[_COMPLETE] = "2"
             self._save()
             self.complete = self.has_credentials = True
 
     def mark_clean(self) -> None:
-        """Say that all logs were closed, in the file that Kafka uses for it."""
+        """Record that all logs were closed, in Kafka's file for it."""
         self._files.write_atomic(_CLEAN, b'{"version":0,"brokerEpoch":-1}')
 
     @property
     def is_short_of_producer_ids(self) -> bool:
-        """Whether clients that ask for one should come again, because more are being reserved."""
+        """True if clients that need an id should retry later, because more are being reserved."""
         return self._is_reserving and self._block_end - self._next_id <= _LAST_IDS
 
     def fill(self) -> None:
-        """Have producer ids to give out. Raises OSError, also while more are being reserved."""
+        """Make sure that a producer id is available. Raises OSError, also while more are being reserved."""
         if self._next_id < self._block_end:
             return
         if self._is_reserving:
@@ -124,9 +123,10 @@ class Meta:
         self._save_producer_ids(max(self._next_id, self._block_end) + _BLOCK)
 
     def allocate_producer_id(self) -> int:
-        """A producer id that was never given out before. Raises OSError when none is left and no more can be reserved.
+        """Return a producer id that was never allocated before.
 
-        The next block is reserved in the background when half of this one is used.
+        The next block is reserved in the background when half of the current one is used. Raises OSError if no id is
+        left and no more can be reserved.
         """
         self.fill()
         self._next_id += 1
@@ -137,7 +137,7 @@ class Meta:
 
     @property
     def next_producer_id(self) -> int:
-        """The lowest id that was never given out."""
+        """The lowest id that was never allocated."""
         return self._next_id
 
     def _reserve(self) -> Change[None]:
@@ -149,7 +149,7 @@ class Meta:
             self._is_reserving = False
 
     def start_above(self, producer_id: int) -> None:
-        """This id is in use: give out none that is not higher. Raises OSError."""
+        """Allocate only ids above this one, which is in use. Raises OSError."""
         if self.producer_ids_lost:
             first = producer_id + 1 + _LOST_BLOCKS * _BLOCK
             _log.error("%s and its copy are lost: new producer ids start at %s", _PRODUCER_IDS, first)
@@ -162,7 +162,7 @@ class Meta:
             )
         else:
             return
-        if not self._is_reserving:  # else the end that is being written may be below; then more are reserved
+        if not self._is_reserving:  # else the end being written may be lower, and more are reserved later
             self._save_producer_ids(first)
         self._next_id = first
         self.producer_ids_lost = False
@@ -183,7 +183,7 @@ class Meta:
         try:
             end = read_kept(self._files, _PRODUCER_IDS, _decode_producer_ids, lambda end: end)
         except DamagedDirectory as error:
-            _log.error("%s", error)  # they can be found elsewhere
+            _log.error("%s", error)  # the ids can be found in the logs
             end = None
         if end is not None:
             self._next_id = self._block_end = end
@@ -197,8 +197,8 @@ def _refuse_kafka(names: list[str]) -> None:
     found = sorted(_OF_KAFKA.intersection(names))
     if found:
         raise UnusableDirectory(
-            f"this is a data directory of Apache Kafka ({', '.join(found)}): a broker of another kind would not keep "
-            "its files in step. Give another directory, and copy the topics over with clients"
+            f"this is a data directory of Apache Kafka ({', '.join(found)}), which this broker must not change. "
+            "Use another directory, and copy the topics with clients"
         )
 
 
@@ -207,7 +207,7 @@ def _refuse_foreign(names: list[str]) -> None:
     ours = [name for name in others if name.removesuffix(COPY).endswith(".fencepost")]
     if ours:
         raise UnusableDirectory(
-            f"{META} and its copy are missing, {', '.join(ours)} are there: put it back from a backup, or write one "
+            f"{META} and its copy are missing, but {', '.join(ours)} exist: restore it from a backup, or write one "
             "with the lines version=1, cluster.id=NAME and fencepost.files=2"
         )
     if others:

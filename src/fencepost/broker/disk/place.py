@@ -1,4 +1,4 @@
-"""The data directory as this process holds it: locked against other brokers, and still where its name leads."""
+"""Lock on the data directory, and the check that it is still at its path."""
 
 from __future__ import annotations
 
@@ -13,22 +13,24 @@ __all__ = ["DirectoryGone", "DirectoryInUse", "check_place", "check_system", "lo
 
 
 class DirectoryInUse(Exception):
-    """Another broker works on the data directory."""
+    """Another broker uses the data directory."""
 
 
 class DirectoryGone(Exception):
-    """The data directory was removed, emptied, moved or covered under the running broker."""
+    """The data directory was removed, emptied, moved or covered by a mount while the broker runs."""
 
 
 def check_system() -> None:
-    """Raises OSError where the broker cannot run at all."""
+    """Raise OSError if the broker cannot run on this system."""
     if find_spec("fcntl") is None:
         raise OSError(errno.ENOSYS, "the broker needs the files and locks of a POSIX system, as Linux and macOS have")
 
 
 def lock_directory(directory: str) -> int:
-    """Hold the lock of the directory itself, which nobody can remove as they can a file in it, until the returned
-    descriptor is closed. Raises DirectoryInUse, OSError."""
+    """Lock the directory until the returned descriptor is closed. A file in it as the lock could be removed.
+
+    Raises DirectoryInUse or OSError.
+    """
     check_system()
     import fcntl
 
@@ -46,15 +48,17 @@ def lock_directory(directory: str) -> int:
 
 
 def check_place(directory: str, descriptor: int) -> None:
-    """Raises DirectoryGone where a start would not find again what is written now: files that are open go on to take
-    it, whatever became of their names. `descriptor`: of `lock_directory`."""
+    """Raise DirectoryGone if the next start would not find the files written now.
+
+    Open files accept writes after their names were removed. `descriptor` is the result of `lock_directory`.
+    """
     try:
         is_same = os.path.samestat(os.stat(directory), os.fstat(descriptor))
         is_full = any(os.path.exists(os.path.join(directory, name)) for name in (META, META + COPY))
     except (FileNotFoundError, NotADirectoryError):
         is_same = is_full = False
     except OSError:
-        return  # that it cannot be asked for does not say that it is gone
+        return  # the check failed, which does not mean that the directory is gone
     if not is_same or not is_full:
         what = "emptied" if is_same else "removed, moved or covered by another"
         raise DirectoryGone(

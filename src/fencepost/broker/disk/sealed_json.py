@@ -1,4 +1,4 @@
-"""Small files that are replaced as a whole: JSON under a head that tells a whole file from a damaged one.
+"""Small files that are replaced as a whole: JSON with a header that detects damage.
 
 magic (4 bytes) | version uint16 | payload length uint32 | CRC-32C of the payload uint32 | payload (UTF-8 JSON),
 big-endian.
@@ -18,21 +18,21 @@ _HEAD = struct.Struct(">4sHII")
 
 
 class Damaged(Exception):
-    """The bytes are not a whole file of this kind."""
+    """The bytes are not a complete file of this kind."""
 
 
 class Newer(Exception):
-    """A newer release has written the file, which is whole as far as can be told."""
+    """A newer release has written the file, which shows no damage."""
 
 
 def seal_json(magic: bytes, version: int, value: Any) -> bytes:
-    """The bytes of a file with this value."""
+    """Return the bytes of a file with this value."""
     payload = json.dumps(value, separators=(",", ":")).encode()
     return _HEAD.pack(magic, version, len(payload), crc32c(payload)) + payload
 
 
 def unseal_json(magic: bytes, version: int, data: bytes) -> Any:
-    """The value in a file's bytes. Raises Damaged, Newer."""
+    """Return the value in a file's bytes. Raises Damaged or Newer."""
     if len(data) < _HEAD.size:
         raise Damaged(f"{len(data)} bytes are too few")
     found_magic, found_version, length, crc = _HEAD.unpack_from(data)

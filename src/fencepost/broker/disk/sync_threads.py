@@ -1,4 +1,4 @@
-"""Threads that wait for the disk: syncs side by side, and changes of small files one after the other."""
+"""Threads that wait for the disk: concurrent syncs, and changes of small files one after the other."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fencepost.broker.disk.files import File, one_by_one
 __all__ = ["SyncThreads"]
 
 _SYNC_THREADS = 8
-_REFUSED = "cannot schedule new futures"  # so begins what Python says when the program ends
+_REFUSED = "cannot schedule new futures"  # start of Python's message while the interpreter shuts down
 Result = TypeVar("Result")
 Item = TypeVar("Item")
 
@@ -23,9 +23,9 @@ _log = logging.getLogger("fencepost.broker")
 
 
 class SyncThreads:
-    """The threads of one broker. `stop` at the end.
+    """The threads of one broker. Call `stop` at the end.
 
-    When the program ends, Python gives no thread any more. A broker in the program then does all of it in its own.
+    During interpreter shutdown no thread can be started. An embedded broker then does all work in its own thread.
     """
 
     def __init__(self) -> None:
@@ -33,14 +33,16 @@ class SyncThreads:
         self._writer = ThreadPoolExecutor(1, "fencepost-write")
 
     async def sync(self, files: Sequence[File]) -> list[tuple[File, OSError]]:
-        """Sync the files, several at a time: the system writes its journal once for those that come together. Returns
-        those that could not be synced."""
+        """Sync the files concurrently, because the system writes its journal once for concurrent syncs.
+
+        Return the failures.
+        """
         begun = [_begin(self._syncer, partial(_sync_each, share)) for share in _shares(files)]
         jobs = [asyncio.wrap_future(job) for job in begun]
         return [failure for failures in await asyncio.gather(*jobs) for failure in failures]
 
     async def write(self, step: Step) -> OSError | None:
-        """Carry out a step of a change; returns what it raised."""
+        """Run a step of a change; return its OSError, or None."""
         try:
             await asyncio.wrap_future(_begin(self._writer, step))
         except OSError as error:
@@ -48,7 +50,7 @@ class SyncThreads:
         return None
 
     def do_all(self, actions: Sequence[Callable[[], None]]) -> list[OSError | None]:
-        """Do all of it, several at a time: each waits for the disk. Returns what each raised."""
+        """Run actions concurrently, because each waits for the disk. Return the OSError of each, or None."""
         errors: list[OSError | None] = [None] * len(actions)
         with ThreadPoolExecutor(_SYNC_THREADS, "fencepost-close") as threads:
             jobs = [_begin(threads, partial(one_by_one, share)) for share in _shares(actions)]
@@ -57,22 +59,22 @@ class SyncThreads:
         return errors
 
     def stop(self) -> None:
-        """End the threads when they have done what they were given."""
+        """End the threads after their pending work."""
         self._syncer.shutdown()
         self._writer.shutdown()
 
 
 def _begin(threads: ThreadPoolExecutor, work: Callable[[], Result]) -> Future[Result]:
-    """Have the work done by one of the threads, or, when the program ends, do it here."""
+    """Run the work in one of the threads; during interpreter shutdown run it here."""
     try:
         return threads.submit(work)
     except RuntimeError as error:
-        if not str(error).startswith(_REFUSED):  # there is no thread for want of memory: the work may be done later
+        if not str(error).startswith(_REFUSED):  # no memory for a thread: the work may be done later
             raise
     done: Future[Result] = Future()
     try:
         done.set_result(work())
-    except Exception as error:  # noqa: BLE001 - it is raised where the result is asked for
+    except Exception as error:  # noqa: BLE001 - raised when the result is read
         done.set_exception(error)
     return done
 
@@ -87,7 +89,7 @@ def _sync_each(files: Sequence[File]) -> list[tuple[File, OSError]]:
         try:
             file.sync()
         except FileNotFoundError:
-            # Only the broker removes files: its topic was deleted, or retention took the segment, while this waited.
+            # Only the broker removes files: its topic was deleted, or retention removed the segment meanwhile.
             _log.debug("nothing to sync any more: %r", file)
         except OSError as error:
             failed.append((file, error))

@@ -1,11 +1,11 @@
 """The real disk behind `broker.files`.
 
-File descriptors are bounded: beyond `max_open` the least recently used one is closed and opened again when it is
-needed, so that the number of partitions is not bound by `ulimit -n`. `durable=False` leaves out every fsync
-(`fsync=never`): what the process wrote survives its death, not a power loss.
+The number of open files is limited: above `max_open` the least recently used one is closed, and reopened on use. So
+`ulimit -n` does not limit the number of partitions. `durable=False` omits every fsync (`fsync=never`): data survives
+the death of the process, but not a power failure.
 
-`reserve` keeps room for the small files that have to be written where the disk is full, so that topics can still be
-deleted: `write_atomic` gives it up when there is no other. Files and directories are for their owner only.
+`reserve` reserves space for small files that must be written on a full disk, so that topics can still be deleted.
+`write_atomic` uses it if there is no other space. Files and directories are accessible to their owner only.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _MOST_DESCRIPTORS = 1 << 20
 
 
 def default_max_open() -> int:
-    """A quarter of the descriptors this process may have, at most 4096: the rest is for connections."""
+    """Return a quarter of the process's descriptor limit, at most 4096; the rest is for connections."""
     return max(16, min(4096, descriptor_limit() // 4))
 
 
 def descriptor_limit() -> int:
-    """How many descriptors this process may have."""
+    """Return the process's limit of file descriptors."""
     try:
         import resource
     except ImportError:  # not a POSIX system
@@ -46,14 +46,14 @@ def descriptor_limit() -> int:
 
 
 def raise_descriptor_limit() -> int:
-    """Take as many descriptors as the system lets this process have; returns how many."""
+    """Raise the descriptor limit as far as the system allows; return the new limit."""
     try:
         import resource
     except ImportError:  # not a POSIX system
         return descriptor_limit()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
-        with contextlib.suppress(OSError, ValueError):  # some systems name a limit that they do not grant
+        with contextlib.suppress(OSError, ValueError):  # some systems report a limit that they do not grant
             wanted = _MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _MOST_DESCRIPTORS)
             resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
     return descriptor_limit()
@@ -67,8 +67,8 @@ class SystemFile:
         self._path = path
         self._fd = -1
         self._new = new
-        self._lock = threading.Lock()  # between sync() in another thread and whoever closes the descriptor
-        self._borrowed: dict[int, int] = {}  # by descriptor: how many syncs use it
+        self._lock = threading.Lock()  # between sync() in another thread and the closing of the descriptor
+        self._borrowed: dict[int, int] = {}  # number of syncs that use each descriptor
         self._orphans: set[int] = set()  # given up meanwhile: the last sync closes it
         self.used = True
         self._size = os.fstat(self._descriptor()).st_size
@@ -86,7 +86,7 @@ class SystemFile:
         position = self._size
         wanted = sum(map(len, parts))
         written = os.pwritev(fd, parts, position) if len(parts) <= _IOV_MAX else 0
-        while written < wanted:  # a signal or a nearly full disk: go on, the next call says why
+        while written < wanted:  # after a signal or on a nearly full disk; the next call raises the reason
             rest = b"".join(parts)[written:]
             written += os.pwrite(fd, rest, position + written)
         self._size = position + wanted
@@ -136,7 +136,7 @@ class SystemFile:
             self._new = False
 
     def _borrow(self) -> int:
-        """The file's own descriptor, so that a sync needs no other descriptor where there may be none."""
+        """Return the file's own descriptor, so that a sync needs no additional one."""
         with self._lock:
             fd = self._fd
             if fd < 0:
@@ -157,7 +157,7 @@ class SystemFile:
         os.close(fd)
 
     def release(self) -> None:
-        """Give the descriptor back, as soon as no sync uses it; the file stays usable."""
+        """Release the descriptor as soon as no sync uses it; the file stays usable."""
         with self._lock:
             fd, self._fd = self._fd, -1
             if fd in self._borrowed:
@@ -180,14 +180,14 @@ def sync_directory(path: str) -> None:
 
 
 class SystemFiles:
-    """Files below `root`. Raises OSError as the system does."""
+    """Files below `root`. Raises OSError like the system."""
 
     def __init__(self, root: str, *, durable: bool = True, max_open: int | None = None) -> None:
         self.root = os.path.abspath(root)
         self.durable = durable
         self._max_open = default_max_open() if max_open is None else max_open
-        self._open: dict[SystemFile, None] = {}  # in the order they were opened
-        self._open_lock = threading.Lock()  # over the above: logs are closed in several threads at the end
+        self._open: dict[SystemFile, None] = {}  # in the order of opening
+        self._open_lock = threading.Lock()  # for the above: at the end several threads close logs
         self._has_reserve = False
         os.makedirs(self.root, mode=_DIRECTORY_MODE, exist_ok=True)
 
@@ -253,7 +253,7 @@ class SystemFiles:
             return file.read()
 
     def reserve(self) -> None:
-        """Keep room for small files, as far as there is any; without effect where it is kept already."""
+        """Reserve space for small files, if there is any; do nothing if it is reserved already."""
         path = self._absolute(_RESERVE)
         if self._has_reserve or (os.path.exists(path) and os.stat(path).st_blocks * 512 >= _RESERVE_BYTES):
             self._has_reserve = True
@@ -269,7 +269,7 @@ class SystemFiles:
                 os.close(descriptor)
         except OSError as error:
             self.remove(_RESERVE)
-            _log.warning("no room can be kept for small files (%s): on a full disk topics may not be deletable", error)
+            _log.warning("cannot reserve space for small files (%s): on a full disk topics may not be deletable", error)
             return
         self._has_reserve = True
 
@@ -296,7 +296,7 @@ class SystemFiles:
                 if self.durable:
                     os.fsync(file.fileno())
         except OSError:
-            self.remove(path + ".tmp")  # half of it takes room
+            self.remove(path + ".tmp")  # a partial file takes space
             raise
         os.replace(temporary, absolute)
         if self.durable:

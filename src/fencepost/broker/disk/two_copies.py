@@ -1,11 +1,11 @@
-"""Small files without which a data directory cannot be understood: each is kept twice, and replaced as a whole.
+"""Small files without which a data directory is unusable: each has a copy, and is replaced as a whole.
 
-Beside `name` lies `name.copy` with the same bytes, written after it. What cannot be read of the two is made again from
-the other, and told. Where both can be read and differ (one was put back from a backup, or the power went between the
-two writes), the one of the higher edition counts.
+`name.copy` has the same bytes as `name` and is written after it. If one of them is damaged or missing it is restored
+from the other, with a log message. If both are readable and differ, the one with the higher edition is used. They
+differ after a restore from a backup, or a power failure between the two writes.
 
-`SealedFile` is JSON under a head that tells a whole file from a damaged one (`sealed_json`); the value is an object,
-and its entry "edition" grows with every change.
+`SealedFile` is JSON with a header that detects damage (`sealed_json`). Its value is an object whose entry "edition"
+grows with every change.
 """
 
 from __future__ import annotations
@@ -29,18 +29,20 @@ Value = TypeVar("Value")
 
 
 class UnusableDirectory(Exception):
-    """A broker may not work on the data directory as it is. The text says why, and what helps."""
+    """The broker must not use the data directory in its current state. The text gives the reason and a remedy."""
 
 
 class DamagedDirectory(UnusableDirectory):
-    """Neither a file nor its copy can be read; what is in them may be known from elsewhere."""
+    """Neither a file nor its copy is readable; another source may have the contents."""
 
 
 def read_kept(
     files: Files, name: str, decode: Callable[[bytes], Value], edition: Callable[[Value], int] = lambda _: 0
 ) -> Value | None:
-    """The value in the file or its copy, None when neither is there. Raises OSError, DamagedDirectory, and
-    UnusableDirectory for what a newer release has written. `decode` raises Damaged, Newer."""
+    """Return the value in the file or its copy, or None if both are missing. `decode` raises Damaged or Newer.
+
+    Raises OSError, DamagedDirectory, and UnusableDirectory for a file of a newer release.
+    """
     found: dict[str, tuple[Value, bytes]] = {}
     problems = []
     is_newer = False
@@ -56,12 +58,12 @@ def read_kept(
         except Newer as error:
             is_newer = True
             problems.append(f"{path} was written by a newer release of Fencepost ({error})")
-    if not found and is_newer:  # had only one of the two said so, a flipped bit might have
-        raise UnusableDirectory(f"{'; '.join(problems)}: start that one, or put a backup back")
+    if not found and is_newer:  # if only one of the two said so, it could be a flipped bit
+        raise UnusableDirectory(f"{'; '.join(problems)}: start that release, or restore a backup")
     if not found:
         if all(problem.endswith(" is missing") for problem in problems):
             return None
-        raise DamagedDirectory(f"{'; '.join(problems)}: put one of the two back from a backup")
+        raise DamagedDirectory(f"{'; '.join(problems)}: restore one of the two from a backup")
     best = max(found, key=lambda path: edition(found[path][0]))
     value, data = found[best]
     if len({own for _, own in found.values()}) > 1:
@@ -73,7 +75,7 @@ def read_kept(
 
 
 def write_kept(files: Files, name: str, data: bytes) -> None:
-    """Replace the file, then its copy. Raises OSError for the file alone: without the copy it is still true."""
+    """Replace the file, then its copy. Raises OSError only for the file, which is valid without the copy."""
     files.write_atomic(name, data)
     try:
         files.write_atomic(name + COPY, data)
@@ -82,7 +84,7 @@ def write_kept(files: Files, name: str, data: bytes) -> None:
 
 
 class SealedFile:
-    """One such file of JSON."""
+    """A JSON file with a copy."""
 
     def __init__(self, files: Files, name: str, magic: bytes, version: int) -> None:
         self._files = files
@@ -93,16 +95,16 @@ class SealedFile:
         self._is_busy = False
 
     def load(self) -> dict[str, Any] | None:
-        """What was saved last; None when there is neither file nor copy. Raises OSError, UnusableDirectory."""
+        """Return the value saved last; None if file and copy are missing. Raises OSError or UnusableDirectory."""
         value = read_kept(self._files, self._name, self._decode, _edition)
         if value is not None:
             self._edition = _edition(value)
         return value
 
     def save(self, value: dict[str, Any]) -> Change[None]:
-        """Replace the value. Raises OSError, and then the old value stays.
+        """Replace the value. After an OSError the old value stays.
 
-        It also raises OSError while another change of this file is being written: that one would be written over.
+        Raises OSError also while another change of this file is being written, which it would overwrite.
         """
         self.check_free()
         sealed = seal_json(self._magic, self._version, {**value, "edition": self._edition + 1})
@@ -114,7 +116,7 @@ class SealedFile:
         self._edition += 1
 
     def check_free(self) -> None:
-        """Raises OSError while a change is being written."""
+        """Raise OSError while a change is being written."""
         if self._is_busy:
             raise OSError(errno.EBUSY, "another change is being written", self._name)
 

@@ -1,1 +1,1 @@
-"""Faults on demand, for tests: of requests and of the disk."""
+"""Fault injection for tests: faults of requests and of the disk."""

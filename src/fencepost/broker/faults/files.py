@@ -1,4 +1,4 @@
-"""A disk that fails when a `FaultTable` says so, in front of any other."""
+"""Injection of a `FaultTable`'s disk faults in front of another disk."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class _FaultyFile:
 
 
 class FaultyFiles:
-    """`inner` with the faults of `table`. `sleep(seconds)` is called where a fault takes time."""
+    """`inner` with the faults of `table`. `sleep(seconds)` is called for faults that take time."""
 
     def __init__(self, inner: Files, table: FaultTable, sleep: Callable[[float], None]) -> None:
         self._inner = inner
@@ -63,7 +63,7 @@ class FaultyFiles:
         self.sync_directory = inner.sync_directory
 
     def check(self, operation: DiskOperation, path: str) -> None:
-        """Raises OSError when this access is to fail."""
+        """Raise OSError if this access has to fail."""
         if not self._table.disk:
             return
         fault = self._table.for_disk(operation, path)

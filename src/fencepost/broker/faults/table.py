@@ -1,7 +1,7 @@
-"""Faults on demand: which request, write or sync is to go wrong, and how.
+"""Table of faults to inject into requests, writes and syncs.
 
-Pure: a table of rules that is asked for every request and every access to the disk, and counts what it hits. The core
-carries out what is decided for a request (`core_faults`), `faulty_files` what is decided for the disk.
+The code is pure: rules that are checked for every request and every disk access, and counters of their use. The core
+applies the faults of requests (`core_faults`), `faulty_files` those of the disk.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ __all__ = ["Action", "DiskFault", "DiskOperation", "FaultTable", "RequestFault"]
 
 
 class Action(Enum):
-    """What becomes of a request."""
+    """Effect of a fault on a request."""
 
     FAIL = "fail"
-    """It is not executed; the answer says `code` wherever it has an error code."""
+    """Do not execute it; answer `code` in every error code of the response."""
     DELAY = "delay"
-    """It is executed `delay_ms` later; what its connection sends meanwhile waits behind it."""
+    """Execute it `delay_ms` later; later requests of the connection wait for it."""
     DELAY_REPLY = "delay reply"
-    """It is executed at once and answered `delay_ms` later than it would have been."""
+    """Execute it at once, and answer `delay_ms` later."""
     DROP_REQUEST = "drop request"
-    """It is not executed and the connection is reset."""
+    """Do not execute it, and reset the connection."""
     DROP_REPLY = "drop reply"
-    """It is executed; in place of the answer the connection is reset."""
+    """Execute it, and reset the connection instead of answering."""
     SWALLOW = "swallow"
-    """It is neither executed nor answered; the connection stays."""
+    """Neither execute nor answer it; the connection stays open."""
 
 
 class DiskOperation(Enum):
-    """What is done to the disk."""
+    """Kind of disk access."""
 
     WRITE = "write"
     SYNC = "sync"
@@ -40,7 +40,7 @@ class DiskOperation(Enum):
 
 @dataclass(slots=True, eq=False)
 class _Fault:
-    """A rule that applies `times` times (None: always) after it has let `after` chances pass."""
+    """A rule that applies `times` times (None: always), after `after` matching events."""
 
     times: int | None = 1
     after: int = 0
@@ -50,11 +50,11 @@ class _Fault:
 
     @property
     def spent(self) -> bool:
-        """Whether it never applies again."""
+        """True if it never applies again."""
         return self.times is not None and self.hits >= self.times
 
     def take(self) -> bool:
-        """A chance to apply: count it, and say whether it does."""
+        """Count a matching event; return true if the rule applies to it."""
         if self.spent:
             return False
         self.seen += 1
@@ -68,7 +68,7 @@ class _Fault:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class RequestFault(_Fault):
-    """What happens to requests of one API. `client_id`, `topic`: only to those of that client, that name that topic."""
+    """Fault for requests of one API, optionally only of a client id or with a topic."""
 
     api_key: int
     action: Action
@@ -80,9 +80,9 @@ class RequestFault(_Fault):
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class DiskFault(_Fault):
-    """What happens to one kind of access. `path`: only to files whose path below the data directory contains it.
+    """Fault for one kind of disk access, optionally only for files whose relative path contains `path`.
 
-    `error`: the errno that is raised, 0 for none; `delay_s` passes before that.
+    `error` is the errno to raise, 0 for none; `delay_s` passes before that.
     """
 
     operation: DiskOperation
@@ -92,9 +92,9 @@ class DiskFault(_Fault):
 
 
 class FaultTable:
-    """The rules, in the order in which they were added: the first that applies counts.
+    """Rules in order of addition. The first that applies is used.
 
-    Rules may be added and removed by another thread than the one that asks: both tuples are replaced, never changed.
+    Another thread may add and remove rules: both tuples are replaced and never changed.
     """
 
     __slots__ = ("disk", "requests")
@@ -104,14 +104,14 @@ class FaultTable:
         self.disk: tuple[DiskFault, ...] = ()
 
     def add(self, fault: RequestFault | DiskFault) -> None:
-        """Let the rule apply from now on."""
+        """Add a rule."""
         if isinstance(fault, RequestFault):
             self.requests = (*self.requests, fault)
         else:
             self.disk = (*self.disk, fault)
 
     def remove(self, fault: RequestFault | DiskFault) -> None:
-        """Let the rule apply no more."""
+        """Remove a rule."""
         self.requests = tuple(other for other in self.requests if other is not fault)
         self.disk = tuple(other for other in self.disk if other is not fault)
 
@@ -120,7 +120,7 @@ class FaultTable:
         self.requests, self.disk = (), ()
 
     def for_request(self, api_key: int, client_id: str, topics: Callable[[], Iterable[str]]) -> RequestFault | None:
-        """The rule that applies to this request, counted; `topics` are the names it speaks of."""
+        """Return the rule that applies to this request, and count it. `topics` returns the request's topics."""
         for fault in self.requests:
             if fault.api_key != api_key or fault.client_id not in (None, client_id):
                 continue
@@ -131,7 +131,7 @@ class FaultTable:
         return None
 
     def for_disk(self, operation: DiskOperation, path: str) -> DiskFault | None:
-        """The rule that applies to this access, counted."""
+        """Return the rule that applies to this access, and count it."""
         for fault in self.disk:
             if fault.operation is operation and fault.path in path and fault.take():
                 return fault

@@ -1,1 +1,1 @@
-"""The broker's time, and what is due when."""
+"""The broker's clock, timers and deadlines."""

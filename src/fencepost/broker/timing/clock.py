@@ -1,14 +1,13 @@
-"""The broker's time: the system's, until somebody moves it or makes it stand still.
+"""The broker's time: the system's, unless a test moves or freezes it.
 
-It follows the system's clock forward, at once: a machine that started with a slow clock, or was suspended, must not
-refuse records for their timestamps until the broker is restarted. It never goes back: then it runs on by itself, ahead
-of the system's, until that has caught up.
+It follows the system's clock forward at once. A machine that started with a slow clock, or was suspended, must not
+reject records for their timestamps until a restart. It never goes back: if the system's clock is set back, the
+broker's time continues at normal speed until the system's clock has caught up.
 
-A jump forward is time in which nobody could have spoken to the broker, or no time at all. So what was open before it
-(transactions, sessions, what expires when it is not used) keeps the time that it had left; `Jumps` says how much was
-skipped. What a restart finds is judged by its timestamps alone.
+No client could have contacted the broker during a jump forward. So transactions, sessions and other timeouts keep the
+time that they had left; `Jumps` has the skipped time. A restart uses timestamps alone.
 
-One thread uses a clock, the one that owns the broker.
+Only the thread that owns the broker uses its clock.
 """
 
 from __future__ import annotations
@@ -18,12 +17,14 @@ from collections.abc import Callable
 __all__ = ["Clock", "Jumps", "Now", "SystemTime"]
 
 _JUMP_MS = 1000
-"""Smaller steps are the system's small corrections."""
+"""Smaller steps are small corrections of the system."""
 
 
 class SystemTime:
-    """Milliseconds since the epoch that never go back. `wall_ms`: the system's clock, which may; `steady_ms`: one that
-    never does, nor jumps."""
+    """Milliseconds since 1970 that never go back.
+
+    `wall_ms` is the system's clock, which may; `steady_ms` is a monotonic clock without jumps.
+    """
 
     __slots__ = ("_offset_ms", "_steady_ms", "_wall_ms", "ahead_ms", "jumped_ms")
 
@@ -32,12 +33,12 @@ class SystemTime:
         self._steady_ms = steady_ms
         self._offset_ms = wall_ms() - steady_ms()
         self.jumped_ms = 0
-        """By how much time has jumped forward so far, all jumps together."""
+        """Total time of all jumps forward, in ms."""
         self.ahead_ms = 0
-        """How far the system's clock was behind at the last look."""
+        """Lead over the system's clock at the last call, in ms."""
 
     def now_ms(self) -> int:
-        """Milliseconds since the epoch."""
+        """Return the time in ms since 1970."""
         steady_ms, wall_ms = self._steady_ms(), self._wall_ms()
         self.ahead_ms = steady_ms + self._offset_ms - wall_ms
         if self.ahead_ms < 0:
@@ -49,7 +50,7 @@ class SystemTime:
 
 
 class Now:
-    """The time that a core goes by. Its shell tells it with every call; in between it stands still."""
+    """The time that a core uses. Its caller sets it with every call; in between it does not change."""
 
     __slots__ = ("ms",)
 
@@ -58,7 +59,7 @@ class Now:
 
 
 class Jumps:
-    """The jumps of a broker's time since its start."""
+    """Jumps of a broker's time since its start."""
 
     __slots__ = ("_jumps",)
 
@@ -66,21 +67,24 @@ class Jumps:
         self._jumps: list[tuple[int, int]] = []
 
     def add(self, now_ms: int, by_ms: int) -> None:
-        """Time has jumped forward to `now_ms`."""
+        """Record a jump forward to `now_ms`."""
         self._jumps.append((now_ms, by_ms))
 
     def skipped(self, since_ms: int) -> int:
-        """How much of the time since then was skipped."""
+        """Return the time skipped since `since_ms`, in ms."""
         return sum(by_ms for now_ms, by_ms in self._jumps if since_ms < now_ms)
 
 
 class Clock:
-    """`source_ms`: milliseconds since the epoch that never go back. Time here never goes back either."""
+    """A controllable clock on `source_ms`, milliseconds since 1970 that never go back.
+
+    This clock never goes back either.
+    """
 
     __slots__ = ("_ahead_ms", "_known_jumps_ms", "_source_ms", "_stopped_ms", "_system")
 
     def __init__(self, source_ms: Callable[[], int], system: SystemTime | None = None) -> None:
-        """`system`: what is behind the source, if it may jump."""
+        """Create a clock. `system` is the clock behind the source, if it may jump."""
         self._source_ms = source_ms
         self._system = system
         self._known_jumps_ms = 0
@@ -88,12 +92,12 @@ class Clock:
         self._stopped_ms: int | None = None
 
     def now_ms(self) -> int:
-        """Milliseconds since the epoch."""
+        """Return the time in ms since 1970."""
         stopped_ms = self._stopped_ms
         return self._source_ms() + self._ahead_ms if stopped_ms is None else stopped_ms
 
     def take_jump(self) -> int:
-        """By how much time has jumped since this was last asked. (Where somebody moves it, it does not jump.)"""
+        """Return the jump since the last call, in ms. A time that a test has frozen does not jump."""
         if self._stopped_ms is not None:
             return 0
         known_ms, self._known_jumps_ms = self._known_jumps_ms, self._jumps_ms
@@ -101,7 +105,7 @@ class Clock:
 
     @property
     def ahead_of_system_ms(self) -> int:
-        """How far the system's clock was set back, as far as it has not caught up."""
+        """Lead over the system's clock in ms, after that was set back."""
         return 0 if self._system is None else self._system.ahead_ms
 
     @property
@@ -110,22 +114,22 @@ class Clock:
 
     @property
     def frozen(self) -> bool:
-        """Whether time stands still."""
+        """True while the time is frozen."""
         return self._stopped_ms is not None
 
     def freeze(self) -> None:
-        """Stand still."""
+        """Freeze the time."""
         self._stopped_ms = self.now_ms()
 
     def thaw(self) -> None:
-        """Go on from where it stands."""
+        """Continue from the frozen time."""
         if self._stopped_ms is not None:
             self._ahead_ms = self._stopped_ms - self._source_ms()
             self._known_jumps_ms = self._jumps_ms
             self._stopped_ms = None
 
     def move_to(self, time_ms: int) -> None:
-        """Jump ahead. Raises ValueError for a time that has been."""
+        """Move the time forward. Raises ValueError for an earlier time."""
         ahead_ms = time_ms - self.now_ms()
         if ahead_ms < 0:
             raise ValueError(f"time does not go back ({-ahead_ms} ms)")

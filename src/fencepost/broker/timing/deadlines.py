@@ -1,4 +1,4 @@
-"""What is due when: one deadline per key, at a cost that does not grow with how often it is moved."""
+"""Deadlines by key, at a cost that does not depend on the number of their changes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["RETRY_MS", "Deadlines"]
 
 _SLACK = 64
 RETRY_MS = 1_000
-"""A key that was due and is not set anew is offered again after this time."""
+"""A due key without a new deadline is returned again after this time."""
 
 
 class _Ordered(Protocol):
@@ -22,11 +22,11 @@ Key = TypeVar("Key", bound=_Ordered)
 
 
 class Deadlines(Generic[Key]):
-    """A heap with about one entry per key, whatever its traffic.
+    """A heap with about one entry per key, independent of the traffic.
 
-    Moving a deadline later only notes the new time: the queued entry is put back when its old time comes. So a
-    heartbeat costs a dictionary write, and ten thousand open transactions, or a million short ones under a long
-    timeout, neither slow a request down nor pile up.
+    A later deadline only replaces the time; the entry is requeued at its old time. So a heartbeat costs one dictionary
+    write. Ten thousand open transactions, or a million short ones with a long timeout, neither slow down requests nor
+    accumulate.
     """
 
     __slots__ = ("_due", "_heap", "_queued")
@@ -40,7 +40,7 @@ class Deadlines(Generic[Key]):
         return len(self._heap)
 
     def set(self, key: Key, due_ms: int | None) -> None:
-        """From now on this is the one deadline of the key; None: it has none."""
+        """Set the key's only deadline; None removes it."""
         if due_ms is None:
             self._due.pop(key, None)
             return
@@ -53,25 +53,25 @@ class Deadlines(Generic[Key]):
                 self._rebuild()
 
     def set_if_absent(self, key: Key, due_ms: int) -> None:
-        """Set the key's deadline unless it has a deadline."""
+        """Set the key's deadline if it has none."""
         if key not in self._due:
             self.set(key, due_ms)
 
     def due_ms(self, key: Key) -> int | None:
-        """The key's deadline, if it has one."""
+        """Return the key's deadline, or None."""
         return self._due.get(key)
 
     def cancel(self, key: Key) -> None:
-        """Forget the key's deadline, if it has one."""
+        """Remove the key's deadline."""
         self.set(key, None)
 
     def put_off(self, by_ms: int) -> None:
-        """Move all deadlines later by so much."""
+        """Move all deadlines later by `by_ms`."""
         self._due = {key: due_ms + by_ms for key, due_ms in self._due.items()}
         self._rebuild()
 
     def next_ms(self) -> int | None:
-        """The earliest deadline."""
+        """Return the earliest deadline, or None."""
         while self._heap:
             queued_ms, key = self._heap[0]
             due_ms = self._due.get(key)
@@ -84,7 +84,7 @@ class Deadlines(Generic[Key]):
         return None
 
     def pop_due(self, now_ms: int) -> Iterator[Key]:
-        """Take the keys whose time has come, earliest first. Deadlines set meanwhile count as well."""
+        """Yield and remove due keys, earliest first. Deadlines set meanwhile count too."""
         while True:
             due_ms = self.next_ms()
             if due_ms is None or due_ms > now_ms:
@@ -95,7 +95,7 @@ class Deadlines(Generic[Key]):
             yield key
 
     def take_due(self, now_ms: int, limit: int) -> list[Key]:
-        """Keys whose time has come, at most `limit`; each comes again after a second unless it is set anew."""
+        """Return at most `limit` due keys. Each is due again after a second unless it gets a new deadline."""
         due: list[Key] = []
         for key in self.pop_due(now_ms):
             due.append(key)
@@ -106,7 +106,7 @@ class Deadlines(Generic[Key]):
         return due
 
     def _rebuild(self) -> None:
-        """Make the heap anew from the deadlines that count."""
+        """Rebuild the heap from the current deadlines."""
         self._queued = dict(self._due)
         self._heap = [(due_ms, key) for key, due_ms in self._due.items()]
         heapq.heapify(self._heap)

@@ -1,4 +1,4 @@
-"""Things that are to happen at a given time, for a core that is told what time it is."""
+"""Actions at given times, for a core that is called with the current time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SLACK = 64
 
 
 class Timer:
-    """One appointment; `cancel` makes it never happen."""
+    """A scheduled action; `cancel` removes it."""
 
     __slots__ = ("_timers", "action", "due_ms")
 
@@ -22,21 +22,23 @@ class Timer:
         self.action: Callable[[int], None] | None = action
 
     def cancel(self) -> None:
-        """Forget the action."""
+        """Cancel the action."""
         if self.action is not None:
             self.action = None
             self._timers.cancelled()
 
 
 class Timers:
-    """A heap of appointments, in order of time and then of entry.
+    """A heap of timers, in order of time and then of creation.
 
-    It holds no more cancelled ones than others, however far away they are: clients choose how long they would wait.
+    It holds no more cancelled timers than others: clients choose how far away their timers are.
     """
 
     def __init__(self, failed: Callable[[Exception, Callable[[int], None]], None] | None = None) -> None:
-        """`failed` is told what an action raises, and which; the other actions are done all the same. Without it the
-        exception leaves `run`."""
+        """Create it. `failed` gets an action's exception and the action, and the other actions continue.
+
+        Without it the exception leaves `run`.
+        """
         self._failed = failed
         self._heap: list[tuple[int, int, Timer]] = []
         self._entered = 0
@@ -46,14 +48,14 @@ class Timers:
         return len(self._heap)
 
     def at(self, due_ms: int, action: Callable[[int], None]) -> Timer:
-        """Call `action(now_ms)` once `due_ms` has come."""
+        """Call `action(now_ms)` once `due_ms` has been reached."""
         timer = Timer(self, due_ms, action)
         self._entered += 1
         heapq.heappush(self._heap, (due_ms, self._entered, timer))
         return timer
 
     def cancelled(self) -> None:
-        """One of the appointments was cancelled."""
+        """Count a cancelled timer."""
         self._cancelled += 1
         if self._cancelled > len(self._heap) // 2 + _SLACK:
             self._heap = [entry for entry in self._heap if entry[2].action is not None]
@@ -61,9 +63,9 @@ class Timers:
             self._cancelled = 0
 
     def run(self, now_ms: int) -> None:
-        """Do what is due.
+        """Run the due actions.
 
-        What the actions add is done at the next call, so that no action can hold the caller for ever.
+        Timers that they add run at the next call, so that no action can block the caller forever.
         """
         due = []
         while self._heap and self._heap[0][0] <= now_ms:
@@ -80,7 +82,7 @@ class Timers:
                     self._failed(error, action)
 
     def next_ms(self) -> int | None:
-        """When something is due next."""
+        """Return the time of the next action, or None."""
         while self._heap and self._heap[0][2].action is None:
             self._pop()
         return self._heap[0][0] if self._heap else None

@@ -1,1 +1,1 @@
-"""Topics and their partitions: the catalogue, and opening, cleaning and repairing of logs."""
+"""Topics and partitions: the catalogue, and opening, cleaning and repair of logs."""

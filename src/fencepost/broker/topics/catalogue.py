@@ -1,15 +1,15 @@
-"""The topics of the broker: names, ids, partition counts and settings, and the logs of their partitions.
+"""The broker's topics: names, ids, partition counts, settings, and the logs of their partitions.
 
-On disk, `topics.fencepost` is one small file that is kept twice (`two_copies`) and replaced as a whole before a change
-is answered; magic "FPTC". Version 1 payload:
+On disk, `topics.fencepost` is a small file with two copies (`two_copies`), replaced as a whole before a change is
+answered; magic "FPTC". Version 1 payload:
 {"topics": [{"name", "id" (32 hex digits), "partitions", "configs": {key: value}; for a topic that replaces a deleted
 one "earlier_producers_below", "lossy_partitions": [number, ...]}],
-"deleted": [[id, name, partitions], ...] of topics whose directories may still be there,
+"deleted": [[id, name, partitions], ...] of topics whose directories may still exist,
 "deleted_names": [name, ...] of topics that have not been created again}.
 
-A partition's directory comes into being with its first use, and so do those of the 50 partitions of each internal
-topic. It names its topic's id, so that a catalogue that is lost or too old is completed from the directories, and no
-directory is removed but those of a topic that was deleted.
+A partition's directory is created at its first use; so are those of the 50 partitions of each internal topic. It
+contains its topic's id, so a lost or outdated catalogue is completed from the directories. Only directories of a
+deleted topic are ever removed.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ __all__ = [
     "is_internal",
 ]
 
-CLUSTER_METADATA = "__cluster_metadata"  # Kafka's own log of metadata: there is none here, and nobody may have the name
+CLUSTER_METADATA = "__cluster_metadata"  # Kafka's metadata log, which this broker does not have; the name is reserved
 CONSUMER_OFFSETS = "__consumer_offsets"
 TRANSACTION_STATE = "__transaction_state"
 SHARE_GROUP_STATE = "__share_group_state"
@@ -76,14 +76,14 @@ _log = logging.getLogger("fencepost.broker.files")
 
 
 class Waiting(Protocol):
-    """Somebody who waits for more records."""
+    """A request that waits for more records."""
 
     def look(self, partition: Partition) -> None:
-        """The partition has changed, or is gone."""
+        """Check the partition, which has changed or was removed."""
 
 
 class Partition:
-    """One partition: its log, opened on first use, and the fetches that wait for more of it."""
+    """A partition: its log, opened on first use, and the fetches that wait for its records."""
 
     __slots__ = ("_open", "directory", "index", "opened", "topic", "waiting")
 
@@ -92,18 +92,18 @@ class Partition:
         self.index = index
         self.directory = f"{topic.name}-{index}"
         self.opened: PartitionLog | None = None
-        self.waiting: dict[Waiting, None] = {}  # in the order in which they came, so that nobody is answered by chance
+        self.waiting: dict[Waiting, None] = {}  # in order of arrival, so that the order of answers is deterministic
         self._open = opener
 
     @property
     def log(self) -> PartitionLog:
-        """The log. Opening may recover it; raises OSError when that fails."""
+        """The log, opened and if necessary recovered at first use. Raises OSError if that fails."""
         log = self.opened
         return self._open(self) if log is None else log
 
 
 class Topic:
-    """One topic. `partitions` are in order of their numbers."""
+    """A topic. `partitions` are in order of their numbers."""
 
     __slots__ = ("config", "given", "log_config", "name", "partitions", "replacement", "topic_id")
 
@@ -113,24 +113,24 @@ class Topic:
         self.given = dict(given)
         self.config = TopicConfig(self.given, broker)
         self.log_config: LogConfig | None = None
-        """What its logs are opened with; None: nobody has asked since the settings were changed."""
+        """Settings of its logs; None after a change of settings, until the next use."""
         self.partitions: list[Partition] = []
         self.replacement = Replacement()
 
     @property
     def internal(self) -> bool:
-        """Whether it belongs to the broker itself."""
+        """True for the broker's internal topics."""
         return is_internal(self.name)
 
     def partition(self, index: int) -> Partition | None:
-        """The partition of that number, None when there is none."""
+        """Return the partition with this number, or None."""
         return self.partitions[index] if 0 <= index < len(self.partitions) else None
 
 
 class TopicCatalogue:
     """All topics.
 
-    A change counts when it is on disk, and synced as `files` does it; OSError otherwise.
+    A change takes effect once it is on disk, synced like `files` does it; after an OSError nothing has changed.
     """
 
     def __init__(
@@ -146,7 +146,7 @@ class TopicCatalogue:
         self._file = SealedFile(files, _FILE, _MAGIC, _VERSION)
         self.points = RecoveryPoints(files)
         self._doomed = DoomedDirectories(files)
-        self._deleted: dict[UUID, tuple[str, int]] = {}  # name and partitions; their directories may still be there
+        self._deleted: dict[UUID, tuple[str, int]] = {}  # name and partition count; their directories may still exist
         self.deleted_names = DeletedNames()
         self._config = config
         self._new_id = new_id
@@ -154,42 +154,44 @@ class TopicCatalogue:
         self._on_open = on_open
         self._now = now
         self.stopped_cleanly = False
-        self.version = 0  # another one whenever a topic comes, goes or grows
+        self.version = 0  # increases when a topic is created, deleted or enlarged
         self._topics: dict[str, Topic] = {}
         self._by_id: dict[UUID, Topic] = {}
         self._by_flat_name: dict[str, list[str]] = {}
-        self._counted = (-1, 0)  # partitions, as of which version
+        self._counted = (-1, 0)  # (version, number of partitions at that version)
 
     def __iter__(self) -> Iterator[Topic]:
         return iter(self._topics.values())
 
     @property
     def partition_count(self) -> int:
-        """Of all topics together."""
+        """Number of partitions of all topics."""
         if self._counted[0] != self.version:
             self._counted = self.version, sum(len(topic.partitions) for topic in self._topics.values())
         return self._counted[1]
 
     def get(self, name: str) -> Topic | None:
-        """The topic of that name."""
+        """Return the topic with this name, or None."""
         return self._topics.get(name)
 
     def by_id(self, topic_id: UUID | None) -> Topic | None:
-        """The topic of that id."""
+        """Return the topic with this id, or None."""
         return None if topic_id is None else self._by_id.get(topic_id)
 
     def partition(self, name: str, index: int) -> Partition | None:
-        """The partition, None when there is none."""
+        """Return the partition, or None."""
         topic = self._topics.get(name)
         return None if topic is None else topic.partition(index)
 
     def colliding(self, name: str) -> str | None:
-        """A topic whose name differs from this one by dots and underscores only: metrics cannot tell the two apart."""
+        """Return a topic whose name differs only by dots and underscores, which metrics cannot distinguish."""
         return next((other for other in self._by_flat_name.get(flat_name(name), ()) if other != name), None)
 
     def load(self, *, expected: bool = False) -> None:
-        """Read the catalogue, remove what a crash left of deleted topics, and take in what the directories know and
-        the catalogue does not. `expected`: earlier starts wrote every small file. Raises OSError."""
+        """Read the catalogue and complete it from the directories.
+
+        `expected`: earlier starts wrote every small file.
+        """
         for name in self._files.listdir(""):
             if is_doomed(name):
                 self._doomed.remove(name)
@@ -213,17 +215,16 @@ class TopicCatalogue:
         self._check_points()
 
     def create(self, name: str, partitions: int, given: Mapping[str, str]) -> Change[Topic]:
-        """Add a topic; the caller has checked the name, the count and the settings. Raises OSError, also when a
-        directory with records that are not this broker's to remove is in the way."""
+        """Add a topic with valid properties. Raises OSError, also if a directory with foreign records is in the way."""
         (topic,) = yield from self.create_all([(name, partitions, given)])
         if isinstance(topic, OSError):
             raise topic
         return topic
 
     def create_all(self, wanted: Iterable[tuple[str, int, Mapping[str, str]]]) -> Change[list[Topic | OSError]]:
-        """Add topics: (name, partitions, settings) of each. In their places those that cannot be, with why.
+        """Add topics, each (name, partitions, settings). The result has an OSError for each that cannot be added.
 
-        Raises OSError when none is added.
+        Raises OSError if none is added.
         """
         results: list[Topic | OSError] = []
         for name, partitions, given in wanted:
@@ -246,37 +247,37 @@ class TopicCatalogue:
         return results
 
     def usual_partitions(self, name: str) -> int:
-        """How many partitions a topic of that name has when nobody says."""
+        """Return the default number of partitions of a topic with this name."""
         return self._config.number(_INTERNAL_PARTITIONS.get(name, "num.partitions"))
 
     def internal(self, name: str) -> Topic:
-        """An internal topic, created here and now when there is none. See `create_internal`."""
+        """Return an internal topic, created synchronously if it is missing. See `create_internal`."""
         topic = self._topics.get(name)
         return carry_out(self.create_internal(name)) if topic is None else topic
 
     def create_internal(self, name: str) -> Change[Topic]:
-        """Create an internal topic if it is not there. Raises OSError."""
+        """Create an internal topic if it is missing. Raises OSError."""
         topic = self._topics.get(name)
         if topic is None:
             topic = yield from self.create(name, self.usual_partitions(name), _INTERNAL_CONFIGS[name])
         return topic
 
     def add_partitions(self, grown: Mapping[Topic, int]) -> Change[None]:
-        """Grow the topics to so many partitions."""
+        """Increase the topics' partition counts to these numbers."""
         yield from self._save(self._topics.values(), grown=grown)
         for topic, count in grown.items():
             self._extend(topic, count)
         self.version += 1
 
     def set_configs(self, changed: Mapping[Topic, Mapping[str, str]]) -> Change[None]:
-        """Replace these topics' own settings. Raises OSError, and then nothing has changed."""
+        """Replace these topics' own settings. After an OSError nothing has changed."""
         yield from self._save(self._topics.values(), changed=changed)
         for topic, given in changed.items():
             topic.given = topic.config.given = dict(given)
             self._configure(topic)
 
     def broker_settings_changed(self) -> None:
-        """The broker's settings are others: let the logs know, which take their defaults from them."""
+        """Apply changed broker settings to the logs, whose defaults they are."""
         for topic in self._topics.values():
             self._configure(topic)
 
@@ -287,7 +288,7 @@ class TopicCatalogue:
                 partition.opened.config = self._log_config(topic)
 
     def delete_all(self, doomed: Collection[Topic]) -> Change[None]:
-        """Remove the topics and their records. Raises OSError, and then the topics are still there."""
+        """Delete the topics and their records. After an OSError the topics still exist."""
         ids = {topic.topic_id for topic in doomed}
         self._deleted.update({topic.topic_id: (topic.name, len(topic.partitions)) for topic in doomed})
         try:
@@ -319,15 +320,14 @@ class TopicCatalogue:
         except OSError as error:
             if not is_full(error):
                 raise
-            # No room to write down what goes: let it go first, which makes room.
+            # The disk is too full to record the deletion: delete the directories first, which frees space.
             _release(doomed)
             for topic in doomed:
                 self._remove_directories(topic.topic_id, topic.name, len(topic.partitions), are_own=True)
             yield from self._save(others, names=names)
 
     def lost_records(self, partition: Partition) -> None:
-        """The partition has lost records: its producers begin at sequence 0 again. Raises OSError, also while another
-        change is being written: then it is to be tried again."""
+        """Record that the partition lost records. Raises OSError, also during another change: then try again later."""
         self._file.check_free()
         if partition.topic.replacement.lose(partition.index):
             if partition.opened is not None:
@@ -335,42 +335,42 @@ class TopicCatalogue:
             carry_out(self._save(self._topics.values()))
 
     def doubt_all(self) -> None:
-        """Nobody knows what an unclean stop took from logs that are not synced before an answer. Raises OSError."""
+        """Record that an unclean stop may have lost records, for logs not synced before a response. Raises OSError."""
         partitions = (partition for topic in self._topics.values() for partition in topic.partitions)
         if [each for each in partitions if each.topic.replacement.lose(each.index)]:
             carry_out(self._save(self._topics.values()))
 
     def _clear(self, topic_id: UUID, *, are_own: bool = False) -> None:
-        """Remove a deleted topic's directories. What cannot be is tried again by `remove_deleted`, and at a start."""
+        """Remove a deleted topic's directories. `remove_deleted` and the next start try again after a failure."""
         name, count = self._deleted[topic_id]
         try:
             self._remove_directories(topic_id, name, count, are_own=are_own)
         except OSError as error:
             _log.error(
-                "topic %s (%s) is deleted, but its directories cannot be removed yet: %s. It is tried again every "
-                "log.retention.check.interval.ms and at each start; remove what keeps them, or them",
+                "topic %s (%s) is deleted, but its directories cannot be removed: %s. The broker tries again every "
+                "log.retention.check.interval.ms and at each start; remove the cause, or the directories",
                 *(name, topic_id, error),
             )
         else:
             del self._deleted[topic_id]
 
     def remove_deleted(self) -> None:
-        """Try again to remove what is left of deleted topics."""
+        """Try again to remove the directories of deleted topics."""
         self._doomed.again()
         for topic_id in list(self._deleted):
             self._clear(topic_id)
 
     @property
     def unremovable(self) -> int:
-        """Directories and topics that are deleted and cannot be removed from the disk."""
+        """Number of deleted directories and topics that cannot be removed from the disk."""
         return len(self._doomed) + len(self._deleted)
 
     def close(self, run_all: RunAll = one_by_one) -> None:
-        """Close every open log cleanly. Raises the first OSError, after it has tried all."""
+        """Close every open log cleanly. Tries all, then raises the first OSError."""
         first: OSError | None = None
         partitions = [each for topic in self._topics.values() for each in topic.partitions if each.opened is not None]
         for partition in partitions:
-            self._take_places(partition)  # before logs are closed in several threads
+            self._take_places(partition)  # before several threads close the logs
         errors = run_all([partition.opened.close for partition in partitions if partition.opened is not None])
         for partition, error in zip(partitions, errors, strict=True):
             partition.opened = None
@@ -390,7 +390,7 @@ class TopicCatalogue:
             self.points.failed(error)
 
     def _log_config(self, topic: Topic) -> LogConfig:
-        """The settings of the logs of a topic's partitions."""
+        """Return the settings of the topic's logs."""
         if topic.log_config is None:
             topic.log_config = read_log_config(topic.config, self._config, internal=topic.internal)
         return topic.log_config
@@ -410,7 +410,7 @@ class TopicCatalogue:
             log = self._recover(partition)
         except OSError:
             raise
-        except Exception as error:  # whatever it is, it costs this partition only
+        except Exception as error:  # any other exception must affect only this partition
             raise OSError(f"{partition.directory} cannot be opened: {error!r}") from error
         if log.report.damaged:
             self.lost_records(partition)
@@ -431,12 +431,12 @@ class TopicCatalogue:
         )
 
     def _take_in(self, *, lost: bool) -> bool:
-        """Add to the catalogue what only the directories know. Whether there was something."""
+        """Add to the catalogue what only the directories contain; return true if there was something."""
         listed = {partition.directory for topic in self._topics.values() for partition in topic.partitions}
         changed = self._correct_ids()
         for found in find_directories(self._files, listed):
             if found.topic_id in self._deleted:
-                continue  # it could not be removed, which is told
+                continue  # it could not be removed, which has been logged
             topic = self._topics.get(found.topic)
             if topic is None and (found.topic_id is not None or lost) and invalid_topic_name(found.topic) is None:
                 given = _INTERNAL_CONFIGS.get(found.topic, {})
@@ -465,7 +465,7 @@ class TopicCatalogue:
         return changed
 
     def _check_points(self) -> None:
-        """Forget the recovery points of topics that are gone, and tell of directories that are."""
+        """Forget the recovery points of deleted topics, and log missing directories."""
         self.points.forget({point.topic_id for point in self.points} - self._by_id.keys())
         names = set(self._files.listdir(""))
         for point in self.points:
@@ -475,8 +475,7 @@ class TopicCatalogue:
                 _log.error("the directory %s is missing: offsets 0 to %s are lost", directory, point.offset - 1)
 
     def _correct_ids(self) -> bool:
-        """Where a topic's first directory says that it has another id, the catalogue is from before the topic was
-        made anew. Whether there was one."""
+        """Correct ids that a topic's first directory contradicts: the catalogue is outdated. Return true if any."""
         changed = False
         for topic in list(self._topics.values()):
             first = next((each for each in topic.partitions if self._files.exists(each.directory)), None)
@@ -498,7 +497,7 @@ class TopicCatalogue:
         return changed
 
     def _make_way(self, partition: Partition) -> None:
-        """Remove a directory without records, or of a deleted topic. Raises OSError for any other in that place."""
+        """Remove a directory without records, or of a deleted topic. Raises OSError for any other at this path."""
         if not self._files.exists(partition.directory):
             return
         topic_id = topic_id_of(self._files, partition.directory)
@@ -511,8 +510,9 @@ class TopicCatalogue:
         self._remove(partition.directory, topic_id or partition.topic.topic_id, partition.index)
 
     def _remove_directories(self, topic_id: UUID, name: str, count: int, *, are_own: bool = False) -> None:
-        """Remove the directories of a deleted topic, and none that belongs to another of its name. `are_own`: there was
-        no other until now, so one that does not say whose it is (the power went before that was synced) goes as well.
+        """Remove a deleted topic's directories.
+
+        With `are_own` no other topic had the name, so those without id are removed.
         """
         removable = {topic_id, None} if are_own else {topic_id}
         for index in range(count):
@@ -533,8 +533,7 @@ class TopicCatalogue:
         changed: Mapping[Topic, Mapping[str, str]] = MappingProxyType({}),
         names: DeletedNames | None = None,
     ) -> Change[None]:
-        """Write these topics down, some with more partitions or with other settings than they have now. `names`: those
-        of deleted topics, in place of the present ones."""
+        """Write these topics, with changes if given. `names` replaces the names of deleted topics."""
         entries = [
             {
                 "name": topic.name,
@@ -552,7 +551,7 @@ class TopicCatalogue:
 
 
 def _release(topics: Iterable[Topic]) -> None:
-    """Close the logs of these topics as they are: they are about to be removed."""
+    """Close the logs of these topics without a sync, because they are about to be removed."""
     for topic in topics:
         for partition in topic.partitions:
             if partition.opened is not None:
@@ -561,10 +560,10 @@ def _release(topics: Iterable[Topic]) -> None:
 
 
 def internal_configs(name: str) -> Mapping[str, str]:
-    """The settings of a topic of the broker's own; none for another one."""
+    """Return the settings of an internal topic; none for another topic."""
     return _INTERNAL_CONFIGS.get(name, {})
 
 
 def is_internal(name: str) -> bool:
-    """Whether a topic of that name belongs to the broker itself."""
+    """Return true if the name is an internal topic's."""
     return name in _INTERNAL_CONFIGS

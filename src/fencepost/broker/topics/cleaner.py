@@ -1,4 +1,4 @@
-"""Retention and compaction of all open logs: when, which one first, and a piece at a time between requests."""
+"""Retention and compaction of all open logs, in short steps between requests."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from fencepost.broker.topics.opening import open_log
 __all__ = ["Cleaner"]
 
 _OPENED_AT_ONCE = 10
-_PAUSE_MS = 1  # between two pieces; what waits for the broker comes first
+_PAUSE_MS = 1  # between two steps, so that requests come first
 
 _log = logging.getLogger("fencepost.broker.cleaner")
 
 
 class Cleaner:
-    """One round of compaction at a time, of the log with the largest share of dirty bytes."""
+    """Runs one round of compaction at a time, for the log with the largest share of dirty bytes."""
 
     def __init__(
         self,
@@ -40,7 +40,19 @@ class Cleaner:
         owned_producer_ids: Callable[[], Iterable[int]],
         compacted: Callable[[int, Partition], None],
     ) -> None:
-        """`owned_producer_ids`: those whose state in the partitions must not expire. `compacted`: told of each log."""
+        """Create it.
+
+        Args:
+            files: The disk.
+            config: The broker's settings.
+            topics: The catalogue.
+            durability: Syncs the written files.
+            timers: Schedules the steps.
+            metrics: The broker's counters.
+            fence: Reports unexpected exceptions.
+            owned_producer_ids: Returns producer ids whose state in partitions must not expire.
+            compacted: Called for each compacted log.
+        """
         self._files = files
         self._config = config
         self._topics = topics
@@ -57,11 +69,11 @@ class Cleaner:
         self._tried: set[Partition] = set()
 
     def start(self, now_ms: int) -> None:
-        """Look for work from now on."""
+        """Start to look for work."""
         self._look_again(now_ms)
 
     def apply_retention(self, now_ms: int) -> None:
-        """Remove what is too old or too much. A log that fails does not keep the others from it."""
+        """Delete segments that exceed the limits of age and size. A failing log does not affect others."""
         for partition in self._open_partitions():
             log = partition.opened
             if log is not None:
@@ -70,11 +82,11 @@ class Cleaner:
                 except (OSError, CorruptSegment):
                     self._metrics.count("storage_errors")
                     _log.exception("%s: retention failed", partition.directory)
-                except Exception as error:  # noqa: BLE001 - it is told
+                except Exception as error:  # noqa: BLE001 - reported
                     self._fence.failed(f"retention of {partition.directory}", error, "The next round tries it again")
 
     def expire_producers(self, now_ms: int) -> None:
-        """Let go of producers that are idle for too long."""
+        """Remove the state of producers that are idle for too long."""
         live = set(self._owned_producer_ids())
         for partition in self._open_partitions():
             log = partition.opened
@@ -82,13 +94,15 @@ class Cleaner:
                 idle_ms, most = log.config.producer_id_expiration_ms, log.config.shrunk_producers_max
                 try:
                     log.producers.expire(now_ms, idle_ms, live.__contains__, most)
-                except Exception as error:  # noqa: BLE001 - it is told
+                except Exception as error:  # noqa: BLE001 - reported
                     subject = f"letting go of idle producers in {partition.directory}"
                     self._fence.failed(subject, error, "The next round tries it again")
 
     def compact(self, now_ms: int, *, eager: bool = False) -> None:
-        """Begin a round if there is something worth it and none is under way. `eager`: do all there is to do without
-        letting requests in between (only a sync is waited for), as when somebody moves the clock."""
+        """Start a round if none is running and a log needs it.
+
+        With `eager` a round continues without requests in between, except for syncs, as when a test moves the clock.
+        """
         self._is_eager = eager or (self._is_eager and self._round is not None)
         if self._round is not None:
             if eager:
@@ -114,17 +128,17 @@ class Cleaner:
             return None
         try:
             return plan(partition.opened, now_ms)
-        except Exception as error:  # noqa: BLE001 - it is told, and costs this partition only
+        except Exception as error:  # noqa: BLE001 - reported, and affects this partition only
             self._failed(partition, error)
             return None
 
     @property
     def uncleanable(self) -> int:
-        """Partitions that are not compacted any more, until the next start."""
+        """Number of partitions whose compaction has stopped until the next start."""
         return sum(partition.opened is not None for partition in self._uncleanable)
 
     def _open_some(self) -> None:
-        """Open a few logs that nobody has asked for since the start: they get old all the same."""
+        """Open a few logs that have not been used since the start, because retention applies to them too."""
         left = _OPENED_AT_ONCE
         for topic in list(self._topics):
             for partition in topic.partitions:
@@ -142,7 +156,7 @@ class Cleaner:
         self.compact(now_ms)
 
     def _step(self, now_ms: int) -> None:
-        """Do the next piece of the round that is under way."""
+        """Run the next step of the current round."""
         if self._round is None or self._is_syncing:
             return
         partition, compaction, steps = self._round
@@ -153,7 +167,7 @@ class Cleaner:
         except Abandoned as reason:
             _log.info("%s: compaction gave up: %s", partition.directory, reason)
             self._end(partition, compaction)
-        except Exception as error:  # noqa: BLE001 - it is told, and costs this partition only
+        except Exception as error:  # noqa: BLE001 - reported, and affects this partition only
             self._failed(partition, error)
             self._end(partition, compaction)
         else:
@@ -197,7 +211,7 @@ class Cleaner:
         if isinstance(error, OSError):
             _log.error("%s: compaction failed and will be tried again: %s", partition.directory, error)
             return
-        self._uncleanable.add(partition)  # trying again would find the same
+        self._uncleanable.add(partition)  # another round would fail in the same way
         if isinstance(error, CorruptSegment):
             _log.error(
                 "%s is not compacted until the damage in it is accepted (fencepost repair) and the broker started: %s",
@@ -211,7 +225,7 @@ class Cleaner:
         self._round = None
         try:
             compaction.discard()
-        except Exception as error:  # noqa: BLE001 - it is told
+        except Exception as error:  # noqa: BLE001 - reported
             _log.warning("%s: what compaction left is removed at the next start: %s", partition.directory, error)
 
 

@@ -1,8 +1,7 @@
-"""Which partition directories there are, and whose they say they are: what a catalogue of topics is checked against,
-and made anew from when it is lost.
+"""Partition directories and the topic ids in them, to verify the catalogue of topics or to rebuild it.
 
-A partition's directory is `<topic>-<index>` and names its topic's id in `partition.metadata`. One that is being
-removed is `<topic id, 32 hex digits>-<index>-delete`, which is short enough for every topic.
+A partition's directory is `<topic>-<index>` and contains its topic's id in `partition.metadata`. While it is removed
+its name is `<topic id, 32 hex digits>-<index>-delete`, which is short enough for every topic.
 """
 
 from __future__ import annotations
@@ -21,27 +20,27 @@ _DOOMED = re.compile(r"[0-9a-f]{32}-\d{1,6}-delete", re.ASCII)
 
 
 class Found(NamedTuple):
-    """A directory that has the name of a partition's and holds what a partition's does."""
+    """A directory with the name and the contents of a partition's."""
 
     directory: str
     topic: str
     number: int
     topic_id: UUID | None
-    """None when it does not say."""
+    """None if the directory does not contain it."""
 
 
 def doomed_name(topic_id: UUID, index: int) -> str:
-    """What the directory of a partition is called while it is removed."""
+    """Return the name of a partition's directory while it is removed."""
     return f"{topic_id.hex}-{index}-delete"
 
 
 def is_doomed(name: str) -> bool:
-    """Whether this broker gave that name to a directory to remove it."""
+    """Return true if this broker gave the name to a directory to remove it."""
     return _DOOMED.fullmatch(name) is not None
 
 
 def topic_id_of(files: Files, directory: str) -> UUID | None:
-    """The topic that the directory says it belongs to; None when it does not say. Raises OSError."""
+    """Return the topic id in the directory, or None. Raises OSError."""
     path = f"{directory}/{METADATA}"
     if not files.exists(path):
         return None
@@ -52,13 +51,13 @@ def topic_id_of(files: Files, directory: str) -> UUID | None:
 
 
 def records_in(files: Files, directory: str) -> bool:
-    """Whether there are records in the directory. Raises OSError."""
+    """Return true if the directory contains records. Raises OSError."""
     names = [name for name in files.listdir(directory) if offset_of(name, LOG) is not None]
     return any(files.read_bytes(f"{directory}/{name}") for name in names)
 
 
 def find_directories(files: Files, listed: set[str]) -> list[Found]:
-    """Those whose names are not in `listed`, in the order of topics and indexes. Raises OSError."""
+    """Return partition directories whose names are not in `listed`, by topic and index. Raises OSError."""
     found = []
     for name in files.listdir(""):
         match = None if name in listed else _PARTITION.fullmatch(name)
@@ -71,7 +70,10 @@ def find_directories(files: Files, listed: set[str]) -> list[Found]:
 
 
 def why_left_alone(found: Found, topic_id: UUID | None) -> str:
-    """Why the directory is not taken for the topic of its name, which has that id; None: there is no such topic."""
+    """Return the reason not to use a directory for the topic of its name.
+
+    `topic_id` is None if there is no such topic.
+    """
     if found.topic_id is None:
         return "it does not say which topic it belongs to"
     if topic_id is None:

@@ -1,4 +1,4 @@
-"""Directories that were renamed to be removed: they are in nobody's way, so a disk that refuses only delays."""
+"""Removal of directories that were renamed first, so that a failure only delays it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _log = logging.getLogger("fencepost.broker.files")
 
 
 class DoomedDirectories:
-    """Removes them, and remembers those that cannot be removed."""
+    """Removes directories, and remembers those that cannot be removed."""
 
     def __init__(self, files: Files) -> None:
         self._files = files
@@ -22,19 +22,19 @@ class DoomedDirectories:
         return len(self._left)
 
     def remove(self, name: str) -> None:
-        """Remove a directory that has the name of such."""
+        """Remove a renamed directory."""
         self._left.discard(name)
         try:
             self._files.remove_tree(name)
         except OSError as error:
             self._left.add(name)
             _log.error(
-                "%s, of a deleted topic, cannot be removed: %s. It is tried again every "
-                "log.retention.check.interval.ms and at each start; remove what keeps it, or the directory",
+                "%s, of a deleted topic, cannot be removed: %s. The broker tries again every "
+                "log.retention.check.interval.ms and at each start; remove the cause, or the directory",
                 *(name, error),
             )
 
     def again(self) -> None:
-        """Try again to remove those that are left."""
+        """Try again to remove the remaining ones."""
         for name in sorted(self._left):
             self.remove(name)

@@ -1,9 +1,8 @@
-"""Group commit: who waits for which appended bytes, and which files are to be synced next.
+"""Group commit: requests that wait for appended bytes, and the files of the next sync.
 
-One sync is under way at a time; everything that is appended meanwhile shares the next one. A log whose file could not
-be synced is read-only from then on, and nothing of it that was not durable before is promised: whoever waited looks at
-`PartitionLog.is_durable`. An internal topic that fails so ends the broker, because what the coordinators know is ahead
-of what is on disk.
+One sync runs at a time; everything appended meanwhile shares the next one. If a sync fails the log becomes read-only,
+and bytes that were not durable before are not acknowledged: waiting requests check `PartitionLog.is_durable`. A failed
+sync of an internal topic stops the broker, because the coordinators' state is ahead of the disk.
 """
 
 from __future__ import annotations
@@ -26,9 +25,9 @@ _Extra = list[tuple[Sequence[File], Callable[[int, OSError | None], None]]]
 
 
 class Durability:
-    """`waits`: whether promises wait for a sync (fsync=commit).
+    """Syncs logs and runs what waits for it. With `waits` responses wait for a sync (fsync=commit).
 
-    Otherwise everything counts as durable once it is appended.
+    Otherwise appended bytes count as durable at once.
     """
 
     def __init__(self, waits: bool, advanced: Callable[[Partition], None], fence: Fence) -> None:
@@ -43,30 +42,32 @@ class Durability:
         self._under_way: tuple[int, _Covered, _Extra] | None = None
         self._waiting: deque[tuple[int, Callable[[int], None]]] = deque()
         self.failures = 0
-        """How many logs have become read-only. While it is 0 nobody has to ask `is_durable`."""
+        """Number of logs that became read-only. While it is 0, nobody needs to call `is_durable`."""
 
     def appended(self, partition: Partition) -> None:
-        """Something was appended to the partition."""
+        """Record an append to the partition."""
         self._appended += 1
         self._dirty[partition] = None
         if not self._waits:
             self._advanced(partition)
 
     def when_durable(self, now_ms: int, action: Callable[[int], None]) -> None:
-        """Call `action(now_ms)` when all that has been appended so far is durable or never will be, at once where
-        nothing is to be waited for. Who waits already comes first: an action that waits again for what another one is
-        about to do would else come before it, again and again."""
+        """Call `action(now_ms)` when all bytes appended so far are durable or have failed; maybe at once.
+
+        Earlier waiting actions run first. Otherwise an action that waits for another one's effect could run before it
+        forever.
+        """
         if not self._waits or (self._synced == self._appended and not self._waiting):
             action(now_ms)
         else:
             self._waiting.append((self._appended, action))
 
     def also(self, files: Sequence[File], action: Callable[[int, OSError | None], None]) -> None:
-        """Sync these files with the next sync, soon, and call `action(now_ms, error)` then."""
+        """Include these files in the next sync, then call `action(now_ms, error)`."""
         self._extra.append((files, action))
 
     def next_sync(self, *, forced: bool = False) -> Sync | None:
-        """The sync to begin now; `forced` begins one although nobody waits (fsync=interval)."""
+        """Return the sync to begin now, or None. `forced` begins one that nothing waits for (fsync=interval)."""
         if self._under_way is not None or not (self._extra or (self._dirty and (forced or self._is_wanted()))):
             return None
         covered: _Covered = []
@@ -82,14 +83,18 @@ class Durability:
         return Sync(self._token, files + [file for own, _ in extra for file in own])
 
     def _is_wanted(self) -> bool:
-        """Whether somebody waits, or readers of a topic do. A record of the broker's own that nobody waits for (that a
-        transaction is complete) goes with the next sync: what is lost of it, the next start does again."""
+        """Return true if a request, or a reader of a topic, waits for a sync.
+
+        Records of internal topics for which nothing waits, such as completed transactions, go with the next sync. If
+        they are lost, the next start repeats them.
+        """
         return self._waits and (bool(self._waiting) or not all(partition.topic.internal for partition in self._dirty))
 
     def synced(self, now_ms: int, token: int, failed: Sequence[tuple[File, OSError]] = ()) -> None:
-        """The sync with that token is done: move the high watermarks and let those go who waited for it.
+        """Finish the sync with this token: advance the high watermarks and run what waited.
 
-        `failed`: the files that could not be synced. Raises OSError when one is an internal topic's."""
+        `failed` are the files that could not be synced. Raises OSError if one belongs to an internal topic.
+        """
         if self._under_way is None or token != self._token:
             raise ValueError(f"sync {token} was not under way")
         self._synced, covered, extra = self._under_way
@@ -113,14 +118,14 @@ class Durability:
             self._do(then, now_ms, _first_error(own, errors))
 
     def _do(self, action: Callable[..., None], *args: object) -> None:
-        """One action must not keep the others from what they wait for."""
+        """Run an action; its exception must not affect others."""
         try:
             action(*args)
-        except Exception as error:  # noqa: BLE001 - it is told
+        except Exception as error:  # noqa: BLE001 - reported
             self._fence.failed(f"what waited for a sync ({action})", error, "It is not done")
 
     def failed(self, log: PartitionLog, error: OSError) -> None:
-        """The log is read-only from now on: nothing of it that is not durable yet is promised."""
+        """Make the log read-only: bytes that are not durable yet are not acknowledged."""
         self.failures += 1
         log.sync_failed(error)
 

@@ -1,4 +1,4 @@
-"""The settings of a topic's logs, from those of the topic and the broker."""
+"""Settings of a topic's logs, from the settings of the topic and the broker."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from fencepost.broker.settings.values import BrokerConfig, TopicConfig
 
 __all__ = ["read_log_config"]
 
-# An internal topic is read whole at every start, and its last segment is never compacted: small ones make it short.
+# Every start reads an internal topic completely, and its last segment is never compacted: small ones shorten it.
 _INTERNAL_SEGMENT_BYTES = 1 << 20
-# Nobody follows them but the broker itself, at its start: tombstones and markers need not wait for slow readers.
+# Only the broker reads internal topics, at its start, so tombstones and markers need not wait for slow readers.
 _INTERNAL_DELETE_RETENTION_MS = 60_000
 
 _COMPRESSION: Mapping[str, str] = {"uncompressed": "none"}
@@ -19,14 +19,14 @@ _FSYNC: Mapping[str, Fsync] = {"commit": "commit", "interval": "interval", "neve
 
 
 def read_log_config(config: TopicConfig, broker: BrokerConfig, *, internal: bool) -> LogConfig:
-    """The settings of the logs of a topic with these settings. `internal`: it is the broker's own."""
+    """Return the settings of a topic's logs. `internal` is true for the broker's internal topics."""
     append_time = config.text("message.timestamp.type") == "LogAppendTime"
     return LogConfig(
         segment_bytes=min(
             int(config.value("internal.segment.bytes") or config.number("segment.bytes")),
             min(_INTERNAL_SEGMENT_BYTES, broker.number("log.segment.bytes")) if internal else 2**31,
         ),
-        # What has to be compacted by a certain age has to be in a closed segment by then.
+        # Records that must be compacted by a certain age must be in a closed segment by then.
         segment_ms=min(
             config.number("segment.ms"), config.number("max.compaction.lag.ms") if config.compacted else 2**63
         ),

@@ -1,4 +1,4 @@
-"""Names of topics: which are legal, and which look alike to metrics."""
+"""Validation of topic names, and names that collide in metrics."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ _LONGEST_NAME = 249
 
 
 def flat_name(name: str) -> str:
-    """The name as metrics would have it: dots and underscores are one."""
+    """Return the name as in metrics, where dots and underscores are equal."""
     return name.replace(".", "_")
 
 
 def invalid_topic_name(name: str) -> str | None:
-    """Why the name is not one for a topic, None when it is fine. Rules and words are Kafka's."""
+    """Return the reason why the name is invalid, in Kafka's words, or None."""
     if not name:
         return "Topic name is invalid: the empty string is not allowed"
     if name in (".", ".."):

@@ -1,4 +1,4 @@
-"""Opening a log for a request, and telling what opening found: silence would be taken for "all is there"."""
+"""Opening of logs for requests, and reports of what recovery found."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _log = logging.getLogger("fencepost.broker.recovery")
 
 
 def note_recovery(partition: Partition, metrics: Metrics) -> None:
-    """Log and count the report of a log that was just opened."""
+    """Log and count the recovery report of a log that was just opened."""
     log = partition.opened
     if log is None:
         return
@@ -22,7 +22,8 @@ def note_recovery(partition: Partition, metrics: Metrics) -> None:
     for cut in report.cuts:
         metrics.count("cut_bytes", cut.size_bytes)
         _log.warning("%s: cut %s bytes off at byte %s: %s", cut.path, cut.size_bytes, cut.position, cut.reason)
-    for first, following, place in () if partition.topic.internal else report.damaged:  # those are read whole, and told
+    # Internal topics are read completely at the start, which reports their damage.
+    for first, following, place in () if partition.topic.internal else report.damaged:
         tell_damage(partition, metrics, first, following, place)
     for note in report.notes:
         _log.warning("%s: %s", partition.directory, note)
@@ -32,7 +33,7 @@ def note_recovery(partition: Partition, metrics: Metrics) -> None:
 
 
 def tell_damage(partition: Partition, metrics: Metrics, first_offset: int, next_offset: int, place: str) -> None:
-    """Log and count offsets of which nothing whole is left although they were promised."""
+    """Log and count offsets that were acknowledged and cannot be read any more."""
     metrics.count("damaged_places")
     metrics.count("damaged_offsets", next_offset - first_offset)
     _log.error(
@@ -43,8 +44,7 @@ def tell_damage(partition: Partition, metrics: Metrics, first_offset: int, next_
 
 
 def open_log(partition: Partition, metrics: Metrics) -> PartitionLog | None:
-    """The partition's log; None when it cannot be opened now, which is this partition's trouble only
-    (KAFKA_STORAGE_ERROR)."""
+    """Return the partition's log, or None (KAFKA_STORAGE_ERROR) if it cannot be opened now."""
     try:
         return partition.log
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Whether the files of open logs still have their names: what goes on being written to a removed file is lost."""
+"""Check that the files of open logs still have their names: writes to a removed file are lost."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _log = logging.getLogger("fencepost.broker")
 
 
 class Presence:
-    """Looks at a few partitions at a time, all of them in turn."""
+    """Checks a few partitions at a time, in turn."""
 
     def __init__(self, files: Files, topics: TopicCatalogue, durability: Durability) -> None:
         self._files = files
@@ -28,8 +28,10 @@ class Presence:
         self._turn: deque[Partition] = deque()
 
     def look(self) -> None:
-        """A partition whose directory or active segment was removed takes no records any more. Raises DirectoryGone
-        when it is an internal topic's."""
+        """Make a partition read-only if its directory or active segment was removed.
+
+        Raises DirectoryGone for an internal topic.
+        """
         if not self._turn:
             self._turn.extend(each for topic in self._topics for each in topic.partitions if each.opened is not None)
         for _ in range(min(_AT_ONCE, len(self._turn))):

@@ -1,11 +1,11 @@
-"""Look for damage in the logs of a stopped broker, and accept it.
+"""Find damage in the logs of a stopped broker, and accept it.
 
-The damaged file is first copied beside the segment (`.log.damaged`, `.log.damaged.1` and so on: no copy is ever written
-over) and synced. Then a new segment takes its place in the steps of compaction, so that a crash between any two steps
-leaves the old or the new one. In it an empty batch covers the offsets of each damaged place, as compaction leaves them:
-readers go past it, nothing is in doubt any more, and the newest record that can be read counts. All other batches are
-those that readers got before: `log.batch_walk` judges them for both. Opening the logs finishes what a crash
-interrupted, as a start of the broker does.
+The damaged file is first copied (`.log.damaged`, `.log.damaged.1` and so on; no copy is overwritten) and synced. Then a
+new segment replaces it in the steps of compaction, so that a crash leaves the old or the new one. In the new segment an
+empty batch covers the offsets of each damaged range, as after compaction. Readers then skip the range, and for
+transactions and groups the newest readable record counts. The other batches are those that readers got before:
+`log.batch_walk` checks them in both cases. As at a start of the broker, opening the logs finishes what a crash
+interrupted.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _COPY_BYTES = 1 << 20
 
 
 class Finding(NamedTuple):
-    """Offsets of one partition that cannot be read."""
+    """Offsets of a partition that cannot be read."""
 
     topic: str
     partition: int
@@ -47,8 +47,10 @@ class Finding(NamedTuple):
 def repair(
     files: Files, config: BrokerConfig, new_id: Callable[[], UUID], now_ms: int, *, accept: bool
 ) -> Iterator[Finding]:
-    """What is damaged; with `accept` the loss of each is accepted after it was named. Raises OSError,
-    UnusableDirectory."""
+    """Yield all damage; with `accept` accept the loss of each after it was yielded.
+
+    Raises OSError or UnusableDirectory.
+    """
     topics = TopicCatalogue(files, config, new_id, Now(now_ms), lambda _: None)
     topics.load()
     for topic in list(topics):
@@ -71,7 +73,7 @@ def _accept(log: PartitionLog) -> None:
     for file in log.unsynced():
         file.sync()
     log.mark_synced(end)
-    log.snapshots.keep_from(end)  # older ones point into what is about to be written anew
+    log.snapshots.keep_from(end)  # older snapshots refer to segments that are about to be rewritten
     first = log.segments[0].base_offset
     if log.log_start_offset < first:
         log.delete_records_before(first)
@@ -82,7 +84,7 @@ def _accept(log: PartitionLog) -> None:
 
 
 def _rewrite(log: PartitionLog, segment: Segment) -> None:
-    """Write the segment anew, with an empty batch in the place of the offsets that are missing."""
+    """Rewrite the segment, with an empty batch for each range of missing offsets."""
     files, base = log.files, segment.base_offset
     number = log.segments.index(segment)
     target = Segment(files, log.directory, base, CLEANED)
@@ -122,7 +124,7 @@ def _put(log: PartitionLog, target: Segment, batch: bytes) -> None:
 
 
 def _filler(first_offset: int, next_offset: int) -> bytes:
-    """An empty batch over these offsets."""
+    """Return an empty batch for these offsets."""
     template = parse_header(seal(b"", record_count=1, base_timestamp=-1, max_timestamp=-1))
     header = template._replace(
         base_offset=first_offset, last_offset_delta=next_offset - 1 - first_offset, partition_leader_epoch=0
@@ -131,13 +133,13 @@ def _filler(first_offset: int, next_offset: int) -> bytes:
 
 
 def _keep_copy(log: PartitionLog, segment: Segment) -> None:
-    """Have a copy of the damaged file, durably, under a name that no other has."""
+    """Copy the damaged file durably, under a new name."""
     files, stem = log.files, f"{log.directory}/{file_name(segment.base_offset, LOG)}{DAMAGED}"
     numbered = (f"{stem}.{number}" for number in itertools.count(1))
     path = stem
     while files.exists(path):
         if _is_copy(files, path, segment):
-            return  # of an attempt that was interrupted
+            return  # left by an interrupted attempt
         path = next(numbered)
     copy = files.open(stem + _TEMPORARY)
     copy.truncate(0)

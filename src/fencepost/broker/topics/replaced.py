@@ -1,13 +1,13 @@
-"""Topics that replace deleted ones of the same name, and the producers that wrote to the deleted one.
+"""Topics that replace deleted topics of the same name, and producers that wrote to the deleted ones.
 
-A producer that outlives its topic goes on with its next sequence when the topic is created again. It has lost nothing
-that the deleter did not ask for, so the new partitions take any first sequence from it (`ProducerTable.earlier_below`).
-Producer ids are given out in ascending order: those below the next one at the time of the creation are earlier ones.
-A partition that has lost records asks for sequence 0 again, because nobody can tell the two cases apart there.
+A producer that outlives its topic continues with its next sequence when the topic is created again. It has lost only
+what was deleted deliberately, so the new partitions accept any first sequence from it (`ProducerTable.earlier_below`).
+Producer ids are allocated in ascending order, so producers with ids below the next one at creation are earlier ones. A
+partition that has lost records requires sequence 0 again, because it cannot distinguish the two cases.
 
-Of several batches in flight the first can find no topic and the second the new one. So the first sequence that was
-refused while there was no topic is the first that the new partition takes (`ProducerTable.awaited`); what comes before
-it is out of order, as behind any other gap. That is not kept over a restart, which ends the requests in flight.
+Of several batches in flight the first can find no topic, and the second the new one. So the first sequence that was
+rejected without a topic is the first that the new partition accepts (`ProducerTable.awaited`). Batches before it are
+out of order, as after any other gap. This state does not survive a restart, which ends the requests in flight.
 """
 
 from __future__ import annotations
@@ -21,17 +21,21 @@ from fencepost.protocol.records.batch import BatchHeader
 
 __all__ = ["DeletedNames", "Refused", "Replacement"]
 
-_NAMES_MAX = 2000  # the file of topics, which holds them, is written with every change
+_NAMES_MAX = 2000  # the file of topics contains them and is written with every change
 _REFUSED_MAX = 10_000
 
 Refused = dict[int, dict[int, tuple[int, int]]]
-"""(epoch, sequence) of the first batch that was refused, by partition and producer id."""
+"""(epoch, sequence) of the first rejected batch, by partition and producer id."""
 
 
 class Replacement:
-    """A topic's replacement of a deleted one. `earlier_below`: producer ids below it may have written to that one, 0
-    where there was none. `lossy`: numbers of the partitions that have lost records since. `refused`: what was refused
-    before it was there."""
+    """State of a topic that replaces a deleted one.
+
+    Attributes:
+        earlier_below: Producer ids below it may have written to the deleted topic; 0 if there was none.
+        lossy: Numbers of partitions that have lost records since.
+        refused: First batches that were rejected before the topic was created.
+    """
 
     __slots__ = ("earlier_below", "lossy", "refused")
 
@@ -42,26 +46,26 @@ class Replacement:
 
     @classmethod
     def of_entry(cls, entry: Mapping[str, Any]) -> Replacement:
-        """From a topic's entry in the file of topics."""
+        """Create it from a topic's entry in the file of topics."""
         return cls(entry.get("earlier_producers_below", 0), entry.get("lossy_partitions", ()))
 
     def entry(self) -> dict[str, object]:
-        """For a topic's entry in the file of topics."""
+        """Return the data for a topic's entry in the file of topics."""
         if not self.earlier_below:
             return {}
         return {"earlier_producers_below": self.earlier_below, "lossy_partitions": sorted(self.lossy)}
 
     def below(self, partition: int) -> int:
-        """The bound of earlier producer ids for a partition."""
+        """Return the limit of earlier producer ids for a partition."""
         return 0 if partition in self.lossy else self.earlier_below
 
     def tell(self, partition: int, producers: ProducerTable) -> None:
-        """Let a partition's log know, when it is opened."""
+        """Pass the state to a partition's log when it is opened."""
         producers.earlier_below = self.below(partition)
         producers.awaited = self.refused.pop(partition, {})
 
     def lose(self, partition: int) -> bool:
-        """Note that a partition has lost records. Whether that changes anything."""
+        """Record that a partition has lost records; return true if that changes anything."""
         if not self.below(partition):
             return False
         self.lossy.add(partition)
@@ -69,7 +73,7 @@ class Replacement:
 
 
 class DeletedNames:
-    """Names of deleted topics that no topic has now. Of too many the longest deleted is forgotten."""
+    """Names of deleted topics that no topic has now. Above a limit the oldest is forgotten."""
 
     def __init__(self, names: Iterable[str] = ()) -> None:
         self._names = dict.fromkeys(names)
@@ -78,17 +82,17 @@ class DeletedNames:
         self._refused_count = 0
 
     def replacement(self, name: str, next_producer_id: int) -> Replacement:
-        """Of a topic of that name that is created now."""
+        """Return the state for a topic of this name that is created now."""
         if name not in self._names:
             return Replacement()
         return Replacement(next_producer_id, refused=self._refused.get(name))
 
     def known_as(self, name: str, topic_id: UUID) -> None:
-        """The deleted topic had that id, by which clients may still name it."""
+        """Record the deleted topic's id, which clients may still use."""
         self._by_id[topic_id] = name
 
     def refuse(self, name: str | None, topic_id: UUID | None, partition: int, header: BatchHeader) -> None:
-        """A producer's batch finds no topic."""
+        """Record a producer's batch that found no topic."""
         name = self._by_id.get(topic_id) if topic_id is not None else name
         producer_id, epoch, sequence = header.producer_id, header.producer_epoch, header.base_sequence
         is_idempotent = producer_id >= 0 and sequence >= 0
@@ -106,7 +110,7 @@ class DeletedNames:
         return name in self._names
 
     def changed(self, *, added: Iterable[str] = (), removed: Iterable[str] = ()) -> DeletedNames:
-        """The names after a change."""
+        """Return the names after a change."""
         names = dict(self._names)
         for name in (*removed, *added):
             names.pop(name, None)

@@ -1,4 +1,4 @@
-"""Admin calls, and the values that they take and give; loaded on first use."""
+"""Admin calls and the types of their arguments and results, imported on first use."""
 
 from __future__ import annotations
 

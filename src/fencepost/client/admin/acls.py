@@ -1,4 +1,4 @@
-"""Admin calls about access control lists (KIP-11, KIP-290): create, describe, delete; what one may do (KIP-430)."""
+"""Admin calls for access control lists (KIP-11, KIP-290) and for authorized operations (KIP-430)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,17 @@ _NOT_TOLD: Final = -(2**31)
 
 
 class Acl(NamedTuple):
-    """One rule: `principal` ("User:alice", "User:*") from `host` ("*": any) may (not) do `operation` on a resource."""
+    """A rule that allows or denies an operation on a resource.
+
+    Attributes:
+        resource_type: Type of the resource.
+        resource_name: Name of the resource, or its prefix.
+        principal: "User:alice", or "User:*" for everybody.
+        operation: The operation.
+        permission: Allow or deny.
+        pattern: Literal name or prefix.
+        host: Address of the client; "*": any.
+    """
 
     resource_type: ResourceType
     resource_name: str
@@ -41,7 +51,7 @@ class Acl(NamedTuple):
 
 
 class AclFilter(NamedTuple):
-    """Which rules are meant; None and ANY match everything."""
+    """A filter for rules. None and ANY match everything."""
 
     resource_type: ResourceType = ResourceType.ANY
     resource_name: str | None = None
@@ -53,12 +63,19 @@ class AclFilter(NamedTuple):
 
 
 class AdminAcls(AdminBase):
-    """The ACL part of `AdminCore`. Calls raise SecurityDisabled's code (54) where the broker has no authorizer."""
+    """ACL calls of `AdminCore`. Without an authorizer the broker answers with code 54 (SECURITY_DISABLED)."""
 
     async def create_acls(self, acls: Iterable[Acl], *, api_timeout_ms: int | None = None) -> None:
-        """Add rules and wait until all brokers that answer show them; a rule that exists is left as it is.
+        """Add rules, and wait until all responding brokers show them. Existing rules do not change.
 
-        Raises KafkaTimeoutError, ClusterAuthorizationError, BrokerError.
+        Args:
+            acls: The rules.
+            api_timeout_ms: Time limit of the call in ms; default: default_api_timeout_ms.
+
+        Raises:
+            KafkaTimeoutError: The brokers did not answer or do not show the rules in time.
+            ClusterAuthorizationError: The principal may not change rules.
+            BrokerError: The broker rejected a rule.
         """
         wanted, deadline_ms = list(acls), self._deadline(api_timeout_ms)
         creations = [
@@ -97,7 +114,7 @@ class AdminAcls(AdminBase):
         return _rules(await self._ask_once(node_id, request, (1, 3), deadline_ms))
 
     async def describe_acls(self, wanted: AclFilter | None = None, *, api_timeout_ms: int | None = None) -> list[Acl]:
-        """The rules that match (None: all), sorted."""
+        """Return the matching rules (None: all), sorted."""
         request = _matching(de.DescribeAclsRequest, wanted if wanted is not None else AclFilter())
         reply: de.DescribeAclsResponse = await self.cluster.call(
             AnyNode(),
@@ -109,14 +126,18 @@ class AdminAcls(AdminBase):
         return _rules(reply)
 
     async def delete_acls(self, filters: Iterable[AclFilter], *, api_timeout_ms: int | None = None) -> list[Acl]:
-        """Delete all rules that match any of the filters, and wait until no broker that answers shows them.
+        """Delete all rules that match one of the filters, and wait until no responding broker shows them.
+
+        Args:
+            filters: The filters.
+            api_timeout_ms: Time limit of the call in ms; default: default_api_timeout_ms.
 
         Returns:
             The deleted rules, sorted.
 
         Raises:
-            KafkaTimeoutError: The brokers did not answer, or the rules are deleted and one still shows some.
-            KafkaError: The deletion was refused.
+            KafkaTimeoutError: The brokers did not answer, or the rules are deleted and a broker still shows some.
+            KafkaError: The broker rejected the deletion.
         """
         deadline_ms = self._deadline(api_timeout_ms)
         wanted = [_matching(da.DeleteAclsFilter, acl_filter) for acl_filter in filters]
@@ -154,9 +175,14 @@ class AdminAcls(AdminBase):
         return sorted(gone)
 
     async def authorized_operations(self, *, api_timeout_ms: int | None = None) -> frozenset[AclOperation] | None:
-        """What this principal may do with the cluster (KIP-430): nothing, too, for one who may not DESCRIBE it.
+        """Return the operations on the cluster that this principal may perform (KIP-430).
 
-        None where the brokers do not tell. Raises UnsupportedVersionError (Kafka before 2.8), KafkaTimeoutError.
+        Returns:
+            The operations; none without the right to DESCRIBE the cluster. None if the broker does not report them.
+
+        Raises:
+            UnsupportedVersionError: The broker is older than Kafka 2.8.
+            KafkaTimeoutError: The brokers did not answer in time.
         """
         reply: dc.DescribeClusterResponse = await self.cluster.call(
             AnyNode(),
@@ -174,7 +200,7 @@ class AdminAcls(AdminBase):
 
 
 def _rules(reply: de.DescribeAclsResponse) -> list[Acl]:
-    """Return the rules of a reply, sorted. Raises KafkaError."""
+    """Return the rules of a response, sorted. Raises KafkaError."""
     if reply.error_code != 0:
         raise error_for(reply.error_code, "describe ACLs", reply.error_message)
     return sorted(
@@ -202,7 +228,7 @@ def _first_code(results: Sequence[ca.AclCreationResult] | Sequence[da.DeleteAcls
 
 
 def _matching(message: type[Wanted], acl_filter: AclFilter) -> Wanted:
-    """The filter as it is sent, to describe or to delete."""
+    """Return the filter as a message, to describe or to delete."""
     return message(
         resource_type_filter=acl_filter.resource_type,
         resource_name_filter=acl_filter.resource_name,

@@ -1,4 +1,4 @@
-"""What the parts of `AdminCore` share."""
+"""Common base of the parts of `AdminCore`."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from fencepost.protocol.codes import ErrorCode as E
 T = TypeVar("T")
 
 DEFAULT_API_TIMEOUT_MS: Final = 60_000
-FIRST_LOOKS_MS: Final = (2, 5, 10, 20, 50)  # as a rule, a broker shows a change within some ms
-MOST_PER_LOOK_MS: Final = 3_000  # a broker that takes longer to answer is not waited for
+FIRST_LOOKS_MS: Final = (2, 5, 10, 20, 50)  # usually a broker shows a change within a few ms
+MOST_PER_LOOK_MS: Final = 3_000  # a slower broker is not waited for
 
 
 def unless_missing(code: int) -> int:
-    """For `code_of`: 3 is a final answer where it does not help to wait for the topic to appear."""
+    """Treat code 3 as final in `code_of`, where waiting for the topic to appear is useless."""
     return 0 if code == E.UNKNOWN_TOPIC_OR_PARTITION else int(code)
 
 
 class AdminBase:
-    """A client of a cluster, with a patience for its calls; it keeps nothing of its own."""
+    """Calls to a cluster, each with a time limit; it has no state of its own."""
 
     def __init__(self, cluster: Cluster, api_timeout_ms: int = DEFAULT_API_TIMEOUT_MS) -> None:
         self.cluster = cluster
@@ -41,11 +41,11 @@ class AdminBase:
         ask: Callable[[int], Coroutine[Any, Any, list[T]]],
         deadline_ms: int,
     ) -> list[T]:
-        """What the coordinators have, whose partitions of `topic` the brokers lead: `ask` of each, put together.
+        """Collect the results of `ask` from all brokers that lead partitions of a coordinator topic.
 
-        A broker tells of the partitions that it has loaded, and does not say that others have no coordinator now. So
-        all are asked again until every partition has had the same leader before and after. Where the topic may not be
-        looked at, or does not exist, brokers are believed. Raises KafkaTimeoutError, or what `ask` raises for good.
+        A broker reports only the partitions that it has loaded, and does not report partitions without a coordinator.
+        So all brokers are asked again until every partition had the same leader before and after. If the topic does not
+        exist or may not be described, the results are used as they are. Raises KafkaTimeoutError, or what `ask` raises.
         """
 
         async def ask_all() -> list[T]:
@@ -60,7 +60,10 @@ class AdminBase:
         return await self.cluster.until_answered(what, ask_all, deadline_ms)
 
     async def _ask_once(self, node_id: int, request: Message, versions: tuple[int, int], deadline_ms: int) -> Any:
-        """Send one request to one broker and return its reply, whose codes are not looked at. Raises KafkaError."""
+        """Send one request to one broker, and return its response without checking its error codes.
+
+        Raises KafkaError.
+        """
         connection = await self.cluster.connection(node_id, deadline_ms)
         version = connection.version(request.API_KEY, *versions)
         left = deadline_ms - self.cluster.runtime.now_ms()
@@ -69,15 +72,16 @@ class AdminBase:
     async def _until_shown(self, what: str, look: Callable[[int], Coroutine[Any, Any, str]], deadline_ms: int) -> None:
         """Wait until all brokers show a change that the cluster has accepted.
 
-        The controller accepts a change and each broker learns of it a moment later, and this client's next call may ask
-        any of them. Brokers that cannot be reached are left out: a broker catches up with the controller before it
-        serves again. So are brokers that refuse the question, because this client has no right to look or the broker
-        does not know the request.
+        The controller accepts a change and the brokers learn of it a moment later. This client's next call may go to
+        any of them. Unreachable brokers are ignored, because a broker catches up with the controller before it serves
+        again. Brokers that reject the question are ignored too: the client may not ask, or the broker does not support
+        the request.
 
         Args:
             what: Name of the change, for messages.
-            look: Ask the broker of this node id and return the difference from the change; "" if it shows the
-                change. It may raise KafkaError.
+            look: Asks the broker of this node id, and returns the difference from the change; "" if there is none. It
+                may
+                raise KafkaError.
             deadline_ms: Time at which to give up, on the runtime's clock.
 
         Raises:
@@ -103,7 +107,7 @@ class AdminBase:
         self.cluster.lasting_errors.over(what)
 
     async def _leaders(self, topic: str, deadline_ms: int) -> dict[int, tuple[int, int]]:
-        """Node and leader epoch, by partition. Raises LeaderNotAvailableError."""
+        """Return node and leader epoch by partition. Raises LeaderNotAvailableError."""
         await self.cluster.fetch_metadata([topic], deadline_ms, create=False)
         known = self.cluster.topics[topic].partitions if topic in self.cluster.topics else {}
         orphans = [number for number in known if self.cluster.leader(topic, number) < 0]
@@ -112,13 +116,13 @@ class AdminBase:
         return {number: (partition.leader, partition.leader_epoch) for number, partition in known.items()}
 
     async def close(self, timeout_ms: int | None = None) -> None:
-        """Close the connections. Every call waits for its answer, so there is nothing to wait for."""
+        """Close the connections. Nothing is pending, because every call waits for its response."""
         self.cluster.close()
 
     async def leave(self, timeout_ms: int) -> None:
-        """Close without the application."""
+        """Close for an application that did not."""
         self.cluster.close()
 
     def unsaid(self) -> str:
-        """Nothing is left to say: every call waits for its answer."""
+        """Return "", because nothing is pending."""
         return ""

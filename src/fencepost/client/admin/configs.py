@@ -1,4 +1,4 @@
-"""Admin calls about the settings of topics, brokers, their loggers, and groups."""
+"""Admin calls for the settings of topics, brokers, loggers and groups."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GROUP_RESOURCE: Final = 32
 
 
 class ConfigSource(IntEnum):
-    """Where a setting's value comes from."""
+    """Source of a setting's value."""
 
     UNKNOWN = 0
     TOPIC = 1
@@ -35,7 +35,7 @@ class ConfigSource(IntEnum):
 
 
 class ConfigEntry(NamedTuple):
-    """A setting. A sensitive value is None."""
+    """A setting. The value is None if it is sensitive."""
 
     name: str
     value: str | None
@@ -46,7 +46,7 @@ class ConfigEntry(NamedTuple):
 
     @property
     def is_default(self) -> bool:
-        """Whether nobody set it."""
+        """True if the value is the default."""
         return self.source is ConfigSource.DEFAULT
 
 
@@ -60,12 +60,18 @@ _DYNAMIC: Final = {  # by resource type, and by whether the resource has a name
 
 
 class AdminConfigs(AdminBase):
-    """The part of `AdminCore` about settings."""
+    """Calls of `AdminCore` for settings."""
 
     async def describe_configs(
         self, name: MaybeEmpty, *, resource_type: int = TOPIC_RESOURCE, api_timeout_ms: int | None = None
     ) -> dict[str, str | None]:
-        """The settings of a topic, a broker (its id as text, "": all), a group; sensitive values are None."""
+        """Return the settings of a topic, a broker or a group by name. Sensitive values are None.
+
+        Args:
+            name: The topic, the broker's id as text ("": all brokers), or the group.
+            resource_type: 2 for a topic, 4 for brokers, 8 for a broker's loggers, 32 for a group.
+            api_timeout_ms: Time limit of the call in ms; default: default_api_timeout_ms.
+        """
         entries = await self.config_entries(name, resource_type=resource_type, api_timeout_ms=api_timeout_ms)
         return {entry.name: entry.value for entry in entries.values()}
 
@@ -78,7 +84,15 @@ class AdminConfigs(AdminBase):
         documentation: bool = False,
         api_timeout_ms: int | None = None,
     ) -> dict[str, ConfigEntry]:
-        """As describe_configs (or only the settings `names`), with each value's source."""
+        """Return settings like describe_configs, with the source of each value.
+
+        Args:
+            name: The topic, the broker's id as text ("": all brokers), or the group.
+            names: Names of settings; None: all.
+            resource_type: 2 for a topic, 4 for brokers, 8 for a broker's loggers, 32 for a group.
+            documentation: Include the documentation of each setting.
+            api_timeout_ms: Time limit of the call in ms; default: default_api_timeout_ms.
+        """
         reply: dc.DescribeConfigsResponse = await self.cluster.call(
             int(name) if _is_of_one_broker(name, resource_type) else AnyNode(),
             _question(name, resource_type, names, documentation=documentation),
@@ -96,19 +110,19 @@ class AdminConfigs(AdminBase):
         resource_type: int = TOPIC_RESOURCE,
         api_timeout_ms: int | None = None,
     ) -> None:
-        """Set settings of a topic or broker, leaving the others (KIP-339), and wait until brokers show them.
+        """Change settings, leave the others (KIP-339), and wait until all responding brokers show the new values.
 
-        The call returns when all brokers that answer show the new values, as far as this client may see them.
+        Values that this client may not see are not waited for.
 
         Args:
             name: The topic, the broker's id as text ("": all brokers), or the group.
-            changes: Value by name of setting; None goes back to the default.
+            changes: Value by name of setting; None restores the default.
             resource_type: 2 for a topic, 4 for brokers, 8 for a broker's loggers, 32 for a group.
-            api_timeout_ms: Time limit of the call in ms. Default: the client's `default_api_timeout_ms`.
+            api_timeout_ms: Time limit of the call in ms; default: default_api_timeout_ms.
 
         Raises:
-            KafkaTimeoutError: The brokers did not answer, or the change was made and one does not show it yet.
-            KafkaError: The change was refused.
+            KafkaTimeoutError: The brokers did not answer, or the change was made and a broker does not show it yet.
+            KafkaError: The broker rejected the change.
         """
         altered = [
             ic.AlterableConfig(name=key, config_operation=1 if value is None else 0, value=value)
@@ -138,7 +152,7 @@ class AdminConfigs(AdminBase):
 
 
 def _is_of_one_broker(name: str, resource_type: int) -> bool:
-    """Return True if only the broker itself knows the settings."""
+    """Return true if only the broker itself knows the settings."""
     return resource_type in (BROKER_RESOURCE, LOGGER_RESOURCE) and name != ""
 
 
@@ -171,12 +185,12 @@ def _entries(name: str, reply: dc.DescribeConfigsResponse) -> dict[str, ConfigEn
 def _difference(
     entries: Mapping[str, ConfigEntry], changes: Mapping[str, str | None], dynamic: ConfigSource | None
 ) -> str:
-    """Return the settings that are not as changed, "" if all are. Settings that are not described are not looked at.
+    """Return the settings that differ from the changes, or "". Settings that are not described are ignored.
 
     Args:
         entries: The settings as a broker describes them.
         changes: The changes as they were sent.
-        dynamic: Source of a value that was set for this resource; None if the source does not tell.
+        dynamic: Source of a value that was set for this resource; None if the source is not distinctive.
     """
     old = []
     for key, value in changes.items():
@@ -190,7 +204,7 @@ def _difference(
 
 
 def _plain(value: str | None) -> object:
-    """Return a value in the form in which two spellings of one setting are equal, such as "01" and "1"."""
+    """Return a value in a form in which two spellings of a value are equal, such as "01" and "1"."""
     words = [word.strip().lower() for word in (value or "").split(",")]
     try:
         return [float(word) for word in words]

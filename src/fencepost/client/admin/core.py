@@ -1,7 +1,7 @@
-"""Admin, put together from its parts.
+"""The admin core, composed of its parts.
 
-Every call takes `api_timeout_ms`, the patience for the whole call (default: default.api.timeout.ms), and raises
-KafkaTimeoutError when it runs out, ClosedError after close, and the error class of a final wire code otherwise.
+Every call has `api_timeout_ms`, the time limit of the whole call (default: default.api.timeout.ms). Every call raises
+KafkaTimeoutError at the limit, ClosedError after close, and otherwise the class of a final error code.
 """
 
 from __future__ import annotations

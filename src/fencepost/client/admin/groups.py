@@ -1,4 +1,4 @@
-"""Admin calls about consumer groups, of the classic and of the consumer protocol: list, describe, offsets, delete."""
+"""Admin calls for groups of the classic and the consumer protocol: list, describe, offsets, delete."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RESET_POINTS: Final = {"earliest": offsets.EARLIEST, "latest": offsets.LATEST}
 
 
 class GroupListing(NamedTuple):
-    """A group by name; state and type are "" where the broker is too old to tell."""
+    """A listed group. State and type are "" if the broker is too old to report them."""
 
     group_id: str
     protocol_type: str
@@ -36,10 +36,11 @@ class GroupListing(NamedTuple):
 
 
 class GroupMember(NamedTuple):
-    """A member. `metadata` and `assignment` are a classic member's own bytes, b"" in the consumer protocol.
+    """A member of a group.
 
-    `subscribed` and `assigned` are what they say, for consumers; `target` (consumer protocol only) is where the
-    assignment is heading, and `epoch` how far the member has come (-1: classic).
+    `metadata` and `assignment` are the bytes of a classic member, b"" in the consumer protocol. `subscribed` and
+    `assigned` are their contents for consumers. `target` is the member's part of the target assignment and `epoch` its
+    member epoch (consumer protocol; -1: classic).
     """
 
     member_id: str
@@ -55,9 +56,9 @@ class GroupMember(NamedTuple):
 
 
 class GroupDescription(NamedTuple):
-    """A group. A group that nobody knows has state "Dead". `protocol` is the assignor's name.
+    """A group. An unknown group has state "Dead". `protocol` is the assignor's name.
 
-    `group_type` is "classic" or "consumer" (KIP-848; only these have epochs).
+    `group_type` is "classic" or "consumer" (KIP-848); only the latter has epochs.
     """
 
     group_id: str
@@ -71,12 +72,18 @@ class GroupDescription(NamedTuple):
 
 
 class AdminGroups(AdminBase):
-    """The group part of `AdminCore`."""
+    """Group calls of `AdminCore`."""
 
     async def list_groups(
         self, *, states: Sequence[str] = (), types: Sequence[str] = (), api_timeout_ms: int | None = None
     ) -> list[GroupListing]:
-        """All groups of the cluster, sorted by name; of the given states ("Stable") and types ("classic") only."""
+        """Return all groups of the cluster, sorted by name.
+
+        Args:
+            states: Only groups in these states, such as "Stable"; default: all.
+            types: Only groups of these types, such as "classic"; default: all.
+            api_timeout_ms: Time limit of the call in ms; default: default_api_timeout_ms.
+        """
         deadline_ms = self._deadline(api_timeout_ms)
         request = lg.ListGroupsRequest(states_filter=list(states), types_filter=list(types))
         lowest = 5 if types else 4 if states else 0
@@ -90,12 +97,12 @@ class AdminGroups(AdminBase):
         return sorted(await self._of_each_broker("ListGroups", "__consumer_offsets", ask, deadline_ms))
 
     async def describe_group(self, group_id: str, *, api_timeout_ms: int | None = None) -> GroupDescription:
-        """A group of either protocol and its members; state "Dead" when nobody knows it."""
+        """Return a group of either protocol with its members. An unknown group has state "Dead"."""
         deadline_ms = self._deadline(api_timeout_ms)
         try:
             found = await self._describe_consumer_group(group_id, deadline_ms)
         except UnsupportedVersionError:
-            found = None  # a broker before KIP-848 has classic groups only
+            found = None  # brokers before KIP-848 have classic groups only
         return found if found is not None else await self._describe_classic_group(group_id, deadline_ms)
 
     async def _describe_consumer_group(self, group_id: str, deadline_ms: int) -> GroupDescription | None:
@@ -156,7 +163,11 @@ class AdminGroups(AdminBase):
     async def remove_group_members(
         self, group_id: str, instance_ids: Iterable[str], *, api_timeout_ms: int | None = None
     ) -> None:
-        """Remove static members by their group.instance.id (KIP-345). Raises GroupFencedError (25: not a member)."""
+        """Remove static members by their group.instance.id (KIP-345).
+
+        Raises:
+            GroupFencedError: An id is not a member (25).
+        """
         members = [le.MemberIdentity(member_id="", group_instance_id=instance_id) for instance_id in instance_ids]
         reply: le.LeaveGroupResponse = await self.cluster.call(
             Coordinator(CoordinatorKind.GROUP, group_id),
@@ -170,7 +181,12 @@ class AdminGroups(AdminBase):
                 raise error_for(code, f"remove members from group {group_id!r}")
 
     async def delete_group(self, group_id: str, *, api_timeout_ms: int | None = None) -> None:
-        """Delete a group without members. Raises BrokerError (68: not empty), GroupConfigurationError (69: unknown)."""
+        """Delete a group without members.
+
+        Raises:
+            BrokerError: The group has members (68).
+            GroupConfigurationError: The group does not exist (69).
+        """
         reply: dg.DeleteGroupsResponse = await self.cluster.call(
             Coordinator(CoordinatorKind.GROUP, group_id),
             dg.DeleteGroupsRequest(groups_names=[group_id]),
@@ -192,9 +208,13 @@ class AdminGroups(AdminBase):
         require_stable: bool = True,
         api_timeout_ms: int | None = None,
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Committed offsets (None: all); a partition without an offset is left out.
+        """Return the committed offsets of a group; partitions without one are left out.
 
-        With `require_stable`, offsets pending in a transaction are waited for.
+        Args:
+            group_id: The group.
+            partitions: The partitions; None: all with committed offsets.
+            require_stable: Wait for offsets that are pending in a transaction.
+            api_timeout_ms: Time limit of the call in ms; default: default_api_timeout_ms.
         """
         asked = None if partitions is None else [TopicPartition(*partition) for partition in partitions]
         return await fetch_committed(
@@ -208,7 +228,11 @@ class AdminGroups(AdminBase):
         *,
         api_timeout_ms: int | None = None,
     ) -> None:
-        """Set committed offsets of a group without members. Raises UsageError while it has some."""
+        """Set committed offsets of a group without members.
+
+        Raises:
+            UsageError: The group has members.
+        """
         wanted = {
             TopicPartition(*partition): OffsetAndMetadata(at) if isinstance(at, int) else at
             for partition, at in positions.items()
@@ -226,10 +250,19 @@ class AdminGroups(AdminBase):
         *,
         api_timeout_ms: int | None = None,
     ) -> dict[TopicPartition, int]:
-        """Set committed offsets to "earliest", "latest", or the first record of a time (ms since the epoch) or later.
+        """Set committed offsets to "earliest", "latest", or the first record at or after a time.
 
-        `partitions`: by default those the group has offsets for. Returns the new offsets. Where no record is that
-        late, the end. Raises UsageError while the group has members.
+        Args:
+            group_id: The group, which must have no members.
+            to: "earliest", "latest", or a time in ms since 1970. If there is no later record, the end is used.
+            partitions: The partitions; None: those with committed offsets.
+            api_timeout_ms: Time limit of the call in ms; default: default_api_timeout_ms.
+
+        Returns:
+            The new offsets.
+
+        Raises:
+            UsageError: The group has members.
         """
         deadline_ms = self._deadline(api_timeout_ms)
         if isinstance(to, str) and to not in RESET_POINTS:
@@ -256,7 +289,11 @@ class AdminGroups(AdminBase):
     async def delete_group_offsets(
         self, group_id: str, partitions: Iterable[tuple[str, int]], *, api_timeout_ms: int | None = None
     ) -> None:
-        """Forget committed offsets. Raises BrokerError (86) for a topic that a member is subscribed to."""
+        """Delete committed offsets.
+
+        Raises:
+            BrokerError: A member is subscribed to the topic (86).
+        """
         by_topic: dict[str, list[int]] = defaultdict(list)
         for name, number in partitions:
             by_topic[name].append(number)
@@ -301,7 +338,7 @@ def _classic_member(member: gd.DescribedGroupMember, protocol_type: str) -> Grou
             subscribed = tuple(decode_subscription(metadata).topics) if metadata else ()
             assigned = tuple(decode_assignment(assignment))
         except ProtocolError:
-            subscribed, assigned = (), ()  # a member's own dialect; its bytes are there to be looked at
+            subscribed, assigned = (), ()  # not in the consumer's format; the bytes are still available
     return GroupMember(
         member.member_id,
         member.group_instance_id,

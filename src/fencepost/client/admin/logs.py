@@ -1,4 +1,4 @@
-"""Admin calls about the logs of partitions: records, directories, sizes."""
+"""Admin calls for the logs of partitions: records, directories, sizes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fencepost.protocol.messages import describe_log_dirs as ld
 
 
 class LogDirReplica(NamedTuple):
-    """A partition's log in a directory: its size, how far it is behind, whether it moves in from another directory."""
+    """A partition's log in a directory. `is_future` is true while it moves there from another directory."""
 
     size_bytes: int
     offset_lag: int
@@ -25,7 +25,10 @@ class LogDirReplica(NamedTuple):
 
 
 class LogDir(NamedTuple):
-    """A directory of a broker. `error_code` 56: it is offline. The sizes of its disk are -1 where not told."""
+    """A log directory of a broker.
+
+    `error_code` 56 means offline. Disk sizes are -1 if the broker does not report them.
+    """
 
     broker: int
     path: str
@@ -36,12 +39,12 @@ class LogDir(NamedTuple):
 
 
 class AdminLogs(AdminBase):
-    """The part of `AdminCore` about logs."""
+    """Calls of `AdminCore` for logs."""
 
     async def delete_records(
         self, before: Mapping[K, OrMinusOne], *, api_timeout_ms: int | None = None
     ) -> dict[TopicPartition, int]:
-        """Delete records below the given offsets (-1: up to the high watermark); the new log start per partition."""
+        """Delete records below the given offsets (-1: the high watermark); return the new log start by partition."""
         deadline_ms = self._deadline(api_timeout_ms)
         calls = [
             self._delete_records_of(TopicPartition(*partition), at, deadline_ms) for partition, at in before.items()
@@ -76,7 +79,7 @@ class AdminLogs(AdminBase):
     async def describe_log_dirs(
         self, brokers: Iterable[int] | None = None, *, api_timeout_ms: int | None = None
     ) -> list[LogDir]:
-        """The log directories of the brokers (None: all), with every partition's size."""
+        """Return the log directories of the brokers (None: all), with the size of every partition."""
         deadline_ms = self._deadline(api_timeout_ms)
         await self.cluster.refresh([], deadline_ms)
         asked = sorted(self.cluster.nodes) if brokers is None else list(brokers)

@@ -1,4 +1,4 @@
-"""Admin calls about where partitions are (KIP-455) and who decides about the cluster (KIP-595)."""
+"""Admin calls for the placement of partitions (KIP-455) and the metadata quorum (KIP-595)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _METADATA: Final = "__cluster_metadata"
 
 
 class PartitionReassignment(NamedTuple):
-    """A partition on its way: the brokers that have it now, those that it comes to, and those that it leaves."""
+    """A partition that moves: the brokers that have it now, those that are added, and those that are removed."""
 
     replicas: tuple[int, ...]
     adding: tuple[int, ...]
@@ -29,7 +29,7 @@ class PartitionReassignment(NamedTuple):
 
 
 class QuorumReplica(NamedTuple):
-    """A node's copy of the cluster's metadata. Times are epoch ms, -1 where the broker does not tell (below v1)."""
+    """A node's copy of the cluster metadata. Times are in ms since 1970, -1 if not reported (below v1)."""
 
     replica_id: int
     log_end_offset: int
@@ -38,7 +38,7 @@ class QuorumReplica(NamedTuple):
 
 
 class Quorum(NamedTuple):
-    """Who decides about the cluster."""
+    """The metadata quorum: leader, voters and observers."""
 
     leader_id: int
     leader_epoch: int
@@ -48,16 +48,24 @@ class Quorum(NamedTuple):
 
 
 class AdminPlacement(AdminBase):
-    """The part of `AdminCore` about placement and the quorum."""
+    """Calls of `AdminCore` for placement and the quorum."""
 
     async def alter_partition_reassignments(
         self, replicas: Mapping[K, Sequence[int] | None], *, api_timeout_ms: int | None = None
     ) -> None:
-        """Let these partitions be on these brokers, the leader first (None: stop moving it); returns when it has begun.
+        """Start to move partitions to other brokers. The call returns when the reassignment has begun.
 
-        What can be begun is begun also where the rest is refused. Raises, for the first partition that is refused,
-        KafkaError with code 39 (there is no such broker), 85 (it is not moving), UnknownTopicOrPartitionError;
-        ClusterAuthorizationError.
+        If some partitions are rejected, the others are moved all the same.
+
+        Args:
+            replicas: Brokers by partition, the preferred leader first; None cancels a reassignment.
+            api_timeout_ms: Time limit of the call in ms; default: default_api_timeout_ms.
+
+        Raises:
+            KafkaError: For the first rejected partition: a broker does not exist (39), or the partition does not move
+                (85).
+            UnknownTopicOrPartitionError: The partition does not exist.
+            ClusterAuthorizationError: The principal may not move partitions.
         """
         deadline_ms = self._deadline(api_timeout_ms)
         wanted: defaultdict[str, list[ar.ReassignablePartition]] = defaultdict(list)
@@ -81,9 +89,10 @@ class AdminPlacement(AdminBase):
     async def list_partition_reassignments(
         self, partitions: Iterable[tuple[str, int]] | None = None, *, api_timeout_ms: int | None = None
     ) -> dict[TopicPartition, PartitionReassignment]:
-        """Those of these partitions (None: of all) that are on their way to other brokers.
+        """Return those of the partitions (None: of all) that are moving.
 
-        Raises ClusterAuthorizationError.
+        Raises:
+            ClusterAuthorizationError: The principal may not list reassignments.
         """
         deadline_ms = self._deadline(api_timeout_ms)
         asked: defaultdict[str, list[int]] = defaultdict(list)
@@ -109,9 +118,11 @@ class AdminPlacement(AdminBase):
         }
 
     async def describe_metadata_quorum(self, *, api_timeout_ms: int | None = None) -> Quorum:
-        """The leader of the cluster's metadata, and how far each node has come with them.
+        """Return the leader of the cluster metadata, and the progress of each node.
 
-        Raises ClusterAuthorizationError, UnsupportedVersionError (a Kafka with ZooKeeper).
+        Raises:
+            ClusterAuthorizationError: The principal may not describe the quorum.
+            UnsupportedVersionError: The cluster uses ZooKeeper.
         """
         topic = dq.TopicData(topic_name=_METADATA, partitions=[dq.PartitionData(partition_index=0)])
         reply: dq.DescribeQuorumResponse = await self.cluster.call(

@@ -1,4 +1,4 @@
-"""Admin calls about the users of SCRAM (KIP-554): who has a password, and setting, changing and removing it."""
+"""Admin calls for SCRAM users (KIP-554): list credentials, set and delete passwords."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["AdminScram", "ScramCredential", "ScramDeletion", "ScramMechanism", "
 
 
 class ScramCredential(NamedTuple):
-    """One password of a user, as far as anybody is told of it."""
+    """Mechanism and iterations of a user's password."""
 
     user: str
     mechanism: ScramMechanism
@@ -28,9 +28,9 @@ class ScramCredential(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ScramUpsertion:
-    """Give the user this password, in place of any before. It is salted here; the broker never gets it.
+    """Set a user's password for a mechanism. It is salted locally and never sent to the broker.
 
-    Brokers take 4096 to 16384 iterations.
+    Brokers accept 4096 to 16384 iterations.
     """
 
     user: str
@@ -40,21 +40,23 @@ class ScramUpsertion:
 
 
 class ScramDeletion(NamedTuple):
-    """Take the user's password of that mechanism away."""
+    """Delete a user's password for a mechanism."""
 
     user: str
     mechanism: ScramMechanism
 
 
 class AdminScram(AdminBase):
-    """The SCRAM part of `AdminCore`."""
+    """SCRAM calls of `AdminCore`."""
 
     async def describe_user_scram_credentials(
         self, users: Iterable[str] | None = None, *, api_timeout_ms: int | None = None
     ) -> list[ScramCredential]:
-        """The credentials of these users (None: of all), sorted. A user without any is none of them.
+        """Return the credentials of these users (None: of all), sorted. Users without credentials are left out.
 
-        Raises ClusterAuthorizationError, UnsupportedVersionError (Kafka before 2.7).
+        Raises:
+            ClusterAuthorizationError: The principal may not describe the cluster.
+            UnsupportedVersionError: The broker is older than Kafka 2.7.
         """
         names = None if users is None else list(dict.fromkeys(users))
         if names == []:  # which would mean all
@@ -71,15 +73,22 @@ class AdminScram(AdminBase):
     async def alter_user_scram_credentials(
         self, changes: Iterable[ScramUpsertion | ScramDeletion], *, api_timeout_ms: int | None = None
     ) -> None:
-        """Set and remove passwords; a user may be named once. Connections that are logged in stay so.
+        """Set and delete passwords, each user at most once. Open connections stay authenticated.
 
-        The call waits until all brokers that answer show which credentials there are. A new password of the same
-        mechanism and iterations cannot be seen, so the call does not wait for it. Changes that the broker accepts are
-        made also where it refuses others.
+        The call waits until all responding brokers show the changed credentials. A new password with the same mechanism
+        and iterations cannot be distinguished and is not waited for. If some users are rejected, the other changes are
+        made.
 
-        Raises, for the first user that is refused, KafkaError with code 91 (there is nothing to delete), 92 (named
-        twice), 93 (no name, or iterations out of range); KafkaTimeoutError, ClusterAuthorizationError,
-        UnsupportedVersionError (Kafka before 2.7).
+        Args:
+            changes: The passwords to set or delete.
+            api_timeout_ms: Time limit of the call in ms; default: default_api_timeout_ms.
+
+        Raises:
+            KafkaError: For the first rejected user: nothing to delete (91), named twice (92), or no name or invalid
+                iterations (93).
+            KafkaTimeoutError: The brokers did not answer or do not show the change in time.
+            ClusterAuthorizationError: The principal may not alter the cluster.
+            UnsupportedVersionError: The broker is older than Kafka 2.7.
         """
         wanted, deadline_ms = list(changes), self._deadline(api_timeout_ms)
         deletions, upsertions = [], []
@@ -120,7 +129,7 @@ def _question(names: Sequence[str] | None) -> du.DescribeUserScramCredentialsReq
 
 
 def _credentials(reply: du.DescribeUserScramCredentialsResponse) -> list[ScramCredential]:
-    """Return the credentials of a reply, sorted. Raises KafkaError."""
+    """Return the credentials of a response, sorted. Raises KafkaError."""
     if reply.error_code != 0:
         raise error_for(reply.error_code, "describe users of SCRAM", reply.error_message)
     found = []

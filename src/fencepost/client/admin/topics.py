@@ -1,4 +1,4 @@
-"""Admin calls about topics and the brokers that have them, and which offsets their partitions reach."""
+"""Admin calls for topics, brokers and offsets."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class TopicDescription(NamedTuple):
 
 
 class ClusterDescription(NamedTuple):
-    """The brokers, and which of them is named as controller (-1: not told)."""
+    """The brokers and the controller (-1: not reported)."""
 
     cluster_id: str | None
     controller_id: int
@@ -45,7 +45,7 @@ class ClusterDescription(NamedTuple):
 
 
 class AdminTopics(AdminBase):
-    """The part of `AdminCore` about topics."""
+    """Topic calls of `AdminCore`."""
 
     async def create_topic(
         self,
@@ -57,10 +57,23 @@ class AdminTopics(AdminBase):
         exist_ok: bool = False,
         api_timeout_ms: int | None = None,
     ) -> None:
-        """Create a topic (-1: the broker's defaults) and wait until all brokers that answer name its leaders.
+        """Create a topic, and wait until all responding brokers show a leader for each partition.
 
-        Raises KafkaTimeoutError, TopicAlreadyExistsError, InvalidTopicError (bad name or count), AuthorizationError.
-        With `outcome_unknown` an earlier attempt was not answered: the topic that exists may be of this call.
+        Args:
+            name: Name of the topic.
+            partitions: Number of partitions; -1: the broker's default.
+            replication_factor: Number of replicas; -1: the broker's default.
+            configs: Settings of the topic.
+            exist_ok: Do nothing if the topic exists.
+            api_timeout_ms: Time limit of the call in ms; default: default_api_timeout_ms.
+
+        Raises:
+            TopicAlreadyExistsError: The topic exists. With `outcome_unknown` an earlier attempt of this call, which had
+                no
+                response, may have created it.
+            InvalidTopicError: The name or a number is invalid.
+            AuthorizationError: The principal may not create the topic.
+            KafkaTimeoutError: The brokers did not answer or do not show the topic in time.
         """
         deadline_ms = self._deadline(api_timeout_ms)
         topic = ct.CreatableTopic(
@@ -102,7 +115,7 @@ class AdminTopics(AdminBase):
         await self.cluster.refresh_quietly([name], deadline_ms)
 
     async def _topic_at(self, node_id: int, name: str, deadline_ms: int) -> MetadataResponseTopic | None:
-        """Return the topic as this broker shows it, or None. Raises KafkaError, also when it may not be looked at."""
+        """Return the topic as this broker shows it, or None. Raises KafkaError, also if it may not be described."""
         request = MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=False)
         reply: MetadataResponse = await self._ask_once(
             node_id, request, (LOWEST_METADATA, HIGHEST_METADATA), deadline_ms
@@ -113,11 +126,21 @@ class AdminTopics(AdminBase):
         return None if topic.error_code == E.UNKNOWN_TOPIC_OR_PARTITION else topic
 
     async def delete_topic(self, name: str, *, missing_ok: bool = False, api_timeout_ms: int | None = None) -> None:
-        """Delete a topic and wait until no broker that answers shows it.
+        """Delete a topic, and wait until no responding broker shows it.
 
-        Kafka before 2.8 does not tell a topic from a newer one of the same name, so the call does not wait there.
-        Raises KafkaTimeoutError, and UnknownTopicOrPartitionError when there is no such topic, unless `missing_ok`.
-        With `outcome_unknown` an earlier attempt was not answered: this call may have deleted it.
+        With Kafka before 2.8, which cannot distinguish the topic from a new one of the same name, the call does not
+        wait.
+
+        Args:
+            name: Name of the topic.
+            missing_ok: Do nothing if the topic does not exist.
+            api_timeout_ms: Time limit of the call in ms; default: default_api_timeout_ms.
+
+        Raises:
+            UnknownTopicOrPartitionError: The topic does not exist. With `outcome_unknown` an earlier attempt of this
+                call,
+                which had no response, may have deleted it.
+            KafkaTimeoutError: The brokers did not answer or still show the topic.
         """
         deadline_ms = self._deadline(api_timeout_ms)
         left = deadline_ms - self.cluster.runtime.now_ms()
@@ -146,11 +169,18 @@ class AdminTopics(AdminBase):
         self.cluster.topics.pop(name, None)
 
     async def create_partitions(self, name: str, total: int, *, api_timeout_ms: int | None = None) -> None:
-        """Grow a topic to `total` partitions and wait until all brokers that answer name their leaders.
+        """Increase the number of partitions, and wait until all responding brokers show a leader for each.
 
-        Raises KafkaTimeoutError, and InvalidTopicError, also when it has as many.
+        Args:
+            name: Name of the topic.
+            total: New total number of partitions.
+            api_timeout_ms: Time limit of the call in ms; default: default_api_timeout_ms.
 
-        With `outcome_unknown` an earlier attempt was not answered: this call may have made them.
+        Raises:
+            InvalidTopicError: The number is not larger than the current one. With `outcome_unknown` an earlier attempt
+                of
+                this call, which had no response, may have created the partitions.
+            KafkaTimeoutError: The brokers did not answer or do not show the partitions in time.
         """
         deadline_ms = self._deadline(api_timeout_ms)
         left = deadline_ms - self.cluster.runtime.now_ms()
@@ -170,7 +200,7 @@ class AdminTopics(AdminBase):
         await self._until_led(name, total, deadline_ms)
 
     async def list_topics(self, *, internal: bool = False, api_timeout_ms: int | None = None) -> list[str]:
-        """The names of all topics that this client may see, sorted."""
+        """Return the names of all topics that this client may see, sorted; with `internal` also internal topics."""
         deadline_ms = self._deadline(api_timeout_ms)
         reply = await self.cluster.fetch_metadata(None, deadline_ms, create=False)
         return sorted(
@@ -180,9 +210,10 @@ class AdminTopics(AdminBase):
     async def describe_topics(
         self, names: Iterable[str] | None = None, *, api_timeout_ms: int | None = None
     ) -> dict[str, TopicDescription]:
-        """Each topic that exists (None: all), by name; a name that does not exist is left out. Creates nothing.
+        """Return the existing topics (None: all) by name. Missing topics are left out and are not created.
 
-        Raises the error of any other code.
+        Raises:
+            KafkaError: A topic cannot be described.
         """
         deadline_ms = self._deadline(api_timeout_ms)
         asked = None if names is None else list(names)
@@ -198,13 +229,13 @@ class AdminTopics(AdminBase):
         return described
 
     async def describe_cluster(self, *, api_timeout_ms: int | None = None) -> ClusterDescription:
-        """The brokers and the controller."""
+        """Return the cluster's id, brokers and controller."""
         await self.cluster.refresh([], self._deadline(api_timeout_ms))
         nodes = tuple(self.cluster.nodes[node] for node in sorted(self.cluster.nodes))
         return ClusterDescription(self.cluster.cluster_id, self.cluster.controller_id, nodes)
 
     async def partitions_of(self, topics: Iterable[str], *, api_timeout_ms: int | None = None) -> list[TopicPartition]:
-        """All partitions of the topics, which have to exist. Raises KafkaTimeoutError."""
+        """Return all partitions of the topics, which must exist. Raises KafkaTimeoutError."""
         deadline_ms = self._deadline(api_timeout_ms)
         found: dict[str, list[int]] = defaultdict(list)
         for name in topics:
@@ -218,17 +249,17 @@ class AdminTopics(AdminBase):
         isolation: Isolation = Isolation.READ_UNCOMMITTED,
         api_timeout_ms: int | None = None,
     ) -> dict[TopicPartition, OffsetAt]:
-        """Offset per partition for a timestamp in ms, or OffsetSpec.EARLIEST, LATEST or MAX_TIMESTAMP.
+        """Return offsets by partition for a timestamp in ms, or OffsetSpec.EARLIEST, LATEST or MAX_TIMESTAMP.
 
-        LATEST is the high watermark, or with READ_COMMITTED the last stable offset. OffsetAt.offset is -1 when no
-        record is that late.
+        LATEST is the high watermark, or with READ_COMMITTED the last stable offset. OffsetAt.offset is -1 if there is
+        no record at or after the timestamp.
         """
         asked = {TopicPartition(*partition): timestamp for partition, timestamp in wanted.items()}
         return await offsets.list_offsets(self.cluster, asked, isolation, self._deadline(api_timeout_ms))
 
 
 def _refusal(code: int, what: str, detail: str | None, unanswered: Sequence[KafkaError]) -> KafkaError:
-    """An attempt that was not answered may have done what now is there already."""
+    """Return the error, with the remark that an earlier attempt without a response may have succeeded."""
     if not unanswered:
         return error_for(code, what, detail)
     doubt = "an earlier attempt of this call was not answered and may have done it"

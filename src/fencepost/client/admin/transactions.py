@@ -1,7 +1,7 @@
-"""Admin calls about transactions: those that a resolver needs, without a producer (KIP-664, KIP-939).
+"""Admin calls for transactions, without a producer (KIP-664, KIP-939).
 
-`init_producer_id` and `end_transaction` are the wire calls themselves, retried where that is safe; nothing ties a
-transaction to a connection: transactional id, producer id and epoch are enough.
+`init_producer_id` and `end_transaction` are the wire requests, repeated if that is safe. A transaction does not belong
+to a connection: transactional id, producer id and epoch identify it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from fencepost.protocol.messages.write_txn_markers import (
 
 
 class InitResult(NamedTuple):
-    """Answer of InitProducerId. The ongoing pair is -1, -1 unless a prepared transaction was kept."""
+    """Response of InitProducerId. The ongoing producer id and epoch are -1 unless a prepared transaction was kept."""
 
     producer_id: int
     producer_epoch: int
@@ -54,7 +54,7 @@ class InitResult(NamedTuple):
 
 
 class EndResult(NamedTuple):
-    """Answer of EndTxn: the raw code, and the pair to go on with (-1, -1 below v5)."""
+    """Response of EndTxn: the error code, and the producer id and epoch to continue with (-1 below v5)."""
 
     error_code: int
     producer_id: int
@@ -62,7 +62,7 @@ class EndResult(NamedTuple):
 
 
 class TransactionListing(NamedTuple):
-    """One line of list_transactions. `state` is Kafka's name: Empty, Ongoing, PrepareCommit, ..."""
+    """A listed transaction. `state` is Kafka's name: Empty, Ongoing, PrepareCommit, ..."""
 
     transactional_id: str
     producer_id: int
@@ -70,10 +70,10 @@ class TransactionListing(NamedTuple):
 
 
 class TransactionDescription(NamedTuple):
-    """One transaction. `error_code` is 105 for an unknown id; start_time_ms is -1 when nothing is open.
+    """A transaction. `error_code` is 105 for an unknown id; start_time_ms is -1 if no transaction is open.
 
-    The producer id and epoch are those that end an open transaction; `prepared` names it by those of its records. The
-    two differ when a producer keeps it (`init_transactions(keep_prepared=True)`).
+    Producer id and epoch are those that end an open transaction. `prepared` has those of its records. They differ if a
+    producer has kept the transaction (`init_transactions(keep_prepared=True)`).
     """
 
     transactional_id: str
@@ -88,7 +88,7 @@ class TransactionDescription(NamedTuple):
 
 
 class ProducerDescription(NamedTuple):
-    """A producer as a partition knows it. `transaction_start_offset` is -1 when it has nothing open there."""
+    """A producer's state in a partition. `transaction_start_offset` is -1 if it has no open transaction there."""
 
     producer_id: int
     producer_epoch: int
@@ -99,7 +99,7 @@ class ProducerDescription(NamedTuple):
 
 
 class AdminTransactions(AdminBase):
-    """The transaction part of `AdminCore`."""
+    """Transaction calls of `AdminCore`."""
 
     async def init_producer_id(
         self,
@@ -112,10 +112,22 @@ class AdminTransactions(AdminBase):
         producer_epoch: int = -1,
         api_timeout_ms: int | None = None,
     ) -> InitResult:
-        """InitProducerId: claim the id, fence earlier owners, abort what they left open (unless `keep_prepared`).
+        """Send InitProducerId: fence earlier producers of the id, and abort their open transaction.
 
-        `timeout_ms` is the transaction timeout; a two-phase transaction has none. Raises ProducerFencedError,
-        TransactionalIdAuthorizationError (also: two-phase commit is off), UnsupportedVersionError, KafkaTimeoutError.
+        Args:
+            transactional_id: The transactional id; None: only get a producer id.
+            timeout_ms: Transaction timeout in ms. A two-phase transaction has none.
+            two_phase: Enable two-phase commit (KIP-939).
+            keep_prepared: Keep an open transaction instead of aborting it (KIP-939).
+            producer_id: Expected producer id; -1: any.
+            producer_epoch: Expected epoch; -1: any.
+            api_timeout_ms: Time limit of the call in ms; default: default_api_timeout_ms.
+
+        Raises:
+            ProducerFencedError: The expected producer id or epoch is not the current one.
+            TransactionalIdAuthorizationError: The principal may not use the id, or two-phase commit is disabled.
+            UnsupportedVersionError: The broker does not support an option.
+            KafkaTimeoutError: No response in time.
         """
         request = InitProducerIdRequest(
             transactional_id=transactional_id,
@@ -148,10 +160,19 @@ class AdminTransactions(AdminBase):
         version: int | None = None,
         api_timeout_ms: int | None = None,
     ) -> EndResult:
-        """EndTxn; the code is given back as it came, after retrying 14, 15, 16, 51 and lost connections.
+        """Send EndTxn and return its error code, after retries of codes 14, 15, 16, 51 and of lost connections.
 
-        `version` pins the request version (by default 5 where transaction.version 2 is finalized, else at most 4).
-        Raises KafkaTimeoutError (`outcome_unknown`), UnsupportedVersionError.
+        Args:
+            transactional_id: The transactional id.
+            producer_id: Producer id of the transaction.
+            producer_epoch: Epoch of the transaction.
+            commit: Commit or abort.
+            version: Version of the request; default: 5 with transaction.version 2, else at most 4.
+            api_timeout_ms: Time limit of the call in ms; default: default_api_timeout_ms.
+
+        Raises:
+            KafkaTimeoutError: No response in time (`outcome_unknown`).
+            UnsupportedVersionError: The broker does not support the version.
         """
         request = EndTxnRequest(
             transactional_id=transactional_id,
@@ -171,20 +192,26 @@ class AdminTransactions(AdminBase):
         topics: Iterable[str] = (),
         api_timeout_ms: int | None = None,
     ) -> None:
-        """Commit or abort a prepared transaction, from anywhere.
+        """Commit or abort a prepared transaction, from any client.
 
-        May be repeated with the same decision, and after anybody else has carried it out. A transaction that a
-        producer keeps (`init_transactions(keep_prepared=True)`) is ended all the same. Nothing is done for a
+        The call can be repeated with the same decision, also after another client has completed the transaction. It
+        also ends a transaction that a producer keeps (`init_transactions(keep_prepared=True)`). It does nothing for a
         transaction that was prepared without records.
 
-        `topics`: those that it wrote to, or some of them. Apache Kafka does not remember how a transaction ended once
-        its id has gone on. There these topics are read from their beginning for the transaction's marker.
+        Args:
+            transactional_id: The transactional id.
+            prepared: The name of the prepared transaction.
+            commit: Commit or abort.
+            topics: Topics of the transaction. Apache Kafka does not store the outcome of a transaction after the next
+                one of
+                the id. These topics are then searched from the beginning for the transaction's marker.
+            api_timeout_ms: Time limit of the call in ms; default: default_api_timeout_ms.
 
         Raises:
-            PreparedTransactionLostError: it was to be committed, and is aborted.
-            TransactionCommittedError: it was to be aborted, and is committed.
-            TransactionOutcomeUnknownError: the broker does not remember how it ended.
-            KafkaTimeoutError: no answer came in time; the same call may be repeated.
+            PreparedTransactionLostError: It was to be committed, and is aborted.
+            TransactionCommittedError: It was to be aborted, and is committed.
+            TransactionOutcomeUnknownError: The broker does not know the outcome.
+            KafkaTimeoutError: No response in time; repeat the call.
         """
         deadline_ms = self._deadline(api_timeout_ms)
         pair, attempt, what = prepared, 0, f"transaction {prepared} of {transactional_id!r}"
@@ -217,9 +244,10 @@ class AdminTransactions(AdminBase):
     async def fence_producers(
         self, transactional_ids: Iterable[str], *, api_timeout_ms: int | None = None
     ) -> dict[str, InitResult]:
-        """Fence the producers of these ids and abort what they have open; what InitProducerId answered, by id.
+        """Fence the producers of these ids and abort their open transactions; return the responses by id.
 
-        Raises the first error; the other ids have been dealt with all the same.
+        Raises:
+            KafkaError: The first error. The other ids have been processed all the same.
         """
         ids = list(dict.fromkeys(transactional_ids))
         calls = [self.init_producer_id(transactional_id, api_timeout_ms=api_timeout_ms) for transactional_id in ids]
@@ -234,7 +262,7 @@ class AdminTransactions(AdminBase):
         }
 
     async def force_terminate_transaction(self, transactional_id: str, *, api_timeout_ms: int | None = None) -> None:
-        """Abort whatever the id has open, a prepared two-phase transaction too (KIP-939), and fence its producer."""
+        """Abort the open transaction of the id, also a prepared one (KIP-939), and fence its producer."""
         await self.init_producer_id(transactional_id, api_timeout_ms=api_timeout_ms)
 
     async def list_transactions(
@@ -246,11 +274,19 @@ class AdminTransactions(AdminBase):
         duration_ms: int = -1,
         api_timeout_ms: int | None = None,
     ) -> list[TransactionListing]:
-        """All transactional ids of the cluster that pass the filters.
+        """Return the transactional ids of the cluster that match the filters.
 
-        `pattern` must match the whole id (RE2 at the broker from v2, else `re` here); `duration_ms` keeps those begun
-        at least that long ago (v1; ids that never began anything pass). Raises UnsupportedVersionError,
-        KafkaTimeoutError.
+        Args:
+            pattern: Regular expression for the whole id (RE2 in the broker since v2, else Python's).
+            states: Only these states, by Kafka's names; default: all.
+            producer_ids: Only these producer ids; default: all.
+            duration_ms: Only transactions open for at least this time in ms (v1), and ids that never began one; -1:
+                all.
+            api_timeout_ms: Time limit of the call in ms; default: default_api_timeout_ms.
+
+        Raises:
+            UnsupportedVersionError: The broker does not support a filter.
+            KafkaTimeoutError: No response in time.
         """
         deadline_ms = self._deadline(api_timeout_ms)
         request = ListTransactionsRequest(
@@ -283,7 +319,7 @@ class AdminTransactions(AdminBase):
     async def describe_transactions(
         self, transactional_ids: Sequence[str], *, api_timeout_ms: int | None = None
     ) -> list[TransactionDescription]:
-        """Describe each id, in the order given; an unknown id has error_code 105. Raises KafkaError."""
+        """Return a description of each id, in order; an unknown id has error_code 105. Raises KafkaError."""
         deadline_ms = self._deadline(api_timeout_ms)
         missing = list(dict.fromkeys(transactional_ids))
         found: dict[str, TransactionDescription] = {}
@@ -361,7 +397,7 @@ class AdminTransactions(AdminBase):
     async def describe_producers(
         self, partitions: Sequence[tuple[str, int]], *, api_timeout_ms: int | None = None
     ) -> dict[TopicPartition, list[ProducerDescription]]:
-        """The producers each partition's leader knows, open transactions included. Raises KafkaError."""
+        """Return the producers that the leader of each partition knows, with open transactions. Raises KafkaError."""
         deadline_ms = self._deadline(api_timeout_ms)
         asked = [TopicPartition(*partition) for partition in partitions]
         calls = [self._describe_producers_of(partition, deadline_ms) for partition in asked]
@@ -405,9 +441,9 @@ class AdminTransactions(AdminBase):
     async def write_abort_marker(
         self, partition: tuple[str, int], producer: ProducerDescription, *, api_timeout_ms: int | None = None
     ) -> None:
-        """End a hanging transaction of one partition with an abort marker (KIP-664; needs CLUSTER_ACTION).
+        """Abort a hanging transaction in one partition by an abort marker (KIP-664; needs CLUSTER_ACTION).
 
-        Only for a transaction that its coordinator does not know any more. Raises KafkaError.
+        Use it only for a transaction that its coordinator no longer knows. Raises KafkaError.
         """
         topic, number = partition
         marker = WritableTxnMarker(
@@ -429,15 +465,15 @@ class AdminTransactions(AdminBase):
             raise error_for(code, f"abort marker for {topic}-{number}")
 
     async def features(self, *, api_timeout_ms: int | None = None) -> dict[str, int]:
-        """The finalized feature levels, e.g. {"transaction.version": 2}. An absent feature is at level 0."""
+        """Return the finalized feature levels, such as {"transaction.version": 2}. A missing feature has level 0."""
         await self.cluster.any_connection(self._deadline(api_timeout_ms))
         return dict(self.cluster.features)
 
     async def fences_by_group(self, *, api_timeout_ms: int | None = None) -> bool:
-        """Whether one transactional producer per thread is safe here (KIP-447): offsets are fenced by the generation.
+        """Return true if one transactional producer per thread is safe (KIP-447), with fencing by group generation.
 
-        Every broker must check members (TxnOffsetCommit v3) and hold back pending offsets (OffsetFetch v7); where
-        a broker cannot, each input partition needs a producer of its own.
+        Every broker must verify the member (TxnOffsetCommit v3) and hold back pending offsets (OffsetFetch v7).
+        Otherwise each input partition needs a producer of its own.
         """
         deadline_ms = self._deadline(api_timeout_ms)
         await self.cluster.refresh([], deadline_ms)
@@ -448,6 +484,6 @@ class AdminTransactions(AdminBase):
         return True
 
     async def api_versions(self, *, api_timeout_ms: int | None = None) -> dict[int, tuple[int, int]]:
-        """What one broker offers: API key -> (lowest, highest) version."""
+        """Return the API versions of one broker: API key -> (lowest, highest) version."""
         connection = await self.cluster.any_connection(self._deadline(api_timeout_ms))
         return dict(connection.versions)

@@ -1,6 +1,6 @@
-"""The clients for asyncio: `AsyncProducer`, `AsyncConsumer`, `AsyncShareConsumer`, `AsyncAdmin`.
+"""The asyncio clients `AsyncProducer`, `AsyncConsumer`, `AsyncShareConsumer` and `AsyncAdmin`.
 
-Make them inside a running event loop, and use them there: another loop is refused.
+Create and use a client in the same running event loop; calls from another loop raise UsageError.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Admin calls for asyncio: an AdminCore in the running event loop."""
+"""The asyncio admin client: an AdminCore in the running event loop."""
 
 from __future__ import annotations
 
@@ -13,13 +13,16 @@ from fencepost.config import AdminConfig
 
 
 class AsyncAdmin(AsyncClient[AdminCore]):
-    """Admin calls for asyncio. Make it inside a running loop; `await close()` or `async with`."""
+    """An admin client for asyncio. Create it in a running loop, and use `await close()` or `async with`."""
 
     _config_type = AdminConfig
 
     @configured_by(AdminConfig)
     def __init__(self, config: AdminConfig) -> None:
-        """`bootstrap_servers`: "host:port,...", or a list of these; the settings are Kafka's, in snake_case."""
+        """Create an admin client for `bootstrap_servers`: "host:port,...", or a list.
+
+        Settings are keyword arguments with Kafka's names in snake_case.
+        """
         runtime = runtime_for(config)
         super().__init__(runtime, AdminCore(Cluster(runtime, config), config.default_api_timeout_ms))
 
@@ -68,5 +71,5 @@ class AsyncAdmin(AsyncClient[AdminCore]):
 
     @checked
     async def close(self, timeout_ms: Milliseconds | None = CLOSE_MS) -> None:
-        """Close the connections. May be called again. No broker is waited for, whatever `timeout_ms` says."""
+        """Close the connections. It may be called again. `timeout_ms` has no effect, because nothing is pending."""
         await self._end(lambda core: core.close(timeout_ms))

@@ -1,4 +1,4 @@
-"""How a client for asyncio is made from a core: every call belongs into the event loop that it was made in."""
+"""Base of the asyncio clients: every call must come from the event loop in which the client was created."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ os.register_at_fork(after_in_child=_open.clear)
 
 
 class AsyncClient(Configured, Generic[C_co]):
-    """Holds a core that lives in the running event loop.
+    """Holds a core that runs in the event loop.
 
-    Use in another loop raises UsageError, after close ClosedError, in a forked child ForkedError; closing it there
-    does nothing: it is the parent's.
+    Calls in another loop raise UsageError, calls after close ClosedError, and calls in a forked child ForkedError.
+    Closing it in a forked child does nothing, because the parent owns it.
     """
 
     def __init__(self, runtime: AsyncioRuntime, core: C_co) -> None:
@@ -68,17 +68,17 @@ class AsyncClient(Configured, Generic[C_co]):
 
     @property
     def closed(self) -> bool:
-        """Whether it was closed."""
+        """True after close."""
         return self._closed
 
     def _here(self) -> C_co:
-        """The core, for a call that is made where it belongs."""
+        """Return the core if the call is allowed here."""
         if _running_loop() is not self._runtime.loop or self._closed:
             raise self._refusal()
         return self._core
 
     def _check_open(self) -> None:
-        """Raise ForkedError, ClosedError; for calls that may come from outside of the loop."""
+        """Raise ForkedError or ClosedError, for calls that may come from outside of the loop."""
         if self._closed or os.getpid() != self._pid:
             raise self._refusal()
 
@@ -94,7 +94,7 @@ class AsyncClient(Configured, Generic[C_co]):
         )
 
     async def _end(self, close: Callable[[C_co], Coroutine[Any, Any, None]]) -> None:
-        """Close once, and never from a forked child. Callbacks during it may still ask the client."""
+        """Close once; do nothing in a forked child. Callbacks during it may still use the client."""
         if self._closed or self._ending or os.getpid() != self._pid:
             return
         core = self._here()
@@ -106,7 +106,7 @@ class AsyncClient(Configured, Generic[C_co]):
             _open.pop(id(core), None)
 
     async def close(self, timeout_ms: int | None = None) -> None:
-        """Release everything. May be called again. `timeout_ms`: for how long brokers are waited for."""
+        """Release all resources; `timeout_ms` limits the wait for brokers. It may be called again."""
         raise NotImplementedError
 
     async def __aenter__(self) -> Self:
@@ -124,8 +124,7 @@ class AsyncClient(Configured, Generic[C_co]):
 
 
 def in_loop(method: Callable[Concatenate[C, P], R]) -> Callable[Concatenate[AsyncClient[C], P], R]:
-    """The client's twin of a core's method, plain or async."""
-
+    """Return the client's variant of a core's method, plain or async."""
     method = checked(method)
 
     def call(self: AsyncClient[C], /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -149,7 +148,7 @@ def _leave_in_background(core: Leaving) -> None:
 
 
 def _end() -> None:
-    """At the end of the program: loops that still run, in other threads, can still deliver."""
+    """Close open clients at the end of the program. Loops that still run in other threads can deliver records."""
     for runtime, core in list(_open.values()):
         if runtime.loop.is_running():
             timeout_ms = patience_ms()

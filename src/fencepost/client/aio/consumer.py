@@ -1,4 +1,4 @@
-"""The consumer for asyncio: a ConsumerCore in the running event loop."""
+"""The asyncio consumer: a ConsumerCore in the running event loop."""
 
 from __future__ import annotations
 
@@ -19,17 +19,20 @@ from fencepost.config import ConsumerConfig
 
 
 class AsyncConsumer(HeldClient[ConsumerCore]):
-    """The consumer for asyncio: make it inside a running loop; `async for record in consumer` reads for ever.
+    """A consumer for asyncio. Create it in a running loop; `async for record in consumer` reads forever.
 
-    For one task at a time, as Consumer is for one thread: a call while another task's goes on, or while it is in a
-    `transaction(consumer)` block, raises UsageError. `wakeup`, `close` and what only looks may come from any task.
+    One task at a time may use it. A call during another task's call, or during a `transaction(consumer)` block, raises
+    UsageError. Any task may call `wakeup`, `close` and the methods that only read state.
     """
 
     _config_type = ConsumerConfig
 
     @configured_by(ConsumerConfig)
     def __init__(self, config: ConsumerConfig) -> None:
-        """`bootstrap_servers`: "host:port,...", or a list of these; the settings are Kafka's, in snake_case."""
+        """Create a consumer for `bootstrap_servers`: "host:port,...", or a list.
+
+        Settings are keyword arguments with Kafka's names in snake_case.
+        """
         runtime = runtime_for(config)
         super().__init__(runtime, ConsumerCore(Cluster(runtime, config), config))
 
@@ -41,7 +44,7 @@ class AsyncConsumer(HeldClient[ConsumerCore]):
         *,
         pattern: str | re.Pattern[str] | None = None,
     ) -> None:
-        """As Consumer.subscribe; the methods of `listener` may be coroutine functions."""
+        """Subscribe like Consumer.subscribe. The methods of `listener` may be coroutine functions."""
         core = self._here()
         hold = core.turn.take("subscribe")
         try:
@@ -53,7 +56,7 @@ class AsyncConsumer(HeldClient[ConsumerCore]):
 
     @checked
     def set_rebalance_listener(self, listener: RebalanceListener | None) -> None:
-        """Who is told of rebalances."""
+        """Set the listener that is called during poll for each rebalance."""
         core = self._here()
         hold = core.turn.take("set_rebalance_listener")
         core.listener = listener
@@ -102,5 +105,5 @@ class AsyncConsumer(HeldClient[ConsumerCore]):
 
     @property
     def core(self) -> ConsumerCore:
-        """What a transaction block works with."""
+        """The core, for transaction blocks."""
         return self._core

@@ -1,4 +1,4 @@
-"""Clients for asyncio that one task uses at a time, as one thread uses those of `blocking.listening`."""
+"""Base of asyncio clients for one task at a time, like `blocking.listening` for threads."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from fencepost.client.net.turn import LOOK_AGAIN_S, POLL, Hold, Polls, Soon, Tur
 
 
 class Polled(Leaving, Protocol):
-    """A core that is polled."""
+    """A core with a poll method."""
 
     turn: Turn
     poll_ends: Polls
 
     def wakeup(self, soon: Soon = at_once) -> None:
-        """Make the poll that runs now, or the next poll, raise WakeupError."""
+        """Make the current or the next poll raise WakeupError."""
         ...
 
     async def close(self, timeout_ms: Milliseconds | None = CLOSE_MS) -> None:
-        """Release everything."""
+        """Release all resources."""
         ...
 
 
@@ -38,7 +38,7 @@ C_co = TypeVar("C_co", bound=Polled, covariant=True)
 def holding(
     method: Callable[Concatenate[C, P], Coroutine[Any, Any, R]],
 ) -> Callable[Concatenate[HeldClient[C], P], Coroutine[Any, Any, R]]:
-    """The client's twin of a core's async method; other tasks are kept out meanwhile."""
+    """Return the client's variant of a core's async method, with exclusive use of the client."""
     inner = checked(method)
     name = POLL if method.__name__.startswith(POLL) else method.__name__
 
@@ -55,7 +55,7 @@ def holding(
 
 
 def changing(method: Callable[Concatenate[C, P], R]) -> Callable[Concatenate[HeldClient[C], P], R]:
-    """The twin of a core's plain method that changes what is read: other tasks are kept out."""
+    """Return the client's variant of a plain method that changes what is read, with exclusive use of the client."""
     inner = checked(method)
 
     def call(self: HeldClient[C], /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -71,10 +71,10 @@ def changing(method: Callable[Concatenate[C, P], R]) -> Callable[Concatenate[Hel
 
 
 class HeldClient(AsyncClient[C_co]):
-    """For one task at a time: a call while another task's goes on raises UsageError."""
+    """A client for one task at a time. A call during another task's call raises UsageError."""
 
     def wakeup(self) -> None:
-        """Make the poll that runs now, or the next poll, raise WakeupError. From any task, thread or signal handler."""
+        """Make the current or the next poll raise WakeupError. Any task, thread or signal handler may call it."""
         self._check_open()
         try:
             self._core.wakeup(self._runtime.loop.call_soon_threadsafe)
@@ -83,10 +83,12 @@ class HeldClient(AsyncClient[C_co]):
 
     @checked
     async def close(self, timeout_ms: Milliseconds | None = CLOSE_MS) -> None:
-        """Leave the group, release everything, as the core does. May be called again, from any task.
+        """Leave the group and release all resources. Any task may call it, also repeatedly.
 
-        Brokers that do not answer are waited for at most `timeout_ms`. A poll of another task ends at once, with
-        ClosedError; any other call, or a transaction(), is waited for.
+        Another task's poll raises ClosedError at once; any other call or a transaction() block is waited for.
+
+        Args:
+            timeout_ms: Maximum wait for brokers, in ms; None: the limit of each request.
         """
         if self._closed or os.getpid() != self._pid:
             return

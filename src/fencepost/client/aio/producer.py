@@ -1,6 +1,6 @@
-"""The clients for asyncio: `AsyncProducer`, `AsyncConsumer`, `AsyncAdmin`.
+"""The asyncio producer: a ProducerCore in the running event loop.
 
-Make them inside a running event loop, and use them there: another loop is refused.
+Create and use it in the same loop; calls from another loop raise UsageError.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 
 
 class AsyncDelivery(tuple[Chunk, int]):
-    """A record on its way (asyncio). Safe to drop; `await` it for its RecordMetadata or ProduceFailedError."""
+    """A record in delivery. It may be dropped; awaiting it returns RecordMetadata or raises ProduceFailedError."""
 
     __slots__ = ()
 
     def done(self) -> bool:
-        """Whether the record's fate is known."""
+        """Return true if the record has been acknowledged or has failed."""
         return self[0].fate(self[1]) is not None
 
     def __await__(self) -> Generator[Any, None, RecordMetadata]:
@@ -64,13 +64,13 @@ class AsyncDelivery(tuple[Chunk, int]):
 
 
 class AsyncBulkDelivery:
-    """Arrow data on its way (asyncio): await it."""
+    """Arrow data in delivery; await it."""
 
     def __init__(self, chunks: list[Chunk]) -> None:
         self._chunks = chunks
 
     def done(self) -> bool:
-        """Whether the fate of every row is known."""
+        """Return true if every row has been acknowledged or has failed."""
         return all(chunk.done for chunk in self._chunks)
 
     def __await__(self) -> Generator[Any, None, list[Appended]]:
@@ -95,13 +95,16 @@ def _run_now(function: Callable[[], object]) -> object:
 
 
 class AsyncProducer(AsyncClient[ProducerCore]):
-    """The producer for asyncio: make it inside a running loop, and use it there."""
+    """A producer for asyncio. Create and use it in the same running loop."""
 
     _config_type = ProducerConfig
 
     @configured_by(ProducerConfig)
     def __init__(self, config: ProducerConfig) -> None:
-        """`bootstrap_servers`: "host:port,...", or a list of these; the settings are Kafka's, in snake_case."""
+        """Create a producer for `bootstrap_servers`: "host:port,...", or a list.
+
+        Settings are keyword arguments with Kafka's names in snake_case.
+        """
         runtime = runtime_for(config)
         cluster = Cluster(runtime, config)
         super().__init__(runtime, ProducerCore(cluster, config, lock=contextlib.nullcontext(), wake=_run_now))
@@ -116,7 +119,7 @@ class AsyncProducer(AsyncClient[ProducerCore]):
         timestamp_ms: int | None = None,
         on_delivery: OnDelivery | None = None,
     ) -> AsyncDelivery:
-        """Take one record (see Producer.send); await the result for its RecordMetadata."""
+        """Accept one record like Producer.send. Await the returned delivery for its RecordMetadata."""
         core = self._here()
         if core.full:
             await core.wait_for_room()
@@ -129,7 +132,7 @@ class AsyncProducer(AsyncClient[ProducerCore]):
     async def send_arrow(
         self, topic: str | None, data: pa.RecordBatch | pa.Table, partition: int | None = None
     ) -> AsyncBulkDelivery:
-        """Take every row of Arrow data (see Producer.send_arrow); await the result."""
+        """Accept every row of Arrow data like Producer.send_arrow. Await the returned delivery."""
         core = self._here()
         if core.full:
             await core.wait_for_room()
@@ -148,7 +151,7 @@ class AsyncProducer(AsyncClient[ProducerCore]):
     @checked
     @contextlib.asynccontextmanager
     async def transaction(self, consumer: clients.AsyncConsumer | None = None) -> AsyncIterator[Self]:
-        """As Producer.transaction."""
+        """Run a block in a transaction like Producer.transaction."""
         core = self._here()
         hold = None if consumer is None else consumer.core.turn.take(TRANSACTION)
         try:

@@ -21,7 +21,10 @@ class AsyncShareConsumer(HeldClient[ShareConsumerCore]):
 
     @configured_by(ShareConsumerConfig)
     def __init__(self, config: ShareConsumerConfig) -> None:
-        """`bootstrap_servers`: "host:port,...", or a list of these; the settings are Kafka's, in snake_case."""
+        """Create a share consumer for `bootstrap_servers`: "host:port,...", or a list.
+
+        Settings are keyword arguments with Kafka's names in snake_case.
+        """
         runtime = runtime_for(config)
         super().__init__(runtime, ShareConsumerCore(Cluster(runtime, config), config))
 

@@ -1,4 +1,7 @@
-"""The blocking clients: `Producer`, `Consumer`, `ShareConsumer`, `Admin`. All of a process share one I/O thread."""
+"""The blocking clients `Producer`, `Consumer`, `ShareConsumer` and `Admin`.
+
+All clients of a process share an I/O thread.
+"""
 
 from __future__ import annotations
 

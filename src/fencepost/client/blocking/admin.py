@@ -1,4 +1,4 @@
-"""Blocking admin calls: an AdminCore in the I/O thread."""
+"""The blocking admin client: an AdminCore in the I/O thread."""
 
 from __future__ import annotations
 
@@ -13,13 +13,16 @@ from fencepost.config import AdminConfig
 
 
 class Admin(BlockingClient[AdminCore]):
-    """Blocking admin calls; may be shared between threads."""
+    """A blocking admin client. Threads may share it."""
 
     _config_type = AdminConfig
 
     @configured_by(AdminConfig)
     def __init__(self, config: AdminConfig) -> None:
-        """`bootstrap_servers`: "host:port,...", or a list of these; the settings are Kafka's, in snake_case."""
+        """Create an admin client for `bootstrap_servers`: "host:port,...", or a list.
+
+        Settings are keyword arguments with Kafka's names in snake_case.
+        """
         super().__init__(lambda: AdminCore(Cluster(runtime_for(config), config), config.default_api_timeout_ms))
 
     create_topic = blocking(AdminCore.create_topic)
@@ -67,5 +70,5 @@ class Admin(BlockingClient[AdminCore]):
 
     @checked
     def close(self, timeout_ms: Milliseconds | None = CLOSE_MS) -> None:
-        """Close the connections. May be called again. No broker is waited for, whatever `timeout_ms` says."""
+        """Close the connections. It may be called again. `timeout_ms` has no effect, because nothing is pending."""
         self._end(lambda core: core.close(timeout_ms))

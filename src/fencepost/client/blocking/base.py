@@ -1,4 +1,4 @@
-"""How a blocking client is made from an async core: every call runs in the process's I/O thread."""
+"""Base of the blocking clients: every call runs a method of an async core in the process's I/O thread."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ C_co = TypeVar("C_co", bound=Leaving, covariant=True)  # a client of a core is a
 
 
 class BlockingClient(Configured, Generic[C_co]):
-    """Holds a core that lives in the I/O thread.
+    """Holds a core that runs in the I/O thread.
 
-    Use after close raises ClosedError, in a forked child ForkedError. Closing it there does nothing.
+    Calls after close raise ClosedError, calls in a forked child ForkedError. Closing it in a forked child does nothing.
     """
 
     def __init__(self, make: Callable[[], C_co]) -> None:
-        """`make` runs in the I/O thread and returns the core."""
+        """Create the core with `make`, which runs in the I/O thread."""
         self._io = io_thread()
         self._closed = self._ending = False
 
@@ -49,11 +49,11 @@ class BlockingClient(Configured, Generic[C_co]):
 
     @property
     def closed(self) -> bool:
-        """Whether it was closed."""
+        """True after close."""
         return self._closed
 
     def _forked(self) -> None:
-        """This is a forked child now; every call finds that out by itself."""
+        """Prepare for use in a forked child, where every call raises ForkedError."""
 
     def _run(self, call: Callable[[C_co], Coroutine[Any, Any, R]]) -> R:
         self._check()
@@ -61,7 +61,7 @@ class BlockingClient(Configured, Generic[C_co]):
         return self._io.call(lambda: call(self._core))
 
     def _before_waiting(self) -> None:
-        """Raise UsageError where what is waited for cannot come."""
+        """Raise UsageError if waiting here could never end."""
 
     def _check(self) -> None:
         self._io.check_process()
@@ -69,7 +69,7 @@ class BlockingClient(Configured, Generic[C_co]):
             raise ClosedError(f"this {type(self).__name__} is closed")
 
     def _end(self, close: Callable[[C_co], Coroutine[Any, Any, None]]) -> None:
-        """Close once, and never from a forked child."""
+        """Close once; do nothing in a forked child."""
         if self._closed or self._ending or not self._io.is_this_process():
             return
         self._io.refuse_to_wait()
@@ -82,7 +82,7 @@ class BlockingClient(Configured, Generic[C_co]):
             self._io.forget(self._core)
 
     def close(self, timeout_ms: int | None = None) -> None:
-        """Release everything. May be called again. `timeout_ms`: for how long brokers are waited for."""
+        """Release all resources; `timeout_ms` limits the wait for brokers. It may be called again."""
         raise NotImplementedError
 
     def __enter__(self) -> Self:
@@ -102,8 +102,7 @@ class BlockingClient(Configured, Generic[C_co]):
 def blocking(
     method: Callable[Concatenate[C, P], Coroutine[Any, Any, R]],
 ) -> Callable[Concatenate[BlockingClient[C], P], R]:
-    """The blocking twin of a core's async method."""
-
+    """Return the blocking variant of a core's async method."""
     ready = prepared(method)
 
     def call(self: BlockingClient[C], /, *args: P.args, **kwargs: P.kwargs) -> R:

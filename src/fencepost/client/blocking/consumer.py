@@ -1,4 +1,4 @@
-"""The blocking consumer: ConsumerCore in the I/O thread, its application's callbacks in the thread that calls."""
+"""The blocking consumer: a ConsumerCore in the I/O thread, with callbacks in the calling thread."""
 
 from __future__ import annotations
 
@@ -24,18 +24,21 @@ if TYPE_CHECKING:
 
 
 class Consumer(ListeningClient[ConsumerCore]):
-    """A blocking consumer for one thread at a time. Reads committed records by default.
+    """A blocking consumer for one thread at a time. By default it reads committed records only.
 
-    A call while another thread's goes on, or while it is in a `transaction(consumer)` block, raises UsageError.
-    `wakeup`, `close` (the other's poll then raises ClosedError) and what only looks (assignment, positions, lag,
-    metrics, state, ...) may come from any thread.
+    A call during another thread's call, or during a `transaction(consumer)` block, raises UsageError. Any thread may
+    call `wakeup`, `close` and the methods that only read state (assignment, positions, lag, metrics, state, ...).
+    `close` makes another thread's poll raise ClosedError.
     """
 
     _config_type = ConsumerConfig
 
     @configured_by(ConsumerConfig)
     def __init__(self, config: ConsumerConfig) -> None:
-        """`bootstrap_servers`: "host:port,...", or a list of these; the settings are Kafka's, in snake_case."""
+        """Create a consumer for `bootstrap_servers`: "host:port,...", or a list.
+
+        Settings are keyword arguments with Kafka's names in snake_case.
+        """
         super().__init__(lambda call_user: ConsumerCore(Cluster(runtime_for(config), config), config, call_user))
 
     @checked
@@ -46,10 +49,16 @@ class Consumer(ListeningClient[ConsumerCore]):
         *,
         pattern: str | re.Pattern[str] | None = None,
     ) -> None:
-        """Read what the group assigns of these topics, or of all that match `pattern` whole.
+        """Subscribe to topics, whose partitions the group assigns. It replaces the previous subscription.
 
-        `listener`, or None: the listener that was set before, is told of rebalances inside poll. Raises
-        ConfigurationError, UsageError.
+        Args:
+            topics: Names of topics, or a pattern.
+            listener: Called during poll for each rebalance; None keeps the current listener.
+            pattern: Subscribe to all topics whose whole name matches.
+
+        Raises:
+            ConfigurationError: There is no group_id, or a name or pattern is invalid.
+            UsageError: The consumer has assigned partitions (`assign`).
         """
 
         def run() -> None:
@@ -61,7 +70,7 @@ class Consumer(ListeningClient[ConsumerCore]):
 
     @checked
     def set_rebalance_listener(self, listener: RebalanceListener | None) -> None:
-        """Who is told of rebalances."""
+        """Set the listener that is called during poll for each rebalance."""
         self._held("set_rebalance_listener", lambda: setattr(self._core, "listener", listener))
 
     def __iter__(self) -> Iterator[Record]:
@@ -80,7 +89,16 @@ class Consumer(ListeningClient[ConsumerCore]):
     def poll_arrow(
         self, timeout_ms: Milliseconds = 0, max_records: int | None = None, *, headers: bool = False
     ) -> pa.Table:
-        """As `poll`, as an Arrow table with the columns of Spark's Kafka source (`records.arrow_schema`)."""
+        """Poll records as an Arrow table with the columns of Spark's Kafka source (`records.arrow_schema`).
+
+        Args:
+            timeout_ms: Maximum wait for the first record, in ms.
+            max_records: Maximum number of records; None: all that have been fetched.
+            headers: Include the headers.
+
+        Raises:
+            KafkaError: As `poll` raises.
+        """
         require("arrow", "poll_arrow")
         _check_poll_arrow(timeout_ms, max_records, headers=headers)  # no `checked` around it: see `_polled`
         most = EVERY_ROW if max_records is None else max_records
@@ -92,9 +110,21 @@ class Consumer(ListeningClient[ConsumerCore]):
     def fetch_range(
         self, topic: str, partition: int, start: int, end: int, *, timeout_ms: Milliseconds | None = None
     ) -> Iterator[Fetched]:
-        """All visible records of [start, end) of one partition as columns, whatever is assigned.
+        """Iterate over all visible records of a partition with start <= offset < end, as columns.
 
-        The next piece is fetched while the caller works on the piece before. Raises as `fetch_requests.fetch_range`.
+        The partition need not be assigned. The next piece is fetched while the caller processes the current one.
+
+        Args:
+            topic: The topic.
+            partition: The partition.
+            start: First offset.
+            end: Offset after the last one.
+            timeout_ms: Maximum wait for further records, in ms; default: default_api_timeout_ms.
+
+        Raises:
+            OffsetOutOfRangeError: `start` is below the log start or after its end.
+            KafkaTimeoutError: No further records arrived in time, for example because of an open transaction.
+            CorruptRecordError: A batch cannot be read. All records before it have been returned.
         """
         self._check()
         pieces = self._core.fetch_range(topic, partition, start, end, timeout_ms=timeout_ms)
@@ -135,13 +165,13 @@ class Consumer(ListeningClient[ConsumerCore]):
 
     @property
     def core(self) -> ConsumerCore:
-        """What a transaction block works with."""
+        """The core, for transaction blocks."""
         return self._core
 
 
 @checked
 def _check_poll_arrow(timeout_ms: Milliseconds, max_records: int | None, *, headers: bool) -> None:
-    """Raise as `checked` does."""
+    """Validate the arguments like `checked`."""
 
 
 async def _next_of(pieces: AsyncIterator[Fetched]) -> Fetched | None:

@@ -1,6 +1,6 @@
-"""Blocking clients whose core calls the application: callbacks run in the thread that calls.
+"""Base of blocking clients whose core calls the application; callbacks run in the calling thread.
 
-(See `io_thread.IoCall`.) One thread at a time uses such a client.
+See `io_thread.IoCall`. One thread at a time may use such a client.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from fencepost.client.net.turn import POLL, Hold, Polls, Soon, Turn, at_once, lo
 
 
 class Polled(Leaving, Protocol):
-    """A core that is polled."""
+    """A core with a poll method."""
 
     turn: Turn
     poll_ends: Polls
 
     def wakeup(self, soon: Soon = at_once) -> None:
-        """Make the poll that runs now, or the next poll, raise WakeupError."""
+        """Make the current or the next poll raise WakeupError."""
         ...
 
     async def close(self, timeout_ms: Milliseconds | None = CLOSE_MS) -> None:
-        """Release everything."""
+        """Release all resources."""
         ...
 
 
 class Undelivered(Protocol):
-    """What a poll hands out, until it has reached the application."""
+    """Records of a poll. `delivered` becomes true when they have reached the application."""
 
     delivered: bool
 
@@ -50,7 +50,10 @@ def polling(
     hand_out: Callable[Concatenate[C, P], Coroutine[Any, Any, H]],
     make: Callable[[C, H], R],
 ) -> Callable[Concatenate[ListeningClient[C], P], R]:
-    """The twin of a core's `method` that hands out records: `make`, run in the calling thread, gives its result."""
+    """Return the blocking variant of a poll method.
+
+    `make` creates the result from the records, in the calling thread.
+    """
     ready = prepared(hand_out)
 
     def call(self: ListeningClient[C], /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -64,7 +67,7 @@ def polling(
 def alone(
     method: Callable[Concatenate[C, P], Coroutine[Any, Any, R]],
 ) -> Callable[Concatenate[ListeningClient[C], P], R]:
-    """The blocking twin of a core's async method; other threads are kept out meanwhile."""
+    """Return the blocking variant of a core's async method, with exclusive use of the client."""
     ready = prepared(method)
 
     def call(self: ListeningClient[C], /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -75,7 +78,7 @@ def alone(
 
 
 def changing(method: Callable[Concatenate[C, P], R]) -> Callable[Concatenate[ListeningClient[C], P], R]:
-    """As `plain`, for what changes what is read: other threads are kept out."""
+    """Return the blocking variant of a plain method that changes what is read, with exclusive use of the client."""
     inner = plain(method)
 
     def call(self: ListeningClient[C], /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -86,7 +89,7 @@ def changing(method: Callable[Concatenate[C, P], R]) -> Callable[Concatenate[Lis
 
 
 def plain(method: Callable[Concatenate[C, P], R]) -> Callable[Concatenate[ListeningClient[C], P], R]:
-    """The twin of a core's plain method: run in the I/O thread, between other calls. From any thread."""
+    """Return the blocking variant of a core's plain method. Any thread may call it."""
     ready = prepared(method)
 
     def call(self: ListeningClient[C], /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -103,14 +106,14 @@ def plain(method: Callable[Concatenate[C, P], R]) -> Callable[Concatenate[Listen
 
 
 class ListeningClient(BlockingClient[C_co]):
-    """For one thread at a time: a call while another thread's goes on raises UsageError."""
+    """A client for one thread at a time. A call during another thread's call raises UsageError."""
 
     def __init__(self, make: Callable[[CallUser], C_co]) -> None:
-        """`make` runs in the I/O thread and returns the core, which calls the application with what it is given."""
+        """Create the core with `make`, which runs in the I/O thread. Its argument calls the application's functions."""
         super().__init__(lambda: make(call_in_waiting_thread))
 
     def _take(self, method: str) -> Hold:
-        self._check()  # first: in a forked child the holds are those of the parent's threads
+        self._check()  # first, because in a forked child the holds belong to the parent's threads
         return self._core.turn.take(method)
 
     def _held(self, method: str, run: Callable[[], R]) -> R:
@@ -121,10 +124,10 @@ class ListeningClient(BlockingClient[C_co]):
             hold.ended = True
 
     def _polled(self, hand_out: Callable[[], Coroutine[Any, Any, H]], make: Callable[[H], R]) -> R:
-        """What is made, in this thread, of what a poll hands out.
+        """Return the result that `make` creates from the records of a poll, in this thread.
 
-        A call that raises, for whatever reason and at whatever moment, has handed out nothing: no function is called
-        between the mark that it is delivered and the return, so no signal handler runs there.
+        A call that raises at any moment has delivered nothing. No function is called between setting `delivered` and
+        the return, so no signal handler runs there.
         """
         hold = self._take(POLL)
         try:
@@ -136,16 +139,18 @@ class ListeningClient(BlockingClient[C_co]):
             hold.ended = True
 
     def wakeup(self) -> None:
-        """Make the poll that runs now, or the next poll, raise WakeupError. From any thread."""
+        """Make the current or the next poll raise WakeupError. Any thread may call it."""
         self._check()
         self._core.wakeup(self._io.call_soon)
 
     @checked
     def close(self, timeout_ms: Milliseconds | None = CLOSE_MS) -> None:
-        """Leave the group, release everything, as the core does. May be called again, from any thread.
+        """Leave the group and release all resources. Any thread may call it, also repeatedly.
 
-        Brokers that do not answer are waited for at most `timeout_ms`. A poll of another thread ends at once, with
-        ClosedError; any other call, or a transaction(), is waited for.
+        Another thread's poll raises ClosedError at once; any other call or a transaction() block is waited for.
+
+        Args:
+            timeout_ms: Maximum wait for brokers, in ms; None: the limit of each request.
         """
         if self._closed or not self._io.is_this_process():
             return

@@ -1,6 +1,6 @@
-"""The thread of one blocking client in which the application's functions run, one after the other.
+"""The thread of a blocking client for the application's functions, which it runs one after the other.
 
-The I/O thread serves all clients of the process, so a function that is slow there would stall all of them.
+The I/O thread serves all clients of the process, so a slow function there would stall all of them.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ _serving = threading.local()
 
 
 class OwnThread:
-    """A `calling.Caller` for blocking clients. The thread starts with the first call and ends with `end`."""
+    """A `calling.Caller` for blocking clients. The thread starts at the first call and ends with `end`."""
 
     waits = "no other callback of this producer runs meanwhile, and its flush() and close() wait"
 
     def __init__(self, wake: Callable[[Callable[[], object]], object]) -> None:
-        """`wake` runs a function in the I/O thread, from any thread."""
+        """Create it. `wake` runs a function in the I/O thread, from any thread."""
         self._wake = wake
         self._work: queue.SimpleQueue[_Work | None] = queue.SimpleQueue()
         self._started = self._ended = False
 
     def call(self, job: Callable[[], None], then: Callable[[], None]) -> None:
-        """See Caller. From the I/O thread only."""
+        """Run a job; see Caller. Only the I/O thread may call it."""
         if self._ended:
             late = OwnThread(self._wake)
             late.call(job, then)
@@ -40,7 +40,7 @@ class OwnThread:
             serve = threading.Thread(target=self._serve, name="fencepost-callbacks", daemon=True)
             try:
                 serve.start()
-            except RuntimeError:  # the program ends, and Python gives no thread any more
+            except RuntimeError:  # the interpreter is shutting down and starts no more threads
                 job()
                 then()
                 return
@@ -48,16 +48,16 @@ class OwnThread:
         self._work.put((job, then))
 
     def end(self) -> None:
-        """The thread ends when it has done all that it was given."""
+        """End the thread after its pending work."""
         self._ended = True
         self._work.put(None)
 
     def is_current(self) -> bool:
-        """Whether the caller runs in this thread, which means: in one of the client's callbacks."""
+        """Return true in this thread, which means in a callback of the client."""
         return getattr(_serving, "owner", None) is self
 
     def refuse_to_wait(self) -> None:
-        """Raise UsageError in this thread: what is waited for may only come when the callback has returned."""
+        """Raise UsageError in this thread, where a blocking call would wait for its own callback to return."""
         if self.is_current():
             raise UsageError(
                 "a blocking call of a producer from its own delivery callback would wait for itself; send() is "

@@ -1,4 +1,4 @@
-"""The blocking clients: `Producer`, `Consumer`, `Admin`. All clients of a process share one I/O thread."""
+"""The blocking producer: a ProducerCore in the I/O thread."""
 
 from __future__ import annotations
 
@@ -33,23 +33,38 @@ T = TypeVar("T")
 
 
 class Delivery(tuple[Chunk, int]):
-    """A record on its way (blocking producer). Safe to drop; `result()` waits."""
+    """A record in delivery. It may be dropped; `result()` waits."""
 
     __slots__ = ()
 
     def done(self) -> bool:
-        """Whether the record's fate is known."""
+        """Return true if the record has been acknowledged or has failed."""
         return self[0].fate(self[1]) is not None
 
     def result(self, timeout_s: float | None = None) -> RecordMetadata:
-        """Where the record is. Raises ProduceFailedError, or KafkaTimeoutError after `timeout_s` (it goes on)."""
+        """Wait, and return the record's partition and offset.
+
+        Args:
+            timeout_s: Maximum wait in seconds; None: no limit.
+
+        Raises:
+            ProduceFailedError: The record was not delivered.
+            KafkaTimeoutError: `timeout_s` expired. The delivery continues.
+        """
         fate = self._wait(timeout_s)
         if isinstance(fate, KafkaError):
             raise fate.with_traceback(None)  # kept: it would grow with each call
         return fate
 
     def exception(self, timeout_s: float | None = None) -> KafkaError | None:
-        """Why it was not delivered, None when it was. Raises KafkaTimeoutError after `timeout_s`."""
+        """Wait, and return the error of a failed delivery, or None.
+
+        Args:
+            timeout_s: Maximum wait in seconds; None: no limit.
+
+        Raises:
+            KafkaTimeoutError: `timeout_s` expired. The delivery continues.
+        """
         fate = self._wait(timeout_s)
         return fate if isinstance(fate, KafkaError) else None
 
@@ -80,18 +95,26 @@ class Delivery(tuple[Chunk, int]):
 
 
 class BulkDelivery:
-    """Arrow data on its way (blocking producer)."""
+    """Arrow data in delivery."""
 
     def __init__(self, chunks: list[Chunk]) -> None:
         self._chunks = chunks
 
     def done(self) -> bool:
-        """Whether the fate of every row is known."""
+        """Return true if every row has been acknowledged or has failed."""
         return all(chunk.done for chunk in self._chunks)
 
     @checked
     def result(self, timeout_s: float | None = None) -> list[Appended]:
-        """Where the rows are. Raises ProduceFailedError (the first), KafkaTimeoutError."""
+        """Wait, and return the partitions and offsets of the rows.
+
+        Args:
+            timeout_s: Maximum wait in seconds for each progress; None: no limit.
+
+        Raises:
+            ProduceFailedError: A row was not delivered; for the first failure.
+            KafkaTimeoutError: `timeout_s` expired. The delivery continues.
+        """
         for chunk in self._chunks if not self.done() else ():
             chunk.unhandled.before_waiting()
         something = threading.Event()
@@ -110,16 +133,19 @@ class BulkDelivery:
 
 
 class Producer(BlockingClient[ProducerCore]):
-    """A blocking producer, idempotent by default; may be shared between threads (one transaction at a time).
+    """A blocking producer, idempotent by default. Threads may share it, with one transaction at a time.
 
-    Settings are Kafka's, in snake_case (`fencepost.config.ProducerConfig`).
+    Settings have Kafka's names in snake_case (`fencepost.config.ProducerConfig`).
     """
 
     _config_type = ProducerConfig
 
     @configured_by(ProducerConfig)
     def __init__(self, config: ProducerConfig) -> None:
-        """`bootstrap_servers`: "host:port,...", or a list of these; the settings are Kafka's, in snake_case."""
+        """Create a producer for `bootstrap_servers`: "host:port,...", or a list.
+
+        Settings are keyword arguments with Kafka's names in snake_case.
+        """
         lock, wake = threading.Lock(), io_thread().call_soon
         self._callbacks = callbacks = OwnThread(wake)
         super().__init__(
@@ -133,7 +159,7 @@ class Producer(BlockingClient[ProducerCore]):
             self._open, self._append = {}, self._core.append
 
     def _forked(self) -> None:
-        """In a forked child: nothing may be taken without looking."""
+        """Make `send` check the process in a forked child."""
         self._accumulator.refuse()
 
     def send(
@@ -146,18 +172,36 @@ class Producer(BlockingClient[ProducerCore]):
         timestamp_ms: int | None = None,
         on_delivery: OnDelivery | None = None,
     ) -> Delivery:
-        """Send one record; `value=None` is a tombstone. Waits only when buffer_memory is full.
+        """Send one record. The call waits only while buffer_memory is full.
 
-        Without a partition, the key decides as in Java's client, else the partition is sticky. `on_delivery(error,
-        metadata)` runs in the producer's own thread. Nobody has to look at either: what failed unseen is raised by
-        flush, close and the end of `with`, in a transaction by the next transactional call. Raises BufferFullError,
-        RecordRejectedError (too large, or an interceptor failed: in a transaction, abort), TransactionAbortableError
-        (abort), UsageError, TypeError, ConfigurationError (a value that cannot be), fatal errors.
+        A failed delivery that the application has not examined is raised by flush, close and the end of `with`; in a
+        transaction by the next transactional call.
+
+        Args:
+            topic: The topic.
+            value: The value; None for a tombstone.
+            key: The key. Without a partition it selects the partition as in Java's client.
+            partition: The partition; without it and a key, the producer fills one partition after the other.
+            headers: Headers in order.
+            timestamp_ms: Timestamp in ms since 1970; default: now.
+            on_delivery: Called as `on_delivery(error, metadata)` in the producer's own thread.
+
+        Returns:
+            The delivery, which may be ignored.
+
+        Raises:
+            BufferFullError: buffer_memory stayed full for max_block_ms.
+            RecordRejectedError: The record is too large, or an interceptor failed. Abort an open transaction.
+            TransactionAbortableError: The transaction has failed. Abort it.
+            UsageError: Records cannot be sent in this state.
+            ConfigurationError: A value is invalid.
+            TypeError: A value has a wrong type.
+            FatalError: The producer has failed permanently.
         """
         if self._accumulator.slow:
             self._before_send()
-        # A plain record needs neither the lock nor one more call, where its topic has an open chunk with room: half of
-        # the time of all this. How it stays whole without a lock is told at Chunk.
+        # Fast path: a plain record for a topic with an open chunk with room needs neither the lock nor another call,
+        # which halves the time. `Chunk` explains why this is safe without a lock.
         if partition is None and headers is None and timestamp_ms is None and on_delivery is None:
             chunk = self._open.get(topic) if topic.__class__ is str else None
             if chunk is not None and value.__class__ is bytes and (key is None or key.__class__ is bytes):
@@ -181,15 +225,21 @@ class Producer(BlockingClient[ProducerCore]):
             raise
 
     def metrics(self) -> dict[str, float]:
-        """Counters and gauges by Kafka's names in snake_case (see client.metrics)."""
+        """Return counters and gauges, by Kafka's names in snake_case (see client.metrics)."""
         return self._core.metrics()
 
     def send_arrow(
         self, topic: str | None, data: pa.RecordBatch | pa.Table, partition: int | None = None
     ) -> BulkDelivery:
-        """Send every row of Arrow data: columns value, [key], [partition], [headers], [timestamp], [topic].
+        """Send every row of Arrow data.
 
-        Without a partition, keys decide as in `send`; rows without a key go to sticky partitions. Raises as `send`.
+        Args:
+            topic: The topic, or None to use the column `topic`.
+            data: Columns: value, optionally key, partition, headers, timestamp, topic.
+            partition: The partition of all rows; default: as in `send`.
+
+        Raises:
+            KafkaError: As `send` raises.
         """
         if self._accumulator.slow:
             self._before_send()
@@ -217,22 +267,35 @@ class Producer(BlockingClient[ProducerCore]):
     complete_transaction = blocking(ProducerCore.complete_transaction)
 
     def begin_transaction(self) -> None:
-        """Open a transaction. Raises UsageError, or what broke the producer for good."""
+        """Begin a transaction.
+
+        Raises:
+            UsageError: A transaction is open, or init_transactions() is missing.
+            FatalError: The producer has failed permanently.
+        """
         self._check()
         self._core.begin_transaction()
 
     @checked
     @contextlib.contextmanager
     def transaction(self, consumer: clients.Consumer | None = None) -> Iterator[Self]:
-        """Begin; commit at the end of the block, abort when it raises (the two-phase template of KIP-691).
+        """Begin a transaction, commit it at the end of the block, and abort it if the block raises (KIP-691).
 
-        With a `consumer`, its positions are committed in the transaction. However the block fails, the consumer goes
-        back to what its group has committed (else to where it began to read): poll again, use no record polled before.
-        Until the block ends, another thread's calls of the consumer raise UsageError.
-        After an AbortableError or RetriableError the next block may begin on the same producer, also when the abort was
-        not answered yet; after an ApplicationRecoverableError on a new producer; after a FatalError a person has to
-        look. A rebalance that took partitions away raises GroupFencedError instead of committing. Raises
-        ConfigurationError for a consumer with enable_auto_commit.
+        With a `consumer`, its positions are committed in the transaction. If the block fails, the consumer returns to
+        the group's committed offsets, or to the first position without these. Poll again; do not use records polled
+        before. Until the block ends, calls of the consumer from other threads raise UsageError.
+
+        After an AbortableError or RetriableError the next block may begin with the same producer, even if the abort has
+        not been acknowledged. After an ApplicationRecoverableError use a new producer. After a FatalError a person must
+        intervene.
+
+        Args:
+            consumer: The consumer of the records that the block processes.
+
+        Raises:
+            GroupFencedError: A rebalance revoked partitions of the consumer; the transaction is aborted.
+            ConfigurationError: The consumer has enable_auto_commit.
+            KafkaError: The transaction failed.
         """
         self._check()
         self._before_waiting()
@@ -243,7 +306,7 @@ class Producer(BlockingClient[ProducerCore]):
                 with self._io.entered(block, begun=block.begin_at_once()):
                     yield self
             except BaseException as error:
-                if block.is_open and self._io.is_this_process():  # Ctrl-C came between its beginning and the block
+                if block.is_open and self._io.is_this_process():  # Ctrl-C between its beginning and the block
                     self._io.run_through(block.__aexit__(type(error), error, error.__traceback__))
                 raise
         finally:
@@ -252,19 +315,25 @@ class Producer(BlockingClient[ProducerCore]):
 
     @property
     def producer_id(self) -> int:
-        """The current producer id, -1 before the first."""
+        """The current producer id, or -1 before the first."""
         return self._core.producer_id
 
     @property
     def producer_epoch(self) -> int:
-        """The current producer epoch, -1 before the first."""
+        """The current producer epoch, or -1 before the first."""
         return self._core.producer_epoch
 
     @checked
     def close(self, timeout_ms: Milliseconds | None = 30_000) -> None:
-        """Deliver what was sent (within `timeout_ms`), abort an open (not prepared) transaction, release everything.
+        """Deliver pending records, abort an open transaction unless it is prepared, and release all resources.
 
-        Raises ProduceFailedError for what failed and nobody has looked at (see `flush`). May be called again.
+        It may be called again.
+
+        Args:
+            timeout_ms: Maximum wait for deliveries, in ms; None: no limit.
+
+        Raises:
+            ProduceFailedError: Deliveries failed that the application has not examined (see `flush`).
         """
         self._end(lambda core: core.close(timeout_ms))
 

@@ -1,4 +1,4 @@
-"""The blocking share consumer: ShareConsumerCore in the I/O thread, callbacks in the thread that calls."""
+"""The blocking share consumer: a ShareConsumerCore in the I/O thread, with callbacks in the calling thread."""
 
 from __future__ import annotations
 
@@ -13,14 +13,17 @@ from fencepost.config import ShareConsumerConfig
 class ShareConsumer(ListeningClient[ShareConsumerCore]):
     """A blocking member of a share group (KIP-932), for one thread at a time.
 
-    `wakeup`, `close` and what only looks (assignment, metrics, state, ...) may come from any thread.
+    Any thread may call `wakeup`, `close` and the methods that only read state (assignment, metrics, state, ...).
     """
 
     _config_type = ShareConsumerConfig
 
     @configured_by(ShareConsumerConfig)
     def __init__(self, config: ShareConsumerConfig) -> None:
-        """`bootstrap_servers`: "host:port,...", or a list of these; the settings are Kafka's, in snake_case."""
+        """Create a share consumer for `bootstrap_servers`: "host:port,...", or a list.
+
+        Settings are keyword arguments with Kafka's names in snake_case.
+        """
         super().__init__(lambda call_user: ShareConsumerCore(Cluster(runtime_for(config), config), config, call_user))
 
     poll = polling(ShareConsumerCore.poll, ShareConsumerCore.hand_out, lambda _, shared: shared.records)

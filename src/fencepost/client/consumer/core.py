@@ -97,7 +97,7 @@ class ConsumerCore:
         self._closed_by_ms: int | None = None  # when close() has to return
         self.poll_ends = Polls(self._arrived.set)
         self._leaving = False
-        self._failure: Exception | None = None  # what joining met with, for the next poll to raise
+        self._failure: Exception | None = None  # an error of joining, for the next poll to raise
         self._stuck = Stuck(config.group_id, self._runtime.now_ms)
 
     # --- what to read ---
@@ -107,13 +107,13 @@ class ConsumerCore:
             raise ClosedError("the consumer is closed")
 
     def _deadline(self, timeout_ms: int | None) -> int:
-        """Of a call with this patience; while the consumer is being closed not later than close() has to return."""
+        """Return the deadline of a call with this timeout; during close() it is at most the deadline of close()."""
         patience = self.config.default_api_timeout_ms if timeout_ms is None else timeout_ms
         deadline_ms = self._runtime.now_ms() + patience
         return deadline_ms if self._closed_by_ms is None else min(deadline_ms, self._closed_by_ms)
 
     async def assign(self, partitions: Iterable[tuple[str, int]]) -> None:
-        """Read these partitions, without a group's assignment. Replaces what was read before."""
+        """Read these partitions without a group, in place of the former ones. Raises UsageError while subscribed."""
         self._check()
         if self._group is not None:
             raise UsageError("assign and subscribe exclude each other; unsubscribe first")
@@ -125,10 +125,10 @@ class ConsumerCore:
     async def subscribe(
         self, topics: Iterable[str] | re.Pattern[str] = (), *, pattern: str | re.Pattern[str] | None = None
     ) -> None:
-        """Read what the group assigns of these topics, or of all that match `pattern` whole; the next poll joins.
+        """Subscribe to topics, or to all whose whole name matches `pattern`; the next poll joins the group.
 
-        A new subscription takes the place of the last; an empty one unsubscribes. Raises ConfigurationError (also
-        InvalidTopicError, for a name that no topic can have), UsageError.
+        It replaces the previous subscription; an empty one unsubscribes. Raises ConfigurationError (InvalidTopicError
+        for an invalid name), UsageError.
         """
         self._check()
         if self.config.group_id is None:
@@ -145,7 +145,7 @@ class ConsumerCore:
         self._group.subscribe(wanted)
 
     async def unsubscribe(self) -> None:
-        """Leave the group, read nothing."""
+        """Leave the group and read nothing."""
         self._check()
         await self._leave_group()
         self._reading.replace([])
@@ -161,7 +161,7 @@ class ConsumerCore:
         if group is None:
             return
         self._in_person = True
-        self._group = group  # what commits on the way out is still the member
+        self._group = group  # commits while leaving still come from the member
         try:
             await group.end(self._deadline(None))
         finally:
@@ -169,7 +169,7 @@ class ConsumerCore:
             self._group = None
 
     async def _rebalanced(self, kind: str, partitions: list[TopicPartition]) -> None:
-        """The member's news. They wait for the application's next poll: until then it works on what it was given."""
+        """Store news of a rebalance until the application's next poll, as it may still process records."""
         if kind != "assigned":
             self._reading.hold(partitions)
         news = News(kind, partitions, self._runtime.event())
@@ -181,7 +181,7 @@ class ConsumerCore:
         await news.served.wait()
 
     async def _tell(self, news: News) -> None:
-        """In the application's call: take or give up partitions, with its listener told at the right moment."""
+        """Take or give up partitions during an application's call, and call its listener."""
         try:
             if news.kind == "assigned":
                 self._reading.take(news.partitions)
@@ -202,7 +202,7 @@ class ConsumerCore:
                     self._reading.give_up(news.partitions)
 
     async def _serve(self) -> None:
-        """Do what concerns the application: rebalance news, then commit callbacks. Raises what they raise."""
+        """Handle rebalances, then commit callbacks. Raises what the application's functions raise."""
         while self._news:
             news = self._news.popleft()
             try:
@@ -219,18 +219,18 @@ class ConsumerCore:
             await call_first(self._commits.finished, lambda call: call, self.call_user)
 
     def assignment(self) -> list[TopicPartition]:
-        """The partitions being read."""
+        """Return the partitions being read."""
         return self._reading.assigned()
 
     def _held(self) -> Mapping[TopicPartition, object]:
         return {} if self._group is None else self._reading.places
 
     def subscription(self) -> list[str]:
-        """The topics subscribed to; of a pattern, those it matches now."""
+        """Return the subscribed topics; for a pattern, those that match now."""
         return [] if self._group is None else self._group.names()
 
     def group_metadata(self) -> GroupMetadata:
-        """Who we are in the group, for send_offsets_to_transaction. Raises UsageError without a group_id."""
+        """Return the member's identity for send_offsets_to_transaction. Raises UsageError without a group_id."""
         if self.config.group_id is None:
             raise UsageError("this consumer has no group_id")
         if self._group is None:
@@ -238,7 +238,7 @@ class ConsumerCore:
         return self._group.metadata()
 
     def pause(self, partitions: Iterable[tuple[str, int]]) -> None:
-        """Hand out nothing of these partitions until `resume`; a rebalance that leaves them here does not undo it."""
+        """Return no records of these partitions until `resume`, also after a rebalance that keeps them here."""
         for place in [self._reading.place(partition) for partition in partitions]:
             place.paused = True
 
@@ -249,26 +249,26 @@ class ConsumerCore:
         self._arrived.set()
 
     def paused(self) -> list[TopicPartition]:
-        """The partitions that are paused."""
+        """Return the paused partitions."""
         return sorted(partition for partition, place in self._reading.places.items() if place.paused)
 
     # --- positions ---
 
     def seek(self, partition: tuple[str, int], offset: int, leader_epoch: int = -1) -> None:
-        """Read on from `offset`; with the epoch it was committed with, truncation is noticed."""
+        """Continue at `offset`. With its committed leader epoch, log truncation is detected."""
         self._reading.seek(partition, offset, leader_epoch)
         self._arrived.set()
 
     async def seek_to_beginning(self, partitions: Iterable[tuple[str, int]] | None = None) -> None:
-        """Read on from the log start (None: of all assigned partitions)."""
+        """Continue at the log start offset (None: of all assigned partitions)."""
         await self._seek_all(partitions, offsets.EARLIEST)
 
     async def seek_to_end(self, partitions: Iterable[tuple[str, int]] | None = None) -> None:
-        """Read on from the end (under read_committed: the last stable offset)."""
+        """Continue at the end; with read_committed at the last stable offset."""
         await self._seek_all(partitions, offsets.LATEST)
 
     async def seek_to_timestamp(self, timestamp_ms: int, partitions: Iterable[tuple[str, int]] | None = None) -> None:
-        """Read on from the first record at or after the time; from the end where there is none."""
+        """Continue at the first record at or after the time in ms, or at the end if there is none."""
         await self._seek_all(partitions, timestamp_ms)
 
     async def _seek_all(self, partitions: Iterable[tuple[str, int]] | None, timestamp: int) -> None:
@@ -284,12 +284,12 @@ class ConsumerCore:
     async def offsets_for(
         self, wanted: Mapping[K, offsets.TimestampOrEnd], timeout_ms: Milliseconds | None = None
     ) -> dict[TopicPartition, OffsetAt]:
-        """Offsets by timestamp, EARLIEST or LATEST, as this consumer's isolation level sees them."""
+        """Return offsets for timestamps, EARLIEST or LATEST, at this consumer's isolation level."""
         asked = {TopicPartition(*partition): at for partition, at in wanted.items()}
         return await offsets.list_offsets(self.cluster, asked, self._settings.isolation, self._deadline(timeout_ms))
 
     async def position(self, partition: tuple[str, int], timeout_ms: Milliseconds | None = None) -> int:
-        """The offset of the next record that poll hands out. Raises KafkaTimeoutError, OffsetOutOfRangeError."""
+        """Return the offset of the next record for poll. Raises KafkaTimeoutError, OffsetOutOfRangeError."""
         self._check()
         place = self._reading.place(partition)
         deadline_ms = self._deadline(timeout_ms)
@@ -302,23 +302,23 @@ class ConsumerCore:
         return self.positions()[TopicPartition(*partition)].offset
 
     def positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """What to commit now: where the application goes on reading, per partition with a known position.
+        """Return the positions to commit now, of partitions with a known position.
 
-        Everything that was polled counts as read; of what an iterator has polled, only what it has given out.
+        All polled records count as processed; for an iterator, only the records that it has returned.
         """
         return self._reading.positions()
 
     def lag(self, partition: tuple[str, int]) -> int | None:
-        """Offsets between the position and the end (read_committed: the last stable offset), as last fetched.
+        """Return the offsets between position and end (read_committed: last stable offset) as of the last fetch.
 
-        None before the first fetch. Markers and aborted records count until they are passed.
+        None before the first fetch. Markers and aborted records count until the position is after them.
         """
         return self._reading.lag(partition, self._settings.isolation)
 
     async def reset_to_committed(self, timeout_ms: Milliseconds | None = None) -> None:
-        """Go back to what the group has committed (where nothing is: to where reading began); pending is waited for.
+        """Return to the group's committed offsets, or to the first position if there are none.
 
-        Raises KafkaTimeoutError; the positions are forgotten all the same, and poll goes on looking for them.
+        Waits for offsets pending in a transaction. After a KafkaTimeoutError poll continues to look for them.
         """
         self._check()
         for place in self._reading.places.values():
@@ -329,7 +329,7 @@ class ConsumerCore:
     # --- what a transaction block tells (see transaction_block.py) ---
 
     def check_for_transactions(self) -> None:
-        """Raise ConfigurationError, UsageError unless positions can be committed in transactions only."""
+        """Raise ConfigurationError or UsageError unless positions are committed only in transactions."""
         self._check()
         if self.config.enable_auto_commit:
             raise ConfigurationError("enable_auto_commit=True would commit positions outside of transaction(consumer)")
@@ -337,9 +337,9 @@ class ConsumerCore:
         self._reading.transactional = True
 
     def take_positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """The positions to commit in a transaction; from now on they may be committed. Raises GroupFencedError.
+        """Return the positions to commit in a transaction. Raises GroupFencedError if partitions were revoked.
 
-        Records of partitions that were taken away would be committed without positions, and read again elsewhere.
+        Without positions, records of revoked partitions would be committed and read again elsewhere.
         """
         if self._reading.uncommitted_gone:
             raise GroupFencedError("the group took partitions away during the transaction; they will be read again")
@@ -348,13 +348,13 @@ class ConsumerCore:
         return positions
 
     def forget_positions(self) -> None:
-        """Called first when a transaction failed: the next poll goes back to what is committed. No I/O, cannot fail."""
+        """Make the next poll return to the committed offsets. Called first after a failed transaction; does no I/O."""
         self._reading.transactional = True
         self._reading.forget()
         self._arrived.set()
 
     def transaction_ended(self, committed: Mapping[TopicPartition, OffsetAndMetadata] | None) -> None:
-        """It is certain that the positions taken last are committed: these; or None, that they are not."""
+        """Record that the positions taken last are committed, or with None that they are not."""
         if committed is None:
             self._reading.attempted({})
         else:
@@ -363,11 +363,11 @@ class ConsumerCore:
     # --- polling ---
 
     async def poll(self, timeout_ms: Milliseconds = 0, max_records: int | None = None) -> list[Record]:
-        """The next records, waiting up to `timeout_ms` for the first. See `poll_columns` for what it raises."""
+        """Return the next records; wait at most `timeout_ms` for the first. Raises as `poll_columns`."""
         return await self._polled(timeout_ms, max_records, self.records_of)
 
     def records_of(self, fetched: Iterable[Fetched]) -> list[Record]:
-        """What was polled as records, as the interceptors want them; in any thread."""
+        """Return polled data as records, after the interceptors. Any thread may call it."""
         records: list[Record] = []
         with held_off():
             for piece in fetched:
@@ -383,31 +383,30 @@ class ConsumerCore:
         return made
 
     def one_by_one(self, records: Iterable[Record]) -> Iterator[Record]:
-        """What iterating gives: polled records of which only those given out count as read."""
+        """Iterate over polled records, of which only those returned count as processed."""
         return self._reading.one_by_one(records)
 
     async def poll_arrow(
         self, timeout_ms: Milliseconds = 0, max_records: int | None = None, *, headers: bool = False
     ) -> pa.Table:
-        """As `poll`, as an Arrow table with the columns of Spark's Kafka source (`records.arrow_schema`)."""
+        """Poll as an Arrow table with the columns of Spark's Kafka source (`records.arrow_schema`)."""
         require("arrow", "poll_arrow")
         most = EVERY_ROW if max_records is None else max_records
         return await self._polled(timeout_ms, most, partial(to_table, headers=headers))
 
     async def poll_columns(self, timeout_ms: Milliseconds = 0, max_records: int | None = None) -> list[Fetched]:
-        """As `poll`, as columns per partition.
+        """Poll as columns per partition; rebalances and, with enable_auto_commit, commits happen in this call.
 
-        Takes part in the group (rebalances happen here) and commits if enable_auto_commit. Raises UsageError when
-        nothing is subscribed to or assigned, WakeupError,
-        OffsetOutOfRangeError and LogTruncationError (auto_offset_reset="none"), GroupFencedError, AuthorizationError,
-        ProtocolError, ConfigurationError for a `max_records` of less than 1.
+        Raises UsageError without a subscription or assignment, WakeupError, OffsetOutOfRangeError and
+        LogTruncationError (auto_offset_reset="none"), GroupFencedError, AuthorizationError, ProtocolError, and
+        ConfigurationError if `max_records` is below 1.
         """
         handed = await self.hand_out(timeout_ms, max_records)
         handed.delivered = True
         return handed.pieces
 
     async def hand_out(self, timeout_ms: Milliseconds = 0, max_records: int | None = None) -> Handed:
-        """As `poll_columns`; the caller says when the records are delivered, else the next poll gives them again."""
+        """Poll as `poll_columns`. The caller marks the records as delivered, else the next poll returns them again."""
         self._check()
         if max_records is not None and max_records < 1:
             raise ConfigurationError(f"max_records is {max_records}; it must be at least 1")
@@ -448,7 +447,7 @@ class ConsumerCore:
             raise failure
 
     def _take_part(self) -> bool:
-        """Keep the membership going; whether records may be handed out meanwhile. Raises GroupFencedError."""
+        """Keep the membership alive; return true if records may be returned meanwhile. Raises GroupFencedError."""
         group = self._group
         if group is None:
             return True
@@ -461,7 +460,7 @@ class ConsumerCore:
         return not group.holds_back
 
     async def _settle(self, group: Member) -> None:
-        """Joining goes on when the poll's time is over."""
+        """Join the group, also beyond the time of a poll."""
         try:
             await group.settle(self._deadline(self.config.max_poll_interval_ms))
             self._settle_failures = 0
@@ -477,7 +476,7 @@ class ConsumerCore:
             self._arrived.set()
 
     def state(self) -> str:
-        """One line for logs and tests: the membership, and what is waited for."""
+        """Return the membership, and what is waited for, in one line for logs and tests."""
         group = "no group" if self._group is None else self._group.describe()
         missing = self._positions.unfound(self._reading.missing())
         settling = "" if self._settling is None else ", settling"
@@ -490,7 +489,7 @@ class ConsumerCore:
         positions: Mapping[K, OffsetAndMetadata | int] | None = None,
         timeout_ms: Milliseconds | None = None,
     ) -> None:
-        """Commit `positions` (None: where reading goes on now), after the commits that are on their way.
+        """Commit `positions` (None: the current ones), after pending asynchronous commits.
 
         Raises GroupFencedError, KafkaTimeoutError, AuthorizationError.
         """
@@ -505,9 +504,9 @@ class ConsumerCore:
         positions: Mapping[K, OffsetAndMetadata | int] | None = None,
         callback: OnCommit | None = None,
     ) -> None:
-        """As `commit`, without waiting. `callback(error or None, positions)` comes in a later poll, commit or close.
+        """Commit without waiting. A later poll, commit or close calls `callback(error or None, positions)`.
 
-        Callbacks come in the order of the commits.
+        Callbacks are called in the order of the commits.
         """
         self._check()
         self.group_metadata()
@@ -517,7 +516,7 @@ class ConsumerCore:
     async def committed(
         self, partitions: Iterable[tuple[str, int]], timeout_ms: Milliseconds | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """The group's committed positions; partitions without a position are left out."""
+        """Return the group's committed offsets; partitions without one are left out."""
         self._check()
         group_id = self.group_metadata().group_id
         wanted = [TopicPartition(*partition) for partition in partitions]
@@ -531,7 +530,7 @@ class ConsumerCore:
     def fetch_range(
         self, topic: str, partition: int, start: int, end: int, *, timeout_ms: Milliseconds | None = None
     ) -> AsyncIterator[Fetched]:
-        """All visible records of [start, end), whatever is assigned; see `fetch_requests.fetch_range`."""
+        """Iterate over all visible records of [start, end) without an assignment (`fetch_requests.fetch_range`)."""
         self._check()
         most = max(self._settings.partition_bytes, RANGE_FETCH_BYTES)
         settings = replace(self._settings, partition_bytes=most, min_bytes=1, rack="")
@@ -539,26 +538,26 @@ class ConsumerCore:
         return fetch_range(self.cluster, TopicPartition(topic, partition), start, end, settings, patience_ms)
 
     async def partitions_for(self, topic: str, timeout_ms: Milliseconds | None = None) -> list[int]:
-        """The topic's partition numbers as they are now."""
+        """Return the topic's current partition numbers."""
         self._check()
         return sorted((await self.cluster.topic(topic, self._deadline(timeout_ms), fresh=True)).partitions)
 
     def metrics(self) -> dict[str, float]:
-        """What was counted so far, by the names of Kafka's consumer metrics, and the lag now."""
+        """Return counters by the names of Kafka's consumer metrics, and the current lag."""
         lags = [self.lag(partition) for partition in self._reading.places]
         known = [lag for lag in lags if lag is not None]
         assigned = {"assigned_partitions": float(len(self._reading.places)), "records_lag_max": max(known, default=0)}
         return self._metrics.snapshot() | assigned
 
     def wakeup(self, soon: Soon = at_once) -> None:
-        """Make the poll that runs now, or the next poll, raise WakeupError."""
+        """Make the current or the next poll raise WakeupError."""
         self.poll_ends.wakeup(soon)
 
     async def close(self, timeout_ms: Milliseconds | None = CLOSE_MS) -> None:
-        """Commit if enable_auto_commit, leave the group, release everything. May be called again.
+        """Commit if enable_auto_commit is set, leave the group, and release all resources. May be called again.
 
-        Brokers that do not answer are waited for at most `timeout_ms` (None: each call has its own), listeners always.
-        A WARNING tells what is then left to the end of the session.
+        `timeout_ms` limits the wait for brokers (None: each request has its own limit), but not for listeners. A
+        warning reports what remains until the session ends.
         """
         if self.closed or self._leaving:
             return
@@ -578,13 +577,13 @@ class ConsumerCore:
             self.cluster.close()
 
     async def leave(self, timeout_ms: int) -> None:
-        """Close without the application: nothing more is committed, no listener is told. For who forgot to close."""
+        """Close for an application that did not: without a commit and without calls of its listener."""
         self.config = replace(self.config, enable_auto_commit=False)
         self.listener, self.call_user = None, call_here
         await within(self._runtime, self.close(timeout_ms), timeout_ms, "leaving the group")
 
     def unsaid(self) -> str:
-        """What the group will not learn if the consumer ends right now."""
+        """Return what the group would not learn if the consumer ended now, or ""."""
         if self.closed or self._group is None:
             return ""
         return f"group {self.config.group_id!r} waits for it until its session ends"

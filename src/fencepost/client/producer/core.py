@@ -1,4 +1,4 @@
-"""The producer's core: sending, flushing, transactions. `blocking` and `aio` have the faces users see."""
+"""The producer's core: sending, flushing and transactions, behind the clients of `blocking` and `aio`."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _ENDS_BY_ABORT = (TxnState.IN_TRANSACTION, TxnState.ABORTABLE_ERROR, TxnState.AB
 
 
 class ProducerCore:
-    """One producer over one cluster view. `append` may be called from any thread, all else in the runtime."""
+    """A producer. Any thread may call `append`; everything else runs in the runtime."""
 
     def __init__(
         self,
@@ -57,8 +57,15 @@ class ProducerCore:
         wake: Callable[[Callable[[], object]], object],
         caller: Caller | None = None,
     ) -> None:
-        """`lock` guards what `append` touches; `wake` runs a function in the runtime, from any thread; `caller` runs
-        the application's functions (None: the runtime does)."""
+        """Create a producer.
+
+        Args:
+            cluster: The cluster's metadata and connections.
+            config: The settings.
+            lock: Guards what `append` changes.
+            wake: Runs a function in the runtime, from any thread.
+            caller: Runs the application's functions; None: the runtime runs them.
+        """
         self.cluster = cluster
         self.config = config
         self.closed = False
@@ -68,7 +75,7 @@ class ProducerCore:
         self.sender = Sender(cluster, config, self.accumulator, caller=caller)
         self.transactions: Transactions | None = None
         self.owed_abort: OwedAbort | None = None
-        self._in_call = False  # a transactional one
+        self._in_call = False  # a transactional call is in progress
         if config.transactional_id is not None:
             self.transactions = Transactions(cluster, self.sender, config)
             self.owed_abort = OwedAbort(runtime, self.transactions)
@@ -81,7 +88,7 @@ class ProducerCore:
     # --- sending ---
 
     def check_sending(self) -> None:
-        """Raise unless records are taken now."""
+        """Raise the reason if records cannot be sent now."""
         if self.closed:
             raise ClosedError("the producer is closed")
         if self.sender.fatal is not None:
@@ -91,11 +98,11 @@ class ProducerCore:
 
     @property
     def full(self) -> bool:
-        """Whether `send` has to wait for room."""
+        """True if `send` has to wait for buffer space."""
         return self.accumulator.full
 
     async def wait_for_room(self) -> None:
-        """Wait for room in buffer_memory. Raises BufferFullError after max_block_ms."""
+        """Wait for space in buffer_memory. Raises BufferFullError after max_block_ms."""
         deadline_ms = self.cluster.runtime.now_ms() + self.config.max_block_ms
         if not await self.sender.wait_for_room(deadline_ms):
             self.sender.metrics.buffer_exhausted_total += 1
@@ -114,7 +121,7 @@ class ProducerCore:
         timestamp_ms: int | None = None,
         on_delivery: OnDelivery | None = None,
     ) -> tuple[Chunk, int]:
-        """Take a record without waiting."""
+        """Accept a record without waiting."""
         if self.accumulator.slow:
             self.check_sending()
         if not self.interceptors:
@@ -123,21 +130,21 @@ class ProducerCore:
         record = self.interceptors.send(OutgoingRecord(topic, value, key, partition, pairs, timestamp_ms))
         try:
             return self.accumulator.append(*record, on_delivery)
-        except (KafkaError, TypeError) as error:  # the caller is told by the exception
+        except (KafkaError, TypeError) as error:  # also raised to the caller
             told = error if isinstance(error, KafkaError) else RecordRejectedError(str(error))
             self.interceptors.acknowledge(None, told)
             raise
 
     def not_taken(self, error: KafkaError) -> None:
-        """`send` refused a record, from any thread: the transaction that lacks it can only be aborted, as in Java's.
+        """Report that `send` rejected a record, from any thread. As in Java, the transaction can then only be aborted.
 
-        A value of the wrong type dooms nothing, there as here: no record was made of it.
+        A value of a wrong type has no such effect, because no record was created.
         """
         if self.transactions is not None:
             self._wake(partial(self.transactions.batch_failed, error, False))
 
     def append_table(self, topic: str | None, data: pa.RecordBatch | pa.Table, partition: int | None) -> list[Chunk]:
-        """Take Arrow data without waiting; a chunk for every few megabytes of a topic. Raises ConfigurationError."""
+        """Accept Arrow data without waiting, in one chunk per few megabytes of a topic. Raises ConfigurationError."""
         require("arrow", "send_arrow")
         from fencepost.client.producer.arrow_input import pieces_of
 
@@ -148,10 +155,17 @@ class ProducerCore:
         return [self.accumulator.append_table(name, piece, piece.nbytes) for name, piece in pieces]
 
     async def flush(self, timeout_ms: Milliseconds | None = None) -> None:
-        """Wait until everything sent before has its fate.
+        """Wait until all records sent before are acknowledged or have failed.
 
-        Raises ProduceFailedError for failures that nobody has looked at (`records`: how many; `__cause__`: the first
-        cause), KafkaTimeoutError. In a transaction failures are told by the next transactional call instead.
+        In a transaction failures are raised by the next transactional call instead.
+
+        Args:
+            timeout_ms: Maximum wait in ms; None: no limit.
+
+        Raises:
+            ProduceFailedError: Deliveries failed that the application has not examined. `records` is their number and
+                `__cause__` the first reason.
+            KafkaTimeoutError: `timeout_ms` expired.
         """
         deadline_ms = None if timeout_ms is None else self.cluster.runtime.now_ms() + timeout_ms
         if not await self.sender.flush(deadline_ms):
@@ -166,7 +180,7 @@ class ProducerCore:
         return late
 
     def _raise_unhandled(self) -> None:
-        """Raise what nobody has looked at."""
+        """Raise the failures that the application has not examined."""
         unhandled = self.accumulator.unhandled
         unhandled.log(self.cluster.runtime.now_ms())
         failed = unhandled.take()
@@ -174,17 +188,23 @@ class ProducerCore:
             raise failed
 
     async def partitions_for(self, topic: str) -> list[int]:
-        """The topic's partition numbers as they are now. Raises KafkaTimeoutError after max_block_ms."""
+        """Return the topic's current partition numbers. Raises KafkaTimeoutError after max_block_ms."""
         deadline_ms = self.cluster.runtime.now_ms() + self.config.max_block_ms
         known = await self.cluster.topic(topic, deadline_ms, fresh=True)
         return sorted(known.partitions)
 
     async def close(self, timeout_ms: Milliseconds | None = 30_000) -> None:
-        """Deliver what was sent (for at most `timeout_ms`), abort an open transaction, release everything.
+        """Deliver pending records, abort an open transaction, and release all resources.
 
-        What is not delivered by then fails; 0 does not wait at all. Raises ProduceFailedError as `flush` does,
-        KafkaTimeoutError when the abort of the transaction was not answered. A prepared transaction and an unanswered
-        commit are left as they are. May be called again.
+        Records that are not delivered in time fail. A prepared transaction and an unanswered commit stay as they are.
+        It may be called again.
+
+        Args:
+            timeout_ms: Maximum wait in ms; 0: no wait; None: no limit.
+
+        Raises:
+            ProduceFailedError: Deliveries failed that the application has not examined.
+            KafkaTimeoutError: The abort was not acknowledged.
         """
         if self.closed:
             return
@@ -213,7 +233,10 @@ class ProducerCore:
             self._raise_unhandled()
 
     async def _abort_at_the_end(self, abort: Coroutine[Any, Any, None], timeout_ms: int | None) -> None:
-        """What turns out to be committed is raised, unless the consumer of its block will read on behind it anyway."""
+        """Abort.
+
+        Raises TransactionCommittedError, unless the consumer of the block continues after its records anyway.
+        """
         try:
             if timeout_ms is None:
                 await abort
@@ -225,9 +248,10 @@ class ProducerCore:
             log.warning("%s; its consumer's group goes on behind it", finding)
 
     async def close_after(self, error: BaseException) -> None:
-        """Close because of `error`, which the caller raises again: what closing has to say is logged and noted on it.
+        """Close because of `error`, which the caller raises again.
 
-        After a cancellation or Ctrl-C nothing is waited for.
+        Errors of closing are logged and added to it as a note.
+        After a cancellation or Ctrl-C it does not wait.
         """
         try:
             await self.close(30_000 if isinstance(error, Exception) else 0)
@@ -236,19 +260,19 @@ class ProducerCore:
             error.add_note(f"closing the producer afterwards: {type(finding).__name__}: {finding}")
 
     async def leave(self, timeout_ms: int) -> None:
-        """Close for an application that forgot to: what fails is only logged."""
+        """Close for an application that did not. Failures are only logged."""
         try:
             await self.close(timeout_ms)
         except ProduceFailedError as error:
-            log.debug("at the end: %s", error)  # was logged by topic and cause
+            log.debug("at the end: %s", error)  # already logged by topic and cause
 
     def unsaid(self) -> str:
-        """What is lost if the producer ends right now."""
+        """Return what would be lost if the producer ended now, or ""."""
         count = 0 if self.closed else self.sender.undelivered
         return f"{count} records were not delivered" if count else ""
 
     def metrics(self) -> dict[str, float]:
-        """Counters and gauges by Kafka's names in snake_case (see client.metrics); cheap, from any thread."""
+        """Return counters and gauges, by Kafka's names in snake_case (see client.metrics). Any thread may call it."""
         found = self.sender.metrics.snapshot()
         found["requests_in_flight"] = self.sender.in_flight
         found["buffer_total_bytes"] = self.config.buffer_memory
@@ -265,7 +289,7 @@ class ProducerCore:
         return self.transactions
 
     async def _alone(self, call: Callable[[], Awaitable[T]]) -> T:
-        """One transactional call; a second one at the same time is refused."""
+        """Run a transactional call; a second one at the same time is rejected."""
         if self.owed_abort is not None:
             await self.owed_abort.stop()
         if self._in_call:
@@ -278,25 +302,34 @@ class ProducerCore:
 
     @property
     def is_ready(self) -> bool:
-        """Whether a transaction can be begun."""
+        """True if a transaction can begin."""
         return self.transactions is not None and self.transactions.state is TxnState.READY
 
     @property
     def is_in_transaction(self) -> bool:
-        """Whether one is open, and nothing ends it yet."""
+        """True if a transaction is open and is not being ended."""
         return self.transactions is not None and self.transactions.state is TxnState.IN_TRANSACTION
 
     @property
     def abort_is_owed(self) -> bool:
-        """Whether an abort was begun and is not done."""
+        """True if an abort has begun and is not complete."""
         return self.transactions is not None and self.transactions.state is TxnState.ABORTING
 
     async def init_transactions(self, keep_prepared: bool = False) -> PreparedTransaction | None:
-        """Claim the transactional id: earlier producers are fenced, what they left open is aborted.
+        """Initialize the transactional id: fence earlier producers and abort their open transaction.
 
-        With `keep_prepared` (KIP-939) an open transaction is kept instead and returned, to be given to
-        `complete_transaction`; it needs a broker that can (UnsupportedVersionError). Raises ProducerFencedError,
-        TransactionalIdAuthorizationError, KafkaTimeoutError (call it again), and what has ended the producer's sender.
+        Args:
+            keep_prepared: Keep an open transaction and return it, for `complete_transaction` (KIP-939).
+
+        Returns:
+            The kept transaction, or None.
+
+        Raises:
+            UnsupportedVersionError: The broker does not support `keep_prepared`.
+            ProducerFencedError: Another producer took over the transactional id.
+            TransactionalIdAuthorizationError: The principal may not use the transactional id.
+            KafkaTimeoutError: No response in time; call it again.
+            FatalError: The producer has failed permanently.
         """
         transactions = self._transactional()
         if self.sender.stopped is not None:
@@ -304,20 +337,37 @@ class ProducerCore:
         return await self._alone(lambda: transactions.init(keep_prepared))
 
     def begin_transaction(self) -> None:
-        """Open a transaction. Raises UsageError, or what broke the producer for good."""
+        """Begin a transaction.
+
+        Raises:
+            UsageError: A transaction is open, or init_transactions() is missing.
+            FatalError: The producer has failed permanently.
+        """
         self._transactional().begin()
         if self.owed_abort is not None:
             self.owed_abort.consumer = None  # of the block before
         self.sender.metrics.transaction_begin_total += 1
 
     async def commit_transaction(self) -> None:
-        """Commit. Raises CommitFailedError (abort_transaction(), then begin again) or a fatal error, nothing else."""
+        """Commit the transaction.
+
+        Raises:
+            CommitFailedError: The commit failed. Call abort_transaction(), then begin again.
+            ApplicationRecoverableError: Create a new producer.
+            FatalError: The producer has failed permanently.
+        """
         transactions = self._transactional()
         await self._alone(transactions.commit)
         self.sender.metrics.transaction_commit_total += 1
 
     async def abort_transaction(self) -> None:
-        """Abort; always safe to call. See Transactions.abort for what it raises."""
+        """Abort the transaction. It is safe in every state.
+
+        Raises:
+            TransactionCommittedError: An earlier commit without a response had succeeded.
+            KafkaTimeoutError: No response in time; abort again.
+            FatalError: The producer has failed permanently.
+        """
         transactions = self._transactional()
         await self._alone(transactions.abort)
         self.sender.metrics.transaction_abort_total += 1
@@ -327,9 +377,16 @@ class ProducerCore:
         offsets: Mapping[K, OffsetAndMetadata | int],
         group: GroupMetadata | str,
     ) -> None:
-        """Commit consumer positions with the transaction. `group`: consumer.group_metadata(), or a bare group id.
+        """Commit consumer positions with the transaction.
 
-        Raises GroupFencedError and other AbortableErrors (also when no answer came in time: abort), or a fatal error.
+        Args:
+            offsets: Positions by partition.
+            group: Result of consumer.group_metadata(), or a group id.
+
+        Raises:
+            GroupFencedError: The consumer is no longer in its group. Abort.
+            AbortableError: The transaction failed, or no response arrived in time. Abort.
+            FatalError: The producer has failed permanently.
         """
         transactions = self._transactional()
         positions = {
@@ -340,16 +397,34 @@ class ProducerCore:
         await self._alone(lambda: transactions.send_offsets(positions, whom))
 
     async def prepare_transaction(self) -> PreparedTransaction:
-        """First phase of two: flush; then only complete, commit or abort. Raises as commit_transaction does."""
+        """Prepare the transaction: flush, and store its name before completing it (KIP-939).
+
+        Afterwards the transaction can only be completed, committed or aborted.
+
+        Returns:
+            The prepared transaction.
+
+        Raises:
+            KafkaError: As commit_transaction() raises.
+        """
         transactions = self._transactional()
         return await self._alone(transactions.prepare)
 
     async def complete_transaction(self, prepared: PreparedTransaction | str) -> bool:
-        """Second phase: commit if `prepared` names the transaction prepared here, else abort it. True: committed.
+        """Complete a prepared transaction: commit it if `prepared` names it, else abort it.
 
-        True as well when init_transactions(keep_prepared=True) found it committed. PreparedTransactionLostError when it
-        found nothing open and it was aborted (timed out), or nobody can tell what became of it.
-        Cancelled or unanswered (CommitFailedError, KafkaTimeoutError), it can be repeated until it says how it ended.
+        The call can be repeated after a cancellation, a CommitFailedError or a KafkaTimeoutError.
+
+        Args:
+            prepared: The prepared transaction whose commit is decided.
+
+        Returns:
+            True if it is committed, also if init_transactions(keep_prepared=True) found it committed already.
+
+        Raises:
+            PreparedTransactionLostError: The transaction was aborted, or its outcome is unknown.
+            CommitFailedError: No response arrived.
+            KafkaTimeoutError: No response arrived in time.
         """
         transactions = self._transactional()
         stored = PreparedTransaction.parse(prepared) if isinstance(prepared, str) else prepared
@@ -357,10 +432,10 @@ class ProducerCore:
 
     @property
     def producer_id(self) -> int:
-        """The current producer id, -1 before the first."""
+        """The current producer id, or -1 before the first."""
         return self.sender.producer_id
 
     @property
     def producer_epoch(self) -> int:
-        """The current producer epoch, -1 before the first."""
+        """The current producer epoch, or -1 before the first."""
         return self.sender.epoch

@@ -1,8 +1,8 @@
-"""The share consumer's core (KIP-932): polling, acknowledging. `blocking` and `aio` have the faces users see.
+"""The share consumer's core (KIP-932): polling and acknowledging, behind the clients of `blocking` and `aio`.
 
-Requests to a broker go one by one in tasks (exchange.py); what they bring waits for the application's next poll. An
-acknowledgement is sent once: when its answer is lost nobody knows whether it counted, and the lock is gone with the
-connection, so it is told and not repeated.
+Tasks send requests to a broker one by one (exchange.py); their results wait for the application's next poll. An
+acknowledgement is sent once. If its response is lost, its outcome is unknown and the lock ended with the connection. So
+it is reported and not repeated.
 """
 
 from __future__ import annotations
@@ -54,8 +54,10 @@ class _Handed(NamedTuple):
 
 @dataclass(slots=True)
 class Shared:
-    """What one poll took. The call that returns the records sets `delivered` as its last step; till then they are not
-    in hand, and the next poll gives them, because this call was cut short.
+    """Records of one poll.
+
+    The call that returns them sets `delivered` as its last step. Until then they are not in hand; if the call was cut
+    short, the next poll returns them again.
     """
 
     taken: list[_Handed] = field(default_factory=list)
@@ -68,7 +70,7 @@ class Shared:
 
 
 class ShareConsumerCore:
-    """One member of a share group; everything runs in the runtime, one call at a time (wakeup excepted)."""
+    """A member of a share group. Everything runs in the runtime, one call at a time except wakeup."""
 
     def __init__(self, cluster: Cluster, config: ShareConsumerConfig, call_user: CallUser = call_here) -> None:
         self.cluster = cluster
@@ -83,7 +85,7 @@ class ShareConsumerCore:
         self._member: ShareMember | None = None
         self._exchange = Exchange(cluster, config, self._metrics, self._arrived)
         self._explicit = config.share_acknowledgement_mode == "explicit"
-        self._last = Shared()  # what the last poll gave, until it is in hand
+        self._last = Shared()  # records of the last poll, until they are in hand
         self._returned: deque[_Handed] = deque()  # what it gave and did not reach the application
         self._callback: OnAcknowledged | None = None
         self.poll_ends = Polls(self._arrived.set)
@@ -96,7 +98,13 @@ class ShareConsumerCore:
             raise ClosedError("the share consumer is closed")
 
     async def subscribe(self, topics: Iterable[str]) -> None:
-        """Read what the group assigns of these topics; the next poll joins. It replaces the last."""
+        """Subscribe to topics, whose partitions the group assigns; the next poll joins.
+
+        It replaces the previous subscription.
+
+        Raises:
+            ConfigurationError: The list is empty or a name is invalid.
+        """
         self._check()
         names = tuple(topics) if not isinstance(topics, str) else ()
         if not names:
@@ -107,7 +115,7 @@ class ShareConsumerCore:
         self._member.subscribe(names)
 
     async def unsubscribe(self) -> None:
-        """Acknowledge what was answered for, give the rest back, leave the group."""
+        """Send pending acknowledgements, release the other records, and leave the group."""
         self._check()
         await self._leave(self._runtime.now_ms() + CLOSE_MS)
 
@@ -130,20 +138,30 @@ class ShareConsumerCore:
             await self._serve()
 
     def subscription(self) -> list[str]:
-        """The topics subscribed to."""
+        """Return the subscribed topics."""
         return [] if self._member is None else list(self._member.topics)
 
     def assignment(self) -> list[TopicPartition]:
-        """The partitions that are read now, with other members."""
+        """Return the partitions being read, which other members may read too."""
         return [] if self._member is None else sorted(self._member.places.values())
 
     # --- polling ---
 
     async def poll(self, timeout_ms: Milliseconds = 0, max_records: int | None = None) -> list[SharedRecord]:
-        """The next records, waiting up to `timeout_ms` for the first; each is locked for this member meanwhile.
+        """Return the next records, each locked for this member.
 
-        Implicitly, what the last poll gave is accepted by this call. Raises UsageError when something has not been
-        acknowledged explicitly, CorruptRecordError, WakeupError, AuthorizationError, UnsupportedVersionError.
+        With implicit acknowledgement, this call accepts the records of the previous poll.
+
+        Args:
+            timeout_ms: Maximum wait for the first record, in ms.
+            max_records: Maximum number of records; default: max_poll_records.
+
+        Raises:
+            UsageError: There is no subscription, or a record lacks an explicit acknowledgement.
+            CorruptRecordError: A record cannot be read.
+            WakeupError: `wakeup` was called.
+            AuthorizationError: The principal may not read the topic or use the group.
+            UnsupportedVersionError: The broker does not support share groups.
         """
         shared = await self.hand_out(timeout_ms, max_records)
         records = shared.records
@@ -151,7 +169,7 @@ class ShareConsumerCore:
         return records
 
     async def hand_out(self, timeout_ms: Milliseconds = 0, max_records: int | None = None) -> Shared:
-        """As `poll`, but the caller says when the records have reached the application."""
+        """Poll; the caller marks the records as delivered."""
         self._check()
         if max_records is not None and max_records < 1:
             raise ConfigurationError(f"max_records is {max_records}; it must be at least 1")
@@ -185,7 +203,7 @@ class ShareConsumerCore:
             await self._arrived.wait(min(left, LOOK_AGAIN_MS, self._exchange.wait_ms()))
 
     def _settle_last(self) -> None:
-        """What the last poll gave is answered for, or comes again because it was not delivered. Raises UsageError."""
+        """Acknowledge the records of the previous poll, or return them again if undelivered. Raises UsageError."""
         self._take_in_hand()
         last, self._last = self._last.taken, Shared()
         self._returned.extendleft(reversed(last))
@@ -202,7 +220,7 @@ class ShareConsumerCore:
             )
 
     def _take_in_hand(self) -> None:
-        """What the last poll gave and delivered is the application's to answer for."""
+        """Add the delivered records of the previous poll to those that the application must acknowledge."""
         if self._last.delivered:
             for record, place, session in self._last.taken:
                 self._in_hand.hand_out(record, place, session)
@@ -221,10 +239,14 @@ class ShareConsumerCore:
     # --- acknowledging ---
 
     def acknowledge(self, record: SharedRecord, kind: AcknowledgeType = AcknowledgeType.ACCEPT) -> None:
-        """Say what became of a record that a poll gave; the next poll or commit sends it.
+        """Acknowledge a polled record; the next poll or commit sends the acknowledgement.
 
-        RENEW lets its lock begin anew, and the record stays to be acknowledged. Raises UsageError when the record is
-        not in hand, or acknowledgement is implicit.
+        Args:
+            record: The record.
+            kind: ACCEPT, RELEASE or REJECT; RENEW restarts the lock, and the record must be acknowledged later.
+
+        Raises:
+            UsageError: The record is not in hand, or acknowledgement is implicit.
         """
         self._check()
         if not self._explicit:
@@ -235,12 +257,17 @@ class ShareConsumerCore:
         self._exchange.tell_over(self._in_hand.answer(record, AcknowledgeType(kind)))
 
     async def commit(self, timeout_ms: Milliseconds | None = None) -> dict[TopicPartition, KafkaError | None]:
-        """Send what was acknowledged (implicitly: all that was polled), and wait for all answers.
+        """Send pending acknowledgements (implicit mode: for all polled records), and wait for all responses.
 
-        Gives, for each partition of which this call has sent something, None or why it does not count:
-        InvalidRecordStateError when the lock was over; what `may_have_taken_effect` may count all the same. Of what a
-        poll or commit_async() has sent, only the callback is told. Raises KafkaTimeoutError when answers to what this
-        call has sent are still missing.
+        Returns:
+            For each partition of which this call sent acknowledgements, None or their error: InvalidRecordStateError if
+                the
+            lock had expired. An error with `may_have_taken_effect` may have succeeded. The callback, not this result,
+                reports
+            the acknowledgements sent by a poll or commit_async().
+
+        Raises:
+            KafkaTimeoutError: Responses to this call are missing.
         """
         self._check()
         self._accept()
@@ -263,7 +290,7 @@ class ShareConsumerCore:
         return report.results
 
     def commit_async(self) -> None:
-        """As `commit`, without waiting; `set_acknowledgement_callback` tells how it went."""
+        """Send pending acknowledgements without waiting. The acknowledgement callback reports the result."""
         self._check()
         self._accept()
         if self._member is not None:
@@ -276,12 +303,12 @@ class ShareConsumerCore:
                 self._exchange.tell_over(session)
 
     def set_acknowledgement_callback(self, callback: OnAcknowledged | None) -> None:
-        """Called in poll, commit and close with the offsets that were acknowledged, and the error or None."""
+        """Set the function that poll, commit and close call with acknowledged offsets and the error or None."""
         self._check()
         self._callback = callback
 
     async def _serve(self) -> None:
-        """Tell how acknowledging went. Raises what the callback raises."""
+        """Report acknowledgements. Raises what the callback raises."""
         finished = self._exchange.finished
         while finished:
             if self._callback is not None:
@@ -292,31 +319,34 @@ class ShareConsumerCore:
                 log.warning("share group %r: not acknowledged: %s: %s", self.config.group_id, offsets, error)
 
     def acquisition_lock_timeout_ms(self) -> int | None:
-        """For how long a record is locked, as a broker said last; None before the first answer."""
+        """Return the duration of a lock in ms as a broker last reported it; None before the first response."""
         return self._exchange.lock_ms
 
     # --- other ---
 
     def metrics(self) -> dict[str, float]:
-        """What was counted so far, and what is in hand now."""
+        """Return counters, and the number of records in hand."""
         self._take_in_hand()
         return self._metrics.snapshot() | {"records_in_hand": float(len(self._in_hand))}
 
     def state(self) -> str:
-        """One line for logs and tests."""
+        """Return the state in one line, for logs and tests."""
         self._take_in_hand()
         member = "not subscribed" if self._member is None else self._member.describe()
         return f"{member}; in hand {len(self._in_hand)}; {self._exchange.describe()}"
 
     def wakeup(self, soon: Soon = at_once) -> None:
-        """Make the poll that runs now, or the next poll, raise WakeupError."""
+        """Make the current or the next poll raise WakeupError."""
         self.poll_ends.wakeup(soon)
 
     async def close(self, timeout_ms: Milliseconds | None = CLOSE_MS) -> None:
-        """Send what was acknowledged, give everything else back, leave the group. May be called again.
+        """Send pending acknowledgements, release all other records, and leave the group. It may be called again.
 
-        Implicitly, what the last poll gave is given back: nobody said that it was processed. commit() says so. Brokers
-        that do not answer are waited for at most `timeout_ms` (None: 10 s).
+        In implicit mode the records of the last poll are released, because nothing shows that they were processed;
+        commit() accepts them.
+
+        Args:
+            timeout_ms: Maximum wait for brokers, in ms; None: 10 s.
         """
         if self.closed or self._leaving:
             return
@@ -329,12 +359,12 @@ class ShareConsumerCore:
             self.cluster.close()
 
     async def leave(self, timeout_ms: int) -> None:
-        """Close without the application. For who forgot to close."""
+        """Close for an application that did not."""
         self._callback, self.call_user = None, call_here
         await within(self._runtime, self.close(timeout_ms), timeout_ms, "leaving the share group")
 
     def unsaid(self) -> str:
-        """What the group will not learn if the consumer ends right now."""
+        """Return what the group would not learn if the consumer ended now, or ""."""
         if self.closed or self._member is None:
             return ""
         return f"share group {self.config.group_id!r} waits until the locks of what it has are over"

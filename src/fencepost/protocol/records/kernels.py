@@ -395,9 +395,7 @@ def decode_records(
     header_starts: Any,
     header_lengths: Any,
 ) -> Any:
-    """Read the records of each row of `batches` (see DESCRIPTION_FIELDS) from `first_offset` on.
-    Returns (records read, code, batch).
-    """
+    """Read records of `batches` (rows of DESCRIPTION_FIELDS) from `first_offset` on; return (records, code, batch)."""
     at = 0
     for batch in range(len(batches)):
         position, end, count = batches[batch, 0], batches[batch, 1], batches[batch, 2]
@@ -441,9 +439,7 @@ def decode_records(
 
 @kernel(*_STRINGS, "int64s out", "bytes out")
 def gather(blob: Any, starts: Any, lengths: Any, bounds: Any, output: Any) -> Any:
-    """Copy the spans into `output` without gaps; `bounds` (n + 1) receives each start and the last end.
-    Returns (bytes written, code, row).
-    """
+    """Copy the spans to `output` without gaps, each start and the last end to `bounds`; return (bytes, code, row)."""
     position = np.int64(0)
     bounds[0] = 0
     for row in range(len(lengths)):
