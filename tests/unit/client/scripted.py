@@ -336,7 +336,7 @@ class World:
     def producer(self, **settings: Any) -> ProducerCore:
         config = ProducerConfig.make({"bootstrap_servers": "broker:9092", "linger_ms": 0, **settings})
         return ProducerCore(
-            Cluster(self.runtime, config), config, lock=contextlib.nullcontext(), wake=lambda call: call()
+            Cluster(self.runtime, config), config, wake=lambda call: call()
         )
 
     async def fate(self, sent: tuple[Any, int]) -> Any:

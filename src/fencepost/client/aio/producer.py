@@ -104,7 +104,7 @@ class AsyncProducer(AsyncClient[ProducerCore]):
         """`bootstrap_servers`: "host:port,...", or a list of these; the settings are Kafka's, in snake_case."""
         runtime = runtime_for(config)
         cluster = Cluster(runtime, config)
-        super().__init__(runtime, ProducerCore(cluster, config, lock=contextlib.nullcontext(), wake=_run_now))
+        super().__init__(runtime, ProducerCore(cluster, config, wake=_run_now))
 
     async def send(
         self,

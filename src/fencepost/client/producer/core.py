@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from contextlib import AbstractContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -53,18 +52,18 @@ class ProducerCore:
         cluster: Cluster,
         config: ProducerConfig,
         *,
-        lock: AbstractContextManager[Any],
         wake: Callable[[Callable[[], object]], object],
         caller: Caller | None = None,
     ) -> None:
-        """`lock` guards what `append` touches; `wake` runs a function in the runtime, from any thread; `caller` runs
-        the application's functions (None: the runtime does)."""
+        """`wake` runs a function in the runtime, from any thread and in the order of its calls; `caller` runs the
+        application's functions (None: the runtime does)."""
         self.cluster = cluster
         self.config = config
         self.closed = False
         runtime = cluster.runtime
         self._wake = wake
-        self.accumulator = Accumulator.of(config, runtime, lock=lock, wake=lambda: wake(self.sender.wake))
+        self.accumulator = Accumulator.of(config, runtime, wake=lambda: wake(self.sender.wake), in_runtime=wake)
+        self.accumulator.check = self.check_sending
         self.sender = Sender(cluster, config, self.accumulator, caller=caller)
         self.transactions: Transactions | None = None
         self.owed_abort: OwedAbort | None = None
@@ -115,7 +114,7 @@ class ProducerCore:
         on_delivery: OnDelivery | None = None,
     ) -> tuple[Chunk, int]:
         """Take a record without waiting."""
-        if self.accumulator.slow:
+        if self.accumulator.refusing:
             self.check_sending()
         if not self.interceptors:
             return self.accumulator.append(topic, value, key, partition, headers, timestamp_ms, on_delivery)
