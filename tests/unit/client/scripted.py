@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import selectors
 import struct
 from collections import defaultdict
@@ -336,7 +335,7 @@ class World:
     def producer(self, **settings: Any) -> ProducerCore:
         config = ProducerConfig.make({"bootstrap_servers": "broker:9092", "linger_ms": 0, **settings})
         return ProducerCore(
-            Cluster(self.runtime, config), config, lock=contextlib.nullcontext(), wake=lambda call: call()
+            Cluster(self.runtime, config), config, wake=lambda call: call()
         )
 
     async def fate(self, sent: tuple[Any, int]) -> Any:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Coroutine
-from contextlib import nullcontext
 from random import Random
 from typing import Any, Final, Protocol, TypeVar
 
@@ -321,7 +320,7 @@ async def cut_short(process: Process, work: Coroutine[Any, Any, T], arrange: Cal
 
 def producer_in(process: Process, config: ProducerConfig) -> ProducerCore:
     """A producer whose steps are its process's."""
-    return ProducerCore(Cluster(process.runtime, config), config, lock=nullcontext(), wake=_at_once)
+    return ProducerCore(Cluster(process.runtime, config), config, wake=_at_once)
 
 
 def _at_once(action: Callable[[], object]) -> object:

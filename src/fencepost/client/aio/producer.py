@@ -107,7 +107,7 @@ class AsyncProducer(AsyncClient[ProducerCore]):
         """
         runtime = runtime_for(config)
         cluster = Cluster(runtime, config)
-        super().__init__(runtime, ProducerCore(cluster, config, lock=contextlib.nullcontext(), wake=_run_now))
+        super().__init__(runtime, ProducerCore(cluster, config, wake=_run_now))
 
     async def send(
         self,

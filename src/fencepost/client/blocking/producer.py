@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import threading
-from collections.abc import Callable, Iterator
+import queue
+import time
+from collections.abc import Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
@@ -30,6 +31,32 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 T = TypeVar("T")
+
+
+class News:
+    """Lets a thread wait for what the I/O thread tells.
+
+    Of `threading.Event` the waiting thread holds the lock for moments: a signal handler that flushes in such a moment
+    would wait for the I/O thread, and that for the lock.
+    """
+
+    def __init__(self, timeout_s: float | None) -> None:
+        """`timeout_s`: for how long all waits together may take; None: without end."""
+        self._come: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._until_s = None if timeout_s is None else time.monotonic() + timeout_s
+
+    def come(self) -> None:
+        """There is something to look at. From any thread."""
+        self._come.put(None)
+
+    def wait(self) -> bool:
+        """Wait for it. False when time ran out."""
+        left_s = None if self._until_s is None else max(self._until_s - time.monotonic(), 0.0)
+        try:
+            self._come.get(timeout=left_s)
+        except queue.Empty:
+            return False
+        return True
 
 
 class Delivery(tuple[Chunk, int]):
@@ -76,16 +103,15 @@ class Delivery(tuple[Chunk, int]):
         fate = chunk.fate(index)
         if fate is None:
             unhandled.before_waiting()
-            something = threading.Event()
-            chunk.watch(something.set)
-            unhandled.claim(chunk, index)
+            news = News(timeout_s)
             try:
+                chunk.watch(news.come)
+                unhandled.claim(chunk, index)
                 while (fate := chunk.fate(index)) is None:
-                    if not something.wait(timeout_s):
+                    if not news.wait():
                         raise KafkaTimeoutError(
                             f"the record was not delivered within {timeout_s} s", outcome_unknown=True
                         )
-                    something.clear()
             finally:
                 if fate is None:
                     unhandled.release(chunk, index)
@@ -109,7 +135,7 @@ class BulkDelivery:
         """Wait, and return the partitions and offsets of the rows.
 
         Args:
-            timeout_s: Maximum wait in seconds for each progress; None: no limit.
+            timeout_s: Maximum wait in seconds; None: no limit.
 
         Raises:
             ProduceFailedError: A row was not delivered; for the first failure.
@@ -117,16 +143,14 @@ class BulkDelivery:
         """
         for chunk in self._chunks if not self.done() else ():
             chunk.unhandled.before_waiting()
-        something = threading.Event()
-        watcher: Callable[[], object] = something.set
-        for chunk in self._chunks:
-            chunk.watch(watcher)
-            chunk.unhandled.claim(chunk, EVERY_ROW)
+        news = News(timeout_s)
         try:
+            for chunk in self._chunks:
+                chunk.watch(news.come)
+                chunk.unhandled.claim(chunk, EVERY_ROW)
             while not self.done():
-                if not something.wait(timeout_s):
+                if not news.wait():
                     raise KafkaTimeoutError(f"not every row was delivered within {timeout_s} s", outcome_unknown=True)
-                something.clear()
         finally:
             release_undone(self._chunks)
         return bulk_result(self._chunks)
@@ -146,13 +170,14 @@ class Producer(BlockingClient[ProducerCore]):
 
         Settings are keyword arguments with Kafka's names in snake_case.
         """
-        lock, wake = threading.Lock(), io_thread().call_soon
+        wake = io_thread().call_soon
         self._callbacks = callbacks = OwnThread(wake)
         super().__init__(
-            lambda: ProducerCore(Cluster(runtime_for(config), config), config, lock=lock, wake=wake, caller=callbacks)
+            lambda: ProducerCore(Cluster(runtime_for(config), config), config, wake=wake, caller=callbacks)
         )
         self._accumulator = self._core.accumulator
         self._accumulator.unhandled.before_waiting = callbacks.refuse_to_wait
+        self._accumulator.check = self._check_sending
         self._open = self._accumulator.open
         self._append = self._accumulator.append
         if config.interceptors:
@@ -198,26 +223,26 @@ class Producer(BlockingClient[ProducerCore]):
             TypeError: A value has a wrong type.
             FatalError: The producer has failed permanently.
         """
+        chunk = self._open.get(topic) if topic.__class__ is str else None
         if self._accumulator.slow:
-            self._before_send()
-        # Fast path: a plain record for a topic with an open chunk with room needs neither the lock nor another call,
-        # which halves the time. `Chunk` explains why this is safe without a lock.
-        if partition is None and headers is None and timestamp_ms is None and on_delivery is None:
-            chunk = self._open.get(topic) if topic.__class__ is str else None
-            if chunk is not None and value.__class__ is bytes and (key is None or key.__class__ is bytes):
-                size = len(value) + RECORD_OVERHEAD if key is None else len(value) + len(key) + RECORD_OVERHEAD
-                if size < chunk.room:
-                    index = next(chunk.indexes)
-                    chunk.room -= size
-                    try:
-                        if key is not None:
-                            chunk.keys[index] = key
-                        chunk.values[index] = value
-                        there = not chunk.closed
-                    except IndexError:
-                        there = False
-                    if there or self._accumulator.settle(chunk, index, value, key):
-                        return Delivery((chunk, index))
+            self._before_send()  # after the look-up: a state that forbids sending closes all chunks, also this one
+        # Fast path: a plain record for a topic with an open chunk with room needs no further call, which halves the
+        # time. `Chunk` explains why this is safe without a lock.
+        is_plain = partition is None and headers is None and timestamp_ms is None and on_delivery is None
+        if is_plain and chunk is not None and value.__class__ is bytes and (key is None or key.__class__ is bytes):
+            size = len(value) + RECORD_OVERHEAD if key is None else len(value) + len(key) + RECORD_OVERHEAD
+            if size < chunk.room:
+                index = next(chunk.indexes)
+                chunk.room -= size
+                try:
+                    if key is not None:
+                        chunk.keys[index] = key
+                    chunk.values[index] = value
+                    there = not chunk.closed
+                except IndexError:
+                    there = False
+                if there or chunk.put(index, value, key):
+                    return Delivery((chunk, index))
         try:
             return Delivery(self._append(topic, value, key, partition, headers, timestamp_ms, on_delivery))
         except RecordRejectedError as error:
@@ -245,9 +270,12 @@ class Producer(BlockingClient[ProducerCore]):
             self._before_send()
         return BulkDelivery(self._core.append_table(topic, data, partition))
 
-    def _before_send(self) -> None:
+    def _check_sending(self) -> None:
         self._check()
         self._core.check_sending()
+
+    def _before_send(self) -> None:
+        self._check_sending()
         if not self._accumulator.full:
             return
         if self._callbacks.is_current():

@@ -32,8 +32,7 @@ T = TypeVar("T")
 
 GRACE_S = 2.0  # for what follows when time is up
 
-_lock = threading.Lock()
-_current: IoThread | None = None
+_by_process: dict[int, IoThread] = {}  # by process id; setdefault lets one of several makers decide, without a lock
 
 
 class Forkable(Protocol):
@@ -51,9 +50,7 @@ def tell_when_forked(client: Forkable) -> None:
 
 
 def _forget_after_fork() -> None:
-    global _lock, _current  # noqa: PLW0603 (the parent's lock may be held by a thread that does not exist here)
-    _lock = threading.Lock()
-    _current = None
+    _by_process.clear()
     for client in list(_clients):
         client._forked()
 
@@ -62,23 +59,30 @@ os.register_at_fork(after_in_child=_forget_after_fork)
 
 
 def io_thread() -> IoThread:
-    """This process's thread, started if need be."""
-    global _current  # noqa: PLW0603 (one per process is the point)
-    with _lock:
-        if _current is None:
-            _current = IoThread()
-            at_exit(Turn.CLIENTS, _end)
-        return _current
+    """Return this process's thread, started if need be."""
+    found = _by_process.get(os.getpid())
+    if found is not None:
+        return found
+    at_exit(Turn.CLIENTS, _end)
+    made = IoThread()
+    try:
+        found = _by_process.setdefault(made.pid, made)
+    finally:
+        if found is not made:  # another thread was first, or a signal handler
+            made.stop()
+    return found
 
 
 def is_shared(loop: asyncio.AbstractEventLoop) -> bool:
     """Whether this is the event loop of all blocking clients of the process."""
-    return _current is not None and _current.loop is loop
+    current = _by_process.get(os.getpid())
+    return current is not None and current.loop is loop
 
 
 def _end() -> None:
-    if _current is not None:
-        _current.end(patience_ms())
+    current = _by_process.get(os.getpid())
+    if current is not None:
+        current.end(patience_ms())
 
 
 def _threads_are_patched() -> bool:
@@ -195,6 +199,11 @@ class IoThread:
                 ended = True
             except BaseException:  # SystemExit and the like, out of an application's function
                 log.exception("a function of the application tried to end the thread of all clients, which goes on")
+        self.loop.close()
+
+    def stop(self) -> None:
+        """End the thread, which nobody has used."""
+        self.call_soon(self.loop.stop)
 
     def is_this_process(self) -> bool:
         """False in a forked child."""
@@ -229,21 +238,25 @@ class IoThread:
         """As `run`; but what is interrupted cleans up before the KeyboardInterrupt is raised here."""
         self._refuse_here(coroutine)
         tasks: list[asyncio.Task[T]] = []
-        ended = threading.Event()
+        news: queue.SimpleQueue[asyncio.Task[T]] = queue.SimpleQueue()  # no Event, whose lock a signal handler meets
 
         def start() -> None:
             task = self.loop.create_task(coroutine)
-            task.add_done_callback(lambda _: ended.set())
+            task.add_done_callback(news.put)
             tasks.append(task)
+
+        def wait() -> None:
+            while not (tasks and tasks[0].done()):  # an interruption may have taken what came
+                news.get()
 
         self.loop.call_soon_threadsafe(start)
         try:
-            ended.wait()
+            wait()
         except BaseException:
             self.loop.call_soon_threadsafe(
                 lambda: [task.cancel() for task in tasks]
             )  # started by then: calls keep their order
-            ended.wait()
+            wait()
             if not tasks[0].cancelled():
                 log.debug("after an interruption: %r", tasks[0].exception())
             raise

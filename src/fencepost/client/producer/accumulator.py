@@ -2,21 +2,26 @@
 
 `Accumulator.append` takes a record into the open chunk of its topic, in any thread, keeps no object per record, and
 tells the sender only when a chunk is opened or full. `blocking.Producer.send` writes plain records into open chunks by
-itself, without the lock. Partitions are chosen later, for a whole chunk at once. A chunk becomes one batch per
-partition; a record's fate is found again through (chunk, index in chunk).
+itself. Partitions are chosen later, for a whole chunk at once. A chunk becomes one batch per partition; a record's fate
+is found again through (chunk, index in chunk).
+
+There is no lock. A signal handler, or a `__del__`, may send, flush, close or end the transaction inside of a call that
+it interrupts; then the I/O thread closes chunks while that call stands still. So every change of what threads share is
+one call of C, any step may be done by several and done again, and whoever meets something half done finishes it.
 """
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import suppress
 from typing import Any, Final, Self
 
 from fencepost.arguments import FUNCTION, TEXT, WHOLE_NUMBER, kind_of
 from fencepost.client.net.runtime import Runtime
 from fencepost.client.producer.chunks import HOLE, Chunk, Headers, OnDelivery
-from fencepost.client.producer.unhandled_failures import UnhandledFailures
+from fencepost.client.producer.unhandled_failures import InRuntime, UnhandledFailures, at_once
 from fencepost.config import ProducerConfig
 from fencepost.errors import RecordRejectedError
 from fencepost.protocol.records.headers import Header
@@ -26,29 +31,40 @@ RECORD_OVERHEAD: Final = 21  # the most that lengths, deltas and attributes of a
 _MOST_PLACES: Final = 1024  # to begin with
 
 
+def _allowed() -> None:
+    """Records are always taken."""
+
+
 class Accumulator:
-    """The open chunks by topic, and the closed chunks in order. Thread-safe through the lock handed in."""
+    """The open chunks, and the closed chunks in the order of sending.
+
+    Several threads may append at the same time; `take`, `released` and `spread_over` are for the runtime alone.
+    """
 
     def __init__(
         self,
         *,
-        lock: AbstractContextManager[Any],
         wake: Callable[[], object],
         now_ms: Callable[[], int],
         wall_ms: Callable[[], int],
         chunk_bytes: int,
         max_record_bytes: int,
         buffer_bytes: int,
+        in_runtime: InRuntime = at_once,
     ) -> None:
+        """`wake` tells the sender that there is work; `in_runtime` has a function run in the runtime, in the order of
+        the calls. Both from any thread."""
         self.closed: deque[Chunk] = deque()
-        self.unhandled = UnhandledFailures(lock)
-        self._limits: dict[str, int] = {}
-        self.open: dict[str, Chunk] = {}
-        self.waiting_bytes = 0  # of closed chunks that do not have their fate yet
+        self.unhandled = UnhandledFailures(in_runtime)
+        self.open: dict[str, Chunk] = {}  # by topic: chunks that everybody may write to. One that is closed may linger
         self.slow = False  # `send` has to look first: no room, or `refusing`
         self.refusing = False  # records may not be taken without asking the producer (transactions, closed, failed)
+        self.check: Callable[[], None] = _allowed  # raises where the producer takes no records
+        self._limits: dict[str, int] = {}
+        self._lines: dict[str, list[Chunk]] = {}  # by topic; the first of a line is the one to write to
+        self._opened: dict[int, Chunk] = {}  # by id, in the order of their beginning: chunks that nobody has passed on
+        self._taken_bytes = 0  # of chunks that were taken and do not have their fate yet
         self._buffer_bytes = buffer_bytes
-        self._lock = lock
         self._wake = wake
         self._now_ms = now_ms
         self._wall_ms = wall_ms
@@ -57,12 +73,12 @@ class Accumulator:
 
     @classmethod
     def of(
-        cls, config: ProducerConfig, runtime: Runtime, *, lock: AbstractContextManager[Any], wake: Callable[[], object]
+        cls, config: ProducerConfig, runtime: Runtime, *, wake: Callable[[], object], in_runtime: InRuntime = at_once
     ) -> Self:
         """With a producer's sizes, and the runtime's clocks."""
         return cls(
-            lock=lock,
             wake=wake,
+            in_runtime=in_runtime,
             now_ms=runtime.now_ms,
             wall_ms=runtime.wall_ms,
             chunk_bytes=min(config.batch_size, config.max_request_size),
@@ -80,7 +96,14 @@ class Accumulator:
         timestamp_ms: int | None,
         on_delivery: OnDelivery | None,
     ) -> tuple[Chunk, int]:
-        """Take one record; (chunk, index). Raises RecordRejectedError, TypeError, ConfigurationError."""
+        """Take one record.
+
+        Returns:
+            The chunk and the index in it by which its fate is found.
+
+        Raises:
+            RecordRejectedError, TypeError, ConfigurationError: Of the record; and what `check` raises.
+        """
         size = RECORD_OVERHEAD
         if value is not None:
             size += len(value) if value.__class__ is bytes else len(value := _as_bytes(value, "value"))
@@ -94,67 +117,121 @@ class Accumulator:
             raise RecordRejectedError(f"a record of {size} bytes; max_request_size is {self._max_record_bytes}")
         if partition is not None or timestamp_ms is not None or on_delivery is not None:
             partition, timestamp_ms = _checked_extras(partition, timestamp_ms, on_delivery)
-        news = False  # for the sender
-        try:
-            with self._lock:
-                found = self.open.get(topic if topic.__class__ is str else TEXT.of("topic", topic))
-                if found is not None and found.closed:
-                    self._close(topic)
-                    found = None
-                chunk = self._new(topic, size) if found is None else found
+        extras = (partition, pairs, timestamp_ms, on_delivery)
+        is_plain = partition is None and not pairs and timestamp_ms is None and on_delivery is None
+        name = topic if topic.__class__ is str else TEXT.of("topic", topic)
+        while True:
+            chunk = self._current(name, size)
+            try:
+                if self.refusing:
+                    self.check()  # behind the look-up: what forbids to send closes all chunks, this one included
                 index = next(chunk.indexes)
-                if partition is not None or pairs or timestamp_ms is not None or on_delivery is not None:
-                    _put_extras(chunk, index, partition, pairs, timestamp_ms, on_delivery)
+                if not is_plain:
+                    chunk.extras[index] = extras
                 chunk.room -= size
-                chunk.put(index, value, key)
-                news = found is None or chunk.room <= 0
-                self.open[topic] = chunk  # a new one only with its first record, which Ctrl-C may have kept out
+                there = chunk.put(index, value, key)
+            finally:
                 if chunk.room <= 0:
-                    self._close(topic)
-        finally:
-            if news:
-                self._wake()
-        return chunk, index
-
-    def settle(self, chunk: Chunk, index: int, value: bytes, key: bytes | None) -> bool:
-        """For who took an index and then found the chunk closed, or without that place: whether the record is in."""
-        with self._lock:
-            if chunk.closed:
-                chunk.close()
-                return chunk.has(index)
-            chunk.put(index, value, key)
-            return True
-
-    def _new(self, topic: object, size: int) -> Chunk:
-        name = _checked_topic(topic)
-        chunk = Chunk(name, self._now_ms(), self._wall_ms(), self.unhandled)
-        chunk.limit = chunk.room = self._limits.get(name, self._chunk_bytes)
-        chunk.values = [HOLE] * min(chunk.room // size + 2, _MOST_PLACES)  # as if all were like the first
-        return chunk
+                    self._pass_on_and_wake(chunk)
+                elif not chunk.announced:
+                    self._announce(chunk)
+            if there:
+                return chunk, index
 
     def append_table(self, topic: str, table: Any, size: int) -> Chunk:
-        """Take Arrow data behind everything sent to the topic so far."""
-        chunk = Chunk(_checked_topic(topic), self._now_ms(), self._wall_ms(), self.unhandled)
-        chunk.table = table
-        chunk.bytes = size
-        with self._lock:
-            if topic in self.open:
-                self._close(topic)
-            self.closed.append(chunk)
-            self._count(chunk)
-        self._wake()
+        """Take Arrow data of `size` bytes behind everything that was sent to the topic so far."""
+        name = _checked_topic(topic)
+        while True:
+            for chunk in self._lines.get(name, ())[:1]:
+                self._pass_on(chunk)
+            chunk = Chunk(name, self._now_ms(), self._wall_ms(), self.unhandled, is_table=True)
+            chunk.limit, chunk.values = size, [HOLE]
+            self._opened[id(chunk)] = chunk
+            try:
+                if self.refusing:
+                    self.check()
+                there = chunk.put(next(chunk.indexes), table, None)
+            finally:
+                self._pass_on_and_wake(chunk)
+            if there:
+                return chunk
+
+    def _current(self, topic: str, size: int) -> Chunk:
+        """The chunk to write to, a new one if need be: that is written to by its maker only until it is announced."""
+        line = self._lines.get(topic)
+        if line is None:
+            line = self._lines.setdefault(_checked_topic(topic), [])
+        while True:
+            chunk = next(iter(line), None)
+            if chunk is not None:
+                if chunk.announced and not chunk.closed:
+                    return chunk
+                self._pass_on_and_wake(chunk)  # its maker, or who closed it, was interrupted or is not done
+                continue
+            if self.refusing:
+                self.check()
+            mine = self._new(topic, size)
+            line.append(mine)
+            if next(iter(line), None) is mine:
+                return mine
+            self._pass_on(mine)  # another thread was first, or a signal handler
+
+    def _new(self, topic: str, size: int) -> Chunk:
+        chunk = Chunk(topic, self._now_ms(), self._wall_ms(), self.unhandled)
+        chunk.limit = chunk.room = self._limits.get(topic, self._chunk_bytes)
+        chunk.values = [HOLE] * min(chunk.room // size + 2, _MOST_PLACES)  # as if all were like the first
+        self._opened[id(chunk)] = chunk  # before the producer is asked: what forbids to send finds it and closes it
         return chunk
 
-    def _close(self, topic: str) -> None:
-        """Ctrl-C may come between any two steps: whoever has to do with the topic next takes all of them again."""
-        chunk = self.open[topic]
-        chunk.close()
-        self.closed.extend(map(self.open.pop, (topic,)))  # one call of C: nothing comes between taking and putting
-        self._count(chunk)
+    def _announce(self, chunk: Chunk) -> None:
+        """Let the sender know of it, and then all who send."""
+        self._wake()
+        chunk.announced = True
+        self.open[chunk.topic] = chunk
+        if chunk.closed:
+            self.open.pop(chunk.topic, None)
 
-    def _count(self, chunk: Chunk) -> None:
-        self.waiting_bytes, chunk.counted = self.waiting_bytes + chunk.bytes, True
-        self.slow = self.refusing or self.full
+    def _pass_on(self, chunk: Chunk) -> None:
+        """Close it and put it behind the closed ones, once. In this order: the next of its topic comes behind it."""
+        chunk.close()
+        if not chunk.is_empty:
+            self.closed.extend(chunk.once)
+        with suppress(ValueError):
+            self._lines.get(chunk.topic, []).remove(chunk)
+        self.open.pop(chunk.topic, None)  # if it is a later one, whoever sends next puts it there again
+        self._opened.pop(id(chunk), None)
+        self._look_for_room()
+
+    def _pass_on_and_wake(self, chunk: Chunk) -> None:
+        try:
+            self._pass_on(chunk)
+        finally:
+            self._wake()
+
+    def _look_for_room(self) -> None:
+        self.slow = self.full
+        if self.refusing:  # behind that: refuse() may have come in between
+            self.slow = True
+
+    def take(self) -> Chunk | None:
+        """The next closed chunk; its bytes count until it is `released`."""
+        if not self.closed:
+            return None
+        chunk = self.closed.popleft()
+        self._taken_bytes, chunk.counted = self._taken_bytes + chunk.bytes, True
+        return chunk
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Bytes of closed chunks that do not have their fate yet."""
+        return self._taken_bytes + sum([chunk.bytes for chunk in tuple(self.closed)])
+
+    @property
+    def waiting_rows(self) -> int:
+        """Records that the sender has not taken yet."""
+        return sum(
+            chunk.rows for chunk in {id(chunk): chunk for chunk in (*self._opened.values(), *self.closed)}.values()
+        )
 
     @property
     def full(self) -> bool:
@@ -167,60 +244,29 @@ class Accumulator:
 
     def refuse(self) -> None:
         """From now on the producer has to be asked before each record."""
-        self.slow = self.refusing = True
+        self.refusing = True
+        self.slow = True  # in this order, see `_look_for_room`
 
     def close_due(self, opened_before_ms: float) -> None:
         """Close the chunks that were opened at or before this time."""
-        with self._lock:
-            for topic in [name for name, chunk in self.open.items() if chunk.created_ms <= opened_before_ms]:
-                self._close(topic)
+        for chunk in list(self._opened.values()):
+            if chunk.created_ms <= opened_before_ms:
+                self._pass_on(chunk)
 
     def close_all(self) -> None:
         """Close every open chunk (flush)."""
-        with self._lock:
-            for topic in list(self.open):
-                self._close(topic)
+        self.close_due(math.inf)
 
     def next_due_ms(self, linger_ms: float) -> float | None:
         """When the oldest open chunk has lingered long enough."""
-        with self._lock:
-            if not self.open:
-                return None
-            return min(chunk.created_ms for chunk in self.open.values()) + linger_ms
+        due_ms = min([chunk.created_ms for chunk in list(self._opened.values())], default=None)
+        return None if due_ms is None else due_ms + linger_ms
 
     def released(self, chunk: Chunk) -> None:
-        """A closed chunk has its fate."""
-        with self._lock:
-            if chunk.counted:
-                self.waiting_bytes, chunk.counted = self.waiting_bytes - chunk.bytes, False
-            self.slow = self.refusing or self.full
-
-
-def _put_extras(
-    chunk: Chunk,
-    index: int,
-    partition: int | None,
-    headers: list[Header] | None,
-    timestamp_ms: int | None,
-    on_delivery: OnDelivery | None,
-) -> None:
-    """The columns that most records do without."""
-    if partition is not None:
-        if chunk.partitions is None:
-            chunk.partitions = {}
-        chunk.partitions[index] = partition
-    if headers:
-        if chunk.headers is None:
-            chunk.headers = {}
-        chunk.headers[index] = headers
-    if timestamp_ms is not None:
-        if chunk.timestamps is None:
-            chunk.timestamps = {}
-        chunk.timestamps[index] = timestamp_ms
-    if on_delivery is not None:
-        if chunk.callbacks is None:
-            chunk.callbacks = {}
-        chunk.callbacks[index] = on_delivery
+        """A chunk that was taken has its fate."""
+        if chunk.counted:
+            self._taken_bytes, chunk.counted = self._taken_bytes - chunk.bytes, False
+        self._look_for_room()
 
 
 def _checked_topic(topic: object) -> str:

@@ -7,7 +7,6 @@ elsewhere.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -128,7 +127,7 @@ class AdoptedProducer:
         `limits`: what earlier producers of the cluster have learned, and what this producer learns. `admit` raises
         UnsupportedVersionError for a broker to which nothing may go; then everything fails with it.
         """
-        self._accumulator = Accumulator.of(config, cluster.runtime, lock=nullcontext(), wake=self._wake)
+        self._accumulator = Accumulator.of(config, cluster.runtime, wake=self._wake)
         self._accumulator.unhandled.enabled = config.transactional_id is None
         self._sender = Sender(cluster, config, self._accumulator, limits)
         self._sender.admit = admit

@@ -18,6 +18,10 @@ HOLE: Final = bytes(bytearray(b"no record"))  # an object of its own in place of
 UNACKNOWLEDGED: Final = "; sent without an acknowledgement: may be in the log"
 
 
+Extras = tuple[int | None, Sequence[Header] | None, int | None, OnDelivery | None]
+"""Of a record that has any: partition, headers, timestamp_ms, on_delivery."""
+
+
 class Claims(Protocol):
     """Who keeps account of failures that nobody has looked at."""
 
@@ -128,16 +132,36 @@ class Choice(NamedTuple):
     refused: dict[int, KafkaError]  # index -> why the record cannot be sent
 
 
+class Sealed(NamedTuple):
+    """The records of a chunk that is closed, as columns of the same length."""
+
+    values: list[bytes | None]
+    keys: list[bytes | None]  # empty: no record has a key
+    holes: Sequence[int]  # rows that are no records
+    bytes: int
+    table: Any = None
+    partitions: dict[int, int] | None = None
+    timestamps: dict[int, int] | None = None
+    headers: dict[int, Sequence[Header]] | None = None
+    callbacks: dict[int, OnDelivery] | None = None
+
+
 class Chunk:
     """Consecutive records of one topic, as columns.
 
-    While it is open, several threads may write into it, without the accumulator's lock: an index is taken, the key is
-    put into its place, and then the value, from which on the record is there. A writer who finds the chunk `closed`
-    after that asks whether its record was. An index whose writer came too late, or was interrupted, is a hole: a row
-    without a record, which no batch has.
+    Several threads may write into it while it is open, and several may close it. There is no lock, because a signal
+    handler that sends or flushes runs inside of the call that it interrupts, and would wait for itself. Instead each
+    step is one call of C, and can be repeated:
+
+    * A writer takes an index, writes extras and key, then the value. Then it looks whether the chunk is `closed`.
+    * Who closes sets `closed` first, and then copies the values, after them the keys and extras. The first copy that is
+      published in `_seal` counts. A row without a value in it is a hole, which no batch has.
+    * A writer that finds the chunk closed closes it as well, and then knows whether the copy has its record.
     """
 
     __slots__ = (
+        "_seal",
+        "announced",
         "batches",
         "bytes",
         "callbacks",
@@ -147,12 +171,15 @@ class Chunk:
         "counted",
         "created_ms",
         "error",
+        "extras",
         "headers",
         "holes",
         "indexes",
+        "is_table",
         "keys",
         "left",
         "limit",
+        "once",
         "partitions",
         "reported",
         "room",
@@ -168,16 +195,24 @@ class Chunk:
         "watchers",
     )
 
-    def __init__(self, topic: str, created_ms: int, timestamp_ms: int, unhandled: Claims) -> None:
+    def __init__(
+        self, topic: str, created_ms: int, timestamp_ms: int, unhandled: Claims, *, is_table: bool = False
+    ) -> None:
+        """`is_table`: it has Arrow data in place of records, which is `put` like the value of its only row."""
         self.topic = topic
         self.unhandled = unhandled
         self.created_ms = created_ms
         self.timestamp_ms = timestamp_ms  # of every record that was given none
+        self.is_table = is_table
         self.keys: list[bytes | None] = []  # empty: no record has a key
         self.values: list[bytes | None] = []  # while it is open, with HOLE in the places that are free
+        self.extras: dict[int, Extras] = {}  # while it is open; then the four below
         self.indexes = count()  # the places to write to
+        self.announced = False  # the sender knows of it, so everybody may write into it
         self.closed = False
-        self.sealed = False  # closed, and nothing is left to do for it
+        self.sealed = False  # closed, and the attributes below are final
+        self._seal: dict[int, Sealed] = {}  # setdefault lets one of several who close it decide
+        self.once = iter((self,))  # gives the chunk once, to whoever extends a queue by it first
         self.counted = False  # among the bytes that wait
         self.holes: Sequence[int] = ()
         self.partitions: dict[int, int] | None = None  # index -> partition asked for
@@ -188,7 +223,7 @@ class Chunk:
         self.limit = 0  # bytes at which it is full
         self.room = 0  # how many of them are left
         self.bytes = 0  # of all records, once it is closed
-        self.table: Any = None  # Arrow data instead of the lists
+        self.table: Any = None  # Arrow data instead of the lists, once it is closed
         self.batches: list[Batch] = []
         self.slots: list[tuple[Batch, int]] | None = None  # index -> where it is, when there are several batches
         self.left = -1  # batches that are not reported; -1 before they are made
@@ -237,35 +272,58 @@ class Chunk:
         self.left = sum(not batch.reported for batch in self.batches)
         self.slots = None
 
-    def put(self, index: int, value: bytes | None, key: bytes | None) -> None:
-        """Write a record, growing where that is necessary. Under the accumulator's lock, for the lists may change."""
-        if index >= len(self.values):
-            self.values.extend([HOLE] * max(len(self.values), index + 1 - len(self.values)))
-        if key is not None:
-            if index >= len(self.keys):
-                self.keys.extend([None] * (len(self.values) - len(self.keys)))
-            self.keys[index] = key
-        self.values[index] = value
+    def put(self, index: int, value: Any, key: bytes | None) -> bool:
+        """Write a record to the index that was taken for it, growing where that is necessary. From any thread.
+
+        Returns:
+            True when the chunk has the record, False when it was closed without it.
+        """
+        values, keys = self.values, self.keys  # before the look at `closed`: those of a closed chunk do not grow
+        if not self.closed:
+            if index >= len(values):
+                values.extend([HOLE] * max(len(values), index + 1 - len(values)))
+            if key is not None:
+                if index >= len(keys):
+                    keys.extend([None] * (len(values) - len(keys)))
+                keys[index] = key
+            values[index] = value
+            if not self.closed:
+                return True
+        self.close()
+        return self.has(index)
 
     def close(self) -> None:
-        """Nothing more is taken. Under the accumulator's lock, again if Ctrl-C came in between."""
+        """Take nothing more. From any thread, also again after an interruption: all callers find the same records."""
         if self.sealed:
             return
         self.closed = True  # first: whoever writes a value behind our back looks afterwards
-        self.bytes = self.limit - self.room
-        del self.values[next(self.indexes) :]
-        if self.keys:
-            del self.keys[len(self.values) :]
-            self.keys.extend([None] * (len(self.values) - len(self.keys)))
-        self.holes = [row for row, value in enumerate(self.values) if value is HOLE] if HOLE in self.values else ()
-        for extras in (self.partitions, self.headers, self.timestamps, self.callbacks) if self.holes else ():
-            if extras is not None:
-                for row in self.holes:
-                    extras.pop(row, None)
+        found = self._seal.get(0) or self._seal.setdefault(0, self._copy())
+        self.values, self.keys, self.holes, self.bytes, self.table = found[:5]
+        self.partitions, self.timestamps, self.headers, self.callbacks = found[5:]
         self.sealed = True
 
+    def _copy(self) -> Sealed:
+        """The records that are there now."""
+        values = self.values[: next(self.indexes)]
+        if self.is_table:
+            table: Any = next(iter(values), HOLE)
+            return Sealed([], [], (), self.limit, None if table is HOLE else table)
+        keys = self.keys[: len(values)]
+        if keys:
+            keys.extend([None] * (len(values) - len(keys)))
+        holes = [row for row, value in enumerate(values) if value is HOLE] if HOLE in values else []
+        sealed = Sealed(values, keys, holes, self.limit - self.room)
+        return sealed if not self.extras else sealed._replace(**_columns(self.extras.copy(), len(values), holes))
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it was closed without any record."""
+        return self.table is None and len(self.holes) == len(self.values)
+
     def has(self, index: int) -> bool:
-        """Whether it was closed with this record. Under the accumulator's lock."""
+        """Whether it was closed with the record of this index."""
+        if self.is_table:
+            return self.table is not None
         return index < len(self.values) and index not in self.holes
 
     def watch(self, watcher: Callable[[], object]) -> None:
@@ -283,6 +341,23 @@ class Chunk:
         if batch.error is not None:
             return batch.error
         return batch.metadata(position, index)
+
+
+def _columns(extras: Mapping[int, Extras], rows: int, holes: Sequence[int]) -> dict[str, Any]:
+    """By their names in Sealed: those columns that any record has something in."""
+    found: dict[str, Any] = {}
+    for row, (partition, headers, timestamp_ms, on_delivery) in extras.items():
+        if row >= rows or row in holes:
+            continue
+        if partition is not None:
+            found.setdefault("partitions", {})[row] = partition
+        if headers:
+            found.setdefault("headers", {})[row] = headers
+        if timestamp_ms is not None:
+            found.setdefault("timestamps", {})[row] = timestamp_ms
+        if on_delivery is not None:
+            found.setdefault("callbacks", {})[row] = on_delivery
+    return found
 
 
 def _slots(batches: Sequence[Batch], rows: int) -> list[tuple[Batch, int]]:

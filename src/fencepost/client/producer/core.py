@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from contextlib import AbstractContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -53,7 +52,6 @@ class ProducerCore:
         cluster: Cluster,
         config: ProducerConfig,
         *,
-        lock: AbstractContextManager[Any],
         wake: Callable[[Callable[[], object]], object],
         caller: Caller | None = None,
     ) -> None:
@@ -62,8 +60,7 @@ class ProducerCore:
         Args:
             cluster: The cluster's metadata and connections.
             config: The settings.
-            lock: Guards what `append` changes.
-            wake: Runs a function in the runtime, from any thread.
+            wake: Runs a function in the runtime, from any thread and in the order of the calls.
             caller: Runs the application's functions; None: the runtime runs them.
         """
         self.cluster = cluster
@@ -71,7 +68,8 @@ class ProducerCore:
         self.closed = False
         runtime = cluster.runtime
         self._wake = wake
-        self.accumulator = Accumulator.of(config, runtime, lock=lock, wake=lambda: wake(self.sender.wake))
+        self.accumulator = Accumulator.of(config, runtime, wake=lambda: wake(self.sender.wake), in_runtime=wake)
+        self.accumulator.check = self.check_sending
         self.sender = Sender(cluster, config, self.accumulator, caller=caller)
         self.transactions: Transactions | None = None
         self.owed_abort: OwedAbort | None = None
@@ -122,7 +120,7 @@ class ProducerCore:
         on_delivery: OnDelivery | None = None,
     ) -> tuple[Chunk, int]:
         """Accept a record without waiting."""
-        if self.accumulator.slow:
+        if self.accumulator.refusing:
             self.check_sending()
         if not self.interceptors:
             return self.accumulator.append(topic, value, key, partition, headers, timestamp_ms, on_delivery)

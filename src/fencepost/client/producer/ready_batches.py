@@ -70,9 +70,7 @@ class ReadyBatches:
         """Chunks that are full or have lingered become batches, as far as their topics are known."""
         now_ms = self._cluster.runtime.now_ms()
         self._accumulator.close_due(now_ms - self._config.linger_ms)
-        closed = self._accumulator.closed
-        while closed:
-            chunk = closed.popleft()
+        while (chunk := self._accumulator.take()) is not None:
             self._reports.incomplete[id(chunk)] = chunk
             self._unrouted.setdefault(chunk.topic, deque()).append(chunk)
         for topic, chunks in list(self._unrouted.items()):

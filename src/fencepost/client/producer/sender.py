@@ -131,8 +131,7 @@ class Sender:
     @property
     def undelivered(self) -> int:
         """Records without a fate."""
-        waiting = sum(chunk.rows for chunk in (*self._accumulator.open.values(), *self._accumulator.closed))
-        return waiting + sum(chunk.rows_left for chunk in self._reports.incomplete.values())
+        return self._accumulator.waiting_rows + sum(chunk.rows_left for chunk in self._reports.incomplete.values())
 
     async def flush(self, deadline_ms: int | None = None) -> bool:
         """Send everything and wait until every record sent before has its fate. False when time ran out."""
@@ -158,8 +157,7 @@ class Sender:
     def drop(self, error: KafkaError) -> None:
         """Fail every record that is not in flight (abort, fatal error, close)."""
         self._accumulator.close_all()
-        while self._accumulator.closed:
-            chunk = self._accumulator.closed.popleft()
+        while (chunk := self._accumulator.take()) is not None:
             self._reports.incomplete[id(chunk)] = chunk
             self._reports.fail_chunk(chunk, error)
         self._ready.drop(error)

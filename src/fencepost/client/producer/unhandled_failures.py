@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
-from typing import Any, Final
+from functools import partial
+from typing import Final
 
 from fencepost.client.producer.chunks import EVERY_ROW, Batch, Chunk, Tally
 from fencepost.errors import FailureType, KafkaError, ProduceFailedError
@@ -17,6 +17,15 @@ from fencepost.errors import FailureType, KafkaError, ProduceFailedError
 log = logging.getLogger("fencepost.client.producer")
 
 LOG_EVERY_MS: Final = 10_000  # of the same topic and cause
+
+
+InRuntime = Callable[[Callable[[], object]], object]
+"""Has a function run in the runtime, in the order of the calls, from any thread."""
+
+
+def at_once(function: Callable[[], object]) -> object:
+    """Run it here: where there is no other thread than the runtime's."""
+    return function()
 
 
 def _no_objection() -> None:
@@ -27,12 +36,16 @@ _Key = tuple[str, type[BaseException], int | None, bool]
 
 
 class UnhandledFailures:
-    """The tallies of one producer. Failures come in the runtime, claims from any thread: hence the lock handed in."""
+    """The tallies of one producer.
 
-    def __init__(self, lock: AbstractContextManager[Any]) -> None:
+    Claims come from any thread and are counted in the runtime, where all else happens: without a lock, for which a
+    signal handler would wait that interrupts its holder.
+    """
+
+    def __init__(self, in_runtime: InRuntime) -> None:
         self.enabled = True  # a transactional producer's next transactional call tells of failures instead
         self.before_waiting: Callable[[], None] = _no_objection  # raises where a record's fate cannot be waited for
-        self._lock = lock
+        self._in_runtime = in_runtime
         self._tallies: dict[_Key, Tally] = {}
         self._logged_ms: dict[_Key, int] = {}
 
@@ -40,34 +53,25 @@ class UnhandledFailures:
         """These rows of the chunk failed; `part` is what they failed with."""
         if not self.enabled:
             return
-        with self._lock:
-            claimed, callbacks = chunk.claimed, chunk.callbacks
-            if claimed is None and callbacks is None:
-                count = len(rows)
-            elif claimed is not None and EVERY_ROW in claimed:
-                count = 0
-            else:
-                count = sum(row not in (claimed or ()) and row not in (callbacks or ()) for row in rows)
-            tally = Tally(chunk.topic, error)
-            tally = self._tallies.setdefault((chunk.topic, type(tally.cause), error.code, tally.outcome_unknown), tally)
-            tally.count += count
-            part.tally = tally
+        claimed, callbacks = chunk.claimed, chunk.callbacks
+        if claimed is None and callbacks is None:
+            count = len(rows)
+        elif claimed is not None and EVERY_ROW in claimed:
+            count = 0
+        else:
+            count = sum(row not in (claimed or ()) and row not in (callbacks or ()) for row in rows)
+        tally = Tally(chunk.topic, error)
+        tally = self._tallies.setdefault((chunk.topic, type(tally.cause), error.code, tally.outcome_unknown), tally)
+        tally.count += count
+        part.tally = tally
 
     def claim(self, chunk: Chunk, row: int) -> None:
-        """Somebody waits for the fate of the row (or of every row), or is told of it."""
-        with self._lock:
-            if chunk.claimed is None:
-                chunk.claimed = set()
-            if row not in chunk.claimed:
-                chunk.claimed.add(row)
-                _count(chunk, row, -1)
+        """Count the row (or every row) as looked at: somebody waits for its fate, or is told of it. From any thread."""
+        self._in_runtime(partial(_claim, chunk, row))
 
     def release(self, chunk: Chunk, row: int) -> None:
-        """Nobody waits any more, and nothing was told."""
-        with self._lock:
-            if chunk.claimed is not None and row in chunk.claimed:
-                chunk.claimed.discard(row)
-                _count(chunk, row, 1)
+        """Take a claim back: nobody waits any more, and nothing was told. From any thread."""
+        self._in_runtime(partial(_release, chunk, row))
 
     def log(self, now_ms: int) -> None:
         """Log what is new, a line per topic and cause, each at most every ten seconds."""
@@ -89,9 +93,8 @@ class UnhandledFailures:
 
     def take(self) -> ProduceFailedError | None:
         """All failures that nobody has looked at, as one error; they count as told from now on."""
-        with self._lock:
-            found = [tally for tally in self._tallies.values() if tally.count > 0]
-            self._tallies = {}
+        found = [tally for tally in self._tallies.values() if tally.count > 0]
+        self._tallies = {}
         if not found:
             return None
         return _summary(found)
@@ -99,6 +102,20 @@ class UnhandledFailures:
     def count(self) -> int:
         """Failed records that nobody has looked at."""
         return sum(max(tally.count, 0) for tally in self._tallies.values())
+
+
+def _claim(chunk: Chunk, row: int) -> None:
+    if chunk.claimed is None:
+        chunk.claimed = set()
+    if row not in chunk.claimed:
+        chunk.claimed.add(row)
+        _count(chunk, row, -1)
+
+
+def _release(chunk: Chunk, row: int) -> None:
+    if chunk.claimed is not None and row in chunk.claimed:
+        chunk.claimed.discard(row)
+        _count(chunk, row, 1)
 
 
 def _count(chunk: Chunk, row: int, step: int) -> None:

@@ -28,7 +28,8 @@ class _IsCompiled:
         self._found: bool | None = None
         self._in_a_hurry: set[int] = set()
         self._looking: threading.Thread | None = None
-        self._one_looks = threading.Lock()  # an import that fails in two threads at once raises different errors
+        self._one_looks = threading.RLock()  # an import that fails in two threads at once raises different errors
+        self._importing = False
 
     def __call__(self) -> bool:
         found = self._found
@@ -43,7 +44,7 @@ class _IsCompiled:
 
     def forked(self) -> None:
         """Reset after a fork: a thread that was importing numba does not exist in the child."""
-        self._one_looks, self._looking = threading.Lock(), None
+        self._one_looks, self._looking, self._importing = threading.RLock(), None, False
 
     def cache_clear(self) -> None:
         """Forget the result, so that the next call looks again."""
@@ -51,10 +52,13 @@ class _IsCompiled:
 
     def _look(self) -> bool:
         with self._one_looks:
-            found = self._found
-            if found is None:
-                found = self._found = _look()
-        return found
+            if self._found is None and not self._importing:
+                self._importing = True
+                try:
+                    self._found = _look()
+                finally:
+                    self._importing = False
+            return bool(self._found)  # a signal handler that comes during the import does without
 
     def _look_in_background(self) -> None:
         if os.environ.get(VARIABLE) == "0" or (self._looking is not None and self._looking.is_alive()):
