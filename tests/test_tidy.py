@@ -49,6 +49,8 @@ SHELLS = (
     "fencepost.client.oauth",
     "fencepost.protocol.records.compiled",
     "fencepost.protocol.records.engine",
+    "fencepost.spark.adoption.batch_rows",
+    "fencepost.spark.adoption.move",
     "fencepost.spark.sink.checkpoint",
     "fencepost.spark.sink.local.claim_file",
     "fencepost.spark.java",

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from fencepost.cli.adoption import adopt, release
 from fencepost.cli.cluster_settings import CommandConfig, DecisionTopic, Servers, client_settings, sink_options
 from fencepost.cli.names import named
 from fencepost.cli.output import (
@@ -31,7 +32,9 @@ from fencepost.spark.sink.repair import WinnerState, repair_of, settle_lost_batc
 
 __all__ = ["Sink", "sinks", "spark"]
 
-spark = command_group("Show what Spark sinks have decided; repair after a loss.")
+spark = command_group("Show what Spark sinks have decided; repair after a loss; move queries.")
+spark.command()(adopt)
+spark.command()(release)
 
 MOST_SHOWN: Final = 100  # transactions in each state; a decision may name 30,000
 Sink = Annotated[str, typer.Argument(callback=named, help="The sink's name: its option sink.id.")]

@@ -7,6 +7,7 @@
     behind_latest(progress)     how far each source of a query is behind, from the query's progress
     resolve_sink(servers, id)   finish a sink that nobody runs any more
     repair_checkpoint(...)      make a restored checkpoint go on where its sink is
+    describe_batch(path)        the rows of a batch that another sink has begun, for `fencepost spark adopt`
     settle_lost_batch(...)      let a query go on that has lost a part of a batch
 
 They are loaded when they are first used: Spark's Python workers import this package all the time. Imported before the
@@ -21,6 +22,7 @@ from fencepost.on_first_use import loaded_from
 from fencepost.spark import worker_python
 
 if TYPE_CHECKING:
+    from fencepost.spark.adoption.batch_rows import describe_batch
     from fencepost.spark.datasource import register
     from fencepost.spark.pipeline import arrow_batch, arrow_pipeline
     from fencepost.spark.session import local_session
@@ -33,6 +35,7 @@ __all__ = [
     "arrow_batch",
     "arrow_pipeline",
     "behind_latest",
+    "describe_batch",
     "exactly_once",
     "local_session",
     "register",
@@ -47,6 +50,7 @@ __getattr__, __dir__ = loaded_from(
         "arrow_batch": "fencepost.spark.pipeline",
         "arrow_pipeline": "fencepost.spark.pipeline",
         "behind_latest": "fencepost.spark.source.progress",
+        "describe_batch": "fencepost.spark.adoption.batch_rows",
         "exactly_once": "fencepost.spark.sink.foreach",
         "local_session": "fencepost.spark.session",
         "register": "fencepost.spark.datasource",

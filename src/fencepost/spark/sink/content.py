@@ -16,7 +16,7 @@ from fencepost.spark.sink.decision import Content
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["content_of", "hash_cells"]
+__all__ = ["Hashes", "content_of", "hash_cells", "row_hashes"]
 
 _NULL: Final = np.uint64(0x6E756C6C)  # stands for a cell that is null, or a column that is not there
 _CELLS: Final = 4
@@ -26,9 +26,14 @@ Hashes = npt.NDArray[np.uint64]
 
 def content_of(rows: pa.RecordBatch, topic: str | None) -> Content:
     """Rows as the sink writes them. `topic` None: each row names its own."""
+    return Content(rows.num_rows, int(row_hashes(rows, topic).sum(dtype=np.uint64)))
+
+
+def row_hashes(rows: pa.RecordBatch, topic: str | None) -> Hashes:
+    """The checksum of each row. `topic` as for `content_of`."""
     count = rows.num_rows
     if count == 0:
-        return Content(0, 0)
+        return np.empty(0, np.uint64)
     has = rows.schema.names
     cells = np.full((count, _CELLS), _NULL, np.uint64)
     if topic is not None:
@@ -40,8 +45,7 @@ def content_of(rows: pa.RecordBatch, topic: str | None) -> Content:
     cells[:, 2] = _column(rows.column("value"))
     if "headers" in has:
         cells[:, 3] = _headers(rows.column("headers"))
-    hashed = hash_cells(cells.view(np.uint8).reshape(-1), np.arange(count + 1, dtype=np.int64) * (8 * _CELLS))
-    return Content(count, int(hashed.sum(dtype=np.uint64)))
+    return hash_cells(cells.view(np.uint8).reshape(-1), np.arange(count + 1, dtype=np.int64) * (8 * _CELLS))
 
 
 def _column(column: pa.Array) -> Hashes:

@@ -24,7 +24,8 @@ that compaction leaves no more than SLOTS of them; who reads the log sees every 
 A query's *beginning* is a third kind of record, of no transaction either, and passed over by releases that do not know
 it. The sink writes it before it decides the query's first batch. So a topic that has lost a query is told from a query
 whose batches had no rows. Key: magic "FPB" | 1 | sink | query id. Value: JSON with the number of that batch (`first`)
-and texts for a person.
+and texts for a person. `fencepost spark adopt` writes it for a query that comes from another sink, and `release` marks
+it when the query goes back. The sink refuses batches below `first`, and all batches of a marked query.
 """
 
 from __future__ import annotations
@@ -71,6 +72,7 @@ MAX_WINNERS: Final = 30_000
 MAX_QUERY_ID_BYTES: Final = 1000
 VERSION: Final = 2
 SLOTS: Final = 16  # of a sink's registrations
+RELEASED: Final = "released after"  # among a beginning's texts
 MAX_OFFSETS_BYTES: Final = 128 * 1024  # compressed; with all winners a decision stays below 1 MiB
 MAX_OFFSETS_TEXT_BYTES: Final = 64 * 1024 * 1024
 
@@ -155,6 +157,15 @@ class Beginning:
     query_id: str
     first_batch: int
     about: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def is_released(self) -> bool:
+        """Whether another sink writes the query now: `fencepost spark release` has given it back."""
+        return any(name == RELEASED for name, _ in self.about)
+
+    def released_after(self, batch_id: int | None) -> Beginning:
+        """The same, given back after this batch; None: no batch was finished."""
+        return replace(self, about=(*self.about, (RELEASED, "nothing" if batch_id is None else f"batch {batch_id}")))
 
     def __str__(self) -> str:
         told = ", ".join(f"{name} {text!r}" for name, text in self.about)

@@ -214,9 +214,12 @@ class DecisionStore:
         )
 
     def knows(self, sink: str, query_id: str) -> bool:
-        """Whether what was read last knows the query."""
+        """Whether what was read last knows the query, as one that was not released."""
         seen = self._seen.get(partition_of(sink))
-        return seen is not None and (sink, query_id) in seen.begun
+        if seen is None or (sink, query_id) not in seen.begun:
+            return False
+        value = seen.begun[sink, query_id]
+        return value is None or not decode_beginning(sink, query_id, value).is_released
 
     async def begin(self, beginning: Beginning, deadline_ms: int) -> None:
         """Remember the query: `queries` has it from now on, in every process. Raises KafkaError."""

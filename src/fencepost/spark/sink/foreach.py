@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-__all__ = ["exactly_once"]
+__all__ = ["exactly_once", "query_id_of"]
 
 log = logging.getLogger("fencepost.spark")
 
@@ -90,12 +90,13 @@ def exactly_once(options: Mapping[str, str], *, query_id: str | None = None) -> 
 
 # Not inside the function above: Spark Connect pickles that function with all that it names, and _written stays here.
 def _write_once(options: dict[str, str], sink: str, query_id: str | None, frame: DataFrame, batch_id: int) -> None:
-    batch = _Batch(query_id or _query_id(frame), _run_id(frame), batch_id)
+    batch = _Batch(query_id or query_id_of(frame), _run_id(frame), batch_id)
     with _written.once(options["kafka.bootstrap.servers"], sink, batch):
         _write_batch(options, batch.query_id, frame, batch_id)
 
 
-def _query_id(frame: DataFrame) -> str:
+def query_id_of(frame: DataFrame) -> str:
+    """The id of the query whose batch it is. Raises ConfigurationError where Spark does not tell it."""
     found = frame.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
     if not found:
         raise ConfigurationError("Spark does not tell the query's id here; give query_id")

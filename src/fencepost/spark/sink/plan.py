@@ -87,15 +87,8 @@ from fencepost.spark.sink.plan_steps import (
     WriteRows,
 )
 
-__all__ = [
-    "Plan",
-    "abort_batch",
-    "commit_batch",
-    "decision_of",
-    "open_sink",
-    "settle_lost",
-    "write_task",
-]
+__all__ = ["abort_batch", "commit_batch", "decision_of", "must_be_decided", "open_sink", "settle_lost", "write_task"]
+__all__ += ["Plan"]
 
 BEGIN_ATTEMPTS: Final = 5
 ROUNDS: Final = 4  # a zombie commit worker can keep what is being ended once
@@ -249,7 +242,7 @@ def commit_batch(
         if not level.must_verify:
             raise
         raise no_longer(sink, level, error) from error
-    _must_be_decided(sink, batch_id, code)
+    must_be_decided(sink, batch_id, code)
     yield from _complete(sink, first.claim, winners, level)
     yield from _end_strays(sink, first.claim, winners, level)
     return True
@@ -338,7 +331,7 @@ def settle_lost(sink: str, query_id: str, level: Level, *, again: bool) -> Plan[
     verified = level.must_verify
     forget, note = ForgetQuery(claim, sink, query_id, verified), replace(decision, winners=())
     written: int | None = yield forget if again else WriteDecision(claim, note, verified=verified)
-    _must_be_decided(sink, decision.batch_id, written)
+    must_be_decided(sink, decision.batch_id, written)
     lost = {end.transactional_id for end, _ in gone}
     ids = [winner.transactional_id for winner in decision.winners]
     return Settled(
@@ -346,7 +339,8 @@ def settle_lost(sink: str, query_id: str, level: Level, *, again: bool) -> Plan[
     )
 
 
-def _must_be_decided(sink: str, batch_id: int, code: int | None) -> None:
+def must_be_decided(sink: str, batch_id: int, code: int | None) -> None:
+    """Raise unless WriteDecision was answered that the batch is decided."""
     if code is None:
         raise DecisionUnknownError(f"no answer says whether batch {batch_id} of sink {sink!r} is decided")
     if code in _SUPERSEDED:

@@ -249,6 +249,15 @@ class SinkLink:
             known = [bool(self.decisions(one)) for one in asked]
         return known[-1] and not any(known[:-1])
 
+    def elsewhere(self, sink: str, query_id: str) -> tuple[Decision, ...]:
+        """The query's last decisions in sinks of other names. Claims nothing and leaves nothing behind."""
+        return self._link.io.run(self._steps.last_elsewhere(sink, query_id))
+
+    def begin(self, beginning: Beginning) -> None:
+        """Remember that the query writes by its sink, or was released by it. Raises KafkaError."""
+        self._link.looked_for.discard(("begun", self._steps.decision_topic, beginning.sink, beginning.query_id))
+        self._link.io.run(self._steps.begin(beginning))
+
     def queries(self, sink: str) -> tuple[KnownQuery, ...]:
         """The sink's queries, as the decision topic tells. Claims nothing and leaves nothing behind."""
         return self._link.io.run(self._steps.queries(sink))
@@ -274,20 +283,38 @@ class SinkLink:
         if key in self._link.looked_for:
             return
         known = self.queries(query.sink)
-        if not any(one.query_id == query.query_id for one in known):
-            is_known = others_count and bool(
-                self._link.io.run(self._steps.decided_by_others(query.sink, query.query_id))
-            )
-            if not is_known:
-                is_new = bool(known) or not self._has_decided(query.sink)
-                why = unfinished.unknown_query(query, self._steps.decision_topic, first_batch, is_new=is_new)
-                if why is not None:
-                    raise UnknownQueryError(why)
+        own = next((one for one in known if one.query_id == query.query_id), None)
+        why = None
+        if own is not None:
+            why = unfinished.moved_away(query, own.beginning, first_batch)
+        elif not (others_count and self._writes_elsewhere(query, first_batch)):
+            is_new = bool(known) or not self._has_decided(query.sink)
+            why = unfinished.unknown_query(query, self._steps.decision_topic, first_batch, is_new=is_new)
+        if why is not None:
+            raise UnknownQueryError(why)
+        if own is None or (own.beginning is not None and own.beginning.is_released):
             self._link.io.run(self._steps.begin(query))
         self._link.looked_for.add(key)
 
+    def _writes_elsewhere(self, query: Beginning, first_batch: int | None) -> bool:
+        """Whether a sink of another name has decided for the query.
+
+        Raises UnknownQueryError when that sink has released it.
+        """
+        others = self._link.io.run(self._steps.decided_by_others(query.sink, query.query_id))
+        for name in sorted({decision.sink for decision in others}):
+            for known in self.queries(name):
+                if known.query_id == query.query_id and known.beginning is not None and known.beginning.is_released:
+                    why = unfinished.moved_away(query, known.beginning, first_batch)
+                    if why is not None:
+                        raise UnknownQueryError(why)
+        return bool(others)
+
     def check_still_known(self, query: Beginning, first_batch: int | None, *, others_count: bool) -> None:
-        """After the decisions were read: the topic has not been made again since `check_begun`. Raises as that."""
+        """After the decisions were read: since `check_begun` the topic was not made again, nor the query released.
+
+        Raises as that.
+        """
         if not self._steps.knows(query.sink, query.query_id):
             self._link.looked_for.discard(("begun", self._steps.decision_topic, query.sink, query.query_id))
             self.check_begun(query, first_batch, others_count=others_count)

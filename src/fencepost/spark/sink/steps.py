@@ -192,6 +192,11 @@ class StepRunner:
         found = await self._store.read_query(query_id, deadline_ms)
         return tuple(decision for decision in found if decision.sink != sink)
 
+    async def last_elsewhere(self, sink: str, query_id: str) -> tuple[Decision, ...]:
+        """As `decided_by_others`, for somebody who only looks: the topic is not created."""
+        is_there = await self._store.is_there(self._cluster.runtime.now_ms() + self._config.step_timeout_ms)
+        return await self.decided_by_others(sink, query_id) if is_there else ()
+
     async def queries(self, sink: str) -> tuple[KnownQuery, ...]:
         """The sink's queries, as DecisionStore has them. Raises as ReadDecisions does."""
         return await self._store.queries(sink, self._cluster.runtime.now_ms() + self._config.step_timeout_ms)
@@ -201,7 +206,7 @@ class StepRunner:
         await self._store.begin(beginning, self._cluster.runtime.now_ms() + self._config.step_timeout_ms)
 
     def knows(self, sink: str, query_id: str) -> bool:
-        """Whether the decisions that were read last know the query."""
+        """Whether the decisions that were read last know the query, as one that was not released."""
         return self._store.knows(sink, query_id)
 
     # --- open ---

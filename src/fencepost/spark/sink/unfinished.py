@@ -20,6 +20,7 @@ from fencepost.spark.sink.decision_store import KnownQuery
 __all__ = [
     "Strays",
     "begun_exactly_once",
+    "moved_away",
     "open_on_topic",
     "others",
     "unknown_query",
@@ -119,6 +120,32 @@ def unknown_query(query: Beginning, topic: str, first_batch: int | None, *, is_n
         f"{number} was written, because another sink had the batches below, or this function was not called for them, "
         f"begin here with option first.batch={number}"
     )
+
+
+def moved_away(query: Beginning, known: Beginning | None, first_batch: int | None) -> str | None:
+    """Why a query that the sink knows must not write this batch; None when it may.
+
+    Args:
+        query: The query, and the batch it comes with.
+        known: The query's beginning at this sink.
+        first_batch: Option first.batch.
+    """
+    number = query.first_batch
+    if known is None or number == first_batch:
+        return None
+    if known.is_released:
+        return (
+            f"query {query.query_id} was given back to another sink (`fencepost spark release`) and comes with batch "
+            f"{number}, which may be in the output already. Nothing was written. Take the query over with `fencepost "
+            f"spark adopt`; or, if nothing of the batch was written, begin here with option first.batch={number}"
+        )
+    if number < known.first_batch:
+        return (
+            f"query {query.query_id} comes with batch {number}, and sink {query.sink!r} took it over to begin with "
+            f"batch {known.first_batch}: another sink has written the batches below. Nothing was written. The "
+            "checkpoint was restored from a copy, or lost files; restore the newest one"
+        )
+    return None
 
 
 def unknown_sink(sink: str, topic: str) -> str:

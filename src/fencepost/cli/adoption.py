@@ -1,0 +1,233 @@
+"""`fencepost spark adopt` and `release`: a query moves from Spark's own Kafka connector to this one, and back."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any, Final, NoReturn
+
+import typer
+
+from fencepost.cli.cluster_settings import CommandConfig, DecisionTopic, Servers
+from fencepost.cli.names import named, topic_named
+from fencepost.cli.output import Json, Yes, confirmed, failures_told, print_json, print_line
+from fencepost.cli.printable import printable
+from fencepost.cli.transaction_view import open_session
+from fencepost.errors import ConfigurationError
+from fencepost.spark.adoption.move import Asked, Looked, look_to_adopt, look_to_release
+from fencepost.spark.adoption.plans import Begun, Move, begins_unknown
+from fencepost.spark.adoption.refusals import UndecidedBatchError
+from fencepost.spark.options import milliseconds
+from fencepost.spark.sink.decision_store import DEFAULT_TOPIC
+
+__all__ = ["adopt", "release"]
+
+UNDECIDED: Final = 3
+CHOICES: Final = """nothing was written. Either let the query tell the rows of the batch, and compare them:
+  1. start the query as it was once more, with the sink replaced by
+     .foreachBatch(fencepost.spark.describe_batch("batch.rows", topic=...)); it writes nothing, and ends with an error
+  2. give the file: --rows batch.rows
+or look at the output yourself, and say --begun again (nothing of the batch is there) or --begun done (all of it is)"""
+NO_TRACE: Final = "a query that waits for new records leaves no trace: stop it before you go on"
+
+Place = Annotated[
+    str, typer.Argument(metavar="CHECKPOINT", callback=named, help="Its checkpointLocation, in local files.")
+]
+SinkId = Annotated[
+    str | None, typer.Option("--sink-id", callback=named, help="The sink's option sink.id.  [default: the query's id]")
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what was found, and what would be written.")]
+
+
+def _topics(given: list[str] | None) -> list[str]:
+    for topic in given or ():
+        topic_named(topic)
+    return given or []
+
+
+def adopt(
+    checkpoint: Place,
+    topic: Annotated[
+        list[str] | None,
+        typer.Option(callback=_topics, help="Output topic, if the sink moves; once for each topic that it writes to."),
+    ] = None,
+    sink_id: SinkId = None,
+    rows: Annotated[
+        Path | None, typer.Option(exists=True, dir_okay=False, help="The file that describe_batch has written.")
+    ] = None,
+    begun: Annotated[
+        Begun | None,
+        typer.Option(
+            help="Your word about a batch that was begun. again: nothing of it is in the output. done: all of it is."
+        ),
+    ] = None,
+    clocks_within: Annotated[
+        str, typer.Option(metavar="TIME", help="How far the clocks of driver, executors and brokers may differ.")
+    ] = "60s",
+    other_writers: Annotated[
+        bool, typer.Option("--other-writers", help="Other programs write to the topics, too; never the same rows.")
+    ] = False,
+    bootstrap_servers: Servers = None,
+    decision_topic: DecisionTopic = DEFAULT_TOPIC,
+    command_config: CommandConfig = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    as_json: Json = False,
+) -> None:
+    """Take a query over from Spark's own Kafka connector, with its checkpoint and state. Stop the query first.
+
+    Reads the checkpoint, shows it, and asks. If the sink moves (--topic), the decision topic then learns which batch
+    is the last in the output. A batch that was begun and not finished is compared with the topic's end. Nothing is
+    written into the checkpoint, and the command may be repeated. Without --topic only the source moves: the checkpoint
+    is checked, and nothing is written.
+
+    Status: 0 taken over, now or before, or --dry-run; 1 refused, with the reason; 2 unusable arguments; 3 a batch was
+    begun, and a person has to choose.
+
+    Example: fencepost spark adopt /data/checkpoints/orders-copy --topic orders-copy
+    """
+    try:
+        within_ms = milliseconds({"--clocks-within": clocks_within}, "--clocks-within", 0)
+    except ConfigurationError as error:
+        raise typer.BadParameter(str(error), param_hint="--clocks-within") from error
+    asked = Asked(checkpoint, sink_id, tuple(topic or ()), rows, begun, within_ms, other_writers)
+    with failures_told(), _undecided_told():
+        session = open_session(bootstrap_servers, command_config, decision_topic)
+        found = look_to_adopt(session.link, session.sink_link, asked)
+        _go_on(found, "adopted", dry_run=dry_run, yes=yes, as_json=as_json)
+
+
+def release(
+    checkpoint: Place,
+    sink_id: SinkId = None,
+    bootstrap_servers: Servers = None,
+    decision_topic: DecisionTopic = DEFAULT_TOPIC,
+    command_config: CommandConfig = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    as_json: Json = False,
+) -> None:
+    """Give a query back to Spark's own Kafka connector, with its checkpoint and state. Stop the query first.
+
+    Completes what the sink has decided and aborts the rest, so that nothing of the query can come later. Refuses while
+    a batch is in the output that Spark has not noted as finished. From then on this sink refuses the query, until it is
+    adopted again. Nothing is written into the checkpoint.
+
+    Status: 0 released, now or before, or --dry-run; 1 refused, with the reason; 2 unusable arguments.
+
+    Example: fencepost spark release /data/checkpoints/orders-copy
+    """
+    with failures_told():
+        session = open_session(bootstrap_servers, command_config, decision_topic)
+        found = look_to_release(session.sink_link, checkpoint, sink_id)
+        _go_on(found, "released", dry_run=dry_run, yes=yes, as_json=as_json)
+
+
+@contextmanager
+def _undecided_told() -> Iterator[None]:
+    try:
+        yield
+    except UndecidedBatchError as error:
+        _tell_choices(error)
+
+
+def _tell_choices(error: UndecidedBatchError) -> NoReturn:
+    sys.stderr.write(f"fencepost: {printable(str(error))}; {CHOICES}\n")
+    raise typer.Exit(UNDECIDED)
+
+
+def _go_on(found: Looked, done: str, *, dry_run: bool, yes: bool, as_json: bool) -> None:
+    move = found.move
+    is_written = move is None or move.is_done
+    if not as_json:
+        _print(found)
+    if not (is_written or dry_run):
+        confirmed(f"Write that into the decision topic? (The query must not run: {NO_TRACE}.)", yes=yes)
+        move = found.carry_out()
+    outcome = "nothing to write" if is_written else "dry run" if dry_run else done
+    if as_json:
+        print_json(_facts(found, move, outcome))
+    else:
+        print_line(f"{outcome}. {_next(found, move)}" if not dry_run or is_written else "dry run: nothing was written")
+
+
+def _next(found: Looked, move: Move | None) -> str:
+    if found.is_release:
+        return "Start the query with format('kafka') at source and sink, and the same checkpointLocation"
+    if move is None or found.sink is None:
+        return "Start the query with format('fencepost') at its source, and the same checkpointLocation"
+    own = "" if found.sink.name == found.checkpoint.query_id else f", sink.id={found.sink.name}"
+    return f"Start the query with format('fencepost') at its sink{own}, and the same checkpointLocation as an option"
+
+
+def _moment(ms: int) -> str:
+    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(sep=" ", timespec="milliseconds")
+
+
+def _print(found: Looked) -> None:
+    checkpoint, sink, move = found.checkpoint, found.sink, found.move
+    print_line(f"query {checkpoint.query_id} in {found.folder}")
+    if checkpoint.last is None:
+        print_line("  batches: none was planned")
+    elif checkpoint.is_begun:
+        print_line(f"  batches: {checkpoint.last} was begun at {_moment(checkpoint.planned_ms)}, and not finished")
+    else:
+        print_line(f"  batches: {checkpoint.last} is the last one, and finished")
+    for source in checkpoint.sources:
+        print_line(f"  {source}")
+        if begins_unknown(checkpoint) and source.began is not None and not found.is_release:
+            print_line(f"    its first batch begins at {source.began}: give that as startingOffsets")
+    print_line(f"  state: {checkpoint.state or 'none'}")
+    print_line(f"  looked at: its newest file is {found.newest_s:.0f} s old; {_writes(found)}{NO_TRACE}")
+    print_line("  Spark's release and the old sink are not in a checkpoint")
+    if found.verdict is not None:
+        print_line(f"  output: of batch {checkpoint.last}: {found.verdict.value}; {found.why}")
+    if sink is not None:
+        known = "knows nothing of the query" if sink.last is None else f"has decided batch {sink.last.batch_id}"
+        print_line(f"sink {sink.name}: {known}")
+    if move is None:
+        print_line("only the source moves: the checkpoint is in a form that both sources read")
+        return
+    print_line(f"  {move.words}")
+    if move.decision is not None:
+        print_line(f"  to write: the decision that batch {move.decision.batch_id} is in the output")
+    if move.beginning is not None:
+        mark = "the query is released" if found.is_release else f"the first batch here is {move.beginning.first_batch}"
+        print_line(f"  to write: {mark}")
+
+
+def _writes(found: Looked) -> str:
+    if found.writes is None:
+        return ""
+    last = found.writes.last_ms
+    when = "nobody has written to the output lately" if last is None else f"the last write to it was at {_moment(last)}"
+    return f"the brokers know {found.writes.producers} producers of the output, {when}; "
+
+
+def _facts(found: Looked, move: Move | None, outcome: str) -> dict[str, Any]:
+    checkpoint, sink = found.checkpoint, found.sink
+    decision = None if move is None else move.decision
+    beginning = None if move is None else move.beginning
+    return {
+        "outcome": outcome,
+        "checkpoint": str(found.folder),
+        "query": checkpoint.query_id,
+        "batch": checkpoint.last,
+        "begun": checkpoint.is_begun,
+        "sources": [
+            {"number": source.number, "offsets": source.offsets, "began": source.began, "ids": source.has_ids}
+            for source in checkpoint.sources
+        ],
+        "state": checkpoint.state or None,
+        "newest_file_s": round(found.newest_s, 3),
+        "sink": None if sink is None else sink.name,
+        "decided": None if sink is None or sink.last is None else sink.last.batch_id,
+        "verdict": None if found.verdict is None else found.verdict.value,
+        "why": found.why or None,
+        "decision": None if decision is None else decision.batch_id,
+        "first_batch": None if beginning is None or found.is_release else beginning.first_batch,
+        "meaning": None if move is None else move.words,
+    }

@@ -1,0 +1,129 @@
+"""A batch that Spark's own sink has begun, compared with what the output topic has: row by row, by content.
+
+A row is its XXH64 of topic, key, value and headers, as in the sink's decisions. The moment at which Spark planned the
+batch is in its checkpoint, and every record has a timestamp, so the rows of the batch are *after* that moment. Clocks
+differ: what is *around* it, a little before, may be the batch's as well, or the batch's before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from fencepost.spark.sink.content import Hashes
+
+__all__ = ["Rows", "Tail", "Verdict", "compare", "without_rows"]
+
+_NONE: Final = np.empty(0, np.uint64)
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """How often each row is there: `hashes` ascending, each once, with `counts`."""
+
+    hashes: Hashes
+    counts: npt.NDArray[np.int64]
+
+    @classmethod
+    def of(cls, parts: Sequence[Hashes]) -> Rows:
+        """Of one hash for each row, in any order."""
+        hashes, counts = np.unique(np.concatenate([_NONE, *parts]), return_counts=True)
+        return cls(hashes, counts.astype(np.int64))
+
+    @property
+    def total(self) -> int:
+        """The number of rows."""
+        return int(self.counts.sum())
+
+    def counts_of(self, other: Rows) -> npt.NDArray[np.int64]:
+        """How often each row of `other` is here, in its order."""
+        found = np.zeros(len(other.hashes), np.int64)
+        _, here, there = np.intersect1d(self.hashes, other.hashes, assume_unique=True, return_indices=True)
+        found[there] = self.counts[here]
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class Tail:
+    """The end of the output topics.
+
+    Attributes:
+        after: Records from the moment on at which the batch was planned.
+        around: Records of the time before, as long as clocks may differ.
+        deleted: Partitions whose records of that time may have been deleted, as "topic-0".
+        keeps_all: Whether the topics keep all records of that time, and do not compact them.
+    """
+
+    after: Rows
+    around: Rows
+    deleted: tuple[str, ...] = ()
+    keeps_all: bool = True
+
+
+class Verdict(Enum):
+    """The part of a begun batch that the output has."""
+
+    NOTHING = "nothing"
+    WHOLE = "whole"
+    UNDECIDED = "undecided"
+
+
+def compare(batch: Rows, tail: Tail, *, others_write: bool) -> tuple[Verdict, str]:
+    """The verdict, and the words for it.
+
+    Args:
+        batch: The batch's rows, as the query makes them.
+        tail: The end of the output topics.
+        others_write: Whether other programs write to the topics, none of whose rows is equal to one of the batch.
+    """
+    if batch.total == 0:
+        return Verdict.NOTHING, "it has no rows"
+    after, around = tail.after.counts_of(batch), tail.around.counts_of(batch)
+    there = int(np.minimum(after, batch.counts).sum())
+    foreign = tail.after.total - int(after.sum())
+    early = int(around.sum())
+    if foreign and not others_write:
+        return Verdict.UNDECIDED, (
+            f"{foreign} records that were written since the batch was planned are not rows of it. Either other "
+            "programs write to the topic as well (then say --other-writers), or the query makes other rows each time, "
+            "or was changed since, and cannot be compared"
+        )
+    if there == batch.total:
+        more = int(np.maximum(after - batch.counts, 0).sum())
+        again = f"; {more} records more are equal to rows of it, as tasks that were repeated leave them" if more else ""
+        return Verdict.WHOLE, f"all of its {batch.total} rows are in the output{again}"
+    if there:
+        return (
+            Verdict.UNDECIDED,
+            f"{there} of its {batch.total} rows are in the output, and {batch.total - there} are not",
+        )
+    if early:
+        return Verdict.UNDECIDED, (
+            f"{early} records from shortly before the batch was planned are equal to rows of it: rows of an earlier "
+            "batch, or the clocks differ. If they do not differ so much, say --clocks-within with a shorter time"
+        )
+    return _absent(tail, f"none of its {batch.total} rows is in the output")
+
+
+def without_rows(tail: Tail) -> tuple[Verdict, str]:
+    """The same where the batch's rows are not known."""
+    if tail.after.total + tail.around.total == 0:
+        return _absent(tail, "nothing was written to the output since it was planned")
+    return Verdict.UNDECIDED, (
+        f"{tail.after.total} records were written to the output since it was planned, and {tail.around.total} shortly "
+        "before, and the rows of the batch are not known"
+    )
+
+
+def _absent(tail: Tail, words: str) -> tuple[Verdict, str]:
+    if tail.deleted:
+        some = ", ".join(tail.deleted[:5])
+        return Verdict.UNDECIDED, f"{words}, but records of that time may have been deleted from {some}"
+    if not tail.keeps_all and tail.after.total:
+        return Verdict.UNDECIDED, f"{words}, but a topic is compacted, or its cleanup.policy may not be seen"
+    return Verdict.NOTHING, words

@@ -1,0 +1,216 @@
+"""Look, plan, write: taking a query over from Spark's own connector, and giving it back.
+
+`look_to_adopt` and `look_to_release` change nothing and return what is to be done, which `carry_out` then does: a
+person may be asked in between. Every write is repeatable, so whatever is killed is simply called again.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from fencepost.errors import KafkaError
+from fencepost.spark.adoption import plans
+from fencepost.spark.adoption.batch_rows import read_rows
+from fencepost.spark.adoption.checkpoint import Checkpoint, files_of, parse
+from fencepost.spark.adoption.judgement import Rows, Verdict, compare, without_rows
+from fencepost.spark.adoption.plans import Begun, Move, SinkFacts
+from fencepost.spark.adoption.refusals import AdoptionRefusedError
+from fencepost.spark.adoption.tail import LastWrite, last_writes, read_tail
+from fencepost.spark.sink import checkpoint as sink_checkpoint
+from fencepost.spark.sink import plan
+from fencepost.spark.sink.decision import Content, Decision
+from fencepost.spark.sink.plan_steps import Level, WriteDecision
+from fencepost.spark.sink.runner import Link, SinkLink
+
+__all__ = ["Asked", "Looked", "adopt_steps", "look_to_adopt", "look_to_release"]
+
+CLOCKS_MS: Final = 60_000
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The arguments of an adoption.
+
+    `location`: the checkpoint. `sink`: its name; None: the default name. `topics`: the output; none: only the source
+    moves. `rows`: the file of `describe_batch`. `within_ms`: by how much clocks may differ.
+    """
+
+    location: str
+    sink: str | None = None
+    topics: tuple[str, ...] = ()
+    rows: Path | None = None
+    begun: Begun | None = None
+    within_ms: int = CLOCKS_MS
+    others_write: bool = False
+
+
+@dataclass(frozen=True)
+class Looked:
+    """Everything that was found, and what is to be written.
+
+    `move` None: only the source moves, for which nothing is written. `verdict` and `why` are of a batch that was begun.
+    """
+
+    folder: Path
+    files: Mapping[str, bytes]
+    checkpoint: Checkpoint
+    sink: SinkFacts | None
+    move: Move | None
+    verdict: Verdict | None
+    why: str
+    newest_s: float
+    writes: LastWrite | None
+    link: SinkLink
+    is_release: bool = False
+
+    def carry_out(self) -> Move | None:
+        """Write it. Returns what was written.
+
+        Raises AdoptionRefusedError when the checkpoint has changed since it was looked at, and what the sink's steps
+        raise: SupersededError, PreparedTransactionLostError, DecisionUnknownError (do it again then), KafkaError.
+        """
+        move, sink = self.move, self.sink
+        if move is None or move.is_done or sink is None:
+            return move
+        if files_of(self.folder) != self.files:
+            raise AdoptionRefusedError(f"{self.folder} has changed meanwhile: the query runs. Stop it first")
+        _sync(self.folder, self.files)
+        level = self.link.level(sink.name, None)
+        if self.is_release:
+            # Opened first: older runs of the sink are shut out, and no batch can be decided behind this look.
+            self.link.run(plan.open_sink(sink.name, level))
+            move = plans.release(self.checkpoint, _facts(self.link, sink.name, self.checkpoint.query_id))
+        if move.decision is not None:
+            self.link.run(adopt_steps(move.decision, level))
+        if move.beginning is not None:
+            self.link.begin(move.beginning)
+        return move
+
+
+def adopt_steps(decision: Decision, level: Level) -> plan.Plan[bool]:
+    """Claim the sink and note what another sink has written, as this sink's decision. Returns False when it is there.
+
+    Older runs of the sink are shut out, and what they left open is ended, as by every open. Raises
+    AdoptionRefusedError when the sink has decided a later batch.
+    """
+    opened = yield from plan.open_sink(decision.sink, level)
+    last = opened.last(decision.query_id)
+    if last is not None and last.batch_id > decision.batch_id:
+        raise AdoptionRefusedError(f"sink {decision.sink!r} has decided batch {last.batch_id} meanwhile: it runs")
+    if last is not None and last.batch_id == decision.batch_id:
+        return False
+    code: int | None = yield WriteDecision(opened.claim, decision, verified=level.must_verify)
+    plan.must_be_decided(decision.sink, decision.batch_id, code)
+    return True
+
+
+def look_to_adopt(link: Link, sink_link: SinkLink, asked: Asked) -> Looked:
+    """What is there, and what is to be written so that this sink takes the query over. Changes nothing.
+
+    Raises AdoptionRefusedError, UndecidedBatchError, KafkaError and OSError.
+    """
+    folder, files, found = _checkpoint(asked.location)
+    newest_s = _newest_s(folder, files)
+    if not asked.topics:
+        if all(source.offsets is None for source in found.sources) and found.sources:
+            raise AdoptionRefusedError(
+                f"{folder}: no source of the query is a Kafka source. If its sink is to move, give --topic"
+            )
+        return Looked(folder, files, found, None, None, None, "", newest_s, None, sink_link)
+    name = asked.sink or _default_name(sink_link, asked.location)
+    sink = _facts(sink_link, name, found.query_id)
+    sink = replace(sink, elsewhere=sink_link.elsewhere(name, found.query_id))
+    judged, content = None, None
+    if plans.needs_judging(found, sink):
+        judged, content = _judge(link, asked, found)
+    about = {"topic": ", ".join(asked.topics), "checkpoint": asked.location, "host": socket.gethostname()}
+    move = plans.adoption(found, sink, judged, asked.begun, content, tuple(about.items()))
+    verdict, why = judged or (None, "")
+    return Looked(folder, files, found, sink, move, verdict, why, newest_s, _writes(link, asked.topics), sink_link)
+
+
+def look_to_release(sink_link: SinkLink, location: str, sink: str | None) -> Looked:
+    """What is there, and what is to be written so that Spark's own connector may go on. Changes nothing.
+
+    Raises AdoptionRefusedError, KafkaError and OSError.
+    """
+    folder, files, found = _checkpoint(location)
+    name = sink or _default_name(sink_link, location)
+    facts = _facts(sink_link, name, found.query_id)
+    move = plans.release(found, facts)
+    newest_s = _newest_s(folder, files)
+    return Looked(folder, files, found, facts, move, None, "", newest_s, None, sink_link, is_release=True)
+
+
+def _checkpoint(location: str) -> tuple[Path, dict[str, bytes], Checkpoint]:
+    folder = sink_checkpoint.local_folder(location)
+    if folder is None:
+        raise AdoptionRefusedError(
+            f"{location!r} is not in local files, and only those are read here. Copy `metadata`, `offsets`, `commits` "
+            "and `sources` of the stopped query into a local folder and give that, with --sink-id"
+        )
+    if not folder.is_dir():
+        raise AdoptionRefusedError(f"there is no folder {location!r}")
+    files = files_of(folder)
+    try:
+        return folder, files, parse(files)
+    except AdoptionRefusedError as error:
+        raise type(error)(f"{folder}: {error}") from error
+
+
+def _newest_s(folder: Path, files: Mapping[str, bytes]) -> float:
+    """The age of the newest file, in seconds."""
+    newest = max((folder / name).stat().st_mtime for name in files)
+    return max(time.time() - newest, 0.0)
+
+
+def _default_name(link: SinkLink, location: str) -> str:
+    return link.name_in_use(sink_checkpoint.name_of(None, location, None))
+
+
+def _facts(link: SinkLink, name: str, query_id: str) -> SinkFacts:
+    beginning = next((known.beginning for known in link.queries(name) if known.query_id == query_id), None)
+    last = next((decision for decision in link.decisions(name) if decision.query_id == query_id), None)
+    return SinkFacts(name, last, beginning)
+
+
+def _judge(link: Link, asked: Asked, found: Checkpoint) -> tuple[tuple[Verdict, str], Content | None]:
+    rows = None if asked.rows is None else read_rows(asked.rows)
+    if rows is not None:
+        if (rows.query_id, rows.batch_id) != (found.query_id, found.last):
+            raise AdoptionRefusedError(
+                f"{asked.rows} describes batch {rows.batch_id} of query {rows.query_id}, and batch {found.last} of "
+                f"query {found.query_id} was begun: describe that batch"
+            )
+        unknown = sorted(set(rows.topics) - set(asked.topics))
+        if unknown:
+            raise AdoptionRefusedError(f"the batch has rows for topic {unknown[0]!r}: give --topic for each topic")
+    tail = read_tail(link, asked.topics, found.planned_ms, asked.within_ms)
+    if rows is None:
+        return without_rows(tail), None
+    return compare(Rows.of([rows.hashes]), tail, others_write=asked.others_write), rows.content
+
+
+def _writes(link: Link, topics: Sequence[str]) -> LastWrite | None:
+    """None where brokers do not tell: it is only shown."""
+    try:
+        return last_writes(link, topics)
+    except KafkaError:
+        return None
+
+
+def _sync(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Spark does not sync these files: without it a loss of power could take back a batch that is noted as written."""
+    for path in [*(folder / name for name in files), *(folder / name for name in ("offsets", "commits", "."))]:
+        if path.exists():
+            descriptor = os.open(path, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)

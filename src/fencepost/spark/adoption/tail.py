@@ -1,0 +1,150 @@
+"""The end of the output topics, since shortly before a batch was planned."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fencepost.client.consumer.fetch_requests import FetchSettings, fetch_range
+from fencepost.client.net.list_offsets import EARLIEST, LATEST
+from fencepost.client.types import Isolation, TopicPartition
+from fencepost.errors import AuthorizationError, KafkaTimeoutError
+from fencepost.spark.adoption.judgement import Rows, Tail
+from fencepost.spark.adoption.refusals import AdoptionRefusedError
+from fencepost.spark.sink.content import row_hashes
+from fencepost.spark.sink.runner import Link
+
+if TYPE_CHECKING:
+    from fencepost.client.records import Fetched
+    from fencepost.spark.sink.content import Hashes
+
+__all__ = ["LastWrite", "last_writes", "read_tail"]
+
+PATIENCE_MS: Final = 20_000  # for new records; an open transaction of another program may hold them back
+CLEANUP: Final = "cleanup.policy"
+
+Times = npt.NDArray[np.int64]
+
+
+class LastWrite(NamedTuple):
+    """Producers that the brokers know on the output topics, and when the last of them wrote (ms since 1970)."""
+
+    producers: int
+    last_ms: int | None
+
+
+class _Ends(NamedTuple):
+    """Offsets of a partition: the first and the end, and those of the first records at or after two moments."""
+
+    first: int
+    around: int
+    after: int
+    end: int
+
+
+def read_tail(link: Link, topics: Sequence[str], planned_ms: int, within_ms: int) -> Tail:
+    """What committed readers see of the topics since `planned_ms`, and in `within_ms` before it.
+
+    Raises AdoptionRefusedError where a topic is missing or an open transaction hides its end, and KafkaError.
+    """
+    described = link.io.run(link.admin.describe_topics(topics))
+    missing = sorted(set(topics) - set(described))
+    if missing:
+        raise AdoptionRefusedError(f"there is no topic {missing[0]!r} on these brokers")
+    places = [TopicPartition(name, number) for name, topic in described.items() for number in topic.partitions]
+    ends = _ends_of(link, places, planned_ms, within_ms)
+    after: list[Hashes] = []
+    around: list[Hashes] = []
+    for place in places:
+        _read(link, place, ends[place], planned_ms, within_ms, after, around)
+    deleted = tuple(
+        f"{place.topic}-{place.partition}"
+        for place in places
+        if ends[place].first > 0 and ends[place].around == ends[place].first
+    )
+    return Tail(Rows.of(after), Rows.of(around), deleted, keeps_all=all(_keeps_all(link, name) for name in topics))
+
+
+def _ends_of(
+    link: Link, places: Sequence[TopicPartition], planned_ms: int, within_ms: int
+) -> dict[TopicPartition, _Ends]:
+    def offsets(wanted: int) -> Mapping[TopicPartition, int]:
+        asked = link.admin.list_offsets(dict.fromkeys(places, wanted), isolation=Isolation.READ_UNCOMMITTED)
+        return {place: found.offset for place, found in link.io.run(asked).items()}
+
+    around, after = offsets(max(planned_ms - within_ms, 0)), offsets(planned_ms)
+    # The end last: what was found by its time is before it.
+    first, end = offsets(EARLIEST), offsets(LATEST)
+    none = -1  # no record is so late
+    return {
+        place: _Ends(
+            first[place],
+            end[place] if around[place] == none else around[place],
+            end[place] if after[place] == none else after[place],
+            end[place],
+        )
+        for place in places
+    }
+
+
+def _read(
+    link: Link,
+    place: TopicPartition,
+    ends: _Ends,
+    planned_ms: int,
+    within_ms: int,
+    after: list[Hashes],
+    around: list[Hashes],
+) -> None:
+    """Checksums by the records' times, which need not be in the order of offsets."""
+    for hashes, times in _fetched(link, place, ends.around, ends.end):
+        after.append(hashes[times >= planned_ms])
+        around.append(hashes[(times < planned_ms) & (times >= planned_ms - within_ms)])
+
+
+def _fetched(link: Link, place: TopicPartition, start: int, end: int) -> list[tuple[Hashes, Times]]:
+    settings = FetchSettings(isolation=Isolation.READ_COMMITTED)
+
+    async def read() -> list[tuple[Hashes, Times]]:
+        pieces = fetch_range(link.admin.cluster, place, start, end, settings, PATIENCE_MS)
+        return [_hashes_of(piece, place.topic) async for piece in pieces]
+
+    try:
+        return link.io.run(read())
+    except KafkaTimeoutError as error:
+        raise AdoptionRefusedError(
+            f"{place.topic}-{place.partition} could not be read up to offset {end}: an open transaction of another "
+            f"program holds committed readers back (`fencepost transactions find-hanging`, `list`): {error}"
+        ) from error
+
+
+def _hashes_of(fetched: Fetched, topic: str) -> tuple[Hashes, Times]:
+    import pyarrow as pa
+
+    from fencepost.client.records import arrow_schema, chosen_columns
+
+    whole = arrow_schema(headers=True)
+    names = ("key", "value", "headers", "timestamp")
+    rows = chosen_columns(fetched, pa.schema([whole.field(name) for name in names]))
+    times = np.asarray(rows.column("timestamp").cast(pa.timestamp("ms", "UTC")).cast(pa.int64()))
+    return row_hashes(rows, topic), times
+
+
+def _keeps_all(link: Link, topic: str) -> bool:
+    try:
+        settings = link.io.run(link.admin.describe_configs(topic))
+    except AuthorizationError:
+        return False
+    return "compact" not in (settings.get(CLEANUP) or "compact")
+
+
+def last_writes(link: Link, topics: Sequence[str]) -> LastWrite:
+    """The producers of the topics' newest records, as far as brokers remember them. Raises KafkaError."""
+    described = link.io.run(link.admin.describe_topics(topics))
+    places = [TopicPartition(name, number) for name, topic in described.items() for number in topic.partitions]
+    found = link.io.run(link.admin.describe_producers(places)) if places else {}
+    known = {(each.producer_id, each.last_timestamp_ms) for producers in found.values() for each in producers}
+    return LastWrite(len({number for number, _ in known}), max((at for _, at in known if at >= 0), default=None))
