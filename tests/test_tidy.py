@@ -54,6 +54,7 @@ SHELLS = (
     "fencepost.spark.sink.checkpoint",
     "fencepost.spark.sink.local.claim_file",
     "fencepost.spark.java",
+    "fencepost.spark.source.batch",
     "fencepost.spark.source.reader",
     "fencepost.spark.sink.writer",
     "fencepost.spark.sink.foreach",

@@ -23,8 +23,8 @@ from fencepost.client.admin.core import AdminCore
 from fencepost.protocol.records.encoding import encode_batch
 from fencepost.spark.sink import wire
 from fencepost.spark.sink.runner import Link
+from fencepost.spark.source.batch import BatchReader
 from fencepost.spark.source.reader import (
-    BatchReader,
     StreamReader,
 )
 

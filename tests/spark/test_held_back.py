@@ -13,7 +13,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from fencepost.broker.embedded import Broker
 from fencepost.client.types import TopicPartition
 from fencepost.spark import behind_latest
-from fencepost.spark.source.reader import BatchReader, StreamReader, UnlimitedStreamReader
+from fencepost.spark.source.batch import BatchReader
+from fencepost.spark.source.reader import StreamReader, UnlimitedStreamReader
 from tests.spark.source_topics import SCHEMA, Topic, plain
 
 

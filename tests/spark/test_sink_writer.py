@@ -33,7 +33,8 @@ from fencepost.spark.sink.plan_steps import Nothing, Prepared, Skipped
 from fencepost.spark.sink.runner import Link, SinkLink, resolve_sink
 from fencepost.spark.sink.steps import SinkConfig
 from fencepost.spark.sink.writer import BatchWriter, SinkWriter, StreamWriter, TaskMessage
-from fencepost.spark.source.reader import BatchReader, StreamReader
+from fencepost.spark.source.batch import BatchReader
+from fencepost.spark.source.reader import StreamReader
 from tests.spark.hand_played import decide
 
 COLUMNS = [("key", "string"), ("value", "string")]
@@ -535,6 +536,9 @@ def test_wrong_servers_are_told_soon_where_a_job_begins(monkeypatch: pytest.Monk
         lambda: pickle.dumps(BatchWriter(sink, COLUMNS)),
         BatchReader(source, StructType([])).partitions,
         StreamReader({**source, "startingoffsets": "earliest"}, StructType([])).initialOffset,
+        # A run with availableNow asks for the end before anything else, and a restart may begin with a planned batch.
+        StreamReader(source, StructType([])).prepareForTriggerAvailableNow,
+        lambda: StreamReader(source, StructType([])).partitions({"t": {"0": 0}}, {"t": {"0": 1}}),
     ]
     for begin in beginnings:
         with pytest.raises(KafkaTimeoutError, match=r"bootstrap\.servers=127\.0\.0\.1:1: no broker can be reached"):

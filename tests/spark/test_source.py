@@ -23,10 +23,10 @@ from fencepost.client.group import committed_offsets as group_offsets
 from fencepost.client.types import GroupMetadata, OffsetAndMetadata, TopicPartition
 from fencepost.errors import ConfigurationError, DataLossError
 from fencepost.spark.sink.runner import Link
+from fencepost.spark.source.batch import BatchReader
 from fencepost.spark.source.columns import RANGE_SCHEMA, source_schema
 from fencepost.spark.source.ranges import Range
 from fencepost.spark.source.reader import (
-    BatchReader,
     RangePartition,
     StreamReader,
 )
@@ -261,6 +261,27 @@ def test_a_batch_reads_between_its_offsets_or_times(broker: Broker) -> None:
     assert read(endingTimestamp="5001") == ["a"]
     assert read(assign=json.dumps({topic.name: [1]})) == ["d"]
     assert read(subscribePattern=f"{topic.name[:-1]}.") == ["a", "b", "c", "d"]
+    assert read(subscribePattern=topic.name[2:-1]) == ["a", "b", "c", "d"]  # found within the name, as Spark's own does
+    assert read(subscribePattern=f"^{topic.name[1:]}|{topic.name[:-1]}$") == []
+
+
+def test_an_end_that_is_not_there_is_told_at_once(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
+    """A task would wait for it as long as kafkaConsumer.pollTimeoutMs allows, two minutes unless set."""
+    topic = Topic(broker, partitions=1)
+    topic.write(0, ["a", "b"])
+    beyond = offsets(topic, 9)
+    with pytest.raises(DataLossError, match=f"{topic.name}-0 ends at offset 2, and offsets up to 8 were to be read"):
+        BatchReader(topic.options(endingOffsets=beyond), SCHEMA).partitions()
+    reader = BatchReader(topic.options(endingOffsets=beyond, failOnDataLoss="false"), SCHEMA)
+    assert values(reader, reader.partitions()) == ["a", "b"]
+    assert "ends at offset 2" in caplog.text
+
+    # A batch that an earlier run has planned, of a topic that had more.
+    start, end = {topic.name: {"0": 1}}, {topic.name: {"0": 9}}
+    with pytest.raises(DataLossError, match="ends at offset 2"):
+        topic.stream().partitions(start, end)
+    stream = topic.stream(failOnDataLoss="false")
+    assert values(stream, stream.partitions(start, end)) == ["b"]
 
 
 @pytest.mark.parametrize(
@@ -275,7 +296,9 @@ def test_a_batch_reads_between_its_offsets_or_times(broker: Broker) -> None:
         {"kafka.isolation.level": "serializable"},
         {"startingOffsets": "latest"},
         {"startingTimestamp": "soon"},
+        {"startingTimestamp": '{"a":{"0":5}}'},
         {"startingOffsetsByTimestamp": '{"a":{"0":-5}}'},
+        {"startingOffsetsByTimestamp": "5"},
         {"startingOffsetsByTimestampStrategy": "earliest"},
         {"endingOffsets": "earliest"},
         {"subscribePattern": "("},

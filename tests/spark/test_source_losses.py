@@ -11,8 +11,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from fencepost.broker.embedded import Broker
 from fencepost.client.types import TopicPartition
 from fencepost.errors import ConfigurationError, DataLossError
+from fencepost.spark.source.batch import BatchReader
 from fencepost.spark.source.reader import (
-    BatchReader,
     StreamReader,
     UnlimitedStreamReader,
 )
@@ -56,6 +56,38 @@ def test_a_topic_that_was_made_again_while_the_query_was_down_is_a_loss(
     with pytest.raises(DataLossError, match="made again"):
         topic.stream(**how).partitions(begin, stop)
     assert values(careless, topic.stream(**how, failOnDataLoss="false").partitions(begin, stop)) == []
+
+
+@pytest.mark.parametrize("way", ["subscribePattern", "assign"])
+def test_a_topic_that_was_deleted_while_the_query_was_down_is_a_loss_that_may_be_allowed(
+    broker: Broker, caplog: pytest.LogCaptureFixture, way: str
+) -> None:
+    topic, other = Topic(broker, partitions=1), Topic(broker, partitions=1)
+    topic.write(0, ["a", "b"])
+    other.write(0, ["c"])
+    names = (topic.name, other.name)
+    how = {way: json.dumps({name: [0] for name in names}) if way == "assign" else "|".join(names)}
+    first = topic.stream(**how)
+    begin = first.initialOffset()
+    start = first.latestOffset(begin, ReadAllAvailable())
+    topic.link.io.run(topic.link.admin.delete_topic(topic.name))
+    other.write(0, ["d"])
+    strict, careless = topic.stream(**how), topic.stream(**how, failOnDataLoss="false")
+    for reader in (strict, careless):
+        reader.prepareForTriggerAvailableNow()
+    with pytest.raises(DataLossError, match=f"{topic.name}-0 is gone"):
+        strict.latestOffset(restarted(start), ReadAllAvailable())
+    end = careless.latestOffset(restarted(start), ReadAllAvailable())
+    assert values(careless, careless.partitions(restarted(start), restarted(end))) == ["d"]
+    assert f"{topic.name}-0 is gone" in caplog.text
+    # A batch that was planned before and is read now: what is gone of it is a loss as well.
+    with pytest.raises(DataLossError, match=f"{topic.name}-0 is gone"):
+        topic.stream(**how).partitions(restarted(begin), restarted(start))
+    again = topic.stream(**how, failOnDataLoss="false")
+    assert values(again, again.partitions(restarted(begin), restarted(start))) == ["c"]
+    if way == "assign":  # a query that begins is told, as before
+        with pytest.raises(ConfigurationError, match=f"topics that do not exist: {topic.name}"):
+            topic.stream(**how).initialOffset()
 
 
 def test_a_topic_that_is_made_again_between_plan_and_task_is_a_loss(broker: Broker) -> None:

@@ -6,7 +6,8 @@ import java.util.List;
 import java.util.regex.Pattern;
 import java.util.regex.PatternSyntaxException;
 
-/** The first line of stdin has names, each further line a pattern: prints the names that it matches, or "!" if it is none. */
+/** The first line of stdin has names, each further line a pattern: prints the names that it matches as a whole, "|", and
+    those in which it is found; or "!" if it is none. */
 public class Patterns {
     public static void main(String[] arguments) throws Exception {
         BufferedReader input = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
@@ -15,10 +16,14 @@ public class Patterns {
             try {
                 Pattern pattern = Pattern.compile(line);
                 List<String> matched = new ArrayList<>();
-                for (String name : names)
+                List<String> found = new ArrayList<>();
+                for (String name : names) {
                     if (pattern.matcher(name).matches())
                         matched.add(name);
-                System.out.println(String.join(" ", matched));
+                    if (pattern.matcher(name).find())
+                        found.add(name);
+                }
+                System.out.println(String.join(" ", matched) + "|" + String.join(" ", found));
             } catch (PatternSyntaxException refused) {
                 System.out.println("!");
             }

@@ -59,6 +59,7 @@ COMPILED = ("fencepost.protocol.records.kernels", "fencepost.spark.sink.xxh64")
 IMPORTED = (
     *COMPILED,
     "fencepost.spark.sink.writer",
+    "fencepost.spark.source.batch",
     "fencepost.spark.source.reader",
     "pandas",
     "pyarrow",

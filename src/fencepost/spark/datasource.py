@@ -32,16 +32,18 @@ class FencepostDataSource(DataSource):
         return "fencepost"
 
     def schema(self) -> StructType:
-        """The source's columns."""
+        """Return the source's columns. Raises ConfigurationError for options that are wrong in any case."""
         require("spark", _WHAT)
         from fencepost.spark.source.columns import source_schema
+        from fencepost.spark.source.options import check
 
+        check(self.options)
         return source_schema(self.options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """spark.read"""
         require("spark", _WHAT)
-        from fencepost.spark.source.reader import BatchReader
+        from fencepost.spark.source.batch import BatchReader
 
         return BatchReader(self.options, schema)
 

@@ -98,13 +98,14 @@ def tell_once(words: str) -> None:
 
 
 def without_java(given: Mapping[str, str], kind: type[ProducerConfig | ConsumerConfig]) -> dict[str, str]:
-    """`given` (Kafka's names) without those of Java alone; notes all that have no effect here."""
+    """Return `given` (Kafka's names) without those of Java alone and of groups; note all that have no effect here."""
     own = OF_THE_SINK if kind is ProducerConfig else OF_THE_SOURCE
     for name in sorted(given):
         why = own.get(name) or OF_JAVA.get(name)
         if why is not None:
             note(f"option kafka.{name} has no effect: {why}")
-    return {name: value for name, value in given.items() if name not in OF_JAVA}
+    without_group = {"group.instance.id"} if "group.id" not in given else set()
+    return {name: value for name, value in given.items() if name not in OF_JAVA and name not in without_group}
 
 
 def nearest(given: str, known: Collection[str], cutoff: float) -> str | None:

@@ -73,6 +73,7 @@ SINK_OPTIONS: Final = (
     "queryname",
     "path",
 )
+MOST_OF_32_BITS: Final = 2**31 - 1
 TYPO: Final = 0.8  # how like a known name an unknown name has to be to be refused
 _AS_IT_IS: Final[Mapping[str, tuple[str, ...]]] = {"enable.idempotence": ("true",), "acks": ("all", "-1")}
 
@@ -119,34 +120,35 @@ def client_settings(options: Mapping[str, str], kind: type[ProducerConfig | Cons
 
 
 def hint_of_none(options: Mapping[str, str]) -> str:
-    """The likely reason why no option has arrived at all; "" where some have."""
+    """Return the likely reason why no option has arrived at all; "" where some have."""
     if any(name.lower() != "path" for name in options):
         return ""
     return (
         "; no option has arrived. Spark hands the OPTIONS of a CREATE TABLE to no source or sink in Python: use CREATE "
-        "TEMPORARY VIEW ... USING fencepost OPTIONS (...), or repeat them in the query, SELECT ... FROM t WITH (...)"
+        "TEMPORARY VIEW ... USING fencepost OPTIONS (...), or repeat them: SELECT ... FROM t WITH (...) or "
+        "INSERT INTO t WITH (...) ...; a stream takes them from spark.readStream.option(...).table(...)"
     )
 
 
 def flag(options: Mapping[str, str], name: str, default: bool) -> bool:
-    """A true/false option."""
-    text = options.get(name, "true" if default else "false").strip().lower()
+    """Return a true/false option. Raises ConfigurationError."""
+    text = options.get(name.lower(), "true" if default else "false").strip().lower()
     if text not in ("true", "false"):
         raise ConfigurationError(f"option {name}={text!r}: true or false")
     return text == "true"
 
 
-def whole(options: Mapping[str, str], name: str, lowest: int) -> int | None:
-    """A whole number of at least `lowest`, or None when it is not given."""
-    text = options.get(name)
+def whole(options: Mapping[str, str], name: str, lowest: int, most: int = MOST_OF_32_BITS) -> int | None:
+    """Return a whole number from `lowest` to `most`, or None when it is not given. Raises ConfigurationError."""
+    text = options.get(name.lower())
     if text is None:
         return None
     try:
         number = int(text.strip())
     except ValueError as error:
         raise ConfigurationError(f"option {name}={text!r}: a whole number") from error
-    if number < lowest:
-        raise ConfigurationError(f"option {name}={number}: at least {lowest}")
+    if not lowest <= number <= most:
+        raise ConfigurationError(f"option {name}={number}: from {lowest} to {most}")
     return number
 
 
@@ -156,18 +158,18 @@ def _setting(dotted: str) -> str:
     return ALIASES.get(name, name)
 
 
-_UNITS_MS: Final = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+_UNITS_MS: Final = {"us": 0.001, "": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 def milliseconds(options: Mapping[str, str], name: str, default: int) -> int:
-    """A time as Spark writes it: "15m", "30s", "500ms", "1h"; a bare number is milliseconds."""
-    text = options.get(name)
+    """Return a time as Spark writes it: "15m", "30s", "500ms", "1h"; a bare number is milliseconds."""
+    text = options.get(name.lower())
     if text is None:
         return default
     match = re.fullmatch(r"(\d+)\s*([a-z]*)", text.strip().lower())
     if match is None or match[2] not in _UNITS_MS:
         raise ConfigurationError(f"option {name}={text!r}: a time such as 500ms, 30s, 15m, 1h or 1d")
-    return int(match[1]) * _UNITS_MS[match[2]]
+    return int(int(match[1]) * _UNITS_MS[match[2]])
 
 
 def _check_names(options: Mapping[str, str]) -> None:

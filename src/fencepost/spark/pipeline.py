@@ -21,10 +21,10 @@ from fencepost.spark.datasource import FencepostDataSource
 from fencepost.spark.sink.rows import check_columns
 from fencepost.spark.sink.runner import unique_bytes
 from fencepost.spark.sink.writer import BatchWriter, StreamWriter
+from fencepost.spark.source.batch import BatchReader
 from fencepost.spark.source.columns import RANGE_SCHEMA, source_schema
 from fencepost.spark.source.ranges import Range
 from fencepost.spark.source.reader import (
-    BatchReader,
     StreamReader,
     stream_reader,
 )

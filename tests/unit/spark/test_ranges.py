@@ -113,6 +113,26 @@ def test_a_split_covers_every_offset_once(whole: list[Range], wanted: int | None
     assert ranges.split(list(reversed(whole)), wanted) == cut  # the order they come in does not matter
 
 
+@pytest.mark.parametrize(
+    ("sizes", "least", "cut"),
+    [
+        # As Spark's own connector 4.2.0 cut these ranges (tests/spark/differential).
+        ([6, 4], 7, [[1, 1, 2, 2], [1, 1, 2]]),
+        ([6, 4], 3, [[3, 3], [4]]),
+        # Its KafkaOffsetRangeCalculator, by hand: short ranges are not cut, and not counted in the others' shares.
+        ([100, 1, 1, 1], 5, [[50, 50], [1], [1], [1]]),
+        ([5, 5], 3, [[2, 3], [2, 3]]),  # each 1.5 tasks, which are rounded up
+        ([10], 4, [[2, 2, 3, 3]]),
+        ([2, 1], 9, [[1, 1], [1]]),
+    ],
+)
+def test_ranges_are_cut_as_sparks_own(sizes: list[int], least: int, cut: list[list[int]]) -> None:
+    whole = [Range("a", number, 7, 7 + size) for number, size in enumerate(sizes)]
+    parts = ranges.split(whole, least)
+    found = [[one.end - one.start for one in parts if one.partition == number] for number in range(len(sizes))]
+    assert found == cut
+
+
 def test_long_ranges_are_cut_and_short_ones_are_not() -> None:
     cut = ranges.split([Range("a", 0, 0, 900), Range("a", 1, 0, 100)], 10)
     assert [(one.partition, one.end - one.start) for one in cut] == [(0, 100)] * 9 + [(1, 100)]
@@ -136,7 +156,20 @@ def test_what_users_write() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["newest", '{"a":{"0":1}}', '{"a":{"0":1,"1":1,"2":1}}', '{"a":{"0":1,"1":-3}}', '{"a":5}', "[]", "latest"]
+    "text",
+    [
+        "newest",
+        '{"a":{"0":1}}',
+        '{"a":{"0":1,"1":1,"2":1}}',
+        '{"a":{"0":1,"1":-3}}',
+        '{"a":5}',
+        "[]",
+        "latest",
+        '{"a":{"0":"1","1":1}}',
+        '{"a":{"0":null,"1":1}}',
+        '{"a":{"0":true,"1":1}}',
+        '{"a":{"0":1e999,"1":1}}',
+    ],
 )
 def test_what_users_should_not_write(text: str) -> None:
     with pytest.raises(ConfigurationError, match="startingOffsets"):

@@ -9,7 +9,7 @@ from fencepost.errors import ConfigurationError
 from fencepost.spark import kafka_settings
 from fencepost.spark.kafka_settings import tell_notes
 from fencepost.spark.options import NOT_YOURS, client_settings, milliseconds
-from fencepost.spark.source.options import READ, WITHOUT_EFFECT, SourceOptions
+from fencepost.spark.source.options import READ, WITHOUT_EFFECT, SourceOptions, check
 
 # "Structured Streaming + Kafka Integration Guide" of Spark 4.x: reading, and KafkaSourceProvider's own keys.
 DOCUMENTED = {
@@ -95,6 +95,43 @@ def test_what_sparks_connector_refuses_is_refused_with_a_reason(
         client_settings({**SERVERS, f"kafka.{name}": "x"}, kind)
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("minPartitions", "0"),
+        ("minPartitions", "2147483648"),
+        ("maxOffsetsPerTrigger", "9223372036854775808"),
+        ("maxRecordsPerPartition", "many"),
+        ("failOnDataLoss", "perhaps"),
+        ("maxTriggerDelay", "soon"),
+        ("kafkaConsumer.pollTimeoutMs", "-1"),
+        ("fetchOffset.numRetries", "-1"),
+    ],
+)
+def test_an_option_that_is_refused_is_named_as_it_is_documented(name: str, text: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"option {name}="):
+        SourceOptions.parse({**SERVERS, "subscribe": "t", name.lower(): text}, stream=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("startingOffsets", "Latest"),
+        ("startingOffsets", '{"t":{"0":-1}}'),
+        ("endingOffsets", "earliest"),
+        ("endingOffsets", '{"t":{"0":-2}}'),
+    ],
+)
+def test_a_batch_is_refused_for_what_has_no_use_before_brokers_are_asked(name: str, text: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"option {name}"):
+        SourceOptions.parse({**SERVERS, "subscribe": "t", name.lower(): text}, stream=False)
+
+
+def test_a_members_id_without_a_group_has_no_effect() -> None:
+    """No group is joined; Spark's own connector has a group for each query, and takes the id for it."""
+    SourceOptions.parse({**SERVERS, "subscribe": "t", "kafka.group.instance.id": "etl-1"}, stream=True)
+
+
 def test_the_defaults_are_sparks() -> None:
     stream = SourceOptions.parse({**SERVERS, "subscribe": "t"}, stream=True)
     assert (stream.starting.text, stream.max_delay_ms, stream.poll_timeout_ms) == ("latest", 900_000, 120_000)
@@ -119,8 +156,23 @@ def test_a_group_is_told_only_by_a_stream_that_asks_for_it() -> None:
 
 @pytest.mark.parametrize(
     ("text", "wanted"),
-    [("15m", 900_000), ("30s", 30_000), ("5", 5), ("500ms", 500), ("1h", 3_600_000), ("2 min", 120_000)],
+    [("15m", 900_000), ("30s", 30_000), ("5", 5), ("500ms", 500), ("1h", 3_600_000), ("2 min", 120_000), ("2500us", 2)],
 )
 def test_times_as_spark_writes_them(text: str, wanted: int) -> None:
     assert milliseconds({"delay": text}, "delay", 7) == wanted
     assert milliseconds({}, "delay", 7) == 7
+
+
+def test_a_frame_is_refused_for_options_that_no_read_takes() -> None:
+    check({**SERVERS, "subscribe": "t", "endingoffsets": "latest"})  # of a batch read
+    check({**SERVERS, "subscribe": "t", "startingoffsets": "latest"})  # of a stream
+    check({**SERVERS, "topic": "t"})  # of a sink
+    check({})  # of a table
+    for name, text in (
+        ("failOnDataLoss", "perhaps"),
+        ("startingOffsets", "soon"),
+        ("startingOffsets", '{"t":[0]}'),
+        ("startingTimestamp", "-1"),
+    ):
+        with pytest.raises(ConfigurationError, match=name):
+            check({**SERVERS, "subscribe": "t", name.lower(): text})

@@ -51,7 +51,7 @@ def source_schema(options: Mapping[str, str]) -> StructType:
     headers = StructField("headers", ArrayType(_HEADER))
     asked = options.get("columns")
     if asked is None:
-        return StructType([*_COLUMNS, *([headers] if flag(options, "includeheaders", False) else [])])
+        return StructType([*_COLUMNS, *([headers] if flag(options, "includeHeaders", False) else [])])
     known = {field.name.lower(): field for field in (*_COLUMNS, headers)}
     names = [name.strip() for name in asked.split(",")]
     unknown = [name for name in names if name.lower() not in known]

@@ -20,7 +20,7 @@ from fencepost.spark.source.held_back import BOUND_MS
 from fencepost.spark.source.java_pattern import java_pattern
 from fencepost.spark.source.ranges import Bound
 
-__all__ = ["READ", "WITHOUT_EFFECT", "SourceOptions"]
+__all__ = ["READ", "WITHOUT_EFFECT", "SourceOptions", "check"]
 
 WAYS: Final = ("subscribe", "subscribePattern", "assign")
 ENDS: Final = ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp")
@@ -87,12 +87,12 @@ class SourceOptions:
         wanted = options[ways[0].lower()].strip()
         _check_way(ways[0], wanted)
         _note(options, stream=stream)
-        max_rows = whole(options, "maxoffsetspertrigger", 1)
-        min_rows = whole(options, "minoffsetspertrigger", 1)
+        max_rows = whole(options, "maxOffsetsPerTrigger", 1, ranges.MOST)
+        min_rows = whole(options, "minOffsetsPerTrigger", 1, ranges.MOST)
         if min_rows is not None and max_rows is not None and min_rows > max_rows:
             raise ConfigurationError(f"minOffsetsPerTrigger={min_rows} is more than maxOffsetsPerTrigger={max_rows}")
         client = client_settings(options, ConsumerConfig)
-        commits = flag(options, "commitoffsets", False)
+        commits = flag(options, "commitOffsets", False)
         if commits and client.value("group_id") is None:
             raise ConfigurationError("commitOffsets needs kafka.group.id: the group whose offsets are to be set")
         starting, ending = (
@@ -102,6 +102,9 @@ class SourceOptions:
         has_end = any(name.lower() in options for name in ENDS)
         if stream and has_end:
             ranges.ends_by_name(ending, ())
+        if not stream:
+            ranges.forbid(starting, ranges.LATEST)
+            ranges.forbid(ending, ranges.EARLIEST)
         return cls(
             client,
             ways[0],
@@ -111,24 +114,41 @@ class SourceOptions:
             has_end,
             _starting_group(starting, client),
             _strategy(options) == "latest",
-            flag(options, "failondataloss", True),
-            whole(options, "minpartitions", 1),
-            whole(options, "maxrecordsperpartition", 1),
+            flag(options, "failOnDataLoss", True),
+            whole(options, "minPartitions", 1),
+            whole(options, "maxRecordsPerPartition", 1, ranges.MOST),
             max_rows,
             min_rows,
-            milliseconds(options, "maxtriggerdelay", 15 * 60_000),
-            _or(whole(options, "kafkaconsumer.polltimeoutms", 1), 120_000),
-            _or(whole(options, "fetchoffset.numretries", 0), 3),
-            _or(whole(options, "fetchoffset.retryintervalms", 0), 10),
+            milliseconds(options, "maxTriggerDelay", 15 * 60_000),
+            _or(whole(options, "kafkaConsumer.pollTimeoutMs", 1, ranges.MOST), 120_000),
+            _or(whole(options, "fetchOffset.numRetries", 0), 3),
+            _or(whole(options, "fetchOffset.retryIntervalMs", 0, ranges.MOST), 10),
             client.value("group_id") if commits and stream else None,
             _fetch_bytes(options, client),
-            milliseconds(options, "heldbackwarning", BOUND_MS),
+            milliseconds(options, "heldBackWarning", BOUND_MS),
         )
 
     @property
     def committed(self) -> bool:
         """Whether only committed records are read."""
         return bool(self.client.value("isolation_level") == "read_committed")
+
+
+def check(options: Mapping[str, str]) -> None:
+    """Refuse options, by their lower-case keys, that are wrong for a batch read and for a stream alike.
+
+    For when a frame is made: a stream's reader is made by the running query, whose error has one of PySpark's
+    behind it. Options that name no topics are left to the reader, because those of a table do not arrive.
+
+    Raises:
+        ConfigurationError: it names the option.
+    """
+    if not any(name.lower() in options for name in WAYS):
+        return
+    try:
+        SourceOptions.parse(options, stream=True)
+    except ConfigurationError:
+        SourceOptions.parse(options, stream=False)
 
 
 def _or(value: int | None, default: int) -> int:

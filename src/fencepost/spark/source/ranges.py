@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any, Final, NamedTuple
 
 from fencepost.client.types import TopicPartition
@@ -21,6 +21,7 @@ __all__ = [
     "EARLIEST",
     "FROM_GROUP",
     "LATEST",
+    "MOST",
     "Bound",
     "JsonOffsets",
     "Offsets",
@@ -28,6 +29,7 @@ __all__ = [
     "assigned",
     "bound",
     "ends_by_name",
+    "forbid",
     "from_json",
     "high_watermarks",
     "limit",
@@ -43,6 +45,7 @@ __all__ = [
 
 EARLIEST: Final = -2
 LATEST: Final = -1
+MOST: Final = 2**63 - 1  # an offset, or milliseconds
 
 Offsets = dict[TopicPartition, int]
 JsonOffsets = dict[str, dict[str, int]]
@@ -103,12 +106,19 @@ def from_json(offsets: Mapping[str, Mapping[str, int]]) -> Offsets:
     return {TopicPartition(topic, int(p)): at for topic, parts in offsets.items() for p, at in parts.items()}
 
 
+WORDS: Final[Mapping[str, int]] = {"earliest": EARLIEST, "latest": LATEST}
+"""Words of startingOffsets and endingOffsets that Spark's own source has, too."""
+
 FROM_GROUP: Final[Mapping[str, int | None]] = {
     "committed": None,
     "committed-or-earliest": EARLIEST,
     "committed-or-latest": LATEST,
 }
 """Words of startingOffsets for the offsets of a group, and where partitions begin for which it has none."""
+
+
+FOR_ALL: Final = ("startingTimestamp", "endingTimestamp")
+"""Options with one moment for all partitions; the other options of moments name each partition."""
 
 
 class Bound(NamedTuple):
@@ -129,23 +139,49 @@ def bound(options: Mapping[str, str], which: str, default: str) -> Bound:
         text = options.get(name.lower())
         if text is not None:
             made = Bound(name, text.strip(), by_time)
-            if by_time:
-                moments(made, set())  # what cannot be read is said at once
+            _check_form(made)
             return made
     return Bound(f"{which}Offsets", default, by_time=False)
 
 
+def forbid(wanted: Bound, word: int) -> None:
+    """Refuse a word for all partitions or for one: EARLIEST as an end, LATEST as a batch's start.
+
+    Raises:
+        ConfigurationError: it names the option.
+    """
+    if wanted.by_time:
+        return
+    text = wanted.text.lower()
+    if WORDS.get(text) == word:
+        raise ConfigurationError(f"option {wanted.option} cannot be {text}")
+    if text.startswith("{") and word in _parsed(wanted.text, wanted.option).values():
+        raise ConfigurationError(f"option {wanted.option}: {word} is not an offset here")
+
+
+def _check_form(wanted: Bound) -> None:
+    """Raises ConfigurationError for a text that is wrong whatever the partitions are."""
+    if wanted.by_time:
+        moments(wanted, set())
+    elif wanted.text.lower() not in (*WORDS, *FROM_GROUP):
+        _parsed(wanted.text, wanted.option)
+
+
 def moments(wanted: Bound, partitions: set[TopicPartition]) -> Offsets:
-    """Milliseconds for each partition: one number for all, or JSON that names each. Raises ConfigurationError."""
-    if not wanted.text.startswith("{"):
+    """Return milliseconds for each partition: one number for all, or JSON that names each. Raises ConfigurationError.
+
+    Without `partitions` only the option's form is checked.
+    """
+    if wanted.option in FOR_ALL:
         try:
-            moment = int(wanted.text)
+            moment = _whole(int(wanted.text))
         except ValueError as error:
             raise ConfigurationError(f"option {wanted.option}={wanted.text!r}: milliseconds since 1970") from error
-        given = dict.fromkeys(partitions, moment)
+        given, named = dict.fromkeys(partitions, moment), [moment]
     else:
         given = _parsed(wanted.text, wanted.option)
-    if any(moment < 0 for moment in given.values()):
+        named = list(given.values())
+    if any(moment < 0 for moment in named):
         raise ConfigurationError(f"option {wanted.option}: a moment before 1970")
     if partitions:
         _check_named(given, partitions, wanted.option)
@@ -158,7 +194,7 @@ def ends_by_name(wanted: Bound, partitions: Iterable[TopicPartition]) -> Offsets
     Unlike a batch read's, they hold while partitions are added, which are not named then. Raises ConfigurationError.
     """
     if wanted.by_time:
-        return moments(wanted, set()) if wanted.text.startswith("{") else moments(wanted, set(partitions))
+        return moments(wanted, set(partitions) if wanted.option in FOR_ALL else set())
     if not wanted.text.startswith("{"):
         raise ConfigurationError(
             f"option {wanted.option}={wanted.text!r}: the end of a stream has to be the same after a restart, so give "
@@ -174,7 +210,7 @@ def assigned(text: str) -> set[TopicPartition]:
     """The option assign. Raises ConfigurationError."""
     try:
         value: Any = json.loads(text)
-        found = {TopicPartition(str(topic), int(number)) for topic, numbers in value.items() for number in numbers}
+        found = {TopicPartition(str(topic), _whole(number)) for topic, numbers in value.items() for number in numbers}
     except (ValueError, AttributeError, TypeError) as error:
         raise ConfigurationError(f'option assign={text!r}: {{"topic":[0,1]}}') from error
     if not found:
@@ -189,8 +225,8 @@ def starting(text: str, option: str, partitions: set[TopicPartition], named_only
     has no use for an end called earliest). Raises ConfigurationError.
     """
     word = text.strip().lower()
-    if word in ("earliest", "latest"):
-        at = EARLIEST if word == "earliest" else LATEST
+    if word in WORDS:
+        at = WORDS[word]
         if at == named_only:
             raise ConfigurationError(f"option {option} cannot be {word}")
         return dict.fromkeys(partitions, at)
@@ -220,12 +256,19 @@ def _parsed(text: str, option: str) -> Offsets:
     try:
         value: Any = json.loads(text)
         return {
-            TopicPartition(str(topic), int(partition)): int(at)
+            TopicPartition(str(topic), int(partition)): _whole(at)
             for topic, parts in value.items()
             for partition, at in parts.items()
         }
     except (ValueError, AttributeError, TypeError) as error:
         raise ConfigurationError(f'option {option}={text!r}: earliest, latest or {{"topic":{{"0":5}}}}') from error
+
+
+def _whole(number: Any) -> int:
+    """Return a number of JSON without its fraction. Raises ValueError, for text, true and null as well."""
+    if isinstance(number, bool) or not isinstance(number, int | float) or not abs(number) <= MOST:
+        raise ValueError(f"{number!r} is not a whole number of 64 bits")
+    return int(number)
 
 
 def limit(start: Offsets, end: Offsets, max_rows: int | None) -> Offsets:
@@ -253,24 +296,37 @@ def rows_between(start: Offsets, end: Offsets) -> int:
 
 
 def split(ranges: list[Range], min_partitions: int | None, max_records: int | None = None) -> list[Range]:
-    """One task per range, cut to at most `max_records` offsets each, and so that there are about `min_partitions`.
+    """Return one task per range, cut to at most `max_records` offsets each, and to about `min_partitions` altogether.
 
-    Deterministic: a batch that is read again after a restart is cut in the same way.
+    Long ranges are cut; those that are no longer than a task's share are not, and do not count in the shares of the
+    others. The arithmetic is that of Spark's own connector, so the same offsets make the same tasks there and here. A
+    batch that is read again after a restart is cut in the same way.
     """
-    ranges = sorted(piece for piece in ranges if piece.end > piece.start)
+    pieces = sorted(piece for piece in ranges if piece.end > piece.start)
     if max_records is not None:
-        ranges = [part for piece in ranges for part in _cut(piece, -(-(piece.end - piece.start) // max_records))]
-    if min_partitions is None or not ranges or len(ranges) >= min_partitions:
-        return ranges
-    total = sum(piece.end - piece.start for piece in ranges)
-    cut: list[Range] = []
-    for piece in ranges:
-        size = piece.end - piece.start
-        cut += _cut(piece, max(1, min(size, round(size * min_partitions / total))))
-    return cut
+        pieces = [part for piece in pieces for part in _cut(piece, -(-_size(piece) // max_records))]
+    if min_partitions is None or not pieces or len(pieces) >= min_partitions:
+        return pieces
+    total = sum(map(_size, pieces))
+    long = [piece for piece in pieces if _share(piece, total, min_partitions) > 1]
+    total_long = sum(map(_size, long))
+    tasks_left = max(min_partitions - (len(pieces) - len(long)), 1)
+    parts = {piece: _share(piece, total_long, tasks_left) for piece in long}
+    return [part for piece in pieces for part in _cut(piece, min(parts.get(piece, 1), _size(piece)))]
+
+
+def _size(piece: Range) -> int:
+    return piece.end - piece.start
+
+
+def _share(piece: Range, total: int, tasks: int) -> int:
+    """Of so many tasks for `total` offsets; halves are rounded up, as Java does."""
+    return max(math.floor(_size(piece) / total * tasks + 0.5), 1)
 
 
 def _cut(piece: Range, parts: int) -> list[Range]:
-    size = piece.end - piece.start
-    bounds = [piece.start + size * number // parts for number in range(parts + 1)]
+    """Parts of equal size, and then those that are longer by one offset."""
+    shorter, longer = divmod(_size(piece), parts)
+    sizes = [shorter] * (parts - longer) + [shorter + 1] * longer
+    bounds = list(accumulate(sizes, initial=piece.start))
     return [piece._replace(start=low, end=high) for low, high in pairwise(bounds)]

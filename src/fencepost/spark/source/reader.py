@@ -1,6 +1,6 @@
-"""`spark.readStream.format("fencepost")` and `spark.read.format("fencepost")`, as Spark's own Kafka source.
+"""`spark.readStream.format("fencepost")`, as Spark's own Kafka source, and what it shares with a batch read.
 
-The options are in source_options.py. kafka.isolation.level is read_committed by default: the end is then the last
+The options are in options.py. kafka.isolation.level is read_committed by default: the end is then the last
 stable offset, and markers and aborted records leave gaps in the offsets. Offsets are in Spark's checkpoint; with
 commitOffsets they are shown to a consumer group as well, for tools that display lag.
 """
@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from fencepost.client.admin.topics import TopicDescription
@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 __all__ = [
-    "BatchReader",
     "RangePartition",
+    "Source",
     "StreamReader",
     "UnlimitedStreamReader",
     "stream_reader",
@@ -70,7 +70,7 @@ class RangePartition(InputPartition):
         super().__init__(tuple(range_))
 
 
-class _Source:
+class Source:
     """What stream and batch share. Picklable: options, and the topics' ids as they were last seen."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType, *, stream: bool) -> None:
@@ -83,23 +83,31 @@ class _Source:
 
     # --- which partitions, and where they begin and end ---
 
-    def _partitions(self) -> set[TopicPartition]:
+    def _partitions(self, *, begun: bool = False) -> set[TopicPartition]:
+        """Return the partitions that are read. Raises ConfigurationError for what is named and does not exist.
+
+        `begun`: a stream has begun, perhaps in an earlier run. A partition of `assign` that does not exist may have
+        been deleted since, and is left out: latestOffset reports what was read before and is gone.
+        """
         if self._options.way == "subscribePattern":
             return self._there(self._matching(), may_be_missing=True)
         if self._options.way == "subscribe":
             return self._there([name.strip() for name in self._options.wanted.split(",") if name.strip()])
         assigned = ranges.assigned(self._options.wanted)
-        missing = sorted(assigned - self._there({partition.topic for partition in assigned}))
+        there = self._there({partition.topic for partition in assigned}, may_be_missing=begun)
+        missing = sorted(assigned - there)
+        if begun:
+            return assigned & there
         if missing:
             named = ", ".join(f"{partition.topic}-{partition.partition}" for partition in missing)
             raise ConfigurationError(f"option assign names partitions that do not exist: {named}")
         return assigned
 
     def _matching(self) -> list[str]:
-        """The topics that subscribePattern matches."""
+        """Return the topics in whose name subscribePattern is found, as Spark's own source takes them."""
         link, pattern = self._link(), java_pattern(self._options.wanted, self._options.way)
         listed = self._patiently(lambda: link.io.run(link.admin.list_topics()))
-        topics = [name for name in listed if pattern.fullmatch(name)]
+        topics = [name for name in listed if pattern.search(name)]
         if not topics:
             tell_once(f"option subscribePattern={self._options.wanted!r} matches no topic so far: nothing is read")
         return topics
@@ -150,8 +158,8 @@ class _Source:
         return {partition: at.offset for partition, at in found.items()}
 
     def _ends(self) -> tuple[Offsets, Offsets]:
-        """Where reading ends for now, and the high watermarks; they differ where committed records are held back."""
-        wanted = dict.fromkeys(self._partitions(), LATEST)
+        """Where a stream ends for now, and the high watermarks; they differ where committed records are held back."""
+        wanted = dict.fromkeys(self._partitions(begun=ADMISSION_CONTROL), LATEST)  # without it no start is known
         # The high watermarks first: what is written between the two questions is not held back.
         high = self._found(wanted, committed=False)
         return (self._found(wanted, committed=True) if self._options.committed else high), high
@@ -229,6 +237,16 @@ class _Source:
                 "committed-or-earliest or committed-or-latest say where these begin"
             )
         return {**found, **dict.fromkeys(missing, LATEST if otherwise is None else otherwise)}
+
+    def _within(self, end: Offsets) -> Offsets:
+        """Return the same ends, none beyond its partition's. Raises DataLossError where one was, unless allowed."""
+        logs = self._found(dict.fromkeys(end, LATEST), committed=False)
+        for partition, at in sorted(end.items()):
+            if at > logs[partition]:
+                words = f"{partition.topic}-{partition.partition} ends at offset {logs[partition]}"
+                told = f"{words}, and offsets up to {at - 1} were to be read"
+                self._report_loss(told, partition.topic, partition.partition, logs[partition])
+        return {partition: min(at, logs[partition]) for partition, at in end.items()}
 
     def _ranges(self, start: Offsets, end: Offsets, topic_ids: Mapping[str, str]) -> list[Range]:
         """What to read; checks that nothing of it is gone."""
@@ -336,7 +354,7 @@ class _Source:
             ahead.cancel()
 
 
-class StreamReader(_Source, DataSourceStreamReader, SupportsAvailableNow):
+class StreamReader(Source, DataSourceStreamReader, SupportsAvailableNow):
     """Lives in one long process of the query for offsets; another copy is pickled to the tasks for read()."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
@@ -365,7 +383,8 @@ class StreamReader(_Source, DataSourceStreamReader, SupportsAvailableNow):
         return ReadAllAvailable() if self._options.min_rows is None else ReadMinRows(self._options.min_rows)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - PySpark's name
-        """Remember the end as it is now."""
+        """Remember the end as it is now. The first call of a run, also before initialOffset."""
+        self._link().reach()
         self._target, self._high = self._ends()
         self._tell_what_is_old(self._target, self._high)
 
@@ -435,7 +454,7 @@ class StreamReader(_Source, DataSourceStreamReader, SupportsAvailableNow):
     def _went_back(self, begin: Offsets, ends: Offsets) -> Offsets:
         """Reports partitions that are gone or end before what was read; where those begin if they may."""
         for gone in sorted(set(begin) - set(ends)):
-            self._report_loss(f"{gone.topic}-{gone.partition} is gone", gone.topic, gone.partition)
+            self._report_gone(gone)
         behind = sorted(partition for partition, end in ends.items() if end < begin.get(partition, 0))
         # The last stable offset may be behind where reading was uncommitted before; only the log's end tells of a loss.
         logs = self._found(dict.fromkeys(behind, LATEST), committed=False)
@@ -445,6 +464,9 @@ class StreamReader(_Source, DataSourceStreamReader, SupportsAvailableNow):
                 self._lost(partition, logs[partition], begin[partition])
                 back[partition] = ends[partition]
         return back
+
+    def _report_gone(self, partition: TopicPartition) -> None:
+        self._report_loss(f"{partition.topic}-{partition.partition} is gone", partition.topic, partition.partition)
 
     def _waits_for_more(self, rows: int) -> bool:
         """minOffsetsPerTrigger and maxTriggerDelay. Whatever is there is read at first, and by availableNow."""
@@ -460,15 +482,23 @@ class StreamReader(_Source, DataSourceStreamReader, SupportsAvailableNow):
 
     def partitions(self, start: JsonOffsets, end: JsonOffsets) -> Sequence[InputPartition]:
         """The same offsets give the same split, also after a restart (while the options stay)."""
+        self._link().reach()
         begin, stop = ranges.from_json(start), ranges.from_json(end)
         planned = ranges.topic_ids(end)
         # Planned under another id than before: the new topic is read from its beginning.
         fresh = self._report_made_again(ranges.topic_ids(start), planned)
         # Planned under another id than there is now: nothing of it can be read any more.
-        self._describe({partition.topic for partition in stop} if planned else ())
+        there = self._describe({partition.topic for partition in stop})
         gone = self._report_made_again(planned, self._topic_ids)
         begin = {partition: at for partition, at in begin.items() if partition.topic not in fresh | gone}
         stop = {partition: at for partition, at in stop.items() if partition.topic not in gone}
+        unread = [partition for partition, at in stop.items() if at > begin.get(partition, 0)]
+        for partition in sorted(unread):
+            if partition.topic not in there or partition.partition not in there[partition.topic].partitions:
+                del stop[partition]
+                self._report_gone(partition)
+        if not self._reported:  # an earlier run has planned this batch
+            stop |= self._within({partition: stop[partition] for partition in unread if partition in stop})
         return [RangePartition(piece) for piece in self._ranges(begin, stop, planned)]
 
     def commit(self, end: JsonOffsets) -> None:
@@ -514,29 +544,3 @@ class UnlimitedStreamReader(StreamReader):
 def stream_reader(options: Mapping[str, str], schema: StructType) -> StreamReader:
     """The reader for the PySpark that is installed."""
     return StreamReader(options, schema) if ADMISSION_CONTROL else UnlimitedStreamReader(options, schema)
-
-
-class BatchReader(_Source, DataSourceReader):
-    """Reads what is there between two offsets."""
-
-    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
-        super().__init__(options, schema, stream=False)
-
-    def partitions(self) -> Sequence[InputPartition]:
-        """startingOffsets (earliest) to endingOffsets (latest)."""
-        tell_notes()
-        self._link().reach()
-        options = self._options
-        start = self._resolved(options.starting, LATEST, may_be_late=options.unmatched_start_is_latest)
-        topic_ids = dict(self._topic_ids)
-        to_the_end = options.committed and options.ending.text.lower() == "latest"
-        high = self._found(dict.fromkeys(start, LATEST), committed=False) if to_the_end else {}
-        end = self._resolved(options.ending, EARLIEST, may_be_late=True)
-        self._tell_what_is_old(end, high)
-        for partition in sorted(start):
-            if start[partition] > end.get(partition, start[partition]):
-                raise ConfigurationError(
-                    f"{partition.topic}-{partition.partition}: {options.starting.option} is {start[partition]}, "
-                    f"{options.ending.option} is {end[partition]}"
-                )
-        return [RangePartition(piece) for piece in self._ranges(start, end, topic_ids)]
