@@ -334,9 +334,7 @@ class World:
 
     def producer(self, **settings: Any) -> ProducerCore:
         config = ProducerConfig.make({"bootstrap_servers": "broker:9092", "linger_ms": 0, **settings})
-        return ProducerCore(
-            Cluster(self.runtime, config), config, wake=lambda call: call()
-        )
+        return ProducerCore(Cluster(self.runtime, config), config, wake=lambda call: call())
 
     async def fate(self, sent: tuple[Any, int]) -> Any:
         """What became of a record that was appended; asking is looking at it."""
