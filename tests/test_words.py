@@ -21,11 +21,7 @@ MOST_WORDS = 25
 
 UNFINISHED: tuple[str, ...] = tuple(
     """
-    broker/api broker/connection.py broker/coordinator broker/core.py broker/effects.py broker/embedded.py
-    broker/embedded_control.py broker/fetch_sessions.py broker/log broker/parts.py broker/server.py
-    broker/settings/client_quotas.py broker/settings/dynamic.py broker/settings/kafka_only.py
-    broker/settings/sasl.py broker/settings/setting.py broker/settings/values.py broker/share/share_partition.py
-    broker/share/share_partitions.py broker/share/starting_point.py broker/share/states.py broker/throttling.py
+    broker/api broker/connection.py broker/coordinator broker/core.py broker/log broker/parts.py broker/server.py
     check cli/spark.py cli/ui client/calling.py client/consumer/commits.py client/consumer/fetch_requests.py
     client/consumer/fetch_sessions.py client/consumer/fetcher.py client/consumer/positions.py
     client/consumer/rewind.py client/consumer/subscription.py client/group client/kerberos.py client/net
