@@ -127,8 +127,7 @@ class Decoder:
 
         Raises:
             SerializationError: A part cannot be decoded. The exception has the record's position; the consumer's
-                position
-                is already after it.
+                position is already after it.
         """
         place = (record.partition, record.offset)
         value = _coded(self._value, record.value, Context(record.topic, VALUE, record.headers), "decoded", *place)

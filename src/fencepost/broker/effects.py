@@ -1,6 +1,6 @@
-"""What the broker's core asks its shell to do.
+"""Effects that the broker's core requests from the code around it.
 
-The core itself does no I/O but through the files that were handed to it.
+The core does no I/O except through the files that it was given.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["Close", "Effect", "Failed", "GoOn", "Reply"]
 class Reply(Value):
     """Send these buffers, in this order, on the connection.
 
-    Together they are one whole frame, length prefix included.
+    Together they are one complete frame with its length prefix.
     """
 
     connection_id: int
@@ -26,20 +26,20 @@ class Reply(Value):
 
 
 class GoOn(Value):
-    """A request that has no answer is done: what waits behind it may be handled. (A `Reply` says the same.)"""
+    """Handle the requests that wait for a request without a response, which is complete. A `Reply` implies this."""
 
     connection_id: int
 
 
 class Close(Value):
-    """Send what is still to be sent on the connection, then close it; with `reset`, close it at once."""
+    """Close the connection after sending pending data; with `reset` at once."""
 
     connection_id: int
     reset: bool = False
 
 
 class Failed(Value):
-    """A request raised what it must not. Tell of it and close its connection; the others' requests are served on."""
+    """Log an unexpected exception of a request and close its connection. Other requests continue."""
 
     connection_id: int
     error: Exception

@@ -1,4 +1,4 @@
-"""A broker inside this process, in a thread of its own: `with Broker() as broker: ... broker.bootstrap_servers ...`."""
+"""A broker in this process, in its own thread: `with Broker() as broker: ... broker.bootstrap_servers ...`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _running: set[Broker] = set()
 
 
 def _stop_all() -> None:
-    """At the end of the program: logs are closed, and no temporary directory stays."""
+    """Stop all brokers at the end of the program: close their logs and remove temporary directories."""
     for broker in list(_running):
         broker.stop()
 
@@ -35,18 +35,22 @@ def _stop_all() -> None:
 class Broker:
     """A broker for tests, notebooks and demos.
 
-    `config`: Kafka's broker settings by their dotted names. `data_dir`: None for a new directory that is removed at
-    the end. `fsync`: "never" (what is written survives the death of the process, not of the machine), "interval" or
-    "commit". `port`: 0 for any free port. The broker runs from `start` (or entering `with`) to `stop`, or to the end of
-    the program, and may be started again. What goes wrong at the start is raised there: OSError, InvalidSetting,
-    DirectoryInUse.
+    It runs from `start` (or entering `with`) to `stop`, or to the end of the program, and can be started again. Errors
+    at start-up are raised by `start`: OSError, InvalidSetting, DirectoryInUse. A forked child can connect to it as a
+    client. There `stop` does nothing, and all other methods raise RuntimeError.
 
-    `users`: names and passwords. Clients then have to authenticate with SASL PLAIN or SCRAM: on the listeners of the
-    setting `listeners` that ask for it, or, without that setting, on the one that there is.
+    Args:
+        config: Broker settings by Kafka's dotted names.
+        data_dir: Data directory; None: a temporary one, removed at the end.
+        fsync: "never" (data survives the death of the process, not of the machine), "interval" or "commit".
+        host: Address to bind.
+        port: Port to bind; 0: any free port.
+        users: Passwords by user. Clients must then authenticate with SASL PLAIN or SCRAM, on the SASL listeners in
+            `listeners`, or without that setting on the only listener.
 
-    `clock` moves its time, `faults` makes it do wrong on purpose (`fencepost.broker.embedded_control`).
-
-    A forked child may use it as a client does; `stop` does nothing there, all else raises RuntimeError.
+    Attributes:
+        clock: Controls the broker's time (`fencepost.broker.embedded_control`).
+        faults: Injects faults (`fencepost.broker.embedded_control`).
     """
 
     @checked
@@ -68,7 +72,7 @@ class Broker:
         self._address = self._wanted
         self._own_directory: str | None = None
         self._thread: threading.Thread | None = None
-        self._pid = -1  # the process that it runs in
+        self._pid = -1  # the process in which it runs
         self._loop: asyncio.AbstractEventLoop | None = None
         self._end: asyncio.Event | None = None
         self._server: BrokerServer | None = None
@@ -82,28 +86,33 @@ class Broker:
 
     @property
     def bootstrap_servers(self) -> str:
-        """HOST:PORT for clients. Raises RuntimeError when the broker does not run."""
+        """HOST:PORT for clients. Raises RuntimeError if the broker does not run."""
         if self._thread is None:
             raise RuntimeError("the broker does not run")
         return self._listeners[0].address
 
     @checked
     def listener(self, name: str) -> str:
-        """HOST:PORT of the listener of that name. Raises RuntimeError when the broker does not run, KeyError."""
+        """Return HOST:PORT of the listener with this name.
+
+        Raises:
+            RuntimeError: The broker does not run.
+            KeyError: There is no such listener.
+        """
         if self._thread is None:
             raise RuntimeError("the broker does not run")
         return {listener.name: listener for listener in self._listeners}[name].address
 
     @property
     def data_dir(self) -> str:
-        """The data directory. Raises RuntimeError when there is none: neither given nor running."""
+        """The data directory. Raises RuntimeError if none was given and the broker does not run."""
         directory = self._data_dir or self._own_directory
         if directory is None:
             raise RuntimeError("the broker does not run")
         return directory
 
     def start(self) -> Self:
-        """Start, and return when the broker answers."""
+        """Start the broker, and return when it accepts connections."""
         if self._thread is not None:
             raise RuntimeError("the broker runs already")
         if self._data_dir is None:
@@ -113,8 +122,8 @@ class Broker:
         return self
 
     def stop(self) -> None:
-        """Stop, and return when the logs are closed. Raises what ended the broker before, if something did."""
-        if self._thread is None or self._pid != os.getpid():  # a forked child's copy: its parent's goes on
+        """Stop the broker, and return when its logs are closed. Raises the error that ended it before, if any."""
+        if self._thread is None or self._pid != os.getpid():  # in a forked child the parent's broker continues
             return
         self._end_thread(clean=True)
         self._remove_directory()
@@ -123,9 +132,16 @@ class Broker:
 
     @checked
     def restart(self, *, clean: bool = True) -> BaseException | None:
-        """Stop and start again, with the same port and data. Not `clean`: as after kill -9, so that it recovers.
+        """Stop and start the broker with the same port and data.
 
-        Returns what had ended the broker before, None if nothing had. Raises RuntimeError when it was not started.
+        Args:
+            clean: False: stop as with kill -9, so that it recovers at the start.
+
+        Returns:
+            The error that had ended the broker before, or None.
+
+        Raises:
+            RuntimeError: The broker was not started.
         """
         self._check_runs_here()
         self._end_thread(clean=clean)
@@ -134,22 +150,27 @@ class Broker:
         return error
 
     def metrics(self) -> Snapshot:
-        """What the broker has counted since it started, and its present state: transactions, connections, losses.
+        """Return the broker's counters since its start, and its gauges.
 
-        Raises RuntimeError when it does not run.
+        Raises:
+            RuntimeError: The broker does not run.
         """
         return self._run_inside(BrokerServer.snapshot)
 
     def settle(self) -> None:
-        """Return when all that was answered so far is durable and done, markers of ended transactions included.
+        """Return when everything answered so far is durable and complete, including the markers of ended transactions.
 
-        EndTxn is answered when the decision is durable; the records become visible a moment later, as in Kafka.
+        As in Kafka, EndTxn is answered when the decision is durable; the records become visible a moment later.
         """
         self._run_inside(BrokerServer.settle)
 
     @checked
     def wait_for_failure(self, timeout_s: float = 60.0) -> BaseException:
-        """Return what ended the broker once it has ended by itself (a sync that failed). Raises TimeoutError."""
+        """Wait until the broker ends because of an error, such as a failed sync, and return the error.
+
+        Raises:
+            TimeoutError: It has not failed within `timeout_s` seconds.
+        """
         self._check_runs_here()
         if not self._stopped.wait(timeout_s) or self._error is None:
             raise TimeoutError(f"the broker has not failed in {timeout_s} s")
@@ -205,7 +226,10 @@ class Broker:
             self._own_directory = None
 
     def _run_inside(self, action: Callable[[BrokerServer], Awaitable[Result]]) -> Result:
-        """Run something in the broker's thread and return its result. Raises RuntimeError when there is none."""
+        """Run something in the broker's thread, and return its result.
+
+        Raises RuntimeError if the broker does not run.
+        """
         self._check_runs_here()
         server, loop = self._server, self._loop
         if server is None or loop is None:
@@ -220,7 +244,7 @@ class Broker:
         loop = new_event_loop()
         try:
             loop.run_until_complete(self._serve(address))
-        except BaseException as error:  # noqa: BLE001 - it is raised again in the caller's thread
+        except BaseException as error:  # noqa: BLE001 - raised again in the caller's thread
             self._error = error
         finally:
             self._server = None

@@ -1,4 +1,4 @@
-"""What a test holds of a broker in its process: its clock and its faults, from any thread."""
+"""Control of an embedded broker's clock and faults, from any thread."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ Result = TypeVar("Result")
 
 
 class RunInBroker(Protocol):
-    """Runs something in the broker's thread and returns its result. Raises RuntimeError when no broker runs."""
+    """Runs something in the broker's thread and returns its result. Raises RuntimeError if no broker runs."""
 
     def __call__(self, action: Callable[[BrokerServer], Awaitable[Result]]) -> Result: ...
 
 
 class BrokerClock:
-    """The broker's time. It is the system's until it is moved; it keeps its distance over a restart.
+    """The broker's time: the system's, until it is moved. It keeps the difference over a restart.
 
-    All that the broker does by time goes by it: transaction and session timeouts, expiry of transactional ids, producer
-    ids and offsets, retention, segment.ms, append times. How long a Fetch waits for records does not: that is the
-    client's patience, and goes by real time.
+    It applies to everything in the broker that depends on time: timeouts of transactions and sessions, expiry of
+    transactional ids, producer ids and offsets, retention, segment.ms, append times. The wait of a Fetch is an
+    exception: it uses real time, like the client.
     """
 
     def __init__(self, clock: Clock, run: RunInBroker, is_running: Callable[[], bool]) -> None:
@@ -43,21 +43,23 @@ class BrokerClock:
 
     @property
     def now_ms(self) -> int:
-        """The broker's time, milliseconds since the epoch."""
+        """The broker's time in ms since 1970."""
         return self._clock.now_ms()
 
     @property
     def frozen(self) -> bool:
-        """Whether time stands still."""
+        """True while the time is frozen."""
         return self._clock.frozen
 
     @checked
     def advance(self, seconds: float) -> None:
-        """Let that much time pass at once.
+        """Move the time forward by this number of seconds.
 
-        When it returns, all that fell due has been done, in order, is durable and can be seen. A client that lives in
-        real time cannot have sent heartbeats meanwhile: further than its session timeout, and it has lost its group.
-        Raises ConfigurationError for a negative time.
+        When it returns, everything that was due has been done in order, and is durable and visible. Clients use real
+        time and send no heartbeats meanwhile. After more than the session timeout their group session has expired.
+
+        Raises:
+            ConfigurationError: `seconds` is negative.
         """
         duration_ms = round(seconds * 1000)
         if self._is_running():
@@ -66,14 +68,14 @@ class BrokerClock:
             self._clock.move_to(self._clock.now_ms() + duration_ms)
 
     def freeze(self) -> None:
-        """Let time stand still until `thaw`; `advance` still moves it."""
+        """Freeze the time until `thaw`; `advance` still moves it."""
         if self._is_running():
             self._run(BrokerServer.freeze)
         else:
             self._clock.freeze()
 
     def thaw(self) -> None:
-        """Let time go on from where it stands."""
+        """Continue from the frozen time."""
         if self._is_running():
             self._run(BrokerServer.thaw)
         else:
@@ -81,7 +83,7 @@ class BrokerClock:
 
 
 class Fault:
-    """A fault that was asked for. As a context manager it ends with the block."""
+    """An injected fault. As a context manager it ends with the block."""
 
     def __init__(self, table: FaultTable, rule: RequestFault | DiskFault, changed: threading.Condition) -> None:
         self._table = table
@@ -98,18 +100,18 @@ class Fault:
 
     @property
     def hits(self) -> int:
-        """How many times it has struck."""
+        """Number of times that it was applied."""
         return self._rule.hits
 
     @checked
     def wait(self, hits: int = 1, timeout_s: float = 60.0) -> None:
-        """Return once it has struck that often. Raises TimeoutError."""
+        """Wait until it has been applied this many times. Raises TimeoutError."""
         with self._changed:
             if not self._changed.wait_for(lambda: self._rule.hits >= hits, timeout_s):
                 raise TimeoutError(f"struck {self._rule.hits} times in {timeout_s} s, not {hits}")
 
     def remove(self) -> None:
-        """Strike no more."""
+        """Remove the fault."""
         with self._changed:
             self._table.remove(self._rule)
 
@@ -133,29 +135,30 @@ class _Adder:
 
 
 class BrokerDisk(_Adder):
-    """Faults of the broker's disk. `path`: only files whose path below the data directory contains it ("orders-0/").
+    """Faults of the broker's disk.
 
-    `times` None: always; `after`: how many accesses pass first.
+    All methods have these arguments: `path` limits the fault to files whose relative path contains it ("orders-0/").
+    `times` is the number of times to apply it (None: always), after `after` accesses without it.
     """
 
     @checked
     def fail_write(self, error: int, *, times: int | None = 1, after: int = 0, path: str = "") -> Fault:
-        """Let writes fail with this errno (`errno.ENOSPC`)."""
+        """Make writes fail with this errno (`errno.ENOSPC`)."""
         return self._disk(DiskOperation.WRITE, error, 0.0, times, after, path)
 
     @checked
     def fail_sync(self, error: int, *, times: int | None = 1, after: int = 0, path: str = "") -> Fault:
-        """Let syncs fail with this errno (`errno.EIO`); there are syncs with fsync="commit" and "interval" only."""
+        """Make syncs fail with this errno (`errno.EIO`). Only fsync="commit" and "interval" sync."""
         return self._disk(DiskOperation.SYNC, error, 0.0, times, after, path)
 
     @checked
     def fail_read(self, error: int, *, times: int | None = 1, after: int = 0, path: str = "") -> Fault:
-        """Let reads fail with this errno."""
+        """Make reads fail with this errno."""
         return self._disk(DiskOperation.READ, error, 0.0, times, after, path)
 
     @checked
     def slow_sync(self, seconds: float, *, times: int | None = 1, after: int = 0, path: str = "") -> Fault:
-        """Let syncs take that long."""
+        """Make syncs take this number of seconds."""
         return self._disk(DiskOperation.SYNC, 0, seconds, times, after, path)
 
     def _disk(
@@ -167,11 +170,12 @@ class BrokerDisk(_Adder):
 
 
 class BrokerFaults(_Adder):
-    """Faults of the broker: what it does wrong with requests, connections and its disk, on purpose.
+    """Faults of requests, connections and the disk.
 
-    `api` is Kafka's name of the request ("Produce", "EndTxn"). `client_id`, `topic`: only requests of that client, only
-    those that name that topic. `times` None: always; `after`: how many such requests pass first. Of several faults
-    that fit a request, the one that was asked for first strikes. Unknown names raise ValueError.
+    All methods have these arguments: `api` is Kafka's name of the request ("Produce", "EndTxn"). `client_id` and
+    `topic` limit the fault to requests of this client, or with this topic. `times` is the number of times to apply it
+    (None: always), after `after` requests without it. Of several matching faults the first one added applies. An
+    unknown name raises ValueError.
     """
 
     def __init__(self, table: FaultTable, run: RunInBroker) -> None:
@@ -204,7 +208,7 @@ class BrokerFaults(_Adder):
         client_id: str | None = None,
         topic: str | None = None,
     ) -> Fault:
-        """Execute the request that much (real) time later; what its connection sends meanwhile waits behind it."""
+        """Execute the request later by real seconds. Later requests of the connection wait for it."""
         return self._request(api, Action.DELAY, times, after, client_id, topic, delay_ms=round(seconds * 1000))
 
     @checked
@@ -218,7 +222,7 @@ class BrokerFaults(_Adder):
         client_id: str | None = None,
         topic: str | None = None,
     ) -> Fault:
-        """Execute the request at once, and answer that much (real) time later than otherwise."""
+        """Execute the request at once, and delay the response by real seconds."""
         return self._request(api, Action.DELAY_REPLY, times, after, client_id, topic, delay_ms=round(seconds * 1000))
 
     @checked
@@ -231,7 +235,7 @@ class BrokerFaults(_Adder):
         client_id: str | None = None,
         topic: str | None = None,
     ) -> Fault:
-        """Execute the request and reset the connection in place of the answer."""
+        """Execute the request, and reset the connection instead of answering."""
         return self._request(api, Action.DROP_REPLY, times, after, client_id, topic)
 
     @checked
@@ -262,7 +266,10 @@ class BrokerFaults(_Adder):
 
     @checked
     def disconnect(self, client_id: str | None = None) -> int:
-        """Reset the connections of that client, or all, now; returns how many. Raises RuntimeError when not running."""
+        """Reset the connections of this client, or all; return their number.
+
+        Raises RuntimeError if the broker does not run.
+        """
 
         async def reset(server: BrokerServer) -> int:
             return server.disconnect(client_id)
@@ -270,7 +277,7 @@ class BrokerFaults(_Adder):
         return self._run(reset)
 
     def clear(self) -> None:
-        """End all faults."""
+        """Remove all faults."""
         with self._changed:
             self._table.clear()
 
@@ -301,7 +308,7 @@ class BrokerFaults(_Adder):
 
 
 def _api_key(api: str) -> int:
-    """The key of an API by Kafka's name. Raises ValueError."""
+    """Return the key of an API by Kafka's name. Raises ValueError."""
     key = _KEYS.get(re.sub(r"(?<!^)(?=[A-Z])", "_", api).lower())
     if key is None:
         names = ", ".join("".join(part.capitalize() for part in name.split("_")) for name in _KEYS)

@@ -1,8 +1,7 @@
-"""Fetch sessions (KIP-227), the broker's side: what a client wants to read is remembered, so that a request names only
-what changed and an answer tells only what is new.
+"""Fetch sessions in the broker (KIP-227): requests contain only changes of what to read, responses only news.
 
-Pure: the time and new ids are handed in. The rules are Kafka's, also which session has to go when there is no room: one
-unused for longer than the eviction time, else one older than that which reads fewer partitions than the new one.
+The code is pure: the time and new ids are parameters. The rules are Kafka's, also for eviction: a session unused for
+longer than the eviction time, or else one older than that with fewer partitions than the new session.
 """
 
 from __future__ import annotations
@@ -26,9 +25,9 @@ Key = tuple[str | UUID | None, int]
 
 @dataclass(slots=True, eq=False)
 class Reader:
-    """One partition that is to be read, and what its reader was told of it last. `partition`: None until it is found.
+    """A partition to read, and its last reported values. `partition` is None until it is found.
 
-    The topic has a name or an id, as the request had.
+    Topic name or id is set as in the request.
     """
 
     topic: str | None
@@ -40,11 +39,11 @@ class Reader:
 
     @property
     def key(self) -> Key:
-        """What it is known by within its session."""
+        """Key of the partition in its session."""
         return (self.topic if self.topic_id is None else self.topic_id, self.request.partition)
 
     def has_news(self, result: FetchPartitionResult) -> bool:
-        """Whether the answer has to tell this result."""
+        """Return true if the response must contain this result."""
         return bool(
             len(result.records)
             or result.error_code
@@ -54,14 +53,14 @@ class Reader:
         )
 
     def told(self, result: FetchPartitionResult) -> None:
-        """Remember what is told. After an error the partition is told again as soon as it is well."""
+        """Record a reported result. After an error the next good result is always reported."""
         self.high_watermark = -1 if result.error_code else result.high_watermark
         self.log_start_offset = result.log_start_offset
 
 
 @dataclass(slots=True, eq=False)
 class FetchSession:
-    """One session. `epoch`: the one that the next request has to come with. `readers` are in order of their turn."""
+    """A session. `epoch` is the one that the next request must have. `readers` are in the order of their turn."""
 
     session_id: int
     by_topic_id: bool
@@ -73,9 +72,9 @@ class FetchSession:
     def tell(
         self, pairs: Iterable[tuple[Reader, FetchPartitionResult]]
     ) -> Iterator[tuple[Reader, FetchPartitionResult]]:
-        """What of these results the answer has to tell.
+        """Yield the results that the response must contain, and record them as reported.
 
-        It counts as told, and a partition with records goes to the end of the line, so that none of them starves.
+        A partition with records moves to the end of the order, so that none starves.
         """
         for reader, result in pairs:
             if not reader.has_news(result):
@@ -87,7 +86,7 @@ class FetchSession:
             yield reader, result
 
     def update(self, request: FetchRequest) -> None:
-        """Take in what a request names and let go what it forgets."""
+        """Add the partitions that a request names, and remove those that it forgets."""
         for reader in _readers_of(request):
             known = self.readers.get(reader.key)
             if known is None:
@@ -101,8 +100,15 @@ class FetchSession:
 
 @dataclass(slots=True)
 class Opened:
-    """How a fetch goes on: an error, or what to read. `session`: the one it belongs to, and the epoch that it has to
-    have still when the answer is made. `wants_session`: open a session with the answer, if there is room."""
+    """Start of a fetch: an error, or the partitions to read.
+
+    Attributes:
+        readers: The partitions to read.
+        session: The session of the request, or None.
+        epoch: Epoch that the session must still have when the response is built.
+        wants_session: Open a session with the response, if there is room.
+        error_code: The error.
+    """
 
     readers: list[Reader]
     session: FetchSession | None = None
@@ -112,29 +118,29 @@ class Opened:
 
     @property
     def outdated(self) -> bool:
-        """Whether the session has gone on without this request, which can have been a repeated one only."""
+        """True if the session has advanced without this request, which then is a repeated one."""
         return self.session is not None and self.session.epoch != self.epoch
 
 
 class FetchSessions:
-    """All sessions: at most `slots`. `new_id` draws a number of 31 bits."""
+    """All sessions, at most `slots`. `new_id` returns a random number of 31 bits."""
 
     def __init__(self, slots: int, eviction_ms: int, new_id: Callable[[], int]) -> None:
         self._slots = slots
         self._eviction_ms = eviction_ms
         self._new_id = new_id
-        self._sessions: dict[int, FetchSession] = {}  # the least recently used first
+        self._sessions: dict[int, FetchSession] = {}  # least recently used first
         self.evictions = 0
 
     def __len__(self) -> int:
         return len(self._sessions)
 
     def get(self, session_id: int) -> FetchSession | None:
-        """The session of that id."""
+        """Return the session with this id, or None."""
         return self._sessions.get(session_id)
 
     def open(self, now_ms: int, request: FetchRequest, *, by_topic_id: bool) -> Opened:
-        """What this request asks for. An epoch of 0 asks for a new session, -1 for none."""
+        """Return what this request reads. Epoch 0 asks for a new session, -1 for none."""
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             self._sessions.pop(request.session_id, None)
             return Opened(list(_readers_of(request)), wants_session=request.session_epoch == INITIAL_EPOCH)
@@ -155,9 +161,9 @@ class FetchSessions:
         return Opened(list(session.readers.values()), session, session.epoch)
 
     def create(self, now_ms: int, pairs: Iterable[tuple[Reader, FetchPartitionResult]], *, by_topic_id: bool) -> int:
-        """Open a session for a full request that is being answered with these results.
+        """Open a session for a full request with these results.
 
-        Returns its id, or 0 when there is no room: the client's next request is a full one again.
+        Returns its id, or 0 if there is no room. The client's next request is then a full one again.
         """
         readers = {}
         for reader, result in pairs:
@@ -172,7 +178,7 @@ class FetchSessions:
         return session_id
 
     def _evict(self, now_ms: int, size: int) -> bool:
-        """Make room for a session of that many partitions, if it is worth it."""
+        """Evict a session for a new one with `size` partitions, if the rules allow it."""
         oldest = next(iter(self._sessions.values()), None)
         if oldest is None:
             return False
@@ -190,6 +196,6 @@ class FetchSessions:
 
 
 def _readers_of(request: FetchRequest) -> Iterable[Reader]:
-    """One for each partition: of one that is named more than once the last counts."""
+    """Return one reader per partition; the last one counts if a partition is named twice."""
     readers = (Reader(topic.topic, topic.topic_id, wanted) for topic in request.topics for wanted in topic.partitions)
     return {reader.key: reader for reader in readers}.values()

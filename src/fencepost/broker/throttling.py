@@ -1,7 +1,7 @@
-"""How long a client that takes more than its quota is kept from the next request (KIP-13, KIP-219). Pure.
+"""Throttle times of clients that exceed their quota (KIP-13, KIP-219).
 
-Bytes are counted by the second; the rate is that of the last ten whole seconds and the one under way, as Kafka's with
-its defaults. A client waits until its rate has come down to the quota.
+The code is pure. Bytes are counted per second. The rate is that of the last ten whole seconds and the current one, as
+with Kafka's defaults. A client waits until its rate has fallen to the quota.
 
 Source: `ClientQuotaManager`, `Rate` and `QuotaUtils.throttleTime` of Apache Kafka 4.3.1.
 """
@@ -27,7 +27,7 @@ class _Rate:
     __slots__ = ("_samples", "_total")
 
     def __init__(self) -> None:
-        self._samples: deque[tuple[int, int]] = deque()  # (begin of the window, bytes)
+        self._samples: deque[tuple[int, int]] = deque()  # (start of the window, bytes)
         self._total = 0
 
     @property
@@ -35,7 +35,7 @@ class _Rate:
         return self._samples[-1][0]
 
     def record(self, now_ms: int, size: int) -> tuple[float, int]:
-        """(bytes per second, over how many milliseconds) with these."""
+        """Add bytes; return (bytes per second, length of the period in ms)."""
         samples = self._samples
         while samples and now_ms - samples[0][0] >= _WINDOWS * _WINDOW_MS:
             self._total -= samples.popleft()[1]
@@ -46,14 +46,14 @@ class _Rate:
             samples.append((now_ms, size))
         self._total += size
         elapsed_ms = now_ms - samples[0][0]
-        # A client is judged by ten seconds, also in its first.
+        # The period is at least ten seconds, also for a new client.
         missing = _WINDOWS - 1 - elapsed_ms // _WINDOW_MS
         elapsed_ms += max(0, missing) * _WINDOW_MS
         return self._total * 1_000 / elapsed_ms, elapsed_ms
 
 
 class Throttling:
-    """The rates of all clients that have a quota. `quotas` are asked anew each time: a change counts at once."""
+    """The rates of all clients with a quota. Quotas are looked up each time, so a change applies at once."""
 
     def __init__(self) -> None:
         self._rates: dict[tuple[str, Bucket], _Rate] = {}
@@ -71,7 +71,7 @@ class Throttling:
         client_id: str,
         size: int,
     ) -> int:
-        """The client took so many bytes; returns how many milliseconds it has to wait."""
+        """Record bytes of a client; return its throttle time in ms."""
         quota = bucket_of(quotas, key, user, client_id)
         if quota is None:
             return 0
@@ -82,7 +82,7 @@ class Throttling:
         return round((per_second - quota.limit) / quota.limit * over_ms)
 
     def _sweep(self, now_ms: int) -> None:
-        """Forget clients that were not heard of for long: their names are theirs to choose."""
+        """Forget clients that have been silent for long, because clients choose their names."""
         if now_ms - self._swept_ms < _FORGOTTEN_AFTER_MS:
             return
         self._swept_ms = now_ms

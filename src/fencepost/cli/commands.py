@@ -117,6 +117,8 @@ app = command_group("Exactly-once Kafka: a broker, and tools for any Kafka.", cl
 
 @app.callback()
 def fencepost(
-    version: Annotated[bool, typer.Option("--version", is_eager=True, callback=_tell_version, help="Tell it.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_tell_version, help="Show the version and exit.")
+    ] = False,
 ) -> None:
     """Exactly-once Kafka: a broker, and tools for any Kafka."""

@@ -1,4 +1,4 @@
-"""How clients take their settings: as keywords of the constructor, or by Kafka's dotted names."""
+"""Settings of clients: as keyword arguments of the constructor, or by Kafka's dotted names."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Config = TypeVar("Config", bound=CommonConfig)
 
 
 class Configured:
-    """A client that is made from settings, those of `_config_type`."""
+    """A client that is created from the settings of `_config_type`."""
 
     _config_type: ClassVar[type[CommonConfig]]
 
@@ -27,14 +27,21 @@ class Configured:
     @classmethod
     @checked
     def from_config(cls, settings: Mapping[str, Any]) -> Self:
-        """From Kafka's dotted names."""
+        """Create a client from settings with Kafka's dotted names.
+
+        Args:
+            settings: Values by name; text is converted to the setting's type.
+
+        Raises:
+            ConfigurationError: A setting is unknown, missing or invalid.
+        """
         return cls(**vars(cls._config_type.from_dotted(settings)))
 
 
 def configured_by(
     config: Callable[P, Config],
 ) -> Callable[[Callable[[S, Config], None]], Callable[Concatenate[S, P], None]]:
-    """Lets an `__init__` that takes a configuration take its settings instead, typed and shown as they are."""
+    """Return a decorator for an `__init__` with a configuration, which then takes the settings as typed arguments."""
     config_type = cast("type[Config]", config)
     self = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
     parameters = [

@@ -1,7 +1,7 @@
-"""Looking at, and changing, records on their way out and in (KIP-42), for tracing, auditing, encrypting.
+"""Interceptors for sent and received records (KIP-42), for tracing, auditing or encryption.
 
-Unlike in Java's client, a record goes out only as all interceptors want it: what `on_send` raises fails the send, and
-Arrow data, whose rows are no records, is refused by a producer with interceptors. What a consumer's raise is logged.
+Unlike in Java's client, an exception of `on_send` fails the send. A producer with interceptors rejects Arrow data,
+whose rows are not records. Exceptions of a consumer's interceptors are logged.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ log = logging.getLogger("fencepost.client.interceptors")
 
 
 class OutgoingRecord(NamedTuple):
-    """What `send` was given."""
+    """The arguments of `send`."""
 
     topic: str
     value: bytes | None
@@ -31,18 +31,21 @@ class OutgoingRecord(NamedTuple):
 
 
 class ProducerInterceptor(Protocol):
-    """Setting `interceptors`: asked in their order. What `on_send` raises fails the send, the rest is logged."""
+    """Interceptor of a producer (setting `interceptors`), called in order.
+
+    An exception of `on_send` fails the send; other exceptions are logged.
+    """
 
     def on_send(self, record: OutgoingRecord) -> OutgoingRecord:
-        """Runs in the thread that calls `send`; returns the record to send. When it raises, nothing is sent."""
+        """Return the record to send. It runs in the thread that calls `send`; if it raises, nothing is sent."""
         ...
 
     def on_acknowledgement(self, metadata: RecordMetadata | None, error: KafkaError | None) -> None:
-        """Runs when the record's fate is known: in the producer's own thread, in asyncio in the event loop."""
+        """Handle a delivered or failed record. It runs in the producer's own thread, with asyncio in the event loop."""
         ...
 
     def close(self) -> None:
-        """The producer is closed."""
+        """Handle the closing of the producer."""
         ...
 
 
@@ -57,7 +60,7 @@ class ProducerInterceptors:
         return bool(self._all)
 
     def send(self, record: OutgoingRecord) -> OutgoingRecord:
-        """The record as the interceptors want it. Raises RecordRejectedError when an interceptor fails."""
+        """Return the record after all interceptors. Raises RecordRejectedError if one fails."""
         for interceptor in self._all:
             name = f"{type(interceptor).__name__}.on_send"
             try:
@@ -76,7 +79,7 @@ class ProducerInterceptors:
         return record
 
     def acknowledge(self, metadata: RecordMetadata | None, error: KafkaError | None) -> None:
-        """Tell them a record's fate."""
+        """Report a delivered or failed record to all."""
         for interceptor in self._all:
             begun_ms = self._slow.now_ms()
             self._slow.running = ("interceptor", interceptor.on_acknowledgement, begun_ms)
@@ -88,7 +91,7 @@ class ProducerInterceptors:
             self._slow.took("interceptor", interceptor.on_acknowledgement, self._slow.now_ms() - begun_ms)
 
     def close(self) -> None:
-        """Tell all of them."""
+        """Close all."""
         for interceptor in self._all:
             try:
                 interceptor.close()
@@ -97,14 +100,17 @@ class ProducerInterceptors:
 
 
 class ConsumerInterceptor:
-    """Setting `interceptors`: asked in their order, in the thread that polls. What they raise is logged."""
+    """Interceptor of a consumer (setting `interceptors`), called in order in the polling thread.
+
+    Exceptions are logged.
+    """
 
     def on_consume(self, records: list[Record]) -> list[Record]:
-        """The records of one `poll`; returns those to hand out. Arrow tables and columns do not come by here."""
+        """Return the records of a `poll` to deliver. It is not called for Arrow tables and columns."""
         return records
 
     def on_commit(self, positions: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """Positions that were committed."""
+        """Handle committed positions."""
 
 
 class ConsumerInterceptors:
@@ -117,7 +123,7 @@ class ConsumerInterceptors:
         return bool(self._all)
 
     def consume(self, records: list[Record]) -> list[Record]:
-        """The records as the interceptors want them."""
+        """Return the records after all interceptors."""
         for interceptor in self._all:
             try:
                 records = interceptor.on_consume(records)
@@ -126,7 +132,7 @@ class ConsumerInterceptors:
         return records
 
     def committed(self, positions: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """Tell all."""
+        """Report committed positions to all."""
         for interceptor in self._all:
             try:
                 interceptor.on_commit(positions)

@@ -1,6 +1,6 @@
-"""What producers and consumers count, and any client's numbers for Prometheus.
+"""Counters of producers and consumers, and a Prometheus collector for any client's metrics.
 
-Names are those of Kafka's client metrics, in snake_case; times in ms, sizes in bytes.
+Names are those of Kafka's client metrics, in snake_case; times are in ms, sizes in bytes.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class ProducerMetrics:
-    """Totals since the producer was made, and the largest values seen."""
+    """Totals since the producer was created, and maximum values."""
 
     record_send_total: int = 0  # acknowledged records
     record_error_total: int = 0  # records that were not delivered
     record_retry_total: int = 0
     batch_split_total: int = 0
     request_total: int = 0
-    request_failed_total: int = 0  # without an answer
+    request_failed_total: int = 0  # without a response
     request_latency_ms_total: int = 0
     request_latency_ms_max: int = 0
     outgoing_byte_total: int = 0
@@ -30,41 +30,41 @@ class ProducerMetrics:
     outgoing_record_total: int = 0  # retries included
     produce_throttle_ms_total: int = 0
     produce_throttle_ms_max: int = 0
-    buffer_exhausted_total: int = 0  # send() gave up waiting for room
+    buffer_exhausted_total: int = 0  # send() gave up waiting for buffer space
     transaction_begin_total: int = 0
     transaction_commit_total: int = 0
     transaction_abort_total: int = 0
-    transaction_timed_out_total: int = 0  # ended by the coordinator because their time was over
-    producer_fenced_total: int = 0  # another producer took the transactional id over
-    data_loss_total: int = 0  # refusals that mean that acknowledged records are gone
-    data_loss_explained_total: int = 0  # refusals that looked like it, with nothing missing (retention, a new topic)
+    transaction_timed_out_total: int = 0  # aborted by the coordinator after their timeout
+    producer_fenced_total: int = 0  # another producer took over the transactional id
+    data_loss_total: int = 0  # errors that mean that acknowledged records are missing
+    data_loss_explained_total: int = 0  # the same errors with nothing missing (retention, a new topic)
 
     def request_sent(self, size_bytes: int, batches: int, records: int) -> None:
-        """A Produce request goes out."""
+        """Count a Produce request."""
         self.request_total += 1
         self.outgoing_byte_total += size_bytes
         self.outgoing_batch_total += batches
         self.outgoing_record_total += records
 
     def sequence_refused(self, lost: bool) -> None:
-        """A broker knows another sequence than this producer; `lost`: so acknowledged records are gone."""
+        """Count a batch rejected for its sequence; with `lost` acknowledged records are missing."""
         if lost:
             self.data_loss_total += 1
         else:
             self.data_loss_explained_total += 1
 
     def request_done(self, latency_ms: int) -> None:
-        """It was answered."""
+        """Count a response."""
         self.request_latency_ms_total += latency_ms
         self.request_latency_ms_max = max(self.request_latency_ms_max, latency_ms)
 
     def throttled(self, throttle_ms: int) -> None:
-        """The broker asked for silence (0: it did not)."""
+        """Count a throttle time of the broker in ms (0: none)."""
         self.produce_throttle_ms_total += throttle_ms
         self.produce_throttle_ms_max = max(self.produce_throttle_ms_max, throttle_ms)
 
     def snapshot(self) -> dict[str, float]:
-        """All of them, and the averages."""
+        """Return all counters and averages."""
         found: dict[str, float] = asdict(self)
         answered = self.request_total - self.request_failed_total
         found["request_latency_ms_avg"] = self.request_latency_ms_total / answered if answered else 0.0
@@ -79,11 +79,11 @@ def _ratio(total: float, count: float) -> float:
 
 @dataclass(slots=True)
 class ShareConsumerMetrics:
-    """Totals since the share consumer was made."""
+    """Totals since the share consumer was created."""
 
     polls_total: int = 0
     records_consumed_total: int = 0
-    records_expired_total: int = 0  # came and were not handed out: their locks were over before the next poll
+    records_expired_total: int = 0  # fetched and not delivered: their locks expired before the next poll
     acknowledgements_send_total: int = 0  # records
     acknowledgements_error_total: int = 0  # records
     share_sessions_total: int = 0
@@ -92,13 +92,13 @@ class ShareConsumerMetrics:
     heartbeat_failed_total: int = 0
 
     def snapshot(self) -> dict[str, float]:
-        """All of them."""
+        """Return all counters."""
         return asdict(self)
 
 
 @dataclass(slots=True)
 class ConsumerMetrics:
-    """Totals since the consumer was made."""
+    """Totals since the consumer was created."""
 
     records_consumed_total: int = 0
     polls_total: int = 0
@@ -117,33 +117,33 @@ class ConsumerMetrics:
     truncations_total: int = 0
 
     def snapshot(self) -> dict[str, float]:
-        """All of them, and the averages."""
+        """Return all counters and averages."""
         found: dict[str, float] = asdict(self)
         found["fetch_latency_ms_avg"] = self.fetch_latency_ms_total / self.fetch_total if self.fetch_total else 0.0
         return found
 
 
 class HasMetrics(Protocol):
-    """Producer, Consumer and their asyncio twins."""
+    """A client with metrics: Producer, Consumer and their asyncio variants."""
 
     def metrics(self) -> Mapping[str, float]: ...
 
 
 class PrometheusCollector:
-    """A collector of prometheus-client (extra `metrics`): `REGISTRY.register(PrometheusCollector(orders=producer))`.
+    """A collector for prometheus-client (extra `metrics`): `REGISTRY.register(PrometheusCollector(orders=producer))`.
 
-    Each number becomes `fencepost_client_<name>` with the label `client`, named by keyword.
+    Each metric becomes `fencepost_client_<name>` with the label `client`, whose value is the keyword.
     """
 
     def __init__(self, **clients: HasMetrics) -> None:
         self._clients = clients
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing beforehand: what a client counts is seen when it is asked."""
+        """Return nothing: a client's metrics are known only when they are read."""
         return ()
 
     def collect(self) -> Iterator[Metric]:
-        """One metric family per name, with a sample of each client that has it."""
+        """Yield one metric family per name, with a sample for each client that has it."""
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
         families: dict[str, CounterMetricFamily | GaugeMetricFamily] = {}

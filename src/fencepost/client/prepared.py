@@ -1,4 +1,4 @@
-"""A prepared transaction's identity (KIP-939), as an application stores it beside its own data."""
+"""Identity of a prepared transaction (KIP-939), for applications to store with their own data."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fencepost.protocol.endings import Ending
 from fencepost.protocol.messages.describe_transactions import TransactionState
 
 COMMITTED_STATES: Final = ("PrepareCommit", "CompleteCommit")
-"""Kafka's names, as DescribeTransactions tells them."""
+"""State names of DescribeTransactions."""
 
 _ABORTED_STATES: Final = ("PrepareAbort", "CompleteAbort")
 _IDLE_STATES: Final = ("Empty", "CompleteCommit", "CompleteAbort")
@@ -27,7 +27,7 @@ _TEXT = re.compile(r"([0-9]{1,19}):([0-9]{1,5})")
 
 @dataclass(frozen=True, slots=True)
 class PreparedTransaction:
-    """The (producer id, epoch) that a transaction was written with. `str()` and `parse` are inverse: "123:4"."""
+    """The producer id and epoch of a transaction's records. `str()` and `parse` are inverse: "123:4"."""
 
     producer_id: int
     epoch: int
@@ -44,7 +44,7 @@ class PreparedTransaction:
     @classmethod
     @checked
     def parse(cls, text: str) -> PreparedTransaction:
-        """From the text form. Raises ConfigurationError for anything else."""
+        """Parse the text form. Raises ConfigurationError for other text."""
         found = _TEXT.fullmatch(text)
         if found is None:
             raise ConfigurationError(f"a prepared transaction is written producer_id:epoch, not {text!r}")
@@ -52,22 +52,22 @@ class PreparedTransaction:
 
 
 class Found(NamedTuple):
-    """The coordinator's answer about one prepared transaction."""
+    """The coordinator's answer about a prepared transaction."""
 
     ending: Ending
     ended_by: PreparedTransaction | None
-    """The pair with which an open one is to be ended now. A keep moves it on."""
+    """Producer id and epoch that now end an open transaction. Keeping a transaction changes them."""
     words: str
-    """What was asked and answered, for error texts."""
+    """The question and the answer, for error texts."""
 
 
 NOT_ASKED: Final = Found(Ending.UNKNOWN, None, "the coordinator cannot describe transactions, or does not allow it")
 
 
 def judge(prepared: PreparedTransaction, state: TransactionState | None, *, own_epochs: bool) -> Found:
-    """How the transaction ended, by what DescribeTransactions tells.
+    """Return the outcome of the transaction from the response of DescribeTransactions.
 
-    `own_epochs`: each transaction has an epoch of its own (transaction.version 2, KIP-890).
+    `own_epochs` means that each transaction has its own epoch (transaction.version 2, KIP-890).
     """
     if state is None:
         return NOT_ASKED
@@ -83,14 +83,14 @@ def judge(prepared: PreparedTransaction, state: TransactionState | None, *, own_
 
 
 def _by_state(prepared: PreparedTransaction, state: TransactionState, *, own_epochs: bool) -> Ending:
-    """Without a memory of endings: certain only until the id's epoch moves on once more."""
+    """Derive the outcome from the state of the id. It is certain only until the epoch changes once more."""
     name, behind = state.transaction_state, state.producer_epoch - prepared.epoch
     if state.producer_id != prepared.producer_id or behind not in (0, 1):
         return Ending.UNKNOWN
     if behind == 0 and name == "Ongoing":
         return Ending.OPEN
     if own_epochs and behind == 0 and name in _IDLE_STATES:
-        return Ending.NEVER_BEGUN  # an end raises the epoch, so the state is that of the transaction before
+        return Ending.NEVER_BEGUN  # ending a transaction raises the epoch, so the state is that of the previous one
     if own_epochs != (behind == 1):
         return Ending.UNKNOWN
     if name in COMMITTED_STATES:
@@ -99,7 +99,10 @@ def _by_state(prepared: PreparedTransaction, state: TransactionState, *, own_epo
 
 
 def name_of(state: TransactionState) -> PreparedTransaction | None:
-    """The name of the id's open transaction. Brokers that do not tell it cannot keep, so the id's own pair is it."""
+    """Return the name of the id's open transaction.
+
+    A broker that does not report it cannot keep transactions, so the id's producer id and epoch are used.
+    """
     if state.error_code != 0 or state.transaction_state != "Ongoing":
         return None
     if state.written_producer_id >= 0:
@@ -108,12 +111,12 @@ def name_of(state: TransactionState) -> PreparedTransaction | None:
 
 
 def settle_commit(transactional_id: str, prepared: PreparedTransaction, found: Found) -> None:
-    """Return if the decision to commit has been carried out, or there was nothing to commit; otherwise raise.
+    """Return if the commit has been carried out, or there was nothing to commit; otherwise raise.
 
     Raises:
-        PreparedTransactionLostError: it was aborted.
-        ProducerFencedError: it is open, and another producer has it.
-        TransactionOutcomeUnknownError: nobody can tell.
+        PreparedTransactionLostError: It was aborted.
+        ProducerFencedError: It is open, and another producer owns it.
+        TransactionOutcomeUnknownError: The outcome cannot be determined.
     """
     what = f"transaction {prepared} of {transactional_id!r}"
     if found.ending in (Ending.COMMITTED, Ending.NEVER_BEGUN):
@@ -126,17 +129,17 @@ def settle_commit(transactional_id: str, prepared: PreparedTransaction, found: F
     if found.ending is Ending.ABORTED:
         raise PreparedTransactionLostError(
             f"{what} was to be committed, but somebody else has aborted it: an administrator, another decider, or a "
-            f"producer that took the id over ({found.words})"
+            f"producer that took over the id ({found.words})"
         )
     if found.ending is Ending.OPEN:
-        raise ProducerFencedError(f"{what} is still open, and another producer has it ({found.words})")
+        raise ProducerFencedError(f"{what} is still open, and another producer owns it ({found.words})")
     raise unknown_outcome(transactional_id, prepared, found)
 
 
 def unknown_outcome(
     transactional_id: str, prepared: PreparedTransaction, found: Found
 ) -> TransactionOutcomeUnknownError:
-    """The error for a transaction that may have been committed or aborted."""
+    """Return the error for a transaction that may have been committed or aborted."""
     return TransactionOutcomeUnknownError(
         f"nobody can tell whether transaction {prepared} of {transactional_id!r} was committed or aborted: EndTxn was "
         f"refused or not possible, and {found.words}. Look for its records with a read_committed consumer before "

@@ -1,4 +1,4 @@
-"""The application's side of a rebalance."""
+"""Callbacks of the application for rebalances."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from fencepost.client.types import TopicPartition
 
 
 class RebalanceListener:
-    """What a rebalance tells the application; override what is of interest.
+    """Callbacks for rebalances. Override those that you need.
 
-    With Consumer they run in the polling thread, inside poll; with AsyncConsumer they may be coroutine functions.
+    With Consumer they run in the polling thread during poll. With AsyncConsumer they may be coroutine functions.
     """
 
     def on_partitions_revoked(self, partitions: list[TopicPartition]) -> Any:
-        """These are about to be given up: the last moment to commit."""
+        """Called before partitions are given up; the last moment to commit."""
 
     def on_partitions_assigned(self, partitions: list[TopicPartition]) -> Any:
-        """These are ours now."""
+        """Called after partitions were assigned."""
 
     def on_partitions_lost(self, partitions: list[TopicPartition]) -> Any:
-        """These are somebody else's already; commits would fail."""
+        """Called for partitions that other members already own; commits would fail."""
 
 
 def listener_method(listener: RebalanceListener | None, kind: str) -> Callable[[list[TopicPartition]], Any] | None:

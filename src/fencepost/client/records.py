@@ -1,4 +1,4 @@
-"""Fetched data as users take it: `Record` objects, or Arrow in the columns of Spark's Kafka source."""
+"""Fetched records: as `Record` objects, or as Arrow data in the columns of Spark's Kafka source."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _BATCH_START: Final = struct.Struct(">qii")  # base offset, length, partition le
 
 
 class Record(NamedTuple):
-    """One record. `value` None is a tombstone; headers is a sequence of (name, bytes or None)."""
+    """A record. `value` None is a tombstone; headers is a sequence of (name, bytes or None)."""
 
     topic: str
     partition: int
@@ -35,7 +35,7 @@ class Record(NamedTuple):
 
 @dataclass(slots=True)
 class SharedRecord:
-    """A record of a share group: a Record, and how often it was handed out by now, this time included."""
+    """A record of a share group: a Record with the number of its deliveries, including this one."""
 
     topic: str
     partition: int
@@ -49,21 +49,21 @@ class SharedRecord:
 
     @classmethod
     def of(cls, record: Record, delivery_count: int) -> SharedRecord:
-        """The record as it was handed out for the n-th time."""
+        """Create it from a record and its delivery count."""
         return cls(*record, delivery_count)
 
 
 class Fetched(NamedTuple):
-    """Records of one partition as columns. `next_offset` is where reading goes on, gaps included."""
+    """Records of one partition as columns. `next_offset` is the next offset to read, after gaps."""
 
     partition: TopicPartition
     columns: Columns
     next_offset: int
     timestamp_type: TimestampType
-    epochs: Sequence[tuple[int, int]] = ()  # (first offset, leader epoch) wherever the epoch of the batches changes
+    epochs: Sequence[tuple[int, int]] = ()  # (first offset, leader epoch) at each change of the epoch
 
     def epoch_before(self, offset: int) -> int:
-        """The leader epoch of the record before `offset`, -1 when not known."""
+        """Return the leader epoch of the record before `offset`, or -1 if unknown."""
         found = -1
         for first, epoch in self.epochs:
             if first >= offset:
@@ -72,7 +72,7 @@ class Fetched(NamedTuple):
         return found
 
     def split(self, rows: int) -> tuple[Fetched, Fetched]:
-        """The first `rows` records, and the rest."""
+        """Split into the first `rows` records and the rest."""
         first = self.columns.select(slice(0, rows))
         rest = self.columns.select(slice(rows, None))
         after = int(self.columns.offsets[rows])
@@ -83,7 +83,7 @@ _make = partial(tuple.__new__, Record)
 
 
 def to_records(fetched: Fetched) -> Iterator[Record]:
-    """Record objects, made in C as far as that goes."""
+    """Return an iterator of Record objects, created in C as far as possible."""
     columns = fetched.columns
     headers = columns.all_headers() if columns.has_headers else repeat((), len(columns))
     rows = zip(
@@ -101,12 +101,12 @@ def to_records(fetched: Fetched) -> Iterator[Record]:
 
 
 def timestamp_type_of(records: Buffer) -> TimestampType:
-    """The timestamp type of the first batch; a partition has one type unless its topic was reconfigured in between."""
+    """Return the timestamp type of the first batch. A partition has one type unless its topic's settings changed."""
     return TimestampType.LOG_APPEND_TIME if says_log_append_time(records) else TimestampType.CREATE_TIME
 
 
 def epochs_of(records: Buffer) -> list[tuple[int, int]]:
-    """(base offset, leader epoch) of the first batch and of every batch whose epoch differs from that before it."""
+    """Return (base offset, leader epoch) of the first batch, and of each batch at which the epoch changes."""
     found: list[tuple[int, int]] = []
     at, last = 0, None
     while at + HEADER_BYTES <= len(records):
@@ -119,7 +119,7 @@ def epochs_of(records: Buffer) -> list[tuple[int, int]]:
 
 
 def arrow_schema(*, headers: bool) -> pa.Schema:
-    """Spark's Kafka columns: key, value, topic, partition, offset, timestamp, timestampType[, headers]."""
+    """Return Spark's Kafka columns: key, value, topic, partition, offset, timestamp, timestampType[, headers]."""
     import pyarrow as pa
 
     fields = [
@@ -138,12 +138,12 @@ def arrow_schema(*, headers: bool) -> pa.Schema:
 
 
 def to_arrow(fetched: Fetched, *, headers: bool = False) -> pa.RecordBatch:
-    """One partition's records in `arrow_schema`."""
+    """Return one partition's records in `arrow_schema`."""
     return chosen_columns(fetched, arrow_schema(headers=headers))
 
 
 def chosen_columns(fetched: Fetched, schema: pa.Schema) -> pa.RecordBatch:
-    """Some of the columns of `arrow_schema`, in any order; only these are made. Raises KeyError for others."""
+    """Return some columns of `arrow_schema`, in any order; only these are created. Raises KeyError for others."""
     import pyarrow as pa
 
     arrays = [_as(only, field.type) for field in schema for only in _column([fetched], field.name)]
@@ -151,7 +151,7 @@ def chosen_columns(fetched: Fetched, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def to_table(fetched: Iterable[Fetched], *, headers: bool = False) -> pa.Table:
-    """What was fetched, one piece behind the other; numbers and topics in one chunk: each takes its time."""
+    """Return a table of all pieces in order. Numbers and topics are in one chunk, because each chunk costs time."""
     import pyarrow as pa
 
     schema = arrow_schema(headers=headers)
@@ -163,7 +163,7 @@ def to_table(fetched: Iterable[Fetched], *, headers: bool = False) -> pa.Table:
 
 
 def _column(pieces: Sequence[Fetched], name: str) -> list[pa.Array]:
-    """A column of `arrow_schema`, of all pieces: in few chunks where that costs no copy of bytes."""
+    """Return a column of `arrow_schema` for all pieces, in few chunks if that needs no copy of bytes."""
     import numpy as np
     import pyarrow as pa
 

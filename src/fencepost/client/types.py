@@ -1,4 +1,4 @@
-"""The small values that the client takes and gives."""
+"""Small types of the clients' arguments and results."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ class TopicPartition(NamedTuple):
     partition: int
 
 
-K = TypeVar("K", bound=tuple[str, int])  # a TopicPartition, or a plain pair; a Mapping's keys are invariant
+K = TypeVar("K", bound=tuple[str, int])  # a TopicPartition or a plain pair; the key type of a Mapping is invariant
 
 
 class Isolation(IntEnum):
-    """What a reader sees: everything up to the high watermark, or only what is committed."""
+    """Isolation level of a reader: all records up to the high watermark, or committed records only."""
 
     READ_UNCOMMITTED = 0
     READ_COMMITTED = 1
 
 
 class OffsetSpec(IntEnum):
-    """A place in a partition that is no timestamp, for `list_offsets`."""
+    """A position in a partition that is not a timestamp, for `list_offsets`."""
 
-    LATEST = -1  # the end: high watermark, or the last stable offset under read_committed
+    LATEST = -1  # the end: the high watermark, or with read_committed the last stable offset
     EARLIEST = -2
     MAX_TIMESTAMP = -3  # the record with the highest timestamp (KIP-734)
 
 
 class TimestampType(IntEnum):
-    """Who set a record's timestamp."""
+    """Source of a record's timestamp: the producer or the broker."""
 
     NONE = -1
     CREATE_TIME = 0
@@ -40,16 +40,19 @@ class TimestampType(IntEnum):
 
 
 class AcknowledgeType(IntEnum):
-    """What a member of a share group says of a record that it was handed out (KIP-932)."""
+    """Acknowledgement of a record by a member of a share group (KIP-932)."""
 
-    ACCEPT = 1  # it was processed
-    RELEASE = 2  # it may be handed out again
-    REJECT = 3  # nobody can process it
-    RENEW = 4  # more time is needed (KIP-1222): the lock begins anew
+    ACCEPT = 1  # the record was processed
+    RELEASE = 2  # deliver the record again
+    REJECT = 3  # the record cannot be processed; do not deliver it again
+    RENEW = 4  # restart the lock, because processing takes longer (KIP-1222)
 
 
 class RecordMetadata(NamedTuple):
-    """Where a produced record is. `offset` is -1 when the broker did not say (acks=0, or a duplicate, code 46)."""
+    """Position of a produced record.
+
+    `offset` is -1 if the broker did not report it (acks=0, or a duplicate, code 46).
+    """
 
     topic: str
     partition: int
@@ -66,7 +69,7 @@ class OffsetAndMetadata(NamedTuple):
 
 
 class OffsetAt(NamedTuple):
-    """An answer of list_offsets. `offset` is -1 when no record is at or after the timestamp asked for."""
+    """A result of list_offsets. `offset` is -1 if there is no record at or after the timestamp."""
 
     offset: int
     timestamp_ms: int = -1
@@ -74,7 +77,10 @@ class OffsetAt(NamedTuple):
 
 
 class GroupMetadata(NamedTuple):
-    """Who commits offsets, for send_offsets_to_transaction (KIP-447). A bare group id: `GroupMetadata("group")`."""
+    """A group member's identity, for send_offsets_to_transaction (KIP-447).
+
+    Only a group id: `GroupMetadata("group")`.
+    """
 
     group_id: str
     generation_id: int = -1

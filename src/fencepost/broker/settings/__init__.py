@@ -1,1 +1,1 @@
-"""Settings of the broker and of topics: Kafka's names, defaults, types and checks."""
+"""Settings of the broker, topics and groups: Kafka's names, defaults, types and checks."""

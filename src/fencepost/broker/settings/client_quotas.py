@@ -1,6 +1,6 @@
-"""Client quotas (KIP-13, KIP-257, KIP-546): of whom there may be some, which there are, and which counts for a client.
+"""Client quotas (KIP-13, KIP-257, KIP-546): validation, matching, and the quota that applies to a client.
 
-Pure. An entity is one or two of (type, name), the name None for whoever has no quota of his own; words are Kafka's.
+The code is pure. An entity is one or two of (type, name); the name None is the default of the type. Texts are Kafka's.
 """
 
 from __future__ import annotations
@@ -36,29 +36,29 @@ _CONNECTIONS = "connection_creation_rate"
 _OF_CLIENTS: Final = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, "request_percentage", "controller_mutation_rate")
 _WHOLE: Final = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, _CONNECTIONS)
 UNENFORCED: Final = frozenset({"request_percentage", "controller_mutation_rate", _CONNECTIONS})
-"""These are kept and told, and change nothing."""
+"""These are stored and reported, but not enforced."""
 
 Entity = tuple[tuple[str, str | None], ...]
-"""By type, in their order."""
+"""Sorted by type."""
 Bucket = tuple[str | None, str | None]
-"""(user, client id) whose bytes are counted together; None: not asked for."""
+"""(user, client id) whose bytes are counted together; None: not part of the bucket."""
 
 
 class ClientQuota(NamedTuple):
-    """The quota that counts for a client, and with whom it shares it."""
+    """The quota that applies to a client, and the bucket that shares it."""
 
     limit: float
     bucket: Bucket
 
 
 class MatchType:
-    """Of a filter; numbers of the wire."""
+    """Match type of a filter; the numbers are on the wire."""
 
     EXACT, DEFAULT, ANY = 0, 1, 2
 
 
 class Filter(NamedTuple):
-    """One component of a description's filter."""
+    """A component of a filter."""
 
     entity_type: str
     match_type: int
@@ -66,15 +66,15 @@ class Filter(NamedTuple):
 
 
 class InvalidQuota(ValueError):
-    """There can be no such entity, quota, or filter."""
+    """The entity, quota or filter is invalid."""
 
 
 class UnknownEntityType(InvalidQuota):
-    """There are no such entities."""
+    """The entity type does not exist."""
 
 
 def check_entity(parts: Sequence[tuple[str, str | None]]) -> Entity:
-    """The entity of these parts. Raises InvalidQuota."""
+    """Return the entity of these parts. Raises InvalidQuota."""
     entity = dict(parts)
     if not entity:
         raise InvalidQuota("The entity of a quota has no parts")
@@ -100,7 +100,7 @@ def _is_address(text: str) -> bool:
 
 
 def check_value(entity: Entity, key: str, value: float) -> None:
-    """Whether that entity may have that quota. Raises InvalidQuota."""
+    """Raise InvalidQuota if the entity cannot have this quota."""
     known = (_CONNECTIONS,) if entity[0][0] == IP else _OF_CLIENTS
     if key not in known:
         raise InvalidQuota(f"Such an entity has no quota {key!r}")
@@ -114,7 +114,7 @@ def check_value(entity: Entity, key: str, value: float) -> None:
 
 
 def check_filters(filters: Sequence[Filter]) -> None:
-    """Whether the filters make sense together, one after the other. Raises InvalidQuota, UnknownEntityType."""
+    """Raise InvalidQuota or UnknownEntityType if the filters are invalid together."""
     kinds: set[str] = set()
     for wanted in filters:
         if not wanted.entity_type:
@@ -133,7 +133,7 @@ def check_filters(filters: Sequence[Filter]) -> None:
 
 
 def matches(entity: Entity, filters: Sequence[Filter], *, strict: bool) -> bool:
-    """Whether the filters let the entity through; `strict`: one with other types besides is not."""
+    """Return true if the entity matches the filters. With `strict` it must not have other types."""
     parts = dict(entity)
     if strict and len(parts) != len(filters):
         return False
@@ -149,7 +149,7 @@ def matches(entity: Entity, filters: Sequence[Filter], *, strict: bool) -> bool:
 
 
 def _candidates(user: str, client_id: str) -> Iterator[tuple[Entity, Bucket]]:
-    """The entities whose quota may count for the client, the one that counts first; and who shares it."""
+    """Yield the entities whose quota may apply to the client, by precedence, each with its bucket."""
     for user_name in (user, None):
         for client_name in (client_id, None):
             yield ((CLIENT_ID, client_name), (USER, user_name)), (user, client_id)
@@ -159,7 +159,7 @@ def _candidates(user: str, client_id: str) -> Iterator[tuple[Entity, Bucket]]:
 
 
 def bucket_of(quotas: Mapping[Entity, Mapping[str, float]], key: str, user: str, client_id: str) -> ClientQuota | None:
-    """The quota of that kind that counts for a client; None for none."""
+    """Return the quota of this kind that applies to a client, or None."""
     found: Iterable[tuple[float | None, Bucket]] = (
         (quotas.get(entity, {}).get(key), bucket) for entity, bucket in _candidates(user, client_id)
     )

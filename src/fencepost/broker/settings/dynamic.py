@@ -1,10 +1,9 @@
-"""Settings that were changed while the broker ran: of this broker, of all brokers, of groups; quotas of clients;
-levels of features.
+"""Settings that change at run time: of this broker, all brokers, and groups; client quotas; feature levels.
 
-On disk, `settings.fencepost` is one small file that is kept twice and replaced as a whole before a change is answered:
-see `two_copies`, magic "FPSE". Version 1 payload: {"brokers": {"1" or "": {key: value}}, "groups": {group id: {...}},
-"features": {"epoch": how often they were changed, "levels": {name: level as text}}, "quotas": [[[[type, name or null],
-...], {kind: limit}], ...]}. Topics' settings are kept with the topics.
+On disk, `settings.fencepost` is a small file with two copies, replaced as a whole before a change is answered: see
+`two_copies`, magic "FPSE". Version 1 payload: {"brokers": {"1" or "": {key: value}}, "groups": {group id: {...}},
+"features": {"epoch": number of changes, "levels": {name: level as text}}, "quotas": [[[[type, name or null], ...],
+{kind: limit}], ...]}. The settings of topics are stored with the topics.
 """
 
 from __future__ import annotations
@@ -26,21 +25,22 @@ _MAGIC, _VERSION = b"FPSE", 1
 
 
 class DynamicSettings:
-    """Keeps what was changed, and puts what concerns the broker into `config`."""
+    """Stores changed settings, and applies the broker's to `config`."""
 
     def __init__(self, files: Files, config: BrokerConfig) -> None:
         self._file = SealedFile(files, _FILE, _MAGIC, _VERSION)
         self._config = config
         self._groups: dict[str, dict[str, str]] = {}
         self.quotas: dict[Entity, dict[str, float]] = {}
-        """Of clients: what they may take, by entity and kind."""
+        """Client quotas by entity and kind."""
         self.features_epoch = 1
-        """Grows with every change of a level: clients believe the answer with the highest."""
+        """Increases with every change of a level: clients use the response with the highest epoch."""
 
     def load(self, *, expected: bool = False) -> None:
-        """Read the file; a new directory gets one. `expected`: it must be there.
+        """Read the file, or create it in a new directory. With `expected` the file must exist.
 
-        Raises OSError, UnusableDirectory."""
+        Raises OSError or UnusableDirectory.
+        """
         brokers: dict[str, dict[str, str]] = {}
         self._groups, self.quotas = {}, {}
         self.features_epoch, self._config.features = 1, {}
@@ -62,20 +62,20 @@ class DynamicSettings:
         self._config.changed = next((given for name, given in brokers.items() if name != ALL_BROKERS), {})
 
     def of_broker(self, name: str) -> Mapping[str, str]:
-        """What was changed for this broker, or, with an empty name, for all."""
+        """Return the changes for this broker, or with an empty name for all brokers."""
         return self._config.changed_default if name == ALL_BROKERS else self._config.changed
 
     def of_group(self, group_id: str) -> GroupSettings:
-        """The settings of a group."""
+        """Return the settings of a group."""
         return GroupSettings(self._groups.get(group_id, {}), self._config)
 
     @property
     def groups(self) -> Iterable[str]:
-        """The groups that have settings of their own."""
+        """Groups with settings of their own."""
         return self._groups.keys()
 
     def set_broker(self, name: str, given: Mapping[str, str]) -> Change[None]:
-        """Make these the changes for this broker, or for all. Raises OSError, and then nothing has changed."""
+        """Replace the changes for this broker, or for all. After an OSError nothing has changed."""
         changed, changed_default = self._config.changed, self._config.changed_default
         if name == ALL_BROKERS:
             changed_default = dict(given)
@@ -85,26 +85,26 @@ class DynamicSettings:
         self._config.changed, self._config.changed_default = changed, changed_default
 
     def set_groups(self, changed: Mapping[str, Mapping[str, str]]) -> Change[None]:
-        """Make these the groups' own settings. Raises OSError, and then nothing has changed."""
+        """Replace the groups' own settings. After an OSError nothing has changed."""
         groups = {name: own for name, own in self._groups.items() if name not in changed}
         groups.update({name: dict(given) for name, given in changed.items() if given})
         yield from self._save(groups=groups)
         self._groups = groups
 
     def set_quotas(self, changed: Mapping[Entity, Mapping[str, float]]) -> Change[None]:
-        """Make these the entities' quotas, none for none. Raises OSError, and then nothing has changed."""
+        """Replace the entities' quotas; an empty mapping removes them. After an OSError nothing has changed."""
         after = {entity: values for entity, values in self.quotas.items() if entity not in changed}
         after.update({entity: dict(values) for entity, values in changed.items() if values})
         yield from self._save(quotas=after)
         self.quotas = after
 
     def feature_levels(self) -> dict[str, int]:
-        """The level of each feature that is in force."""
+        """Return the current level of each feature."""
         fixed = {name: high for name, (_, high) in SUPPORTED.items()}
         return {**fixed, TRANSACTION_VERSION: self._config.number(TRANSACTION_VERSION)}
 
     def set_feature_levels(self, levels: Mapping[str, int]) -> Change[None]:
-        """Put these levels in force. Raises OSError, and then nothing has changed."""
+        """Set these levels. After an OSError nothing has changed."""
         features, epoch = {TRANSACTION_VERSION: str(levels[TRANSACTION_VERSION])}, self.features_epoch + 1
         yield from self._save(features=(epoch, features))
         self._config.features, self.features_epoch = features, epoch
@@ -118,7 +118,7 @@ class DynamicSettings:
         quotas: Mapping[Entity, Mapping[str, float]] | None = None,
         features: tuple[int, Mapping[str, str]] | None = None,
     ) -> Change[None]:
-        """Write everything down, with these in the place of the present ones."""
+        """Write all settings, with the given ones in place of the current ones."""
         config = self._config
         epoch, levels = features or (self.features_epoch, config.features)
         stored = {

@@ -1,6 +1,6 @@
-"""Features of the cluster: which levels are supported, which one is in force, and how it may be changed (KIP-584).
+"""Features of the cluster: supported levels, current levels, and updates (KIP-584).
 
-Pure; words are Kafka's.
+The code is pure. Texts are Kafka's.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ SUPPORTED: Mapping[str, tuple[int, int]] = {
 
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
 _FIXED = SUPPORTED.keys() - {TRANSACTION_VERSION}
-"""In force at their highest level: what they stand for is always there, or nothing on one node."""
+"""Always at their highest level: on one node they are always supported or have no effect."""
 _DOWNGRADE_MEANT = (
     "Can't downgrade the version of this feature without setting the upgrade type to either safe or unsafe"
 )
 
 
 class InvalidUpdate(Exception):
-    """One of the updates cannot be; none is carried out."""
+    """An update is invalid; none is carried out."""
 
 
 class Update(NamedTuple):
-    """One feature's new level; `kind`: 1 only upwards, 2 and 3 downwards."""
+    """A feature's new level. `kind` 1 allows only upgrades, 2 and 3 also downgrades."""
 
     feature: str
     level: int
@@ -52,7 +52,7 @@ class Update(NamedTuple):
 
 
 def updated(levels: Mapping[str, int], updates: Sequence[Update]) -> dict[str, int]:
-    """The levels after all updates. Raises InvalidUpdate."""
+    """Return the levels after all updates. Raises InvalidUpdate."""
     result = dict(levels)
     for update in updates:
         why = _refusal(levels, update)

@@ -1,4 +1,4 @@
-"""Settings of how often the broker looks for what is too old. Names, types and defaults are Kafka's."""
+"""Settings for the intervals of periodic checks, with Kafka's names, types and defaults."""
 
 from __future__ import annotations
 

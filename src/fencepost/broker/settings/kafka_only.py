@@ -1,8 +1,8 @@
-"""Kafka's broker settings that this broker does not have: those that cannot matter here, and why others are refused.
+"""Kafka's broker settings that this broker does not have: those without effect here, and those that are rejected.
 
-A `server.properties` of Kafka is to be usable: a setting about threads, buffers, replication or the controller quorum
-is taken with a warning. One that would change what is promised, allowed or kept is refused by name, never ignored;
-but what asks for nothing, Kafka's own default or an empty value, is taken, so that a file may name every setting.
+A `server.properties` of Kafka should be usable. A setting for threads, buffers, replication or the controller quorum is
+accepted with a warning. A setting that would change guarantees, authorization or retention is rejected by name and
+never ignored. Kafka's default or an empty value is always accepted, so that a file may contain every setting.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _GROUP_BOUNDS = """
 
 _WITHOUT_EFFECT = frozenset(f"{_ONE_NODE} {_HOW_IT_RUNS} {_GROUP_BOUNDS}".split())
 
-# Of what there is only one of (node, quorum, replica), or nothing at all here: clients that ask for it are told.
+# Settings of things that exist once here (node, quorum, replica), or not at all; clients that use those get an error.
 _WITHOUT_EFFECT_BEGINNINGS = (
     *("controller.performance.", "controller.quorum.", "controller.quota.window.", "metadata.", "internal.metadata."),
     *("follower.", "leader.replication.", "replica.", "unclean.leader.election.interval."),
@@ -68,17 +68,17 @@ _WITHOUT_EFFECT_BEGINNINGS = (
     *("kafka.metrics.", "telemetry."),
 )
 _PURGATORY = ".purgatory.purge.interval.requests"
-_TIERED = re.compile(r"remote\..*(?<!enable)$")  # of tiered storage, as long as it is not switched on
+_TIERED = re.compile(r"remote\..*(?<!enable)$")  # of tiered storage, unless it is enabled
 _OF_LISTENER = re.compile(r"listener\.name\.[^.]+\.")
 
 _VALUES_WITHOUT_EFFECT: Mapping[str, re.Pattern[str]] = {
     "group.coordinator.rebalance.protocols": re.compile(r"(?=.*classic)(?=.*consumer).*"),
-    # Files that are read anew may say another name, and versions are those of ssl.enabled.protocols.
+    # Reloaded files may have another name, and ssl.enabled.protocols sets the versions.
     "ssl.allow.dn.changes": re.compile("true|false"),
     "ssl.allow.san.changes": re.compile("true|false"),
     "ssl.protocol": re.compile("TLS(v1.[23])?"),
 }
-# Kafka's defaults of what is refused otherwise, as its ConfigDef tells them.
+# Kafka's defaults of rejected settings, from its ConfigDef.
 _ASKS_FOR_NOTHING: Mapping[str, str] = dict(
     line.split()
     for line in """
@@ -114,26 +114,29 @@ _ASKS_FOR_NOTHING: Mapping[str, str] = dict(
 )
 _REFUSED = (
     (("log.dir",), "the data directory is given with --data-dir"),
-    (("ssl.keystore.password", "ssl.truststore.password"), "stores are PEM, which have no password; a key has its own"),
-    (("ssl.",), "TLS is OpenSSL's here, of which no part can be exchanged"),
-    (("sasl.",), "of SASL the broker has PLAIN, SCRAM and OAUTHBEARER"),
+    (("ssl.keystore.password", "ssl.truststore.password"), "stores are PEM and have no password; a key has its own"),
+    (("ssl.",), "TLS is OpenSSL's, whose parts cannot be replaced"),
+    (("sasl.",), "the broker supports PLAIN, SCRAM and OAUTHBEARER"),
     (("security.providers",), "the broker runs no Java"),
     (("principal.builder.class",), "principals are User:name"),
     (("client.quota.", "quota.", "replication.quota."), "no Java class can be run; quotas are set with kafka-configs"),
     (("remote.log.",), "the broker has no tiered storage"),
     (("create.topic.policy.", "alter.config.policy."), "no Java policy can be run"),
     (("delegation.token.",), "the broker has no delegation tokens"),
-    (("config.providers",), "values are taken as they are written, and nothing is looked up elsewhere"),
-    (("max.connection.creation.rate",), "connections are bounded in number (max.connections), not in their rate"),
-    (("max.connections.per.ip.overrides",), "there is one bound for all addresses, max.connections.per.ip"),
-    (("group.coordinator.rebalance.protocols",), "groups of the classic and of the consumer protocol are both served"),
+    (("config.providers",), "the broker does not resolve references in values"),
+    (
+        ("max.connection.creation.rate",),
+        "the broker limits the number of connections (max.connections), not their rate",
+    ),
+    (("max.connections.per.ip.overrides",), "all addresses have the same limit, max.connections.per.ip"),
+    (("group.coordinator.rebalance.protocols",), "the broker always serves the classic and the consumer protocol"),
     (("cordoned.log.dirs",), "the broker has one data directory"),
     (("internal.segment.bytes",), "it is for Kafka's own tests; the setting is log.segment.bytes"),
 )
 
 
 def is_without_effect(key: str, value: str) -> bool:
-    """Whether a setting of Kafka that this broker does not have may be passed over with a warning."""
+    """Return true if a setting that only Kafka has can be ignored with a warning."""
     if key in _WITHOUT_EFFECT or key.startswith(_WITHOUT_EFFECT_BEGINNINGS) or key.endswith(_PURGATORY):
         return True
     harmless = _VALUES_WITHOUT_EFFECT.get(key)
@@ -145,6 +148,6 @@ def is_without_effect(key: str, value: str) -> bool:
 
 
 def why_refused(key: str) -> str:
-    """Why a setting of Kafka, known by how its name begins, is not taken; empty for a name that says nothing."""
+    """Return the reason why a setting of Kafka is rejected, from the beginning of its name; "" for an unknown name."""
     name = _OF_LISTENER.sub("", key, count=1)
     return next((why for beginnings, why in _REFUSED if name.startswith(beginnings)), "")

@@ -1,7 +1,7 @@
-"""Levels of the broker's loggers, as Kafka's tools see them (KIP-412).
+"""Levels of the broker's loggers, for Kafka's tools (KIP-412).
 
-A logger has its Python name, `fencepost.broker.groups` for example; `root` stands for `fencepost`, above which loggers
-are the program's own. Levels are those of the process: they count for all its brokers and clients, until it ends.
+Loggers have their Python names, such as `fencepost.broker.groups`. `root` stands for `fencepost`; loggers above it
+belong to the program. Levels apply to the process, to all its brokers and clients, until it ends.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ _LEVELS: Mapping[str, int] = {
 
 
 def levels() -> dict[str, str]:
-    """The level in force of each logger."""
+    """Return the effective level of each logger."""
     return {name: _name_of(logger.getEffectiveLevel()) for name, logger in _loggers().items()}
 
 
 def own_levels() -> dict[str, str]:
-    """The levels that loggers have of their own, and not from the one above."""
+    """Return the levels set on loggers themselves, without inherited ones."""
     return {name: _name_of(logger.level) for name, logger in _loggers().items() if logger.level}
 
 
 def check_levels(wanted: Mapping[str, str]) -> Mapping[str, str]:
-    """The levels. Raises InvalidSetting, in Kafka's words, for an unknown logger or level."""
+    """Return the levels. Raises InvalidSetting, in Kafka's words, for an unknown logger or level."""
     known = _loggers()
     for name, level in wanted.items():
         if name not in known:
@@ -51,7 +51,7 @@ def check_levels(wanted: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def set_levels(wanted: Mapping[str, str]) -> None:
-    """Let these be the loggers' own levels; every other one has that of the logger above."""
+    """Set the loggers' own levels; every other logger inherits its level."""
     before = own_levels()
     for name, logger in _loggers().items():
         if wanted.get(name) != before.get(name):
@@ -68,5 +68,5 @@ def _loggers() -> dict[str, logging.Logger]:
 
 
 def _name_of(level: int) -> str:
-    """Kafka's name of the nearest level that is not above."""
+    """Return Kafka's name of the nearest level that is not above."""
     return max((number, name) for name, number in _LEVELS.items() if number <= max(level, _TRACE))[1]

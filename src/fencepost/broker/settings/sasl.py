@@ -1,4 +1,4 @@
-"""Settings of SASL, those of OAUTHBEARER among them (KIP-255, KIP-768): Kafka's names and defaults."""
+"""Settings of SASL, including OAUTHBEARER (KIP-255, KIP-768), with Kafka's names and defaults."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ SASL_BROKER_SETTINGS = (
         "sasl.enabled.mechanisms",
         Kind.LIST,
         "PLAIN",
-        "Mechanisms of authentication: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER.",
+        "Enabled SASL mechanisms: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER.",
     ),
     Setting(
         "sasl.server.max.receive.size",
         Kind.INT,
         "524288",
-        "Most bytes that are taken from a client before it has authenticated.",
+        "Maximum bytes of a request before authentication.",
         1,
         _I32,
     ),
-    Setting("sasl.oauthbearer.clock.skew.seconds", Kind.INT, "30", "How far clocks may be apart.", 0, _I32),
+    Setting("sasl.oauthbearer.clock.skew.seconds", Kind.INT, "30", "Allowed difference of clocks.", 0, _I32),
     Setting("sasl.oauthbearer.expected.audience", Kind.LIST, "", "Of these a token must name one; empty: any will do."),
-    Setting("sasl.oauthbearer.expected.issuer", Kind.STRING, None, "Who must have issued a token; none: anybody."),
+    Setting("sasl.oauthbearer.expected.issuer", Kind.STRING, None, "Required issuer of tokens; none: any."),
     Setting(
-        "sasl.oauthbearer.jwks.endpoint.refresh.ms", Kind.LONG, "3600000", "How often the keys are read again.", 1, _I32
+        "sasl.oauthbearer.jwks.endpoint.refresh.ms", Kind.LONG, "3600000", "Interval for reloading the keys.", 1, _I32
     ),
-    Setting(JWKS_URL, Kind.STRING, None, "Where the keys are that sign tokens (JWKS): file:, https: or http:."),
+    Setting(JWKS_URL, Kind.STRING, None, "Location of the keys of tokens (JWKS): file:, https: or http:."),
     Setting("sasl.oauthbearer.sub.claim.name", Kind.STRING, "sub", "The claim that names the user."),
 )
-# What Kafka needs to check tokens, so that its files can be given as they are.
+# Settings that Kafka needs to verify tokens, so that its files can be used unchanged.
 SASL_LISTENER_SETTINGS = {
     "oauthbearer.sasl.jaas.config": Setting(
         "oauthbearer.sasl.jaas.config", Kind.STRING, "", f"{BEARER_MODULE} required; and no more."

@@ -1,4 +1,4 @@
-"""What a setting is: its name, type, default and range."""
+"""Definition of a setting: name, type, default and range."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["InvalidSetting", "Kind", "Setting"]
 
 
 class InvalidSetting(ValueError):
-    """A setting has an unknown name or a value that does not fit it."""
+    """A setting has an unknown name or an invalid value."""
 
 
 class Kind(IntEnum):
@@ -28,11 +28,20 @@ class Kind(IntEnum):
 
 
 class Setting(Value):
-    """One setting.
+    """A setting.
 
-    `default` None: there is no value. `low`, `high`: the range of a number; `besides` is allowed outside of it.
-    `broker_key` (topics and groups only): the broker setting whose value is the default; where that has none, those of
-    `coarser` count, (setting, milliseconds in its unit). `dynamic`: may be changed while the broker runs.
+    Attributes:
+        key: Kafka's name.
+        kind: Type of the value.
+        default: Default value as text; None: no value.
+        doc: Description for users.
+        low: Lowest number.
+        high: Highest number.
+        choices: Allowed values.
+        broker_key: Broker setting with the default of a topic's or group's setting.
+        coarser: (setting, milliseconds in its unit) used if `broker_key` has no value.
+        dynamic: The setting can change while the broker runs.
+        besides: Allowed number outside of the range.
     """
 
     key: str

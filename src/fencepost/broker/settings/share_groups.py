@@ -1,4 +1,4 @@
-"""Settings of share groups (KIP-932), Kafka's names and defaults: of the broker, and of each group over these."""
+"""Settings of share groups (KIP-932), of the broker and of each group, with Kafka's names and defaults."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ def _broker(key: str, default: int, doc: str, low: int = 1, high: int = _I32) ->
 
 
 SHARE_BROKER_SETTINGS = (
-    _broker("group.share.delivery.count.limit", 5, "How often a record is handed out before it is given up.", 2, 10),
-    _broker("group.share.heartbeat.interval.ms", 5000, "How often members of share groups send heartbeats."),
-    _broker("group.share.max.share.sessions", 2000, "Most sessions of members of share groups at a time."),
-    _broker("group.share.max.size", 200, "Most members of a share group.", 1, 1000),
+    _broker("group.share.delivery.count.limit", 5, "Maximum number of deliveries of a record.", 2, 10),
+    _broker("group.share.heartbeat.interval.ms", 5000, "Heartbeat interval of share group members."),
+    _broker("group.share.max.share.sessions", 2000, "Maximum number of share sessions."),
+    _broker("group.share.max.size", 200, "Maximum number of members of a share group.", 1, 1000),
     _broker(
         "group.share.partition.max.record.locks",
         2000,
-        "Most records a group has and has not answered for.",
+        "Maximum number of locked records of a group in a partition.",
         100,
         10_000,
     ),
-    _broker("group.share.record.lock.duration.ms", 30_000, "How long a record is a member's.", 1000, _HOUR_MS),
+    _broker("group.share.record.lock.duration.ms", 30_000, "Duration of a record lock.", 1000, _HOUR_MS),
     _broker("group.share.session.timeout.ms", 45_000, "Session timeout of share groups."),
     _broker("share.coordinator.state.topic.num.partitions", 50, "Partitions of __share_group_state."),
 )
@@ -51,7 +51,7 @@ _BY_KEY = {setting.key: setting for setting in SHARE_BROKER_SETTINGS}
 
 
 def _group(key: str) -> Setting:
-    """A setting that the broker has a default for."""
+    """Return a group setting whose default is a broker setting."""
     broker = _BY_KEY[f"group.{key}"]
     return Setting(
         key, Kind.INT, broker.default, broker.doc, broker.low, broker.high, broker_key=broker.key, dynamic=True
@@ -63,7 +63,7 @@ SHARE_GROUP_SETTINGS = (
         AUTO_OFFSET_RESET,
         Kind.STRING,
         "latest",
-        "Where a group begins in a partition: earliest, latest, or by_duration:<ISO 8601 duration> ago.",
+        "Start in a new partition: earliest, latest, or by_duration:<ISO 8601 duration> ago.",
         dynamic=True,
     ),
     _group("share.delivery.count.limit"),
@@ -72,30 +72,28 @@ SHARE_GROUP_SETTINGS = (
         "share.isolation.level",
         Kind.STRING,
         "read_uncommitted",
-        "Whether records of open and aborted transactions are handed out.",
+        "Isolation level: read_committed excludes records of open and aborted transactions.",
         choices=("read_committed", "read_uncommitted"),
         dynamic=True,
     ),
     _group("share.partition.max.record.locks"),
     _group("share.record.lock.duration.ms"),
-    Setting(
-        "share.renew.acknowledge.enable", Kind.BOOLEAN, "true", "Whether a member may ask for more time.", dynamic=True
-    ),
+    Setting("share.renew.acknowledge.enable", Kind.BOOLEAN, "true", "Allow members to renew locks.", dynamic=True),
     _group("share.session.timeout.ms"),
 )
 
 
 def duration_ms(text: str) -> int:
-    """The milliseconds of an ISO 8601 duration of days and smaller units. Raises InvalidSetting."""
+    """Return the milliseconds of an ISO 8601 duration of days and smaller units. Raises InvalidSetting."""
     match = _ISO_8601.fullmatch(text.strip())
     parts = {name: value for name, value in match.groupdict().items() if value} if match else {}
     if not parts:
-        raise InvalidSetting(f"{text!r} is no ISO 8601 duration")
+        raise InvalidSetting(f"{text!r} is not an ISO 8601 duration")
     return round(sum(float(value) * _UNITS_MS[name] for name, value in parts.items()))
 
 
 def check_auto_offset_reset(text: str) -> str:
-    """The setting in its usual spelling. Raises InvalidSetting."""
+    """Return the value in its usual spelling. Raises InvalidSetting."""
     usual = text.strip().lower()
     if usual.startswith(BY_DURATION):
         duration_ms(usual.removeprefix(BY_DURATION))

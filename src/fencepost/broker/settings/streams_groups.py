@@ -1,4 +1,4 @@
-"""Settings of streams groups (KIP-1071), Kafka's names and defaults: of the broker, and of each group over these."""
+"""Settings of streams groups (KIP-1071), of the broker and of each group, with Kafka's names and defaults."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ def _broker(key: str, default: int, doc: str, low: int = 1, high: int = _I32) ->
 
 
 STREAMS_BROKER_SETTINGS = (
-    _broker("group.streams.heartbeat.interval.ms", 5000, "How often members of streams groups send heartbeats."),
-    _broker("group.streams.max.size", _I32, "Most members of a streams group."),
-    _broker("group.streams.num.standby.replicas", 0, "How many copies of the state of a task are kept warm.", 0, 2),
+    _broker("group.streams.heartbeat.interval.ms", 5000, "Heartbeat interval of streams group members."),
+    _broker("group.streams.max.size", _I32, "Maximum number of members of a streams group."),
+    _broker("group.streams.num.standby.replicas", 0, "Number of standby replicas of each task's state.", 0, 2),
     _broker("group.streams.session.timeout.ms", 45_000, "Session timeout of streams groups."),
 )
 _BY_KEY = {setting.key: setting for setting in STREAMS_BROKER_SETTINGS}
 
 
 def _group(key: str) -> Setting:
-    """A setting that the broker has a default for."""
+    """Return a group setting whose default is a broker setting."""
     broker = _BY_KEY[f"group.{key}"]
     return Setting(
         key, Kind.INT, broker.default, broker.doc, broker.low, broker.high, broker_key=broker.key, dynamic=True

@@ -1,7 +1,6 @@
-"""The broker's and the topics' settings: Kafka's names, defaults, types and checks.
+"""Tables of the broker's, topics' and groups' settings: Kafka's names, defaults, types and checks.
 
-A setting that Kafka has and that makes no difference on one node is listed too, so that clients which set it are not
-refused.
+Settings of Kafka that have no effect on one node are included, so that clients can set them.
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ def _topic(
 def _default_of(
     topic_key: str, key: str, kind: Kind, default: str | None, low: int | None = None, high: int | None = None
 ) -> Setting:
-    """A broker setting that is nothing but the default of a topic's."""
+    """Return a broker setting that is the default of a topic setting."""
     return _broker(key, kind, default, f"Default of topics' {topic_key}.", low, high, dynamic=True)
 
 
@@ -78,14 +77,16 @@ _BROKER = (
         "advertised.listeners",
         Kind.LIST,
         None,
-        "NAME://HOST:PORT by listener, or HOST:PORT for the first: what clients are told; none: where it listens.",
+        "NAME://HOST:PORT per listener, or HOST:PORT for the first: addresses for clients; default: the listeners'.",
     ),
-    _broker("allow.everyone.if.no.acl.found", Kind.BOOLEAN, "false", "Whether what no ACL names is open to everybody."),
+    _broker(
+        "allow.everyone.if.no.acl.found", Kind.BOOLEAN, "false", "Allow everybody access to resources without ACLs."
+    ),
     _broker(
         "authorizer.class.name",
         Kind.STRING,
         "",
-        "Kafka's name of the authorizer whose rules are enforced; empty: everybody may do everything.",
+        "Class of Kafka's authorizer, whose rules this broker enforces; empty: no authorization.",
         choices=("", "org.apache.kafka.metadata.authorizer.StandardAuthorizer"),
     ),
     _broker(
@@ -96,7 +97,7 @@ _BROKER = (
         "compression.type",
         Kind.STRING,
         "producer",
-        "Kept for clients; batches are stored as the producer sent them.",
+        "Without effect; batches are stored as the producer sent them.",
         choices=_CODECS,
         dynamic=True,
     ),
@@ -104,7 +105,7 @@ _BROKER = (
         "connection.failed.authentication.delay.ms",
         Kind.INT,
         "100",
-        "How long a client waits for the answer that it is not let in.",
+        "Delay of the response to a failed authentication.",
         0,
         _I32,
     ),
@@ -112,13 +113,13 @@ _BROKER = (
         "connections.max.reauth.ms",
         Kind.LONG,
         "0",
-        "How long an authentication lasts; 0: as long as the connection.",
+        "Lifetime of an authentication; 0: as long as the connection.",
         0,
         _I64,
     ),
     _broker("default.replication.factor", Kind.INT, "1", "Always 1: there is one broker.", 1, 1),
-    _broker("delete.topic.enable", Kind.BOOLEAN, "true", "Whether topics may be deleted."),
-    _broker("fetch.max.bytes", Kind.INT, "57671680", "Most bytes of one fetch's answer.", 1024, _I32),
+    _broker("delete.topic.enable", Kind.BOOLEAN, "true", "Allow the deletion of topics."),
+    _broker("fetch.max.bytes", Kind.INT, "57671680", "Maximum bytes of a fetch response.", 1024, _I32),
     _broker(
         "fsync",
         Kind.STRING,
@@ -127,14 +128,12 @@ _BROKER = (
         choices=("commit", "interval", "never"),
     ),
     _broker("fsync.interval.ms", Kind.INT, "1000", "Time between two fsyncs with fsync=interval.", 1, _I32),
-    _broker(
-        "group.initial.rebalance.delay.ms", Kind.INT, "0", "How long an empty group waits for more members.", 0, _I32
-    ),
+    _broker("group.initial.rebalance.delay.ms", Kind.INT, "0", "Time an empty group waits for more members.", 0, _I32),
     _broker(
         "group.consumer.assignment.interval.ms",
         Kind.INT,
         "0",
-        "Kept for clients; assignments of consumer groups are made at once.",
+        "Without effect; assignments of consumer groups are computed at once.",
         0,
         _I32,
         dynamic=True,
@@ -143,35 +142,35 @@ _BROKER = (
         "group.consumer.assignors",
         Kind.LIST,
         "uniform,range",
-        "Assignors of consumer groups (KIP-848); the first one is the default. Known are uniform and range.",
+        "Assignors of consumer groups (KIP-848); the first is the default. Supported: uniform and range.",
     ),
     _broker(
         "group.consumer.heartbeat.interval.ms",
         Kind.INT,
         "5000",
-        "How often members of consumer groups send heartbeats.",
+        "Heartbeat interval of consumer group members.",
         1,
         _I32,
     ),
-    _broker("group.consumer.max.size", Kind.INT, str(_I32), "Most members of a consumer group.", 1, _I32),
+    _broker("group.consumer.max.size", Kind.INT, str(_I32), "Maximum number of members of a consumer group.", 1, _I32),
     _broker(
         "group.consumer.migration.policy",
         Kind.STRING,
         "bidirectional",
-        "Which way a group with members may change between the classic and the consumer protocol (an upgrade).",
+        "Allowed changes of a group with members between the classic and the consumer protocol.",
         choices=("disabled", "upgrade", "downgrade", "bidirectional"),
     ),
     _broker(
         "group.consumer.regex.refresh.interval.ms",
         Kind.INT,
         "600000",
-        "Kept for clients; regular expressions are looked up whenever topics have changed.",
+        "Without effect; regular expressions are matched whenever topics have changed.",
         10_000,
         _I32,
     ),
     _broker("group.consumer.session.timeout.ms", Kind.INT, "45000", "Session timeout of consumer groups.", 1, _I32),
     _broker("group.max.session.timeout.ms", Kind.INT, "1800000", "Longest session timeout of a group member.", 1, _I32),
-    _broker("group.max.size", Kind.INT, str(_I32), "Most members of a group.", 1, _I32),
+    _broker("group.max.size", Kind.INT, str(_I32), "Maximum number of members of a group.", 1, _I32),
     _broker("group.min.session.timeout.ms", Kind.INT, "6000", "Shortest session timeout of a group member.", 1, _I32),
     _broker(
         "listener.security.protocol.map",
@@ -183,10 +182,10 @@ _BROKER = (
         "controller.listener.names",
         Kind.LIST,
         None,
-        "Those of the listeners that are for Kafka's controller: they are left out, there is none here.",
+        "Listeners for Kafka's controller, which are ignored because this broker has none.",
     ),
     _broker("listeners", Kind.LIST, "", "NAME://HOST:PORT of each listener; empty: one, where --listen says."),
-    _broker("log.cleaner.backoff.ms", Kind.LONG, "15000", "Time between two looks for what to compact.", 1, _I64),
+    _broker("log.cleaner.backoff.ms", Kind.LONG, "15000", "Time between two checks for logs to compact.", 1, _I64),
     _broker(
         "log.cleaner.delete.retention.ms",
         Kind.LONG,
@@ -196,7 +195,7 @@ _BROKER = (
         _I64,
         dynamic=True,
     ),
-    _broker("log.cleaner.enable", Kind.BOOLEAN, "true", "Whether compacted topics are compacted."),
+    _broker("log.cleaner.enable", Kind.BOOLEAN, "true", "Enable compaction."),
     _broker(
         "log.cleaner.max.compaction.lag.ms",
         Kind.LONG,
@@ -256,54 +255,50 @@ _BROKER = (
         "log.retention.check.interval.ms",
         Kind.LONG,
         "300000",
-        "Time between two looks for what may be deleted.",
+        "Time between two checks for segments to delete.",
         1,
         _I64,
     ),
     _broker("log.retention.hours", Kind.INT, "168", "Default of topics' retention.ms, in hours.", -1, _I32),
-    _broker("log.retention.minutes", Kind.INT, None, "The same in minutes; counts before the hours.", -1, _I32),
+    _broker("log.retention.minutes", Kind.INT, None, "The same in minutes; overrides the hours.", -1, _I32),
     _broker(
         "log.retention.ms",
         Kind.LONG,
         None,
-        "The same in milliseconds; counts before the others.",
+        "The same in milliseconds; overrides the others.",
         -1,
         _I64,
         dynamic=True,
     ),
     _broker("log.roll.hours", Kind.INT, "168", "Default of topics' segment.ms, in hours.", 1, _I32),
-    _broker(
-        "log.roll.ms", Kind.LONG, None, "The same in milliseconds; counts before the hours.", 1, _I64, dynamic=True
-    ),
+    _broker("log.roll.ms", Kind.LONG, None, "The same in milliseconds; overrides the hours.", 1, _I64, dynamic=True),
     _broker("log.roll.jitter.hours", Kind.INT, "0", "Default of topics' segment.jitter.ms, in hours.", 0, _I32),
     _broker(
         "log.roll.jitter.ms",
         Kind.LONG,
         None,
-        "The same in milliseconds; counts before the hours.",
+        "The same in milliseconds; overrides the hours.",
         0,
         _I64,
         dynamic=True,
     ),
     _broker("log.segment.bytes", Kind.INT, "1073741824", "Default of topics' segment.bytes.", 14, _I32, dynamic=True),
     _broker(
-        "max.incremental.fetch.session.cache.slots", Kind.INT, "1000", "Most fetch sessions that are kept.", 0, _I32
+        "max.incremental.fetch.session.cache.slots", Kind.INT, "1000", "Maximum number of fetch sessions.", 0, _I32
     ),
     _broker("message.max.bytes", Kind.INT, "1048588", "Default of topics' max.message.bytes.", 0, _I32, dynamic=True),
     _broker(
         "min.insync.replicas",
         Kind.INT,
         "1",
-        "Default of topics' min.insync.replicas; there is one replica, which is enough, as in Kafka with ELR.",
+        "Default of topics' min.insync.replicas; the single replica always suffices, as in Kafka with ELR.",
         1,
         _I32,
         dynamic=True,
     ),
-    _broker("num.partitions", Kind.INT, "1", "Partitions of a topic that names no number.", 1, _I32),
-    _broker(
-        "offset.metadata.max.bytes", Kind.INT, "4096", "Most bytes of the text beside a committed offset.", 0, _I32
-    ),
-    _broker("offsets.retention.minutes", Kind.INT, "10080", "How long an empty group's offsets are kept.", 1, _I32),
+    _broker("num.partitions", Kind.INT, "1", "Default number of partitions of a topic.", 1, _I32),
+    _broker("offset.metadata.max.bytes", Kind.INT, "4096", "Maximum bytes of a committed offset's metadata.", 0, _I32),
+    _broker("offsets.retention.minutes", Kind.INT, "10080", "Retention of an empty group's offsets.", 1, _I32),
     _broker(
         "offsets.topic.num.partitions",
         Kind.INT,
@@ -316,7 +311,7 @@ _BROKER = (
         "producer.id.expiration.ms",
         Kind.INT,
         "86400000",
-        "How long an idle producer's state is kept.",
+        "Time after which an idle producer's state expires.",
         1,
         _I32,
         dynamic=True,
@@ -328,7 +323,7 @@ _BROKER = (
         "strict: an unknown producer must begin at sequence 0; kafka: any first sequence is accepted.",
         choices=("strict", "kafka"),
     ),
-    _broker("socket.request.max.bytes", Kind.INT, "104857600", "Most bytes of one request.", 1, _I32),
+    _broker("socket.request.max.bytes", Kind.INT, "104857600", "Maximum bytes of a request.", 1, _I32),
     _broker("super.users", Kind.STRING, "", "User:NAME;User:NAME...: those who may do everything."),
     _broker("transaction.max.timeout.ms", Kind.INT, "900000", "Longest transaction timeout.", 1, _I32),
     _broker(
@@ -339,13 +334,9 @@ _BROKER = (
         1,
         _I32,
     ),
-    _broker(
-        "transaction.two.phase.commit.enable", Kind.BOOLEAN, "true", "Whether clients may ask for two-phase commit."
-    ),
+    _broker("transaction.two.phase.commit.enable", Kind.BOOLEAN, "true", "Allow two-phase commit."),
     _broker("transaction.version", Kind.SHORT, "2", "The finalized feature level that clients are told.", 0, 2),
-    _broker(
-        "transactional.id.expiration.ms", Kind.INT, "604800000", "How long an idle transactional id is kept.", 1, _I32
-    ),
+    _broker("transactional.id.expiration.ms", Kind.INT, "604800000", "Expiry of an idle transactional id.", 1, _I32),
 )
 
 _TOPIC = (
@@ -405,7 +396,7 @@ _TOPIC = (
         broker_key="log.retention.ms",
         coarser=(("log.retention.minutes", _MINUTE_MS), ("log.retention.hours", _HOUR_MS)),
     ),
-    # Without a value and a doc, as in Kafka: test suites make small segments with it.
+    # Without a description, as in Kafka: test suites use it for small segments.
     Setting("internal.segment.bytes", Kind.INT, None, dynamic=True),
     _topic("segment.bytes", Kind.INT, "1073741824", 14, _I32, broker_key="log.segment.bytes"),
     _topic("segment.index.bytes", Kind.INT, "10485760", 4, _I32, broker_key="log.index.size.max.bytes"),
@@ -438,7 +429,7 @@ BROKER_SETTINGS: Mapping[str, Setting] = {
     )
     for setting in settings
 }
-# Settings with "listener.name.<listener's name in lower case>." in front. Some hold passwords and are never shown.
+# Settings with the prefix "listener.name.<listener's name in lower case>.". Some are passwords, which are never shown.
 _MECHANISMS = ("plain", *(name.lower() for name in SCRAM_HASHES))
 LISTENER_SETTINGS: Mapping[str, Setting] = {
     **SASL_LISTENER_SETTINGS,
@@ -476,7 +467,7 @@ GROUP_SETTINGS: Mapping[str, Setting] = {
 
 
 def broker_setting(key: str) -> Setting | None:
-    """The broker setting of that key, which may be one of a listener."""
+    """Return the broker setting with this key, which may be a listener's, or None."""
     if not key.startswith("listener.name."):
         return BROKER_SETTINGS.get(key)
     _, _, rest = key.removeprefix("listener.name.").partition(".")
@@ -484,9 +475,9 @@ def broker_setting(key: str) -> Setting | None:
 
 
 def check_value(setting: Setting, value: str) -> str:
-    """The value in its usual spelling. Raises InvalidSetting, in Kafka's words, when it does not fit the setting."""
+    """Return the value in its usual spelling. Raises InvalidSetting, in Kafka's words, for an invalid value."""
     if setting.kind is Kind.PASSWORD:
-        return value  # blanks count
+        return value  # including blanks
     text = value.strip()
     if setting.kind is Kind.BOOLEAN:
         if text.lower() not in ("true", "false"):

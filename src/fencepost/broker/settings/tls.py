@@ -9,21 +9,19 @@ from fencepost.broker.settings.setting import Kind, Setting
 __all__ = ["CLIENT_AUTH", "TLS_SETTINGS"]
 
 CLIENT_AUTH: Final = ("none", "requested", "required")
-_STORES: Final = "Of the kinds of store PEM is served; without a word Kafka's default counts, which is another."
+_STORES: Final = "Only PEM is supported. It must be set, because Kafka's default is another type."
 
 TLS_SETTINGS = (
-    Setting(
-        "ssl.cipher.suites", Kind.LIST, "", "Cipher suites by IANA's names; empty: those that OpenSSL thinks well of."
-    ),
+    Setting("ssl.cipher.suites", Kind.LIST, "", "Cipher suites by IANA's names; empty: OpenSSL's defaults."),
     Setting(
         "ssl.client.auth",
         Kind.STRING,
         "none",
-        "Whether clients show a certificate. What is shown must be trusted. SASL_SSL takes only a listener's own.",
+        "Client certificates: none, requested or required. On SASL_SSL only the listener's own value counts.",
         choices=CLIENT_AUTH,
     ),
     Setting("ssl.enabled.protocols", Kind.LIST, "TLSv1.2,TLSv1.3", "Versions of TLS.", choices=("TLSv1.2", "TLSv1.3")),
-    Setting("ssl.key.password", Kind.PASSWORD, None, "Of an encrypted key."),
+    Setting("ssl.key.password", Kind.PASSWORD, None, "Password of an encrypted key."),
     Setting("ssl.keystore.certificate.chain", Kind.PASSWORD, None, "The broker's certificates as PEM text."),
     Setting("ssl.keystore.key", Kind.PASSWORD, None, "Its key as PEM text."),
     Setting("ssl.keystore.location", Kind.STRING, None, "PEM file with the broker's key and certificates."),
@@ -32,9 +30,11 @@ TLS_SETTINGS = (
         "ssl.principal.mapping.rules",
         Kind.STRING,
         "DEFAULT",
-        "RULE:PATTERN/REPLACEMENT/[LU] or DEFAULT, with commas: how a certificate's name becomes that of a user.",
+        "Mapping of certificate names to users: RULE:PATTERN/REPLACEMENT/[LU] or DEFAULT, separated by commas.",
     ),
-    Setting("ssl.truststore.certificates", Kind.PASSWORD, None, "Whose certificates clients may show, as PEM text."),
+    Setting(
+        "ssl.truststore.certificates", Kind.PASSWORD, None, "Trusted certificates of clients' issuers, as PEM text."
+    ),
     Setting("ssl.truststore.location", Kind.STRING, None, "The same in a PEM file."),
     Setting("ssl.truststore.type", Kind.STRING, "JKS", _STORES),
 )

@@ -1,4 +1,4 @@
-"""Values of the broker's settings, and of a topic's, with defaults filled in."""
+"""Values of the broker's, topics' and groups' settings, with defaults."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ __all__ = [
 
 _log = logging.getLogger("fencepost.broker")
 
-# Where a value is from, as DescribeConfigs numbers it.
+# Sources of values, as numbered by DescribeConfigs.
 FROM_TOPIC, FROM_THIS_BROKER, FROM_ALL_BROKERS, FROM_START, FROM_DEFAULT, FROM_GROUP = 1, 2, 3, 4, 5, 8
 
 
@@ -44,7 +44,7 @@ _QUEUED, _LARGEST = "queued.max.request.bytes", "socket.request.max.bytes"
 
 
 class Origin(NamedTuple):
-    """One of the values that a setting might have. `source`: where it is from, as DescribeConfigs numbers it."""
+    """A candidate value of a setting. `source` is numbered as by DescribeConfigs."""
 
     key: str
     value: str
@@ -61,20 +61,20 @@ class _Values:
         self.given = dict(given)
 
     def value(self, key: str) -> str | None:
-        """The value as it is written, None where there is none."""
+        """Return the value as text, or None."""
         value = self.given.get(key)
         return self._default(self._settings[key]) if value is None else value
 
     def text(self, key: str) -> str:
-        """The value as it is written, empty where there is none."""
+        """Return the value as text, or ""."""
         return self.value(key) or ""
 
     def number(self, key: str) -> int:
-        """The value of a whole number."""
+        """Return the value of an integer setting."""
         return int(self.text(key))
 
     def flag(self, key: str) -> bool:
-        """The value of a boolean."""
+        """Return the value of a boolean setting."""
         return self.text(key) == "true"
 
     def _default(self, setting: Setting) -> str | None:
@@ -85,7 +85,7 @@ _BOUND = re.compile(r"group\.(consumer|share|streams)\.(min|max)\.(.+)")
 
 
 def _effect(key: str) -> str:
-    """The effect of a setting that this broker does not have."""
+    """Return a description of the effect of a setting that this broker does not have."""
     bound = _BOUND.fullmatch(key)
     setting = GROUP_SETTINGS.get(f"{bound[1]}.{bound[3]}") if bound is not None else None
     if bound is None or setting is None:
@@ -95,10 +95,10 @@ def _effect(key: str) -> str:
 
 
 class BrokerConfig(_Values):
-    """The broker's settings. Keys are Kafka's; `given` are the ones that were set. Raises InvalidSetting.
+    """The broker's settings by Kafka's names. The constructor raises InvalidSetting.
 
-    `changed` are those that were changed while the broker ran, for this broker; `changed_default` for all brokers;
-    `features` are levels of the cluster. They count before the given ones.
+    `given` has the settings from the start. `changed` has those changed at run time for this broker, `changed_default`
+    for all brokers, and `features` the levels of the cluster; these override the given ones.
     """
 
     __slots__ = ("changed", "changed_default", "features")
@@ -123,14 +123,14 @@ class BrokerConfig(_Values):
         self._check_queued_requests()
 
     def value(self, key: str) -> str | None:
-        """The value as it is written, None where there is none."""
+        """Return the value as text, or None."""
         for layer in (self.changed, self.changed_default, self.features):
             if key in layer:
                 return layer[key]
         return super().value(key)
 
     def origins(self, key: str) -> list[Origin]:
-        """All values that the setting might have, the one that counts first."""
+        """Return all candidate values of the setting, the effective one first."""
         layers = (
             (FROM_THIS_BROKER, self.changed),
             (FROM_ALL_BROKERS, self.changed_default),
@@ -144,13 +144,13 @@ class BrokerConfig(_Values):
         return found
 
     def of_listener(self, name: str, key: str) -> str:
-        """A listener's setting: its own value, or the one for all listeners."""
+        """Return a listener's setting: its own value, or the one for all listeners."""
         own = self.given.get(f"listener.name.{name.lower()}.{key}")
         return own if own is not None else self.given.get(key, LISTENER_SETTINGS[key].default or "")
 
     @property
     def most_queued_request_bytes(self) -> int:
-        """Memory for requests that are unfinished or wait; -1 for no bound. One request always fits."""
+        """Memory limit for incomplete and waiting requests in bytes; -1: no limit. One request always fits."""
         most = self.number(_QUEUED)
         return most if most < 0 else max(most, self.number(_LARGEST))
 
@@ -161,12 +161,12 @@ class BrokerConfig(_Values):
 
     @property
     def waits_for_fsync(self) -> bool:
-        """Whether a promise of durability waits until the bytes are synced."""
+        """True if responses that promise durability wait for an fsync."""
         return self.text("fsync") == "commit"
 
 
 class _ResourceConfig(_Values):
-    """Settings of something that has a broker setting for the default of each."""
+    """Settings of a resource whose defaults are broker settings."""
 
     __slots__ = ("_broker", "_source")
 
@@ -176,13 +176,13 @@ class _ResourceConfig(_Values):
         self._source = FROM_TOPIC
 
     def origins(self, key: str) -> list[Origin]:
-        """All values that the setting might have, the one that counts first."""
+        """Return all candidate values of the setting, the effective one first."""
         setting = self._settings[key]
         found = [Origin(key, self.given[key], self._source)] if key in self.given else []
         return found + (self._broker.origins(setting.broker_key) if setting.broker_key else [])
 
     def source(self, key: str) -> int:
-        """Where the value is from."""
+        """Return the source of the value."""
         origins = self.origins(key)
         return origins[0].source if origins else FROM_DEFAULT
 
@@ -207,7 +207,7 @@ class TopicConfig(_ResourceConfig):
 
     @property
     def compacted(self) -> bool:
-        """Whether only the last record of each key has to be kept."""
+        """True if the topic is compacted."""
         return "compact" in self.text("cleanup.policy").split(",")
 
 
@@ -222,7 +222,7 @@ class GroupSettings(_ResourceConfig):
 
 
 def check_topic_config(given: Mapping[str, str]) -> dict[str, str]:
-    """The given topic settings in their usual spelling. Raises InvalidSetting, in Kafka's words."""
+    """Return the given topic settings in their usual spelling. Raises InvalidSetting, in Kafka's words."""
     checked = _check_all(TOPIC_SETTINGS, given, "topic")
     shortest, longest = (checked.get(key) for key in ("min.compaction.lag.ms", "max.compaction.lag.ms"))
     if shortest is not None and longest is not None and int(shortest) > int(longest):
@@ -236,7 +236,7 @@ def check_topic_config(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def check_group_config(given: Mapping[str, str]) -> dict[str, str]:
-    """The given group settings in their usual spelling. Raises InvalidSetting, in Kafka's words."""
+    """Return the given group settings in their usual spelling. Raises InvalidSetting, in Kafka's words."""
     return _check_all(GROUP_SETTINGS, given, "group")
 
 

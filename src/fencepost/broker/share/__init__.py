@@ -1,1 +1,1 @@
-"""Share groups (KIP-932): what their members are handed out of the partitions, and what they said of it."""
+"""Share groups (KIP-932): records delivered to members, and their acknowledgements."""

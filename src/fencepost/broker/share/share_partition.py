@@ -1,14 +1,13 @@
-"""A partition as one share group reads it (KIP-932): which records are handed out, to whom, until when, and which are
-done. Pure; the time is handed in.
+"""A share group's state in a partition (KIP-932): the delivery state of each record and its lock.
 
-The *window* begins with the first record that is not done and ends before the first that was never handed out. What
-members say becomes `Changes`: decided here, written to the log as a snapshot by the caller, then applied. Handing out
-and the locks themselves are not written: a broker that starts anew hands those records out again, with one delivery
-fewer on their account.
+The code is pure; times are parameters. The *window* begins with the first record that is not done, and ends before the
+first that was never delivered. Acknowledgements become `Changes`. They are decided here, written to the log as a
+snapshot by the caller, and then applied. Deliveries and locks are not written: a restarted broker delivers those
+records again, and does not count the earlier delivery.
 
-Source: `SharePartition` of Apache Kafka 4.3.1. Differences: states are kept by record, not by batch; holes that
-compaction left between batches, markers and aborted records are given up when they are met instead of being handed out
-for the member to say so; a record that is near its limit is not handed out by itself.
+Source: `SharePartition` of Apache Kafka 4.3.1. Differences: states are kept by record, not by batch. Gaps left by
+compaction, markers and aborted records are archived when they are read, without an acknowledgement of a member. A
+record near its delivery limit is not delivered alone.
 """
 
 from __future__ import annotations
@@ -31,11 +30,11 @@ _EVENTS: Final = {
     3: RecordEvent.REJECTED,
     4: RecordEvent.RENEWED,
 }
-"""By the acknowledge type on the wire."""
+"""Event by the acknowledge type on the wire."""
 
 
 class Limits(NamedTuple):
-    """Of the group: most deliveries of a record, most records handed out at a time, and how long a lock lasts."""
+    """Limits of the group: deliveries of a record, locked records, and the duration of a lock in ms."""
 
     deliveries: int
     locks: int
@@ -43,7 +42,7 @@ class Limits(NamedTuple):
 
 
 class Span(NamedTuple):
-    """A batch that was read, both offsets included. `missing`: nothing of it is to be handed out."""
+    """A batch that was read, both offsets included. With `missing` none of its records can be delivered."""
 
     first_offset: int
     last_offset: int
@@ -51,7 +50,7 @@ class Span(NamedTuple):
 
 
 class Acquired(NamedTuple):
-    """Records that are handed out, both offsets included, and the how manieth delivery of each this is."""
+    """Delivered records, both offsets included, and their delivery count with this delivery."""
 
     first_offset: int
     last_offset: int
@@ -59,7 +58,7 @@ class Acquired(NamedTuple):
 
 
 class Acknowledgement(NamedTuple):
-    """What a member says of records, both offsets included: one type for all of them, or one for each."""
+    """A member's acknowledgement of records, both offsets included: one type for all, or one for each."""
 
     first_offset: int
     last_offset: int
@@ -67,7 +66,7 @@ class Acknowledgement(NamedTuple):
 
 
 Changes = dict[int, RecordEvent]
-"""What is to happen to which record, by offset."""
+"""Events by offset."""
 
 
 @dataclass(slots=True)
@@ -79,16 +78,16 @@ class _Record:
 
 
 class SharePartition:
-    """One partition of one share group, as its last snapshot has it."""
+    """A share group's state in one partition, as of its last snapshot."""
 
     __slots__ = ("_first_free", "_locks", "_records", "acquired", "end_offset", "start_offset", "state_epoch")
 
     def __init__(self, snapshot: ShareSnapshot) -> None:
         self.state_epoch = snapshot.state_epoch
         self.start_offset = self.end_offset = snapshot.start_offset
-        self._records: dict[int, _Record] = {}  # all of the window, in order of their offsets
+        self._records: dict[int, _Record] = {}  # the whole window, by offset
         self._locks: list[tuple[int, int, int]] = []  # a heap of (until, first, last)
-        self._first_free = snapshot.start_offset  # nothing before it is available
+        self._first_free = snapshot.start_offset  # no record before it is available
         self.acquired = 0
         for batch in snapshot.batches:
             self._extend(batch.first_offset, RecordState.AVAILABLE, 0)
@@ -97,11 +96,11 @@ class SharePartition:
 
     @property
     def complete_count(self) -> int:
-        """How many records of the window are done."""
+        """Number of records in the window that are done."""
         return sum(record.state in TERMINAL for record in self._records.values())
 
     def next_offset(self, limits: Limits) -> int | None:
-        """From where the next records are to be read; None while as many are handed out as may be."""
+        """Return the offset from which to read next; None while the maximum number of records is locked."""
         for offset in range(self._first_free, self.end_offset):
             if self._records[offset].state is RecordState.AVAILABLE:
                 self._first_free = offset
@@ -112,9 +111,9 @@ class SharePartition:
     def acquire(
         self, now_ms: int, member_id: str, spans: Iterable[Span], wanted: int, limits: Limits, *, strict: bool
     ) -> list[Acquired]:
-        """Hand out what is available in these batches, which were read from `next_offset` on: some `wanted` records.
+        """Deliver about `wanted` available records of batches that were read from `next_offset` on.
 
-        `strict`: not one more; otherwise the batch is handed out whole in which the number is reached.
+        With `strict` the number is not exceeded; otherwise the batch in which it is reached is delivered completely.
         """
         offset = self.next_offset(limits)
         until_ms = now_ms + limits.lock_ms
@@ -141,9 +140,9 @@ class SharePartition:
     def decide_acknowledge(
         self, member_id: str, said: Sequence[Acknowledgement], limits: Limits
     ) -> Changes | ErrorCode:
-        """What follows from all that a member says at once, or why nothing does: it may only speak of what it has.
+        """Return the changes for a member's acknowledgements, or an error: it may acknowledge only its own records.
 
-        What lies before the window is done, whoever says so.
+        Records before the window are done; acknowledgements of them are ignored.
         """
         changes: Changes = {}
         for batch in said:
@@ -161,7 +160,7 @@ class SharePartition:
         return changes
 
     def decide_release(self, member_id: str, limits: Limits) -> Changes:
-        """A member is gone: what it has comes back."""
+        """Return the changes that release all records of a member that is gone."""
         return {
             offset: self._given_back(record, limits)
             for offset, record in self._records.items()
@@ -169,7 +168,7 @@ class SharePartition:
         }
 
     def decide_expiry(self, now_ms: int, limits: Limits) -> Changes:
-        """What comes back because its lock ran out."""
+        """Return the changes that release records whose lock has expired."""
         changes: Changes = {}
         for until_ms, first, last in self._locks:
             for offset in range(max(first, self.start_offset), last + 1) if until_ms <= now_ms else ():
@@ -179,22 +178,22 @@ class SharePartition:
         return changes
 
     def forget_locks(self, now_ms: int) -> None:
-        """What ran out by then was decided, and has happened."""
+        """Remove expired locks after their changes were applied."""
         while self._locks and self._locks[0][0] <= now_ms:
             heapq.heappop(self._locks)
 
     def next_expiry_ms(self) -> int | None:
-        """When a lock may run out next."""
+        """Return the time at which a lock may expire next, or None."""
         return self._locks[0][0] if self._locks else None
 
     def postpone(self, by_ms: int) -> None:
-        """Time has jumped: locks keep the time they had left."""
+        """Move all locks later after a jump of time."""
         self._locks = [(until + by_ms, first, last) for until, first, last in self._locks]
         for record in self._records.values():
             record.locked_until_ms += by_ms
 
     def move_start(self, log_start_offset: int) -> bool:
-        """The log begins later now: what lay before that is over. Returns whether anything was."""
+        """Move the start to a later log start; records before it are dropped. Return true if it moved."""
         if log_start_offset <= self.start_offset:
             return False
         for offset in range(self.start_offset, min(log_start_offset, self.end_offset)):
@@ -205,7 +204,7 @@ class SharePartition:
         return True
 
     def snapshot(self, changes: Changes, now_ms: int) -> ShareSnapshot:
-        """What is to be written for these changes."""
+        """Return the snapshot to write for these changes."""
         start = self.start_offset
         batches: list[StateBatch] = []
         complete = 0
@@ -229,7 +228,7 @@ class SharePartition:
         return ShareSnapshot(self.state_epoch, start, tuple(batches), complete, now_ms)
 
     def apply(self, changes: Changes, locked_until_ms: int) -> None:
-        """Let the changes happen; renewed locks last until then."""
+        """Apply the changes. Renewed locks last until `locked_until_ms`."""
         for offset, event in changes.items():
             record = self._records[offset]
             self._step(record, event)
@@ -243,7 +242,7 @@ class SharePartition:
         self._drop_done()
 
     def _as_stored(self, changes: Changes) -> Iterator[tuple[int, RecordState, int]]:
-        """(offset, state, deliveries) of the window: what stays handed out is available, and not delivered."""
+        """Yield (offset, state, deliveries) of the window. A locked record is stored as available and not delivered."""
         for offset, record in self._records.items():
             event = changes.get(offset)
             state = record.state if event is None else record_step(record.state, event)
@@ -259,13 +258,13 @@ class SharePartition:
         return RecordEvent.EXHAUSTED if record.deliveries >= limits.deliveries else RecordEvent.RELEASED
 
     def _extend(self, end: int, state: RecordState, deliveries: int) -> None:
-        """Let the window end there; what is new in it has this state."""
+        """Extend the window to `end`; new records have this state."""
         for offset in range(self.end_offset, end):
             self._records[offset] = _Record(state, deliveries)
         self.end_offset = max(self.end_offset, end)
 
     def _give_up(self, first: int, end: int) -> None:
-        """There is nothing to hand out from `first` to before `end`."""
+        """Archive the available records from `first` to before `end`, which cannot be delivered."""
         self._extend(end, RecordState.AVAILABLE, 0)
         for offset in range(first, end):
             record = self._records[offset]
@@ -273,7 +272,7 @@ class SharePartition:
                 self._step(record, RecordEvent.MISSING)
 
     def _take(self, first: int, end: int, member_id: str, until_ms: int) -> Iterator[Acquired]:
-        """Hand out what is available from `first` to before `end`, in runs of equal delivery counts."""
+        """Deliver the available records from `first` to before `end`, in runs of equal delivery counts."""
         self._extend(end, RecordState.AVAILABLE, 0)
         run: Acquired | None = None
         for offset in range(first, end):
@@ -299,7 +298,7 @@ class SharePartition:
         self.acquired += (record.state is RecordState.ACQUIRED) - (before is RecordState.ACQUIRED)
 
     def _drop_done(self) -> None:
-        """Let the window begin with the first record that is not done."""
+        """Move the start of the window to the first record that is not done."""
         while self.start_offset < self.end_offset and self._records[self.start_offset].state in TERMINAL:
             del self._records[self.start_offset]
             self.start_offset += 1

@@ -1,7 +1,7 @@
-"""All partitions as share groups read them: their state kept in `__share_group_state`, their locks ended in time.
+"""The state of all share groups in all partitions, stored in `__share_group_state`, and the expiry of locks.
 
-What a change leads to is decided by `SharePartition`, appended here as a snapshot, and applied when the disk has taken
-it; who waits for an answer waits until it is durable.
+`SharePartition` decides the effect of a change. It is appended here as a snapshot, and applied after the append. A
+response waits until the snapshot is durable.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _log = logging.getLogger("fencepost.broker.shares")
 
 
 def limits_of(settings: GroupSettings) -> Limits:
-    """The limits that a group's settings give."""
+    """Return the limits in a group's settings."""
     return Limits(
         settings.number("share.delivery.count.limit"),
         settings.number("share.partition.max.record.locks"),
@@ -58,12 +58,12 @@ def limits_of(settings: GroupSettings) -> Limits:
 
 
 def reads_committed(settings: GroupSettings) -> bool:
-    """Whether the group's members get only what is committed."""
+    """Return true if the group's isolation level is read_committed."""
     return settings.text("share.isolation.level") == "read_committed"
 
 
 class SharePartitions:
-    """By group, topic id and partition number."""
+    """States by group, topic id and partition number."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class SharePartitions:
         *,
         most_sessions: int,
     ) -> None:
-        """`wake` is told of a partition of which a group may be handed out more than before."""
+        """Create it. `wake` is called for a partition of which a group may get more records than before."""
         self._wake = wake
         self.sessions = ShareSessions(most_sessions)
         self._runtime = runtime
@@ -87,19 +87,21 @@ class SharePartitions:
         self._expiries = Deadlines[ShareStateKey]()
 
     def load(self) -> None:
-        """Read what was written. Raises OSError."""
+        """Read the stored states. Raises OSError."""
         last: dict[ShareStateKey, ShareSnapshot] = {}
         for partition in self._runtime.stored():
             self._runtime.load(partition, partition.log.log_start_offset, partial(_replay, last))
         self._partitions = {key: SharePartition(snapshot) for key, snapshot in last.items()}
 
     def find(self, key: ShareStateKey) -> SharePartition | None:
-        """The partition if the group has begun to read it."""
+        """Return the state if the group has begun to read the partition, else None."""
         return self._partitions.get(key)
 
     def begin(self, now_ms: int, group_id: str, partition: Partition) -> SharePartition:
-        """The partition, which the group begins to read where its settings say if it never has.
-        Raises OSError, CorruptSegment."""
+        """Return the state; a new group starts at the offset that its settings select.
+
+        Raises OSError or CorruptSegment.
+        """
         key = ShareStateKey(group_id, partition.topic.topic_id, partition.index)
         known = self._partitions.get(key)
         if known is None:
@@ -115,7 +117,7 @@ class SharePartitions:
     def acknowledge(
         self, now_ms: int, key: ShareStateKey, member_id: str, said: Sequence[Acknowledgement]
     ) -> ErrorCode:
-        """Do as a member says, or say why not. Raises OSError, and then nothing has changed."""
+        """Apply a member's acknowledgements, or return the error. After an OSError nothing has changed."""
         known = self._partitions.get(key)
         if known is None:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -127,37 +129,37 @@ class SharePartitions:
         return ErrorCode.NONE
 
     def end_session(self, now_ms: int, session: ShareSession) -> None:
-        """A member closes its session, or is gone: what it has comes back, at once or when the disk takes it."""
+        """End a member's session, and release its records, now or when the disk accepts that."""
         self.sessions.end(session)
         for topic_id, index in session.touched:
             key = ShareStateKey(session.group_id, topic_id, index)
             self._runtime.until_done(partial(self._release, key, session.member_id), now_ms)
 
     def disconnected(self, now_ms: int, connection_id: int) -> None:
-        """A connection is gone, and with it the sessions that were begun on it."""
+        """End the sessions of a closed connection."""
         for session in self.sessions.of_connection(connection_id):
             self.end_session(now_ms, session)
 
     def on_time(self, now_ms: int) -> None:
-        """Take back records whose locks ran out."""
+        """Release records whose locks have expired."""
         self._runtime.on_time(now_ms, self._expiries.pop_due, self._expire)
 
     def next_deadline_ms(self) -> int | None:
-        """When `on_time` has something to do."""
+        """Return the time of the next `on_time`, or None."""
         return self._runtime.next_deadline_ms(self._expiries.next_ms())
 
     def time_jumped(self, by_ms: int) -> None:
-        """Time has jumped forward: locks keep the time they had left."""
+        """Move all locks later after a jump of time."""
         for known in self._partitions.values():
             known.postpone(by_ms)
         self._expiries.put_off(by_ms)
 
     def of_group(self, group_id: str) -> Iterator[tuple[ShareStateKey, SharePartition]]:
-        """What the group has begun to read."""
+        """Iterate over the group's states."""
         return ((key, known) for key, known in list(self._partitions.items()) if key.group_id == group_id)
 
     def set_offset(self, now_ms: int, key: ShareStateKey, offset: int) -> None:
-        """The group goes on there; what was known of the partition's records is forgotten. Raises OSError."""
+        """Set the group's start offset and forget its record states. Raises OSError."""
         known = self._partitions.get(key)
         snapshot = ShareSnapshot(0 if known is None else known.state_epoch + 1, offset, written_ms=now_ms)
         self._write(now_ms, key, snapshot)
@@ -165,7 +167,7 @@ class SharePartitions:
         self._expiries.cancel(key)
 
     def forget(self, now_ms: int, keys: Iterable[ShareStateKey]) -> None:
-        """The groups have never read these partitions. Raises OSError."""
+        """Delete these states. Raises OSError."""
         for key in keys:
             if key in self._partitions:
                 self._write(now_ms, key, None)
@@ -173,7 +175,7 @@ class SharePartitions:
                 self._expiries.cancel(key)
 
     def topic_deleted(self, now_ms: int, partitions: Iterable[Partition]) -> None:
-        """Nobody reads these partitions any more. Raises OSError."""
+        """Delete the states of deleted partitions. Raises OSError."""
         gone = {(partition.topic.topic_id, partition.index) for partition in partitions}
         self.forget(now_ms, [key for key in self._partitions if (key.topic_id, key.partition) in gone])
 
@@ -189,7 +191,7 @@ class SharePartitions:
     def _expire(self, now_ms: int, key: ShareStateKey) -> None:
         known = self._partitions.get(key)
         if known is not None:
-            self._expiries.set(key, now_ms + RETRY_MS)  # if the disk refuses what follows
+            self._expiries.set(key, now_ms + RETRY_MS)  # in case the disk rejects the changes
             limits = self._limits(key)
             changes = known.decide_expiry(now_ms, limits)
             self._apply(now_ms, key, known, changes, limits)
@@ -222,13 +224,13 @@ class SharePartitions:
             )
 
     def handed_out(self, key: ShareStateKey, acquired: Sequence[Acquired]) -> None:
-        """A member was given these records of the partition."""
+        """Record a delivery."""
         count = sum(each.last_offset - each.first_offset + 1 for each in acquired)
         self._metrics.count("share_records_delivered", count)
         self._watch(key)
 
     def gauges(self) -> dict[str, int]:
-        """The present state in numbers."""
+        """Return the current gauges."""
         return {
             "share_partitions": len(self._partitions),
             "share_sessions": len(self.sessions),
@@ -236,7 +238,7 @@ class SharePartitions:
         }
 
     def _watch(self, key: ShareStateKey) -> None:
-        """What was handed out of the partition has changed: end the locks in time."""
+        """Schedule the next expiry of a lock in the partition."""
         self._expiries.set(key, self._partitions[key].next_expiry_ms())
 
     def _write(self, now_ms: int, key: ShareStateKey, snapshot: ShareSnapshot | None) -> None:
@@ -248,7 +250,7 @@ class SharePartitions:
 
 
 def _replay(last: dict[ShareStateKey, ShareSnapshot], header: BatchHeader, batch: memoryview) -> None:
-    """Keep the newest snapshot of each partition."""
+    """Keep the newest snapshot of each key."""
     if header.is_control:
         return
     for _, key_bytes, value in pairs_of(header, batch):

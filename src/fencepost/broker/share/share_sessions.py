@@ -1,7 +1,7 @@
-"""Sessions of members of share groups (KIP-932): which partitions a member reads, by which rules it goes on. Pure.
+"""Share sessions of group members (KIP-932).
 
-A member has one session with a broker. What it was handed out comes back when the session ends: closed by the member,
-replaced, or gone with its connection.
+The code is pure. A member has one session with a broker. Its records are released when the session ends: closed by the
+member, replaced, or with its connection.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _MOST = 2**31 - 1
 
 @dataclass(slots=True, eq=False)
 class ShareSession:
-    """One session. `epoch`: the one that the next request has to come with. `partitions` are in order of their turn."""
+    """A session. `epoch` is the one that the next request must have. `partitions` are in the order of their turn."""
 
     group_id: str
     member_id: str
@@ -28,10 +28,10 @@ class ShareSession:
     epoch: int = INITIAL_EPOCH + 1
     partitions: dict[TopicIdPartition, None] = field(default_factory=dict)
     touched: set[TopicIdPartition] = field(default_factory=set)
-    """All it has ever read: what was handed out comes from these, forgotten ones included."""
+    """All partitions of the session so far, including forgotten ones: its records are from these."""
 
     def update(self, named: Iterable[TopicIdPartition], forgotten: Iterable[TopicIdPartition]) -> None:
-        """Take in what a request names and let go what it forgets."""
+        """Add the partitions that a request names, and remove those that it forgets."""
         for partition in named:
             self.partitions.setdefault(partition)
             self.touched.add(partition)
@@ -39,7 +39,7 @@ class ShareSession:
             self.partitions.pop(partition, None)
 
     def next_turn(self) -> list[TopicIdPartition]:
-        """The partitions; the next answer begins with the next of them, so that none starves."""
+        """Return the partitions, starting with another one at each call, so that none starves."""
         partitions = list(self.partitions)
         if partitions:
             del self.partitions[partitions[0]]
@@ -48,7 +48,7 @@ class ShareSession:
 
 
 class ShareSessions:
-    """All sessions, at most so many."""
+    """All sessions, up to a limit."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -58,15 +58,15 @@ class ShareSessions:
         return len(self._sessions)
 
     def get(self, group_id: str, member_id: str) -> ShareSession | None:
-        """The session of that member."""
+        """Return the member's session, or None."""
         return self._sessions.get((group_id, member_id))
 
     def of_connection(self, connection_id: int) -> list[ShareSession]:
-        """The sessions that were begun on that connection."""
+        """Return the sessions that were opened on this connection."""
         return [each for each in self._sessions.values() if each.connection_id == connection_id]
 
     def begin(self, group_id: str, member_id: str, connection_id: int) -> ShareSession | ErrorCode:
-        """A new session in the place of the one the member has; SHARE_SESSION_LIMIT_REACHED when there is no room."""
+        """Open a session in place of the member's current one; SHARE_SESSION_LIMIT_REACHED at the limit."""
         self._sessions.pop((group_id, member_id), None)
         if len(self._sessions) >= self._most:
             return ErrorCode.SHARE_SESSION_LIMIT_REACHED
@@ -74,7 +74,7 @@ class ShareSessions:
         return session
 
     def go_on(self, group_id: str, member_id: str, epoch: int) -> ShareSession | ErrorCode:
-        """The member's session, for a request with that epoch; the last one leaves the epoch as it is."""
+        """Return the member's session for a request with this epoch; the final epoch does not advance it."""
         session = self._sessions.get((group_id, member_id))
         if session is None:
             return ErrorCode.SHARE_SESSION_NOT_FOUND
@@ -85,6 +85,6 @@ class ShareSessions:
         return session
 
     def end(self, session: ShareSession) -> None:
-        """The session is over."""
+        """End the session."""
         if self._sessions.get((session.group_id, session.member_id)) is session:
             del self._sessions[session.group_id, session.member_id]

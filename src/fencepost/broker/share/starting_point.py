@@ -1,4 +1,4 @@
-"""Where a share group begins in a partition that it has not read yet: its setting `share.auto.offset.reset`."""
+"""Start offset of a share group in a new partition: its setting `share.auto.offset.reset`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["first_offset"]
 
 
 def first_offset(setting: str, log: PartitionLog, now_ms: int, *, committed: bool) -> int:
-    """The offset from which a group with that setting reads. Raises OSError, CorruptSegment."""
+    """Return the offset from which a group with this setting reads. Raises OSError or CorruptSegment."""
     end = log.last_stable_offset if committed else log.high_watermark
     if setting == "earliest":
         return log.log_start_offset

@@ -1,6 +1,6 @@
-"""The states of a record as a share group sees it (KIP-932), and every step between them.
+"""States of a record in a share group (KIP-932) and the transitions between them.
 
-Source: `RecordState` and `InFlightState` of Apache Kafka 4.3.1. A record that is in no state yet is available.
+Source: `RecordState` and `InFlightState` of Apache Kafka 4.3.1. A record without a state is available.
 """
 
 from __future__ import annotations
@@ -14,28 +14,28 @@ __all__ = ["RECORD_TABLE", "TERMINAL", "IllegalRecordStep", "RecordEvent", "Reco
 
 
 class RecordState(IntEnum):
-    """Stored under these numbers; ACQUIRED never is: a broker that starts anew knows of no locks."""
+    """State of a record. The numbers are stored, except ACQUIRED: a restarted broker has no locks."""
 
-    AVAILABLE = 0  # may be handed to a member
-    ACQUIRED = 1  # a member has it, for as long as its lock lasts
+    AVAILABLE = 0  # can be delivered to a member
+    ACQUIRED = 1  # locked by a member until the lock expires
     ACKNOWLEDGED = 2  # processed
-    ARCHIVED = 4  # given up: rejected, delivered too often, or not in the log any more
+    ARCHIVED = 4  # not to be delivered: rejected, delivered too often, or no longer in the log
 
 
 class RecordEvent(IntEnum):
-    """What can happen to a record."""
+    """Event of a record."""
 
     HANDED_OUT = 0
-    ACCEPTED = 1  # its member has processed it
-    RELEASED = 2  # its member gives it back, or the lock ran out
-    REJECTED = 3  # its member says that nobody can process it
-    EXHAUSTED = 4  # it comes back and was delivered as often as it may be
-    RENEWED = 5  # its member needs more time (KIP-1222)
-    MISSING = 6  # the log has nothing to hand out there: compacted away, a marker, or aborted
+    ACCEPTED = 1  # the member has processed it
+    RELEASED = 2  # the member releases it, or the lock expired
+    REJECTED = 3  # the member rejects it
+    EXHAUSTED = 4  # it was released at its delivery limit
+    RENEWED = 5  # the member needs more time (KIP-1222)
+    MISSING = 6  # the log has no such record to deliver: compacted, a marker, or aborted
 
 
 class IllegalRecordStep(RuntimeError):
-    """The table has no such step: a defect of the broker, never of a client."""
+    """The table has no such transition: a bug of the broker, never of a client."""
 
 
 _S, _E = RecordState, RecordEvent
@@ -56,7 +56,7 @@ RECORD_TABLE: Final = StateTable(
             _E.RENEWED: _S.ACQUIRED,
             _E.MISSING: _S.ARCHIVED,
         },
-        # What is done is done; it leaves with the start of the window.
+        # These states are final; such records leave with the start of the window.
         _S.ACKNOWLEDGED: {},
         _S.ARCHIVED: {},
     },

@@ -347,7 +347,7 @@ class TopicCatalogue:
             self._remove_directories(topic_id, name, count, are_own=are_own)
         except OSError as error:
             _log.error(
-                "topic %s (%s) is deleted, but its directories cannot be removed: %s. The broker tries again every "
+                "topic %s (%s) is deleted, but its directories cannot be removed yet: %s. The broker tries again every "
                 "log.retention.check.interval.ms and at each start; remove the cause, or the directories",
                 *(name, topic_id, error),
             )

@@ -80,8 +80,7 @@ class AdminBase:
         Args:
             what: Name of the change, for messages.
             look: Asks the broker of this node id, and returns the difference from the change; "" if there is none. It
-                may
-                raise KafkaError.
+                may raise KafkaError.
             deadline_ms: Time at which to give up, on the runtime's clock.
 
         Raises:

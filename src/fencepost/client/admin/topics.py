@@ -69,8 +69,7 @@ class AdminTopics(AdminBase):
 
         Raises:
             TopicAlreadyExistsError: The topic exists. With `outcome_unknown` an earlier attempt of this call, which had
-                no
-                response, may have created it.
+                no response, may have created it.
             InvalidTopicError: The name or a number is invalid.
             AuthorizationError: The principal may not create the topic.
             KafkaTimeoutError: The brokers did not answer or do not show the topic in time.
@@ -138,8 +137,7 @@ class AdminTopics(AdminBase):
 
         Raises:
             UnknownTopicOrPartitionError: The topic does not exist. With `outcome_unknown` an earlier attempt of this
-                call,
-                which had no response, may have deleted it.
+                call, which had no response, may have deleted it.
             KafkaTimeoutError: The brokers did not answer or still show the topic.
         """
         deadline_ms = self._deadline(api_timeout_ms)
@@ -178,8 +176,7 @@ class AdminTopics(AdminBase):
 
         Raises:
             InvalidTopicError: The number is not larger than the current one. With `outcome_unknown` an earlier attempt
-                of
-                this call, which had no response, may have created the partitions.
+                of this call, which had no response, may have created the partitions.
             KafkaTimeoutError: The brokers did not answer or do not show the partitions in time.
         """
         deadline_ms = self._deadline(api_timeout_ms)

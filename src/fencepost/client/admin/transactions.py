@@ -203,8 +203,7 @@ class AdminTransactions(AdminBase):
             prepared: The name of the prepared transaction.
             commit: Commit or abort.
             topics: Topics of the transaction. Apache Kafka does not store the outcome of a transaction after the next
-                one of
-                the id. These topics are then searched from the beginning for the transaction's marker.
+                one of the id. These topics are then searched from the beginning for the transaction's marker.
             api_timeout_ms: Time limit of the call in ms; default: default_api_timeout_ms.
 
         Raises:

@@ -86,7 +86,7 @@ class ShareConsumerCore:
         self._exchange = Exchange(cluster, config, self._metrics, self._arrived)
         self._explicit = config.share_acknowledgement_mode == "explicit"
         self._last = Shared()  # records of the last poll, until they are in hand
-        self._returned: deque[_Handed] = deque()  # what it gave and did not reach the application
+        self._returned: deque[_Handed] = deque()  # undelivered records, for the next poll
         self._callback: OnAcknowledged | None = None
         self.poll_ends = Polls(self._arrived.set)
         self._leaving = False

@@ -91,9 +91,8 @@ def decode_readable(
         buffer: Batches, one after the other.
         start_offset: Drop records below it; a fetch response contains whole batches.
         aborted: (producer id, first offset) of aborted transactions, from a read_committed fetch; None reads
-            uncommitted.
-            A transactional batch is dropped from its producer's first aborted offset to the producer's ABORT marker, as
-            in Kafka's consumer.
+            uncommitted. A transactional batch is dropped from its producer's first aborted offset to the producer's
+            ABORT marker, as in Kafka's consumer.
         skip_control: Drop control batches.
         check_crc: Verify the CRC of each batch.
         max_batch_bytes: Limit for the decompressed bytes and columns of one batch, in bytes. Columns are several times
