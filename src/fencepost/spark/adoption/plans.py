@@ -27,6 +27,7 @@ class Begun(Enum):
 
     AGAIN = "again"
     DONE = "done"
+    MISSING = "missing"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +48,14 @@ class SinkFacts:
 class Move:
     """The records to write, the decision before the beginning, and what they mean for a person.
 
-    Without either the move was made before.
+    Without either the move was made before. `fills`: the rows of the begun batch that are missing in the output have
+    to be written before.
     """
 
     decision: Decision | None
     beginning: Beginning | None
     words: str
+    fills: bool = False
 
     @property
     def is_done(self) -> bool:
@@ -117,7 +120,7 @@ def adoption(
         checkpoint: The query's checkpoint.
         sink: The sink, as the decision topic knows it.
         judged: The verdict about a batch that was begun; None where nobody has to judge.
-        begun: A person's word about it, which counts where the verdict is UNDECIDED.
+        begun: A person's word about it, which counts where the verdict is UNDECIDED or PARTLY.
         content: The content of that batch, where it is known.
         about: Texts that tell a person which query it is.
 
@@ -144,8 +147,10 @@ def adoption(
     if done:
         offsets = SourceOffsets(checkpoint.offsets, checkpoint.before)
         decision = _decision(checkpoint, sink, last, content, offsets if content is not None else None)
-        words = f"batch {last} counts as written ({why}); the query repeats it here, and nothing of it is written again"
-        return Move(decision, beginning, words)
+        fills = verdict is Verdict.PARTLY and begun is Begun.MISSING
+        how = "is written up to its end, and then counts as written" if fills else "counts as written"
+        words = f"batch {last} {how} ({why}); the query repeats it here, and nothing of it is written again"
+        return Move(decision, beginning, words, fills)
     words = f"batch {last} counts as not written ({why}); {AGAIN.format(last)}"
     before = _decision(checkpoint, sink, last - 1, None, None) if decided < last - 1 else None
     return Move(before, beginning, words)
@@ -153,12 +158,12 @@ def adoption(
 
 def _choice(last: int, verdict: Verdict, why: str, begun: Begun | None) -> bool:
     """Whether the batch counts as written. A person's word against proof is refused."""
-    if verdict is Verdict.UNDECIDED:
-        if begun is None:
+    if verdict in (Verdict.UNDECIDED, Verdict.PARTLY):
+        if begun is None or (begun is Begun.MISSING and verdict is Verdict.UNDECIDED):
             raise UndecidedBatchError(f"batch {last} was begun and not finished: {why}")
-        return begun is Begun.DONE
+        return begun is not Begun.AGAIN
     proved = Begun.DONE if verdict is Verdict.WHOLE else Begun.AGAIN
-    if begun not in (None, proved):
+    if begun not in (None, proved, Begun.MISSING):
         loss = "it would be there twice" if verdict is Verdict.WHOLE else "it would be lost"
         raise AdoptionRefusedError(f"--begun {begun.value}: of batch {last}, {why}; {loss}. Leave --begun out")
     return proved is Begun.DONE
