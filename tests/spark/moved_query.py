@@ -93,7 +93,7 @@ class Query:
         return self.command("adopt", "--topic", self.topic, *words)
 
     def plan(self, batch_id: int, **more: str) -> StreamWriter:
-        """What Spark's planning process of the moved query hands to its tasks."""
+        """The writer that Spark's planning process of the moved query hands to its tasks."""
         offsets = self.folder / "offsets"
         if not (offsets / str(batch_id)).exists():
             (offsets / str(batch_id)).write_bytes(files.entry(files.line(batch_id + 1, 2)))
@@ -131,7 +131,7 @@ class Query:
         return sorted(value for batch_id in range(last + 1) for value in self.values(batch_id))
 
     def known(self) -> tuple[int | None, int | None, bool]:
-        """What the sink knows: the last decided batch, the first batch, and whether the query was released."""
+        """The sink's memory: the last decided batch, the first batch, and whether the query was released."""
         link = Link({"bootstrap.servers": self.servers})
         for query in SinkLink(link, SinkConfig()).queries(self.id):
             if query.query_id == self.id:

@@ -9,17 +9,23 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
-from fencepost import Admin, Producer, TopicPartition
+from fencepost import Admin, Consumer, Producer, TopicPartition
 from fencepost.broker.embedded import Broker
 from fencepost.cli.main import main
 from fencepost.errors import KafkaError
+from fencepost.spark.adoption.batch_rows import BatchRows, _piece, write_rows
+from fencepost.spark.adoption.judgement import Rows, Verdict, compare
 from fencepost.spark.adoption.move import adopt_steps
+from fencepost.spark.adoption.tail import read_tail
 from fencepost.spark.errors import SupersededError, UnknownQueryError
 from fencepost.spark.sink import plan
 from fencepost.spark.sink.decision import Beginning, Decision
@@ -138,6 +144,37 @@ def test_the_rows_that_are_missing_are_written(
     assert query.known() == (2, 2, False)
     assert query.adopt("--yes", *rows, "--begun", "missing") == 0
     assert query.output() == sorted(query.expected(1) + made)
+
+
+def test_rows_keep_key_headers_and_partition(broker: Broker, tmp_path: Path) -> None:
+    query = Query(broker, tmp_path, begun=True)
+    header = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    made = pa.record_batch(
+        {
+            "key": pa.array([b"k", None, b"", b"k"], pa.binary()),
+            "value": pa.array([b"2-0", b"2-1", None, b"2-3"], pa.binary()),
+            "partition": pa.array([1, 0, None, 0], pa.int32()),
+            "headers": pa.array([[{"key": "a", "value": b"1"}, {"key": "a", "value": None}], [], None, None], header),
+        }
+    )
+    piece = _piece(made, query.topic, keep_rows=True)
+    rows = pa.ipc.open_stream(piece["rows"][0].as_py()).read_all()
+    hashes = np.frombuffer(piece["hashes"][0].as_py(), "<u8")
+    described = BatchRows(query.id, 2, tuple(piece["topics"][0].as_py()), hashes, rows)
+    write_rows(query.rows_file, described)
+    with Producer(query.servers) as producer:
+        producer.send(query.topic, b"2-1", partition=0)
+    arguments = ("--yes", "--rows", str(query.rows_file))
+    assert query.adopt(*arguments) == 3
+    assert query.adopt(*arguments, "--begun", "missing") == 0
+    link = Link({"bootstrap.servers": query.servers})
+    tail = read_tail(link, [query.topic], int(time.time() * 1000) - 60_000, 0)
+    assert compare(Rows.of([hashes]), tail, others_write=False)[0] is Verdict.WHOLE
+    assert tail.after.total == 4
+    with Consumer(query.servers, auto_offset_reset="earliest") as consumer:
+        consumer.assign([TopicPartition(query.topic, 1)])
+        found = [record for record in consumer.poll(5000) if record.key == b"k"]
+    assert [(record.value, list(record.headers)) for record in found] == [(b"2-0", [("a", b"1"), ("a", None)])]
 
 
 @pytest.mark.parametrize("point", ["begun", "sent", "committed"])

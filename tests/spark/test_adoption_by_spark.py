@@ -103,7 +103,7 @@ class Query:
             admin.create_topic(self.output, 1)
 
     def of(self, source: str, sink: str, **more: Any) -> dict[str, Any]:
-        """What the driver is asked."""
+        """A question to the driver."""
         own = {"servers": self.servers, "input": self.input, "output": self.output, "checkpoint": str(self.folder)}
         return {**own, **self.asked, "source": source, "sink": sink, "path": str(self.rows), **more}
 

@@ -24,7 +24,7 @@ TIMEOUT_MS: Final = "900000"  # Kafka's default maximum
 
 
 def is_left_open(link: Link, query_id: str) -> bool:
-    """Whether an attempt that was killed has left its transaction open. False where brokers do not tell."""
+    """Return whether an attempt that was killed has left its transaction open. False where brokers do not tell."""
     try:
         (found,) = link.io.run(link.admin.describe_transactions([f"{ADOPTION}{query_id}"]))
     except UnsupportedVersionError:

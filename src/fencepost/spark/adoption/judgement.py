@@ -24,7 +24,7 @@ _NONE: Final = np.empty(0, np.uint64)
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """How often each row is there: `hashes` ascending, each once, with `counts`."""
+    """Counts of equal rows: `hashes` ascending, each once, with `counts`."""
 
     hashes: Hashes
     counts: npt.NDArray[np.int64]
@@ -41,7 +41,7 @@ class Rows:
         return int(self.counts.sum())
 
     def counts_of(self, other: Rows) -> npt.NDArray[np.int64]:
-        """How often each row of `other` is here, in its order."""
+        """Return the counts here of each row of `other`, in its order."""
         found = np.zeros(len(other.hashes), np.int64)
         _, here, there = np.intersect1d(self.hashes, other.hashes, assume_unique=True, return_indices=True)
         found[there] = self.counts[here]

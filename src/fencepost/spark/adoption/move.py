@@ -119,7 +119,7 @@ def adopt_steps(decision: Decision, level: Level) -> plan.Plan[bool]:
 
 
 def look_to_adopt(link: Link, sink_link: SinkLink, asked: Asked) -> Looked:
-    """What is there, and what is to be written so that this sink takes the query over.
+    """Find out what has to be written so that this sink takes the query over.
 
     Changes nothing, but that it ends a transaction that an earlier attempt has left open.
 
@@ -157,7 +157,7 @@ def look_to_adopt(link: Link, sink_link: SinkLink, asked: Asked) -> Looked:
 
 
 def look_to_release(sink_link: SinkLink, location: str, sink: str | None) -> Looked:
-    """What is there, and what is to be written so that Spark's own connector may go on. Changes nothing.
+    """Find out what has to be written so that Spark's own connector may go on. Changes nothing.
 
     Raises AdoptionRefusedError, KafkaError and OSError.
     """

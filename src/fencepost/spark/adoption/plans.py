@@ -59,12 +59,12 @@ class Move:
 
     @property
     def is_done(self) -> bool:
-        """Whether nothing is left to write."""
+        """Return whether nothing is left to write."""
         return self.decision is None and self.beginning is None
 
 
 def needs_judging(checkpoint: Checkpoint, sink: SinkFacts) -> bool:
-    """Whether a batch was begun that the sink knows nothing of, so that the output has to be looked at."""
+    """Return whether a batch was begun that the sink knows nothing of, so that the output has to be looked at."""
     if not checkpoint.is_begun:
         return False
     decided = -1 if sink.last is None else sink.last.batch_id
@@ -72,7 +72,7 @@ def needs_judging(checkpoint: Checkpoint, sink: SinkFacts) -> bool:
 
 
 def _is_judged(checkpoint: Checkpoint, sink: SinkFacts) -> bool:
-    """Whether the query was taken over before, to begin with the batch that was begun."""
+    """Return whether the query was taken over before, to begin with the batch that was begun."""
     known = sink.beginning
     last = _last(checkpoint)
     if known is None or known.is_released or known.first_batch != last:
@@ -81,7 +81,10 @@ def _is_judged(checkpoint: Checkpoint, sink: SinkFacts) -> bool:
 
 
 def begins_unknown(checkpoint: Checkpoint) -> bool:
-    """Whether the first batch is yet to be finished: its start is in `sources`, which this source does not read."""
+    """Return whether no batch is finished.
+
+    Spark's own source reads the start of the first batch from `sources`; this source does not.
+    """
     return checkpoint.last is None or (checkpoint.is_begun and checkpoint.last == 0)
 
 
@@ -157,7 +160,7 @@ def adoption(
 
 
 def _choice(last: int, verdict: Verdict, why: str, begun: Begun | None) -> bool:
-    """Whether the batch counts as written. A person's word against proof is refused."""
+    """Return whether the batch counts as written. A person's word against proof is refused."""
     if verdict in (Verdict.UNDECIDED, Verdict.PARTLY):
         if begun is None or (begun is Begun.MISSING and verdict is Verdict.UNDECIDED):
             raise UndecidedBatchError(f"batch {last} was begun and not finished: {why}")
