@@ -59,7 +59,7 @@ def frame_of(spark: SparkSession, asked: dict[str, Any]) -> DataFrame:
 def run(spark: SparkSession, asked: dict[str, Any]) -> dict[str, Any]:
     writer = frame_of(spark, asked).writeStream.option("checkpointLocation", asked["checkpoint"])
     if asked["sink"] == "describe":
-        writer = writer.foreachBatch(describe_batch(asked["path"], topic=asked["output"]))
+        writer = writer.foreachBatch(describe_batch(asked["path"], topic=asked["output"], keep_rows=True))
     else:
         options = {"kafka.bootstrap.servers": asked["servers"], "topic": asked["output"]}
         writer = writer.format(asked["sink"]).options(**options)

@@ -6,153 +6,44 @@ test_adoption_by_spark.py has the same with Spark.
 
 from __future__ import annotations
 
+import contextlib
 import json
-import pickle
 import re
 import time
-import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from fencepost import Admin, Consumer, Producer, TopicPartition
 from fencepost.broker.embedded import Broker
 from fencepost.cli.main import main
-from fencepost.spark.adoption.batch_rows import BatchRows, write_rows
+from fencepost.errors import KafkaError
+from fencepost.spark.adoption.batch_rows import BatchRows, _piece, write_rows
+from fencepost.spark.adoption.judgement import Rows, Verdict, compare
 from fencepost.spark.adoption.move import adopt_steps
+from fencepost.spark.adoption.tail import read_tail
 from fencepost.spark.errors import SupersededError, UnknownQueryError
-from fencepost.spark.sink import plan, runner
-from fencepost.spark.sink.content import row_hashes
+from fencepost.spark.sink import plan
 from fencepost.spark.sink.decision import Beginning, Decision
 from fencepost.spark.sink.plan_steps import Prepared, Skipped
 from fencepost.spark.sink.runner import Link, SinkLink
 from fencepost.spark.sink.steps import SinkConfig
 from fencepost.spark.sink.writer import StreamWriter
 from tests.spark.hand_played import decide
+from tests.spark.moved_query import COLUMNS, Query, forget
+from tests.support.apache_kafka import ApacheKafka
 from tests.support.readme import ROOT
 from tests.unit.spark import adoption_files as files
-
-COLUMNS = [("value", "string")]
 
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[Broker]:
     with Broker({"transaction.two.phase.commit.enable": True, "log.retention.ms": -1}) as broker:
         yield broker
-
-
-def forget() -> None:
-    """As another process, which knows nothing of the cluster."""
-    for link in runner._links.values():
-        link.close()
-    runner._links.clear()
-
-
-class Query:
-    """A query from `orders` to a topic of its own."""
-
-    def __init__(self, broker: Broker, folder: Path, last: int = 2, *, begun: bool = False) -> None:
-        """Spark's own connector has run it: batch N has written the rows `N-0` and `N-1`."""
-        self.servers, self.folder = broker.bootstrap_servers, folder / "checkpoint"
-        self.id, self.topic = str(uuid.uuid4()), f"out-{uuid.uuid4().hex[:8]}"
-        self.rows_file = folder / "batch.rows"
-        with Admin(self.servers) as admin:
-            admin.create_topic(self.topic, 2)
-        self.produce(*(value for batch_id in range(last + (not begun)) for value in self.values(batch_id)), hours_ago=1)
-        self.checkpoint(last, begun=begun)
-
-    def checkpoint(self, last: int, *, begun: bool = False) -> None:
-        """As Spark leaves it."""
-        found = files.checkpoint(last, begun=begun, planned_ms=int(time.time() * 1000) - 1000)
-        found["metadata"] = json.dumps({"id": self.id}).encode()
-        found[".metadata.crc"] = files.crc_of(found["metadata"])
-        (self.folder / "commits").mkdir(parents=True, exist_ok=True)
-        for name, data in found.items():
-            path = self.folder / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(data)
-
-    def finished(self, batch_id: int) -> None:
-        """Spark's note of it."""
-        (self.folder / "commits" / str(batch_id)).write_bytes(files.COMMIT)
-
-    @staticmethod
-    def values(batch_id: int) -> list[str]:
-        return [f"{batch_id}-0", f"{batch_id}-1"]
-
-    def produce(self, *values: str, hours_ago: float = 0) -> None:
-        """By Spark's own sink."""
-        with Producer(self.servers) as producer:
-            for number, value in enumerate(values):
-                at_ms = int((time.time() - 3600 * hours_ago) * 1000)
-                producer.send(self.topic, value.encode(), partition=number % 2, timestamp_ms=at_ms)
-
-    def describe(self, batch_id: int, values: Sequence[str] | None = None) -> list[str]:
-        """The option that names its rows."""
-        made = self.values(batch_id) if values is None else values
-        hashes = row_hashes(pa.record_batch({"value": pa.array(made, pa.string())}), self.topic)
-        write_rows(self.rows_file, BatchRows(self.id, batch_id, (self.topic,), hashes))
-        return ["--rows", str(self.rows_file)]
-
-    def command(self, name: str, *words: str) -> int:
-        """Its status."""
-        forget()
-        with pytest.raises(SystemExit) as ended:
-            main(["spark", name, str(self.folder), *words, "-b", self.servers])
-        return int(ended.value.code or 0)
-
-    def adopt(self, *words: str) -> int:
-        return self.command("adopt", "--topic", self.topic, *words)
-
-    def plan(self, batch_id: int, **more: str) -> StreamWriter:
-        """What Spark's planning process of the moved query hands to its tasks."""
-        offsets = self.folder / "offsets"
-        if not (offsets / str(batch_id)).exists():
-            (offsets / str(batch_id)).write_bytes(files.entry(files.line(batch_id + 1, 2)))
-        options = {"kafka.bootstrap.servers": self.servers, "topic": self.topic, "checkpointlocation": str(self.folder)}
-        options |= {name.replace("_", "."): text for name, text in more.items()}
-        planned: StreamWriter = pickle.loads(pickle.dumps(StreamWriter(options, COLUMNS)))
-        return planned
-
-    def message(self, writer: StreamWriter, batch_id: int) -> Any:
-        rows = iter([pa.record_batch({"value": self.values(batch_id)})])
-        return writer.write_partition(rows, self.id, batch_id)
-
-    def batch(self, batch_id: int, **more: str) -> Any:
-        """The moved query runs a batch to its end. The message of its task."""
-        forget()
-        writer = self.plan(batch_id, **more)
-        message = self.message(writer, batch_id)
-        StreamWriter(writer._options, COLUMNS).commit([message], batch_id)
-        self.finished(batch_id)
-        return message.message
-
-    def output(self) -> list[str]:
-        """As committed readers see it."""
-        found: list[str] = []
-        with Consumer(self.servers, auto_offset_reset="earliest", isolation_level="read_committed") as consumer:
-            places = [TopicPartition(self.topic, number) for number in (0, 1)]
-            consumer.assign(places)
-            link = Link({"bootstrap.servers": self.servers})
-            ends = {at: link.io.run(link.admin.list_offsets({at: -1}))[at].offset for at in places}
-            while any(consumer.position(at) < end for at, end in ends.items()):
-                found += [record.value.decode() for record in consumer.poll(1000) if record.value is not None]
-        return sorted(found)
-
-    def expected(self, last: int) -> list[str]:
-        return sorted(value for batch_id in range(last + 1) for value in self.values(batch_id))
-
-    def known(self) -> tuple[int | None, int | None, bool]:
-        """What the sink knows: the last decided batch, the first batch, and whether the query was released."""
-        link = Link({"bootstrap.servers": self.servers})
-        for query in SinkLink(link, SinkConfig()).queries(self.id):
-            if query.query_id == self.id:
-                first = None if query.beginning is None else query.beginning.first_batch
-                return query.batch_id, first, query.beginning is not None and query.beginning.is_released
-        return None, None, False
 
 
 def test_a_query_that_was_stopped_in_order_goes_on_here(
@@ -234,6 +125,102 @@ def test_a_batch_that_is_partly_there_needs_a_persons_word(
     assert query.adopt("--yes", *rows) == 0
     assert isinstance(query.batch(2), Skipped)
     assert query.output() == query.expected(2)
+
+
+def test_the_rows_that_are_missing_are_written(
+    broker: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    query = Query(broker, tmp_path, begun=True)
+    made = ["2-0", "2-0", "2-1", "2-2", "2-0"]
+    query.produce("2-0", "2-2")
+    assert query.adopt("--yes", *query.describe(2, made), "--begun", "missing") == 1
+    assert "keep_rows=True" in capsys.readouterr().err
+    rows = query.describe(2, made, keep=True)
+    assert query.adopt("--dry-run", *rows, "--begun", "missing") == 0
+    assert "the rows of the batch that are missing, in one transaction" in capsys.readouterr().out
+    assert len(query.output()) == 6
+    assert query.adopt("--yes", *rows, "--begun", "missing") == 0
+    assert query.output() == sorted(query.expected(1) + made)
+    assert query.known() == (2, 2, False)
+    assert query.adopt("--yes", *rows, "--begun", "missing") == 0
+    assert query.output() == sorted(query.expected(1) + made)
+
+
+def test_rows_keep_key_headers_and_partition(broker: Broker, tmp_path: Path) -> None:
+    query = Query(broker, tmp_path, begun=True)
+    header = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    made = pa.record_batch(
+        {
+            "key": pa.array([b"k", None, b"", b"k"], pa.binary()),
+            "value": pa.array([b"2-0", b"2-1", None, b"2-3"], pa.binary()),
+            "partition": pa.array([1, 0, None, 0], pa.int32()),
+            "headers": pa.array([[{"key": "a", "value": b"1"}, {"key": "a", "value": None}], [], None, None], header),
+        }
+    )
+    piece = _piece(made, query.topic, keep_rows=True)
+    rows = pa.ipc.open_stream(piece["rows"][0].as_py()).read_all()
+    hashes = np.frombuffer(piece["hashes"][0].as_py(), "<u8")
+    described = BatchRows(query.id, 2, tuple(piece["topics"][0].as_py()), hashes, rows)
+    write_rows(query.rows_file, described)
+    with Producer(query.servers) as producer:
+        producer.send(query.topic, b"2-1", partition=0)
+    arguments = ("--yes", "--rows", str(query.rows_file))
+    assert query.adopt(*arguments) == 3
+    assert query.adopt(*arguments, "--begun", "missing") == 0
+    link = Link({"bootstrap.servers": query.servers})
+    tail = read_tail(link, [query.topic], int(time.time() * 1000) - 60_000, 0)
+    assert compare(Rows.of([hashes]), tail, others_write=False)[0] is Verdict.WHOLE
+    assert tail.after.total == 4
+    with Consumer(query.servers, auto_offset_reset="earliest") as consumer:
+        consumer.assign([TopicPartition(query.topic, 1)])
+        found = [record for record in consumer.poll(5000) if record.key == b"k"]
+    assert [(record.value, list(record.headers)) for record in found] == [(b"2-0", [("a", b"1"), ("a", None)])]
+
+
+@pytest.mark.parametrize("point", ["begun", "sent", "committed"])
+def test_killed_while_it_writes_the_missing_rows_it_writes_them_once(
+    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    query = Query(broker, tmp_path, begun=True)
+    query.produce("2-1")
+    arguments = ["--yes", *query.describe(2, keep=True), "--begun", "missing"]
+
+    class Killed(BaseException):
+        pass
+
+    died: list[Producer] = []
+
+    class Dying(Producer):
+        """Its process dies: what is open stays open."""
+
+        @contextlib.contextmanager
+        def transaction(self, consumer: Any = None) -> Iterator[Any]:
+            self.begin_transaction()
+            if point != "begun":
+                yield self
+                self.flush()
+            if point == "committed":
+                self.commit_transaction()
+            raise Killed
+
+        def __exit__(self, *_: object) -> None:
+            """Nothing is aborted."""
+            died.append(self)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("fencepost.spark.adoption.fill.Producer", Dying)
+        with pytest.raises((Killed, RuntimeError)):
+            query.adopt(*arguments)
+    assert query.known() == (None, None, False)
+    assert query.adopt(*arguments, "--dry-run") == (1 if point == "sent" else 0)
+    assert query.adopt(*arguments) == 0
+    for producer in died:
+        with contextlib.suppress(KafkaError):  # it is fenced
+            producer.close()
+    assert query.output() == query.expected(2)
+    assert isinstance(query.batch(2), Skipped)
+    query.batch(3)
+    assert query.output() == query.expected(3)
 
 
 @pytest.mark.parametrize(("word", "rows"), [("again", 9), ("done", 7)])
@@ -445,6 +432,26 @@ def test_killed_at_any_step_a_release_is_repeated_to_the_same_end(
         assert query.known() == (3, 3, True)
         assert query.output() == query.expected(3)
     assert count > 3
+
+
+# --- Apache Kafka ---
+
+
+@pytest.mark.kafka
+def test_a_query_moves_at_apache_kafka_and_back(kafka_without_two_phase: ApacheKafka, tmp_path: Path) -> None:
+    query = Query(kafka_without_two_phase, tmp_path, begun=True)
+    query.produce("2-1")
+    rows = query.describe(2, keep=True)
+    assert query.adopt("--yes", *rows) == 3
+    assert query.adopt("--yes", *rows, "--begun", "missing") == 0
+    assert isinstance(query.batch(2), Skipped)
+    query.batch(3)
+    assert query.command("release", "--yes") == 0
+    query.produce(*query.values(4))
+    query.checkpoint(4)
+    assert query.adopt("--yes") == 0
+    query.batch(5)
+    assert query.output() == query.expected(5)
 
 
 # --- arguments, and what is refused ---

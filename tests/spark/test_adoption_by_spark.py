@@ -24,7 +24,7 @@ from fencepost.broker.embedded import Broker
 from fencepost.cli.main import main
 from tests.spark.beside import BUILT_IN, OURS
 from tests.spark.copying import HERE, environment
-from tests.spark.test_adoption import forget
+from tests.spark.moved_query import forget
 from tests.support import built_in_connector
 from tests.support.apache_kafka import Unavailable
 
@@ -103,7 +103,7 @@ class Query:
             admin.create_topic(self.output, 1)
 
     def of(self, source: str, sink: str, **more: Any) -> dict[str, Any]:
-        """What the driver is asked."""
+        """A question to the driver."""
         own = {"servers": self.servers, "input": self.input, "output": self.output, "checkpoint": str(self.folder)}
         return {**own, **self.asked, "source": source, "sink": sink, "path": str(self.rows), **more}
 
@@ -224,6 +224,13 @@ def begun_and_partly(driver: Driver, query: Query, capsys: pytest.CaptureFixture
     assert "10 rows" in str(driver(**query.of(BUILT_IN, "describe")))
     assert query.adopt("--rows", str(query.rows)) == 3
     assert "3 of its 10 rows are in the output, and 7 are not" in capsys.readouterr().err
+    with Producer(query.servers) as producer:  # as a person does, who writes what is missing
+        for value in sorted(set(query.expected(10)) - set(query.written())):
+            producer.send(query.output, value.encode())
+    assert query.adopt("--rows", str(query.rows)) == 0
+    query.add(10, 20)
+    assert driver(**query.of(OURS, OURS)) is None
+    assert query.written() == query.expected(20)
 
 
 def kill_in_a_batch(driver: Driver, query: Query) -> None:
@@ -243,11 +250,8 @@ def after_the_kill(driver: Driver, query: Query, capsys: pytest.CaptureFixture[s
     rows = ("--rows", str(query.rows))
     assert query.adopt(*rows) == 3
     assert "5 of its 10 rows are in the output, and 5 are not" in capsys.readouterr().err
-    missing = sorted(set(query.expected(20)) - set(query.written()))
-    with Producer(query.servers) as producer:  # as a person does, who writes what is missing
-        for value in missing:
-            producer.send(query.output, value.encode())
-    assert query.adopt(*rows) == 0
+    assert query.adopt(*rows, "--begun", "missing") == 0
+    assert query.written() == query.expected(20)
     query.add(20, 30)
     assert driver(**query.of(OURS, OURS)) is None
     assert query.written() == query.expected(30)

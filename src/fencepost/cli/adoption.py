@@ -11,11 +11,12 @@ from typing import Annotated, Any, Final, NoReturn
 
 import typer
 
-from fencepost.cli.cluster_settings import CommandConfig, DecisionTopic, Servers
+from fencepost.cli.cluster_settings import CommandConfig, DecisionTopic, Servers, client_settings
 from fencepost.cli.names import named, topic_named
 from fencepost.cli.output import Json, Yes, confirmed, failures_told, print_json, print_line
 from fencepost.cli.printable import printable
-from fencepost.cli.transaction_view import open_session
+from fencepost.cli.transaction_view import Session, open_session
+from fencepost.config import ProducerConfig
 from fencepost.errors import ConfigurationError
 from fencepost.spark.adoption.move import Asked, Looked, look_to_adopt, look_to_release
 from fencepost.spark.adoption.plans import Begun, Move, begins_unknown
@@ -30,6 +31,7 @@ CHOICES: Final = """nothing was written. Either let the query tell the rows of t
   1. start the query as it was once more, with the sink replaced by
      .foreachBatch(fencepost.spark.describe_batch("batch.rows", topic=...)); it writes nothing, and ends with an error
   2. give the file: --rows batch.rows
+     (of a batch that is partly there: with keep_rows=True, and --begun missing writes what the output lacks)
 or look at the output yourself, and say --begun again (nothing of the batch is there) or --begun done (all of it is)"""
 NO_TRACE: Final = "a query that waits for new records leaves no trace: stop it before you go on"
 
@@ -61,7 +63,8 @@ def adopt(
     begun: Annotated[
         Begun | None,
         typer.Option(
-            help="Your word about a batch that was begun. again: nothing of it is in the output. done: all of it is."
+            help="Your word about a batch that was begun. again: nothing of it is in the output. done: all of it is. "
+            "missing: write those of its rows that the output lacks, with --rows."
         ),
     ] = None,
     clocks_within: Annotated[
@@ -93,9 +96,10 @@ def adopt(
         within_ms = milliseconds({"--clocks-within": clocks_within}, "--clocks-within", 0)
     except ConfigurationError as error:
         raise typer.BadParameter(str(error), param_hint="--clocks-within") from error
-    asked = Asked(checkpoint, sink_id, tuple(topic or ()), rows, begun, within_ms, other_writers)
     with failures_told(), _undecided_told():
-        session = open_session(bootstrap_servers, command_config, decision_topic)
+        session = Session(client_settings(bootstrap_servers, command_config), decision_topic)
+        settings = client_settings(bootstrap_servers, command_config, kind=ProducerConfig)
+        asked = Asked(checkpoint, settings, sink_id, tuple(topic or ()), rows, begun, within_ms, other_writers, dry_run)
         found = look_to_adopt(session.link, session.sink_link, asked)
         _go_on(found, "adopted", dry_run=dry_run, yes=yes, as_json=as_json)
 
@@ -192,6 +196,8 @@ def _print(found: Looked) -> None:
         print_line("only the source moves: the checkpoint is in a form that both sources read")
         return
     print_line(f"  {move.words}")
+    if move.fills:
+        print_line("  to write: the rows of the batch that are missing, in one transaction")
     if move.decision is not None:
         print_line(f"  to write: the decision that batch {move.decision.batch_id} is in the output")
     if move.beginning is not None:

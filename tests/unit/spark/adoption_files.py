@@ -31,7 +31,7 @@ def entry(*sources: str, planned_ms: int = PLANNED_MS) -> bytes:
 
 
 def crc_of(data: bytes) -> bytes:
-    """What Hadoop writes beside a file."""
+    """The file that Hadoop writes beside a file."""
     pieces = [data[at : at + 512] for at in range(0, len(data), 512)]
     return b"crc\0\0\0\2\0" + b"".join(struct.pack(">I", zlib.crc32(piece)) for piece in pieces)
 

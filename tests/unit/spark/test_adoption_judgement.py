@@ -8,9 +8,9 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from fencepost.spark.adoption.judgement import Rows, Tail, Verdict, compare, without_rows
+from fencepost.spark.adoption.judgement import Rows, Tail, Verdict, compare, missing, without_rows
 
-NOTHING, WHOLE, UNDECIDED = Verdict.NOTHING, Verdict.WHOLE, Verdict.UNDECIDED
+NOTHING, WHOLE, PARTLY, UNDECIDED = Verdict.NOTHING, Verdict.WHOLE, Verdict.PARTLY, Verdict.UNDECIDED
 
 
 def rows(*numbers: int) -> Rows:
@@ -28,16 +28,19 @@ CASES = [
     (tail(rows(3, 2, 1, 2)), False, WHOLE, "all of its 4 rows"),
     (tail(rows(3, 2, 1, 2), rows(1, 9)), False, WHOLE, "all of its 4 rows"),
     (tail(rows(1, 1, 2, 2, 3, 3)), False, WHOLE, "2 records more are equal"),
-    (tail(rows(1, 2)), False, UNDECIDED, "2 of its 4 rows are in the output, and 2 are not"),
-    (tail(rows(1, 2, 3)), False, UNDECIDED, "3 of its 4 rows"),
-    (tail(rows(1, 1, 1, 1)), False, UNDECIDED, "1 of its 4 rows"),
+    (tail(rows(1, 2)), False, PARTLY, "2 of its 4 rows are in the output, and 2 are not"),
+    (tail(rows(1, 2, 3)), False, PARTLY, "3 of its 4 rows"),
+    (tail(rows(1, 1, 1, 1)), False, PARTLY, "1 of its 4 rows"),
+    (tail(rows(1), rows(1, 8)), False, PARTLY, "1 of its 4 rows"),
+    (tail(rows(1), deleted=("out-0",)), False, UNDECIDED, "deleted from out-0"),
+    (tail(rows(1), keeps_all=False), False, UNDECIDED, "compacted"),
     (tail(rows(7)), False, UNDECIDED, "1 records that were written since"),
     (tail(rows(1, 2, 2, 3, 7)), False, UNDECIDED, "--other-writers"),
     (tail(rows(7)), True, NOTHING, "none of its 4 rows"),
     (tail(rows(1, 2, 2, 3, 7)), True, WHOLE, "all of its 4 rows"),
-    (tail(rows(1, 7)), True, UNDECIDED, "1 of its 4 rows"),
+    (tail(rows(1, 7)), True, PARTLY, "1 of its 4 rows"),
     (tail(rows(), rows(1)), False, UNDECIDED, "--clocks-within"),
-    (tail(rows(2), rows(1, 2, 3)), False, UNDECIDED, "1 of its 4 rows"),
+    (tail(rows(2), rows(1, 2, 3)), False, UNDECIDED, "unless 3 records from shortly before"),
     (tail(rows(), deleted=("out-0",)), False, UNDECIDED, "deleted from out-0"),
     (tail(rows(1, 2, 2, 3), deleted=("out-0",)), False, WHOLE, "all of its 4 rows"),
     (tail(rows(), keeps_all=False), False, NOTHING, "none of its 4 rows"),
@@ -80,9 +83,14 @@ def test_random_histories_are_never_judged_wrongly() -> None:
         end = tail(rows(*after.elements()), rows(*around.elements()))
         verdict, _ = compare(rows(*batch.elements()), end, others_write=bool(others))
         seen[verdict] += 1
-        missing = batch - written
+        lacking = batch - written
         if verdict is WHOLE:
-            assert not missing
+            assert not lacking
         if verdict is NOTHING:
             assert not +written
+        if verdict is PARTLY:
+            came = list(batch.elements())
+            chance.shuffle(came)
+            found = missing(np.array(came, np.uint64), end.after)
+            assert Counter(row for row, lacks in zip(came, found, strict=True) if lacks) == lacking
     assert min(seen[verdict] for verdict in Verdict) > 100

@@ -78,12 +78,19 @@ def test_a_query_that_was_stopped_in_order_goes_on_with_the_next_batch(last: int
         (Verdict.WHOLE, None, "skipped"),
         (Verdict.UNDECIDED, Begun.AGAIN, "written"),
         (Verdict.UNDECIDED, Begun.DONE, "skipped"),
+        (Verdict.PARTLY, Begun.AGAIN, "written"),
+        (Verdict.PARTLY, Begun.DONE, "skipped"),
+        (Verdict.PARTLY, Begun.MISSING, "skipped"),
+        (Verdict.WHOLE, Begun.MISSING, "skipped"),
+        (Verdict.NOTHING, Begun.MISSING, "written"),
     ],
 )
 def test_a_batch_that_was_begun_is_written_once(last: int, verdict: Verdict, begun: Begun | None, outcome: str) -> None:
     found, topic = parse(checkpoint(last, begun=True)), Topic()
     assert needs_judging(found, topic.sink)
-    topic.write(adopted(found, topic, verdict, begun))
+    move = adopted(found, topic, verdict, begun)
+    assert move.fills == (verdict is Verdict.PARTLY and begun is Begun.MISSING)
+    topic.write(move)
     assert [topic.comes(last), topic.comes(last + 1)] == [outcome, "written"]
     if last:
         assert topic.comes(last - 1) == "refused"
@@ -95,8 +102,9 @@ def test_a_batch_that_was_begun_is_written_once(last: int, verdict: Verdict, beg
 
 def test_nothing_is_planned_without_proof_or_a_word() -> None:
     found = parse(checkpoint(2, begun=True))
-    with pytest.raises(UndecidedBatchError, match="batch 2 was begun and not finished"):
-        adopted(found, Topic(), Verdict.UNDECIDED)
+    for verdict, begun in ((Verdict.UNDECIDED, None), (Verdict.PARTLY, None), (Verdict.UNDECIDED, Begun.MISSING)):
+        with pytest.raises(UndecidedBatchError, match="batch 2 was begun and not finished"):
+            adopted(found, Topic(), verdict, begun)
     with pytest.raises(UndecidedBatchError, match="not looked at"):
         adoption(found, SinkFacts(SINK), None, None, None, ABOUT)
 

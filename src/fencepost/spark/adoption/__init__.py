@@ -5,6 +5,7 @@
     plans.py        from these facts to the records that the decision topic needs               (pure)
     batch_rows.py   the rows of the begun batch, computed by the query itself
     tail.py         the end of the output topic, read from the brokers
+    fill.py         the rows of a begun batch that the output lacks, written in one transaction
     move.py         looks, plans, asks, writes
 
 Nothing is ever written into the checkpoint: both sources write the same offsets, and the state is Spark's. The move is

@@ -32,6 +32,7 @@ __all__ = ["BatchDescribedError", "BatchRows", "describe_batch", "read_rows", "w
 FORM: Final = "fencepost batch rows 1"
 MOST_TOPICS: Final = 1000
 ROW_BYTES: Final = 8
+COLUMNS: Final = ("topic", "partition", "key", "value", "headers")
 
 
 class BatchDescribedError(ApplicationRecoverableError):
@@ -40,12 +41,16 @@ class BatchDescribedError(ApplicationRecoverableError):
 
 @dataclass(frozen=True, eq=False)
 class BatchRows:
-    """A described batch: the checksum of each row, and the topics that the rows go to."""
+    """A described batch: the checksum of each row, and the topics that the rows go to.
+
+    `rows`: the rows in the same order, with a column `topic`; None where they were not kept.
+    """
 
     query_id: str
     batch_id: int
     topics: tuple[str, ...]
     hashes: Hashes
+    rows: pa.Table | None = None
 
     @property
     def content(self) -> Content:
@@ -54,7 +59,7 @@ class BatchRows:
 
 
 def describe_batch(
-    path: str, *, topic: str | None = None, query_id: str | None = None
+    path: str, *, topic: str | None = None, query_id: str | None = None, keep_rows: bool = False
 ) -> Callable[[DataFrame, int], None]:
     """Return a function for foreachBatch that writes the checksums of the batch's rows to `path`, and no row anywhere.
 
@@ -65,38 +70,48 @@ def describe_batch(
         path: A file on the driver's host; it is replaced.
         topic: The output topic, as the sink's option `topic` names it; None: the rows' column `topic` does.
         query_id: The query's id, where Spark does not tell it (Spark Connect).
+        keep_rows: Whether the file has the rows as well, so that `--begun missing` can write those that the output
+            lacks. They pass through the driver's memory.
     """
 
     def describe(frame: DataFrame, batch_id: int) -> None:
         from fencepost.spark.sink.foreach import query_id_of
 
-        topics, hashes = _rows_of(frame, topic)
-        found = BatchRows(query_id or query_id_of(frame), batch_id, topics, hashes)
+        found = _described(frame, topic, query_id or query_id_of(frame), batch_id, keep_rows=keep_rows)
         write_rows(Path(path), found)
         raise BatchDescribedError(
-            f"batch {batch_id} of query {found.query_id} is described in {path}: {len(hashes)} rows. Nothing was "
+            f"batch {batch_id} of query {found.query_id} is described in {path}: {len(found.hashes)} rows. Nothing was "
             f"written to Kafka. Go on with `fencepost spark adopt CHECKPOINT --rows {path}`"
         )
 
     return describe
 
 
-def _rows_of(frame: DataFrame, topic: str | None) -> tuple[tuple[str, ...], Hashes]:
+def _described(frame: DataFrame, topic: str | None, query_id: str, batch_id: int, *, keep_rows: bool) -> BatchRows:
     import numpy as np
+    import pyarrow as pa
 
-    has = [name for name in ("topic", "key", "value", "headers") if name in frame.columns]
-    wanted = frame.select(*(name for name in has if name != "topic" or topic is None))
+    has = [name for name in COLUMNS if name in frame.columns and (name != "topic" or topic is None)]
 
     def describe(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from (_described(batch, topic) for batch in batches if batch.num_rows)
+        yield from (_piece(batch, topic, keep_rows=keep_rows) for batch in batches if batch.num_rows)
 
-    rows: list[Any] = wanted.mapInArrow(describe, "topics array<string>, hashes binary").collect()
-    topics = sorted({name for row in rows for name in row.topics})
-    parts = [np.frombuffer(bytes(row.hashes), "<u8").astype(np.uint64) for row in rows]
-    return tuple(topics), np.concatenate([np.empty(0, np.uint64), *parts])
+    form = "topics array<string>, hashes binary, rows binary"
+    found: list[Any] = frame.select(*has).mapInArrow(describe, form).collect()
+    topics = sorted({name for row in found for name in row.topics})
+    parts = [np.frombuffer(bytes(row.hashes), "<u8").astype(np.uint64) for row in found]
+    rows = [pa.ipc.open_stream(bytes(row.rows)).read_all() for row in found] if keep_rows else []
+    return BatchRows(
+        query_id,
+        batch_id,
+        tuple(topics),
+        np.concatenate([np.empty(0, np.uint64), *parts]),
+        pa.concat_tables(rows) if rows else None,
+    )
 
 
-def _described(batch: pa.RecordBatch, topic: str | None) -> pa.RecordBatch:
+def _piece(batch: pa.RecordBatch, topic: str | None, *, keep_rows: bool) -> pa.RecordBatch:
+    """One row that describes a batch of rows."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -104,23 +119,42 @@ def _described(batch: pa.RecordBatch, topic: str | None) -> pa.RecordBatch:
 
     names = [topic] if topic is not None else pc.unique(batch.column("topic")).to_pylist()
     hashes = row_hashes(batch, topic).astype("<u8").tobytes()
-    return pa.record_batch({"topics": pa.array([names], pa.list_(pa.string())), "hashes": pa.array([hashes])})
+    kept = b""
+    if keep_rows:
+        whole = batch if topic is None else batch.append_column("topic", pa.array([topic] * batch.num_rows))
+        kept = _stream(pa.Table.from_batches([whole]))
+    columns = {
+        "topics": pa.array([names], pa.list_(pa.string())),
+        "hashes": pa.array([hashes]),
+        "rows": pa.array([kept]),
+    }
+    return pa.record_batch(columns)
+
+
+def _stream(rows: pa.Table) -> bytes:
+    import pyarrow as pa
+
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as stream:
+        stream.write_table(rows)
+    return bytes(sink.getvalue())
 
 
 def write_rows(path: Path, found: BatchRows) -> None:
     """Replace the file as a whole. Raises OSError."""
-    body: np.ndarray[Any, Any] = found.hashes.astype("<u8")
-    raw = body.tobytes()
+    hashes: np.ndarray[Any, Any] = found.hashes.astype("<u8")
+    body = hashes.tobytes() + (b"" if found.rows is None else _stream(found.rows))
     head = {
         "form": FORM,
         "query": found.query_id,
         "batch": found.batch_id,
         "topics": found.topics[:MOST_TOPICS],
-        "crc32c": crc32c.crc32c(raw),
+        "rows": len(hashes),
+        "crc32c": crc32c.crc32c(body),
     }
     new = path.with_name(f".{path.name}.new")
     with new.open("wb") as file:
-        file.write(json.dumps(head).encode() + b"\n" + raw)
+        file.write(json.dumps(head).encode() + b"\n" + body)
         file.flush()
         os.fsync(file.fileno())
     new.replace(path)
@@ -129,14 +163,16 @@ def write_rows(path: Path, found: BatchRows) -> None:
 def read_rows(path: Path) -> BatchRows:
     """The described batch. Raises AdoptionRefusedError for a file that is not one or is damaged, and OSError."""
     import numpy as np
+    import pyarrow as pa
 
-    first, _, raw = path.read_bytes().partition(b"\n")
+    first, _, body = path.read_bytes().partition(b"\n")
     try:
         head = json.loads(first)
-        is_ours, checksum = head["form"] == FORM, int(head["crc32c"])
+        is_ours, checksum, size = head["form"] == FORM, int(head["crc32c"]), int(head["rows"]) * ROW_BYTES
         query_id, batch_id, topics = str(head["query"]), int(head["batch"]), tuple(map(str, head["topics"]))
     except (ValueError, KeyError, TypeError) as error:
         raise AdoptionRefusedError(f"{path} was not written by describe_batch: {error!r}") from error
-    if not is_ours or len(raw) % ROW_BYTES or crc32c.crc32c(raw) != checksum:
+    if not is_ours or len(body) < size or crc32c.crc32c(body) != checksum:
         raise AdoptionRefusedError(f"{path} is damaged, or of another release: describe the batch again")
-    return BatchRows(query_id, batch_id, topics, np.frombuffer(raw, "<u8").astype(np.uint64))
+    rows = pa.ipc.open_stream(body[size:]).read_all() if len(body) > size else None
+    return BatchRows(query_id, batch_id, topics, np.frombuffer(body[:size], "<u8").astype(np.uint64), rows)

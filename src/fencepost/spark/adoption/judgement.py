@@ -17,14 +17,14 @@ import numpy.typing as npt
 
 from fencepost.spark.sink.content import Hashes
 
-__all__ = ["Rows", "Tail", "Verdict", "compare", "without_rows"]
+__all__ = ["Rows", "Tail", "Verdict", "compare", "missing", "without_rows"]
 
 _NONE: Final = np.empty(0, np.uint64)
 
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """How often each row is there: `hashes` ascending, each once, with `counts`."""
+    """Counts of equal rows: `hashes` ascending, each once, with `counts`."""
 
     hashes: Hashes
     counts: npt.NDArray[np.int64]
@@ -41,7 +41,7 @@ class Rows:
         return int(self.counts.sum())
 
     def counts_of(self, other: Rows) -> npt.NDArray[np.int64]:
-        """How often each row of `other` is here, in its order."""
+        """Return the counts here of each row of `other`, in its order."""
         found = np.zeros(len(other.hashes), np.int64)
         _, here, there = np.intersect1d(self.hashes, other.hashes, assume_unique=True, return_indices=True)
         found[there] = self.counts[here]
@@ -70,6 +70,7 @@ class Verdict(Enum):
 
     NOTHING = "nothing"
     WHOLE = "whole"
+    PARTLY = "partly"
     UNDECIDED = "undecided"
 
 
@@ -98,16 +99,30 @@ def compare(batch: Rows, tail: Tail, *, others_write: bool) -> tuple[Verdict, st
         again = f"; {more} records more are equal to rows of it, as tasks that were repeated leave them" if more else ""
         return Verdict.WHOLE, f"all of its {batch.total} rows are in the output{again}"
     if there:
-        return (
-            Verdict.UNDECIDED,
-            f"{there} of its {batch.total} rows are in the output, and {batch.total - there} are not",
-        )
+        words = f"{there} of its {batch.total} rows are in the output, and {batch.total - there} are not"
+        doubtful = int(around[after < batch.counts].sum())
+        if doubtful:
+            early_ones = f"{doubtful} records from shortly before it was planned are among them (--clocks-within)"
+            return Verdict.UNDECIDED, f"{words}, unless {early_ones}"
+        verdict, words = _absent(tail, words)
+        return (Verdict.PARTLY if verdict is Verdict.NOTHING else verdict), words
     if early:
         return Verdict.UNDECIDED, (
             f"{early} records from shortly before the batch was planned are equal to rows of it: rows of an earlier "
             "batch, or the clocks differ. If they do not differ so much, say --clocks-within with a shorter time"
         )
     return _absent(tail, f"none of its {batch.total} rows is in the output")
+
+
+def missing(hashes: Hashes, after: Rows) -> npt.NDArray[np.bool_]:
+    """Of a batch's rows in their order, those that `after` lacks: of equal rows as many as it has too few."""
+    order = np.argsort(hashes, kind="stable")
+    batch = Rows.of([hashes])
+    before = np.concatenate([np.zeros(1, np.int64), np.cumsum(batch.counts)[:-1]]) if len(hashes) else batch.counts
+    rank = np.arange(len(hashes)) - np.repeat(before, batch.counts)
+    lacks = np.zeros(len(hashes), np.bool_)
+    lacks[order] = rank >= np.repeat(after.counts_of(batch), batch.counts)
+    return lacks
 
 
 def without_rows(tail: Tail) -> tuple[Verdict, str]:

@@ -9,22 +9,24 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from fencepost.errors import KafkaError
 from fencepost.spark.adoption import plans
-from fencepost.spark.adoption.batch_rows import read_rows
+from fencepost.spark.adoption.batch_rows import BatchRows, read_rows
 from fencepost.spark.adoption.checkpoint import Checkpoint, files_of, parse
+from fencepost.spark.adoption.fill import end_leftover, fill, is_left_open
 from fencepost.spark.adoption.judgement import Rows, Verdict, compare, without_rows
 from fencepost.spark.adoption.plans import Begun, Move, SinkFacts
 from fencepost.spark.adoption.refusals import AdoptionRefusedError
 from fencepost.spark.adoption.tail import LastWrite, last_writes, read_tail
 from fencepost.spark.sink import checkpoint as sink_checkpoint
 from fencepost.spark.sink import plan
-from fencepost.spark.sink.decision import Content, Decision
+from fencepost.spark.sink.decision import Decision
 from fencepost.spark.sink.plan_steps import Level, WriteDecision
 from fencepost.spark.sink.runner import Link, SinkLink
 
@@ -38,16 +40,19 @@ class Asked:
     """The arguments of an adoption.
 
     `location`: the checkpoint. `sink`: its name; None: the default name. `topics`: the output; none: only the source
-    moves. `rows`: the file of `describe_batch`. `within_ms`: by how much clocks may differ.
+    moves. `rows`: the file of `describe_batch`. `within_ms`: by how much clocks may differ. `only_look`: end
+    no transaction that an attempt which was killed has left open. `settings`: of a producer, by Kafka's dotted names.
     """
 
     location: str
+    settings: Mapping[str, str] = field(repr=False)  # passwords are among them
     sink: str | None = None
     topics: tuple[str, ...] = ()
     rows: Path | None = None
     begun: Begun | None = None
     within_ms: int = CLOCKS_MS
     others_write: bool = False
+    only_look: bool = False
 
 
 @dataclass(frozen=True)
@@ -68,6 +73,7 @@ class Looked:
     writes: LastWrite | None
     link: SinkLink
     is_release: bool = False
+    fill: Callable[[], int] | None = None
 
     def carry_out(self) -> Move | None:
         """Write it. Returns what was written.
@@ -86,6 +92,8 @@ class Looked:
             # Opened first: older runs of the sink are shut out, and no batch can be decided behind this look.
             self.link.run(plan.open_sink(sink.name, level))
             move = plans.release(self.checkpoint, _facts(self.link, sink.name, self.checkpoint.query_id))
+        if move.fills and self.fill is not None:
+            self.fill()
         if move.decision is not None:
             self.link.run(adopt_steps(move.decision, level))
         if move.beginning is not None:
@@ -111,7 +119,9 @@ def adopt_steps(decision: Decision, level: Level) -> plan.Plan[bool]:
 
 
 def look_to_adopt(link: Link, sink_link: SinkLink, asked: Asked) -> Looked:
-    """What is there, and what is to be written so that this sink takes the query over. Changes nothing.
+    """Find out what has to be written so that this sink takes the query over.
+
+    Changes nothing, but that it ends a transaction that an earlier attempt has left open.
 
     Raises AdoptionRefusedError, UndecidedBatchError, KafkaError and OSError.
     """
@@ -126,17 +136,28 @@ def look_to_adopt(link: Link, sink_link: SinkLink, asked: Asked) -> Looked:
     name = asked.sink or _default_name(sink_link, asked.location)
     sink = _facts(sink_link, name, found.query_id)
     sink = replace(sink, elsewhere=sink_link.elsewhere(name, found.query_id))
-    judged, content = None, None
+    judged, rows = None, None
     if plans.needs_judging(found, sink):
-        judged, content = _judge(link, asked, found)
+        rows = _described(asked, found)
+        _look_for_leftover(link, asked, found.query_id)
+        judged = _judge(link, asked, found, rows)
     about = {"topic": ", ".join(asked.topics), "checkpoint": asked.location, "host": socket.gethostname()}
-    move = plans.adoption(found, sink, judged, asked.begun, content, tuple(about.items()))
+    move = plans.adoption(
+        found, sink, judged, asked.begun, None if rows is None else rows.content, tuple(about.items())
+    )
+    if move.fills and (rows is None or rows.rows is None):
+        raise AdoptionRefusedError(f"{asked.rows} has no rows: describe the batch again, with keep_rows=True")
     verdict, why = judged or (None, "")
-    return Looked(folder, files, found, sink, move, verdict, why, newest_s, _writes(link, asked.topics), sink_link)
+    writes = _writes(link, asked.topics)
+    looked = Looked(folder, files, found, sink, move, verdict, why, newest_s, writes, sink_link)
+    if rows is None or not move.fills:
+        return looked
+    read = partial(read_tail, link, asked.topics, found.planned_ms, asked.within_ms)
+    return replace(looked, fill=partial(fill, asked.settings, rows, read, others_write=asked.others_write))
 
 
 def look_to_release(sink_link: SinkLink, location: str, sink: str | None) -> Looked:
-    """What is there, and what is to be written so that Spark's own connector may go on. Changes nothing.
+    """Find out what has to be written so that Spark's own connector may go on. Changes nothing.
 
     Raises AdoptionRefusedError, KafkaError and OSError.
     """
@@ -180,7 +201,7 @@ def _facts(link: SinkLink, name: str, query_id: str) -> SinkFacts:
     return SinkFacts(name, last, beginning)
 
 
-def _judge(link: Link, asked: Asked, found: Checkpoint) -> tuple[tuple[Verdict, str], Content | None]:
+def _described(asked: Asked, found: Checkpoint) -> BatchRows | None:
     rows = None if asked.rows is None else read_rows(asked.rows)
     if rows is not None:
         if (rows.query_id, rows.batch_id) != (found.query_id, found.last):
@@ -191,10 +212,23 @@ def _judge(link: Link, asked: Asked, found: Checkpoint) -> tuple[tuple[Verdict, 
         unknown = sorted(set(rows.topics) - set(asked.topics))
         if unknown:
             raise AdoptionRefusedError(f"the batch has rows for topic {unknown[0]!r}: give --topic for each topic")
+    return rows
+
+
+def _look_for_leftover(link: Link, asked: Asked, query_id: str) -> None:
+    """Nobody but an attempt that was killed can have left it open, and behind it the output cannot be seen."""
+    if not is_left_open(link, query_id):
+        return
+    if asked.only_look:
+        raise AdoptionRefusedError("an attempt that was killed has left a transaction open: look without --dry-run")
+    end_leftover(asked.settings, query_id)
+
+
+def _judge(link: Link, asked: Asked, found: Checkpoint, rows: BatchRows | None) -> tuple[Verdict, str]:
     tail = read_tail(link, asked.topics, found.planned_ms, asked.within_ms)
     if rows is None:
-        return without_rows(tail), None
-    return compare(Rows.of([rows.hashes]), tail, others_write=asked.others_write), rows.content
+        return without_rows(tail)
+    return compare(Rows.of([rows.hashes]), tail, others_write=asked.others_write)
 
 
 def _writes(link: Link, topics: Sequence[str]) -> LastWrite | None:

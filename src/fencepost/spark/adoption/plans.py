@@ -27,6 +27,7 @@ class Begun(Enum):
 
     AGAIN = "again"
     DONE = "done"
+    MISSING = "missing"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,21 +48,23 @@ class SinkFacts:
 class Move:
     """The records to write, the decision before the beginning, and what they mean for a person.
 
-    Without either the move was made before.
+    Without either the move was made before. `fills`: the rows of the begun batch that are missing in the output have
+    to be written before.
     """
 
     decision: Decision | None
     beginning: Beginning | None
     words: str
+    fills: bool = False
 
     @property
     def is_done(self) -> bool:
-        """Whether nothing is left to write."""
+        """Return whether nothing is left to write."""
         return self.decision is None and self.beginning is None
 
 
 def needs_judging(checkpoint: Checkpoint, sink: SinkFacts) -> bool:
-    """Whether a batch was begun that the sink knows nothing of, so that the output has to be looked at."""
+    """Return whether a batch was begun that the sink knows nothing of, so that the output has to be looked at."""
     if not checkpoint.is_begun:
         return False
     decided = -1 if sink.last is None else sink.last.batch_id
@@ -69,7 +72,7 @@ def needs_judging(checkpoint: Checkpoint, sink: SinkFacts) -> bool:
 
 
 def _is_judged(checkpoint: Checkpoint, sink: SinkFacts) -> bool:
-    """Whether the query was taken over before, to begin with the batch that was begun."""
+    """Return whether the query was taken over before, to begin with the batch that was begun."""
     known = sink.beginning
     last = _last(checkpoint)
     if known is None or known.is_released or known.first_batch != last:
@@ -78,7 +81,10 @@ def _is_judged(checkpoint: Checkpoint, sink: SinkFacts) -> bool:
 
 
 def begins_unknown(checkpoint: Checkpoint) -> bool:
-    """Whether the first batch is yet to be finished: its start is in `sources`, which this source does not read."""
+    """Return whether no batch is finished.
+
+    Spark's own source reads the start of the first batch from `sources`; this source does not.
+    """
     return checkpoint.last is None or (checkpoint.is_begun and checkpoint.last == 0)
 
 
@@ -117,7 +123,7 @@ def adoption(
         checkpoint: The query's checkpoint.
         sink: The sink, as the decision topic knows it.
         judged: The verdict about a batch that was begun; None where nobody has to judge.
-        begun: A person's word about it, which counts where the verdict is UNDECIDED.
+        begun: A person's word about it, which counts where the verdict is UNDECIDED or PARTLY.
         content: The content of that batch, where it is known.
         about: Texts that tell a person which query it is.
 
@@ -144,21 +150,23 @@ def adoption(
     if done:
         offsets = SourceOffsets(checkpoint.offsets, checkpoint.before)
         decision = _decision(checkpoint, sink, last, content, offsets if content is not None else None)
-        words = f"batch {last} counts as written ({why}); the query repeats it here, and nothing of it is written again"
-        return Move(decision, beginning, words)
+        fills = verdict is Verdict.PARTLY and begun is Begun.MISSING
+        how = "is written up to its end, and then counts as written" if fills else "counts as written"
+        words = f"batch {last} {how} ({why}); the query repeats it here, and nothing of it is written again"
+        return Move(decision, beginning, words, fills)
     words = f"batch {last} counts as not written ({why}); {AGAIN.format(last)}"
     before = _decision(checkpoint, sink, last - 1, None, None) if decided < last - 1 else None
     return Move(before, beginning, words)
 
 
 def _choice(last: int, verdict: Verdict, why: str, begun: Begun | None) -> bool:
-    """Whether the batch counts as written. A person's word against proof is refused."""
-    if verdict is Verdict.UNDECIDED:
-        if begun is None:
+    """Return whether the batch counts as written. A person's word against proof is refused."""
+    if verdict in (Verdict.UNDECIDED, Verdict.PARTLY):
+        if begun is None or (begun is Begun.MISSING and verdict is Verdict.UNDECIDED):
             raise UndecidedBatchError(f"batch {last} was begun and not finished: {why}")
-        return begun is Begun.DONE
+        return begun is not Begun.AGAIN
     proved = Begun.DONE if verdict is Verdict.WHOLE else Begun.AGAIN
-    if begun not in (None, proved):
+    if begun not in (None, proved, Begun.MISSING):
         loss = "it would be there twice" if verdict is Verdict.WHOLE else "it would be lost"
         raise AdoptionRefusedError(f"--begun {begun.value}: of batch {last}, {why}; {loss}. Leave --begun out")
     return proved is Begun.DONE

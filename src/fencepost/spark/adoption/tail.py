@@ -46,7 +46,7 @@ class _Ends(NamedTuple):
 
 
 def read_tail(link: Link, topics: Sequence[str], planned_ms: int, within_ms: int) -> Tail:
-    """What committed readers see of the topics since `planned_ms`, and in `within_ms` before it.
+    """Read what committed readers see of the topics since `planned_ms`, and in the `within_ms` before it.
 
     Raises AdoptionRefusedError where a topic is missing or an open transaction hides its end, and KafkaError.
     """

@@ -160,7 +160,7 @@ class Beginning:
 
     @property
     def is_released(self) -> bool:
-        """Whether another sink writes the query now: `fencepost spark release` has given it back."""
+        """True when another sink writes the query now: `fencepost spark release` has given it back."""
         return any(name == RELEASED for name, _ in self.about)
 
     def released_after(self, batch_id: int | None) -> Beginning:

@@ -214,7 +214,7 @@ class DecisionStore:
         )
 
     def knows(self, sink: str, query_id: str) -> bool:
-        """Whether what was read last knows the query, as one that was not released."""
+        """Return whether what was read last knows the query, as one that was not released."""
         seen = self._seen.get(partition_of(sink))
         if seen is None or (sink, query_id) not in seen.begun:
             return False

@@ -297,7 +297,7 @@ class SinkLink:
         self._link.looked_for.add(key)
 
     def _writes_elsewhere(self, query: Beginning, first_batch: int | None) -> bool:
-        """Whether a sink of another name has decided for the query.
+        """Return whether a sink of another name has decided for the query.
 
         Raises UnknownQueryError when that sink has released it.
         """

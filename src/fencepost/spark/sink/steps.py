@@ -206,7 +206,7 @@ class StepRunner:
         await self._store.begin(beginning, self._cluster.runtime.now_ms() + self._config.step_timeout_ms)
 
     def knows(self, sink: str, query_id: str) -> bool:
-        """Whether the decisions that were read last know the query, as one that was not released."""
+        """Return whether the decisions that were read last know the query, as one that was not released."""
         return self._store.knows(sink, query_id)
 
     # --- open ---

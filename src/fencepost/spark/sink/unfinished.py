@@ -118,7 +118,8 @@ def unknown_query(query: Beginning, topic: str, first_batch: int | None, *, is_n
         "topic was deleted, made again or left behind, or one of decision.topic, sink.id, kafka.bootstrap.servers and "
         "the query_id of exactly_once() is another than before: set it back. If nothing of batch "
         f"{number} was written, because another sink had the batches below, or this function was not called for them, "
-        f"begin here with option first.batch={number}"
+        f"begin here with option first.batch={number}; of a query of Spark's own connector, `fencepost spark adopt` "
+        "finds that out"
     )
 
 
