@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import queue
 import time
-from collections.abc import Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
@@ -13,16 +11,15 @@ import fencepost.client.blocking as clients  # loads the consumer when a call na
 from fencepost.arguments import NUMBER, Milliseconds, checked
 from fencepost.client.blocking.base import BlockingClient, blocking
 from fencepost.client.blocking.own_thread import OwnThread
+from fencepost.client.blocking.transaction import Transaction
 from fencepost.client.configured import configured_by
 from fencepost.client.net.asyncio_runtime import runtime_for
 from fencepost.client.net.cluster import Cluster
 from fencepost.client.net.io_thread import io_thread
-from fencepost.client.net.turn import TRANSACTION
 from fencepost.client.producer.accumulator import RECORD_OVERHEAD
 from fencepost.client.producer.arrow_results import Appended, bulk_result, release_undone
 from fencepost.client.producer.chunks import EVERY_ROW, Chunk, Headers, OnDelivery
 from fencepost.client.producer.core import ProducerCore
-from fencepost.client.producer.transaction_block import TransactionBlock
 from fencepost.client.types import RecordMetadata
 from fencepost.config import ProducerConfig
 from fencepost.errors import BufferFullError, KafkaError, KafkaTimeoutError, RecordRejectedError
@@ -232,6 +229,10 @@ class Producer(BlockingClient[ProducerCore]):
             raise BufferFullError("the buffer is full, and a delivery callback of this producer cannot wait for room")
         self._io.call(self._core.wait_for_room)
 
+    def _check_waiting(self) -> None:
+        self._check()
+        self._before_waiting()
+
     def _before_waiting(self) -> None:
         self._callbacks.refuse_to_wait()
 
@@ -250,8 +251,7 @@ class Producer(BlockingClient[ProducerCore]):
         self._core.begin_transaction()
 
     @checked
-    @contextlib.contextmanager
-    def transaction(self, consumer: clients.Consumer | None = None) -> Iterator[Self]:
+    def transaction(self, consumer: clients.Consumer | None = None) -> Transaction[Self]:
         """Begin; commit at the end of the block, abort when it raises (the two-phase template of KIP-691).
 
         With a `consumer`, its positions are committed in the transaction. However the block fails, the consumer goes
@@ -262,21 +262,7 @@ class Producer(BlockingClient[ProducerCore]):
         look. A rebalance that took partitions away raises GroupFencedError instead of committing. Raises
         ConfigurationError for a consumer with enable_auto_commit.
         """
-        self._check()
-        self._before_waiting()
-        hold = None if consumer is None else consumer.core.turn.take(TRANSACTION)
-        try:
-            block = TransactionBlock(self._core, None if consumer is None else consumer.core)
-            try:
-                with self._io.entered(block, begun=block.begin_at_once()):
-                    yield self
-            except BaseException as error:
-                if block.is_open and self._io.is_this_process():  # Ctrl-C came between its beginning and the block
-                    self._io.run_through(block.__aexit__(type(error), error, error.__traceback__))
-                raise
-        finally:
-            if hold is not None:
-                hold.ended = True
+        return Transaction(self, self._check_waiting, self._core, self._io, None if consumer is None else consumer.core)
 
     @property
     def producer_id(self) -> int:

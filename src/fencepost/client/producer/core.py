@@ -276,6 +276,16 @@ class ProducerCore:
             self._in_call = False
 
     @property
+    def is_in_call(self) -> bool:
+        """Whether a transactional call has not finished."""
+        return self._in_call
+
+    @property
+    def transactions_begun(self) -> int:
+        """How many transactions were begun, without one whose begin_transaction() has not returned."""
+        return self.sender.metrics.transaction_begin_total
+
+    @property
     def is_ready(self) -> bool:
         """Whether a transaction can be begun."""
         return self.transactions is not None and self.transactions.state is TxnState.READY
