@@ -102,7 +102,10 @@ class DisconnectedError(RetriableError):
 
 
 class BufferFullError(RetriableError):
-    """`send` waited max_block_ms for room in buffer_memory; the record was not taken."""
+    """`send` waited max_block_ms for room in buffer_memory; the record was not taken, so it may be sent again.
+
+    Outside of transactions. In a transaction it is the cause of a TransactionAbortableError.
+    """
 
 
 class UnstableOffsetsError(RetriableError):

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import selectors
 import struct
 from collections import defaultdict
@@ -335,9 +334,7 @@ class World:
 
     def producer(self, **settings: Any) -> ProducerCore:
         config = ProducerConfig.make({"bootstrap_servers": "broker:9092", "linger_ms": 0, **settings})
-        return ProducerCore(
-            Cluster(self.runtime, config), config, wake=lambda call: call()
-        )
+        return ProducerCore(Cluster(self.runtime, config), config, wake=lambda call: call())
 
     async def fate(self, sent: tuple[Any, int]) -> Any:
         """What became of a record that was appended; asking is looking at it."""

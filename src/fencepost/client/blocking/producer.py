@@ -22,7 +22,7 @@ from fencepost.client.producer.chunks import EVERY_ROW, Chunk, Headers, OnDelive
 from fencepost.client.producer.core import ProducerCore
 from fencepost.client.types import RecordMetadata
 from fencepost.config import ProducerConfig
-from fencepost.errors import BufferFullError, KafkaError, KafkaTimeoutError, RecordRejectedError
+from fencepost.errors import KafkaError, KafkaTimeoutError, RecordRejectedError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -172,9 +172,10 @@ class Producer(BlockingClient[ProducerCore]):
 
         Without a partition, the key decides as in Java's client, else the partition is sticky. `on_delivery(error,
         metadata)` runs in the producer's own thread. Nobody has to look at either: what failed unseen is raised by
-        flush, close and the end of `with`, in a transaction by the next transactional call. Raises BufferFullError,
-        RecordRejectedError (too large, or an interceptor failed: in a transaction, abort), TransactionAbortableError
-        (abort), UsageError, TypeError, ConfigurationError (a value that cannot be), fatal errors.
+        flush, close and the end of `with`, in a transaction by the next transactional call. Raises BufferFullError (the
+        record was not taken: call again; in a transaction it is a TransactionAbortableError), RecordRejectedError (too
+        large, or an interceptor failed: in a transaction, abort), TransactionAbortableError (abort), UsageError,
+        TypeError, ConfigurationError (a value that cannot be), fatal errors.
         """
         chunk = self._open.get(topic) if topic.__class__ is str else None
         if self._accumulator.slow:
@@ -226,7 +227,9 @@ class Producer(BlockingClient[ProducerCore]):
         if not self._accumulator.full:
             return
         if self._callbacks.is_current():
-            raise BufferFullError("the buffer is full, and a delivery callback of this producer cannot wait for room")
+            raise self._core.no_room(
+                "the buffer is full, and a delivery callback of this producer cannot wait for room"
+            )
         self._io.call(self._core.wait_for_room)
 
     def _check_waiting(self) -> None:
