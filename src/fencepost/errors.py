@@ -111,7 +111,10 @@ class DisconnectedError(RetriableError):
 
 
 class BufferFullError(RetriableError):
-    """`send` waited max_block_ms for space in buffer_memory; the record was not accepted."""
+    """`send` waited max_block_ms for space in buffer_memory; the record was not accepted, so it may be sent again.
+
+    In a transaction it is the cause of a TransactionAbortableError, because the transaction lacks the record.
+    """
 
 
 class UnstableOffsetsError(RetriableError):

@@ -73,6 +73,8 @@ class Options:
     what it has committed), and for what else happens to the broker's machine
     (full to clock_jump) about four times a second.
 
+    `crowds`: so many consumers, and producers, that several tasks share.
+
     `storm_ms`: how long faults strike, in simulated time. Then everything has to come to its end. `group_protocol`:
     classic, consumer, or mixed: each life of a copier has another; `transaction_version`: the broker's, 0 to 2;
     `shrink_interval_ms`: about so often a topic takes no record for a while (max.message.bytes); 0: never;
@@ -88,6 +90,7 @@ class Options:
     watchers: int = 0
     feeders: int = 0
     mutes: int = 0
+    crowds: int = 0
     group_protocol: str = "classic"
     transaction_version: int = 2
     compacted: bool = False
@@ -163,6 +166,8 @@ class Options:
             drawn |= {name: value for name, value in short.items() if on or name != "crash_interval_ms"}
             drawn |= {"operators": 0, "watchers": 0, "mutes": 0}
         drawn["look_chance"] = pick((0.0, 0.0, 0.3))
+        if pick((False, False, True)) and profile is not Profile.LITE:
+            drawn["crowds"] = 1
         return cls(**drawn)
 
     def changed(self, given: Iterable[str]) -> Options:
@@ -191,7 +196,7 @@ class Options:
                 yield self._with(name, 0.0)
         if self.compacted:
             yield replace(self, compacted=False)
-        for name in ("mutes", "operators", "watchers", "feeders", "deciders", "copiers", "producers"):
+        for name in ("crowds", "mutes", "operators", "watchers", "feeders", "deciders", "copiers", "producers"):
             least = 1 if name == "producers" else 0
             if getattr(self, name) > least:
                 yield self._with(name, least)

@@ -87,6 +87,10 @@ class SimTask:
     def done(self) -> bool:
         return self._finished.done()
 
+    def get_name(self) -> str:
+        """For messages."""
+        return "of the simulated world"
+
     def cancel_at(self, suspension: int) -> None:
         """Cancel it where it is suspended for that time, if it ever is; the first is 1."""
         self._cancel_at = suspension
@@ -126,6 +130,7 @@ class SimTask:
         if self.done():
             return
         self._waiting_for = None
+        before, self._scheduler.running = self._scheduler.running, self
         try:
             coroutine = self._coroutine
             awaited = coroutine.throw(TaskCancelled()) if self._cancelled else coroutine.send(None)
@@ -146,6 +151,8 @@ class SimTask:
                 if not self._cancel_at:
                     self._scheduler.call_soon(self.cancel)
             awaited.when_done(lambda: self._scheduler.call_soon(lambda: self._resume(awaited)))
+        finally:
+            self._scheduler.running = before
 
     def _finish(self, value: Any) -> None:
         self._unfinished.pop(self, None)
@@ -200,6 +207,7 @@ class Scheduler:
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
         self.failures: list[Exception] = []
         self.unfinished: dict[SimTask, None] = {}
+        self.running: SimTask | None = None
 
     def now_ms(self) -> int:
         return int(self._now_ms)

@@ -17,6 +17,7 @@ from typing import Final
 
 from fencepost.check.actors.actor import FLEETING, Actor, ApplicationBroke
 from fencepost.check.actors.copier import COPIES_OF, GROUP, INPUT, OUTPUT, OUTPUT_PARTITIONS, Copier
+from fencepost.check.actors.crowd import Readers, Senders, judge_readers, judge_senders
 from fencepost.check.actors.decider import Decider
 from fencepost.check.actors.feeder import Feeder
 from fencepost.check.actors.mute import Mute
@@ -88,6 +89,8 @@ REST_MS: Final = 200.0
 PAUSE_MS: Final = (100.0, 60_000.0)
 ENDED_MS_AT_MOST: Final = 200_000.0
 """After the storm: the longest pause, then the longest transaction timeout, then two rebalances."""
+JUDGES: Final = ("first", "second")
+"""Readers of everything, at the end."""
 WHILE_READING: Final = (aborted_read, divergence, reordered)
 """What holds for a reader that did not get to the end, too."""
 
@@ -148,6 +151,8 @@ class World:
         )
         self._resetting = self.stage.fork()
         self.shrinkers = [Shrinker(self, "s0", self.stage.fork(), sorted(TOPICS))] if options.shrink_interval_ms else []
+        self.readers = [Readers(self, f"r{number}", self.stage.fork()) for number in range(options.crowds)]
+        self.senders = [Senders(self, f"n{number}", self.stage.fork()) for number in range(options.crowds)]
         self.stage.at_rest = self._while_down
         self.stage.power_may_go = self._rot.is_met
 
@@ -309,8 +314,9 @@ class World:
             *self.mutes,
             *self._fragile,
             *self.shrinkers,
+            *self.senders,
         ]
-        actors: list[Actor] = [*workers, *self.copiers, *self.watchers]
+        actors: list[Actor] = [*workers, *self.copiers, *self.watchers, *self.readers]
         self._unfinished = {actor: stage.scheduler.spawn(actor.supervise()) for actor in actors}
         over_ms = self._began_ms + options.storm_ms
         stage.scheduler.call_at(over_ms, stage.heal)
@@ -318,7 +324,7 @@ class World:
             stage.scheduler.run_until(lambda: stage.healed, within_ms=options.storm_ms + 1)
             self._all_end(workers)
             stage.wait_for(stage.scheduler.spawn(self._settle()), ENDED_MS_AT_MOST)
-            self._all_end([*self.copiers, *self.watchers])
+            self._all_end([*self.copiers, *self.watchers, *self.readers])
             self._judge()
         except SimulationStuck as error:
             self._stuck(str(error))
@@ -410,12 +416,17 @@ class World:
         if self.copiers:
             source = [read.value for read in history.reads if read.topic == INPUT]
             found += copied_once(source, (read for read in history.reads if read.topic == OUTPUT), COPIES_OF)
+        log = [read for read in history.reads if read.reader == JUDGES[0]]
+        for readers in self.readers:
+            found += judge_readers(readers.stories, log, compacted=self.options.compacted)
+        for senders in self.senders:
+            found += judge_senders(senders.stories, log)
         for anomaly in found:
             self.found(anomaly.check, anomaly.detail)
 
     async def _read(self) -> None:
         admin = self._admin()
-        for reader in ("first", "second"):
+        for reader in JUDGES:
             for place in self.places():
                 self.history.reads += await read_to_end(admin, reader, place)
         if self.operators:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import os
 from collections.abc import Callable, Coroutine
@@ -11,7 +10,7 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 from fencepost.arguments import Milliseconds, checked
 from fencepost.client.aio.base import AsyncClient
 from fencepost.client.net.open_clients import CLOSE_MS, Leaving
-from fencepost.client.net.turn import LOOK_AGAIN_S, POLL, Hold, Polls, Soon, Turn, at_once
+from fencepost.client.net.turn import LOOK_AGAIN_MS, POLL, Hold, Polls, Soon, Turn, at_once
 
 
 class Polled(Leaving, Protocol):
@@ -106,8 +105,8 @@ class HeldClient(AsyncClient[C_co]):
             return
         core.poll_ends.close()
         try:
-            while core.turn.others(hold):  # noqa: ASYNC110 (the end of a hold is a plain store, see `turn`)
-                await asyncio.sleep(LOOK_AGAIN_S)
+            while core.turn.others(hold):  # the end of a hold is a plain store, see `turn`
+                await self._runtime.sleep_ms(LOOK_AGAIN_MS)
         except BaseException:
             core.poll_ends.close(closing=False)
             raise

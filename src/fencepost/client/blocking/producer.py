@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import queue
 import time
-from collections.abc import Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
@@ -13,19 +11,18 @@ import fencepost.client.blocking as clients  # loads the consumer when a call na
 from fencepost.arguments import NUMBER, Milliseconds, checked
 from fencepost.client.blocking.base import BlockingClient, blocking
 from fencepost.client.blocking.own_thread import OwnThread
+from fencepost.client.blocking.transaction import Transaction
 from fencepost.client.configured import configured_by
 from fencepost.client.net.asyncio_runtime import runtime_for
 from fencepost.client.net.cluster import Cluster
 from fencepost.client.net.io_thread import io_thread
-from fencepost.client.net.turn import TRANSACTION
 from fencepost.client.producer.accumulator import RECORD_OVERHEAD
 from fencepost.client.producer.arrow_results import Appended, bulk_result, release_undone
 from fencepost.client.producer.chunks import EVERY_ROW, Chunk, Headers, OnDelivery
 from fencepost.client.producer.core import ProducerCore
-from fencepost.client.producer.transaction_block import TransactionBlock
 from fencepost.client.types import RecordMetadata
 from fencepost.config import ProducerConfig
-from fencepost.errors import BufferFullError, KafkaError, KafkaTimeoutError, RecordRejectedError
+from fencepost.errors import KafkaError, KafkaTimeoutError, RecordRejectedError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -215,9 +212,9 @@ class Producer(BlockingClient[ProducerCore]):
             The delivery, which may be ignored.
 
         Raises:
-            BufferFullError: buffer_memory stayed full for max_block_ms.
+            BufferFullError: buffer_memory stayed full for max_block_ms. The record was not accepted, so call again.
             RecordRejectedError: The record is too large, or an interceptor failed. Abort an open transaction.
-            TransactionAbortableError: The transaction has failed. Abort it.
+            TransactionAbortableError: The transaction has failed, or buffer_memory stayed full in it. Abort it.
             UsageError: Records cannot be sent in this state.
             ConfigurationError: A value is invalid.
             TypeError: A value has a wrong type.
@@ -279,8 +276,14 @@ class Producer(BlockingClient[ProducerCore]):
         if not self._accumulator.full:
             return
         if self._callbacks.is_current():
-            raise BufferFullError("the buffer is full, and a delivery callback of this producer cannot wait for room")
+            raise self._core.no_room(
+                "the buffer is full, and a delivery callback of this producer cannot wait for room"
+            )
         self._io.call(self._core.wait_for_room)
+
+    def _check_waiting(self) -> None:
+        self._check()
+        self._before_waiting()
 
     def _before_waiting(self) -> None:
         self._callbacks.refuse_to_wait()
@@ -305,8 +308,7 @@ class Producer(BlockingClient[ProducerCore]):
         self._core.begin_transaction()
 
     @checked
-    @contextlib.contextmanager
-    def transaction(self, consumer: clients.Consumer | None = None) -> Iterator[Self]:
+    def transaction(self, consumer: clients.Consumer | None = None) -> Transaction[Self]:
         """Begin a transaction, commit it at the end of the block, and abort it if the block raises (KIP-691).
 
         With a `consumer`, its positions are committed in the transaction. If the block fails, the consumer returns to
@@ -325,21 +327,7 @@ class Producer(BlockingClient[ProducerCore]):
             ConfigurationError: The consumer has enable_auto_commit.
             KafkaError: The transaction failed.
         """
-        self._check()
-        self._before_waiting()
-        hold = None if consumer is None else consumer.core.turn.take(TRANSACTION)
-        try:
-            block = TransactionBlock(self._core, None if consumer is None else consumer.core)
-            try:
-                with self._io.entered(block, begun=block.begin_at_once()):
-                    yield self
-            except BaseException as error:
-                if block.is_open and self._io.is_this_process():  # Ctrl-C between its beginning and the block
-                    self._io.run_through(block.__aexit__(type(error), error, error.__traceback__))
-                raise
-        finally:
-            if hold is not None:
-                hold.ended = True
+        return Transaction(self, self._check_waiting, self._core, self._io, None if consumer is None else consumer.core)
 
     @property
     def producer_id(self) -> int:

@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import contextlib
 import logging
 import os
 import queue
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Callable, Coroutine
 from contextvars import ContextVar
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -261,24 +259,6 @@ class IoThread:
                 log.debug("after an interruption: %r", tasks[0].exception())
             raise
         return tasks[0].result()
-
-    @contextlib.contextmanager
-    def entered(
-        self, block: AbstractAsyncContextManager[object, bool | None], *, begun: bool = False
-    ) -> Iterator[None]:
-        """An asynchronous context manager of the loop, for a block in the calling thread; `begun`: entered already."""
-        if not begun:
-            self.run_through(block.__aenter__())
-        try:
-            yield
-        except BaseException as error:
-            # A forked child that leaves the block has nothing to put right: the block is its parent's.
-            if not self.is_this_process() or not self.run_through(
-                block.__aexit__(type(error), error, error.__traceback__)
-            ):
-                raise
-        else:
-            self.run_through(block.__aexit__(None, None, None))
 
     def refuse_to_wait(self) -> None:
         """Raise where a wait for the loop would never end: ForkedError, UsageError, ClosedError."""

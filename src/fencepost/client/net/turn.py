@@ -2,7 +2,9 @@
 
 A hold lasts from the beginning of a call, or of a `transaction(consumer)` block, to its end. Signal handlers may raise
 at any bytecode, so a hold ends without a function call: by the attribute `ended`, or with the frame that keeps it. For
-the same reason there is no lock here: each change of the list of holds is one call of C.
+the same reason there is no lock here: each change of the holds is one call of C. Nothing happens when a hold is
+collected, because the garbage collector of Python 3.11 runs inside of calls of C that make containers: a list that
+shrinks while `tuple` copies it crashes the process.
 """
 
 from __future__ import annotations
@@ -12,7 +14,8 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
-from typing import Any, Final
+from itertools import count
+from typing import Any, Final, Protocol
 
 from fencepost.errors import ClosedError, UsageError, WakeupError
 
@@ -20,12 +23,12 @@ CLOSE: Final = "close"
 POLL: Final = "poll"
 TRANSACTION: Final = "transaction"
 
-LOOK_AGAIN_S: Final = 0.01  # until a waiting close() looks again: the end of a hold notifies nobody
+LOOK_AGAIN_MS: Final = 10  # until a waiting close() looks again: the end of a hold notifies nobody
 
 
 def look_again() -> None:
     """Pause in a thread that waits for the end of another's hold."""
-    time.sleep(LOOK_AGAIN_S)
+    time.sleep(LOOK_AGAIN_MS / 1000)
 
 
 Soon = Callable[[Callable[[], object]], object]
@@ -73,16 +76,22 @@ class Polls:
         self._wake()
 
 
+class Task(Protocol):
+    """A task that calls clients."""
+
+    def get_name(self) -> str: ...
+
+
 class Hold:
     """One use of a client. It counts until `ended` is set, or until nothing refers to it."""
 
     __slots__ = ("__weakref__", "ended", "method", "task", "thread")
 
-    def __init__(self, method: str) -> None:
+    def __init__(self, method: str, task: Task | None) -> None:
         self.method = method
         self.ended = False
         self.thread = threading.get_ident()
-        self.task = _current_task()
+        self.task = task
 
     def is_of(self, other: Hold) -> bool:
         """Whether the same task, or the same thread outside of tasks, has both."""
@@ -99,8 +108,11 @@ class Hold:
 class Turn:
     """The holds of one client, in the order of their beginning. The first hold decides who may use the client."""
 
-    def __init__(self) -> None:
-        self._holds: list[weakref.ref[Hold]] = []
+    def __init__(self, current_task: Callable[[], Task | None] | None = None) -> None:
+        """`current_task`: the task that runs, None outside of tasks; by default asyncio's."""
+        self._current_task = current_task or _current_task
+        self._numbers = count()
+        self._holds: dict[int, weakref.ref[Hold]] = {}  # by number; those that are over until the next call looks
 
     def take(self, method: str) -> Hold:
         """Hold the client for a call of `method`.
@@ -108,7 +120,7 @@ class Turn:
         Raises UsageError when another task or thread holds it, or for a poll inside of a poll; ClosedError when the
         other one is closing it.
         """
-        hold = Hold(method)
+        hold = Hold(method, self._current_task())
         try:
             self._enter(hold)
             refusal = _refusal(hold, self._before(hold))
@@ -122,7 +134,7 @@ class Turn:
 
     def take_last(self) -> Hold:
         """Hold the client for `close`: nobody else may begin a call. Calls under way go on (see `others`)."""
-        hold = Hold(CLOSE)
+        hold = Hold(CLOSE, self._current_task())
         try:
             self._enter(hold)
         except BaseException:
@@ -135,16 +147,18 @@ class Turn:
         return any(not other.is_of(hold) for other in self._before(hold))
 
     def _enter(self, hold: Hold) -> None:
-        forget: Callable[[weakref.ref[Hold]], None] = self._holds.remove
-        self._holds.append(weakref.ref(hold, forget))
+        self._holds[next(self._numbers)] = weakref.ref(hold)
 
     def _before(self, hold: Hold) -> list[Hold]:
         found: list[Hold] = []
-        for reference in tuple(self._holds):
-            other = reference()
+        for number in list(self._holds):
+            reference = self._holds.get(number)
+            other = None if reference is None else reference()
             if other is hold:
                 break
-            if other is not None and not other.ended:
+            if other is None or other.ended:
+                self._holds.pop(number, None)
+            else:
                 found.append(other)
         return found
 

@@ -224,7 +224,7 @@ class Accumulator:
     @property
     def waiting_bytes(self) -> int:
         """Bytes of closed chunks that do not have their fate yet."""
-        return self._taken_bytes + sum([chunk.bytes for chunk in tuple(self.closed)])
+        return self._taken_bytes + sum([chunk.bytes for chunk in self.closed.copy()])
 
     @property
     def waiting_rows(self) -> int:

@@ -28,6 +28,7 @@ from fencepost.errors import (
     KafkaTimeoutError,
     ProduceFailedError,
     RecordRejectedError,
+    TransactionAbortableError,
     TransactionCommittedError,
     UsageError,
 )
@@ -100,14 +101,27 @@ class ProducerCore:
         return self.accumulator.full
 
     async def wait_for_room(self) -> None:
-        """Wait for space in buffer_memory. Raises BufferFullError after max_block_ms."""
+        """Wait for space in buffer_memory.
+
+        Raises:
+            BufferFullError: After max_block_ms. The record was not accepted, so the same call may be made again.
+            TransactionAbortableError: Instead, in a transaction, which lacks the record and cannot be committed.
+        """
         deadline_ms = self.cluster.runtime.now_ms() + self.config.max_block_ms
         if not await self.sender.wait_for_room(deadline_ms):
-            self.sender.metrics.buffer_exhausted_total += 1
-            full = BufferFullError(f"buffer_memory stayed full for {self.config.max_block_ms} ms")
-            self.not_taken(full)
-            raise full
+            raise self.no_room(f"buffer_memory stayed full for {self.config.max_block_ms} ms")
         self.check_sending()
+
+    def no_room(self, why: str) -> KafkaError:
+        """Make the error of a record that found no room, as `wait_for_room` raises it. From any thread."""
+        self.sender.metrics.buffer_exhausted_total += 1
+        full = BufferFullError(why)
+        if self.transactions is None:
+            return full
+        self.not_taken(full)
+        told = TransactionAbortableError(f"a record was not taken, abort the transaction, which lacks it: {full}")
+        told.__cause__ = full
+        return told
 
     def append(
         self,
@@ -297,6 +311,16 @@ class ProducerCore:
             return await call()
         finally:
             self._in_call = False
+
+    @property
+    def is_in_call(self) -> bool:
+        """Whether a transactional call has not finished."""
+        return self._in_call
+
+    @property
+    def transactions_begun(self) -> int:
+        """How many transactions were begun, without one whose begin_transaction() has not returned."""
+        return self.sender.metrics.transaction_begin_total
 
     @property
     def is_ready(self) -> bool:

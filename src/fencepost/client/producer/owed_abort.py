@@ -56,10 +56,10 @@ class OwedAbort:
         """Whether it is being tried; if not, what came out is in `committed`."""
         return self._task is not None and not self._task.done()
 
-    def start(self) -> None:
-        """Try again in the background."""
+    def start(self, *, at_once: bool = False) -> None:
+        """Abort in the background; `at_once`: it has not been tried yet."""
         if not self.is_running:
-            self._task = self._runtime.spawn(self._run())
+            self._task = self._runtime.spawn(self._run(at_once=at_once))
 
     async def stop(self) -> None:
         """Whoever calls this tries for himself. Returns when nothing runs any more."""
@@ -69,9 +69,11 @@ class OwedAbort:
             while not task.done():
                 await self._runtime.sleep_ms(1)
 
-    async def _run(self) -> None:
-        while self._transactions.state is TxnState.ABORTING:
-            await self._runtime.sleep_ms(ASK_AGAIN_MS)
+    async def _run(self, *, at_once: bool) -> None:
+        while at_once or self._transactions.state is TxnState.ABORTING:
+            if not at_once:
+                await self._runtime.sleep_ms(ASK_AGAIN_MS)
+            at_once = False
             try:
                 await self._transactions.abort()
             except RetriableError as error:

@@ -34,16 +34,17 @@ class TransactionBlock:
         self._consumer = consumer
         self._positions: dict[TopicPartition, OffsetAndMetadata] = {}
         self._committing = False
-        self._begins = False
+        self._number: int | None = None  # of its transaction, among all that the producer has begun
 
     @property
     def is_open(self) -> bool:
-        """Whether it has begun a transaction that nothing ends yet: an interruption came before the block did."""
-        return self._begins and self._producer.is_in_transaction
+        """Whether its transaction has begun, and nothing ends it yet. From any thread."""
+        begun = self._producer.transactions_begun  # counted behind the beginning: an interruption may have come between
+        return self._number in (begun, begun + 1) and self._producer.is_in_transaction
 
     def begin_at_once(self) -> bool:
         """Begin in the calling thread, as begin_transaction() does, if nothing else is to be done first."""
-        if self._consumer is not None or self._must_settle:
+        if self._consumer is not None or self._must_settle or not self._producer.is_ready:
             return False
         self._begin()
         return True
@@ -69,6 +70,16 @@ class TransactionBlock:
         except BaseException as failure:
             if not await self._fail(failure):
                 raise
+
+    def abandon(self) -> None:
+        """In the runtime: nobody leaves the block any more, which a signal handler's exception kept from its end."""
+        owed = self._producer.owed_abort
+        if owed is None or not self.is_open or self._producer.is_in_call:
+            return
+        log.warning("a transaction() block ended without its end, because of a signal handler: it is aborted")
+        self._forget()
+        owed.consumer = self._consumer
+        owed.start(at_once=True)
 
     async def _fail(self, error: BaseException) -> bool:
         self._forget()
@@ -108,7 +119,7 @@ class TransactionBlock:
     def _begin(self) -> None:
         if self._consumer is not None:
             self._consumer.check_for_transactions()
-        self._begins = self._producer.is_ready
+        self._number = self._producer.transactions_begun + 1 if self._producer.is_ready else None
         self._producer.begin_transaction()
 
     async def _commit(self) -> None:

@@ -353,9 +353,8 @@ def test_a_block_without_a_consumer_is_told_that_the_one_before_is_committed(bro
     assert [record.value for record in read_all(broker, "out")] == [b"v", b"w"]
 
 
-@pytest.mark.parametrize("where", ["begun", "entering"])
-def test_ctrl_c_while_a_block_is_entered_leaves_nothing_open(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It may come between any two instructions: here right behind the beginning, before the block itself."""
+def test_ctrl_c_while_a_block_is_entered_leaves_nothing_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Right behind the beginning, before the block itself; see test_interrupted_transactions for all other moments."""
     real = TransactionBlock.begin_at_once
 
     def struck(block: TransactionBlock) -> bool:
@@ -364,19 +363,12 @@ def test_ctrl_c_while_a_block_is_entered_leaves_nothing_open(where: str, monkeyp
 
     with fencepost.Broker() as broker, fencepost.Producer(broker.bootstrap_servers, transactional_id="x") as producer:
         producer.init_transactions()
-        if where == "begun":
-            monkeypatch.setattr(TransactionBlock, "begin_at_once", struck)
-        else:
-            monkeypatch.setattr(type(producer._io), "entered", struck_by_the_io_thread)
+        monkeypatch.setattr(TransactionBlock, "begin_at_once", struck)
         with pytest.raises(KeyboardInterrupt), producer.transaction():
             raise AssertionError("the block was entered")
         monkeypatch.undo()
         with producer.transaction():
             producer.send("t", b"v")
-
-
-def struck_by_the_io_thread(*_: object, **__: object) -> object:
-    raise KeyboardInterrupt
 
 
 def test_a_block_that_may_not_begin_leaves_the_open_transaction_alone() -> None:

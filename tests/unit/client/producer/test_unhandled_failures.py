@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from typing import Any
 
@@ -22,6 +23,7 @@ from fencepost.errors import (
     KafkaTimeoutError,
     ProduceFailedError,
     RecordRejectedError,
+    TransactionAbortableError,
 )
 from fencepost.testing import read_all
 from tests.unit.client.scripted import CutConnection, ScriptedBroker, World, run
@@ -334,6 +336,57 @@ def test_a_record_that_was_never_sent_is_not_in_the_log(caplog: pytest.LogCaptur
     assert "may be in the log" not in "".join(lines(caplog))
 
 
+def test_a_record_that_found_no_room_may_be_sent_again_and_is_there_once() -> None:
+    async def body(world: World) -> None:
+        producer = world.producer(buffer_memory=10, batch_size=1, max_block_ms=500, request_timeout_ms=300)
+        world.broker.scripts[0].append(lambda _, __: None)
+        world.broker.scripts[0].append(lambda _, __: None)
+        producer.append("t", b"fills it")
+        with pytest.raises(BufferFullError, match="stayed full for 500 ms"):
+            await producer.wait_for_room()
+        while producer.full:
+            with contextlib.suppress(BufferFullError):
+                await producer.wait_for_room()
+        producer.append("t", b"again")
+        await producer.flush()
+        assert producer.metrics()["record_send_total"] == 2
+        await producer.close()
+
+    run(body)
+
+
+def test_a_callback_that_found_no_room_dooms_its_transaction() -> None:
+    """The callback's error is only logged, and the transaction lacks the record."""
+    with (
+        Broker() as broker,
+        Producer(
+            broker.bootstrap_servers,
+            transactional_id="x",
+            buffer_memory=20_000,
+            batch_size=1_000,
+            request_timeout_ms=500,
+        ) as producer,
+    ):
+        producer.init_transactions()
+        producer.begin_transaction()
+
+        def fill(*_: object) -> None:
+            silence = broker.faults.swallow("Produce", times=None)
+            try:
+                for _number in range(100):
+                    producer.send("t", bytes(1_000))
+            finally:
+                silence.remove()
+
+        producer.send("t", b"v", on_delivery=fill)
+        producer.flush()
+        with pytest.raises(CommitFailedError) as failed:
+            producer.commit_transaction()
+        assert isinstance(failed.value.__cause__, BufferFullError)
+        producer.abort_transaction()
+        assert read_all(broker, "t") == []
+
+
 def test_a_record_that_found_no_room_is_missing_from_its_transaction() -> None:
     async def body(world: World) -> None:
         producer = world.producer(transactional_id="x", buffer_memory=10, batch_size=1, max_block_ms=500)
@@ -342,8 +395,9 @@ def test_a_record_that_found_no_room_is_missing_from_its_transaction() -> None:
         world.broker.scripts[0].append(lambda _, __: None)
         producer.append("t", b"fills it")
         began_ms = world.runtime.now_ms()
-        with pytest.raises(BufferFullError):
+        with pytest.raises(TransactionAbortableError) as told:  # retriable would mean that the same call may help
             await producer.wait_for_room()
+        assert isinstance(told.value.__cause__, BufferFullError)
         assert world.runtime.now_ms() - began_ms == 500
         with pytest.raises(CommitFailedError) as raised:
             await producer.commit_transaction()

@@ -1,0 +1,85 @@
+"""Defects that several tasks meet which share one client."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from fencepost.check.plants.plant import Patches, plant
+from fencepost.client.consumer.core import ConsumerCore
+from fencepost.client.consumer.subscription import Handed, Reading
+from fencepost.client.net import turn
+from fencepost.client.net.turn import Polls
+from fencepost.client.producer.delivery_reports import DeliveryReports
+from fencepost.client.types import OffsetAndMetadata, TopicPartition
+
+CROWD = ("storm_ms=5000", "crowds=1", "cancel_chance=0.15", "feeders=2")
+
+
+@plant("clients", *CROWD)
+def cancelled_poll_undoes_another(patches: Patches) -> None:
+    """A poll that is cut short takes back the last hand-out, whoever got it."""
+    original = ConsumerCore.hand_out
+
+    async def hand_out(self: ConsumerCore, *args: Any, **kwargs: Any) -> Handed:
+        last = self._reading._handed
+        try:
+            return await original(self, *args, **kwargs)
+        except BaseException:
+            last.delivered = False
+            raise
+
+    patches.setattr(ConsumerCore, "hand_out", hand_out)
+
+
+@plant("clients", *CROWD)
+def polls_of_several_tasks_at_once(patches: Patches) -> None:
+    """Nobody is kept out of a client that another task uses, and a poll goes on beside a later one."""
+
+    def check(self: Polls, number: int) -> None:
+        original(self, self._last)
+
+    original = Polls.check
+    patches.setattr(turn, "_refusal", lambda hold, before: None)
+    patches.setattr(Polls, "check", check)
+
+
+@plant("clients", *CROWD)
+def undelivered_records_count_as_read(patches: Patches) -> None:
+    """Positions are behind what a poll has taken, before its caller has it."""
+
+    def positions(self: Reading) -> dict[TopicPartition, OffsetAndMetadata]:
+        handed, delivered = self._handed, self._handed.delivered
+        handed.delivered = True
+        try:
+            return original(self)
+        finally:
+            handed.delivered = delivered
+
+    original = Reading.positions
+    patches.setattr(Reading, "positions", positions)
+
+
+@plant("clients", *CROWD)
+def close_waits_for_polls(patches: Patches) -> None:
+    """close() by another task leaves a poll waiting for its whole time."""
+    patches.setattr(Polls, "close", lambda self, closing=True: None)
+
+
+@plant("clients", *CROWD)
+def wakeup_is_not_noticed(patches: Patches) -> None:
+    """wakeup() ends no poll."""
+    patches.setattr(Polls, "wakeup", lambda self, soon=None: None)
+
+
+@plant("clients", *CROWD)
+def flush_ends_with_the_first_answer(patches: Patches) -> None:
+    """A flush returns when something was answered, of whichever task."""
+
+    async def until(self: DeliveryReports, is_so: Callable[[], bool], deadline_ms: int | None) -> bool:
+        if not is_so():
+            self._progress.clear()
+            await self._progress.wait(None)
+        return True
+
+    patches.setattr(DeliveryReports, "until", until)

@@ -1,0 +1,77 @@
+"""Several tasks that share a consumer, and a producer: what is judged of them, and that the judge sees mistakes."""
+
+from __future__ import annotations
+
+import pytest
+
+from fencepost.check.actors.crowd import ReadersLife, SendersLife, Stand, judge_readers, judge_senders
+from fencepost.check.history import Read
+from fencepost.check.options import Options, Profile
+from fencepost.check.plants import PLANTS
+from fencepost.check.world import run_world
+from fencepost.client.types import TopicPartition
+from tests.support.plants_table import find
+
+PLACE = TopicPartition("t", 0)
+LOG = [Read("judge", "t", 0, offset, f"v{offset}") for offset in (0, 1, 3, 4)]
+
+
+def story(*offsets: int, complete: bool = False) -> ReadersLife:
+    life = ReadersLife("r", complete=complete)
+    life.given[PLACE] = [(offset, f"v{offset}") for offset in offsets]
+    return life
+
+
+@pytest.mark.parametrize(
+    ("life", "told"),
+    [
+        (story(0, 1, 3), None),
+        (story(0, 1, 3, 4, complete=True), None),
+        (story(0, 1, 3, complete=True), "never given out: [4]"),
+        (story(0, 3), "never given out: [1]"),
+        (story(0, 1, 1), "given out twice"),
+        (story(1, 0), "given out twice, or out of order"),
+        (story(0, 1, 2), "not in the log"),
+    ],
+)
+def test_what_readers_were_given_is_compared_with_the_log(life: ReadersLife, told: str | None) -> None:
+    found = judge_readers([life], LOG, compacted=False)
+    assert [anomaly.check for anomaly in found] == ([] if told is None else ["given_once"])
+    assert told is None or told in found[0].detail
+
+
+def test_a_position_may_be_behind_gaps_and_not_behind_records() -> None:
+    life = story(0, 1)
+    life.stands = [Stand(PLACE, 1, 1, "positions()"), Stand(PLACE, 3, 2, "positions()")]
+    assert judge_readers([life], LOG, compacted=False) == []
+    life.stands.append(Stand(PLACE, 4, 2, "committed()"))
+    (found,) = judge_readers([life], LOG, compacted=False)
+    assert found.check == "position_ahead"
+    assert "committed() said t-0@4 when [3] had not been given out" in found.detail
+
+
+def test_a_sender_that_was_told_wrongly_is_found() -> None:
+    life = SendersLife("n", refused=["v1", "elsewhere"])
+    (found,) = judge_senders([life], LOG)
+    assert (found.check, "v1" in found.detail) == ("refused_and_there", True)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_crowd_is_given_everything_once(seed: int) -> None:
+    options = Options.draw(seed, Profile.SWARM).changed(["crowds=1", "storm_ms=500", "cancel_chance=0.15"])
+    report = run_world(seed, options)
+    assert report.anomalies == []
+    assert report.happened["calls refused beside others"] > 10
+    assert report.happened["calls cancelled"] > 5
+
+
+@pytest.mark.parametrize(
+    ("name", "check"),
+    [
+        ("polls-of-several-tasks-at-once", "given_once"),
+        ("undelivered-records-count-as-read", "position_ahead"),
+        ("flush-ends-with-the-first-answer", "fate_unknown"),
+    ],
+)
+def test_a_mistake_that_a_crowd_meets_is_found(name: str, check: str) -> None:
+    assert find(PLANTS[name], range(1, 13), check) is not None
