@@ -138,14 +138,11 @@ def now_ms() -> float:
 
 
 def _clock(admin: Admin) -> Finding:
-    """What the quorum's leader says of itself is the time there (KIP-836)."""
-    before_ms = now_ms()
-    quorum = admin.describe_metadata_quorum()
-    after_ms = now_ms()
-    told = [voter.last_caught_up_ms for voter in quorum.voters if voter.replica_id == quorum.leader_id]
-    if not told or told[0] < 0:
+    """The controller's, compared with the one here."""
+    asked_ms = now_ms()
+    ahead_ms = admin.describe_metadata_quorum().clock_ahead_ms(asked_ms, now_ms())
+    if ahead_ms is None:
         return Finding("not known: the controller does not tell its time")
-    ahead_ms = round(max(told[0] - after_ms, 0) + min(told[0] - before_ms, 0))
     if abs(ahead_ms) <= MOST_SKEW_MS:
         return Finding(f"the controller's differs by less than {MOST_SKEW_MS} ms from the one here")
     words = f"the controller's is {abs(ahead_ms)} ms {'ahead of' if ahead_ms > 0 else 'behind'} the one here"
