@@ -17,6 +17,7 @@ from pyspark.sql.types import StructType
 
 from fencepost import Consumer, TopicPartition
 from fencepost.broker.embedded import Broker
+from fencepost.client.net.asyncio_runtime import AsyncioRuntime
 from fencepost.errors import ConfigurationError, KafkaTimeoutError, RecordRejectedError, UsageError
 from fencepost.protocol.codes import ErrorCode
 from fencepost.spark import exactly_once
@@ -502,6 +503,17 @@ def test_a_row_whose_time_is_refused_is_told_with_the_limit(broker: Broker) -> N
     told = f"column timestamp is further .*topic '{sink.name}' allows .*message.timestamp.after.max.ms=3600000"
     with pytest.raises(RecordRejectedError, match=told):
         writer.write_partition(iter([frame]), QUERY, 0)
+
+
+def test_a_hosts_clock_that_is_wrong_is_told_with_how_far_it_is_off(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = Sink(broker)
+    writer: StreamWriter = pickle.loads(pickle.dumps(StreamWriter(sink.options, [("value", "string")])))
+    monkeypatch.setattr(AsyncioRuntime, "wall_ms", lambda _: int((time.time() + 7200) * 1000))
+    told = "this host's clock, .*message.timestamp.after.max.ms=3600000.*; it is 7200 s ahead of the controller's"
+    with pytest.raises(RecordRejectedError, match=told):
+        writer.write_partition(iter([pa.record_batch({"value": ["a"]})]), QUERY, 0)
 
 
 def test_rows_without_keys_spread_over_all_partitions(broker: Broker) -> None:

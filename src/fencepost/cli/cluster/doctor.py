@@ -139,13 +139,10 @@ def now_ms() -> float:
 
 def _clock(admin: Admin) -> Finding:
     """Compare the clocks. The quorum leader reports its own time as its last caught-up time (KIP-836)."""
-    before_ms = now_ms()
-    quorum = admin.describe_metadata_quorum()
-    after_ms = now_ms()
-    told = [voter.last_caught_up_ms for voter in quorum.voters if voter.replica_id == quorum.leader_id]
-    if not told or told[0] < 0:
+    asked_ms = now_ms()
+    ahead_ms = admin.describe_metadata_quorum().clock_ahead_ms(asked_ms, now_ms())
+    if ahead_ms is None:
         return Finding("unknown: the controller does not report its time")
-    ahead_ms = round(max(told[0] - after_ms, 0) + min(told[0] - before_ms, 0))
     if abs(ahead_ms) <= MOST_SKEW_MS:
         return Finding(f"the controller's clock differs by less than {MOST_SKEW_MS} ms from the local one")
     words = f"the controller's clock is {abs(ahead_ms)} ms {'ahead of' if ahead_ms > 0 else 'behind'} the local one"

@@ -46,6 +46,21 @@ class Quorum(NamedTuple):
     voters: tuple[QuorumReplica, ...]
     observers: tuple[QuorumReplica, ...]
 
+    def clock_ahead_ms(self, asked_ms: float, answered_ms: float) -> int | None:
+        """Return how far the leader's clock is ahead of the one here, below 0 if it is behind (KIP-836).
+
+        Args:
+            asked_ms: Epoch ms by the clock here, before the quorum was described.
+            answered_ms: The same, afterwards. A difference that the time in between explains counts as 0.
+
+        Returns:
+            Milliseconds, or None where the leader does not tell its time.
+        """
+        told = [voter.last_caught_up_ms for voter in self.voters if voter.replica_id == self.leader_id]
+        if not told or told[0] < 0:
+            return None
+        return round(max(told[0] - answered_ms, 0) + min(told[0] - asked_ms, 0))
+
 
 class AdminPlacement(AdminBase):
     """Calls of `AdminCore` for placement and the quorum."""

@@ -284,7 +284,7 @@ class SinkWriter:
             why = {ErrorCode.MESSAGE_TOO_LARGE: self._too_large, ErrorCode.INVALID_TIMESTAMP: self._untimely}
             if error.code not in why:
                 raise
-            told = why[ErrorCode(error.code)](self._topic_settings(link), largest)
+            told = why[ErrorCode(error.code)](link, largest)
             raise RecordRejectedError(f"{error}: {told}", code=error.code) from error
         finally:
             link.io.run(end(producer))
@@ -297,21 +297,23 @@ class SinkWriter:
             return dict(link.io.run(link.admin.describe_configs(topic))) if topic is not None else {}
         return {}
 
-    def _too_large(self, settings: Mapping[str, str | None], largest: int) -> str:
-        limit = settings.get(MAX_MESSAGE_BYTES)
+    def _too_large(self, link: Link, largest: int) -> str:
+        limit = self._topic_settings(link).get(MAX_MESSAGE_BYTES)
         return (
             f"the largest row has {largest} bytes of key and value, and {self._where} takes record batches of "
             f"{f'{MAX_MESSAGE_BYTES}={limit}' if limit else f'its {MAX_MESSAGE_BYTES}'} bytes at most; raise that "
             "setting of the topic, or write smaller rows"
         )
 
-    def _untimely(self, settings: Mapping[str, str | None], _: int) -> str:
+    def _untimely(self, link: Link, _: int) -> str:
+        settings = self._topic_settings(link)
         limits = [f"{name}={settings[name]} ms" for name in TIME_LIMITS if settings.get(name)]
-        named = "timestamp" in dict(self._columns)
-        whose = "a row's column timestamp is" if named else "rows carry the time of this host's clock, which is"
+        allowed = f"{self._where} allows ({', '.join(limits or TIME_LIMITS)})"
+        if "timestamp" in dict(self._columns):
+            return f"a row's column timestamp is further from the broker's clock than {allowed}"
         return (
-            f"{whose} further from the broker's clock than {self._where} allows ({', '.join(limits or TIME_LIMITS)})"
-            + ("" if named else "; `fencepost doctor`, run on this host, compares the clocks")
+            f"rows carry the time of this host's clock, which is further from the broker's clock than {allowed}"
+            f"{_skew(link)}; `fencepost doctor`, run on this host, compares the clocks"
         )
 
     @property
@@ -359,6 +361,21 @@ class SinkWriter:
             log.warning(words, sink)
         else:
             log.info("sink %r: %s", sink, outcome.value)
+
+
+def _skew(link: Link) -> str:
+    """How far this host's clock is off, for an error; "" where the cluster does not tell its time."""
+    from fencepost.client.admin.placement import AdminPlacement  # of no use to a task that succeeds
+
+    runtime = link.admin.cluster.runtime
+    asked_ms = runtime.wall_ms()
+    with suppress(KafkaError):  # below Kafka 2.8, or without the right to ask
+        quorum = link.io.run(AdminPlacement(link.admin.cluster).describe_metadata_quorum())
+        ahead_ms = quorum.clock_ahead_ms(asked_ms, runtime.wall_ms())
+        if ahead_ms:
+            where = "behind" if ahead_ms > 0 else "ahead of"
+            return f"; it is {abs(ahead_ms) / 1000:.0f} s {where} the controller's"
+    return ""
 
 
 def _messages(messages: Sequence[WriterCommitMessage | None]) -> list[plan_steps.Message | None]:

@@ -418,18 +418,18 @@ class StreamReader(Source, DataSourceStreamReader, SupportsAvailableNow):
         begin.update(self._went_back(begin, ends))
         fresh = self._offsets(dict.fromkeys([partition for partition in ends if partition not in begin], EARLIEST))
         begin = {**fresh, **begin}
-        # A partition that is gone stays where it was, so that its offset never goes back.
-        ends = {**begin, **ends}
+        # A partition that is gone stays where it was, with its topic's id: its offset never goes back, nor is it new.
+        ends, ids = {**begin, **ends}, {**ranges.topic_ids(start), **self._topic_ids}
         if self._options.has_end:
             ends = self._up_to_the_end(begin, ends)
         held = ranges.rows_between(ends, self._high)
         log.info("the source is %d offsets behind, %d more are held back", ranges.rows_between(begin, ends), held)
         if isinstance(limit, ReadAllAvailable):
-            return ranges.to_json(ranges.limit(begin, ends, None), self._topic_ids)
+            return ranges.to_json(ranges.limit(begin, ends, None), ids)
         if self._waits_for_more(ranges.rows_between(begin, ends)):
             return start
         self._last_batch_s = time.monotonic()
-        return ranges.to_json(ranges.limit(begin, ends, self._options.max_rows), self._topic_ids)
+        return ranges.to_json(ranges.limit(begin, ends, self._options.max_rows), ids)
 
     def _check_end(self, partitions: set[TopicPartition]) -> None:
         """When a query begins, its end names just the partitions there are. Raises ConfigurationError."""
