@@ -1,4 +1,4 @@
-"""Settings of topics, the broker and groups: described, changed, refused. Expected answers: Apache Kafka 4.3.1."""
+"""Settings of topics, the broker and groups: described, changed, refused. Expected answers: Apache Kafka 4.4."""
 
 from __future__ import annotations
 
@@ -65,10 +65,19 @@ def broker_setting(client: RawClient, name: str, key: str, value: str) -> Iterat
         assert change(client, BROKER, name, (key, DELETE, None)) == OK
 
 
+SINCE_4_4 = {
+    "errors.deadletterqueue.group.enable",
+    "max.decompressed.message.bytes",
+    "remote.copy.lag.bytes",
+    "remote.copy.lag.ms",
+}
+
+
 def test_a_new_topic_has_kafka_s_settings(broker: BrokerUnderTest, client: RawClient) -> None:
     topic = client.create_topic(broker.name("t"))
     found = {each.name: each for each in describe(client, TOPIC, topic).configs}
-    assert found.keys() == {key for key, each in TOPIC_SETTINGS.items() if each.default is not None}
+    known = {key for key, each in TOPIC_SETTINGS.items() if each.default is not None}
+    assert found.keys() == known - (SINCE_4_4 if broker.is_before(4, 4) else set())
     for key, each in found.items():
         expected = TOPIC_SETTINGS[key]
         assert (each.value, each.config_type) == (expected.default, expected.kind), key
@@ -76,7 +85,7 @@ def test_a_new_topic_has_kafka_s_settings(broker: BrokerUnderTest, client: RawCl
         synonyms = [synonym.name for synonym in each.synonyms if synonym.source == 5]
         default = BROKER_SETTINGS[expected.broker_key].default if expected.broker_key else None
         assert synonyms == ([] if default is None else [expected.broker_key]), key
-        # Kafka 4.3.1 has set min.insync.replicas for the whole cluster when it was formed.
+        # Kafka has set min.insync.replicas for the whole cluster when it was formed.
         assert each.config_source == 5 or (key == "min.insync.replicas" and not broker.is_ours), key
 
 
@@ -353,6 +362,30 @@ def test_settings_of_a_group(broker: BrokerUnderTest, client: RawClient) -> None
     assert (code, message) == (40, f"Invalid value x for configuration {key}: Not a number of type INT")
     assert change(client, GROUP, group, (key, DELETE, None)) == OK
     eventually(client, group, key, ("5000", 5, [default]), GROUP)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "refused"),
+    [
+        ("consumer.assignment.interval.ms", "5000", "15001"),
+        ("share.assignment.interval.ms", "5000", "15001"),
+        ("streams.assignment.interval.ms", "5000", "-1"),
+        ("streams.initial.rebalance.delay.ms", "100000", "-1"),
+        ("consumer.assignor.offload.enable", "false", "x"),
+        ("share.assignor.offload.enable", "false", "x"),
+        ("streams.assignor.offload.enable", "false", "x"),
+    ],
+)
+def test_settings_of_a_group_that_make_no_difference_here_are_taken(
+    broker: BrokerUnderTest, client: RawClient, key: str, value: str, refused: str
+) -> None:
+    if broker.is_before(4, 4):
+        pytest.skip("KAFKA_RELEASE chooses a release that does not have all of them")
+    group = broker.name("g")
+    assert change(client, GROUP, group, (key, SET, value)) == OK
+    eventually(client, group, key, (value, 8, ANY), GROUP)
+    assert change(client, GROUP, group, (key, SET, refused))[0] == ErrorCode.INVALID_CONFIG
+    assert change(client, GROUP, group, (key, DELETE, None)) == OK
 
 
 def test_sessions_of_consumer_groups_have_no_limits_here(broker: BrokerUnderTest, client: RawClient) -> None:
