@@ -2,7 +2,7 @@
 
 A change is a generator. When its turn comes it decides on the current state, and yields steps that write to the disk.
 After a step has succeeded it changes the state in memory. A step runs in another thread. Meanwhile requests are served
-from the state before the change. An exception of a step is raised in the change at its yield, and ends that change only.
+from the state before the change. An exception of a step is raised in the change at its yield, and affects only it.
 """
 
 from __future__ import annotations
