@@ -4,8 +4,8 @@
 #              in random order                   make test ARGS="-p randomly" WORKERS=2
 # make lint    ruff, formatting and mypy only
 # make bench   the benchmarks                    make bench ARGS="--quick"
-# make soak    the simulated worlds for an hour, from the seed at which the last soak ended    make soak MINUTES=480
-# make damage    every byte of a small data directory damaged, some 110,000 cases    make damage ARGS="--share 0.1"
+# make soak    damage and the simulated worlds for an hour, from where the last soak ended    make soak MINUTES=480
+# make damage    every byte of a small data directory damaged, some 128,000 cases    make damage ARGS="--share 0.1"
 # make docs    the documentation as a site, under build/site
 # make venv    only set up .venv (the others do it themselves when it is needed)
 #
@@ -67,5 +67,7 @@ MINUTES ?= 60
 damage: venv
 	@$(PY) -m tests.support.damage_campaign $(ARGS)
 
+# A third of the time is the damage campaign's: all its cases take one core about three hours.
 soak: venv
-	@.venv/bin/fencepost simulate --minutes $(MINUTES) --resume .soak $(ARGS)
+	@$(PY) -m tests.support.damage_campaign --minutes $$(( $(MINUTES) / 3 )) --resume .soak-damage
+	@.venv/bin/fencepost simulate --minutes $$(( $(MINUTES) - $(MINUTES) / 3 )) --resume .soak $(ARGS)

@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import contextlib
 import random
+from collections.abc import Generator
 from dataclasses import dataclass, field
 
 import pytest
 
+from fencepost.broker.disk.changes import carry_out
 from fencepost.broker.log import Appended, LogConfig, PartitionLog
 from fencepost.broker.log.cleaning.compaction import Abandoned, Compaction, plan
+from fencepost.broker.log.removing import moving
 from fencepost.check.disk import MemoryDisk, PowerCut
 from fencepost.protocol.records.decoding import decode_batches
 from tests.support.batches import keyed
@@ -130,12 +133,23 @@ class World:
         if wanted is None:
             return
         with contextlib.suppress(Abandoned):
-            for files in Compaction(self.log, wanted, self.now_ms).steps():
-                for file in files:
-                    file.sync()
-                if self.chance.random() < 0.02:
-                    self.append()  # requests are served between two steps
+            for step in Compaction(self.log, wanted, self.now_ms).steps():
+                if isinstance(step, Generator):
+                    for write in step:
+                        write()
+                        self.serve(0.3)
+                else:
+                    for file in step:
+                        file.sync()
+                    self.serve(0.02)
             self.rounds += 1
+
+    def serve(self, chance: float) -> None:
+        """Requests are served between two steps."""
+        if self.chance.random() < chance:
+            self.append()
+        if self.chance.random() < chance / 10:
+            self.check()
 
     def power_cut(self) -> None:
         """The power goes in the middle of rolling and compacting."""
@@ -167,7 +181,7 @@ class World:
     def delete_records(self) -> None:
         if self.chance.random() < 0.1:
             offset = self.chance.randint(self.log.log_start_offset, self.log.high_watermark)
-            self.model.log_start = self.log.delete_records_before(offset)
+            self.model.log_start = carry_out(moving(self.log, offset))
 
     def visible(self) -> list[Row]:
         found: list[Row] = []

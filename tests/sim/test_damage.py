@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import random
+import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from fencepost.broker.log import recovery
+from fencepost.broker.log import layout, log_start, recovery
 from fencepost.broker.log.batch_walk import BatchWalk, Hole
 from fencepost.broker.log.lost_markers import LostMarkers
 from fencepost.broker.log.segment import Segment
-from fencepost.broker.topics import repair
+from fencepost.broker.topics import directories, repair
+from fencepost.broker.topics.catalogue import SHARE_GROUP_STATE as SHARES
 from fencepost.broker.topics.cleaner import Cleaner
-from tests.support.damage_campaign import Campaign, Case, cases
+from tests.support.damage_campaign import Campaign, Case, cases, ordered
+from tests.support.damage_cases import ROUTES, STOPS
 from tests.support.damage_world import images
 
 SEED = 20261126
@@ -30,9 +33,20 @@ def test_a_sample_of_the_campaign(campaign: Campaign) -> None:
     rng = random.Random(SEED)
     every = list(cases(campaign.images, rng))
     assert len(every) > 80_000
-    wrong = {case: found for case in rng.sample(every, SAMPLE) if (found := campaign.run(case))}
+    ran = rng.sample(every, SAMPLE)
+    assert len({(case.route, case.stop) for case in ran}) == len(ROUTES) * len(STOPS)
+    wrong = {case: found for case in ran if (found := campaign.run(case))}
     assert wrong == {}
-    assert sum(campaign.counts.values()) >= SAMPLE
+
+
+def test_the_order_meets_each_combination_before_any_comes_again() -> None:
+    files = {"stopped": {"plain-0/00000000000000000000.log": bytes(range(1, 91)), "meta.properties": b"x" * 60}}
+    every = list(cases(files, random.Random(1)))
+    chosen = ordered(every, random.Random(1))
+    assert sorted(chosen) == sorted(every)
+    strata = {case.stratum for case in every}
+    assert len(strata) > 40
+    assert {case.stratum for case in chosen[: len(strata)]} == strata
 
 
 def trusting(self: BatchWalk, header: Any, position: int, expected: int, **_: Any) -> str:
@@ -70,9 +84,26 @@ def plant_compaction_over_damage(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Segment, "intact", intact)
 
 
+def plant_log_start_without_a_copy(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(log_start, "COPY", ".none")
+
+
+def plant_topic_id_without_a_crc(patch: pytest.MonkeyPatch) -> None:
+    def trusting_lines(data: bytes) -> uuid.UUID:
+        return layout.decode_metadata(b"\n".join(data.splitlines()[:2]))
+
+    for module in (recovery, directories):
+        patch.setattr(module, "decode_metadata", trusting_lines)
+
+
 @pytest.mark.parametrize(
     ("plant", "case"),
     [
+        (plant_log_start_without_a_copy, Case("killed", "plain-0/log-start-offset", 3, "flip", 5, "stop", "compact")),
+        (
+            plant_topic_id_without_a_crc,
+            Case("stopped", f"{SHARES}-0/partition.metadata", 42, "flip", 2, "kill", "retain"),
+        ),
         (plant_trust_in_base_offsets, Case("stopped", "plain-0/00000000000000000000.log", 79 * 3 + 6, "flip", 2)),
         (plant_trust_in_base_offsets, Case("killed", "plain-0/00000000000000000000.log", 79 * 3 + 7, "flip", 6)),
         (plant_no_fence_around_compaction, Case("killed", "keys-0/00000000000000000008.log", 100, "flip", 1)),

@@ -94,6 +94,11 @@ class BrokerDriver:
             self._perform()
         self.now_ms = end
 
+    def housekeep(self) -> None:
+        """Apply retention and compaction now."""
+        self.core.housekeep(self.now_ms)
+        self._perform()
+
     def sync(self) -> None:
         """Carry out the Sync that is under way."""
         effect = self.syncs.pop(0)
@@ -109,10 +114,10 @@ class BrokerDriver:
     def write(self) -> None:
         """Carry out the Write that is under way."""
         effect = self.writes.pop(0)
-        error: OSError | None = None
+        error: Exception | None = None
         try:
             effect.step()
-        except OSError as failure:
+        except Exception as failure:  # noqa: BLE001 - as the server's
             error = failure
         self.core.written(self.now_ms, effect.token, error)
         self._perform()

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from fencepost.broker.topics.catalogue import SHARE_GROUP_STATE
 from fencepost.check.disk import MemoryDisk, PowerCut
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.logs.share_state_log import ShareStateKey
@@ -13,6 +14,7 @@ from fencepost.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     ScramCredentialUpsertion,
 )
+from fencepost.protocol.messages.api_versions import ApiVersionsRequest
 from fencepost.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from fencepost.protocol.messages.delete_records import (
     DeleteRecordsPartition,
@@ -22,6 +24,11 @@ from fencepost.protocol.messages.delete_records import (
 from fencepost.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from fencepost.protocol.messages.describe_transactions import DescribeTransactionsRequest
 from fencepost.protocol.messages.end_txn import EndTxnRequest
+from fencepost.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from fencepost.protocol.messages.init_producer_id import InitProducerIdRequest
 from fencepost.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from fencepost.protocol.messages.offset_commit import (
@@ -35,7 +42,7 @@ from fencepost.protocol.records.walk import records_of
 from tests.support.batches import batch, keyed
 from tests.support.broker_driver import BrokerDriver, fetch, produce
 
-__all__ = ["CONFIG", "NOW", "TOPICS", "View", "images", "look", "opened"]
+__all__ = ["CONFIG", "NOW", "TOPICS", "View", "compact", "disk_of", "images", "look", "opened", "retain", "written"]
 
 NOW = 1_700_000_000_000
 CONFIG = {
@@ -48,6 +55,8 @@ CONFIG = {
 }
 TOPICS = ("plain", "paid", "keys", "open")
 COMPACTED = ("keys",)
+RETENTION_BYTES = {"plain": 200, "paid": 800}
+"""So chosen that one byte more or less in a file does not change the segment at which retention ends."""
 IDS = ("a", "b", "c")
 GROUP = "readers"
 STEP_MS = 10
@@ -73,11 +82,11 @@ class View(NamedTuple):
 def images() -> dict[str, dict[str, bytes]]:
     """The files of the directory after a clean stop, after a kill, after one with logs that have no snapshot yet, and
     after kills in the middle of a compaction and of a deletion."""
-    driver = _written()
+    driver = written()
     found: dict[str, dict[str, bytes]] = {}
     disk = driver.disk
     found["killed"] = disk.tree("")
-    _compact(driver)
+    compact(driver)
     found["compacted"] = disk.tree("")
     driver.core.close()
     found["stopped"] = disk.tree("")
@@ -102,7 +111,7 @@ def disk_of(files: Mapping[str, bytes]) -> MemoryDisk:
     return disk
 
 
-def _written() -> BrokerDriver:
+def written() -> BrokerDriver:
     driver = BrokerDriver(CONFIG)
     for name in TOPICS:
         configs = {"segment.bytes": "700", "index.interval.bytes": "150"}
@@ -151,6 +160,8 @@ def _written() -> BrokerDriver:
         ]
         driver.ask(OffsetCommitRequest(group_id=GROUP, topics=committed), 8)
     core = driver.core
+    core.changes.begin(core.topics.create_internal(SHARE_GROUP_STATE), lambda result: result())
+    driver.ask(ApiVersionsRequest(), 0)  # the driver carries the change out
     partition = core.topics.partition("plain", 0)
     assert partition is not None
     core.shares.begin(driver.now_ms, "sharers", partition)
@@ -179,9 +190,9 @@ def _end(driver: BrokerDriver, name: str, pair: tuple[int, int], *, commit: bool
     return answer.producer_id, answer.producer_epoch
 
 
-def _compact(driver: BrokerDriver) -> None:
+def compact(driver: BrokerDriver) -> None:
     """All there is to do, and a few records behind it."""
-    driver.core.housekeep(driver.now_ms)
+    driver.housekeep()
     driver.pass_time(10)
     for number in range(30, 38):
         now = NOW + STEP_MS * number
@@ -194,7 +205,7 @@ def _interrupted(files: Mapping[str, bytes], suffix: str) -> dict[str, bytes]:
         driver = opened(files)
         driver.disk.power_cut_after(changes)
         with contextlib.suppress(PowerCut):
-            driver.core.housekeep(driver.now_ms)
+            driver.housekeep()
             driver.pass_time(10)
         left = driver.disk.tree("")
         found = [path for path, data in left.items() if path.startswith("keys") and path.endswith(suffix) and data]
@@ -213,6 +224,23 @@ def _interrupted_deletion(files: Mapping[str, bytes]) -> dict[str, bytes]:
         if any("-delete/" in path for path in left):
             return left
     raise AssertionError("no deletion was interrupted")
+
+
+def retain(driver: BrokerDriver, topics: Sequence[str]) -> None:
+    """Give the topics that have a retention here their settings, and apply it."""
+    changes = [
+        AlterConfigsResource(
+            resource_type=2,
+            resource_name=name,
+            configs=[AlterableConfig(name="retention.bytes", config_operation=0, value=str(RETENTION_BYTES[name]))],
+        )
+        for name in topics
+        if name in RETENTION_BYTES
+    ]
+    for answer in driver.ask(IncrementalAlterConfigsRequest(resources=changes), 1).responses:
+        assert answer.error_code == ErrorCode.NONE, answer
+    driver.housekeep()
+    driver.pass_time(20)
 
 
 def look(driver: BrokerDriver, topics: Sequence[str] = TOPICS) -> View:

@@ -222,11 +222,15 @@ class Call:
             self.core.request_failed(self.connection, error)
 
     def change(self, request: object, change: Change[Any]) -> None:
-        """Carry out a change of what is kept in small files, and answer with what it returns. Requests of this
-        connection wait for that, those of others do not."""
+        """Carry out a change of what is kept in small files, and answer with what it returns; with None the answer is
+        given elsewhere. Requests of this connection wait for that, those of others do not."""
         core, connection = self.core, self.connection
         is_waiting = False
         early: list[Callable[[], Any]] = []
+
+        def answer(response: Any) -> None:
+            if response is not None:
+                core.answer(self, response)
 
         def done(result: Callable[[], Any]) -> None:
             if not is_waiting:
@@ -234,13 +238,13 @@ class Call:
             elif connection.closed:
                 _tell_failure(self, request, result)
             else:
-                self.go_on(request, lambda _: core.answer(self, result()), core.now.ms)
+                self.go_on(request, lambda _: answer(result()), core.now.ms)
                 if not connection.closed:
                     core.release(connection)
 
         core.changes.begin(change, done)
         if early:
-            core.answer(self, early[0]())
+            answer(early[0]())
         else:
             is_waiting = True
             connection.hold()

@@ -18,8 +18,10 @@ from fencepost.broker.api.apis import SERVED, handler
 from fencepost.broker.api.doubtful import DoubtfulRequests
 from fencepost.broker.api.error_responses import cut_messages, refusal
 from fencepost.broker.api.gate import enter
+from fencepost.broker.api.internal_topics import missing_topics
 from fencepost.broker.api.request_faults import RequestFaults
 from fencepost.broker.connection import Call, Connection, Core
+from fencepost.broker.disk.changes import Change
 from fencepost.broker.disk.files import File, Files
 from fencepost.broker.effects import Close, Effect, Failed, GoOn, Reply
 from fencepost.broker.faults.table import FaultTable
@@ -165,7 +167,7 @@ class BrokerCore(Core):
         self.metrics.count("failed_syncs", self.durability.failures - before)
         self._settle()
 
-    def written(self, now_ms: int, token: int, error: OSError | None) -> None:
+    def written(self, now_ms: int, token: int, error: Exception | None) -> None:
         """The step of that `Write` was carried out; `error`: what it raised."""
         self.now.ms = now_ms
         self.changes.written(token, error)
@@ -323,13 +325,21 @@ class BrokerCore(Core):
                 response = enter(call, served, request)
             if response is None and self.doubts:
                 response = self._doubtful.refuse(served, request)
-            if response is None:
+            if response is None and request is not None and (names := missing_topics(self.topics, key, request)):
+                call.change(request, self._handle_with(names, call, request))
+            elif response is None:
                 response = handler(served).handle(call, now_ms, request)
         except OSError as error:
             self.storage_failed(now_ms, call, request, error)
             return
         if response is not None:
             self.answer(call, response)
+
+    def _handle_with(self, names: Sequence[str], call: Call, request: Any) -> Change[Any]:
+        """Create the internal topics, then handle the request. Raises OSError."""
+        for name in names:
+            yield from self.topics.create_internal(name)
+        return handler(SERVED[call.api_key]).handle(call, self.now.ms, request)
 
     def storage_failed(self, now_ms: int, call: Call, request: Any, error: OSError) -> None:
         """Nothing may be promised; where there is a place for it, the answer says why."""

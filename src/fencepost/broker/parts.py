@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 from fencepost.broker.coordinator.damage import Doubts
 from fencepost.broker.coordinator.groups import Groups
 from fencepost.broker.coordinator.runtime import CoordinatorRuntime
 from fencepost.broker.coordinator.transactions import Transactions
-from fencepost.broker.disk.changes import Change, Changes
+from fencepost.broker.disk.changes import Change, Changes, Done
 from fencepost.broker.disk.files import Files, RunAll, is_full, one_by_one
 from fencepost.broker.disk.meta import MADE_UP_FROM, Meta
 from fencepost.broker.fetch_sessions import FetchSessions
@@ -85,14 +85,14 @@ class BrokerParts:
         self.listeners = listeners_of(config, "localhost", 0)
         self.rights = Rights(files, config, self.metrics)
         self.credentials = Credentials(files, new_uuid, TokenRules.of(config), lambda: self.now.ms)
-        self.changes = Changes()
+        self.changes = Changes(self._change_failed)
         self.meta = Meta(files, self._reserve_producer_ids)
         self.settings = DynamicSettings(files, config)
         self.throttling = Throttling()
         self.durability = Durability(config.waits_for_fsync, self.advanced, self.fence)
         self.refused_topics = Refusals(self.metrics, "refused_topics", _log)
         self.topics = TopicCatalogue(
-            files, config, new_uuid, self.now, self._log_opened, lambda: self.meta.next_producer_id
+            files, config, new_uuid, self.now, self._log_opened, self._next_producer_id, self._in_background
         )
         self.doubts = Doubts(self.topics, self.metrics)
         self.transactions = self._make_transactions()
@@ -113,8 +113,10 @@ class BrokerParts:
             self.topics,
             self.durability,
             self.timers,
+            self.now,
             self.metrics,
             self.fence,
+            begin=self._in_background,
             owned_producer_ids=self.transactions.coordinator.owned_producer_ids,
             compacted=self._compacted,
         )
@@ -135,6 +137,16 @@ class BrokerParts:
 
         self.changes.begin(change, done)
 
+    def _next_producer_id(self) -> int:
+        return self.meta.next_producer_id
+
+    def _change_failed(self, change: object, error: Exception) -> None:
+        name = getattr(change, "__qualname__", change)
+        self.fence.failed(f"a change of small files ({name})", error, "It is not answered")
+
+    def _in_background(self, change: Change[Any], done: Done = lambda result: result()) -> None:
+        self.changes.begin(change, done, in_background=True)
+
     def _make_transactions(self) -> Transactions:
         return Transactions(
             self._runtime(TRANSACTION_STATE, "transactions"),
@@ -147,6 +159,7 @@ class BrokerParts:
             allocate_producer_id=self.meta.allocate_producer_id,
             jumps=self.jumps,
             offsets_decided=self._offsets_decided,
+            begin=self._in_background,
         )
 
     def _offsets_decided(

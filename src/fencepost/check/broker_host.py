@@ -270,10 +270,10 @@ class BrokerHost:
 
     def _written(self, core: BrokerCore, write: Write) -> None:
         def finish(now_ms: int) -> None:
-            error: OSError | None = None
+            error: Exception | None = None
             try:
                 write.step()
-            except OSError as failure:
+            except Exception as failure:  # noqa: BLE001 - it is raised in the change, as by the server
                 self._trace(f"write failed: {failure}")
                 error = failure
             core.written(now_ms, write.token, error)

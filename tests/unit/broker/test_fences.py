@@ -12,9 +12,12 @@ from fencepost.broker.coordinator.group.classic.membership import ClassicGroups
 from fencepost.broker.coordinator.group.deadlines import Deadline, DeadlineKind
 from fencepost.broker.coordinator.transactions import Transactions
 from fencepost.broker.coordinator.txn import decide_end
+from fencepost.broker.disk import two_copies
+from fencepost.broker.disk.changes import Change
 from fencepost.broker.log.cleaning.compaction import Compaction
 from fencepost.broker.log.partition import PartitionLog
 from fencepost.broker.share.share_partition import SharePartition
+from fencepost.broker.topics import cleaner
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from fencepost.protocol.messages.end_txn import EndTxnRequest
@@ -65,7 +68,7 @@ def test_a_partition_whose_compaction_raises_is_uncleanable_and_the_others_are_c
 ) -> None:
     clean = failing_for("bad-0", Compaction._clean, lambda self: str(self._log.directory))
     monkeypatch.setattr(Compaction, "_clean", clean)
-    driver.core.housekeep(driver.now_ms)
+    driver.housekeep()
     driver.pass_time(60_000)
     counted = driver.core.metrics.values
     assert (counted["compactions"], counted["compaction_failures"], counted["failed_work"]) == (1, 1, 1)
@@ -76,7 +79,7 @@ def test_a_partition_whose_compaction_raises_is_uncleanable_and_the_others_are_c
     driver.core.close()
     driver.disk.kill()
     driver.start()
-    driver.core.housekeep(driver.now_ms)
+    driver.housekeep()
     driver.pass_time(100)
     assert driver.core.cleaner.uncleanable == 0 and driver.core.metrics.values["compactions"] == 1
 
@@ -86,17 +89,58 @@ def test_retention_that_raises_for_one_partition_is_done_for_the_others_and_agai
 ) -> None:
     done: list[str] = []
 
-    def retention(self: PartitionLog, *args: Any) -> int:
-        done.append(self.directory)
-        if self.directory == "bad-0":
+    def retention(log: PartitionLog, *args: Any) -> int:
+        done.append(log.directory)
+        if log.directory == "bad-0":
             raise Mistake("no")
         return 0
 
-    monkeypatch.setattr(PartitionLog, "apply_retention", retention)
+    monkeypatch.setattr(cleaner, "expirable", retention)
     driver.pass_time(3_500)
     assert done.count("bad-0") == done.count("good-0") == 3
     assert driver.core.metrics.values["failed_work"] == 3
     assert caplog.text.count("retention of bad-0 failed") == 1  # and then once in ten seconds
+
+
+def test_a_change_that_raises_costs_its_own_object(
+    driver: BrokerDriver, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Retention, snapshots and new topics come one after the other in one line of changes."""
+    done: list[str] = []
+
+    def retaining(log: PartitionLog, *args: Any) -> Change[int]:
+        yield lambda: None
+        done.append(log.directory)
+        if log.directory == "bad-0":
+            raise Mistake("no")
+        return 0
+
+    monkeypatch.setattr(cleaner, "expirable", lambda *_: 1)
+    monkeypatch.setattr(cleaner, "retaining", retaining)
+    driver.pass_time(1_500)
+    assert done == ["bad-0", "good-0"]
+    assert driver.core.metrics.values["failed_work"] == 1
+    assert "retention of bad-0 failed" in caplog.text
+    topic = CreatableTopic(name="new", num_partitions=1, replication_factor=1)
+    assert driver.ask(CreateTopicsRequest(topics=[topic]), 7).topics[0].error_code == ErrorCode.NONE
+    assert still_serves(driver)
+
+
+def test_a_step_that_raises_costs_the_request_that_asked_for_it(
+    driver: BrokerDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def mistaken(*_: object) -> None:
+        raise Mistake("in the thread that writes")
+
+    driver.failed = {}
+    monkeypatch.setattr(two_copies, "write_kept", mistaken)
+    driver.send(CreateTopicsRequest(topics=[CreatableTopic(name="new", num_partitions=1, replication_factor=1)]), 7)
+    assert [repr(error) for error in driver.failed.values()] == ["Mistake('in the thread that writes')"]
+    monkeypatch.undo()
+    topic = CreatableTopic(name="newer", num_partitions=1, replication_factor=1)
+    answer = driver.ask(CreateTopicsRequest(topics=[topic]), 7, connection=2)
+    assert answer.topics[0].error_code == ErrorCode.NONE
+    assert driver.ask(fetch("good"), 12, connection=2).topics[0].partitions[0].error_code == ErrorCode.NONE
 
 
 def test_idle_producers_are_let_go_in_the_other_partitions_and_again(

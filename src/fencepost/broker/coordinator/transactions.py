@@ -33,6 +33,7 @@ from fencepost.broker.coordinator.txn.model import (
 from fencepost.broker.coordinator.txn.notices import note_change
 from fencepost.broker.coordinator.txn.states import PREPARED, STATE_NAMES, TxnState
 from fencepost.broker.coordinator.txn_snapshots import TransactionSnapshots
+from fencepost.broker.disk.changes import Begin
 from fencepost.broker.disk.files import Files
 from fencepost.broker.log.producers.idempotence import ProducerState
 from fencepost.broker.log.reading import Gap, has_gap
@@ -75,8 +76,10 @@ class Transactions:
         allocate_producer_id: AllocateProducerId,
         jumps: Jumps,
         offsets_decided: OffsetsDecided,
+        begin: Begin,
     ) -> None:
-        """`offsets_decided`: told when a marker is durable in a partition of `__consumer_offsets`."""
+        """`begin`: carries out a change that nobody waits for. `offsets_decided`: told when a marker is durable in a
+        partition of `__consumer_offsets`."""
         self._runtime = runtime
         self._refusals = runtime.refusals("refused_transactional_ids")
         self._config = config
@@ -88,7 +91,7 @@ class Transactions:
         self.coordinator = TransactionCoordinator(
             _coordinator_config(config), allocate_producer_id, jumps, runtime.index_of
         )
-        self.snapshots = TransactionSnapshots(files, durability, metrics, self.coordinator)
+        self.snapshots = TransactionSnapshots(files, durability, metrics, self.coordinator, begin)
         self._owing: list[str] = []  # ids whose markers are written once the answers are on their way
         self._under_way: set[MarkerWrite] = set()
         self._refused_markers = Paces()

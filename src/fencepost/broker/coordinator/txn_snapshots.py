@@ -11,10 +11,13 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 
 from fencepost.broker.coordinator.txn import snapshot
 from fencepost.broker.coordinator.txn.coordinator import TransactionCoordinator
+from fencepost.broker.disk.changes import Begin, Change, carry_out
 from fencepost.broker.disk.files import Files
+from fencepost.broker.log.partition import PartitionLog
 from fencepost.broker.metrics.counters import Metrics
 from fencepost.broker.topics.catalogue import Partition
 from fencepost.broker.topics.durability import Durability
@@ -33,8 +36,15 @@ class TransactionSnapshots:
     """Of one broker."""
 
     def __init__(
-        self, files: Files, durability: Durability, metrics: Metrics, coordinator: TransactionCoordinator
+        self,
+        files: Files,
+        durability: Durability,
+        metrics: Metrics,
+        coordinator: TransactionCoordinator,
+        begin: Begin,
     ) -> None:
+        """`begin` carries out a change that nobody waits for."""
+        self._begin = begin
         self._files = files
         self._durability = durability
         self._metrics = metrics
@@ -90,8 +100,8 @@ class TransactionSnapshots:
         log.prepare_snapshot()  # recovery has to scan no more than is read here
 
         def write(_now_ms: int) -> None:
-            if not log.closed and log.is_durable(offset - 1):
-                self._write(partition, data)
+            if log.is_durable(offset - 1):
+                self._begin(self._writing(log, partition, data))
 
         self._durability.when_durable(now_ms, write)
 
@@ -102,7 +112,7 @@ class TransactionSnapshots:
         def write() -> None:
             for partition, log, data, offset in taken:
                 if log.synced_offset >= offset:
-                    self._write(partition, data)
+                    carry_out(self._writing(None, partition, data))
 
         return write
 
@@ -115,8 +125,11 @@ class TransactionSnapshots:
         offset = partition.log.log_end_offset
         return snapshot.encode(partition.index, offset, self._coordinator.snapshot(partition.index)), offset
 
-    def _write(self, partition: Partition, data: bytes) -> None:
+    def _writing(self, log: PartitionLog | None, partition: Partition, data: bytes) -> Change[None]:
+        """Write the snapshot, unless the log was closed while this waited for its turn."""
+        if log is not None and log.closed:
+            return
         try:
-            self._files.write_atomic(f"{partition.directory}/{FILE}", data)
+            yield partial(self._files.write_atomic, f"{partition.directory}/{FILE}", data)
         except OSError as error:
             _log.warning("%s has no snapshot of its transactional ids: %s", partition.directory, error)

@@ -2,7 +2,7 @@
 
 A change is a generator. When its turn comes it decides on the current state, and yields steps that write to the disk.
 After a step has succeeded it changes the state in memory. A step runs in another thread. Meanwhile requests are served
-from the state before the change. An OSError of a step is raised in the change at its yield.
+from the state before the change. An exception of a step is raised in the change at its yield, and affects only it.
 """
 
 from __future__ import annotations
@@ -13,17 +13,19 @@ from typing import Any, TypeVar
 
 from fencepost.values import Value
 
-__all__ = ["Change", "Changes", "Step", "Write", "carry_out"]
+__all__ = ["Begin", "Change", "Changes", "Done", "Step", "Write", "carry_out"]
 
 Outcome = TypeVar("Outcome")
 
 Step = Callable[[], None]
 Change = Generator[Step, None, Outcome]
 Done = Callable[[Callable[[], Any]], None]
+Begin = Callable[[Change[None]], None]
+"""Carries out a change, now or later. `carry_out` is one."""
 
 
 class Write(Value):
-    """Run `step` in another thread, then call `BrokerCore.written` with the token and its OSError or None.
+    """Run `step` in another thread, then call `BrokerCore.written` with the token and its exception or None.
 
     The next `Write` is requested after that. A `Write` that is never carried out has no effect.
     """
@@ -34,7 +36,7 @@ class Write(Value):
 
 def carry_out(change: Change[Outcome]) -> Outcome:
     """Carry out a whole change synchronously, when nothing else is served. Raises what the change raises."""
-    error: OSError | None = None
+    error: Exception | None = None
     while True:
         try:
             step = next(change) if error is None else change.throw(error)
@@ -44,25 +46,33 @@ def carry_out(change: Change[Outcome]) -> Outcome:
         error = None
         try:
             step()
-        except OSError as failure:
+        except Exception as failure:  # noqa: BLE001 - it is raised in the change
             error = failure
 
 
 class Changes:
-    """The changes of one broker, in order of request."""
+    """The changes of one broker, one at a time, in order of request.
 
-    def __init__(self) -> None:
+    A change in the background begins when no other one waits.
+    """
+
+    def __init__(self, failed: Callable[[object, Exception], None]) -> None:
+        """`failed` is given a change and what its `done` raised."""
+        self._failed = failed
         self._waiting: deque[tuple[Change[Any], Done]] = deque()
+        self._in_background: deque[tuple[Change[Any], Done]] = deque()
         self._present: tuple[Change[Any], Done] | None = None
         self._step: Step | None = None  # the current change's step, to be returned by next_write
         self._token = 0
 
-    def begin(self, change: Change[Any], done: Done) -> None:
+    def begin(self, change: Change[Any], done: Done, *, in_background: bool = False) -> None:
         """Carry out the change after those before it, or at once if there are none.
 
-        `done` gets a function that returns the change's result, or raises its exception.
+        Args:
+            done: Called with a function that returns the change's result, or raises its exception.
+            in_background: Carry it out after all changes for which a client waits.
         """
-        self._waiting.append((change, done))
+        (self._in_background if in_background else self._waiting).append((change, done))
         if self._present is None:
             self._go_on()
 
@@ -74,7 +84,7 @@ class Changes:
         self._token += 1
         return Write(self._token, step)
 
-    def written(self, token: int, error: OSError | None) -> None:
+    def written(self, token: int, error: Exception | None) -> None:
         """Report that a `Write` was carried out. Raises ValueError for an unknown token."""
         if self._present is None or self._step is not None or token != self._token:
             raise ValueError(f"write {token} was not asked for")
@@ -83,11 +93,11 @@ class Changes:
             self._go_on()
 
     def _go_on(self) -> None:
-        while self._present is None and self._waiting:
-            self._present = self._waiting.popleft()
+        while self._present is None and (waiting := self._waiting or self._in_background):
+            self._present = waiting.popleft()
             self._take(None)
 
-    def _take(self, error: OSError | None) -> None:
+    def _take(self, error: Exception | None) -> None:
         """Run the current change to its next step or its end."""
         if self._present is None:
             return
@@ -101,7 +111,10 @@ class Changes:
         except Exception as failure:  # noqa: BLE001 - raised to the requester of the change
             result = _raises(failure)
         self._present = None
-        done(result)
+        try:
+            done(result)
+        except Exception as failure:  # noqa: BLE001 - it costs this change only
+            self._failed(change, failure)
 
 
 def _returns(value: Any) -> Callable[[], Any]:

@@ -41,11 +41,11 @@ class SyncThreads:
         jobs = [asyncio.wrap_future(job) for job in begun]
         return [failure for failures in await asyncio.gather(*jobs) for failure in failures]
 
-    async def write(self, step: Step) -> OSError | None:
-        """Run a step of a change; return its OSError, or None."""
+    async def write(self, step: Step) -> Exception | None:
+        """Run a step of a change; return its exception, or None."""
         try:
             await asyncio.wrap_future(_begin(self._writer, step))
-        except OSError as error:
+        except Exception as error:  # noqa: BLE001 - it is raised in the change
             return error
         return None
 

@@ -1,5 +1,6 @@
 """Names and small text files of a partition's directory, as Apache Kafka lays them out.
 
+`partition.metadata` has one line more than Kafka's: a flipped bit would else give the directory to another topic.
 `log-start-offset` is ours (Kafka keeps that number in one file for all partitions): version, offset, CRC-32C of the
 offset's digits. So is `clean-offset`: version, first dirty offset, the offset below which compaction may have left
 gaps, CRC-32C of the two. Compaction writes a segment's files under names that end in .cleaned, and renames them to
@@ -73,17 +74,25 @@ def offset_of(name: str, suffix: str) -> int | None:
 
 
 def encode_metadata(topic_id: uuid.UUID) -> bytes:
-    text = base64.urlsafe_b64encode(topic_id.bytes).rstrip(b"=").decode()
-    return f"version: 0\ntopic_id: {text}".encode()
+    """Return Kafka's two lines, and a third one with the CRC-32C of the id's text, which Kafka does not read."""
+    text = base64.urlsafe_b64encode(topic_id.bytes).rstrip(b"=")
+    return b"version: 0\ntopic_id: %s\ncrc: %08x\n" % (text, crc32c(text))
 
 
 def decode_metadata(data: bytes) -> uuid.UUID:
-    """Raises ValueError when it is not a version 0 file."""
-    lines = [line.partition(": ") for line in data.decode("utf-8").splitlines()]
-    fields = {key: value for key, _, value in lines}
-    if fields.get("version") != "0" or "topic_id" not in fields:
+    """Return the topic id. Kafka and older releases write no third line.
+
+    Raises:
+        ValueError: it is not a version 0 file, or the id does not have that CRC.
+    """
+    first, *more = data.decode("utf-8").splitlines() or [""]
+    names = [line.partition(": ")[0] for line in more]
+    values = [line.partition(": ")[2] for line in more]
+    if first != "version: 0" or names not in (["topic_id"], ["topic_id", "crc"]):
         raise ValueError(f"not a partition metadata file of version 0: {data[:100]!r}")
-    return uuid.UUID(bytes=base64.urlsafe_b64decode(fields["topic_id"] + "=="))
+    if len(values) > 1 and values[1] != f"{crc32c(values[0].encode()):08x}":
+        raise ValueError(f"a partition metadata file with a wrong CRC: {data[:100]!r}")
+    return uuid.UUID(bytes=base64.urlsafe_b64decode(values[0] + "=="))
 
 
 def encode_log_start(offset: int) -> bytes:

@@ -13,17 +13,18 @@ from __future__ import annotations
 
 import uuid
 from bisect import bisect_left, bisect_right
+from functools import partial
 from operator import attrgetter, itemgetter
 from typing import Final
 
+from fencepost.broker.disk.changes import Begin, Change, carry_out
 from fencepost.broker.disk.files import File, Files, is_full
 from fencepost.broker.log.aborted import Aborted
-from fencepost.broker.log.cleaning.retention import expired
 from fencepost.broker.log.cleaning.swap import write_clean_point
 from fencepost.broker.log.config import LogConfig
 from fencepost.broker.log.extent import slice_of
 from fencepost.broker.log.fresh_files import FreshFiles
-from fencepost.broker.log.layout import LOG_START, CleanPoint, encode_log_start
+from fencepost.broker.log.layout import CleanPoint
 from fencepost.broker.log.producers.idempotence import NEWEST_PRODUCE, Refusal
 from fencepost.broker.log.producers.snapshot import Place, SegmentSeal
 from fencepost.broker.log.producers.snapshot_files import SnapshotKeeper
@@ -60,7 +61,7 @@ class PartitionLog:
     """Open with `PartitionLog.open`. OSError never leaves `append`, `append_marker`, `append_internal` and `read`:
     they answer KAFKA_STORAGE_ERROR (56); `failure` keeps the last cause."""
 
-    def __init__(self, files: Files, directory: str, config: LogConfig, recovered: Recovered) -> None:
+    def __init__(self, files: Files, directory: str, config: LogConfig, recovered: Recovered, begin: Begin) -> None:
         self.files = files
         self.directory = directory
         self.config = config
@@ -79,6 +80,8 @@ class PartitionLog:
         self._sync_failed = False
         self._torn = False  # a failed append may have left bytes behind the end of the active file
         self.snapshots = SnapshotKeeper(files, directory, recovered.snapshots)
+        self._begin = begin
+        self._is_writing = False  # a snapshot, or about to
         self._bytes_since_snapshot = self._batches_since_snapshot = 0
         self._recent_last: list[int] = []  # last offset and position of the last batches of the active segment
         self._recent_positions: list[int] = []
@@ -95,13 +98,15 @@ class PartitionLog:
         clean: bool = False,
         topic_id: uuid.UUID | None = None,
         point: RecoveryPoint | None = None,
+        begin: Begin = carry_out,
     ) -> PartitionLog:
         """Open or create. `clean`: the last owner closed it; the scan is then expected to find nothing, which
-        `report` would tell. `point`: where to note how far it is synced. Raises OSError."""
+        `report` would tell. `point`: where to note how far it is synced. `begin`: carries out what is written when
+        nobody waits for it. Raises OSError."""
         files.makedirs(directory)
         claimed = None if topic_id is None else claim(files, directory, topic_id)
         recovered = recover(files, directory, config, clean=clean, synced=-1 if point is None else point.offset)
-        log = cls(files, directory, config, recovered)
+        log = cls(files, directory, config, recovered, begin)
         log._fresh, log._point = FreshFiles([claimed, recovered.fresh]), point
         for segment in log.segments:
             segment.touched_ms = now_ms
@@ -119,7 +124,7 @@ class PartitionLog:
             log._sync_now()
         elif log.log_end_offset:
             log._synced(log.log_end_offset)  # a power loss may have left an older point
-        log._remove_below(log.log_start_offset)
+        log.remove_below(log.log_start_offset)
         return log
 
     @property
@@ -308,12 +313,20 @@ class PartitionLog:
 
     def _must_roll(self, segment: Segment, size: int, last_offset: int, timestamp: int, now_ms: int) -> bool:
         config = self.config
-        if segment.size + size > config.segment_bytes or last_offset - segment.base_offset >= 2**31:
+        if last_offset - segment.base_offset >= 2**31:
+            return True
+        if config.fsync != "never" and self._is_unnamed(segment):
+            return False  # it grows until its first sync is done, for which nobody is held up here
+        if segment.size + size > config.segment_bytes:
             return True
         if len(segment.offsets) * 8 >= config.segment_index_bytes:
             return True
         first = segment.first_batch_timestamp()
         return first >= 0 and (timestamp if timestamp >= 0 else now_ms) - first > config.segment_ms
+
+    def _is_unnamed(self, segment: Segment) -> bool:
+        """Whether a loss of power may take the name of the log's only segment."""
+        return len(self.segments) == 1 and self.synced_offset <= segment.base_offset
 
     def roll(self) -> None:
         """Begin a new segment, unless the last segment is empty. Raises OSError, also when the log is read-only."""
@@ -325,7 +338,7 @@ class PartitionLog:
     def _roll(self) -> Segment:
         closed = self.segments[-1]
         closed.flush_indexes(final=True)
-        if len(self.segments) == 1 and self.synced_offset <= closed.base_offset:
+        if self._is_unnamed(closed):
             self.files.sync_directory(self.directory)  # without the first one's name, this would look like the start
         segment = Segment(self.files, self.directory, self.log_end_offset)
         segment.gaps_below = self.clean_point.gaps_below
@@ -363,8 +376,12 @@ class PartitionLog:
         self._synced(min(log_end_offset, self.log_end_offset))
         if self.config.fsync == "commit":
             self._advance(self.synced_offset)
-        if self.snapshots.waiting:
-            self._try_to_write_snapshots()
+        self._begin_snapshots()
+
+    def _begin_snapshots(self) -> None:
+        if not self._is_writing and self.snapshots.is_ready(self.synced_offset):
+            self._is_writing = True
+            self._begin(self._write_snapshots())
 
     def _synced(self, offset: int) -> None:
         self.synced_offset = max(self.synced_offset, offset)
@@ -379,7 +396,7 @@ class PartitionLog:
         self._fresh.forget()
         self._synced(self.log_end_offset)
         self._advance(self.log_end_offset)
-        self._try_to_write_snapshots()
+        self._begin_snapshots()
 
     def sync_failed(self, error: OSError) -> None:
         """A sync of this log's files failed: what of it is on disk is unknown for good. Read-only until it is opened
@@ -420,12 +437,17 @@ class PartitionLog:
         data = self.producers.encode(Place(last.base_offset, last.size, seals))
         self.snapshots.prepare(self.log_end_offset, data, files)
 
-    def _try_to_write_snapshots(self) -> None:
+    def _write_snapshots(self) -> Change[None]:
+        """Write snapshots until none is ready. Only the next start takes longer when that fails."""
         try:
-            if self.snapshots.write(self.synced_offset):
-                self._remove_below(self.log_start_offset)  # what had to wait for a snapshot
-        except OSError as error:  # the log is whole; only the next start takes longer
+            while not self.closed and self.snapshots.is_ready(self.synced_offset):
+                yield from self.snapshots.writing(self.synced_offset)
+                if not self.closed:
+                    self.remove_below(self.log_start_offset)  # what had to wait for a snapshot
+        except OSError as error:
             self.failure = error
+        finally:
+            self._is_writing = False
 
     # Reading
 
@@ -522,55 +544,25 @@ class PartitionLog:
 
     # Removing
 
-    def delete_records_before(self, offset: int) -> int:
-        """Move the log start there (-1: to the high watermark) and remove segments wholly below it. Returns the new
-        log start.
+    def remove_below(self, offset: int) -> None:
+        """Remove closed segments below the offset. Raises OSError."""
+        while self.remove_first_below(offset):
+            pass
 
-        Raises ValueError above the high watermark (OFFSET_OUT_OF_RANGE on the wire), OSError. Producer state stays,
-        as in Kafka."""
-        if offset == -1:
-            offset = self.high_watermark
-        if not 0 <= offset <= self.high_watermark:
-            raise ValueError(f"offset {offset} is not in 0...{self.high_watermark}")
-        if offset > self.log_start_offset:
-            self.files.write_atomic(f"{self.directory}/{LOG_START}", encode_log_start(offset))
-            self.log_start_offset = offset
-            self._remove_below(offset)
-        return self.log_start_offset
+    def remove_first_below(self, offset: int) -> bool:
+        """Remove the first segment if it is closed and wholly below the offset, and if a snapshot keeps its producers;
+        return whether it went. Raises OSError."""
+        if len(self.segments) == 1 or self.segments[0].next_offset > min(offset, self.snapshots.newest):
+            return False
+        segment = self.segments[0]
+        self.snapshots.forget_files(segment.open_index_files())
+        segment.remove()
+        del self.segments[0]
+        return True
 
-    def apply_retention(self, now_ms: int) -> int:
-        """Remove segments that are too old or too many. Only whole segments below the last stable offset go: what is
-        prepared is still there when it is committed. Returns the number of removed segments. Raises OSError,
-        CorruptSegment."""
-        config = self.config
-        if self.read_only or "delete" not in config.cleanup_policy.split(","):
-            return 0
-        count = expired(self.segments, config, self.last_stable_offset, now_ms)
-        if count:
-            start = self.segments[count - 1].next_offset
-            if count == len(self.segments):
-                self._roll()
-            try:
-                self.delete_records_before(start)
-            except OSError:  # a full disk has no room for the new log start: make some
-                self._remove_below(start, durably=True)
-                self.delete_records_before(start)
-        return count
-
-    def _remove_below(self, offset: int, *, durably: bool = False) -> None:
-        """Remove closed segments, as far as a snapshot keeps what they tell of producers. `durably`: each before the
-        next, where no log start on disk says that they are gone."""
-        while len(self.segments) > 1 and self.segments[0].next_offset <= min(offset, self.snapshots.newest):
-            segment = self.segments[0]
-            self.snapshots.forget_files(segment.open_index_files())
-            segment.remove()
-            del self.segments[0]
-            if durably:
-                self.files.sync_directory(self.directory)
-
-    def set_clean_point(self, point: CleanPoint) -> None:
-        """How far compaction has come. Raises OSError."""
-        write_clean_point(self.files, self.directory, point)
+    def moving_clean_point(self, point: CleanPoint) -> Change[None]:
+        """Note how far compaction has come. Raises OSError."""
+        yield partial(write_clean_point, self.files, self.directory, point)
         self.clean_point = point
         for segment in self.segments:
             segment.gaps_below = point.gaps_below
@@ -578,18 +570,21 @@ class PartitionLog:
     def close(self) -> None:
         """Flush, sync and release the files. Raises OSError; the log is then found by recovery."""
         segment = self.segments[-1]
-        self.closed = True
-        if not self._sync_failed:
-            if self._torn:
-                segment.log.truncate(segment.size)
-            try:
-                segment.flush_indexes(final=True)
-                self._take_snapshot()
-            except OSError as error:
-                if not is_full(error):
-                    raise
-                self.failure = error  # the next start scans what no snapshot stands for
-            self._sync_now()
+        self._begin, self._is_writing = carry_out, False
+        try:
+            if not self._sync_failed:
+                if self._torn:
+                    segment.log.truncate(segment.size)
+                try:
+                    segment.flush_indexes(final=True)
+                    self._take_snapshot()
+                except OSError as error:
+                    if not is_full(error):
+                        raise
+                    self.failure = error  # the next start scans what no snapshot stands for
+                self._sync_now()
+        finally:
+            self.closed = True
         self.release()
 
     def release(self) -> None:

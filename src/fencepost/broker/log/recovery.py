@@ -23,16 +23,15 @@ from fencepost.broker.log.layout import (
     EPOCH_CHECKPOINT,
     EPOCH_CHECKPOINT_TEXT,
     LOG,
-    LOG_START,
     METADATA,
     SNAPSHOT,
     CleanPoint,
-    decode_log_start,
     decode_metadata,
     encode_metadata,
     file_name,
     offset_of,
 )
+from fencepost.broker.log.log_start import read_log_start
 from fencepost.broker.log.lost_markers import LostMarkers
 from fencepost.broker.log.producers.snapshot import CorruptSnapshot, Place
 from fencepost.broker.log.producers.table import ProducerTable
@@ -78,7 +77,7 @@ def recover(files: Files, directory: str, config: LogConfig, *, clean: bool, syn
     files.makedirs(directory)
     report = RecoveryReport(clean=clean)
     names = finish_swaps(files, directory, report)
-    log_start, is_known = _read_log_start(files, directory, names, report)
+    log_start, is_known = read_log_start(files, directory, names, report)
     bases = sorted(base for base in (offset_of(name, LOG) for name in names) if base is not None)
     segments = [Segment(files, directory, base) for base in bases or [max(log_start, synced)]]
     checkpoint = None
@@ -132,17 +131,6 @@ def _new(files: Files, path: str, data: bytes) -> File | None:
         files.write_atomic(path, data)
         return None
     return file
-
-
-def _read_log_start(files: Files, directory: str, names: list[str], report: RecoveryReport) -> tuple[int, bool]:
-    """(log start offset, whether it is certain)."""
-    if LOG_START not in names:
-        return 0, True
-    try:
-        return decode_log_start(files.read_bytes(f"{directory}/{LOG_START}")), True
-    except ValueError as error:
-        report.notes.append(str(error))
-        return 0, False
 
 
 def _load_and_scan(files: Files, directory: str, config: LogConfig, found: Recovered, synced: int) -> None:

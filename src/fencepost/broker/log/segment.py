@@ -74,14 +74,16 @@ class Segment:
         "touched_ms",
     )
 
-    def __init__(self, files: Files, directory: str, base_offset: int, suffix: str = "") -> None:
+    def __init__(
+        self, files: Files, directory: str, base_offset: int, suffix: str = "", *, log_suffix: str = ""
+    ) -> None:
         """Raises OSError. Indexes are loaded when they are first needed. `suffix`: behind the names of its files, while
-        they are not part of the log."""
+        they are not part of the log. `log_suffix`: behind the log's name only, until `take_name`."""
         self._files = files
         self._suffix = suffix
         self.base_offset = base_offset
         self.stem = f"{directory}/{file_name(base_offset, '')}"
-        self.path = self.stem + LOG + suffix
+        self.path = self.stem + LOG + (log_suffix or suffix)
         self.log: File = files.open(self.path)
         self.size = self.log.size()
         self.next_offset = base_offset
@@ -99,6 +101,13 @@ class Segment:
         self.bytes_since_index = 0
         self.touched_ms = -1  # when it was last written to, or opened
         self._loaded = self._aborted_loaded = self.size == 0
+
+    def take_name(self) -> None:
+        """Give the log the name that belongs to its base offset. Raises OSError."""
+        path = self.stem + LOG
+        self._files.rename(self.path, path)
+        self.log.close()
+        self.path, self.log = path, self._files.open(path)
 
     def load_indexes(self) -> bool:
         """Read the index files, once. Sparse indexes that cannot be right are rebuilt from the log; an index of

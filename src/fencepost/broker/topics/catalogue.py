@@ -18,10 +18,9 @@ import errno
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from types import MappingProxyType
-from typing import Protocol
 from uuid import UUID
 
-from fencepost.broker.disk.changes import Change, carry_out
+from fencepost.broker.disk.changes import Begin, Change, carry_out
 from fencepost.broker.disk.files import Files, RunAll, is_full, one_by_one
 from fencepost.broker.disk.two_copies import DamagedDirectory, SealedFile
 from fencepost.broker.log.config import LogConfig
@@ -41,6 +40,7 @@ from fencepost.broker.topics.doomed import DoomedDirectories
 from fencepost.broker.topics.log_settings import read_log_config
 from fencepost.broker.topics.names import flat_name, invalid_topic_name
 from fencepost.broker.topics.replaced import DeletedNames, Replacement
+from fencepost.broker.topics.waiting import Waiting
 
 __all__ = [
     "CLUSTER_METADATA",
@@ -73,13 +73,6 @@ _FILE = "topics.fencepost"
 _MAGIC, _VERSION = b"FPTC", 1
 
 _log = logging.getLogger("fencepost.broker.files")
-
-
-class Waiting(Protocol):
-    """A request that waits for more records."""
-
-    def look(self, partition: Partition) -> None:
-        """Check the partition, which has changed or was removed."""
 
 
 class Partition:
@@ -141,6 +134,7 @@ class TopicCatalogue:
         now: Now,
         on_open: Callable[[Partition], None],
         next_producer_id: Callable[[], int] = lambda: 0,
+        begin: Begin = carry_out,
     ) -> None:
         self._files = files
         self._file = SealedFile(files, _FILE, _MAGIC, _VERSION)
@@ -152,6 +146,7 @@ class TopicCatalogue:
         self._new_id = new_id
         self._next_producer_id = next_producer_id
         self._on_open = on_open
+        self._begin = begin
         self._now = now
         self.stopped_cleanly = False
         self.version = 0  # increases when a topic is created, deleted or enlarged
@@ -428,6 +423,7 @@ class TopicCatalogue:
             clean=self.stopped_cleanly,
             topic_id=partition.topic.topic_id,
             point=self.points.of(partition.topic.topic_id, partition.index),
+            begin=self._begin,
         )
 
     def _take_in(self, *, lost: bool) -> bool:

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
 
-from fencepost.broker.disk.files import File, Files
-from fencepost.broker.log.cleaning.compaction import Abandoned, Compaction, Plan, plan
+from fencepost.broker.disk.changes import Change, Done
+from fencepost.broker.disk.files import Files
+from fencepost.broker.log.cleaning.compaction import Abandoned, Compaction, Plan, Step, plan
+from fencepost.broker.log.removing import expirable, retaining
 from fencepost.broker.log.results import CorruptSegment
 from fencepost.broker.metrics.counters import Metrics
 from fencepost.broker.metrics.fence import Fence
 from fencepost.broker.settings.values import BrokerConfig
+from fencepost.broker.timing.clock import Now
 from fencepost.broker.timing.timers import Timers
 from fencepost.broker.topics.catalogue import Partition, TopicCatalogue
 from fencepost.broker.topics.durability import Durability
@@ -34,9 +40,11 @@ class Cleaner:
         topics: TopicCatalogue,
         durability: Durability,
         timers: Timers,
+        now: Now,
         metrics: Metrics,
         fence: Fence,
         *,
+        begin: Callable[[Change[Any], Done], None],
         owned_producer_ids: Callable[[], Iterable[int]],
         compacted: Callable[[int, Partition], None],
     ) -> None:
@@ -48,8 +56,10 @@ class Cleaner:
             topics: The catalogue.
             durability: Syncs the written files.
             timers: Schedules the steps.
+            now: The broker's time.
             metrics: The broker's counters.
             fence: Reports unexpected exceptions.
+            begin: Carries out a change in the background.
             owned_producer_ids: Returns producer ids whose state in partitions must not expire.
             compacted: Called for each compacted log.
         """
@@ -58,12 +68,14 @@ class Cleaner:
         self._topics = topics
         self._durability = durability
         self._timers = timers
+        self._now = now
         self._metrics = metrics
         self._fence = fence
+        self._begin = begin
         self._owned_producer_ids = owned_producer_ids
         self._compacted = compacted
-        self._round: tuple[Partition, Compaction, Iterator[Sequence[File]]] | None = None
-        self._is_syncing = False
+        self._round: tuple[Partition, Compaction, Iterator[Step]] | None = None
+        self._is_waiting = False
         self._is_eager = False
         self._uncleanable: set[Partition] = set()
         self._tried: set[Partition] = set()
@@ -73,17 +85,28 @@ class Cleaner:
         self._look_again(now_ms)
 
     def apply_retention(self, now_ms: int) -> None:
-        """Delete segments that exceed the limits of age and size. A failing log does not affect others."""
+        """Begin to delete segments that exceed the limits of age and size. A failing log does not affect others."""
         for partition in self._open_partitions():
             log = partition.opened
             if log is not None:
-                try:
-                    self._metrics.count("deleted_segments", log.apply_retention(now_ms))
-                except (OSError, CorruptSegment):
-                    self._metrics.count("storage_errors")
-                    _log.exception("%s: retention failed", partition.directory)
-                except Exception as error:  # noqa: BLE001 - reported
-                    self._fence.failed(f"retention of {partition.directory}", error, "The next round tries it again")
+                with self._retention_of(partition):
+                    if expirable(log, now_ms):
+                        self._begin(retaining(log, now_ms), partial(self._retained, partition))
+
+    def _retained(self, partition: Partition, result: Callable[[], int]) -> None:
+        with self._retention_of(partition):
+            self._metrics.count("deleted_segments", result())
+
+    @contextmanager
+    def _retention_of(self, partition: Partition) -> Iterator[None]:
+        """Let a failure cost this partition only."""
+        try:
+            yield
+        except (OSError, CorruptSegment):
+            self._metrics.count("storage_errors")
+            _log.exception("%s: retention failed", partition.directory)
+        except Exception as error:  # noqa: BLE001 - it is told
+            self._fence.failed(f"retention of {partition.directory}", error, "The next round tries it again")
 
     def expire_producers(self, now_ms: int) -> None:
         """Remove the state of producers that are idle for too long."""
@@ -157,36 +180,54 @@ class Cleaner:
 
     def _step(self, now_ms: int) -> None:
         """Run the next step of the current round."""
-        if self._round is None or self._is_syncing:
+        if self._round is None or self._is_waiting:
             return
         partition, compaction, steps = self._round
         try:
-            files = next(steps, None)
-            while self._is_eager and files is not None and not files:
-                files = next(steps, None)
-        except Abandoned as reason:
-            _log.info("%s: compaction gave up: %s", partition.directory, reason)
-            self._end(partition, compaction)
-        except Exception as error:  # noqa: BLE001 - reported, and affects this partition only
-            self._failed(partition, error)
-            self._end(partition, compaction)
+            step = next(steps, None)
+            while self._is_eager and step == ():
+                step = next(steps, None)
+        except Exception as error:  # noqa: BLE001 - it is told, and costs this partition only
+            self._gave_up(partition, compaction, error)
         else:
-            if files is None:
+            if step is None:
                 self._finished(now_ms, partition, compaction)
-            elif files:
-                self._is_syncing = True
-                self._durability.also(files, self._synced)
+            elif isinstance(step, Generator):
+                self._is_waiting = True
+                self._begin(step, self._changed)
+            elif step:
+                self._is_waiting = True
+                self._durability.also(step, self._synced)
             else:
                 self._timers.at(now_ms + _PAUSE_MS, self._step)
 
     def _synced(self, now_ms: int, error: OSError | None) -> None:
-        self._is_syncing = False
+        self._is_waiting = False
         if error is None:
             self._step(now_ms)
         elif self._round is not None:
             partition, compaction, _ = self._round
             self._failed(partition, error)
             self._end(partition, compaction)
+
+    def _changed(self, result: Callable[[], None]) -> None:
+        self._is_waiting = False
+        if self._round is None:
+            return
+        partition, compaction, _ = self._round
+        try:
+            result()
+        except Exception as error:  # noqa: BLE001 - it is told, and costs this partition only
+            self._gave_up(partition, compaction, error)
+        else:
+            self._step(self._now.ms)
+
+    def _gave_up(self, partition: Partition, compaction: Compaction, error: Exception) -> None:
+        if isinstance(error, Abandoned):
+            _log.info("%s: compaction gave up: %s", partition.directory, error)
+        else:
+            self._failed(partition, error)
+        self._end(partition, compaction)
 
     def _finished(self, now_ms: int, partition: Partition, compaction: Compaction) -> None:
         self._round = None

@@ -15,13 +15,15 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 from uuid import UUID
 
+from fencepost.broker.disk.changes import carry_out
 from fencepost.broker.disk.files import Files
 from fencepost.broker.log.batch_walk import Hole
-from fencepost.broker.log.cleaning.swap import announce, finish
+from fencepost.broker.log.cleaning.swap import announcing, finish
 from fencepost.broker.log.layout import CLEANED, LOG, file_name
 from fencepost.broker.log.partition import PartitionLog
 from fencepost.broker.log.reading import Gap, batches_of
 from fencepost.broker.log.recovery import rebuild_aborted
+from fencepost.broker.log.removing import moving
 from fencepost.broker.log.segment import Segment
 from fencepost.broker.settings.values import BrokerConfig
 from fencepost.broker.timing.clock import Now
@@ -76,7 +78,7 @@ def _accept(log: PartitionLog) -> None:
     log.snapshots.keep_from(end)  # older snapshots refer to segments that are about to be rewritten
     first = log.segments[0].base_offset
     if log.log_start_offset < first:
-        log.delete_records_before(first)
+        carry_out(moving(log, first))
     for segment, following in itertools.pairwise(list(log.segments)):
         segment.next_offset = following.base_offset
         if any(isinstance(item, Hole) for item in segment.walk()):
@@ -110,7 +112,7 @@ def _rewrite(log: PartitionLog, segment: Segment) -> None:
     _keep_copy(log, segment)
     target.close()
     segment.close()
-    announce(files, log.directory, base)
+    carry_out(announcing(files, log.directory, base))
     finish(files, log.directory, base, ())
     new = Segment(files, log.directory, base)
     new.next_offset, new.gaps_below, new.touched_ms = segment.next_offset, segment.gaps_below, segment.touched_ms

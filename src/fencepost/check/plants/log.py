@@ -39,8 +39,8 @@ def producer_state_lost_at_the_start(patches: Patches) -> None:
     """After a crash a partition knows no producer: repeats are new."""
     original = PartitionLog.__init__
 
-    def forgetful(self: PartitionLog, files: Any, directory: str, config: Any, recovered: Any) -> None:
-        original(self, files, directory, config, recovered)
+    def forgetful(self: PartitionLog, files: Any, directory: str, config: Any, recovered: Any, begin: Any) -> None:
+        original(self, files, directory, config, recovered, begin)
         for producer_id in list(self.producers._states):
             state = self.producers._states[producer_id]
             state.batches, state.seen = [], 0

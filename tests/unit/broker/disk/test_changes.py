@@ -123,6 +123,51 @@ def test_a_power_loss_before_the_write_takes_an_unanswered_change(driver: Broker
     assert names(driver) == ["kept"]
 
 
+def not_expected(change: object, error: Exception) -> None:
+    raise error
+
+
+def test_a_change_that_nobody_waits_for_comes_behind_all_others() -> None:
+    done: list[str] = []
+
+    def change(name: str) -> Change[str]:
+        yield lambda: None
+        return name
+
+    def begin(changes: Changes, name: str, *, in_background: bool = False) -> None:
+        changes.begin(change(name), lambda result: done.append(result()), in_background=in_background)
+
+    changes = Changes(not_expected)
+    begin(changes, "first snapshot", in_background=True)
+    begin(changes, "second snapshot", in_background=True)
+    begin(changes, "topic")
+    begin(changes, "acl")
+    while (write := changes.next_write()) is not None:
+        write.step()
+        changes.written(write.token, None)
+    assert done == ["first snapshot", "topic", "acl", "second snapshot"]
+
+
+def test_a_mistake_in_taking_note_of_a_change_costs_that_change_only() -> None:
+    failed: list[str] = []
+    done: list[str] = []
+
+    def change(name: str) -> Change[str]:
+        yield lambda: None
+        return name
+
+    def mistaken(result: Callable[[], Any]) -> None:
+        raise ZeroDivisionError(result())
+
+    changes = Changes(lambda _, error: failed.append(repr(error)))
+    changes.begin(change("one"), mistaken)
+    changes.begin(change("other"), lambda result: done.append(result()))
+    while (write := changes.next_write()) is not None:
+        changes.written(write.token, None)
+    assert failed == ["ZeroDivisionError('one')"]
+    assert done == ["other"]
+
+
 def test_the_error_of_a_step_is_raised_in_its_change() -> None:
     def fail() -> None:
         raise OSError(errno.EIO, "of the step")
@@ -137,7 +182,7 @@ def test_the_error_of_a_step_is_raised_in_its_change() -> None:
 
     assert carry_out(change()) == "after of the step"
     outcomes: list[Callable[[], Any]] = []
-    changes = Changes()
+    changes = Changes(not_expected)
     changes.begin(change(), outcomes.append)
     for error in (OSError(errno.EIO, "of the disk"), None):
         write = changes.next_write()

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any
 
 import pytest
 
+from fencepost.broker.disk.changes import carry_out
 from fencepost.broker.log import Appended, Duplicate, LogConfig, PartitionLog
 from fencepost.broker.log.cleaning import compaction
-from fencepost.broker.log.cleaning.compaction import Abandoned, Compaction, plan
+from fencepost.broker.log.cleaning.compaction import Abandoned, Compaction, Step, plan
+from fencepost.broker.log.removing import moving
 from fencepost.broker.log.results import CorruptSegment
 from fencepost.check.disk import MemoryDisk, PowerCut
 from fencepost.protocol.records import walk
@@ -58,10 +60,17 @@ def compact(log: PartitionLog, now_ms: int = NOW) -> Compaction | None:
     if wanted is None:
         return None
     round_ = Compaction(log, wanted, now_ms)
-    for files in round_.steps():
-        for file in files:
-            file.sync()
+    for step in round_.steps():
+        carry_out_step(step)
     return round_
+
+
+def carry_out_step(step: Step) -> None:
+    if isinstance(step, Generator):
+        carry_out(step)
+    else:
+        for file in step:
+            file.sync()
 
 
 def rows(log: PartitionLog, *, committed_only: bool = False) -> list[Row]:
@@ -117,6 +126,7 @@ def test_nothing_is_done_twice_and_a_restart_knows_how_far_it_came() -> None:
     log = opened(disk, dataclasses.replace(CONFIG, fsync="commit"))
     for n in range(40):
         add(log, keyed((b"k", b"v%d" % n * 20)))
+        sync(log)
     assert compact(log) is not None
     point, seen = log.clean_point, rows(log)
     assert compact(log) is None
@@ -298,7 +308,7 @@ def test_a_round_gives_up_when_its_segments_go_away() -> None:
     assert wanted is not None
     steps = Compaction(log, wanted, NOW).steps()
     next(steps)
-    log.delete_records_before(-1)
+    carry_out(moving(log, -1))
     with pytest.raises(Abandoned):
         list(steps)
 
@@ -325,6 +335,8 @@ def test_a_gap_that_compaction_did_not_make_is_damage() -> None:
 def _history(log: PartitionLog, pids: int = 1) -> None:
     for n in range(24):
         add(log, keyed((b"k%d" % (n % 5), b"v%d" % n * 6)))
+        if log.config.fsync == "commit" and n == 0:
+            sync(log)
         if n % 4 == 0:
             pid, commit = 5 + n % pids, n % 8 == 0
             state = log.producers.get(pid)
@@ -452,8 +464,7 @@ def compacted_counting(
         return real(*arguments)
 
     monkeypatch.setattr(module, name, counted)
-    for files in round_.steps():
+    for step in round_.steps():
         calls.append(0)
-        for file in files:
-            file.sync()
+        carry_out_step(step)
     return round_, calls

@@ -31,8 +31,18 @@ def disk() -> MemoryDisk:
             answer = log.append(made, now)
             log.append_marker(7, number, bool(number % 2), 0, now, transaction_version=0)
         assert isinstance(answer, Appended)
+        if number == 0:
+            sync(log)
     log.close()
     return disk
+
+
+def sync(log: PartitionLog) -> None:
+    """Its first segment is not closed before."""
+    end = log.log_end_offset
+    for file in log.unsynced():
+        file.sync()
+    log.mark_synced(end)
 
 
 def committed(log: PartitionLog) -> list[tuple[int, int]]:

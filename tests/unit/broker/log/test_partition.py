@@ -6,7 +6,9 @@ import dataclasses
 
 import pytest
 
+from fencepost.broker.disk.changes import carry_out
 from fencepost.broker.log import Appended, Duplicate, LogConfig, PartitionLog, Rejected
+from fencepost.broker.log.removing import moving, retaining
 from fencepost.check.disk import MemoryDisk
 from fencepost.protocol.records.batch import BatchHeader, iter_batches, parse_header, seal
 from tests.support.batches import batch, put_at, records_section
@@ -110,7 +112,7 @@ def test_a_repeat_is_answered_with_its_first_offset_and_the_log_start() -> None:
     first = batch(b"x", producer_id=5, epoch=0, sequence=0, timestamp=77)
     log.append(first, NOW)
     assert log.append(first, NOW) == Duplicate(2, 2, 77, 0)
-    log.delete_records_before(-1)
+    carry_out(moving(log, -1))
     assert log.append(first, NOW) == Duplicate(2, 2, 77, 3)  # observed: also when the batch is deleted
     gap = log.append(batch(b"x", producer_id=5, epoch=0, sequence=9), NOW)
     assert isinstance(gap, Rejected) and (gap.error_code, gap.log_start_offset) == (45, 3)
@@ -210,7 +212,7 @@ def test_reads_begin_at_the_batch_of_the_offset_and_hold_whole_batches() -> None
     assert log.read(40, 1 << 20).records == b""
     assert log.read(41, 1 << 20).error_code == 1
     assert log.read(-1, 1 << 20).error_code == 1
-    log.delete_records_before(7)
+    carry_out(moving(log, 7))
     assert log.read(6, 1 << 20).error_code == 1
     assert headers(log.read(7, 1).records)[0].base_offset == 6
 
@@ -413,13 +415,13 @@ def test_retention_by_size_and_by_time_removes_whole_segments() -> None:
     sizes = [segment.size for segment in log.segments]
     log.config = dataclasses.replace(SMALL, retention_ms=-1, retention_bytes=sum(sizes) - sizes[0] - sizes[1])
     second = log.segments[2].base_offset
-    assert log.apply_retention(NOW) == 2
+    assert carry_out(retaining(log, NOW)) == 2
     assert log.log_start_offset == second
     log.config = dataclasses.replace(SMALL, retention_ms=100)
-    assert log.apply_retention(195 + 100) > 0
+    assert carry_out(retaining(log, 195 + 100)) > 0
     assert log.segments[0].largest_timestamp() >= 195 - 100 + 0 or len(log.segments) == 1
     before = log.log_start_offset
-    assert log.apply_retention(10_000) > 0
+    assert carry_out(retaining(log, 10_000)) > 0
     assert (log.log_start_offset, log.log_end_offset) == (40, 40)
     assert before < 40
     names = [name for name in disk.listdir("t-0") if name.endswith(".log")]
@@ -437,7 +439,7 @@ def test_removal_keeps_what_producers_said() -> None:
     log.append(batch(b"x", producer_id=5, epoch=0, sequence=0), NOW)
     for _ in range(20):
         log.append(GOOD, NOW)
-    log.delete_records_before(-1)
+    carry_out(moving(log, -1))
     assert log.segments[0].base_offset > 0
     disk.kill()
     log = PartitionLog.open(disk, "t-0", SMALL, NOW)
@@ -449,7 +451,7 @@ def test_deleting_beyond_the_high_watermark_is_the_callers_mistake() -> None:
     log = opened(LogConfig(fsync="commit"))
     log.append(GOOD, NOW)
     with pytest.raises(ValueError, match="0"):
-        log.delete_records_before(1)
+        carry_out(moving(log, 1))
 
 
 def test_idle_producers_shrink_except_live_ones_and_open_transactions() -> None:
@@ -493,6 +495,7 @@ def test_no_segment_goes_before_a_snapshot_keeps_its_producers() -> None:
     config = dataclasses.replace(SMALL, fsync="commit")
     log = opened(config, disk)
     log.append(batch(b"x", producer_id=5, epoch=0, sequence=0), NOW)
+    sync(log)
     while len(log.segments) < 3:
         log.append(GOOD, NOW)
     end = log.log_end_offset
@@ -500,7 +503,7 @@ def test_no_segment_goes_before_a_snapshot_keeps_its_producers() -> None:
         file.sync()
     disk.fail_next_write()  # the snapshot
     log.mark_synced(end)
-    log.delete_records_before(-1)
+    carry_out(moving(log, -1))
     assert log.segments[0].base_offset == 0
     disk.crash(3)
     log = PartitionLog.open(disk, "t-0", config, NOW)
@@ -515,7 +518,7 @@ def test_a_full_disk_gets_room_by_retention() -> None:
     log = filled(dataclasses.replace(SMALL, retention_bytes=800), disk=disk)
     before = [segment.base_offset for segment in log.segments]
     disk.fail_next_write()
-    assert log.apply_retention(NOW) > 0
+    assert carry_out(retaining(log, NOW)) > 0
     assert log.log_start_offset == log.segments[0].base_offset > before[0]
     disk.kill()
     again = opened(log.config, disk)
@@ -546,8 +549,8 @@ def test_a_segment_without_timestamps_gets_old_from_its_last_write_on() -> None:
         log.append(batch(b"x" * 50, timestamp=-1), NOW + n)
     closed = len(log.segments) - 1
     assert closed > 1
-    assert log.apply_retention(NOW + 1_000) == 0
-    assert 0 < log.apply_retention(NOW + 1_010) <= closed
+    assert carry_out(retaining(log, NOW + 1_000)) == 0
+    assert 0 < carry_out(retaining(log, NOW + 1_010)) <= closed
     assert log.offset_of_max_timestamp() is None
 
 
@@ -561,10 +564,10 @@ def test_retention_stops_at_an_open_transaction() -> None:
         log.append(GOOD, NOW)
     sync(log)
     log.config = dataclasses.replace(log.config, retention_ms=100)
-    log.apply_retention(NOW + 10_000_000)
+    carry_out(retaining(log, NOW + 10_000_000))
     assert 0 < log.log_start_offset <= first
     assert b"held" in bytes(log.read(first, 1).records)
     log.append_marker(5, 1, True, 0, NOW)
     sync(log)
-    log.apply_retention(NOW + 10_000_000)
+    carry_out(retaining(log, NOW + 10_000_000))
     assert log.log_start_offset > first

@@ -213,7 +213,9 @@ def test_the_last_batch_stays_even_when_nothing_is_whole_behind_it(world: World)
 @pytest.mark.parametrize("how", ["kill", "close"])
 def test_lost_segments_are_told(which: str, how: str) -> None:
     world = World(LogConfig(segment_bytes=900))
-    world.append(60)
+    world.append(1)
+    world.sync()
+    world.append(59)
     world.sync()
     if how == "close":
         world.log.close()

@@ -13,6 +13,8 @@ def test_a_sync_releases_only_the_snapshot_it_covered() -> None:
     disk = MemoryDisk()
     log = opened(dataclasses.replace(SMALL, fsync="commit"), disk)
     log.append(GOOD, NOW)
+    sync(log)
+    log.append(GOOD, NOW)
     end = log.log_end_offset
     files = log.unsynced()
     while len(log.segments) < 3:

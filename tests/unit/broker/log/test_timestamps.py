@@ -6,7 +6,9 @@ import random
 
 import pytest
 
+from fencepost.broker.disk.changes import carry_out
 from fencepost.broker.log import Appended, LogConfig, PartitionLog
+from fencepost.broker.log.removing import moving
 from fencepost.check.disk import MemoryDisk
 from tests.support.batches import batch
 
@@ -45,7 +47,7 @@ def test_every_bound_and_every_log_start(seed: int) -> None:
         if chooser.random() < 0.7:
             log.mark_synced(log.log_end_offset)
             if chooser.random() < 0.5:
-                log.delete_records_before(chooser.randint(log.log_start_offset, log.high_watermark))
+                carry_out(moving(log, chooser.randint(log.log_start_offset, log.high_watermark)))
         readable = [each for each in records if log.log_start_offset <= each[0] < log.high_watermark]
         assert log.offset_of_max_timestamp() == newest_of(readable)
         for timestamp in range(0, 80, 7):

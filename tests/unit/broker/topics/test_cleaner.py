@@ -285,15 +285,15 @@ def test_old_and_large_segments_go_by_time_and_size() -> None:
     log, topic = partition_of(driver, "a").log, partition_of(driver, "a").topic
     for n in range(30):
         assert code(driver, "a", keyed((b"k", b"v" * 50), timestamp=NOW + n)) == 0
-    driver.core.housekeep(driver.now_ms)
+    driver.housekeep()
     kept = len(log.segments)
     assert kept > 3
     carry_out(driver.core.topics.set_configs({topic: {"segment.bytes": "1000", "retention.bytes": "1500"}}))
-    driver.core.housekeep(driver.now_ms)
+    driver.housekeep()
     assert len(log.segments) == 2 and log.log_start_offset == log.segments[0].base_offset > 0
     carry_out(driver.core.topics.set_configs({topic: {"segment.bytes": "1000", "retention.ms": "10000"}}))
     driver.now_ms += 20_000
-    driver.core.housekeep(driver.now_ms)
+    driver.housekeep()
     assert log.log_start_offset == log.log_end_offset == 30
     assert driver.core.metrics.values["deleted_segments"] == kept
 

@@ -13,6 +13,11 @@ from fencepost.check.disk import MemoryDisk
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from fencepost.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from fencepost.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
 from fencepost.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from fencepost.protocol.messages.init_producer_id import InitProducerIdRequest
 from fencepost.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -151,6 +156,47 @@ def test_a_directory_of_another_topic_is_not_opened(driver: BrokerDriver) -> Non
     (partition,) = driver.ask(fetch("b", partition=1), 12).topics[0].partitions
     assert partition.error_code == ErrorCode.KAFKA_STORAGE_ERROR
     assert b"b0" in records(driver, "b")
+
+
+def test_a_flipped_bit_gives_no_directory_to_another_topic(driver: BrokerDriver) -> None:
+    """The id of a topic is text, and almost every flipped bit of it makes the text of another id."""
+    before, path = known(driver), "a-0/partition.metadata"
+    whole = driver.disk.read_bytes(path)
+    for position in range(len(whole)):
+        driver.core.close()
+        driver.disk.write_atomic(path, whole)
+        driver.disk.flip_bit(path, position, position % 7)
+        driver.start()
+        assert known(driver) == before
+        assert b"kept" in records(driver)
+        assert driver.disk.read_bytes(path) == whole
+
+
+def test_a_directory_of_an_older_release_is_known_by_its_two_lines(driver: BrokerDriver) -> None:
+    before, path = known(driver), "a-0/partition.metadata"
+    driver.disk.write_atomic(path, b"\n".join(driver.disk.read_bytes(path).splitlines()[:2]))
+    for name in CATALOGUE:
+        driver.disk.remove(name)
+    driver.start()
+    assert known(driver)["a"] == before["a"]
+
+
+@pytest.mark.parametrize("name", ["log-start-offset", "log-start-offset.copy"])
+def test_deleted_records_do_not_come_back_with_a_damaged_log_start(
+    driver: BrokerDriver, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    driver.ask(produce("a", batch(b"second")), 9)
+    wanted = DeleteRecordsPartition(partition_index=0, offset=1)
+    request = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name="a", partitions=[wanted])])
+    assert driver.ask(request, 2).topics[0].partitions[0].low_watermark == 1
+    whole = driver.disk.read_bytes(f"a-0/{name}")
+    for position in range(len(whole) - 1):
+        driver.disk.flip_bit(f"a-0/{name}", position)
+        driver.start()
+        result = driver.ask(fetch("a", 1), 12).topics[0].partitions[0]
+        assert (result.log_start_offset, b"second" in bytes(result.records)) == (1, True)
+        assert driver.disk.read_bytes(f"a-0/{name}") == whole
+    assert "log start offset" in caplog.text
 
 
 @pytest.mark.parametrize("transactional_id", [None, "t"])

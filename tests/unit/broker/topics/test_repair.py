@@ -225,7 +225,7 @@ def test_a_base_offset_that_has_jumped_far_ahead_ends_neither_a_search_by_time_n
     wanted = ListOffsetsTopic(name="t", partitions=[ListOffsetsPartition(partition_index=0, timestamp=driver.now_ms)])
     answer = driver.ask(ListOffsetsRequest(replica_id=-1, topics=[wanted]), 7).topics[0].partitions[0]
     assert (answer.error_code, answer.offset) == (ErrorCode.NONE, 0)
-    driver.core.housekeep(driver.now_ms)
+    driver.housekeep()
     driver.core.close()
     driver.disk.kill()
     assert sorted(readable(driver)) == [0, 1, 2, 4, 5, 6, 7]

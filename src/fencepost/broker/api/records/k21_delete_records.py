@@ -10,6 +10,8 @@ import logging
 from fencepost.broker.api.common import find_partition
 from fencepost.broker.api.handler import Handler
 from fencepost.broker.connection import Call
+from fencepost.broker.disk.changes import Change
+from fencepost.broker.log.removing import moving
 from fencepost.broker.topics.opening import open_log
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.messages.delete_records import (
@@ -25,21 +27,26 @@ __all__ = ["HANDLER"]
 _log = logging.getLogger("fencepost.broker.storage")
 
 
-def _handle(call: Call, now_ms: int, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
+def _handle(call: Call, now_ms: int, request: DeleteRecordsRequest) -> None:
     """Delete from each partition; of a partition that is named twice the last word counts."""
+    call.change(request, _deleted(call, request))
+
+
+def _deleted(call: Call, request: DeleteRecordsRequest) -> Change[DeleteRecordsResponse]:
     asked: dict[str, dict[int, DeleteRecordsPartition]] = {}
     for topic in request.topics:
         for wanted in topic.partitions:
             asked.setdefault(topic.name, {})[wanted.partition_index] = wanted
-    return DeleteRecordsResponse(
-        topics=[
-            DeleteRecordsTopicResult(name=name, partitions=[_delete(call, name, wanted) for wanted in found.values()])
-            for name, found in asked.items()
-        ]
-    )
+    topics = []
+    for name, found in asked.items():
+        partitions = []
+        for wanted in found.values():
+            partitions.append((yield from _delete(call, name, wanted)))
+        topics.append(DeleteRecordsTopicResult(name=name, partitions=partitions))
+    return DeleteRecordsResponse(topics=topics)
 
 
-def _delete(call: Call, name: str, wanted: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
+def _delete(call: Call, name: str, wanted: DeleteRecordsPartition) -> Change[DeleteRecordsPartitionResult]:
     partition, code, topic = find_partition(call.core, name, None, wanted.partition_index)
     if topic is not None and topic.internal:
         code = ErrorCode.INVALID_TOPIC_EXCEPTION
@@ -56,7 +63,7 @@ def _delete(call: Call, name: str, wanted: DeleteRecordsPartition) -> DeleteReco
         return DeleteRecordsPartitionResult(partition_index=wanted.partition_index, low_watermark=-1, error_code=out)
     if offset > log.log_start_offset:
         try:
-            log.delete_records_before(offset)
+            yield from moving(log, offset)
         except OSError as error:
             call.core.metrics.count("storage_errors")
             _log.error("%s: records cannot be deleted: %s", partition.directory, error)

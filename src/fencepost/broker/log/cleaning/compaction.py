@@ -16,12 +16,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Generator, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from fencepost.broker.disk.changes import Change
 from fencepost.broker.disk.files import File
 from fencepost.broker.log.cleaning.cleaned_transactions import CleanedTransactions
-from fencepost.broker.log.cleaning.swap import announce, discard, finish
-from fencepost.broker.log.layout import CLEANED, CleanPoint
+from fencepost.broker.log.cleaning.swap import announcing, discard, take_places
+from fencepost.broker.log.layout import CLEANED, SWAP, CleanPoint
 from fencepost.broker.log.recovery import marker_in
 from fencepost.broker.log.results import CorruptSegment
 from fencepost.broker.log.segment import Segment
@@ -34,7 +36,10 @@ from fencepost.values import Value
 if TYPE_CHECKING:
     from fencepost.broker.log.partition import PartitionLog
 
-__all__ = ["Abandoned", "Compaction", "Plan", "plan"]
+__all__ = ["Abandoned", "Compaction", "Plan", "Step", "plan"]
+
+Step = Sequence[File] | Change[None]
+"""Files to sync, or a change to carry out."""
 
 # A step is the work of so many records, about half a millisecond. A batch is as much work as four, and each KiB as one.
 _STEP_RECORDS: Final = 200
@@ -113,8 +118,9 @@ class Compaction:
         self.records_kept = 0
         self.clean_offset = wanted.dirty_offset
 
-    def steps(self) -> Iterator[Sequence[File]]:
-        """Each step does a bounded piece of work. What it yields is to be synced before the next one; mostly nothing.
+    def steps(self) -> Iterator[Step]:
+        """Each step does a bounded piece of work. Before the next one, the yielded files are to be synced, or the
+        yielded change is to be carried out; mostly there is nothing to do.
 
         Raises Abandoned, OSError, CorruptSegment; call `discard` then, and when the round is not run to its end."""
         log = self._log
@@ -123,11 +129,11 @@ class Compaction:
         if not segments:
             raise Abandoned("its segments are gone")
         end = segments[-1].next_offset
-        log.set_clean_point(CleanPoint(self._plan.dirty_offset, max(end, log.clean_point.gaps_below)))
+        yield log.moving_clean_point(CleanPoint(self._plan.dirty_offset, max(end, log.clean_point.gaps_below)))
         self._transactions = CleanedTransactions(log.aborted_between(log.segments[0].base_offset, end))
         for group in self._groups(segments):
             yield from self._clean(group)
-        log.set_clean_point(CleanPoint(self._mapped_end, log.clean_point.gaps_below))
+        yield log.moving_clean_point(CleanPoint(self._mapped_end, log.clean_point.gaps_below))
         self.clean_offset = self._mapped_end
 
     def discard(self) -> None:
@@ -140,7 +146,7 @@ class Compaction:
 
     # First pass
 
-    def _map_keys(self) -> Iterator[Sequence[File]]:
+    def _map_keys(self) -> Iterator[Step]:
         log, start = self._log, self._plan.dirty_offset
         transactions = CleanedTransactions(log.aborted_between(start, self._plan.end_offset))
         dirty = [s for s in log.segments[:-1] if s.next_offset > start and s.base_offset < self._plan.end_offset]
@@ -178,7 +184,7 @@ class Compaction:
                 groups.append([segment])
         return groups
 
-    def _clean(self, group: list[Segment]) -> Iterator[Sequence[File]]:
+    def _clean(self, group: list[Segment]) -> Iterator[Step]:
         log, base = self._log, group[0].base_offset
         self._check(group)
         self._target = target = Segment(log.files, log.directory, base, CLEANED)
@@ -222,28 +228,44 @@ class Compaction:
         target.flush_indexes(final=True)
         self.bytes_written += target.size
         yield [target.log, *target.index_files()]
-        self._check(group)
-        target.close()
-        self._swap(group)
+        yield self._swapping(group, target)
 
-    def _swap(self, group: list[Segment]) -> None:
-        log, base, end = self._log, group[0].base_offset, group[-1].next_offset
+    def _swapping(self, group: list[Segment], target: Segment) -> Change[None]:
+        """Put the new segment in the place of the group. All changes of the log's files come one after the other, so
+        the group is what it was until this one is done; meanwhile records are appended and read."""
+        self._check(group)
+        log, end = self._log, group[-1].next_offset
+        target.close()
         log.snapshots.keep_from(end)
-        for segment in group:
-            log.snapshots.forget_files(segment.open_index_files())
-            segment.close()
         try:
-            announce(log.files, log.directory, base)
-            finish(log.files, log.directory, base, [segment.base_offset for segment in group[1:]])
-            new = Segment(log.files, log.directory, base)
+            yield from announcing(log.files, log.directory, target.base_offset)
+            self._check(group)
+            self._target = None
+            for segment in group:
+                log.snapshots.forget_files(segment.open_index_files())
+                segment.close()
+            others = [segment.base_offset for segment in group[1:]]
+            take_places(log.files, log.directory, target.base_offset, others)
+            new = self._replace(group, end)
+            yield partial(log.files.sync_directory, log.directory)
+            self._check([new])
+            new.take_name()
+            yield partial(log.files.sync_directory, log.directory)
+        except Abandoned:
+            raise
         except Exception as error:
             log.sync_failed(error if isinstance(error, OSError) else OSError(str(error)))  # the next start finds out
             raise
+
+    def _replace(self, group: list[Segment], end: int) -> Segment:
+        """Let the log read the new segment, whose log still has the name of one that takes a place."""
+        log = self._log
+        new = Segment(log.files, log.directory, group[0].base_offset, log_suffix=SWAP)
         new.next_offset, new.gaps_below = end, log.clean_point.gaps_below
         new.touched_ms = max(segment.touched_ms for segment in group)
-        self._target = None
         number = log.segments.index(group[0])
         log.segments[number : number + len(group)] = [new]
+        return new
 
     def _records_of(self, header: BatchHeader, batch: memoryview, segment: Segment, at: int) -> Iterator[Record]:
         """The records of a batch that is not of an aborted transaction."""
@@ -251,7 +273,7 @@ class Compaction:
 
     def _rebuilt(
         self, header: BatchHeader, batch: memoryview, kept: list[Record], is_end: bool, *, all_valued: bool
-    ) -> Generator[Sequence[File], None, Buffer | None]:
+    ) -> Generator[Step, None, Buffer | None]:
         """What is to stand in the place of the batch."""
         self.records_read += header.record_count
         self.records_kept += len(kept)

@@ -12,8 +12,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator
+from functools import partial
 from typing import Final
 
+from fencepost.broker.disk.changes import Change
 from fencepost.broker.disk.files import Files
 from fencepost.broker.log.batch_walk import ANYWHERE, BatchWalk, Bounds, Hole, Whole
 from fencepost.broker.log.layout import (
@@ -32,26 +34,34 @@ from fencepost.broker.log.layout import (
 )
 from fencepost.broker.log.results import RecoveryReport
 
-__all__ = ["NO_CLEAN_POINT", "announce", "discard", "finish", "finish_swaps", "read_clean_point", "write_clean_point"]
+__all__ = [
+    "NO_CLEAN_POINT",
+    "announcing",
+    "discard",
+    "finish",
+    "finish_swaps",
+    "read_clean_point",
+    "take_places",
+    "write_clean_point",
+]
 
 NO_CLEAN_POINT: Final = CleanPoint(0, 0)
 _INDEXES: Final = (INDEX, TIME_INDEX, TXN_INDEX)
 
 
-def announce(files: Files, directory: str, base_offset: int) -> None:
-    """From now on the .cleaned files of that segment, which are synced, are what counts. Raises OSError; it is then
-    open which of the two counts."""
+def announcing(files: Files, directory: str, base_offset: int) -> Change[None]:
+    """Let the .cleaned files of that segment, which are synced, be what counts. Raises OSError; it is then open which
+    of the two counts."""
     stem = f"{directory}/{file_name(base_offset, '')}"
     for suffix in _INDEXES:
         files.rename(stem + suffix + CLEANED, stem + suffix + SWAP)
-    files.sync_directory(directory)  # the log must not be found without them: the old indexes do not fit it
+    yield partial(files.sync_directory, directory)  # the log must not be found without them: the old ones do not fit it
     files.rename(stem + LOG + CLEANED, stem + LOG + SWAP)
-    files.sync_directory(directory)
+    yield partial(files.sync_directory, directory)
 
 
-def finish(files: Files, directory: str, base_offset: int, others: Iterable[int]) -> None:
-    """Give the announced segment its name. `others`: base offsets of the further segments it replaces. May be done
-    again after a crash. Raises OSError."""
+def take_places(files: Files, directory: str, base_offset: int, others: Iterable[int]) -> None:
+    """Remove the further segments that the announced one replaces, and give its indexes their names. Raises OSError."""
     stem = f"{directory}/{file_name(base_offset, '')}"
     for other in others:
         for suffix in (*_INDEXES, LOG):
@@ -59,6 +69,13 @@ def finish(files: Files, directory: str, base_offset: int, others: Iterable[int]
     for suffix in _INDEXES:
         if files.exists(stem + suffix + SWAP):
             files.rename(stem + suffix + SWAP, stem + suffix)
+
+
+def finish(files: Files, directory: str, base_offset: int, others: Iterable[int]) -> None:
+    """Give the announced segment its name. `others`: base offsets of the further segments it replaces. May be done
+    again after a crash. Raises OSError."""
+    stem = f"{directory}/{file_name(base_offset, '')}"
+    take_places(files, directory, base_offset, others)
     files.sync_directory(directory)
     files.rename(stem + LOG + SWAP, stem + LOG)
     files.sync_directory(directory)

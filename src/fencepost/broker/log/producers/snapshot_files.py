@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 
+from fencepost.broker.disk.changes import Change
 from fencepost.broker.disk.files import File, Files
 from fencepost.broker.log.layout import SNAPSHOT, file_name
 
@@ -39,10 +41,6 @@ class SnapshotKeeper:
         """Offset of the newest snapshot on disk; -1 when there is none."""
         return self.offsets[-1] if self.offsets else -1
 
-    @property
-    def waiting(self) -> bool:
-        return bool(self._pending)
-
     def prepare(self, offset: int, data: bytes, index_files: Iterable[File]) -> None:
         """Let a snapshot wait. At most two do: the oldest, which the next sync releases, and the newest."""
         self._index_files.update(dict.fromkeys(index_files))
@@ -55,14 +53,18 @@ class SnapshotKeeper:
             pending.offered = True
         return list(self._index_files)
 
-    def write(self, synced_offset: int) -> bool:
-        """Write the newest snapshot whose log and indexes are on disk. Raises OSError; it is then tried again later."""
-        ready = [pending for pending in self._pending if pending.offered and pending.offset <= synced_offset]
-        if not ready:
-            return False
-        newest = ready[-1]
-        self._files.write_atomic(self._path(newest.offset), newest.data)
-        del self._pending[: len(ready)]
+    def _ready(self, synced_offset: int) -> list[_Pending]:
+        return [pending for pending in self._pending if pending.offered and pending.offset <= synced_offset]
+
+    def is_ready(self, synced_offset: int) -> bool:
+        """Whether the log and the indexes of a waiting snapshot are on disk."""
+        return bool(self._ready(synced_offset))
+
+    def writing(self, synced_offset: int) -> Change[None]:
+        """Write the newest snapshot that is ready. Raises OSError; it is then tried again later."""
+        newest = self._ready(synced_offset)[-1]
+        yield partial(self._files.write_atomic, self._path(newest.offset), newest.data)
+        self._pending = [pending for pending in self._pending if pending.offset > newest.offset]
         if not self._pending:
             self._index_files = {}
         if newest.offset not in self.offsets:
@@ -70,7 +72,6 @@ class SnapshotKeeper:
         while len(self.offsets) > _KEPT:
             self._files.remove(self._path(self.offsets[0]))
             del self.offsets[0]
-        return True
 
     def keep_from(self, offset: int) -> None:
         """Remove those below: the segments that they point into are about to be written anew. Raises OSError."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fencepost.broker.disk.changes import carry_out
 from fencepost.broker.log.producers.snapshot_files import SnapshotKeeper
 from fencepost.check.disk import MemoryDisk
 
@@ -17,17 +18,17 @@ def test_what_compaction_overtakes_is_not_written_any_more() -> None:
     keeper = SnapshotKeeper(disk, "t-0", [])
     keeper.prepare(4, b"four", [])
     keeper.offer()
-    assert keeper.write(4)
+    carry_out(keeper.writing(4))
     keeper.prepare(6, b"six", [])
     keeper.prepare(8, b"eight", [])
     keeper.keep_from(7)
     assert kept(disk) == []
     keeper.offer()
-    assert not keeper.write(7)
+    assert not keeper.is_ready(7)
     keeper.keep_from(8)
-    assert keeper.write(8)
+    carry_out(keeper.writing(8))
     assert kept(disk) == keeper.offsets == [8]
-    assert not keeper.waiting
+    assert not keeper.is_ready(8)
 
 
 def test_the_index_files_of_a_segment_that_is_removed_are_not_synced_any_more() -> None:
