@@ -18,7 +18,7 @@ NOT_READ = ("*/protocol/messages/*", "*/protocol/codes.py", "*/protocol/acls.py"
 
 CALLED_BY_OTHERS = {
     "asyncio's protocols": ("connection_made eof_received get_buffer buffer_updated pause_writing sizehint"),
-    "Python, and tuples that are unpacked": "traceback writable __replace__",
+    "Python, and tuples that are unpacked": "writable __replace__",
     "numba, typer": "CACHE_DIR finish_flink reset_offsets set_password",
     "ssl": "num_tickets",
     "pytest, and tests of both engines": "pytest_plugins cache_clear",

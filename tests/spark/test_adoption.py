@@ -194,7 +194,7 @@ def test_killed_while_it_writes_the_missing_rows_it_writes_them_once(
         """Its process dies: what is open stays open."""
 
         @contextlib.contextmanager
-        def transaction(self, consumer: Any = None) -> Iterator[Any]:
+        def transaction(self, consumer: Any = None) -> Iterator[Any]:  # type: ignore[override]
             self.begin_transaction()
             if point != "begun":
                 yield self

@@ -69,6 +69,7 @@ class Changes:
         """Carry out the change after those before it, or at once if there are none.
 
         Args:
+            change: The generator that yields the steps.
             done: Called with a function that returns the change's result, or raises its exception.
             in_background: Carry it out after all changes for which a client waits.
         """

@@ -314,12 +314,12 @@ class ProducerCore:
 
     @property
     def is_in_call(self) -> bool:
-        """Whether a transactional call has not finished."""
+        """True while a transactional call runs."""
         return self._in_call
 
     @property
     def transactions_begun(self) -> int:
-        """How many transactions were begun, without one whose begin_transaction() has not returned."""
+        """Number of transactions begun. It excludes one whose begin_transaction() has not returned."""
         return self.sender.metrics.transaction_begin_total
 
     @property
