@@ -160,7 +160,7 @@ def test_a_session_lasts_as_long_as_its_token(broker: fencepost.Broker) -> None:
     [
         ({"sasl.oauthbearer.jwks.endpoint.url": ""}, "OAUTHBEARER needs sasl.oauthbearer.jwks.endpoint.url"),
         ({"sasl.oauthbearer.jwks.endpoint.url": "file:///nowhere.json"}, "No such file"),
-        ({"sasl.oauthbearer.jwks.endpoint.url": "ftp://x/keys"}, "begins with file:, https: or http:"),
+        ({"sasl.oauthbearer.jwks.endpoint.url": "ftp://x/keys"}, "must begin with file:, https: or http:"),
         (
             {"listener.name.sasl_plaintext.oauthbearer.sasl.jaas.config": 'X required unsecuredLogin_sub="a";'},
             "OAuthBearerLoginModule required;",

@@ -1,4 +1,4 @@
-"""How a core calls the application's functions: where they run is the face's business."""
+"""Calls of the application's functions by a client's core. The client decides in which thread or task they run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol, TypeVar
 log = logging.getLogger("fencepost.client")
 
 SLOW_MS: Final = 100
-MOST_NAMED: Final = 100  # functions; an application that makes a new one for each record does not fill the log
+MOST_NAMED: Final = 100  # functions; an application that creates a function per record must not fill the log
 
 T = TypeVar("T")
 
@@ -20,52 +20,52 @@ CallUser = Callable[[Callable[[], Any]], Awaitable[None]]
 
 
 async def call_here(function: Callable[[], Any]) -> None:
-    """In the core's own task; what is awaitable is awaited."""
+    """Call a function in the core's own task, and await its result if it is awaitable."""
     outcome = function()
     if inspect.isawaitable(outcome):
         await outcome
 
 
 class Caller(Protocol):
-    """Where a producer's functions of the application run."""
+    """Runs a producer's functions of the application."""
 
-    waits: str  # for the log: what waits while one of them runs
+    waits: str  # for the log: the effect of a function that runs
 
     def call(self, job: Callable[[], None], then: Callable[[], None]) -> None:
-        """Run `job`, which raises nothing, behind all jobs before it; then `then` in the runtime."""
+        """Run `job`, which raises nothing, after all jobs before it; then run `then` in the runtime."""
         ...
 
     def end(self) -> None:
-        """Nothing more is to be called."""
+        """Accept no more jobs."""
         ...
 
 
 class CallHere:
-    """In the runtime itself, at once."""
+    """Runs jobs at once, in the runtime."""
 
     waits = "the event loop stands still while it runs"
 
     def call(self, job: Callable[[], None], then: Callable[[], None]) -> None:
-        """See Caller."""
+        """Run a job; see Caller."""
         job()
         then()
 
     def end(self) -> None:
-        """See Caller."""
+        """Do nothing; see Caller."""
 
 
 class SlowCalls:
-    """Names each function of the application that takes longer than `SLOW_MS`, once."""
+    """Logs each function of the application that takes longer than `SLOW_MS`, once."""
 
     def __init__(self, client: str, waits: str, now_ms: Callable[[], int]) -> None:
         self.now_ms = now_ms
-        self.running: tuple[str, Callable[..., object], int] | None = None  # kind, function, and since when
+        self.running: tuple[str, Callable[..., object], int] | None = None  # kind, function, and start time
         self._client = client
         self._waits = waits
         self._named: set[str] = set()
 
     def took(self, kind: str, function: Callable[..., object], ms: int) -> None:
-        """`function` has just taken so long."""
+        """Record that `function` took `ms`."""
         if ms < SLOW_MS or len(self._named) >= MOST_NAMED:
             return
         name = f"{kind} {name_of(function)}"
@@ -80,7 +80,7 @@ class SlowCalls:
             )
 
     def in_progress(self) -> str:
-        """The function that runs now and since when, in words; "" when none does."""
+        """Return a description of the running function and its duration, or ""."""
         running = self.running
         if running is None:
             return ""
@@ -89,7 +89,7 @@ class SlowCalls:
 
 
 def name_of(function: Callable[..., object]) -> str:
-    """A function's name, and the file and line where it is defined if it has these."""
+    """Return a function's name, with the file and line of its definition if known."""
     while isinstance(function, partial):
         function = function.func
     name = getattr(function, "__qualname__", None) or type(function).__qualname__
@@ -100,9 +100,9 @@ def name_of(function: Callable[..., object]) -> str:
 
 
 async def call_first(waiting: deque[T], function_of: Callable[[T], Callable[[], Any]], call_user: CallUser) -> None:
-    """Take the first that waits and call its function. Raises what it raises.
+    """Take the first waiting item and call its function. Raises what it raises.
 
-    When the client's call is cut short before the function has begun, it stays first for the next call.
+    If the client's call is cut short before the function has begun, the item stays first for the next call.
     """
     first = waiting.popleft()
     function, begun = function_of(first), False

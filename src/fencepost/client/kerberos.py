@@ -1,8 +1,8 @@
-"""Kerberos: the GSS-API contexts (RFC 2743) of logins by GSSAPI, made by the system's library (extra `kerberos`).
+"""GSS-API contexts (RFC 2743) for logins by GSSAPI, from the system's Kerberos library (extra `kerberos`).
 
-From which KDC tickets come, and when they are asked for anew, is left to that library: with a keytab it does when there
-is none, or its time is nearly over, and keeps it in this process's memory. A ticket cache is read at each login, so a
-ticket that `kinit` or a daemon has renewed serves from then on.
+The library finds the KDC and obtains tickets. With a keytab it obtains a ticket if there is none or it expires soon,
+and keeps it in this process's memory. A ticket cache is read at each login, so a ticket renewed by `kinit` or a daemon
+is used from then on.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fencepost.sasl_settings import KerberosIdentity
 
 __all__ = ["Kerberos"]
 
-# Minor statuses (krb5.h) that a KDC, its name server or whoever renews a ticket cache may have overcome a moment later.
+# Minor statuses (krb5.h) for temporary failures of a KDC, its name server or the renewal of a ticket cache.
 _MAY_PASS: Final = (
     0x96C73A1D,  # KRB5KDC_ERR_SVC_UNAVAILABLE
     0x96C73A20,  # KRB5KRB_AP_ERR_TKT_EXPIRED: kinit, or a daemon, puts a new ticket into the cache
@@ -31,7 +31,7 @@ _MAY_PASS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Kerberos:
-    """Makes contexts for logins; `identity` is who logs in. Raises ConfigurationError without the extra `kerberos`."""
+    """Creates contexts for logins of `identity`. Raises ConfigurationError without the extra `kerberos`."""
 
     identity: KerberosIdentity
 
@@ -40,7 +40,7 @@ class Kerberos:
         _library()
 
     def __call__(self, host: str) -> _Context:
-        """A context with the service on the host. It may block. Raises AuthenticationError, KafkaTimeoutError."""
+        """Return a context with the service on the host; may block. Raises AuthenticationError or KafkaTimeoutError."""
         gssapi = _library()
         identity = self.identity
         service = f"{identity.service}@{identity.host or host}"
@@ -55,7 +55,7 @@ class Kerberos:
                 name=gssapi.Name(service, gssapi.NameType.hostbased_service),
                 creds=credentials,
                 mech=gssapi.MechType.kerberos,
-                # RFC 4752 wants the last of them for the choice of a security layer.
+                # RFC 4752 requires integrity for the choice of a security layer.
                 flags=[gssapi.RequirementFlag.mutual_authentication, gssapi.RequirementFlag.integrity],
                 usage="initiate",
             )
@@ -70,7 +70,7 @@ class Kerberos:
         return gssapi.Credentials(name=name, usage=usage, mechs=[gssapi.MechType.kerberos], store=store or None)
 
     def _without_key(self) -> Exception | None:
-        """That the keytab has no such principal: asked for a client, the library only misses a ticket."""
+        """Return an error if the keytab lacks the principal, which the library reports only as a missing ticket."""
         keytab = self.identity.keytab
         if keytab is None:
             return None
@@ -89,21 +89,21 @@ class Kerberos:
         return f"by the ticket cache {identity.cache or ''}".rstrip()
 
     def _store(self) -> dict[bytes, bytes]:
-        """Where the library finds keys and keeps tickets. Raises AuthenticationError for a keytab that is not there."""
+        """Return the library's keytab and ticket cache. Raises AuthenticationError for a missing keytab."""
         identity = self.identity
         if identity.keytab is None:
             return {} if identity.cache is None else {b"ccache": os.fsencode(identity.cache)}
         try:
             with open(identity.keytab.removeprefix("FILE:"), "rb"):
                 pass
-        except OSError as error:  # the library would only say that there are no credentials
+        except OSError as error:  # the library would only report missing credentials
             raise AuthenticationError(f"GSSAPI: keytab {identity.keytab}: {error.strerror}") from error
         owner = hashlib.sha256(f"{identity.principal}\0{identity.keytab}".encode()).hexdigest()[:32]
         return {b"client_keytab": os.fsencode(identity.keytab), b"ccache": f"MEMORY:fencepost-{owner}".encode()}
 
 
 class _Context:
-    """sasl.SecurityContext by the library, whose reason is in what is raised."""
+    """A sasl.SecurityContext of the library; errors contain the library's reason."""
 
     def __init__(self, context: Any, what: str) -> None:
         self._context = context
@@ -135,7 +135,7 @@ class _Context:
 
 
 def _library() -> Any:
-    """The package gssapi. Raises ConfigurationError when the system's library that it needs is not there."""
+    """Return the package gssapi. Raises ConfigurationError if the system's library is missing."""
     try:
         return import_module("gssapi")
     except (ImportError, OSError) as error:
@@ -143,7 +143,7 @@ def _library() -> Any:
 
 
 def _refused(error: Any, what: str) -> KafkaError:
-    """With Kerberos' own words (the minor status), where it has some; GSS-API's are too general."""
+    """Return an error with Kerberos' own message (the minor status) if there is one; GSS-API's is too general."""
     told = error.get_all_statuses(error.min_code, False) if error.min_code else []
     told = [word for word in told if word] or error.get_all_statuses(error.maj_code, True)
     words = f"GSSAPI {what}: {'; '.join(told)}"

@@ -1,24 +1,24 @@
-"""Exceptions of Python's HTTP clients: a server that refuses, or one that is out of order for a while."""
+"""Classification of exceptions of Python's HTTP clients: a refusal, or a temporary outage of the server."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Final
 
-_MAY_PASS: Final = (408, 425, 429)  # time-out, too early, too many requests
+_MAY_PASS: Final = (408, 425, 429)  # timeout, too early, too many requests
 _DEEPEST: Final = 8
 
 
 def is_refusal(status: int) -> bool:
-    """Whether the server has understood the request and refuses it: asking again would be answered the same."""
+    """Return true if the server refuses the request, so that a retry would get the same answer."""
     return 400 <= status < 500 and status not in _MAY_PASS
 
 
 def http_status(error: BaseException) -> int | None:
-    """The status that an exception, or one of its causes, carries; None where there is none.
+    """Return the HTTP status of an exception or one of its causes, or None.
 
-    Known: `code` (urllib), `status` (aiohttp), `response.status_code` (requests, httpx), `http_status_code` (the
-    registry client of confluent-kafka), botocore's `response`.
+    Known attributes: `code` (urllib), `status` (aiohttp), `response.status_code` (requests, httpx), `http_status_code`
+    (confluent-kafka's registry client), and botocore's `response`.
     """
     for raised in _causes(error):
         response = getattr(raised, "response", None)
@@ -38,7 +38,7 @@ def http_status(error: BaseException) -> int | None:
 
 
 def is_outage(error: BaseException) -> bool:
-    """Whether the server could not be reached, did not answer in time, or said that it is out of order."""
+    """Return true if the server was unreachable, did not answer in time, or reported a failure of its own."""
     status = http_status(error)
     if status is not None:
         return status >= 500 or status in _MAY_PASS

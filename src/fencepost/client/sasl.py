@@ -1,9 +1,9 @@
-"""SASL mechanisms as pure conversations: generators that yield what the client says and are sent what the server says.
+"""SASL mechanisms as pure generators, which yield the client's messages and receive the server's.
 
-A generator that is satisfied with the server returns, otherwise it raises AuthenticationError. PLAIN is RFC 4616,
-SCRAM is RFC 5802 and 7677 (the server has to prove that it knows the password, too), OAUTHBEARER is RFC 7628 with
-Kafka's extensions (KIP-342), GSSAPI is RFC 4752 over a context that is handed in. Names and passwords are UTF-8 as they
-are: Kafka does not apply SASLprep either.
+A generator returns after success, otherwise it raises AuthenticationError. PLAIN is RFC 4616. SCRAM is RFC 5802 and
+7677, in which the server also proves that it knows the password. OAUTHBEARER is RFC 7628 with Kafka's extensions
+(KIP-342). GSSAPI is RFC 4752 with a given security context. Names and passwords are UTF-8 without SASLprep, as in
+Kafka.
 """
 
 from __future__ import annotations
@@ -21,60 +21,60 @@ from typing import Final, Protocol
 from fencepost.errors import AuthenticationError, ConfigurationError
 from fencepost.protocol.scram import FEWEST_ITERATIONS, SCRAM_HASHES
 
-# Yields the client's messages, is sent the server's.
+# Yields the client's messages and receives the server's.
 Conversation = Generator[bytes, bytes, None]
 
-MOST_ITERATIONS: Final = 1_000_000  # a hostile server must not keep us busy for ever
+MOST_ITERATIONS: Final = 1_000_000  # limits the work that a hostile server can cause
 OAUTH_SEPARATOR: Final = "\x01"
-NO_SECURITY_LAYER: Final = 1  # RFC 4752, 3.3: its bit in the mask of layers; Kafka has no other
+NO_SECURITY_LAYER: Final = 1  # RFC 4752, 3.3: its bit in the mask of layers; Kafka supports no other
 
 
 @dataclass(frozen=True, slots=True)
 class OAuthToken:
-    """A bearer token. `expires_at_ms` (epoch; None: not told) lets it be used again until shortly before then."""
+    """A bearer token. It is reused until shortly before `expires_at_ms` (ms since 1970; None: unknown)."""
 
     value: str = field(repr=False)
     expires_at_ms: int | None = None
     extensions: Mapping[str, str] = field(default_factory=dict)
 
     def lives_at(self, now_ms: int) -> bool:
-        """Whether the token says that it is good at this time."""
+        """Return true if the token has a known expiry, which is later than `now_ms`."""
         return self.expires_at_ms is not None and now_ms < self.expires_at_ms
 
 
-# What `sasl_oauth_token_provider` is: may block (it is then run in a thread), or be a coroutine function.
+# Type of `sasl_oauth_token_provider`: a function that may block and runs in a thread, or a coroutine function.
 TokenProvider = Callable[[], "OAuthToken | str | Awaitable[OAuthToken | str]"]
 
 
 class SecurityContext(Protocol):
     """The initiator's side of a GSS-API context (RFC 2743). Its calls may block.
 
-    They raise AuthenticationError, KafkaTimeoutError where nobody gives out tickets now.
+    They raise AuthenticationError, or KafkaTimeoutError if no ticket is available now.
     """
 
     @property
     def complete(self) -> bool: ...
 
     def step(self, token: bytes | None) -> bytes | None:
-        """What to say next (None or b"": nothing) to the server's token, None at the start."""
+        """Return the next message (None or b"": nothing) after the server's token; the first call gets None."""
         ...
 
     def wrap(self, message: bytes) -> bytes:
-        """With proof of where it comes from, not encrypted."""
+        """Return the message with integrity protection, not encrypted."""
         ...
 
     def unwrap(self, message: bytes) -> bytes: ...
 
 
 def plain(username: str, password: str) -> Conversation:
-    """RFC 4616: the password itself; only for connections that are encrypted or local."""
+    """Run PLAIN (RFC 4616), which sends the password; only for encrypted or local connections."""
     if "\0" in username or "\0" in password:
         raise ConfigurationError("SASL PLAIN: user name and password must not hold NUL")
     yield f"\0{username}\0{password}".encode()
 
 
 def scram(mechanism: str, username: str, password: str, nonce: str) -> Conversation:
-    """RFC 5802 without channel binding. `nonce`: fresh, unpredictable, printable, no comma."""
+    """Run SCRAM (RFC 5802) without channel binding. `nonce` is fresh, unpredictable, printable and has no comma."""
     algorithm = SCRAM_HASHES[mechanism]
     name = username.replace("=", "=3D").replace(",", "=2C")
     first = f"n={name},r={nonce}"
@@ -82,7 +82,7 @@ def scram(mechanism: str, username: str, password: str, nonce: str) -> Conversat
     said = _attributes(mechanism, server_first)
     server_nonce = said.get("r", "")
     if not server_nonce.startswith(nonce) or len(server_nonce) == len(nonce):
-        raise AuthenticationError(f"{mechanism}: the server's nonce does not go on from ours")
+        raise AuthenticationError(f"{mechanism}: the server's nonce does not begin with the client's")
     iterations = int(said["i"]) if said.get("i", "").isdigit() else 0
     if not FEWEST_ITERATIONS <= iterations <= MOST_ITERATIONS:
         raise AuthenticationError(
@@ -105,12 +105,15 @@ def scram(mechanism: str, username: str, password: str, nonce: str) -> Conversat
 
 
 def oauthbearer(token: OAuthToken) -> Conversation:
-    """RFC 7628. A refusal comes as JSON, which the client has to acknowledge before the server says no."""
+    """Run OAUTHBEARER (RFC 7628).
+
+    A refusal is JSON, which the client acknowledges before the server reports the error.
+    """
     for key, value in token.extensions.items():
         if key == "auth" or not re.fullmatch(r"[A-Za-z]+", key) or not re.fullmatch(r"[\x20-\x7e\t\r\n]*", value):
-            raise ConfigurationError(f"OAUTHBEARER: {key!r} cannot be an extension's name, or its value not its value")
+            raise ConfigurationError(f"OAUTHBEARER: {key!r} is not a valid extension name, or its value is invalid")
     if not re.fullmatch(r"[\x21-\x7e]+", token.value):
-        raise ConfigurationError("OAUTHBEARER: the token provider gave no token, or a token with blanks in it")
+        raise ConfigurationError("OAUTHBEARER: the token provider returned no token, or a token with blanks")
     pairs = [f"auth=Bearer {token.value}", *(f"{key}={value}" for key, value in token.extensions.items())]
     challenge = yield ("n,," + "".join(f"{OAUTH_SEPARATOR}{pair}" for pair in pairs) + OAUTH_SEPARATOR * 2).encode()
     if not challenge:
@@ -120,9 +123,9 @@ def oauthbearer(token: OAuthToken) -> Conversation:
 
 
 def gssapi(context: SecurityContext) -> Conversation:
-    """RFC 4752, section 3.1: tokens until the context stands, then the server's choice of layers and ours.
+    """Run GSSAPI (RFC 4752, section 3.1): tokens until the context is complete, then the choice of security layers.
 
-    No authorization identity is said: the server takes the one of the ticket.
+    No authorization identity is sent: the server uses that of the ticket.
     """
     token = context.step(None)
     while not context.complete:
@@ -158,7 +161,7 @@ def _text(mechanism: str, message: bytes) -> str:
 
 
 def _attributes(mechanism: str, message: str) -> dict[str, str]:
-    """ "r=...,s=...,i=4096" -> dict. An unknown mandatory extension ("m=") has to be refused."""
+    """Parse "r=...,s=...,i=4096" into a dict. An unknown mandatory extension ("m=") must be rejected."""
     pairs = [attribute.partition("=") for attribute in message.split(",")]
     if any(len(name) != 1 or not equals for name, equals, _ in pairs) or pairs[0][0] == "m":
         raise AuthenticationError(f"{mechanism}: cannot read the server's message {message[:100]!r}")

@@ -180,7 +180,7 @@ def test_settings_of_kafka_that_cannot_matter_are_taken_with_a_word(caplog: pyte
         ("client.quota.callback.class", "no Java class"),
         ("remote.log.storage.system.enable", "no tiered storage"),
         ("listener.name.client.ssl.provider", "TLS is OpenSSL"),
-        ("config.providers", "as they are written"),
+        ("config.providers", "does not resolve references"),
         ("num.io.thread", "there is no broker setting 'num.io.thread'$"),
     ],
 )
