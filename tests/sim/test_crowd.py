@@ -68,6 +68,7 @@ def test_a_crowd_is_given_everything_once(seed: int) -> None:
 @pytest.mark.parametrize(
     ("name", "check"),
     [
+        ("cancelled-poll-undoes-another", "given_once"),
         ("polls-of-several-tasks-at-once", "given_once"),
         ("undelivered-records-count-as-read", "position_ahead"),
         ("flush-ends-with-the-first-answer", "fate_unknown"),

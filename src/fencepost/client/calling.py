@@ -12,6 +12,8 @@ from typing import Any, Final, Protocol, TypeVar
 log = logging.getLogger("fencepost.client")
 
 SLOW_MS: Final = 100
+SLOW_PROVIDER_MS: Final = 1_000  # of functions that ask another server, in a thread of their own
+CONSUMER_WAITS: Final = "its poll, commit or close waits meanwhile, and its group in a rebalance"
 MOST_NAMED: Final = 100  # functions; an application that creates a function per record must not fill the log
 
 T = TypeVar("T")
@@ -55,7 +57,7 @@ class CallHere:
 
 
 class SlowCalls:
-    """Logs each function of the application that takes longer than `SLOW_MS`, once."""
+    """Logs each function of the application that takes long, once."""
 
     def __init__(self, client: str, waits: str, now_ms: Callable[[], int]) -> None:
         self.now_ms = now_ms
@@ -64,9 +66,9 @@ class SlowCalls:
         self._waits = waits
         self._named: set[str] = set()
 
-    def took(self, kind: str, function: Callable[..., object], ms: int) -> None:
-        """Record that `function` took `ms`."""
-        if ms < SLOW_MS or len(self._named) >= MOST_NAMED:
+    def took(self, kind: str, function: Callable[..., object], ms: int, least_ms: int = SLOW_MS) -> None:
+        """Record that `function` took `ms`. It is logged if that is `least_ms` or more."""
+        if ms < least_ms or len(self._named) >= MOST_NAMED:
             return
         name = f"{kind} {name_of(function)}"
         if name not in self._named:

@@ -116,8 +116,9 @@ class ConsumerInterceptor:
 class ConsumerInterceptors:
     """All interceptors of a consumer."""
 
-    def __init__(self, interceptors: Sequence[ConsumerInterceptor]) -> None:
+    def __init__(self, interceptors: Sequence[ConsumerInterceptor], slow: SlowCalls) -> None:
         self._all = tuple(interceptors)
+        self._slow = slow
 
     def __bool__(self) -> bool:
         return bool(self._all)
@@ -125,16 +126,20 @@ class ConsumerInterceptors:
     def consume(self, records: list[Record]) -> list[Record]:
         """Return the records after all interceptors."""
         for interceptor in self._all:
+            begun_ms = self._slow.now_ms()
             try:
                 records = interceptor.on_consume(records)
             except Exception:
                 log.exception("%s.on_consume failed", type(interceptor).__name__)
+            self._slow.took("interceptor", interceptor.on_consume, self._slow.now_ms() - begun_ms)
         return records
 
     def committed(self, positions: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """Report committed positions to all."""
         for interceptor in self._all:
+            begun_ms = self._slow.now_ms()
             try:
                 interceptor.on_commit(positions)
             except BaseException:
                 log.exception("%s.on_commit failed", type(interceptor).__name__)
+            self._slow.took("interceptor", interceptor.on_commit, self._slow.now_ms() - begun_ms)

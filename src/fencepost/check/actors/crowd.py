@@ -155,7 +155,7 @@ class Readers(Actor):
     async def _new(self, process: Process, story: ReadersLife) -> SharedConsumer:
         config = ConsumerConfig(
             bootstrap_servers=self.world.bootstrap_servers,
-            group_id=f"{self.name}-group",
+            group_id=f"{story.name}-group",  # of this life: one before, taken for dead, may go on and commit
             auto_offset_reset="earliest",
             max_poll_records=self.chance.choice((1, 3, 500)),
             default_api_timeout_ms=5_000,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from fencepost.check.plants.plant import Patches, plant
 from fencepost.client.consumer.core import ConsumerCore
@@ -13,7 +13,10 @@ from fencepost.client.net.turn import Polls
 from fencepost.client.producer.delivery_reports import DeliveryReports
 from fencepost.client.types import OffsetAndMetadata, TopicPartition
 
-CROWD = ("storm_ms=5000", "crowds=1", "cancel_chance=0.15", "feeders=2")
+CROWD: Final = (
+    *("storm_ms=1000", "crowds=1", "cancel_chance=0.15", "feeders=1"),
+    *("producers=1", "copiers=0", "deciders=0", "watchers=0"),
+)
 
 
 @plant("clients", *CROWD)
@@ -27,6 +30,7 @@ def cancelled_poll_undoes_another(patches: Patches) -> None:
             return await original(self, *args, **kwargs)
         except BaseException:
             last.delivered = False
+            self._reading.take_back(last)
             raise
 
     patches.setattr(ConsumerCore, "hand_out", hand_out)
@@ -64,12 +68,6 @@ def undelivered_records_count_as_read(patches: Patches) -> None:
 def close_waits_for_polls(patches: Patches) -> None:
     """close() by another task leaves a poll waiting for its whole time."""
     patches.setattr(Polls, "close", lambda self, closing=True: None)
-
-
-@plant("clients", *CROWD)
-def wakeup_is_not_noticed(patches: Patches) -> None:
-    """wakeup() ends no poll."""
-    patches.setattr(Polls, "wakeup", lambda self, soon=None: None)
 
 
 @plant("clients", *CROWD)

@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from fencepost.arguments import Milliseconds
-from fencepost.client.calling import CallUser, call_first, call_here
+from fencepost.client.calling import CONSUMER_WAITS, CallUser, SlowCalls, call_first, call_here
 from fencepost.client.consumer.commits import Commits, OnCommit
 from fencepost.client.consumer.fetch_requests import RANGE_FETCH_BYTES, FetchSettings, fetch_range
 from fencepost.client.consumer.fetcher import Fetcher
@@ -78,7 +78,8 @@ class ConsumerCore:
         self._fetcher = Fetcher(
             cluster, self._reading, self._settings, self._arrived, self._metrics, self._positions.out_of_range
         )
-        self._interceptors = ConsumerInterceptors(config.interceptors)
+        self._slow = SlowCalls(f"consumer {config.client_id!r}", CONSUMER_WAITS, self._runtime.now_ms)
+        self._interceptors = ConsumerInterceptors(config.interceptors, self._slow)
         self._commits = Commits(
             cluster,
             config,
@@ -189,7 +190,7 @@ class ConsumerCore:
                 held = self._reading.positions()
                 kept = {each: held[each] for each in news.partitions if each in held}
                 await self._commits.quietly(kept, self._deadline(None))
-            await news.tell(self.listener, self.call_user)
+            await news.tell(self.listener, self.call_user, self._slow)
             if news.kind == "revoked":
                 await self._commits.drain(self._deadline(None))
         except Exception:
@@ -520,9 +521,8 @@ class ConsumerCore:
         self._check()
         group_id = self.group_metadata().group_id
         wanted = [TopicPartition(*partition) for partition in partitions]
-        deadline_ms = self._deadline(timeout_ms)
         return await fetch_committed(
-            self.cluster, group_id, wanted, require_stable=True, deadline_ms=deadline_ms, lane=GROUP_LANE
+            self.cluster, group_id, wanted, require_stable=True, deadline_ms=self._deadline(timeout_ms), lane=GROUP_LANE
         )
 
     # --- reading a range, other ---

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from fencepost.client.calling import CallUser, call_here
+from fencepost.client.calling import CallUser, SlowCalls, call_here
 from fencepost.client.net.runtime import Event
 from fencepost.client.rebalance import RebalanceListener, listener_method
 from fencepost.client.types import TopicPartition
@@ -20,12 +20,17 @@ class News:
     served: Event
     told: bool = False  # the listener's method has begun, or there is none
 
-    async def tell(self, listener: RebalanceListener | None, call_user: CallUser) -> None:
-        """Tell the listener. Raises what it raises."""
+    async def tell(self, listener: RebalanceListener | None, call_user: CallUser, slow: SlowCalls) -> None:
+        """Tell the listener; `slow` names a method that takes long. Raises what the method raises."""
         method = listener_method(listener, self.kind)
+        begun_ms = slow.now_ms()
 
         def run() -> Any:
             self.told = True
             return None if method is None else method(self.partitions)
 
-        await (call_here if method is None else call_user)(run)
+        try:
+            await (call_here if method is None else call_user)(run)
+        finally:
+            if method is not None:
+                slow.took("rebalance listener", method, slow.now_ms() - begun_ms)

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, Final, Protocol, Self, TypeVar, cast
 
 from fencepost.client import sasl
+from fencepost.client.calling import SLOW_PROVIDER_MS, SlowCalls
 from fencepost.client.net.runtime import Event, Runtime
 from fencepost.client.net.tasks import within
 from fencepost.client.outages import http_status, is_refusal
@@ -51,6 +52,7 @@ class Login:
     _token_until_ms: float = 0
     _asking: Event | None = None  # set when the token provider has answered
     _failure: KafkaError | None = None  # of the token provider, when it was asked last
+    _slow: SlowCalls | None = None
 
     @classmethod
     def of(cls, config: CommonConfig) -> Self | None:
@@ -121,6 +123,8 @@ class Login:
         raise failure or DisconnectedError(f"{PROVIDER}: the question was cancelled")
 
     async def _ask(self, runtime: Runtime, provider: sasl.TokenProvider, asking: Event) -> None:
+        slow = self._slow = self._slow or SlowCalls("a client", "its logins wait for the token", runtime.now_ms)
+        begun_ms = slow.now_ms()
         try:
             self._failure = DisconnectedError(f"{PROVIDER}: the question was cancelled")
             self._take(await runtime.run_callback(provider), runtime.wall_ms())
@@ -130,6 +134,7 @@ class Login:
         finally:
             self._asking = None
             asking.set()
+            slow.took("token provider", provider, slow.now_ms() - begun_ms, SLOW_PROVIDER_MS)
 
     def _take(self, given: object, now_ms: int) -> None:
         token = sasl.OAuthToken(given) if isinstance(given, str) else given

@@ -487,7 +487,13 @@ def _complete(sink: str, claim: Pair, winners: tuple[Winner, ...], level: Level)
 
 
 def _commit(ends: tuple[End, ...]) -> Plan[dict[End, int]]:
-    """Those that are answered neither 0 nor 49 (both: done), with their codes."""
+    """Commit them, and return those that are answered neither 0 nor 49, with their codes.
+
+    49 counts as done. Coordinators forget only transactional ids whose transaction has ended (K17), after
+    `transactional.id.expiration.ms`, and a prepared transaction ends by its decision alone at the levels keep-prepared
+    and two-phase. At the weaker levels its timeout may have aborted it before, and nobody can tell any more:
+    docs/spark.md says to restart a query there before that time is over.
+    """
     codes: tuple[int, ...] = (yield EndTransactions(ends)) if ends else ()
     for end, code in zip(ends, codes, strict=True):
         if code not in _COMMITTED | _CONTRADICTS:

@@ -1,0 +1,112 @@
+"""Slow functions of the application are named in the log, once, and hold up their own client only."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import fencepost
+from fencepost.client.calling import SLOW_MS, SLOW_PROVIDER_MS
+from fencepost.client.consumer_interceptors import ConsumerInterceptor
+from fencepost.client.net.sasl_login import Login
+from fencepost.client.sasl import OAuthToken
+from tests.support import interrupted_calls as calls
+from tests.unit.client.scripted import World, run
+
+SLOW_S = SLOW_MS / 1000 * 1.5
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[fencepost.Broker]:
+    with fencepost.Broker() as running:
+        yield running
+
+
+def named(caplog: pytest.LogCaptureFixture, kind: str) -> list[str]:
+    messages = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    return [message for message in messages if kind in message and " took " in message]
+
+
+class Slow(fencepost.RebalanceListener):
+    """Slow in its first call only: another client works meanwhile."""
+
+    def __init__(self, other: fencepost.Admin) -> None:
+        self.other = other
+        self.met: list[int] = []
+
+    def on_partitions_assigned(self, partitions: list[fencepost.TopicPartition]) -> None:
+        done = threading.Event()
+
+        def work() -> None:
+            self.other.list_topics()
+            done.set()
+
+        threading.Thread(target=work).start()
+        assert done.wait(60)  # a client that this one held up would wait for it
+        time.sleep(SLOW_S)
+        self.met.append(len(partitions))
+
+
+def test_a_slow_rebalance_listener(broker: fencepost.Broker, caplog: pytest.LogCaptureFixture) -> None:
+    topic = f"slow-{uuid.uuid4().hex[:8]}"
+    calls.fill(broker.bootstrap_servers, topic, 1)
+    with fencepost.Admin(broker.bootstrap_servers) as admin:
+        listener = Slow(admin)
+        with fencepost.Consumer(broker.bootstrap_servers, group_id=topic, client_id="orders") as consumer:
+            consumer.subscribe([topic], listener)
+            while not listener.met:
+                consumer.poll(1_000)
+    (words,) = named(caplog, "rebalance listener")
+    assert words.startswith("consumer 'orders': the rebalance listener ")
+    assert "Slow.on_partitions_assigned" in words
+    assert __file__ in words
+
+
+class SlowInterceptor(ConsumerInterceptor):
+    def on_consume(self, records: list[fencepost.Record]) -> list[fencepost.Record]:
+        time.sleep(SLOW_S)
+        return records
+
+    def on_commit(self, positions: Any) -> None:
+        time.sleep(SLOW_S)
+
+
+def test_a_slow_consumer_interceptor(broker: fencepost.Broker, caplog: pytest.LogCaptureFixture) -> None:
+    topic = f"slow-{uuid.uuid4().hex[:8]}"
+    calls.fill(broker.bootstrap_servers, topic, 3)
+    with fencepost.Consumer(
+        broker.bootstrap_servers, group_id=topic, auto_offset_reset="earliest", interceptors=[SlowInterceptor()]
+    ) as consumer:
+        consumer.assign([fencepost.TopicPartition(topic, 0)])
+        for _ in range(3):
+            assert consumer.poll(10_000, 1)
+            consumer.commit()
+    told = named(caplog, "interceptor")
+    assert len(told) == 2
+    assert {"on_consume", "on_commit"} == {word for word in ("on_consume", "on_commit") if word in " ".join(told)}
+
+
+def test_a_slow_token_provider(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As time goes in its world: a token that another server has to be asked for may take a moment."""
+
+    async def body(world: World) -> None:
+        async def in_a_thread(function: Callable[[], Any]) -> Any:
+            await world.runtime.sleep_ms(takes_ms.pop())
+            return function()
+
+        monkeypatch.setattr(world.runtime, "run_callback", in_a_thread)
+        while takes_ms:
+            login._token = None
+            await login.conversation(world.runtime, "host", 60_000)
+            told.append(len(named(caplog, "token provider")))
+
+    login, told = Login("OAUTHBEARER", token_provider=lambda: OAuthToken("token")), list[int]()
+    takes_ms = [SLOW_PROVIDER_MS, SLOW_PROVIDER_MS, SLOW_PROVIDER_MS - 1]
+    run(body)
+    assert told == [0, 1, 1]
