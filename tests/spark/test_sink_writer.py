@@ -505,6 +505,24 @@ def test_a_row_whose_time_is_refused_is_told_with_the_limit(broker: Broker) -> N
         writer.write_partition(iter([frame]), QUERY, 0)
 
 
+def test_rows_that_retention_deletes_soon_are_warned_of_once(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
+    sink = Sink(broker)
+    columns = [("value", "string"), ("timestamp", "timestamp")]
+
+    def write(age: timedelta) -> int:
+        before = caplog.text.count("deletes records after retention.ms=604800000")
+        writer: StreamWriter = pickle.loads(pickle.dumps(StreamWriter(sink.options, columns)))
+        times = [None, datetime.now(UTC), datetime.now(UTC) - age]
+        frame = pa.record_batch({"value": ["a", "b", "c"], "timestamp": pa.array(times, pa.timestamp("us", "UTC"))})
+        writer.write_partition(iter([frame]), QUERY, 0)
+        return caplog.text.count("deletes records after retention.ms=604800000") - before
+
+    assert write(timedelta(seconds=1)) == 0
+    assert write(timedelta(days=8)) == 1
+    assert write(timedelta(days=9)) == 0  # it is known
+    assert "192.0 hours old by their column timestamp" in caplog.text
+
+
 def test_a_hosts_clock_that_is_wrong_is_told_with_how_far_it_is_off(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,6 +25,7 @@ from fencepost.errors import ConfigurationError, KafkaError, RecordRejectedError
 from fencepost.protocol.codes import ErrorCode
 from fencepost.spark.errors import SupersededError, TaskTimedOutError
 from fencepost.spark.kafka_settings import tell_notes, tell_once
+from fencepost.spark.old_rows import OldRows
 from fencepost.spark.options import SinkOptions
 from fencepost.spark.sink import checkpoint, plan, plan_steps
 from fencepost.spark.sink.checkpoint import SAY, SinkName, name_of
@@ -272,14 +273,16 @@ class SinkWriter:
             producer.stop()
 
         producer, partitions = link.io.run(begin())
-        content, largest = NO_ROWS, 0
+        content, largest, old = NO_ROWS, 0, OldRows(parsed.topic)
         try:
             for chunk in chunks(rows, min(CHUNK_BYTES_MOST, CHUNK_BYTES_PER_PARTITION * partitions)):
                 if identity.transactional_id is not None:
                     content += content_of(chunk, parsed.topic)
                 largest = max(largest, largest_row(chunk))
+                old.look(chunk)
                 link.io.run(send_rows(producer, parsed.topic, chunk))
             link.io.run(producer.flush())
+            old.warn(link)
         except RecordRejectedError as error:
             why = {ErrorCode.MESSAGE_TOO_LARGE: self._too_large, ErrorCode.INVALID_TIMESTAMP: self._untimely}
             if error.code not in why:
@@ -364,7 +367,7 @@ class SinkWriter:
 
 
 def _skew(link: Link) -> str:
-    """How far this host's clock is off, for an error; "" where the cluster does not tell its time."""
+    """Return how far this host's clock is off, for an error; "" where the cluster does not tell its time."""
     from fencepost.client.admin.placement import AdminPlacement  # of no use to a task that succeeds
 
     runtime = link.admin.cluster.runtime

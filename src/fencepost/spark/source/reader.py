@@ -158,7 +158,7 @@ class Source:
         return {partition: at.offset for partition, at in found.items()}
 
     def _ends(self) -> tuple[Offsets, Offsets]:
-        """Where a stream ends for now, and the high watermarks; they differ where committed records are held back."""
+        """Return a stream's present end, and the high watermarks; they differ where committed records are held back."""
         wanted = dict.fromkeys(self._partitions(begun=ADMISSION_CONTROL), LATEST)  # without it no start is known
         # The high watermarks first: what is written between the two questions is not held back.
         high = self._found(wanted, committed=False)

@@ -1,0 +1,60 @@
+"""A warning of rows that are older than their topic keeps records: retention deletes them at its next round."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from fencepost.errors import KafkaError
+from fencepost.spark.kafka_settings import tell_once
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from fencepost.spark.sink.runner import Link
+
+__all__ = ["OldRows"]
+
+YOUNG_MS: Final = 60_000  # younger rows are worth no question: hardly a topic keeps less
+
+_asked: set[tuple[str, str]] = set()
+"""Servers and topics whose retention this process has compared: a task writes every few seconds."""
+
+
+class OldRows:
+    """The oldest time in the rows of one task. `topic`: the option; without it nothing is compared."""
+
+    def __init__(self, topic: str | None) -> None:
+        self._topic = topic
+        self._oldest_ms: int | None = None
+
+    def look(self, rows: pa.RecordBatch) -> None:
+        """Take the oldest time of these rows, if they have a column `timestamp`."""
+        if self._topic is None or "timestamp" not in rows.schema.names:
+            return
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        oldest = pc.min(rows["timestamp"]).cast(pa.timestamp("ms", rows["timestamp"].type.tz), safe=False).value
+        if oldest is not None:
+            self._oldest_ms = oldest if self._oldest_ms is None else min(oldest, self._oldest_ms)
+
+    def warn(self, link: Link) -> None:
+        """Log a warning, once in a process and topic, if the topic's retention is about to delete what was written."""
+        if self._topic is None or self._oldest_ms is None:
+            return
+        age_ms = link.admin.cluster.runtime.wall_ms() - self._oldest_ms
+        place = (",".join(link.config.bootstrap_servers), self._topic)
+        if age_ms < YOUNG_MS or place in _asked:
+            return
+        _asked.add(place)
+        with suppress(KafkaError):  # without the right to see the topic's settings
+            settings = dict(link.io.run(link.admin.describe_configs(self._topic)))
+            kept_ms = int(settings.get("retention.ms") or -1)
+            by_row = settings.get("message.timestamp.type") != "LogAppendTime"
+            if 0 <= kept_ms < age_ms and by_row and "delete" in str(settings.get("cleanup.policy")):
+                tell_once(
+                    f"topic {self._topic!r} deletes records after retention.ms={kept_ms}, and rows are "
+                    f"{age_ms / 3_600_000:.1f} hours old by their column timestamp: the brokers delete them soon. "
+                    "Raise retention.ms, or leave the column out for the time of writing"
+                )

@@ -1,0 +1,158 @@
+"""The cells, and a Spark driver that runs them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import uuid
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from tests.spark.copying import environment
+from tests.spark.differential import cases
+from tests.spark.differential.cases import Options
+from tests.spark.differential.comparing import BUILT_IN, FORMATS, OURS, Cell, Seen
+from tests.spark.differential.states import CHANGING, MOMENTS, RESTING, State, World
+from tests.support import built_in_connector
+
+__all__ = ["Driver", "all_cells", "run"]
+
+BATCH: Final = "batch"
+ENDING: Final = "available now"
+OTHER_TRIGGERS: Final = ("once", "processing time")
+UNDER_A_QUERY: Final = ("continued", "grown", "deleted", "made anew shorter")
+THREADS: Final = 4
+AT_A_TIME: Final = 24  # cells whose streams are up together
+PATIENCE: Final = {"kafkaConsumer.pollTimeoutMs": "10000"}  # how long a task waits for records that never come
+
+Cells = Mapping[Cell, Options]
+
+
+def all_cells() -> dict[Cell, Options]:
+    """Every cell, with its options."""
+    found: dict[Cell, Options] = {}
+
+    def add(state: str, way: str, *sets: Mapping[str, Options]) -> None:
+        found.update({Cell(state, way, name): options for options_of in sets for name, options in options_of.items()})
+
+    for state in RESTING:
+        add(state, BATCH, cases.CORE, cases.CORE_BATCH)
+        add(state, ENDING, cases.CORE, cases.CORE_STREAM)
+    add("plain", BATCH, cases.FORMS, cases.FORMS_BATCH, cases.SETTINGS)
+    add("plain", ENDING, cases.FORMS, cases.FORMS_STREAM, cases.SETTINGS)
+    for state in ("plain", "empty", "gaps", "aborted", "truncated"):
+        for way in OTHER_TRIGGERS:
+            add(state, way, cases.CORE_STREAM, {name: cases.CORE[name] for name in ("earliest", "latest", "assign")})
+    for state in CHANGING:
+        add(state, ENDING, cases.CHANGES)
+    for state in UNDER_A_QUERY:
+        add(state, "processing time", cases.CHANGES)
+    return found
+
+
+class Driver:
+    """The program driver.py."""
+
+    def __init__(self, python: str, folder: Path, threads: int = THREADS) -> None:
+        """`python`: for PYSPARK_PYTHON; `folder`: for checkpoints and the log."""
+        self._python, self._folder, self._threads = python, folder, threads
+        self._process: subprocess.Popen[str] | None = None
+
+    def __enter__(self) -> Self:
+        program = str(Path(__file__).with_name("driver.py"))
+        command = [sys.executable, program, built_in_connector.jars(), str(self._threads)]
+        with (self._folder / "log").open("w") as log:
+            self._process = subprocess.Popen(
+                command,
+                env=environment() | {"PYSPARK_PYTHON": self._python},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
+        assert self._answer() == "ready"
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, raised: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._process is not None:
+            self._process.communicate()  # which ends its input, and with that itself
+
+    def ask(self, do: str, asked: list[dict[str, Any]]) -> Any:
+        """One answer. Raises AssertionError when the program failed, which no connector's error makes it do."""
+        assert self._process is not None and self._process.stdin is not None
+        print(json.dumps({"do": do, "cells": asked}), file=self._process.stdin, flush=True)
+        return self._answer()
+
+    def _answer(self) -> Any:
+        assert self._process is not None and self._process.stdout is not None
+        for line in self._process.stdout:
+            if line.startswith('{"answer"'):
+                return json.loads(line)["answer"]
+            assert not line.startswith('{"failed"'), json.loads(line)["failed"]
+        raise AssertionError((self._folder / "log").read_text()[-4000:])
+
+    def asked(self, kind: str, cell: Cell, options: dict[str, str]) -> dict[str, Any]:
+        """The cell as driver.py takes it."""
+        return {
+            "name": f"{kind}: {cell}",
+            "format": kind,
+            "way": cell.way,
+            "options": options,
+            "checkpoint": str(self._folder / f"checkpoint-{uuid.uuid4().hex[:12]}"),
+        }
+
+
+def filled(options: Options, topic: str, more: Mapping[str, str]) -> dict[str, str]:
+    """The options in full, for this topic."""
+    defaults: dict[str, str | None] = {
+        "subscribe": "NAME",
+        "startingOffsets": "earliest",
+        "kafka.isolation.level": "read_committed",  # our default, and not the other's
+        **PATIENCE,
+        **more,
+    }
+    meant = {name: text for name, text in {**defaults, **options}.items() if text is not None}
+    words = {"NAME": topic, **MOMENTS}
+    for word, text in words.items():
+        meant = {name: value.replace(word, text) for name, value in meant.items()}
+    return meant
+
+
+def run(driver: Driver, world: World, cells: Cells) -> Iterator[Seen]:
+    """Run them, state by state."""
+    by_state: dict[tuple[str, bool], list[Cell]] = defaultdict(list)
+    for cell in cells:
+        by_state[cell.state, cell.way == "processing time"].append(cell)
+    resting: dict[str, str] = {}
+    for (name, running), group in by_state.items():
+        state = RESTING.get(name) or CHANGING[name]
+        for first in range(0, len(group), AT_A_TIME):
+            topic = resting.get(name) or state.make(world)
+            if state.change is None:
+                resting[name] = topic
+            some = {cell: cells[cell] for cell in group[first : first + AT_A_TIME]}
+            yield from _run_some(driver, world, state, topic, some, running)
+
+
+def _run_some(driver: Driver, world: World, state: State, topic: str, cells: Cells, running: bool) -> Iterator[Seen]:
+    more = state.options(world)
+    asked = {
+        (kind, cell): driver.asked(kind, cell, filled(options, topic, more))
+        for cell, options in cells.items()
+        for kind in FORMATS
+    }
+    questions = list(asked.values())
+    driver.ask("begin", questions)
+    if state.change is not None:
+        state.change(world, topic)
+        driver.ask("go on", questions)
+    answer = driver.ask("end", questions)
+    for cell in cells:
+        built_in, ours = (answer[asked[kind, cell]["name"]] for kind in (BUILT_IN, OURS))
+        yield Seen(cell, built_in, ours, moving=running and state.change is not None)

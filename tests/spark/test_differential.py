@@ -1,0 +1,79 @@
+"""A sample of the comparison with Spark's own connector; `python -m tests.spark.differential` is the whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.spark.differential.cases import Options
+from tests.spark.differential.comparing import Cell, Seen
+from tests.spark.differential.known import Known, judge, known
+from tests.spark.differential.running import Driver, all_cells, run
+from tests.spark.differential.states import CHANGING, RESTING, World, world
+from tests.support.apache_kafka import Unavailable
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1200)]
+
+# Besides one of each state, and one for each row of the page.
+MORE = (
+    Cell("plain", "batch", "seven tasks"),
+    Cell("plain", "batch", "to offsets"),
+    Cell("plain", "batch", "an end beyond the end, loss allowed"),
+    Cell("plain", "batch", "pattern of a part"),
+    Cell("plain", "available now", "more tasks and records"),
+    Cell("plain", "processing time", "between two and four offsets"),
+    Cell("plain", "once", "three offsets a batch"),
+    Cell("aborted", "available now", "one offset a batch"),
+    Cell("held back", "available now", "headers"),
+    Cell("truncated", "available now", "offset 0, loss allowed"),
+    Cell("made anew shorter", "available now", "loss allowed"),
+)
+
+
+@pytest.fixture(scope="module")
+def topics() -> Iterator[World]:
+    with world() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def driver(pyspark_python: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
+    try:
+        with Driver(pyspark_python, tmp_path_factory.mktemp("differential")) as made:
+            yield made
+    except Unavailable as reason:
+        pytest.skip(str(reason))
+
+
+def sample(rows: list[Known]) -> dict[Cell, Options]:
+    cells = all_cells()
+    assert len(cells) > 1400
+    chosen = {*MORE, *(next(cell for cell in cells if row.covers(cell)) for row in rows)}
+    chosen |= {Cell(state, "batch", "earliest") for state in RESTING}
+    chosen |= {Cell(state, "available now", "earliest") for state in CHANGING}
+    return {cell: options for cell, options in cells.items() if cell in chosen}
+
+
+def test_what_differs_from_sparks_own_is_what_the_page_says(driver: Driver, topics: World) -> None:
+    rows = known()
+    cells = sample(rows)
+    assert len(cells) >= len(rows) + len(CHANGING)
+    seen = list(run(driver, topics, cells))
+    assert [one.cell for one in seen] and len(seen) == len(cells)
+    assert sum(any(one.built_in["rows"]) for one in seen) > len(cells) // 2, "nothing was read"
+    unknown, wrong = judge(seen, rows)
+    told = {str(one.cell): (one.aspects(), one.kinds, one.built_in, one.ours) for one in unknown}
+    assert (told, wrong) == ({}, [])
+
+
+def test_a_difference_without_a_row_is_found_and_so_is_a_row_without_a_difference() -> None:
+    none = {"errors": [], "schema": "", "rows": [], "tasks": [], "batches": []}
+    refused = {**none, "errors": ["ConfigurationError: no"]}
+    cell, other = Cell("plain", "batch", "a"), Cell("plain", "batch", "b")
+    row = Known(7, ("plain",), ("*",), ("b",), "no rows", "refused", frozenset())
+    differing = Seen(cell, none, refused)
+    assert judge([differing], [row]) == ([differing], [])
+    assert judge([Seen(other, none, refused)], [row]) == ([], [])
+    assert judge([Seen(other, none, none)], [row])[1] == ["differences-from-spark.md, line 7: no cell shows it"]
+    assert judge([Seen(other, refused, none)], [row])[1] != []  # the other way round is another difference
