@@ -21,6 +21,7 @@ from kio.static.constants import EntityType
 from fencepost.broker.api.apis import SERVED
 from tools.message_functions import Functions
 from tools.message_schemas import UnionClass, nested_entities, roots_of, union_classes, wire_class
+from tools.newer_schemas import highest
 
 OUTPUT = Path(__file__).resolve().parent.parent / "src" / "fencepost" / "protocol" / "messages"
 
@@ -51,7 +52,7 @@ def render_class(union: UnionClass, key: int, root: bool, span: tuple[int, int])
 def render_module(key: int) -> str:
     """The source of one API's module: the classes, what reads and writes them, and the tables of both by version."""
     name = api_key_map[key]
-    span = (min(schema_name_map[name]), max(schema_name_map[name]))
+    span = (min(schema_name_map[name]), highest(key))
     seen: set[str] = set()
     classes_source: list[str] = []
     functions_source: list[str] = []
@@ -129,7 +130,7 @@ def render_index() -> str:
         flexible = [version for version, root in roots_of(key, EntityType.request) if root.__flexible__]
         first = min(flexible) if flexible else "NEVER"
         versions = schema_name_map[name]
-        rows.append(f'    {key}: Schema("{name}", {min(versions)}, {max(versions)}, {first}),')
+        rows.append(f'    {key}: Schema("{name}", {min(versions)}, {highest(key)}, {first}),')
     return INDEX + "\n".join([*rows, "}"]) + "\n"
 
 

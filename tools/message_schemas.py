@@ -1,4 +1,4 @@
-"""Kafka's message schemas as kio has them: the union of a message's versions, and what each version has on the wire."""
+"""Kafka's message schemas, of kio and newer: the union of a message's versions, and what each has on the wire."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from typing import Any
 from kio.index import load_payload_module
 from kio.schema.index import api_key_map, schema_name_map
 from kio.static.constants import EntityType
+
+from tools.newer_schemas import newer
 
 # Tagged fields of our own, behind those of Kafka: (name, wire type, tag, default). Kafka and its clients skip them, and
 # nobody is sent them who has not asked with one.
@@ -271,4 +273,5 @@ def roots_of(key: int, kind: EntityType) -> list[tuple[int, Any]]:
         members = vars(load_payload_module(key, version, kind))  # type: ignore[arg-type]
         whole = [v for k, v in members.items() if k.endswith(suffix) and getattr(v, "__type__", None) is kind]
         roots.append((version, next(cls for cls in whole if cls.__api_key__ == key)))
-    return roots
+    behind = newer(key, kind)
+    return roots if behind is None else [*roots, behind]

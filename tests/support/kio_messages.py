@@ -1,4 +1,7 @@
-"""A second opinion on the wire: random messages as kio has them, beside the same ones as ours."""
+"""A second opinion on the wire: random messages as kio has them, beside the same ones as ours.
+
+Versions that kio does not have yet are those of tools/newer_schemas.py, which kio's reader and writer take.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +26,7 @@ from kio.static.constants import EntityType
 
 from fencepost.protocol.codec import supported_versions
 from fencepost.protocol.messages.index import APIS
+from tools.newer_schemas import newer
 
 MESSAGES = Path(__file__).resolve().parents[2] / "src/fencepost/protocol/messages"
 Side = Literal["Request", "Response"]
@@ -54,6 +58,9 @@ def our_class(api_key: int, side: Side) -> Any:
 @cache
 def kio_class(api_key: int, version: int, side: Side) -> Any:
     kind = EntityType.request if side == "Request" else EntityType.response
+    behind = newer(api_key, kind)
+    if behind is not None and version == behind[0]:
+        return behind[1]
     module: Any = load_payload_module(api_key, version, kind)  # type: ignore[arg-type]
     return next(v for k, v in vars(module).items() if k.endswith(side) and getattr(v, "__type__", None) is kind)
 

@@ -39,6 +39,8 @@ from fencepost.protocol.messages.index import APIS
 log = logging.getLogger("fencepost.client")
 
 API_VERSIONS: Final = 18
+_NEWEST_API_VERSIONS: Final = 4
+"""v5 lets a client name the cluster and node that it means (KIP-1242), which this one does not."""
 SOFTWARE_NAME: Final = "fencepost"
 SESSION_PART: Final = (0.85, 0.95)  # of a session's lifetime, after which we log in again; Kafka's own clients do so
 
@@ -364,8 +366,8 @@ class Connection:
         await self._release()
 
     async def _negotiate(self) -> None:
-        """ApiVersions, newest first. An unknown version is answered in v0 with error 35 and the supported range."""
-        version = codec.supported_versions(API_VERSIONS)[1]
+        """Ask for the broker's versions. An unknown version is answered in v0 with error 35 and the supported range."""
+        version = _NEWEST_API_VERSIONS
         reply = await self._ask_versions(version)
         if reply.error_code == E.UNSUPPORTED_VERSION and version > 0:
             offered = {key.api_key: key.max_version for key in reply.api_keys}.get(API_VERSIONS, 0)
