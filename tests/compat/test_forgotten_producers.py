@@ -23,7 +23,7 @@ from tests.support.brokers import FencepostProcess
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
-RELEASES = ("2.0.1", "2.4.1", "2.5.1", "2.8.2", "3.9.1", "4.3.1")
+RELEASES = ("2.0.1", "2.4.1", "2.5.1", "2.8.2", "3.9.1", "4.4.0")
 CHECKS = ("strict", "kafka")
 BEFORE, AFTER = ("r0", "r1", "r2"), ("r3", "r4", "r5")
 OK = ["ok", "ok", "ok"]

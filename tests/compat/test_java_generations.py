@@ -1,7 +1,7 @@
 """Java clients of every age on transaction.version 0, 1 and 2: what an application sees when its transaction times out.
 
 Each release is in the generation whose answers R1 of docs/observed.md gives it: A (2.0, 2.4), B (2.5, 2.6), C (2.8,
-3.9, and 4.3 below transaction.version 2), D (4.3). Its application does what most do: it aborts what cannot be
+3.9, and 4.4 below transaction.version 2), D (4.4). Its application does what most do: it aborts what cannot be
 committed and begins again with the same producer. `t0` and `t1` are its next two transactions. A refusal is always told
 and never half a transaction; which of the two next ones commits follows from what that client does with the code it is
 sent.
@@ -45,12 +45,12 @@ CLIENTS = {
     (2, "2.6.3"): GENERATION_B,
     (2, "2.8.2"): GENERATION_C,
     (2, "3.9.1"): GENERATION_C,
-    (2, "4.3.1"): GENERATION_D,
+    (2, "4.4.0"): GENERATION_D,
     (1, "3.9.1"): GENERATION_C,
-    (1, "4.3.1"): GENERATION_C,
+    (1, "4.4.0"): GENERATION_C,
     (0, "2.0.1"): GENERATION_A,
     (0, "3.9.1"): GENERATION_C,
-    (0, "4.3.1"): GENERATION_C,
+    (0, "4.4.0"): GENERATION_C,
 }
 SCENARIOS = (*GENERATION_A, "abort", "fenced", "copy")
 STEP = {"commit": "commit", "produce": "send", "partition": "send", "offsets": "offsets", "more-offsets": "offsets"}
@@ -155,8 +155,8 @@ def test_commits_aborts_and_offsets(seen: Seen, level: int, release: str) -> Non
 
 
 def test_apache_kafka_fences_them_all(apache_kafka: HasAddress, java: JavaClients) -> None:
-    """The same applications at Kafka 4.3.1: a timeout is fatal for every release (K40 to K43)."""
-    releases = ["2.0.1", "2.5.1", "3.9.1", "4.3.1"]
+    """The same applications at Apache Kafka: a timeout is fatal for every release (K40 to K43)."""
+    releases = ["2.0.1", "2.5.1", "3.9.1", "4.4.0"]
     with fencepost.Admin(apache_kafka.bootstrap_servers) as admin:
         for release in releases:
             name = f"java-{release}-commit"
@@ -167,6 +167,6 @@ def test_apache_kafka_fences_them_all(apache_kafka: HasAddress, java: JavaClient
         "2.0.1": FENCED,
         "2.5.1": FENCED,
         "3.9.1": FENCED,
-        "4.3.1": "InvalidTxnStateException",
+        "4.4.0": "InvalidTxnStateException",
     }
     assert {(told[release]["t1"] == "ok", told[release]["committed"]) for release in releases} == {(False, "")}

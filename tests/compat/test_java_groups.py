@@ -1,4 +1,4 @@
-"""Java's consumer (kafka-clients 4.3.1) in groups of both protocols on our broker: everybody gets a share."""
+"""Java's consumer (kafka-clients 4.4.0) in groups of both protocols on our broker: everybody gets a share."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
 GROUPS = "consumer.group.ConsumerGroupCommand"
 CONSUMER = "consumer.ConsoleConsumer"
-CONFIGS = "kafka.admin.ConfigCommand"
+CONFIGS = "ConfigCommand"
 
 
 class Desk:
@@ -209,7 +209,7 @@ def test_log_dirs_features_versions_and_cluster(desk: Desk) -> None:
     }
     features = desk.ask("FeatureCommand", "describe")
     assert re.search(r"transaction.version\s.*FinalizedVersionLevel: 2\s", features)
-    desk.ask("FeatureCommand", "upgrade", "--release-version", "4.3")
+    desk.ask("FeatureCommand", "upgrade", "--release-version", "4.4")
     loggers = desk.ask(CONFIGS, "--entity-type", "broker-loggers", "--entity-name", "1", "--describe")
     assert re.search(r"^  root=[A-Z]+ ", loggers, re.MULTILINE)
     versions = desk.ask("BrokerApiVersionsCommand")
@@ -309,7 +309,8 @@ def test_the_logs_on_disk(desk: Desk) -> None:
     assert "endTxnMarker: COMMIT" in data
     transactions = dump(desk, sorted(folder.glob("__transaction_state-*")), "--transaction-log-decoder")
     assert re.findall(r'"transactionalId":"dumper"', transactions)
-    assert [transactions.count(f'"transactionStatus":{status}') > 0 for status in (0, 1, 2, 4)] == [True] * 4
+    statuses = set(re.findall(r'"transactionStatus":"(\w+)"', transactions))
+    assert statuses >= {"Empty", "Ongoing", "PrepareCommit", "CompleteCommit"}
     committed = dump(desk, sorted(folder.glob("__consumer_offsets-*")), "--offsets-decoder")
     assert f'"group":"dumpers","topic":"{topic}","partition":0' in committed
 

@@ -43,13 +43,13 @@ from fencepost.spark.sink.plan_steps import AbortOutcome
 from fencepost.spark.sink.runner import Link, SinkLink
 from fencepost.spark.sink.steps import SinkConfig
 from tests.spark.hand_played import Bench
-from tests.support.apache_kafka import VERSION, ApacheKafka
+from tests.support.apache_kafka import REFERENCE, VERSION, ApacheKafka
 from tests.support.older_kafka import OlderKafka, version
 from tests.support.raw_client import RawClient
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
-RELEASES: Final = ("2.4.1", "2.8.2", "3.3.2", "3.6.2", "3.9.1", "4.0.1", "4.1.1", VERSION)
+RELEASES: Final = ("2.4.1", "2.8.2", "3.3.2", "3.6.2", "3.9.1", "4.0.1", "4.1.1", "4.3.1", REFERENCE)
 TABLE: Final = Path(__file__).parents[2] / "docs" / "kafka-versions.md"
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 NAMES_A_RELEASE: Final = re.compile(r"since \d|no Apache Kafka up to|transaction\.version 2")

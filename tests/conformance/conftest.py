@@ -1,4 +1,4 @@
-"""One body, two arms: every test that takes `broker` runs against our broker and against Apache Kafka 4.3.1.
+"""One body, two arms: every test that takes `broker` runs against our broker and against Apache Kafka 4.4.
 
 Numbers like K21 are facts of docs/observed.md.
 """

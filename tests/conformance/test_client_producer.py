@@ -367,7 +367,7 @@ def test_a_lost_prepared_transaction_is_loud(broker: BrokerUnderTest, admin: fen
 def test_a_kept_transaction_is_completed_after_a_restart(
     broker: BrokerUnderTest, admin: fencepost.Admin, same: bool
 ) -> None:
-    """KIP-939. Kafka 4.3.1 does not keep: it answers 35."""
+    """KIP-939. Kafka 4.4 does not keep: it answers 35."""
     topic, name = new_topic(admin, broker), broker.name("x")
     first = fencepost.Producer(broker.bootstrap_servers, transactional_id=name, two_phase_commit=True)
     first.init_transactions()

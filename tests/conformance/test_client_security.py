@@ -1,4 +1,4 @@
-"""The client against an Apache Kafka 4.3.1 with TLS, mutual TLS and SASL listeners; and what wrong settings say."""
+"""The client against an Apache Kafka 4.4 with TLS, mutual TLS and SASL listeners; and what wrong settings say."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Offsets of consumer groups (KIP-848): who may commit and fetch in which epoch, as Apache Kafka 4.3.1 answers."""
+"""Offsets of consumer groups (KIP-848): who may commit and fetch in which epoch, as Apache Kafka 4.4 answers."""
 
 from __future__ import annotations
 

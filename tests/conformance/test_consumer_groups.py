@@ -1,4 +1,4 @@
-"""Consumer groups of the newer protocol (KIP-848), one heartbeat at a time, as Apache Kafka 4.3.1 answers them.
+"""Consumer groups of the newer protocol (KIP-848), one heartbeat at a time, as Apache Kafka 4.4 answers them.
 
 Kafka makes assignments and looks regular expressions up in the background, so what a heartbeat leads to may be told
 with a later one: the tests send heartbeats until it is.

@@ -1,4 +1,4 @@
-"""Answers that few clients ever see. Expected: Apache Kafka 4.3.1, and beside it ours where it differs on purpose."""
+"""Answers that few clients ever see. Expected: Apache Kafka 4.4, and beside it ours where it differs on purpose."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ElectLeaders on one node: every leader may stay. Expected answers: Apache Kafka 4.3.1."""
+"""ElectLeaders on one node: every leader may stay. Expected answers: Apache Kafka 4.4."""
 
 from __future__ import annotations
 

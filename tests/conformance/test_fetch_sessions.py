@@ -1,4 +1,4 @@
-"""Incremental fetch sessions (KIP-227) on the wire. Expected answers: Apache Kafka 4.3.1."""
+"""Incremental fetch sessions (KIP-227) on the wire. Expected answers: Apache Kafka 4.4."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Classic groups of one member, and who may send offsets in their name (KIP-447). As Apache Kafka 4.3.1 answers."""
+"""Classic groups of one member, and who may send offsets in their name (KIP-447). As Apache Kafka 4.4 answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The broker's own topics are closed to clients. Expected: what Apache Kafka 4.3.1 answers; both arms are asked."""
+"""The broker's own topics are closed to clients. Expected: what Apache Kafka 4.4 answers; both arms are asked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Java's share consumer and administrator (kafka-clients 4.3.1): the same answers from both brokers (KIP-932)."""
+"""Java's share consumer and administrator (kafka-clients 4.4.0): the same answers from both brokers (KIP-932)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Groups that go over from one protocol to the other while they have members, as Apache Kafka 4.3.1 does it."""
+"""Groups that go over from one protocol to the other while they have members, as Apache Kafka 4.4 does it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Group offsets, plain and inside transactions (KIP-447). Expected answers: Apache Kafka 4.3.1 as observed."""
+"""Group offsets, plain and inside transactions (KIP-447). Expected answers: Apache Kafka 4.4 as observed."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """What tools ask of any cluster, and what one node answers: reassignments, the quorum, resources with settings, tokens.
 
-Expected answers: Apache Kafka 4.3.1.
+Expected answers: Apache Kafka 4.4.
 """
 
 from __future__ import annotations

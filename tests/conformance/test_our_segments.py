@@ -78,12 +78,16 @@ def test_the_files_beside_the_segments(data: Path, suffix: str) -> None:
         assert len(re.findall(r"producerId: \d+ firstOffset", text)) == 10
 
 
+STATUSES = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort")
+
+
 def test_the_transaction_log(data: Path) -> None:
     text = dump("--files", ",".join(logs(data, "__transaction_state-*")), "--transaction-log-decoder")
     names = set(re.findall(r'"transactionalId":"([^"]+)"', text))
     assert names == {"txn-0", "txn-1", "txn-2", "prepared"}
-    statuses = {int(number) for number in re.findall(r'"transactionStatus":(\d+)', text)}
-    assert statuses == {0, 1, 2, 3, 4, 5}
+    # Before 4.4 the tool prints the numbers.
+    statuses = set(re.findall(r'"transactionStatus":"?(\w+)', text))
+    assert statuses in (set(STATUSES), set(map(str, range(len(STATUSES)))))
 
 
 def test_the_offsets_log(data: Path) -> None:

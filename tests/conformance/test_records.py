@@ -1,4 +1,4 @@
-"""Produce and Fetch, idempotence, and both isolation levels. Expected answers: Apache Kafka 4.3.1 as observed."""
+"""Produce and Fetch, idempotence, and both isolation levels. Expected answers: Apache Kafka 4.4 as observed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Idempotent producers beyond the common cases. Expected answers: Apache Kafka 4.3.1 (K70 to K78).
+"""Idempotent producers beyond the common cases. Expected answers: Apache Kafka 4.4 (K70 to K78).
 
 Where ours differs it is to say what Kafka hides (docs/differences-from-kafka.md).
 """

@@ -1,6 +1,6 @@
 """Every API for a user without rights, with rights that are not enough, and with just those that it needs.
 
-The codes are Kafka 4.3.1's; where our broker differs on purpose, `ours` says so.
+The codes are Kafka 4.4's; where our broker differs on purpose, `ours` says so.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Users of SCRAM (KIP-554): stored, shown, changed, removed, and logging in. Expected answers: Apache Kafka 4.3.1."""
+"""Users of SCRAM (KIP-554): stored, shown, changed, removed, and logging in. Expected answers: Apache Kafka 4.4."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Topic settings that are the log's, changed while it is in use: one body, our broker and Apache Kafka 4.3.1. Then what
+"""Topic settings that are the log's, changed while it is in use: one body, our broker and Apache Kafka 4.4. Then what
 only our broker can be asked: faults of its disk."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Streams groups (KIP-1071), one heartbeat at a time, as Apache Kafka 4.3.1 answers them.
+"""Streams groups (KIP-1071), one heartbeat at a time, as Apache Kafka 4.4 answers them.
 
 Kafka waits for more members before it assigns, so the tests send heartbeats until something is so.
 """

@@ -1,4 +1,4 @@
-"""Transactions on the wire, transaction.version 2. Expected answers: Apache Kafka 4.3.1 as observed."""
+"""Transactions on the wire, transaction.version 2. Expected answers: Apache Kafka 4.4 as observed."""
 
 from __future__ import annotations
 
@@ -237,7 +237,7 @@ def test_a_transaction_times_out(broker: BrokerUnderTest, client: RawClient) -> 
 
 
 def test_no_late_batch_joins_a_finished_transaction(broker: BrokerUnderTest, client: RawClient) -> None:
-    """K32: Kafka 4.3.1 lets a batch of the old epoch in until the marker is there; ours never does.
+    """K32: Kafka 4.4 lets a batch of the old epoch in until the marker is there; ours never does.
 
     So after EndTxn is answered, what a reader sees of the transaction may grow with Kafka (36 of 36 such batches were
     seen joining), and does not with ours.

@@ -1,4 +1,4 @@
-"""EndTxn in every version, by whoever has the pair. Expected answers: Apache Kafka 4.3.1 (K20 to K27).
+"""EndTxn in every version, by whoever has the pair. Expected answers: Apache Kafka 4.4 (K20 to K27).
 
 Versions up to 4 keep the producer's epoch, so that a late one cannot be told from one that is meant; v5 raises it.
 """

@@ -1,4 +1,4 @@
-"""The last epochs of a producer id, reached one by one. Expected answers: Apache Kafka 4.3.1 (K18)."""
+"""The last epochs of a producer id, reached one by one. Expected answers: Apache Kafka 4.4 (K18)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Committed, killed, started again: every marker is there. Kafka 4.3.1 loses some (K31), not at will."""
+"""Committed, killed, started again: every marker is there. Kafka 4.4 loses some (K31), not at will."""
 
 from __future__ import annotations
 

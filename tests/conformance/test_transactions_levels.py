@@ -1,4 +1,4 @@
-"""transaction.version 0 and 1, where the version of the request decides. Expected: Kafka 4.3.1 (K44, K50, K56).
+"""transaction.version 0 and 1, where the version of the request decides. Expected: Kafka 4.4 (K44, K50, K56).
 
 Level 1 answers the new requests as level 2 does. Level 0 has no implicit enlisting; Kafka lets EndTxn v5 through there
 and is then stuck, ours refuses it and nothing has changed. Then the producer's transactions on 0, 1 and 2.

@@ -1,6 +1,6 @@
 """A transaction that timed out, and one whose producer was fenced: every request of the old epoch, in every version.
 
-Kafka 4.3.1 answers both alike (K43), by the version of the request. Ours answers a timeout so that the
+Kafka 4.4 answers both alike (K43), by the version of the request. Ours answers a timeout so that the
 client's generation can go on (R1); a fenced producer gets Kafka's own answers.
 """
 

@@ -1,4 +1,4 @@
-"""Two-phase commit on the wire (KIP-939). Kafka 4.3.1 has all of it but keeping a prepared transaction."""
+"""Two-phase commit on the wire (KIP-939). Kafka 4.4 has all of it but keeping a prepared transaction."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_a_zombie_cannot_abort_what_another_prepared(broker: BrokerUnderTest, cl
 
 
 def test_keeping_what_is_prepared(broker: BrokerUnderTest, client: RawClient) -> None:
-    """KIP-939: init with keep returns the ongoing pair and a new one to end it with. Kafka 4.3.1 answers 35."""
+    """KIP-939: init with keep returns the ongoing pair and a new one to end it with. Kafka 4.4 answers 35."""
     topic, name = client.create_topic(broker.name("t")), broker.name("txn")
     pair = prepare(client, topic, name, [b"kept"])
     kept = client.init_producer_id(name, two_phase=True, keep_prepared=True)

@@ -1,4 +1,4 @@
-"""Every API and version that this broker or Apache Kafka 4.3.1 lists: the differences are those that the docs name."""
+"""Every API and version that this broker or Apache Kafka 4.4 lists: the differences are those that the docs name."""
 
 from __future__ import annotations
 

@@ -4,9 +4,11 @@ import java.io.ByteArrayOutputStream;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
 import java.lang.reflect.InvocationTargetException;
+import java.lang.reflect.Method;
+import java.lang.reflect.Proxy;
 import java.util.Arrays;
 import java.util.Base64;
-import org.apache.kafka.common.utils.Exit;
+import java.util.function.IntConsumer;
 
 /**
  * Runs Kafka's command line tools one after the other in one JVM. A line on stdin: what the tool is to read (base64, or
@@ -28,11 +30,11 @@ public final class Tools {
         PrintStream answers = System.out;
         ByteArrayOutputStream said = new ByteArrayOutputStream();
         ByteArrayOutputStream complained = new ByteArrayOutputStream();
-        Exit.setExitProcedure((code, message) -> {
+        takeOver("setExitProcedure", code -> {
             end(code, said, complained);
             throw new Ended();
         });
-        Exit.setShutdownHookAdder((name, hook) -> { });
+        takeOver("setShutdownHookAdder", code -> { });
         BufferedReader input = new BufferedReader(new InputStreamReader(System.in));
         for (String line = input.readLine(); line != null; line = input.readLine()) {
             String[] words = line.split("\t", -1);
@@ -48,6 +50,28 @@ public final class Tools {
             answers.flush();
         }
         System.exit(0);
+    }
+
+    /** Sets one of the hooks of Kafka's Exit, which has moved to another package with 4.4. */
+    private static void takeOver(String setter, IntConsumer instead) throws ReflectiveOperationException {
+        String utils = "org.apache.kafka.common.utils.";
+        Class<?> exit;
+        try {
+            exit = Class.forName(utils + "internals.Exit");
+        } catch (ClassNotFoundException before) {
+            exit = Class.forName(utils + "Exit");
+        }
+        for (Method method : exit.getMethods()) {
+            if (method.getName().equals(setter)) {
+                Class<?> hook = method.getParameterTypes()[0];
+                method.invoke(null, Proxy.newProxyInstance(hook.getClassLoader(), new Class<?>[] {hook}, (proxy, called, given) -> {
+                    instead.accept(given[0] instanceof Integer code ? code : 0);
+                    return null;
+                }));
+                return;
+            }
+        }
+        throw new NoSuchMethodException(setter);
     }
 
     private static synchronized void end(int code, ByteArrayOutputStream said, ByteArrayOutputStream complained) {

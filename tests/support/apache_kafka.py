@@ -1,4 +1,4 @@
-"""A real Apache Kafka 4.3.1 for tests: one KRaft node (broker and controller) on free ports of 127.0.0.1.
+"""A real Apache Kafka for tests: one KRaft node (broker and controller) on free ports of 127.0.0.1.
 
 The jars come from Maven Central through the ordinary `mvn` client, once, into a cache folder
 (`$XDG_CACHE_HOME/fencepost`, by default `~/.cache/fencepost`). Java >= 17 and Maven have to be installed;
@@ -8,6 +8,8 @@ without them `Unavailable` is raised with a reason that tests turn into a skip (
         connect_to(kafka.bootstrap_servers)
 
     python -m tests.support.apache_kafka --port 9092      # in the foreground until SIGTERM
+
+KAFKA_RELEASE=4.3.1 in the environment takes another release of 4.x for a whole test run.
 """
 
 from __future__ import annotations
@@ -40,7 +42,9 @@ import fencepost
 from tests.support.class_archive import archived
 from tests.support.dying import dying_with_us
 
-VERSION = "4.3.1"
+REFERENCE = "4.4.0"
+"""The release that docs/differences-from-kafka.md is about."""
+VERSION = os.environ.get("KAFKA_RELEASE") or REFERENCE
 POM = Path(__file__).with_name("apache-kafka.pom.xml")
 CLUSTER_ID = "ZmVuY2Vwb3N0LXRlc3RzLQ"  # any 16 bytes in URL-safe base64
 START_TIMEOUT_S = 90.0
@@ -135,6 +139,8 @@ def cache_folder(pom: Path, release: str | None) -> Path:
 
 def jars_folder(pom: Path = POM, goal: str = "dependency:copy-dependencies", release: str | None = None) -> Path:
     """The folder with all jars of a pom, filled by Maven if this is the first time. Raises `Unavailable`."""
+    if pom == POM:
+        release = release or VERSION
 
     def fetch(target: Path) -> None:
         maven = shutil.which("mvn")
@@ -178,7 +184,7 @@ def unavailable_reason() -> str | None:
 def java_class_command(
     class_name: str, *arguments: str, jvm_options: Sequence[str] = (), jars: Path | None = None
 ) -> list[str]:
-    """The command line that runs a class of Kafka's jars: of 4.3.1 unless told."""
+    """Return the command line that runs a class of Kafka's jars, of VERSION unless `jars` names others."""
     return [java_command(), *jvm_options, "-cp", f"{jars or jars_folder()}/*", class_name, *arguments]
 
 

@@ -2,8 +2,8 @@
 
 Topics have three replicas, and `min.insync.replicas` is 2: any one node may be killed and nothing acknowledged is lost.
 `hosts` gives each node an address of its own, as if it were a machine. With `apart` each is on a host that can be cut
-off. Node 1 is in `rack-1`, and so on. The nodes are of 4.3.1, or of another `release` from 3.3 on; that of a node may
-be changed while it is stopped.
+off. Node 1 is in `rack-1`, and so on. The nodes are of apache_kafka.VERSION, or of another `release` from 3.3 on; that
+of a node may be changed while it is stopped.
 
     with ApacheKafkaCluster() as cluster:
         cluster.nodes[0].kill9()

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal, Protocol
 
-from tests.support.apache_kafka import ApacheKafka
+from tests.support.apache_kafka import VERSION, ApacheKafka
 from tests.support.dying import dying_with_us
 from tests.support.raw_client import Closed, RawClient
 
@@ -42,8 +42,12 @@ class BrokerUnderTest:
 
     @property
     def is_ours(self) -> bool:
-        """True where a test expects of our broker what Kafka 4.3.1 does otherwise; each use says why."""
+        """True where a test expects of our broker what Kafka does otherwise; each use says why."""
         return self.arm == "fencepost"
+
+    def is_before(self, *release: int) -> bool:
+        """Return true for an Apache Kafka before that release, which KAFKA_RELEASE may choose."""
+        return not self.is_ours and tuple(map(int, VERSION.split(".")[: len(release)])) < release
 
     def connect(self) -> RawClient:
         client = RawClient(self.bootstrap_servers)

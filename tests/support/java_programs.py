@@ -1,4 +1,4 @@
-"""Small Java programs of the tests, compiled and run beside the jars of Apache Kafka 4.3.1."""
+"""Small Java programs of the tests, compiled and run beside the jars of Apache Kafka."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Apache Kafka before 4.3 for tests: one node of a release from 2.4 on, with ZooKeeper where it needs it (before 3.3).
+"""Apache Kafka of another release, from 2.4 on, for tests: one node, with ZooKeeper where it needs it (before 3.3).
 
 with OlderKafka("2.8.2") as kafka:
     connect_to(kafka.bootstrap_servers)

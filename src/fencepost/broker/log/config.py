@@ -20,6 +20,8 @@ class LogConfig(Value):
     index_interval_bytes: int = 4096
     segment_index_bytes: int = 10 << 20
     max_message_bytes: int = 1_048_588
+    max_decompressed_record_bytes: int = 2**31 - 9
+    """Largest record of a compressed batch, decompressed."""
     compression_type: str = "producer"
     """`producer`: as the producer sent it; else what batches are compressed with anew when they come otherwise."""
     compression_levels: Mapping[str, int] = MappingProxyType({})

@@ -35,7 +35,7 @@ from fencepost.protocol.records.batch import (
 )
 from fencepost.protocol.records.check import Checked, check_records
 from fencepost.protocol.records.compression import compress
-from fencepost.protocol.records.walk import Record, section_of, walk
+from fencepost.protocol.records.walk import Record, record_sizes, section_of, walk
 
 __all__ = ["Decompress", "Flaw", "admitted", "header_of"]
 
@@ -166,8 +166,16 @@ def _inspect_header(header: BatchHeader, config: LogConfig) -> Flaw | None:
 
 
 def _inspect_records(found: _Inspected, config: LogConfig, now_ms: int) -> Flaw | None:
-    """What single records may not be where the topic is as it is."""
-    checked = found.checked
+    """Return what single records may not be where the topic is as it is."""
+    checked, most = found.checked, config.max_decompressed_record_bytes
+    # Kafka counts what it decompresses: max.message.bytes bounds the records of other batches.
+    if found.header.codec and len(found.section) > most:
+        sizes = record_sizes(found.section, found.header.record_count)
+        large = [number for number, size in enumerate(sizes) if size > most]
+        if large:
+            what = f"larger than max.decompressed.message.bytes ({most}) when decompressed"
+            errors = tuple(RecordError(number, what) for number in large[:_RECORD_ERRORS_MAX])
+            return Flaw(ErrorCode.INVALID_RECORD, f"record {large[0]} of the batch: {what}", errors)
     if config.compacted and checked.without_key >= 0:
         what = "a compacted topic takes no record without a key"
         return _flaw(found, ErrorCode.INVALID_RECORD, lambda record: record.key is None, what)

@@ -20,13 +20,13 @@ __all__ = [
 
 METADATA_VERSION, TRANSACTION_VERSION = "metadata.version", "transaction.version"
 STREAMS_VERSION = "streams.version"
-# Level 30 of metadata.version is 4.3-IV0: some admin tools read a cluster's age from it.
+# Level 33 of metadata.version is the last of Apache Kafka 4.4: some admin tools read a cluster's age from it.
 SUPPORTED: Mapping[str, tuple[int, int]] = {
-    METADATA_VERSION: (7, 30),
+    METADATA_VERSION: (7, 33),
     TRANSACTION_VERSION: (0, 2),
     STREAMS_VERSION: (0, 1),
     "group.version": (0, 1),
-    "share.version": (0, 1),
+    "share.version": (0, 2),
     "kraft.version": (0, 1),
     "eligible.leader.replicas.version": (0, 1),
 }

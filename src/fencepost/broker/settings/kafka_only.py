@@ -64,7 +64,9 @@ _WITHOUT_EFFECT_BEGINNINGS = (
     *(f"share.coordinator.state.topic.{name}." for name in "compression prune segment".split()),
     "share.coordinator.threads",
     *("group.streams.assign", "group.streams.initial.", "group.streams.min.", "streams.assign", "streams.initial."),
-    *(f"group.streams.max.{name}." for name in "assignment heartbeat session standby".split()),
+    # Nobody has warm-up tasks.
+    *("group.streams.acceptable.recovery.lag", "group.streams.num.warmup.", "group.streams.task.offset.interval."),
+    *(f"group.streams.max.{name}." for name in "assignment heartbeat session standby warmup".split()),
     *("kafka.metrics.", "telemetry."),
 )
 _PURGATORY = ".purgatory.purge.interval.requests"
@@ -83,6 +85,11 @@ _ASKS_FOR_NOTHING: Mapping[str, str] = dict(
     line.split()
     for line in """
     delegation.token.expiry.check.interval.ms 3600000
+    errors.deadletterqueue.auto.create.topics.enable false
+    errors.deadletterqueue.topic.name.prefix dlq.
+    group.share.dlq.manager.class.name org.apache.kafka.server.share.dlq.DefaultShareGroupDLQManager
+    sasl.oauthbearer.allow.unverified.audience false
+    sasl.oauthbearer.allow.unverified.issuer false
     delegation.token.expiry.time.ms 86400000
     delegation.token.max.lifetime.ms 604800000
     max.connection.creation.rate 2147483647
@@ -113,6 +120,9 @@ _ASKS_FOR_NOTHING: Mapping[str, str] = dict(
 """.strip().splitlines()
 )
 _REFUSED = (
+    (("errors.deadletterqueue.", "group.share.dlq."), "share groups have no dead-letter topics here"),
+    (("group.streams.rack.aware.",), "standby tasks are not spread over racks"),
+    (("group.streams.topology.description.",), "no Java plugin can be run"),
     (("log.dir",), "the data directory is given with --data-dir"),
     (("ssl.keystore.password", "ssl.truststore.password"), "stores are PEM and have no password; a key has its own"),
     (("ssl.",), "TLS is OpenSSL's, whose parts cannot be replaced"),

@@ -70,6 +70,8 @@ def _default_of(
 
 
 _HOUR_MS, _MINUTE_MS = 3_600_000, 60_000
+_AFTER = "message.timestamp.after.max.ms"
+_DECOMPRESSED = "max.decompressed.message.bytes"
 
 
 _BROKER = (
@@ -240,7 +242,10 @@ _BROKER = (
     _default_of("flush.ms", "log.flush.interval.ms", Kind.LONG, None, 0, _I64),
     _default_of("local.retention.bytes", "log.local.retention.bytes", Kind.LONG, "-2", -2, _I64),
     _default_of("local.retention.ms", "log.local.retention.ms", Kind.LONG, "-2", -2, _I64),
-    _default_of("message.timestamp.after.max.ms", "log.message.timestamp.after.max.ms", Kind.LONG, "3600000", 0, _I64),
+    _default_of(_DECOMPRESSED, _DECOMPRESSED, Kind.INT, str(_I32 - 8), 1, _I32 - 8),
+    _default_of("remote.copy.lag.bytes", "log.remote.copy.lag.bytes", Kind.LONG, "-1", -1, _I64),
+    _default_of("remote.copy.lag.ms", "log.remote.copy.lag.ms", Kind.LONG, "0", -1, _I64),
+    _default_of(_AFTER, f"log.{_AFTER}", Kind.LONG, "3600000", 0, _I64),
     _default_of(
         "message.timestamp.before.max.ms", "log.message.timestamp.before.max.ms", Kind.LONG, str(_I64), 0, _I64
     ),
@@ -346,6 +351,7 @@ _TOPIC = (
     _topic("compression.type", Kind.STRING, "producer", choices=_CODECS, broker_key="compression.type"),
     _topic("compression.zstd.level", Kind.INT, "3", -131072, 22, broker_key="compression.zstd.level"),
     _topic("delete.retention.ms", Kind.LONG, "86400000", 0, _I64, broker_key="log.cleaner.delete.retention.ms"),
+    _topic("errors.deadletterqueue.group.enable", Kind.BOOLEAN, "false"),
     _topic("file.delete.delay.ms", Kind.LONG, "60000", 0, _I64, broker_key="log.segment.delete.delay.ms"),
     _topic("flush.messages", Kind.LONG, str(_I64), 1, _I64, broker_key="log.flush.interval.messages"),
     _topic("flush.ms", Kind.LONG, str(_I64), 0, _I64, broker_key="log.flush.interval.ms"),
@@ -355,15 +361,9 @@ _TOPIC = (
     _topic("local.retention.bytes", Kind.LONG, "-2", -2, _I64, broker_key="log.local.retention.bytes"),
     _topic("local.retention.ms", Kind.LONG, "-2", -2, _I64, broker_key="log.local.retention.ms"),
     _topic("max.compaction.lag.ms", Kind.LONG, str(_I64), 1, _I64, broker_key="log.cleaner.max.compaction.lag.ms"),
+    _topic(_DECOMPRESSED, Kind.INT, str(_I32 - 8), 1, _I32 - 8, broker_key=_DECOMPRESSED),
     _topic("max.message.bytes", Kind.INT, "1048588", 0, _I32, broker_key="message.max.bytes"),
-    _topic(
-        "message.timestamp.after.max.ms",
-        Kind.LONG,
-        "3600000",
-        0,
-        _I64,
-        broker_key="log.message.timestamp.after.max.ms",
-    ),
+    _topic(_AFTER, Kind.LONG, "3600000", 0, _I64, broker_key=f"log.{_AFTER}"),
     _topic(
         "message.timestamp.before.max.ms",
         Kind.LONG,
@@ -383,6 +383,8 @@ _TOPIC = (
     _topic("min.compaction.lag.ms", Kind.LONG, "0", 0, _I64, broker_key="log.cleaner.min.compaction.lag.ms"),
     _topic("min.insync.replicas", Kind.INT, "1", 1, _I32, broker_key="min.insync.replicas"),
     _topic("preallocate", Kind.BOOLEAN, "false", broker_key="log.preallocate"),
+    _topic("remote.copy.lag.bytes", Kind.LONG, "-1", -1, _I64, broker_key="log.remote.copy.lag.bytes"),
+    _topic("remote.copy.lag.ms", Kind.LONG, "0", -1, _I64, broker_key="log.remote.copy.lag.ms"),
     _topic("remote.log.copy.disable", Kind.BOOLEAN, "false"),
     _topic("remote.log.delete.on.disable", Kind.BOOLEAN, "false"),
     _topic("remote.storage.enable", Kind.BOOLEAN, "false"),

@@ -33,6 +33,7 @@ def read_log_config(config: TopicConfig, broker: BrokerConfig, *, internal: bool
         index_interval_bytes=config.number("index.interval.bytes"),
         segment_index_bytes=config.number("segment.index.bytes"),
         max_message_bytes=config.number("max.message.bytes"),
+        max_decompressed_record_bytes=config.number("max.decompressed.message.bytes"),
         compression_type=_COMPRESSION.get(config.text("compression.type"), config.text("compression.type")),
         compression_levels={
             codec: level

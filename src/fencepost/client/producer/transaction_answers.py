@@ -108,7 +108,7 @@ def init_refusal(transactional_id: str, code: int, *, may_be_time: bool = False)
         return ProducerFencedError(f"{transactional_id!r}: {words}: {describe(code)}", code=code)
     detail = None
     if code == E.UNSUPPORTED_VERSION:
-        detail = "the broker cannot keep a prepared transaction (KIP-939), as no Apache Kafka up to 4.3 can"
+        detail = "the broker cannot keep a prepared transaction (KIP-939), as no Apache Kafka up to 4.4 can"
     return error_for(code, f"InitProducerId of {transactional_id!r}", detail)
 
 

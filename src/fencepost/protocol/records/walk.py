@@ -18,7 +18,7 @@ from fencepost.protocol.records.plain import time_delta
 from fencepost.protocol.records.spans import timestamp_of
 from fencepost.protocol.varint import encode_varint, read_varint, read_varlong
 
-__all__ = ["Record", "pairs_of", "rebuild", "rebuilding", "records_of", "section_of", "walk"]
+__all__ = ["Record", "pairs_of", "rebuild", "rebuilding", "record_sizes", "records_of", "section_of", "walk"]
 
 _PLAIN: Final = frozenset(range(0, 0x80, 2))  # bytes that are a whole varint of a non-negative number
 
@@ -97,6 +97,22 @@ def walk(header: BatchHeader, section: Buffer) -> Iterator[Record]:
         yield from _walk(header, bytes(section))
     except IndexError as error:
         raise CorruptBatch("a record is cut short") from error
+
+
+def record_sizes(section: Buffer, count: int) -> Iterator[int]:
+    """Yield the size in bytes of each record of a decompressed section, without the size itself.
+
+    Raises:
+        CorruptBatch: A record is cut short.
+    """
+    whole, at = memoryview(section), 0
+    for _ in range(count):
+        try:
+            length, at = read_varint(whole, at)
+        except IndexError as error:
+            raise CorruptBatch("a record is cut short") from error
+        yield length
+        at += length
 
 
 def _walk(header: BatchHeader, section: bytes) -> Iterator[Record]:

@@ -1,4 +1,4 @@
-"""Every setting that a broker of Apache Kafka 4.3.1 knows is honoured, passed over with a word, or refused with the
+"""Every setting that a broker of Apache Kafka 4.4 knows is honoured, passed over with a word, or refused with the
 reason (the golden settings.tsv is asked of its jars); its `server.properties` can be used as it is, stock or full."""
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def test_types_and_defaults_are_kafkas(whose: str, ours: Mapping[str, Setting]) 
 def test_topics_and_groups_have_what_kafkas_have() -> None:
     assert TOPIC_SETTINGS.keys() == {each.name for each in settings_of_kafka("topic")}
     groups = {each.name for each in settings_of_kafka("group") if each.name.startswith("consumer.")}
-    assert groups - GROUP_SETTINGS.keys() == {"consumer.assignment.interval.ms"}
+    assert groups - GROUP_SETTINGS.keys() == {"consumer.assignment.interval.ms", "consumer.assignor.offload.enable"}
 
 
 def test_a_broker_starts_with_a_file_that_names_every_setting(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
-"""ApiVersions, v0-4: what this broker serves, made from the table of APIs, and the finalized features.
+"""ApiVersions, v0-5: what this broker serves, made from the table of APIs, and the finalized features.
 
-v3 adds the client's name and the features; it answers with the oldest response header, as every version does.
+v3 adds the client's name and the features; it answers with the oldest response header, as every version does. v5 names
+the cluster and the node that the client means to reach (KIP-1242): another one answers 129, so that the client looks
+for its brokers anew.
 An unknown version is answered in v0 with error 35 and the range served, so that the client can ask again (franz-go
 asks v5 first). The finalized level of transaction.version tells clients which way of running transactions to take
 (KIP-890); level 0 is shown by leaving the feature out, as Kafka does.
@@ -11,6 +13,7 @@ from __future__ import annotations
 import re
 
 from fencepost.broker.api.apis import SERVED
+from fencepost.broker.api.common import BROKER_ID
 from fencepost.broker.api.handler import Handler
 from fencepost.broker.connection import Call
 from fencepost.broker.settings.features import SUPPORTED
@@ -25,14 +28,12 @@ from fencepost.protocol.messages.api_versions import (
 
 __all__ = ["HANDLER"]
 
-_FEATURES_EPOCH = 1
 _FIRST_WITH_NAMES = 3
 _NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")  # KIP-511
 # librdkafka up to 2.6 compresses only where Produce v0 is listed, and otherwise sends plain batches without a word. It
 # never sends that version; Apache Kafka lists v0-2 for the same reason and serves them as little.
 _LISTED_FROM = {0: 0}
-# metadata.version 30 is 4.3-IV0: some admin tools read a cluster's age from it.
-_METADATA_VERSION = (7, 30, 30)
+_NO_NODE = -1
 
 
 def _handle(call: Call, now_ms: int, request: ApiVersionsRequest | None) -> ApiVersionsResponse:
@@ -44,6 +45,9 @@ def _handle(call: Call, now_ms: int, request: ApiVersionsRequest | None) -> ApiV
     names = (request.client_software_name, request.client_software_version)
     if call.version >= _FIRST_WITH_NAMES and not all(map(_NAME.fullmatch, names)):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+    code = _wrong_place(call, request)
+    if code:
+        return ApiVersionsResponse(error_code=code)
     call.connection.software_name = request.client_software_name
     levels = call.core.settings.feature_levels()
     finalized = [
@@ -66,6 +70,16 @@ def _handle(call: Call, now_ms: int, request: ApiVersionsRequest | None) -> ApiV
         finalized_features_epoch=call.core.settings.features_epoch,
         finalized_features=finalized,
     )
+
+
+def _wrong_place(call: Call, request: ApiVersionsRequest) -> ErrorCode:
+    """Return why the client has not reached the node that it names, NONE if it has or names none."""
+    if (request.cluster_id is None) != (request.node_id == _NO_NODE):
+        return ErrorCode.INVALID_REQUEST
+    if request.cluster_id is None:
+        return ErrorCode.NONE
+    reached = request.cluster_id == call.core.meta.cluster_id and request.node_id == BROKER_ID
+    return ErrorCode.NONE if reached else ErrorCode.REBOOTSTRAP_REQUIRED
 
 
 HANDLER = Handler(_handle)

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from uuid import UUID
 
 from fencepost.broker.api.common import partition_error
-from fencepost.broker.api.groups.results_by_topic import listed
+from fencepost.broker.api.groups.results_by_topic import NameOrId, listed
 from fencepost.broker.api.handler import Handler
 from fencepost.broker.api.pieces import in_pieces
 from fencepost.broker.connection import Call
@@ -30,16 +29,14 @@ __all__ = ["HANDLER"]
 
 _FIRST_WITH_TOPIC_IDS = 10
 
-Topic = tuple[str, UUID | None]  # as the request says it: by name or by id
-
 
 class _Results:
     """What each partition of a request is answered. `offsets` are those that the coordinator is asked for."""
 
     def __init__(self, call: Call, request: OffsetCommitRequest) -> None:
         self.offsets: list[PartitionOffset] = []
-        self._refused: dict[Topic, list[OffsetCommitResponsePartition]] = {}
-        self._taken: list[tuple[Topic, list[OffsetCommitResponsePartition]]] = []
+        self._refused: dict[NameOrId, list[OffsetCommitResponsePartition]] = {}
+        self._taken: list[tuple[NameOrId, list[OffsetCommitResponsePartition]]] = []
         self._by_place: dict[tuple[str, int], list[OffsetCommitResponsePartition]] = {}
         by_id = call.version >= _FIRST_WITH_TOPIC_IDS
         for topic in request.topics:

@@ -1,4 +1,7 @@
-"""DeleteGroups, v0-2: remove groups without members, with their offsets."""
+"""DeleteGroups, v0-3: remove groups without members, with their offsets.
+
+v3 has room for a message beside each code. As in Apache Kafka, the codes that this broker answers come without one.
+"""
 
 from __future__ import annotations
 

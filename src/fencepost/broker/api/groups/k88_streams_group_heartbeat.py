@@ -1,5 +1,6 @@
-"""StreamsGroupHeartbeat, v0 (KIP-1071): join, stay in and leave a streams group; its internal topics are made.
+"""StreamsGroupHeartbeat, v0-1 (KIP-1071): join, stay in and leave a streams group; its internal topics are made.
 
+v1 widens a field of the answer, and may ask for a description of the topology, which this broker never does (KIP-1331).
 Answered when what the answer tells is durable. Whoever may not create a missing internal topic is told so in the
 status, and the group waits for it.
 """
@@ -42,6 +43,8 @@ __all__ = ["HANDLER"]
 
 # Nobody uses them here, for there are no warm-up tasks; Kafka's defaults.
 _ACCEPTABLE_RECOVERY_LAG = 10_000
+_NO_LAG = -1
+_FIRST_WITH_LAG = 1  # v0 has a narrower field for it, which Apache Kafka leaves at 0
 _TASK_OFFSET_INTERVAL_MS = 60_000
 
 
@@ -50,15 +53,15 @@ def _handle(call: Call, now_ms: int, request: StreamsGroupHeartbeatRequest) -> S
     wrong = _wrong_topics(request.topology)
     if wrong is not None:
         return _response(
-            asked.StreamsHeartbeatReply(error_code=ErrorCode.STREAMS_INVALID_TOPOLOGY, error_message=wrong)
+            call, asked.StreamsHeartbeatReply(error_code=ErrorCode.STREAMS_INVALID_TOPOLOGY, error_message=wrong)
         )
     problem = _wrong_tasks(request)
     if problem is not None:
-        return _response(asked.StreamsHeartbeatReply(error_code=ErrorCode.INVALID_REQUEST, error_message=problem))
+        return _response(call, asked.StreamsHeartbeatReply(error_code=ErrorCode.INVALID_REQUEST, error_message=problem))
     groups = call.core.groups
     result = groups.coordinator.streams_heartbeat(now_ms, _asked(call, request))
     reply = result.reply
-    response = _response(reply)
+    response = _response(call, reply)
 
     def answer() -> None:
         if reply.missing:
@@ -114,8 +117,6 @@ def _creatable(topic: log.InternalTopic) -> CreatableTopic:
 
 def _wrong_tasks(request: StreamsGroupHeartbeatRequest) -> str | None:
     """Why nobody can have the tasks that the member says it has."""
-    if request.warmup_tasks:
-        return "Warm-up tasks are not supported yet."
     said = {tasks is None for tasks in (request.active_tasks, request.standby_tasks, request.warmup_tasks)}
     return "All three kinds of tasks have to be said, or none." if len(said) > 1 else None
 
@@ -199,16 +200,17 @@ def _tasks(listed: Iterable[TaskIds]) -> list[log.TaskId]:
     return [log.TaskId(one.subtopology_id, partition) for one in listed for partition in one.partitions]
 
 
-def _response(reply: asked.StreamsHeartbeatReply) -> StreamsGroupHeartbeatResponse:
+def _response(call: Call, reply: asked.StreamsHeartbeatReply) -> StreamsGroupHeartbeatResponse:
     tasks = reply.tasks
     is_member = reply.error_code == 0 and reply.member_epoch > 0
+    lag = _ACCEPTABLE_RECOVERY_LAG if is_member else _NO_LAG
     return StreamsGroupHeartbeatResponse(
         error_code=reply.error_code,
         error_message=reply.error_message,
         member_id=reply.member_id,
         member_epoch=reply.member_epoch,
         heartbeat_interval_ms=reply.heartbeat_interval_ms,
-        acceptable_recovery_lag=_ACCEPTABLE_RECOVERY_LAG if is_member else 0,
+        acceptable_recovery_lag=lag if call.version >= _FIRST_WITH_LAG else 0,
         task_offset_interval_ms=_TASK_OFFSET_INTERVAL_MS if is_member else 0,
         status=[Status(status_code=one.code, status_detail=one.detail) for one in reply.status],
         active_tasks=None if tasks is None else _task_ids(tasks.active),
@@ -243,7 +245,7 @@ def _authorize(call: Call, request: StreamsGroupHeartbeatRequest) -> StreamsGrou
 
 
 def _refuse(call: Call, code: int) -> StreamsGroupHeartbeatResponse:
-    return replace(_response(asked.StreamsHeartbeatReply()), error_code=code)
+    return replace(_response(call, asked.StreamsHeartbeatReply()), error_code=code)
 
 
 HANDLER = Handler(_handle, authorize=_authorize, refuse=_refuse)

@@ -1,4 +1,7 @@
-"""StreamsGroupDescribe, v0 (KIP-1071): state, epochs, topology and members of streams groups."""
+"""StreamsGroupDescribe, v0-1 (KIP-1071): state, epochs, topology and members of streams groups.
+
+v1 adds the assignor, and a description of the topology (KIP-1331), of which this broker stores none.
+"""
 
 from __future__ import annotations
 
@@ -28,16 +31,20 @@ from fencepost.protocol.messages.streams_group_describe import (
 
 __all__ = ["HANDLER"]
 
+_NOT_ASKED_FOR, _NOT_STORED = 0, 1
+_ASSIGNOR = "sticky"
+
 
 def _handle(call: Call, now_ms: int, request: StreamsGroupDescribeRequest) -> StreamsGroupDescribeResponse:
     """Describe each group."""
     operations = request.include_authorized_operations
+    asked_for = request.include_topology_description
     return StreamsGroupDescribeResponse(
-        groups=[_describe(call, group_id, operations) for group_id in request.group_ids]
+        groups=[_describe(call, group_id, operations, asked_for) for group_id in request.group_ids]
     )
 
 
-def _describe(call: Call, group_id: str, operations: bool) -> DescribedGroup:
+def _describe(call: Call, group_id: str, operations: bool, topology_description: bool) -> DescribedGroup:
     if not group_id:
         return DescribedGroup(error_code=ErrorCode.INVALID_GROUP_ID, group_id=group_id)
     found = call.core.groups.coordinator.describe_streams_group(group_id)
@@ -49,6 +56,8 @@ def _describe(call: Call, group_id: str, operations: bool) -> DescribedGroup:
         group_epoch=found.epoch,
         assignment_epoch=found.assignment_epoch,
         topology=None if found.topology is None else _topology(found.topology),
+        topology_description_status=_NOT_STORED if topology_description and not found.error_code else _NOT_ASKED_FOR,
+        assignor_name=None if found.error_code else _ASSIGNOR,
         members=[_member(member, target) for member, target in found.members],
         authorized_operations=authorized_operations(
             call, ResourceType.GROUP, group_id, asked=operations and not found.error_code

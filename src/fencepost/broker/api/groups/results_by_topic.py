@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from typing import TypeVar
+from uuid import UUID
 
-__all__ = ["listed"]
+__all__ = ["NameOrId", "listed"]
+
+NameOrId = tuple[str, UUID | None]
+"""A topic as a request says it: by its name, or by its id."""
 
 Topic = TypeVar("Topic", bound=Hashable)
 Result = TypeVar("Result")

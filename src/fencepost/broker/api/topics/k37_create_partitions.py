@@ -54,7 +54,7 @@ def _grown(call: Call, request: CreatePartitionsRequest) -> Change[CreatePartiti
                     call.core.now.ms, f"{more} more partitions of topic {wanted.name}: {message}"
                 )
             elif more > room:
-                code = ErrorCode.INVALID_PARTITIONS
+                code = ErrorCode.POLICY_VIOLATION
                 message = f"At most {MOST_PARTITIONS} partitions can be added with one request."
             else:
                 room -= more

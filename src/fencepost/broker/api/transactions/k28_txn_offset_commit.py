@@ -1,5 +1,5 @@
-"""TxnOffsetCommit, v0-5: offsets that take effect when the transaction commits. v3 names the member (KIP-447), v5
-enlists by itself.
+"""TxnOffsetCommit, v0-6: offsets that take effect when the transaction commits. v3 names the member (KIP-447), v5
+enlists by itself, v6 has topic ids instead of names (KIP-1319).
 
 A producer whose transaction has timed out may be answered 0 with nothing stored: its EndTxn(commit), which cannot
 succeed any more, tells it in a way that clients of its generation survive.
@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from functools import partial
 
-from fencepost.broker.api.groups.results_by_topic import listed
+from fencepost.broker.api.common import partition_error
+from fencepost.broker.api.groups.results_by_topic import NameOrId, listed
 from fencepost.broker.api.handler import Handler
 from fencepost.broker.api.transactions.waiting import when_markers_are_written
 from fencepost.broker.connection import Call
@@ -28,11 +29,14 @@ from fencepost.protocol.messages.txn_offset_commit import (
 
 __all__ = ["HANDLER"]
 
+_FIRST_WITH_TOPIC_IDS = 6
+
 Place = tuple[str, int]  # topic and partition
 
 
 def _handle(call: Call, now_ms: int, request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse | None:
     """Enlist the group's partition, store the offsets, reply when durable. Of what is not there nobody is asked."""
+    _name_topics(call, request)
     missing = _missing(call, request)
     if all((topic.name, wanted.partition_index) in missing for topic in request.topics for wanted in topic.partitions):
         return _answer(call, request, missing, {}, ErrorCode.NONE)
@@ -42,6 +46,13 @@ def _handle(call: Call, now_ms: int, request: TxnOffsetCommitRequest) -> TxnOffs
         return _answer(call, request, missing, {}, ErrorCode.INVALID_REQUEST)
     _attempt(call, request, missing, now_ms, may_wait=True)
     return None
+
+
+def _name_topics(call: Call, request: TxnOffsetCommitRequest) -> None:
+    """Give topics that the request knows by their ids the names that they have here; "" if there is none."""
+    for topic in request.topics if call.version >= _FIRST_WITH_TOPIC_IDS else ():
+        known = call.core.topics.by_id(topic.topic_id)
+        topic.name = "" if known is None else known.name
 
 
 def _missing(call: Call, request: TxnOffsetCommitRequest) -> Collection[Place]:
@@ -108,26 +119,31 @@ def _store(call: Call, now_ms: int, request: TxnOffsetCommitRequest, missing: Co
 def _answer(
     call: Call, request: TxnOffsetCommitRequest, missing: Collection[Place], codes: Mapping[Place, int], otherwise: int
 ) -> TxnOffsetCommitResponse:
-    """What is missing is told as such; `codes`, or `otherwise`, is what the coordinator said of the rest."""
-    refused: dict[str, list[TxnOffsetCommitResponsePartition]] = {}
-    taken = []
+    """Answer what is missing as such; `codes`, or `otherwise`, is what the coordinator said of the rest."""
+    by_id = call.version >= _FIRST_WITH_TOPIC_IDS
+    refused: dict[NameOrId, list[TxnOffsetCommitResponsePartition]] = {}
+    taken: list[tuple[NameOrId, list[TxnOffsetCommitResponsePartition]]] = []
     for topic in request.topics:
         results = []
-        if call.core.topics.get(topic.name) is None:
-            refused.setdefault(topic.name, [])
+        key, known = (topic.name, topic.topic_id), call.core.topics.get(topic.name)
+        if known is None:
+            refused.setdefault(key, [])
         for wanted in topic.partitions:
             place = topic.name, wanted.partition_index
             result = TxnOffsetCommitResponsePartition(partition_index=wanted.partition_index)
             if place in missing:
-                result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                refused.setdefault(topic.name, []).append(result)
+                result.error_code = partition_error(known, wanted.partition_index, by_id=by_id)
+                refused.setdefault(key, []).append(result)
             else:
                 result.error_code = codes.get(place, otherwise)
                 results.append(result)
         if results:
-            taken.append((topic.name, results))
+            taken.append((key, results))
     return TxnOffsetCommitResponse(
-        topics=[TxnOffsetCommitResponseTopic(name=name, partitions=results) for name, results in listed(refused, taken)]
+        topics=[
+            TxnOffsetCommitResponseTopic(name=name, topic_id=topic_id, partitions=results)
+            for (name, topic_id), results in listed(refused, taken)
+        ]
     )
 
 

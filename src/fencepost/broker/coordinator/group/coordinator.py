@@ -42,6 +42,7 @@ from fencepost.broker.coordinator.group.kinds import GroupKinds
 from fencepost.broker.coordinator.group.records import GroupRecord
 from fencepost.broker.coordinator.group.replay import TopicPartition
 from fencepost.broker.coordinator.group.requests import (
+    FIRST_TXN_COMMIT_WITH_MEMBER_EPOCHS,
     CommitOffsets,
     CommitTransactionalOffsets,
     ConsumerHeartbeat,
@@ -331,7 +332,7 @@ class GroupCoordinator(GroupKinds):
     def commit_transactional_offsets(
         self, now_ms: int, request: CommitTransactionalOffsets
     ) -> GroupResult[list[PartitionError]]:
-        """TxnOffsetCommit v0-5. Below v3 there is neither member nor generation: leave them at their defaults."""
+        """TxnOffsetCommit v0-6. Below v3 there is neither member nor generation: leave them at their defaults."""
         done = self._commit_elsewhere(now_ms, request)
         if done is not None:
             return done
@@ -339,7 +340,7 @@ class GroupCoordinator(GroupKinds):
         if not request.group_id:
             error = ErrorCode.INVALID_GROUP_ID
         elif group is None:
-            error = ErrorCode.NONE if request.generation_id < 0 else ErrorCode.ILLEGAL_GENERATION
+            error = self._without_group(request)
             if not error and not self._has_room(now_ms, request.group_id):
                 error = ErrorCode.POLICY_VIOLATION
         else:
@@ -498,10 +499,15 @@ class GroupCoordinator(GroupKinds):
             return checks.check_offset_commit(
                 group, request.member_id, request.group_instance_id, request.generation_id, transactional=False
             )
+        return self._without_group(request)
+
+    def _without_group(self, request: CommitOffsets | CommitTransactionalOffsets) -> ErrorCode:
+        """Return what a commit is told where there is no group: nobody in particular may make one."""
         if request.generation_id < 0:
             return ErrorCode.NONE
-        known = request.api_version >= _FIRST_COMMIT_THAT_KNOWS_69
-        return ErrorCode.GROUP_ID_NOT_FOUND if known else ErrorCode.ILLEGAL_GENERATION
+        transactional = isinstance(request, CommitTransactionalOffsets)
+        first = FIRST_TXN_COMMIT_WITH_MEMBER_EPOCHS if transactional else _FIRST_COMMIT_THAT_KNOWS_69
+        return ErrorCode.GROUP_ID_NOT_FOUND if request.api_version >= first else ErrorCode.ILLEGAL_GENERATION
 
     def _expiries(self, now_ms: int, out: GroupResult[None]) -> Iterator[tuple[str, Callable[[], None]]]:
         """What there is to do about each group's offsets."""

@@ -19,6 +19,7 @@ from fencepost.protocol.logs.consumer_group_log import TopicIdPartition
 from fencepost.values import Value
 
 __all__ = [
+    "FIRST_TXN_COMMIT_WITH_MEMBER_EPOCHS",
     "CommitOffsets",
     "CommitTransactionalOffsets",
     "ConsumerHeartbeat",
@@ -237,6 +238,10 @@ class CommitOffsets(Value, kw_only=True):
     offsets: Sequence[PartitionOffset]
     retention_ms: int = -1
     api_version: int
+
+
+FIRST_TXN_COMMIT_WITH_MEMBER_EPOCHS = 6
+"""TxnOffsetCommit below it takes every epoch for a generation, and knows neither 69 nor 113 (KIP-1319)."""
 
 
 class CommitTransactionalOffsets(Value, kw_only=True):

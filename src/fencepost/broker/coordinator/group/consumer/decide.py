@@ -18,7 +18,11 @@ from fencepost.broker.coordinator.group.consumer.draft import Draft
 from fencepost.broker.coordinator.group.consumer.group import AWAY_EPOCH, LEAVE_EPOCH, ConsumerGroup, ConsumerMember
 from fencepost.broker.coordinator.group.consumer.reconciliation import reconcile, step_out
 from fencepost.broker.coordinator.group.consumer.states import MemberEvent, MemberState, member_step
-from fencepost.broker.coordinator.group.requests import ConsumerHeartbeat, Refusal
+from fencepost.broker.coordinator.group.requests import (
+    FIRST_TXN_COMMIT_WITH_MEMBER_EPOCHS,
+    ConsumerHeartbeat,
+    Refusal,
+)
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.logs.consumer_group_log import (
     CurrentAssignmentKey,
@@ -186,12 +190,13 @@ def check_commit(
         return ErrorCode.UNSUPPORTED_VERSION
     if epoch == member.epoch:
         return None
-    return stale_code(member, transactional=transactional) if epoch > member.epoch else member
+    by_generation = transactional and api_version < FIRST_TXN_COMMIT_WITH_MEMBER_EPOCHS
+    return stale_code(member, by_generation=by_generation) if epoch > member.epoch else member
 
 
-def stale_code(member: ConsumerMember, *, transactional: bool) -> ErrorCode:
-    """What a commit in another epoch is told. Classic members and TxnOffsetCommit do not know of member epochs."""
-    if transactional or member.wants.classic is not None:
+def stale_code(member: ConsumerMember, *, by_generation: bool) -> ErrorCode:
+    """Return the code for another epoch. Classic members and `by_generation` requests do not know of member epochs."""
+    if by_generation or member.wants.classic is not None:
         return ErrorCode.ILLEGAL_GENERATION
     return ErrorCode.STALE_MEMBER_EPOCH
 
@@ -203,7 +208,7 @@ def check_fetch(group: ConsumerGroup, member_id: str | None, epoch: int) -> Erro
     member = group.members.get(member_id or "")
     if member is None:
         return ErrorCode.UNKNOWN_MEMBER_ID
-    return ErrorCode.NONE if member.epoch == epoch else stale_code(member, transactional=False)
+    return ErrorCode.NONE if member.epoch == epoch else stale_code(member, by_generation=False)
 
 
 def _identify(draft: Draft, request: ConsumerHeartbeat) -> ConsumerMember | Refusal:

@@ -26,6 +26,7 @@ from fencepost.broker.coordinator.group.consumer.states import ConsumerGroupStat
 from fencepost.broker.coordinator.group.deadlines import Deadline, DeadlineKind
 from fencepost.broker.coordinator.group.replay import GroupStore
 from fencepost.broker.coordinator.group.requests import (
+    FIRST_TXN_COMMIT_WITH_MEMBER_EPOCHS,
     CommitOffsets,
     CommitTransactionalOffsets,
     ConsumerHeartbeat,
@@ -248,7 +249,8 @@ class ConsumerGroups:
                 if partition is not None:
                     since = verdict.assigned.get(partition, verdict.revoking.get(partition))
                 if since is None or request.generation_id < since:
-                    code = decide.stale_code(verdict, transactional=transactional)
+                    old = transactional and request.api_version < FIRST_TXN_COMMIT_WITH_MEMBER_EPOCHS
+                    code = decide.stale_code(verdict, by_generation=old)
                     refused[wanted.topic, wanted.partition] = code
         return refused
 

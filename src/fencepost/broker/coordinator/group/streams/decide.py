@@ -8,7 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from fencepost.broker.coordinator.group.requests import CommitOffsets, CommitTransactionalOffsets, Refusal
+from fencepost.broker.coordinator.group.requests import (
+    FIRST_TXN_COMMIT_WITH_MEMBER_EPOCHS,
+    CommitOffsets,
+    CommitTransactionalOffsets,
+    Refusal,
+)
 from fencepost.broker.coordinator.group.streams.group import LEAVE_EPOCH, StreamsGroup, StreamsMember
 from fencepost.broker.coordinator.group.streams.requests import StreamsHeartbeat
 from fencepost.protocol.codes import ErrorCode
@@ -147,7 +152,8 @@ def refused_commits(
         return dict.fromkeys(named, ErrorCode.UNSUPPORTED_VERSION)
     if epoch == member.epoch:
         return {}
-    code = ErrorCode.ILLEGAL_GENERATION if transactional else ErrorCode.STALE_MEMBER_EPOCH
+    by_generation = transactional and request.api_version < FIRST_TXN_COMMIT_WITH_MEMBER_EPOCHS
+    code = ErrorCode.ILLEGAL_GENERATION if by_generation else ErrorCode.STALE_MEMBER_EPOCH
     if epoch > member.epoch:
         return dict.fromkeys(named, code)
     return {place: code for place in named if not _had_since(group, member, place, epoch)}
