@@ -364,6 +364,30 @@ def test_settings_of_a_group(broker: BrokerUnderTest, client: RawClient) -> None
     eventually(client, group, key, ("5000", 5, [default]), GROUP)
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "refused"),
+    [
+        ("consumer.assignment.interval.ms", "5000", "15001"),
+        ("share.assignment.interval.ms", "5000", "15001"),
+        ("streams.assignment.interval.ms", "5000", "-1"),
+        ("streams.initial.rebalance.delay.ms", "100000", "-1"),
+        ("consumer.assignor.offload.enable", "false", "x"),
+        ("share.assignor.offload.enable", "false", "x"),
+        ("streams.assignor.offload.enable", "false", "x"),
+    ],
+)
+def test_settings_of_a_group_that_make_no_difference_here_are_taken(
+    broker: BrokerUnderTest, client: RawClient, key: str, value: str, refused: str
+) -> None:
+    if broker.is_before(4, 4):
+        pytest.skip("KAFKA_RELEASE chooses a release that does not have all of them")
+    group = broker.name("g")
+    assert change(client, GROUP, group, (key, SET, value)) == OK
+    eventually(client, group, key, (value, 8, ANY), GROUP)
+    assert change(client, GROUP, group, (key, SET, refused))[0] == ErrorCode.INVALID_CONFIG
+    assert change(client, GROUP, group, (key, DELETE, None)) == OK
+
+
 def test_sessions_of_consumer_groups_have_no_limits_here(broker: BrokerUnderTest, client: RawClient) -> None:
     """Kafka has `group.consumer.min.session.timeout.ms` (the one here: 1 s, by default 45 s) and such."""
     group, key = broker.name("g"), "consumer.session.timeout.ms"

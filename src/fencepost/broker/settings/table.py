@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from fencepost.broker.settings import share_groups, streams_groups
 from fencepost.broker.settings.intervals import INTERVALS
+from fencepost.broker.settings.kept_for_clients import KEPT_GROUP_SETTINGS
 from fencepost.broker.settings.limits import LIMITS
 from fencepost.broker.settings.sasl import SASL_BROKER_SETTINGS, SASL_LISTENER_SETTINGS
 from fencepost.broker.settings.setting import InvalidSetting, Kind, Setting
@@ -462,6 +463,7 @@ GROUP_SETTINGS: Mapping[str, Setting] = {
         _topic(
             "consumer.session.timeout.ms", Kind.INT, "45000", 1, _I32, broker_key="group.consumer.session.timeout.ms"
         ),
+        *KEPT_GROUP_SETTINGS,
         *share_groups.SHARE_GROUP_SETTINGS,
         *streams_groups.STREAMS_GROUP_SETTINGS,
     )

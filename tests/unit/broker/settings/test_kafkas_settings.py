@@ -106,7 +106,7 @@ def test_types_and_defaults_are_kafkas(whose: str, ours: Mapping[str, Setting]) 
 def test_topics_and_groups_have_what_kafkas_have() -> None:
     assert TOPIC_SETTINGS.keys() == {each.name for each in settings_of_kafka("topic")}
     groups = {each.name for each in settings_of_kafka("group") if each.name.startswith("consumer.")}
-    assert groups - GROUP_SETTINGS.keys() == {"consumer.assignment.interval.ms", "consumer.assignor.offload.enable"}
+    assert groups - GROUP_SETTINGS.keys() == set()
 
 
 def test_a_broker_starts_with_a_file_that_names_every_setting(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
