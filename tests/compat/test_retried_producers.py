@@ -1,27 +1,28 @@
 """Idempotent producers with several batches in flight, each tried before: their topic was deleted and created again, or
 the partition has lost what it knew of them. Every client family, against the strict check of producers.
-
-Each application sends three records one by one, five at once as batches of their own, and a ninth at the end.
 """
 
 from __future__ import annotations
 
-import asyncio
-import subprocess
-import threading
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
-from typing import Protocol
 
-import aiokafka
-import kafka
 import pytest
-from confluent_kafka import KafkaException
-from confluent_kafka import Producer as LibrdkafkaProducer
 
 import fencepost
 from fencepost.broker.embedded import Broker
+from tests.compat.burst_clients import (
+    AFTER,
+    AT_ONCE,
+    OUTCOMES,
+    PATIENCE_S,
+    PYTHON,
+    Application,
+    InAThread,
+    InGo,
+    InJava,
+    Told,
+)
 from tests.compat.java_clients import JavaClients
 from tests.compat.test_forgotten_producers import RELEASES
 from tests.compat.test_franz_go import QUICKLY, go
@@ -31,214 +32,6 @@ from tests.support.waiting import until
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
 TOPIC = "t"
-BEFORE, AT_ONCE, AFTER = ("r0", "r1", "r2"), ("r3", "r4", "r5", "r6", "r7"), "r8"
-OUTCOMES = (*AT_ONCE, AFTER)
-PATIENCE_S = 120.0
-
-Told = dict[str, str]
-
-
-class Application(Protocol):
-    """A client. `ready`: the first three records are acknowledged. It goes on when it is let, and `t-go` is there."""
-
-    def start(self, servers: str) -> None: ...
-    def wait_until_ready(self) -> None: ...
-    def let_go(self) -> None: ...
-    def outcomes(self) -> Told: ...
-
-
-class InAThread:
-    """A Python client: `run(servers, ready, may_go)` returns the outcomes of OUTCOMES."""
-
-    def __init__(self, run: Callable[[str, threading.Event, threading.Event], list[str]]) -> None:
-        self._run = run
-        self._ready, self._go = threading.Event(), threading.Event()
-        self._told: list[str] = []
-        self._error: BaseException | None = None
-
-    def start(self, servers: str) -> None:
-        def work() -> None:
-            try:
-                self._told = self._run(servers, self._ready, self._go)
-            except BaseException as error:  # noqa: BLE001 (told by the thread that waits)
-                self._error = error
-            finally:
-                self._ready.set()
-
-        self._thread = threading.Thread(target=work, daemon=True)
-        self._thread.start()
-
-    def wait_until_ready(self) -> None:
-        assert self._ready.wait(PATIENCE_S)
-        assert self._error is None, self._error
-
-    def let_go(self) -> None:
-        self._go.set()
-
-    def outcomes(self) -> Told:
-        self._thread.join(PATIENCE_S + 60)
-        assert self._error is None, self._error
-        assert not self._thread.is_alive()
-        return dict(zip(OUTCOMES, self._told, strict=True))
-
-
-def librdkafka(servers: str, ready: threading.Event, may_go: threading.Event) -> list[str]:
-    producer = LibrdkafkaProducer(
-        {
-            "bootstrap.servers": servers,
-            "enable.idempotence": True,
-            "batch.num.messages": 1,
-            "linger.ms": 0,
-            "log_level": 0,
-        }
-    )
-    told: dict[str, str] = {}
-
-    def send(*values: str) -> list[str]:
-        for value in values:
-            try:
-                producer.produce(
-                    TOPIC,
-                    value,
-                    partition=0,
-                    on_delivery=lambda error, _, value=value: told.update(  # type: ignore[misc]
-                        {value: "ok" if error is None else error.name()}
-                    ),
-                )
-            except KafkaException as error:
-                told[value] = error.args[0].name()
-        until(lambda: _polled(producer) and told.keys() >= set(values), within_s=PATIENCE_S)
-        return [told[value] for value in values]
-
-    assert [outcome for value in BEFORE for outcome in send(value)] == ["ok"] * 3
-    ready.set()
-    may_go.wait(PATIENCE_S)
-    return send(*AT_ONCE) + send(AFTER)
-
-
-def _polled(producer: LibrdkafkaProducer) -> bool:
-    with suppress(KafkaException):
-        producer.poll(0)
-    return True
-
-
-def of_aiokafka(servers: str, ready: threading.Event, may_go: threading.Event) -> list[str]:
-    async def story() -> list[str]:
-        producer = aiokafka.AIOKafkaProducer(bootstrap_servers=servers, enable_idempotence=True, max_batch_size=1)
-        await producer.start()
-        try:
-            for value in BEFORE:
-                await producer.send_and_wait(TOPIC, value.encode(), partition=0)
-            ready.set()
-            await asyncio.to_thread(may_go.wait, PATIENCE_S)
-            sent = [
-                asyncio.ensure_future(producer.send_and_wait(TOPIC, value.encode(), partition=0)) for value in AT_ONCE
-            ]
-            told = await asyncio.wait_for(asyncio.gather(*sent, return_exceptions=True), PATIENCE_S)
-            last = asyncio.wait_for(producer.send_and_wait(TOPIC, AFTER.encode(), partition=0), PATIENCE_S)
-            told += await asyncio.gather(last, return_exceptions=True)
-            return ["ok" if not isinstance(one, BaseException) else type(one).__name__ for one in told]
-        finally:
-            await producer.stop()
-
-    return asyncio.run(story())
-
-
-def kafka_python(servers: str, ready: threading.Event, may_go: threading.Event) -> list[str]:
-    producer = kafka.KafkaProducer(bootstrap_servers=servers, enable_idempotence=True, batch_size=0)
-
-    def outcome(send: Callable[[], object]) -> str:
-        try:
-            send()
-        except Exception as error:  # noqa: BLE001 - what the application sees is what is asked
-            return type(error).__name__
-        return "ok"
-
-    for value in BEFORE:
-        producer.send(TOPIC, value.encode(), partition=0).get(PATIENCE_S)
-    ready.set()
-    may_go.wait(PATIENCE_S)
-    sent = [producer.send(TOPIC, value.encode(), partition=0) for value in AT_ONCE]
-    told = [outcome(lambda one=one: one.get(PATIENCE_S)) for one in sent]  # type: ignore[misc]
-    told.append(outcome(lambda: producer.send(TOPIC, AFTER.encode(), partition=0).get(PATIENCE_S)))
-    producer.close()
-    return told
-
-
-def ours(servers: str, ready: threading.Event, may_go: threading.Event) -> list[str]:
-    def outcome(send: Callable[[], object]) -> str:
-        try:
-            send()
-        except Exception as error:  # noqa: BLE001 - what the application sees is what is asked
-            return type(error).__name__
-        return "ok"
-
-    with fencepost.Producer(servers, batch_size=1) as producer:
-        for value in BEFORE:
-            producer.send(TOPIC, value.encode(), partition=0).result(PATIENCE_S)
-        ready.set()
-        may_go.wait(PATIENCE_S)
-        sent = [producer.send(TOPIC, value.encode(), partition=0) for value in AT_ONCE]
-        told = [outcome(lambda one=one: one.result(PATIENCE_S)) for one in sent]  # type: ignore[misc]
-        return [*told, outcome(lambda: producer.send(TOPIC, AFTER.encode(), partition=0).result(PATIENCE_S))]
-
-
-PYTHON = {"librdkafka": librdkafka, "aiokafka": of_aiokafka, "kafka-python": kafka_python, "fencepost": ours}
-
-
-class InJava:
-    """kafka-clients of a release."""
-
-    def __init__(self, java: JavaClients, release: str, key: str) -> None:
-        self._java, self._release, self._key = java, release, key
-
-    def start(self, servers: str) -> None:
-        self._java.start(self._key, self._release, servers, TOPIC, "burst")
-
-    def wait_until_ready(self) -> None:
-        self._java.wait_for(self._key, "ready")
-
-    def let_go(self) -> None:
-        """It looks for the topic."""
-
-    def outcomes(self) -> Told:
-        told = self._java.wait(self._key)
-        return {step: told.get(step, "") for step in OUTCOMES}
-
-
-class InGo:
-    """franz-go."""
-
-    def __init__(self, binary: Path) -> None:
-        self._binary = binary
-
-    def start(self, servers: str) -> None:
-        self._ran = subprocess.Popen([self._binary], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        assert self._ran.stdin is not None
-        self._ran.stdin.write(f"k {servers} {TOPIC} burst\n")
-        self._ran.stdin.close()
-
-    def _line(self) -> str:
-        assert self._ran.stdout is not None
-        return self._ran.stdout.readline().rstrip("\n").removeprefix("k ")
-
-    def wait_until_ready(self) -> None:
-        assert self._line() == "ready="
-
-    def let_go(self) -> None:
-        """It looks for the topic."""
-
-    def outcomes(self) -> Told:
-        told: Told = {}
-        while (line := self._line()) not in ("end", ""):
-            step, _, outcome = line.partition("=")
-            told[step] = outcome
-        assert self._ran.wait(60) == 0
-        assert self._ran.stdout is not None
-        self._ran.stdout.close()
-        return told
-
-
 Strike = Callable[[Broker, fencepost.Admin, Application], None]
 
 
@@ -277,7 +70,7 @@ def run(application: Application, strike: Strike, folder: Path) -> tuple[Told, l
     with Broker({"auto.create.topics.enable": False}, data_dir=str(folder), port=0) as broker:
         with fencepost.Admin(broker.bootstrap_servers) as admin:
             admin.create_topic(TOPIC, 1)
-            application.start(broker.bootstrap_servers)
+            application.start(broker.bootstrap_servers, TOPIC)
             application.wait_until_ready()
             strike(broker, admin, application)
         told = application.outcomes()
@@ -309,7 +102,7 @@ def test_a_topic_that_was_deleted_and_created_again(seen: Seen, client: str) -> 
     assert seen["deleted", client] == (dict.fromkeys(OUTCOMES, "ok"), list(OUTCOMES))
 
 
-HEALED = ("2.0.1", "2.5.1", "2.8.2", "3.9.1", "4.3.1", "aiokafka")
+HEALED = ("2.0.1", "2.5.1", "2.8.2", "3.9.1", "4.4.0", "aiokafka")
 
 
 @pytest.mark.parametrize("client", HEALED)

@@ -1,6 +1,6 @@
 // franz-go's producer after a transaction timeout. A line on stdin: KEY BOOTSTRAP TOPIC SCENARIO (the topic's name is the
 // transactional id, too); lines on stdout: KEY STEP=OUTCOME, KEY end. SCENARIO: commit, produce, partition, abort, and
-// burst, which has no transaction.
+// burst, which has no transaction; or read:COUNT;SETTING=VALUE;...
 package main
 
 import (
@@ -8,6 +8,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -36,6 +37,8 @@ func main() {
 			run := story
 			if words[3] == "burst" {
 				run = burst
+			} else if strings.HasPrefix(words[3], "read:") {
+				run = read
 			}
 			if err := run(words[1], words[2], words[3], tell); err != nil {
 				tell("broken=" + strings.ReplaceAll(err.Error(), " ", "_"))
@@ -151,6 +154,57 @@ func burst(bootstrap, topic, _ string, tell func(string)) error {
 		tell(fmt.Sprintf("r%d=%s", 3+index, outcome(<-told)))
 	}
 	tell("r8=" + outcome(client.ProduceSync(ctx, record(8)).FirstErr()))
+	return nil
+}
+
+// read tells each value of partition 0, from its beginning, and when it came.
+func read(bootstrap, topic, scenario string, tell func(string)) error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	told := strings.Split(strings.TrimPrefix(scenario, "read:"), ";")
+	count, err := strconv.Atoi(told[0])
+	if err != nil {
+		return err
+	}
+	options := []kgo.Opt{
+		kgo.SeedBrokers(bootstrap),
+		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: {0: kgo.NewOffset().AtStart()}}),
+	}
+	for _, pair := range told[1:] {
+		name, text, _ := strings.Cut(pair, "=")
+		value, _ := strconv.Atoi(text)
+		switch name {
+		case "fetch.min.bytes":
+			options = append(options, kgo.FetchMinBytes(int32(value)))
+		case "fetch.max.bytes":
+			options = append(options, kgo.FetchMaxBytes(int32(value)))
+		case "max.partition.fetch.bytes":
+			options = append(options, kgo.FetchMaxPartitionBytes(int32(value)))
+		case "fetch.max.wait.ms":
+			options = append(options, kgo.FetchMaxWait(time.Duration(value)*time.Millisecond))
+		case "isolation.level":
+			if text == "read_committed" {
+				options = append(options, kgo.FetchIsolationLevel(kgo.ReadCommitted()))
+			}
+		}
+	}
+	began := time.Now()
+	client, err := kgo.NewClient(options...)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	tell("ready=")
+	var seen []string
+	last := false
+	for !last && len(seen) < count && ctx.Err() == nil {
+		client.PollFetches(ctx).EachRecord(func(record *kgo.Record) {
+			seen = append(seen, fmt.Sprintf("%s:%d", record.Value, time.Now().UnixMilli()))
+			last = string(record.Value) == "last"
+		})
+	}
+	tell(fmt.Sprintf("us=%d", time.Since(began).Microseconds()))
+	tell("read=" + strings.Join(seen, ","))
 	return nil
 }
 

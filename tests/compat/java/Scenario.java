@@ -39,6 +39,10 @@ public final class Scenario {
     public static void run(String bootstrap, String topic, String id, String name, Consumer<String> tell)
             throws Exception {
         Scenario scenario = new Scenario(bootstrap, topic, id, tell);
+        if (name.equals("read")) {
+            scenario.read();
+            return;
+        }
         if (name.equals("fenced")) {
             scenario.fenced();
         } else if (name.equals("copy")) {
@@ -168,6 +172,37 @@ public final class Scenario {
         }
     }
 
+    /** Partition 0 from its beginning. The id says how: COUNT;SETTING=VALUE;... Tells each value and when it came. */
+    private void read() {
+        String[] told = id.split(";");
+        int count = Integer.parseInt(told[0]);
+        Properties settings = readerSettings();
+        settings.put("isolation.level", "read_uncommitted");
+        for (int at = 1; at < told.length; at++) {
+            String[] pair = told[at].split("=");
+            settings.put(pair[0], pair[1]);
+        }
+        TopicPartition partition = new TopicPartition(topic, 0);
+        List<String> seen = new ArrayList<>();
+        long began = System.nanoTime();
+        try (KafkaConsumer<String, String> consumer = new KafkaConsumer<>(settings)) {
+            consumer.assign(Collections.singleton(partition));
+            consumer.seekToBeginning(Collections.singleton(partition));
+            consumer.position(partition);
+            tell.accept("ready");
+            long deadline = System.currentTimeMillis() + PATIENCE_MS;
+            boolean isLast = false;
+            while (!isLast && seen.size() < count && System.currentTimeMillis() < deadline) {
+                for (ConsumerRecord<String, String> record : consumer.poll(Duration.ofMillis(1000))) {
+                    seen.add(record.value() + ":" + System.currentTimeMillis());
+                    isLast = record.value().equals("last");
+                }
+            }
+        }
+        tell.accept("us=" + (System.nanoTime() - began) / 1000);
+        tell.accept("read=" + String.join(",", seen));
+    }
+
     private void awaitTopic(String name) throws Exception {
         long deadline = System.currentTimeMillis() + PATIENCE_MS;
         try (KafkaConsumer<String, String> consumer = consumer()) {
@@ -237,14 +272,20 @@ public final class Scenario {
     }
 
     private KafkaConsumer<String, String> consumer() {
-        Properties settings = settings();
+        Properties settings = readerSettings();
         settings.put("group.id", topic);
+        settings.put("fetch.max.wait.ms", "50");
+        return new KafkaConsumer<>(settings);
+    }
+
+    private Properties readerSettings() {
+        Properties settings = settings();
         settings.put("isolation.level", "read_committed");
         settings.put("enable.auto.commit", "false");
-        settings.put("fetch.max.wait.ms", "50");
+        settings.put("auto.offset.reset", "earliest");
         settings.put("key.deserializer", "org.apache.kafka.common.serialization.StringDeserializer");
         settings.put("value.deserializer", "org.apache.kafka.common.serialization.StringDeserializer");
-        return new KafkaConsumer<>(settings);
+        return settings;
     }
 
     private KafkaProducer<String, String> producer(int transactionTimeoutMs) {
