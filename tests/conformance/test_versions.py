@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from fencepost.broker.embedded import Broker
+from tests.support.apache_kafka import REFERENCE, VERSION
 from tests.support.brokers import HasAddress
 from tests.support.raw_client import RawClient
 
@@ -29,6 +30,7 @@ def listed(bootstrap_servers: str) -> dict[int, str]:
 
 
 @pytest.mark.kafka
+@pytest.mark.skipif(VERSION != REFERENCE, reason="KAFKA_RELEASE chooses another release than the table is about")
 def test_every_range_that_differs_is_explained(apache_kafka: HasAddress, fencepost_broker: Broker) -> None:
     ours, theirs = listed(fencepost_broker.bootstrap_servers), listed(apache_kafka.bootstrap_servers)
     assert len(theirs) > 60

@@ -46,7 +46,7 @@ class BrokerUnderTest:
         return self.arm == "fencepost"
 
     def is_before(self, *release: int) -> bool:
-        """Whether this is an Apache Kafka before that release, which KAFKA_RELEASE may choose."""
+        """Return true for an Apache Kafka before that release, which KAFKA_RELEASE may choose."""
         return not self.is_ours and tuple(map(int, VERSION.split(".")[: len(release)])) < release
 
     def connect(self) -> RawClient:

@@ -69,28 +69,28 @@ Workload = Callable[[Arm, Client, random.Random], Seen | None]
 def write(
     servers: str, topic: str, records: Sequence[tuple[str, str]], *, each: Callable[[], None] | None = None
 ) -> list[float]:
-    """Write (key, value) in their order to partition 0; when each was acknowledged, in ms since 1970.
+    """Write (key, value) in their order to partition 0. Return when each was sent, in ms since 1970.
 
     `each` is called behind every acknowledged record, else they are sent together. Raises KafkaException.
     """
-    acknowledged: list[float] = []
-    failed: list[KafkaError] = []
+    sent: list[float] = []
+    told: list[KafkaError | None] = []
 
-    def told(error: KafkaError | None, _message: Message) -> None:
-        acknowledged.append(time.time() * 1000)
-        if error is not None:
-            failed.append(error)
+    def report(error: KafkaError | None, _message: Message) -> None:
+        told.append(error)
 
     producer = Producer({"bootstrap.servers": servers, "enable.idempotence": True, "linger.ms": 0, "log_level": 0})
     for key, value in records:
-        producer.produce(topic, value, key=key, partition=0, on_delivery=told)
+        sent.append(time.time() * 1000)
+        producer.produce(topic, value, key=key, partition=0, on_delivery=report)
         if each is not None:
             producer.flush(PATIENCE_S)
             each()
     producer.flush(PATIENCE_S)
-    if failed or len(acknowledged) != len(records):
+    failed = [error for error in told if error is not None]
+    if failed or len(told) != len(records):
         raise KafkaException(failed[0] if failed else KafkaError(KafkaError._TIMED_OUT))
-    return acknowledged
+    return sent
 
 
 def numbered(count: int, size: int = 10) -> list[tuple[str, str]]:
@@ -154,7 +154,7 @@ def limits(arm: Arm, client: Client, draw: random.Random) -> Seen | None:
 
 
 def live(arm: Arm, client: Client, draw: random.Random) -> Seen | None:
-    """Follow a writer that pauses: the time from a record's acknowledgement to its reader."""
+    """Follow a writer that pauses: the time from sending a record to its reader."""
     if client.reader is None:
         return None
     topic = arm.create()
@@ -166,7 +166,7 @@ def live(arm: Arm, client: Client, draw: random.Random) -> Seen | None:
     sent = write(arm.servers, topic, records, each=lambda: time.sleep(pauses.pop()))
     read = reading.result()
     seen = outcome_of(read, [value for _, value in records])
-    late = [max(0.0, came - begun) for came, begun in zip(read.came_ms, sent, strict=False)]
+    late = [came - begun for came, begun in zip(read.came_ms, sent, strict=False)]
     if late and not read.refused:
         seen.seconds = {"delivery": median(late) / 1000}
     return seen
@@ -222,7 +222,7 @@ def compacted(arm: Arm, client: Client, draw: random.Random) -> Seen | None:
 
 
 def committed(arm: Arm, client: Client, draw: random.Random) -> Seen | None:
-    """Follow transactions, some aborted: the time from a commit's answer to a reader of committed records."""
+    """Follow transactions, some aborted: the time from asking for a commit to a reader of committed records."""
     if client.reader is None:
         return None
     topic = arm.create()
@@ -240,11 +240,12 @@ def committed(arm: Arm, client: Client, draw: random.Random) -> Seen | None:
             producer.abort_transaction(PATIENCE_S)
         producer.begin_transaction()
         producer.produce(topic, value, partition=0)
-        producer.commit_transaction(PATIENCE_S)
+        producer.flush(PATIENCE_S)
         ended.append(time.time() * 1000)
+        producer.commit_transaction(PATIENCE_S)
     read = reading.result()
     seen = outcome_of(read, kept)
-    late = [max(0.0, came - begun) for came, begun in zip(read.came_ms, ended, strict=False)]
+    late = [came - begun for came, begun in zip(read.came_ms, ended, strict=False)]
     if late and not read.refused:
         seen.seconds = {"delivery": median(late) / 1000}
     return seen
