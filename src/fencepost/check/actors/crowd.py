@@ -6,7 +6,6 @@ producer. Each writes down what it was given or told; `judge_readers` and `judge
 
 from __future__ import annotations
 
-import os
 from collections import defaultdict
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -69,10 +68,9 @@ class SharedConsumer(AsyncConsumer):
 
     def __init__(self, core: ConsumerCore, process: Process) -> None:
         core.turn = Turn(lambda: process.clock.running)
+        runtime: Any = process.runtime
         self._core = core
-        self._runtime: Any = process.runtime
-        self._closed = self._ending = False
-        self._pid = os.getpid()
+        self._begin(runtime)
 
     def __del__(self) -> None:
         """The process may have been killed: nobody complains."""
@@ -195,10 +193,11 @@ class Readers(Actor):
     ) -> None:
         """A call that may be refused only while another one is under way, or the client is being closed."""
         story.calls += 1
+        consumer = story.consumer
         try:
             await self.call(process, what, work)
         except ClosedError as error:
-            if not story.closing and not story.consumer.closed:
+            if not story.closing and not consumer.closed:
                 self.world.found("refused_for_nothing", f"{self.name} {what}: {error}")
             await process.runtime.sleep_ms(1)
         except UsageError as error:

@@ -44,11 +44,15 @@ class AsyncClient(Configured, Generic[C_co]):
 
     def __init__(self, runtime: AsyncioRuntime, core: C_co) -> None:
         self._core = core
+        self._begin(runtime)
+        _open[id(core)] = (runtime, core)
+        at_exit(Turn.CLIENTS, _end)
+
+    def _begin(self, runtime: AsyncioRuntime) -> None:
+        """Set what a client of any world has, beside its core."""
         self._runtime = runtime
         self._closed = self._ending = False
         self._pid = os.getpid()
-        _open[id(core)] = (runtime, core)
-        at_exit(Turn.CLIENTS, _end)
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
         raise TypeError(f"a {type(self).__name__} cannot be copied or pickled; make it where it is used")
