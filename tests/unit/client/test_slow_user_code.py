@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from fencepost.client.consumer_interceptors import ConsumerInterceptor
 
 import fencepost
 from fencepost.client.calling import SLOW_MS, SLOW_PROVIDER_MS
+from fencepost.client.interceptors import ConsumerInterceptor
 from fencepost.client.net.sasl_login import Login
 from fencepost.client.sasl import OAuthToken
 from tests.support import interrupted_calls as calls
