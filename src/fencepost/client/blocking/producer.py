@@ -174,7 +174,13 @@ class Producer(BlockingClient[ProducerCore]):
         )
         self._accumulator = self._core.accumulator
         self._accumulator.unhandled.before_waiting = callbacks.refuse_to_wait
-        self._accumulator.check = self._check_sending
+        io, core = self._io, self._core
+
+        def check_sending() -> None:  # refers to the core, not to the producer, which would never be collected
+            io.check_process()
+            core.check_sending()
+
+        self._accumulator.check = check_sending
         self._open = self._accumulator.open
         self._append = self._accumulator.append
         if config.interceptors:
@@ -267,12 +273,9 @@ class Producer(BlockingClient[ProducerCore]):
             self._before_send()
         return BulkDelivery(self._core.append_table(topic, data, partition))
 
-    def _check_sending(self) -> None:
+    def _before_send(self) -> None:
         self._check()
         self._core.check_sending()
-
-    def _before_send(self) -> None:
-        self._check_sending()
         if not self._accumulator.full:
             return
         if self._callbacks.is_current():
