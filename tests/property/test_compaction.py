@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 
 import pytest
@@ -69,7 +69,8 @@ class World:
         self.model = Model()
         self.counter = 0
         self.rounds = 0
-        self.cuts = 0
+        self.cuts = self.kept = 0
+        self.unanswered: tuple[int, int, Callable[[int], None]] | None = None  # of an append that the power cut
         self.log = self.opened()
 
     def opened(self) -> PartitionLog:
@@ -102,17 +103,23 @@ class World:
             timestamp=self.now_ms,
             compression=self.chance.choice(["none", "none", "lz4", "zstd"]),
         )
+
+        def appended(base_offset: int) -> None:
+            rows = [(base_offset + i, key, value) for i, (key, value) in enumerate(records)]
+            self.model.rows.update({offset: (key, value) for offset, key, value in rows})
+            if pid >= 0:
+                self.model.producers[pid] = (epoch, sequence + count)
+            if in_transaction:
+                self.model.open.setdefault(pid, []).extend(rows)
+            else:
+                self.model.committed += rows
+
+        self.unanswered = (self.log.log_end_offset, count, appended)
         answer = self.log.append(made, self.now_ms)
         assert isinstance(answer, Appended), answer
-        rows = [(answer.base_offset + i, key, value) for i, (key, value) in enumerate(records)]
-        self.model.rows.update({offset: (key, value) for offset, key, value in rows})
-        if pid >= 0:
-            self.model.producers[pid] = (epoch, sequence + count)
-        if in_transaction:
-            self.model.open.setdefault(pid, []).extend(rows)
-        else:
-            self.model.committed += rows
         self.sync()
+        appended(answer.base_offset)
+        self.unanswered = None
 
     def end_transaction(self) -> None:
         if self.model.open:
@@ -162,7 +169,15 @@ class World:
         self.disk.crash(self.chance.randrange(2**30))
         self.cuts += 1
         self.log = self.opened()
-        assert self.log.report.cuts == [] and self.log.report.damaged == []
+        assert self.log.report.damaged == []
+        if self.unanswered is None:
+            assert self.log.report.cuts == []
+            return
+        (end, count, appended), self.unanswered = self.unanswered, None
+        assert self.log.log_end_offset in (end, end + count)  # an append that was cut off is there as a whole or not
+        if self.log.log_end_offset > end:
+            appended(end)
+            self.kept += 1
 
     def restart(self) -> None:
         if self.chance.random() < 0.5:
@@ -230,7 +245,7 @@ STEPS = (
 
 @pytest.mark.parametrize("first", range(0, 80, 20))
 def test_compaction_keeps_what_counts(first: int) -> None:
-    rounds = cuts = 0
+    rounds = cuts = kept = 0
     for seed in range(first, first + 20):
         world = World(seed)
         try:
@@ -239,5 +254,5 @@ def test_compaction_keeps_what_counts(first: int) -> None:
             world.check()
         except AssertionError as error:
             raise AssertionError(f"seed {seed}: {error}") from error
-        rounds, cuts = rounds + world.rounds, cuts + world.cuts
-    assert rounds > 50 and cuts > 20
+        rounds, cuts, kept = rounds + world.rounds, cuts + world.cuts, kept + world.kept
+    assert rounds > 50 and cuts > 20 and kept > 0
