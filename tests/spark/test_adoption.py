@@ -23,9 +23,10 @@ from fencepost.broker.embedded import Broker
 from fencepost.cli.main import main
 from fencepost.errors import KafkaError
 from fencepost.spark.adoption.batch_rows import BatchRows, _piece, write_rows
-from fencepost.spark.adoption.judgement import Rows, Verdict, compare
+from fencepost.spark.adoption.judgement import Rows, compare
 from fencepost.spark.adoption.move import adopt_steps
 from fencepost.spark.adoption.tail import read_tail
+from fencepost.spark.adoption.verdict import Verdict
 from fencepost.spark.errors import SupersededError, UnknownQueryError
 from fencepost.spark.sink import plan
 from fencepost.spark.sink.decision import Beginning, Decision

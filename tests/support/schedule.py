@@ -18,11 +18,13 @@ SHARE_SPARK = (
     "tests/spark/test_continuous.py",
     "tests/spark/test_doors.py",
     "tests/spark/test_exactly_once.py",
+    "tests/spark/test_examples.py",
     "tests/spark/test_killed.py",
     "tests/spark/test_pipeline.py",
     "tests/spark/test_query_meter.py",
     "tests/spark/test_schemas.py",
     "tests/spark/test_secrets.py",
+    "tests/spark/test_sql_doors.py",
     "tests/spark/test_workers_killed.py",
     "tests/test_snippets.py",
 )

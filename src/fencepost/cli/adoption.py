@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
 
 import typer
 
@@ -18,11 +18,14 @@ from fencepost.cli.printable import printable
 from fencepost.cli.transaction_view import Session, open_session
 from fencepost.config import ProducerConfig
 from fencepost.errors import ConfigurationError
-from fencepost.spark.adoption.move import Asked, Looked, look_to_adopt, look_to_release
+from fencepost.extras import require
 from fencepost.spark.adoption.plans import Begun, Move, begins_unknown
 from fencepost.spark.adoption.refusals import UndecidedBatchError
 from fencepost.spark.options import milliseconds
 from fencepost.spark.sink.decision_store import DEFAULT_TOPIC
+
+if TYPE_CHECKING:
+    from fencepost.spark.adoption.move import Looked
 
 __all__ = ["adopt", "release"]
 
@@ -97,6 +100,9 @@ def adopt(
     except ConfigurationError as error:
         raise typer.BadParameter(str(error), param_hint="--clocks-within") from error
     with failures_told(), _undecided_told():
+        require("arrow", "fencepost spark adopt")
+        from fencepost.spark.adoption.move import Asked, look_to_adopt
+
         session = Session(client_settings(bootstrap_servers, command_config), decision_topic)
         settings = client_settings(bootstrap_servers, command_config, kind=ProducerConfig)
         asked = Asked(checkpoint, settings, sink_id, tuple(topic or ()), rows, begun, within_ms, other_writers, dry_run)
@@ -125,6 +131,9 @@ def release(
     Example: fencepost spark release /data/checkpoints/orders-copy
     """
     with failures_told():
+        require("arrow", "fencepost spark release")
+        from fencepost.spark.adoption.move import look_to_release
+
         session = open_session(bootstrap_servers, command_config, decision_topic)
         found = look_to_release(session.sink_link, checkpoint, sink_id)
         _go_on(found, "released", dry_run=dry_run, yes=yes, as_json=as_json)

@@ -59,12 +59,12 @@ def test_transaction_version_0_is_shown_by_leaving_the_feature_out() -> None:
 def test_an_unknown_version_of_api_versions_is_answered_in_version_0(driver: BrokerDriver) -> None:
     frames: list[bytes] = []
     core = driver.core
-    # Header v2 as franz-go sends it with ApiVersions v5: key, version, correlation id, client id, no tagged fields.
-    core.handle_frame(driver.now_ms, 1, memoryview(struct.pack(">hhih", 18, 5, 77, -1) + b"\x00" + b"\x02a\x021\x00"))
+    # Header v2 as a client sends it with ApiVersions v6: key, version, correlation id, client id, no tagged fields.
+    core.handle_frame(driver.now_ms, 1, memoryview(struct.pack(">hhih", 18, 6, 77, -1) + b"\x00" + b"\x02a\x021\x00"))
     for effect in core.take_effects():
         frames.append(b"".join(effect.buffers))  # type: ignore[union-attr]
-    # v0 body: error 35, one entry (18, 0, 4).
-    assert frames == [struct.pack(">iihihhh", 4 + 2 + 4 + 6, 77, 35, 1, 18, 0, 4)]
+    # v0 body: error 35, one entry (18, 0, 5).
+    assert frames == [struct.pack(">iihihhh", 4 + 2 + 4 + 6, 77, 35, 1, 18, 0, 5)]
 
 
 def test_answers_leave_in_the_order_of_the_requests(driver: BrokerDriver) -> None:

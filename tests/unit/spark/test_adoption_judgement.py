@@ -8,7 +8,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from fencepost.spark.adoption.judgement import Rows, Tail, Verdict, compare, missing, without_rows
+from fencepost.spark.adoption.judgement import Rows, Tail, compare, missing, without_rows
+from fencepost.spark.adoption.verdict import Verdict
 
 NOTHING, WHOLE, PARTLY, UNDECIDED = Verdict.NOTHING, Verdict.WHOLE, Verdict.PARTLY, Verdict.UNDECIDED
 

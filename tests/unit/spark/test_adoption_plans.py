@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from fencepost.spark.adoption.checkpoint import Checkpoint, parse
-from fencepost.spark.adoption.judgement import Verdict
 from fencepost.spark.adoption.plans import Begun, Move, SinkFacts, adoption, needs_judging, release
 from fencepost.spark.adoption.refusals import AdoptionRefusedError, UndecidedBatchError
+from fencepost.spark.adoption.verdict import Verdict
 from fencepost.spark.sink.decision import Beginning, Content, Decision, decode_value, encode_value
 from fencepost.spark.sink.unfinished import moved_away, unknown_query
 from tests.unit.spark.adoption_files import QUERY, checkpoint

@@ -13,8 +13,9 @@ from typing import Final
 from fencepost.client.blocking import Producer
 from fencepost.errors import UnsupportedVersionError
 from fencepost.spark.adoption.batch_rows import BatchRows
-from fencepost.spark.adoption.judgement import Rows, Tail, Verdict, compare, missing
+from fencepost.spark.adoption.judgement import Rows, Tail, compare, missing
 from fencepost.spark.adoption.refusals import AdoptionRefusedError, UndecidedBatchError
+from fencepost.spark.adoption.verdict import Verdict
 from fencepost.spark.sink.runner import Link
 
 __all__ = ["end_leftover", "fill", "is_left_open"]

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Enum
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
+from fencepost.spark.adoption.verdict import Verdict
 from fencepost.spark.sink.content import Hashes
 
-__all__ = ["Rows", "Tail", "Verdict", "compare", "missing", "without_rows"]
+__all__ = ["Rows", "Tail", "compare", "missing", "without_rows"]
 
 _NONE: Final = np.empty(0, np.uint64)
 
@@ -63,15 +63,6 @@ class Tail:
     around: Rows
     deleted: tuple[str, ...] = ()
     keeps_all: bool = True
-
-
-class Verdict(Enum):
-    """The part of a begun batch that the output has."""
-
-    NOTHING = "nothing"
-    WHOLE = "whole"
-    PARTLY = "partly"
-    UNDECIDED = "undecided"
 
 
 def compare(batch: Rows, tail: Tail, *, others_write: bool) -> tuple[Verdict, str]:

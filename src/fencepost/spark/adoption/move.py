@@ -20,10 +20,11 @@ from fencepost.spark.adoption import plans
 from fencepost.spark.adoption.batch_rows import BatchRows, read_rows
 from fencepost.spark.adoption.checkpoint import Checkpoint, files_of, parse
 from fencepost.spark.adoption.fill import end_leftover, fill, is_left_open
-from fencepost.spark.adoption.judgement import Rows, Verdict, compare, without_rows
+from fencepost.spark.adoption.judgement import Rows, compare, without_rows
 from fencepost.spark.adoption.plans import Begun, Move, SinkFacts
 from fencepost.spark.adoption.refusals import AdoptionRefusedError
 from fencepost.spark.adoption.tail import LastWrite, last_writes, read_tail
+from fencepost.spark.adoption.verdict import Verdict
 from fencepost.spark.sink import checkpoint as sink_checkpoint
 from fencepost.spark.sink import plan
 from fencepost.spark.sink.decision import Decision

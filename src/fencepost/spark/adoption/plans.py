@@ -13,8 +13,8 @@ from enum import Enum
 from typing import Final
 
 from fencepost.spark.adoption.checkpoint import Checkpoint
-from fencepost.spark.adoption.judgement import Verdict
 from fencepost.spark.adoption.refusals import AdoptionRefusedError, UndecidedBatchError
+from fencepost.spark.adoption.verdict import Verdict
 from fencepost.spark.sink.decision import Beginning, Content, Decision, SourceOffsets
 
 __all__ = ["Begun", "Move", "SinkFacts", "adoption", "begins_unknown", "needs_judging", "release"]

@@ -179,7 +179,8 @@ def _item(element: type, name_field: str, name: str) -> Any:
 
 def _version_with(api: Api, field: str) -> int:
     """The newest version that names topics by name."""
-    return min(api.max_version, 9) if api.name == "offset_commit" else api.max_version
+    by_name = {"offset_commit": 9, "txn_offset_commit": 5}
+    return min(api.max_version, by_name.get(api.name, api.max_version))
 
 
 def _name(item: Any, name_field: str) -> str:

@@ -45,6 +45,9 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     def add(made: bytes) -> None:
         assert isinstance(log.append(made, 0), Appended)
+        for file in log.unsynced():  # a log's only segment grows until its first sync
+            file.sync()
+        log.mark_synced(log.log_end_offset)
 
     for n, codec in enumerate(("none", "gzip", "snappy", "lz4", "zstd")):
         add(compressed(codec, 10_000 + n * 1000) if codec != "none" else batch(b"a", b"bb", timestamps=[5, 9]))

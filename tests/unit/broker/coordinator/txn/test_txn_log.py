@@ -187,6 +187,13 @@ def test_kafka_s_own_tool_reads_our_records(tmp_path: Path) -> None:
         assert theirs["version"] == "1"
         assert theirs["data"]["producerId"] == ours.producer_id
         assert theirs["data"]["producerEpoch"] == ours.producer_epoch
-        assert theirs["data"]["transactionStatus"] == ours.transaction_status
+        assert _status(theirs) == ours.transaction_status
         assert theirs["data"].get("nextProducerId", -1) == ours.next_producer_id
-    assert [each["data"]["transactionStatus"] for each in read[-5:-1]] == [1, 1, 2, 4]
+    assert [_status(each) for each in read[-5:-1]] == [1, 1, 2, 4]
+
+
+def _status(payload: dict[str, Any]) -> int:
+    """Return the state's number. Since Kafka 4.4 the tool prints its name."""
+    states = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort")
+    found = payload["data"]["transactionStatus"]
+    return states.index(found) if found in states else int(found)
