@@ -54,6 +54,7 @@ __all__ = ["PartitionLog"]
 
 _LEADER_EPOCH: Final = 0
 _RECENT_MAX: Final = 512
+MOST_INDEXED: Final = 2**31 - 1  # bytes and offsets of a segment, as far as its indexes have places for them
 _INDEXES_KEPT: Final = 4  # closed segments whose indexes are in memory
 
 
@@ -312,20 +313,22 @@ class PartitionLog:
         return True
 
     def _must_roll(self, segment: Segment, size: int, last_offset: int, timestamp: int, now_ms: int) -> bool:
+        if max(last_offset - segment.base_offset, segment.size + size) > MOST_INDEXED:
+            return True
+        if not self._is_due(segment, size, timestamp, now_ms):
+            return False
+        # To roll before the first sync takes a sync of the directory. The segment grows instead, so nobody waits here.
+        return self.config.fsync == "never" or not self._is_unnamed(segment)
+
+    def _is_due(self, segment: Segment, size: int, timestamp: int, now_ms: int) -> bool:
         config = self.config
-        if last_offset - segment.base_offset >= 2**31:
-            return True
-        if config.fsync != "never" and self._is_unnamed(segment):
-            return False  # it grows until its first sync is done, for which nobody is held up here
-        if segment.size + size > config.segment_bytes:
-            return True
-        if len(segment.offsets) * 8 >= config.segment_index_bytes:
+        if segment.size + size > config.segment_bytes or len(segment.offsets) * 8 >= config.segment_index_bytes:
             return True
         first = segment.first_batch_timestamp()
         return first >= 0 and (timestamp if timestamp >= 0 else now_ms) - first > config.segment_ms
 
     def _is_unnamed(self, segment: Segment) -> bool:
-        """Whether a loss of power may take the name of the log's only segment."""
+        """Return true if a loss of power may take the name of the log's only segment."""
         return len(self.segments) == 1 and self.synced_offset <= segment.base_offset
 
     def roll(self) -> None:

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from fencepost.broker.disk.changes import carry_out
-from fencepost.broker.log import Appended, Duplicate, LogConfig, PartitionLog, Rejected
+from fencepost.broker.log import Appended, Duplicate, LogConfig, PartitionLog, Rejected, partition
 from fencepost.broker.log.removing import moving, retaining
 from fencepost.check.disk import MemoryDisk
 from fencepost.protocol.records.batch import BatchHeader, iter_batches, parse_header, seal
@@ -476,6 +476,20 @@ def test_segments_roll_by_size_and_by_time() -> None:
     assert log.segments[-1].base_offset == 12
     log.append(batch(b"one", b"two", timestamp=151), NOW)
     assert log.segments[-1].base_offset == 16
+
+
+def test_a_log_whose_sync_stalls_rolls_before_its_indexes_overflow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its only segment grows beyond segment.bytes until the first sync, but its index has 31 bits for a position."""
+    monkeypatch.setattr(partition, "MOST_INDEXED", 5 * len(GOOD))
+    log = opened(LogConfig(fsync="commit", segment_bytes=3 * len(GOOD)))
+    bases = []
+    for _ in range(9):
+        assert isinstance(log.append(GOOD, NOW), Appended)
+        bases.append(log.segments[-1].base_offset)
+    assert bases == [0, 0, 0, 0, 0, 10, 10, 10, 16]
+    sync(log)
+    assert [header.base_offset for header in headers(log.read(0, 10_000).records)] == [0, 2, 4, 6, 8]
+    assert log.read(16, 10_000).records != b""
 
 
 def test_a_kill_costs_a_scan_of_what_lies_behind_the_last_snapshot_only() -> None:
