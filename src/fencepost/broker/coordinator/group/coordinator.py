@@ -42,7 +42,6 @@ from fencepost.broker.coordinator.group.kinds import GroupKinds
 from fencepost.broker.coordinator.group.records import GroupRecord
 from fencepost.broker.coordinator.group.replay import TopicPartition
 from fencepost.broker.coordinator.group.requests import (
-    FIRST_TXN_COMMIT_WITH_MEMBER_EPOCHS,
     CommitOffsets,
     CommitTransactionalOffsets,
     ConsumerHeartbeat,
@@ -73,7 +72,6 @@ from fencepost.protocol.logs.offsets_log import GroupMetadataKey, GroupMetadataV
 
 __all__ = ["GroupCoordinator"]
 
-_FIRST_COMMIT_THAT_KNOWS_69 = 9
 _FIRST_SYNC_THAT_NAMES_ITS_PROTOCOL = 5
 _OFFSETS = Deadline(DeadlineKind.OFFSETS)
 _OF_WRITTEN_MEMBERS = (
@@ -502,12 +500,10 @@ class GroupCoordinator(GroupKinds):
         return self._without_group(request)
 
     def _without_group(self, request: CommitOffsets | CommitTransactionalOffsets) -> ErrorCode:
-        """Return what a commit is told where there is no group: nobody in particular may make one."""
+        """Return the code of a commit to a group that does not exist. Only a commit without a member may create it."""
         if request.generation_id < 0:
             return ErrorCode.NONE
-        transactional = isinstance(request, CommitTransactionalOffsets)
-        first = FIRST_TXN_COMMIT_WITH_MEMBER_EPOCHS if transactional else _FIRST_COMMIT_THAT_KNOWS_69
-        return ErrorCode.GROUP_ID_NOT_FOUND if request.api_version >= first else ErrorCode.ILLEGAL_GENERATION
+        return ErrorCode.GROUP_ID_NOT_FOUND if request.has_member_epochs else ErrorCode.ILLEGAL_GENERATION
 
     def _expiries(self, now_ms: int, out: GroupResult[None]) -> Iterator[tuple[str, Callable[[], None]]]:
         """What there is to do about each group's offsets."""

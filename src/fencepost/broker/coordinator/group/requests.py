@@ -19,7 +19,6 @@ from fencepost.protocol.logs.consumer_group_log import TopicIdPartition
 from fencepost.values import Value
 
 __all__ = [
-    "FIRST_TXN_COMMIT_WITH_MEMBER_EPOCHS",
     "CommitOffsets",
     "CommitTransactionalOffsets",
     "ConsumerHeartbeat",
@@ -239,9 +238,10 @@ class CommitOffsets(Value, kw_only=True):
     retention_ms: int = -1
     api_version: int
 
-
-FIRST_TXN_COMMIT_WITH_MEMBER_EPOCHS = 6
-"""TxnOffsetCommit below it takes every epoch for a generation, and knows neither 69 nor 113 (KIP-1319)."""
+    @property
+    def has_member_epochs(self) -> bool:
+        """True from v9 on: the client tells member epochs from generations, and knows 69 and 113 (KIP-848)."""
+        return self.api_version >= 9
 
 
 class CommitTransactionalOffsets(Value, kw_only=True):
@@ -255,6 +255,11 @@ class CommitTransactionalOffsets(Value, kw_only=True):
     group_instance_id: str | None = None
     offsets: Sequence[PartitionOffset]
     api_version: int = 0
+
+    @property
+    def has_member_epochs(self) -> bool:
+        """True from v6 on: the client tells member epochs from generations, and knows 69 and 113 (KIP-1319)."""
+        return self.api_version >= 6
 
 
 class PartitionError(Value):

@@ -19,7 +19,8 @@ from fencepost.broker.coordinator.group.consumer.group import AWAY_EPOCH, LEAVE_
 from fencepost.broker.coordinator.group.consumer.reconciliation import reconcile, step_out
 from fencepost.broker.coordinator.group.consumer.states import MemberEvent, MemberState, member_step
 from fencepost.broker.coordinator.group.requests import (
-    FIRST_TXN_COMMIT_WITH_MEMBER_EPOCHS,
+    CommitOffsets,
+    CommitTransactionalOffsets,
     ConsumerHeartbeat,
     Refusal,
 )
@@ -47,7 +48,6 @@ __all__ = [
 ]
 
 _FIRST_WITH_OWN_MEMBER_ID = 1
-_FIRST_COMMIT_WITH_MEMBER_EPOCHS = 9
 
 
 def check_request(request: ConsumerHeartbeat, assignors: Sequence[str]) -> Refusal | None:
@@ -165,40 +165,35 @@ def fence(draft: Draft, member: ConsumerMember) -> None:
 
 
 def check_commit(
-    group: ConsumerGroup,
-    member_id: str,
-    instance_id: str | None,
-    epoch: int,
-    *,
-    transactional: bool,
-    api_version: int,
+    group: ConsumerGroup, request: CommitOffsets | CommitTransactionalOffsets
 ) -> ErrorCode | ConsumerMember | None:
-    """Whether offsets may be committed: an error, or None for yes.
+    """Check a commit of offsets.
 
-    A member is returned if its epoch is an old one: then a partition's offset may be committed if the member has had
-    the partition since that epoch (`epoch`) without a break.
+    Returns:
+        None if all offsets may be committed, or the error for all of them. The member if the request has an old epoch
+        of it: then it may commit the partitions that it has had since that epoch without a break.
     """
+    transactional, epoch = isinstance(request, CommitTransactionalOffsets), request.generation_id
     if epoch < 0 and not group.members:
         return None
-    if transactional and epoch == LEAVE_EPOCH and not member_id and instance_id is None:
+    if transactional and epoch == LEAVE_EPOCH and not request.member_id and request.group_instance_id is None:
         return None
-    member = group.members.get(member_id)
+    member = group.members.get(request.member_id)
     if member is None:
         return ErrorCode.UNKNOWN_MEMBER_ID
     classic = member.wants.classic is not None
-    if not transactional and not classic and api_version < _FIRST_COMMIT_WITH_MEMBER_EPOCHS:
+    if not transactional and not classic and not request.has_member_epochs:
         return ErrorCode.UNSUPPORTED_VERSION
     if epoch == member.epoch:
         return None
-    by_generation = transactional and api_version < FIRST_TXN_COMMIT_WITH_MEMBER_EPOCHS
-    return stale_code(member, by_generation=by_generation) if epoch > member.epoch else member
+    return stale_code(member, has_member_epochs=request.has_member_epochs) if epoch > member.epoch else member
 
 
-def stale_code(member: ConsumerMember, *, by_generation: bool) -> ErrorCode:
-    """Return the code for another epoch. Classic members and `by_generation` requests do not know of member epochs."""
-    if by_generation or member.wants.classic is not None:
-        return ErrorCode.ILLEGAL_GENERATION
-    return ErrorCode.STALE_MEMBER_EPOCH
+def stale_code(member: ConsumerMember, *, has_member_epochs: bool) -> ErrorCode:
+    """Return the code for another epoch. Classic members, and requests without member epochs, know generations only."""
+    if has_member_epochs and member.wants.classic is None:
+        return ErrorCode.STALE_MEMBER_EPOCH
+    return ErrorCode.ILLEGAL_GENERATION
 
 
 def check_fetch(group: ConsumerGroup, member_id: str | None, epoch: int) -> ErrorCode:
@@ -208,7 +203,7 @@ def check_fetch(group: ConsumerGroup, member_id: str | None, epoch: int) -> Erro
     member = group.members.get(member_id or "")
     if member is None:
         return ErrorCode.UNKNOWN_MEMBER_ID
-    return ErrorCode.NONE if member.epoch == epoch else stale_code(member, by_generation=False)
+    return ErrorCode.NONE if member.epoch == epoch else stale_code(member, has_member_epochs=True)
 
 
 def _identify(draft: Draft, request: ConsumerHeartbeat) -> ConsumerMember | Refusal:

@@ -26,7 +26,6 @@ from fencepost.broker.coordinator.group.consumer.states import ConsumerGroupStat
 from fencepost.broker.coordinator.group.deadlines import Deadline, DeadlineKind
 from fencepost.broker.coordinator.group.replay import GroupStore
 from fencepost.broker.coordinator.group.requests import (
-    FIRST_TXN_COMMIT_WITH_MEMBER_EPOCHS,
     CommitOffsets,
     CommitTransactionalOffsets,
     ConsumerHeartbeat,
@@ -228,16 +227,8 @@ class ConsumerGroups:
     def refused_commits(
         self, group: ConsumerGroup, request: CommitOffsets | CommitTransactionalOffsets
     ) -> dict[tuple[str, int], ErrorCode]:
-        """Which partitions may not be committed: none, all, or what the member has not had since its old epoch."""
-        transactional = isinstance(request, CommitTransactionalOffsets)
-        verdict = decide.check_commit(
-            group,
-            request.member_id,
-            request.group_instance_id,
-            request.generation_id,
-            transactional=transactional,
-            api_version=request.api_version,
-        )
+        """Return the refused partitions: none, all, or those that the member has not had since its old epoch."""
+        verdict = decide.check_commit(group, request)
         refused: dict[tuple[str, int], ErrorCode] = {}
         if isinstance(verdict, ErrorCode):
             refused = {(wanted.topic, wanted.partition): verdict for wanted in request.offsets}
@@ -249,8 +240,7 @@ class ConsumerGroups:
                 if partition is not None:
                     since = verdict.assigned.get(partition, verdict.revoking.get(partition))
                 if since is None or request.generation_id < since:
-                    old = transactional and request.api_version < FIRST_TXN_COMMIT_WITH_MEMBER_EPOCHS
-                    code = decide.stale_code(verdict, by_generation=old)
+                    code = decide.stale_code(verdict, has_member_epochs=request.has_member_epochs)
                     refused[wanted.topic, wanted.partition] = code
         return refused
 

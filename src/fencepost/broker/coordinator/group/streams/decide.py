@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from fencepost.broker.coordinator.group.requests import (
-    FIRST_TXN_COMMIT_WITH_MEMBER_EPOCHS,
     CommitOffsets,
     CommitTransactionalOffsets,
     Refusal,
@@ -20,8 +19,6 @@ from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.logs.streams_group_log import StreamsMemberValue, Subtopology, TaskId, Tasks, Topology
 
 __all__ = ["check_epoch", "check_fetch", "check_owned", "check_request", "check_topology", "merge", "refused_commits"]
-
-_FIRST_COMMIT_WITH_MEMBER_EPOCHS = 9
 
 
 def check_request(request: StreamsHeartbeat) -> Refusal | None:
@@ -138,7 +135,7 @@ def check_fetch(group: StreamsGroup, member_id: str | None, epoch: int) -> Error
 def refused_commits(
     group: StreamsGroup, request: CommitOffsets | CommitTransactionalOffsets
 ) -> dict[tuple[str, int], ErrorCode]:
-    """Which partitions may not be committed: none, all, or what the member has not had since its old epoch."""
+    """Return the refused partitions: none, all, or those that the member has not had since its old epoch."""
     transactional = isinstance(request, CommitTransactionalOffsets)
     epoch, member = request.generation_id, group.members.get(request.member_id)
     named = [(wanted.topic, wanted.partition) for wanted in request.offsets]
@@ -148,12 +145,11 @@ def refused_commits(
         return {}
     if member is None:
         return dict.fromkeys(named, ErrorCode.UNKNOWN_MEMBER_ID)
-    if not transactional and request.api_version < _FIRST_COMMIT_WITH_MEMBER_EPOCHS:
+    if not transactional and not request.has_member_epochs:
         return dict.fromkeys(named, ErrorCode.UNSUPPORTED_VERSION)
     if epoch == member.epoch:
         return {}
-    by_generation = transactional and request.api_version < FIRST_TXN_COMMIT_WITH_MEMBER_EPOCHS
-    code = ErrorCode.ILLEGAL_GENERATION if by_generation else ErrorCode.STALE_MEMBER_EPOCH
+    code = ErrorCode.STALE_MEMBER_EPOCH if request.has_member_epochs else ErrorCode.ILLEGAL_GENERATION
     if epoch > member.epoch:
         return dict.fromkeys(named, code)
     return {place: code for place in named if not _had_since(group, member, place, epoch)}
