@@ -14,11 +14,11 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
-from fencepost.broker.api.apis import SERVED, handler
+from fencepost.broker.api.apis import SERVED, Api, handler
 from fencepost.broker.api.doubtful import DoubtfulRequests
 from fencepost.broker.api.error_responses import cut_messages, refusal
 from fencepost.broker.api.gate import enter
-from fencepost.broker.api.internal_topics import missing_topics
+from fencepost.broker.api.internal_topics import missing_topic
 from fencepost.broker.api.request_faults import RequestFaults
 from fencepost.broker.connection import Call, Connection, Core
 from fencepost.broker.disk.changes import Change
@@ -325,8 +325,8 @@ class BrokerCore(Core):
                 response = enter(call, served, request)
             if response is None and self.doubts:
                 response = self._doubtful.refuse(served, request)
-            if response is None and request is not None and (names := missing_topics(self.topics, key, request)):
-                call.change(request, self._handle_with(names, call, request))
+            if response is None and (name := missing_topic(self.topics, served, request)) is not None:
+                call.change(request, self._handle_with(name, served, call, request))
             elif response is None:
                 response = handler(served).handle(call, now_ms, request)
         except OSError as error:
@@ -335,11 +335,10 @@ class BrokerCore(Core):
         if response is not None:
             self.answer(call, response)
 
-    def _handle_with(self, names: Sequence[str], call: Call, request: Any) -> Change[Any]:
-        """Create the internal topics, then handle the request. Raises OSError."""
-        for name in names:
-            yield from self.topics.create_internal(name)
-        return handler(SERVED[call.api_key]).handle(call, self.now.ms, request)
+    def _handle_with(self, name: str, served: Api, call: Call, request: Any) -> Change[Any]:
+        """Create the internal topic `name`, then handle the request. Raises OSError."""
+        yield from self.topics.create_internal(name)
+        return handler(served).handle(call, self.now.ms, request)
 
     def storage_failed(self, now_ms: int, call: Call, request: Any, error: OSError) -> None:
         """Nothing may be promised; where there is a place for it, the answer says why."""

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from fencepost.broker.api.handler import Handler
 from fencepost.broker.api.rules import Each, Rule, Shown, Unruled, needs
 from fencepost.broker.security.acls import Operation, ResourceType
+from fencepost.broker.topics.catalogue import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 from fencepost.protocol.codes import ErrorCode
 
 __all__ = ["SERVED", "Api", "Coordinator", "Likeness", "handler"]
@@ -68,8 +69,10 @@ class Api(NamedTuple):
     rights: Rule | Unruled
     refusal: Likeness = Likeness()
     log_failure: ErrorCode = ErrorCode.KAFKA_STORAGE_ERROR
-    """What the client is told when the disk makes the request fail."""
+    """The code for a request that the disk made fail."""
     relies_on: Coordinator | None = None
+    writes: str | None = None
+    """The internal topic that a request writes to. It is created before the handler runs (`internal_topics`)."""
 
 
 # fmt: off
@@ -79,13 +82,15 @@ _TABLE = (
     Api(2, "list_offsets", "records", 1, 11, Rule(each=Each(Operation.DESCRIBE, _TOPIC, "topics", "topics"))),
     Api(3, "metadata", "topics", 0, 13, _IN_ITS_FILE),
     Api(8, "offset_commit", "groups", 2, 10,
-        Rule((_READ_GROUP,), each=Each(Operation.READ, _TOPIC, "topics", "topics")), log_failure=_NOT_COORDINATOR),
+        Rule((_READ_GROUP,), each=Each(Operation.READ, _TOPIC, "topics", "topics")), log_failure=_NOT_COORDINATOR,
+        writes=CONSUMER_OFFSETS),
     Api(9, "offset_fetch", "groups", 1, 10,
         _IN_ITS_FILE, refusal=_PARTITION_INDEXES, log_failure=_NOT_COORDINATOR, relies_on=Coordinator.OFFSETS),
     Api(10, "find_coordinator", "groups", 0, 6,
         _IN_ITS_FILE, refusal=Likeness({"coordinators": ("coordinator_keys",)}, item="key"),
         log_failure=ErrorCode.COORDINATOR_NOT_AVAILABLE),
-    Api(11, "join_group", "groups", 0, 9, Rule((_READ_GROUP,)), log_failure=_NOT_COORDINATOR),
+    Api(11, "join_group", "groups", 0, 9,
+        Rule((_READ_GROUP,)), log_failure=_NOT_COORDINATOR, writes=CONSUMER_OFFSETS),
     Api(12, "heartbeat", "groups", 0, 4, Rule((_READ_GROUP,)), log_failure=_NOT_COORDINATOR),
     Api(13, "leave_group", "groups", 0, 5, Rule((_READ_GROUP,)), log_failure=_NOT_COORDINATOR),
     Api(14, "sync_group", "groups", 0, 5, Rule((_READ_GROUP,)), log_failure=_NOT_COORDINATOR),
@@ -100,7 +105,7 @@ _TABLE = (
         _IN_ITS_FILE, refusal=Likeness({"responses": ("topics", "topic_names")}, item="name")),
     Api(21, "delete_records", "records", 0, 2, Rule(each=Each(Operation.DELETE, _TOPIC, "topics", "topics"))),
     Api(22, "init_producer_id", "transactions", 0, 6,
-        _IN_ITS_FILE, log_failure=_NOT_COORDINATOR, relies_on=Coordinator.TRANSACTIONS),
+        _IN_ITS_FILE, log_failure=_NOT_COORDINATOR, relies_on=Coordinator.TRANSACTIONS, writes=TRANSACTION_STATE),
     Api(23, "offset_for_leader_epoch", "records", 2, 4,
         Rule(each=Each(Operation.DESCRIBE, _TOPIC, "topics", "topics", "topic", unless=Operation.CLUSTER_ACTION)),
         refusal=Likeness({"leader_epoch": ()})),
@@ -117,7 +122,7 @@ _TABLE = (
         Rule((needs(_CLUSTER, Operation.ALTER, Operation.CLUSTER_ACTION),)), refusal=_PARTITION_INDEXES),
     Api(28, "txn_offset_commit", "transactions", 0, 6,
         Rule((_WRITE_TRANSACTION, _READ_GROUP), each=Each(Operation.READ, _TOPIC, "topics", "topics")),
-        log_failure=_NOT_COORDINATOR, relies_on=Coordinator.TRANSACTIONS),
+        log_failure=_NOT_COORDINATOR, relies_on=Coordinator.TRANSACTIONS, writes=CONSUMER_OFFSETS),
     Api(29, "describe_acls", "security", 1, 3, Rule((_DESCRIBE_CLUSTER,))),
     Api(30, "create_acls", "security", 1, 3, Rule((_ALTER_CLUSTER,)), refusal=Likeness({"results": ("creations",)})),
     Api(31, "delete_acls", "security", 1, 3,
@@ -165,19 +170,23 @@ _TABLE = (
         refusal=Likeness(item="transactional_id"), relies_on=Coordinator.TRANSACTIONS),
     Api(66, "list_transactions", "transactions", 0, 2,
         Rule(shown=Shown(Operation.DESCRIBE, _TRANSACTION, "transaction_states", "transactional_id"))),
-    Api(68, "consumer_group_heartbeat", "groups", 0, 1, Rule((_READ_GROUP,)), log_failure=_NOT_COORDINATOR),
+    Api(68, "consumer_group_heartbeat", "groups", 0, 1,
+        Rule((_READ_GROUP,)), log_failure=_NOT_COORDINATOR, writes=CONSUMER_OFFSETS),
     Api(69, "consumer_group_describe", "groups", 0, 1,
         Rule(each=Each(Operation.DESCRIBE, _GROUP, "group_ids", "groups", name="")),
         refusal=Likeness(item="group_id"), log_failure=_NOT_COORDINATOR),
     Api(74, "list_config_resources", "cluster", 0, 1, Rule((needs(_CLUSTER, Operation.DESCRIBE_CONFIGS),))),
     Api(75, "describe_topic_partitions", "topics", 0, 0, _IN_ITS_FILE),
-    Api(76, "share_group_heartbeat", "groups", 1, 1, Rule((_READ_GROUP,)), log_failure=_NOT_COORDINATOR),
+    Api(76, "share_group_heartbeat", "groups", 1, 1,
+        Rule((_READ_GROUP,)), log_failure=_NOT_COORDINATOR, writes=CONSUMER_OFFSETS),
     Api(77, "share_group_describe", "groups", 1, 1,
         Rule(each=Each(Operation.DESCRIBE, _GROUP, "group_ids", "groups", name="")),
         refusal=Likeness(item="group_id")),
-    Api(78, "share_fetch", "shares", 1, 2, _IN_ITS_FILE, refusal=Likeness({"responses": ()})),
+    Api(78, "share_fetch", "shares", 1, 2,
+        _IN_ITS_FILE, refusal=Likeness({"responses": ()}), writes=SHARE_GROUP_STATE),
     Api(79, "share_acknowledge", "shares", 1, 2, _IN_ITS_FILE, refusal=Likeness({"responses": ()})),
-    Api(88, "streams_group_heartbeat", "groups", 0, 1, Rule((_READ_GROUP,)), log_failure=_NOT_COORDINATOR),
+    Api(88, "streams_group_heartbeat", "groups", 0, 1,
+        Rule((_READ_GROUP,)), log_failure=_NOT_COORDINATOR, writes=CONSUMER_OFFSETS),
     Api(89, "streams_group_describe", "groups", 0, 1,
         Rule(each=Each(Operation.DESCRIBE, _GROUP, "group_ids", "groups", name="")),
         refusal=Likeness(item="group_id")),
@@ -185,7 +194,7 @@ _TABLE = (
         Rule(each=Each(Operation.DESCRIBE, _GROUP, "groups", "groups", name="group_id")),
         refusal=Likeness({"topics": ()}), log_failure=_NOT_COORDINATOR),
     Api(91, "alter_share_group_offsets", "shares", 0, 0, Rule((_READ_GROUP,)),
-        refusal=Likeness({"responses": ()}), log_failure=_NOT_COORDINATOR),
+        refusal=Likeness({"responses": ()}), log_failure=_NOT_COORDINATOR, writes=SHARE_GROUP_STATE),
     Api(92, "delete_share_group_offsets", "shares", 0, 0, Rule((_DELETE_GROUP,)),
         refusal=Likeness({"responses": ()}), log_failure=_NOT_COORDINATOR),
 )
