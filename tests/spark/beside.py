@@ -2,64 +2,32 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from fencepost import Admin, Producer
-from tests.spark.copying import HERE, environment
+from tests.spark.answering import AnsweringProgram
+from tests.spark.copying import HERE
 from tests.support import built_in_connector
 
 BUILT_IN, OURS = "kafka", "fencepost"
 FORMATS = (BUILT_IN, OURS)
 
 
-class SideBySide:
+class SideBySide(AnsweringProgram):
     """The program side_by_side.py. What one format does is asked of it, and then what the other one does."""
 
     def __init__(self, python: str, servers: str, folder: Path) -> None:
         """`python`: for PYSPARK_PYTHON; `folder`: for checkpoints and the log."""
-        self.servers, self._python, self._folder = servers, python, folder
-        self._process: subprocess.Popen[str] | None = None
-
-    def __enter__(self) -> Self:
-        command = [sys.executable, str(HERE / "side_by_side.py"), built_in_connector.jars()]
-        with (self._folder / "log").open("w") as log:
-            self._process = subprocess.Popen(
-                command,
-                env=environment() | {"PYSPARK_PYTHON": self._python},
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-            )
-        assert self._answer() == "ready"
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, raised: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if self._process is not None:
-            self._process.communicate()  # which ends its input, and with that itself
+        super().__init__([str(HERE / "side_by_side.py"), built_in_connector.jars()], folder / "log", python=python)
+        self.servers, self._folder = servers, folder
 
     def ask(self, do: str, **more: Any) -> Any:
-        """One answer. Raises AssertionError when the program failed, which no connector's error makes it do."""
-        assert self._process is not None and self._process.stdin is not None
-        print(json.dumps({"do": do, **more}), file=self._process.stdin, flush=True)
-        return self._answer()
-
-    def _answer(self) -> Any:
-        assert self._process is not None and self._process.stdout is not None
-        for line in self._process.stdout:
-            if line.startswith('{"answer"'):
-                return json.loads(line)["answer"]
-            assert not line.startswith('{"failed"'), json.loads(line)["failed"]
-        raise AssertionError((self._folder / "log").read_text()[-4000:])
+        """Ask, and wait for the answer."""
+        self.send({"do": do, **more})
+        return self.answer()
 
     def options(self, more: Mapping[str, str]) -> dict[str, str]:
         """Committed records only, as is our default and not the other's."""

@@ -5,25 +5,20 @@ Its checkpoint, its state and its output stay. test_adoption.py has the kills at
 
 from __future__ import annotations
 
-import json
-import os
-import signal
-import subprocess
-import sys
 import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import pytest
 
 from fencepost import Admin, Consumer, Producer, TopicPartition
 from fencepost.broker.embedded import Broker
 from fencepost.cli.main import main
+from tests.spark.answering import AnsweringProgram
 from tests.spark.beside import BUILT_IN, OURS
-from tests.spark.copying import HERE, environment
+from tests.spark.copying import HERE
 from tests.spark.moved_query import forget
 from tests.support import built_in_connector
 from tests.support.apache_kafka import Unavailable
@@ -32,56 +27,18 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 PATIENCE_S = 300
 
 
-class Driver:
+class Driver(AnsweringProgram):
     """The program moving.py, in a process group of its own."""
 
     def __init__(self, folder: Path) -> None:
-        self._log = folder / f"log-{uuid.uuid4().hex[:8]}"
-        self._process: subprocess.Popen[str] | None = None
-
-    def __enter__(self) -> Self:
-        with self._log.open("w") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, str(HERE / "moving.py"), built_in_connector.jars()],
-                env=environment(),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-                start_new_session=True,
-            )
-        assert self._answer() == "ready"
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, raised: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if self._process is not None and self._process.poll() is None:
-            self._process.communicate()
-
-    def send(self, **asked: Any) -> None:
-        assert self._process is not None and self._process.stdin is not None
-        print(json.dumps(asked), file=self._process.stdin, flush=True)
+        command = [str(HERE / "moving.py"), built_in_connector.jars()]
+        super().__init__(command, folder / f"log-{uuid.uuid4().hex[:8]}", own_group=True)
 
     def __call__(self, **asked: Any) -> str | None:
         """The error that ended the query."""
-        self.send(**asked)
-        error: str | None = self._answer()["error"]
+        self.send(asked)
+        error: str | None = self.answer()["error"]
         return error
-
-    def _answer(self) -> Any:
-        assert self._process is not None and self._process.stdout is not None
-        for line in self._process.stdout:
-            if line.startswith('{"answer"'):
-                return json.loads(line)["answer"]
-        raise AssertionError(self._log.read_text()[-4000:])
-
-    def kill(self) -> None:
-        """kill -9: Python, the JVM and all workers."""
-        assert self._process is not None
-        os.killpg(self._process.pid, signal.SIGKILL)
-        with self._process:  # closes its pipes
-            self._process.wait()
 
 
 @pytest.fixture(scope="module")
@@ -237,7 +194,7 @@ def kill_in_a_batch(driver: Driver, query: Query) -> None:
     query.add(0, 10)
     assert driver(**query.of(BUILT_IN, BUILT_IN)) is None
     query.add(10, 20)
-    driver.send(**query.of(BUILT_IN, BUILT_IN, hangs=True))
+    driver.send(query.of(BUILT_IN, BUILT_IN, hangs=True))
     deadline_s = time.monotonic() + PATIENCE_S
     while len(query.written()) < 15:
         assert time.monotonic() < deadline_s

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 import uuid
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
-from tests.spark.copying import environment
+from tests.spark.answering import AnsweringProgram
 from tests.spark.differential import cases
 from tests.spark.differential.cases import Options
 from tests.spark.differential.comparing import BUILT_IN, FORMATS, OURS, Cell, Seen
@@ -54,48 +50,19 @@ def all_cells() -> dict[Cell, Options]:
     return found
 
 
-class Driver:
+class Driver(AnsweringProgram):
     """The program driver.py."""
 
     def __init__(self, python: str, folder: Path, threads: int = THREADS) -> None:
         """`python`: for PYSPARK_PYTHON; `folder`: for checkpoints and the log."""
-        self._python, self._folder, self._threads = python, folder, threads
-        self._process: subprocess.Popen[str] | None = None
-
-    def __enter__(self) -> Self:
         program = str(Path(__file__).with_name("driver.py"))
-        command = [sys.executable, program, built_in_connector.jars(), str(self._threads)]
-        with (self._folder / "log").open("w") as log:
-            self._process = subprocess.Popen(
-                command,
-                env=environment() | {"PYSPARK_PYTHON": self._python},
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-            )
-        assert self._answer() == "ready"
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, raised: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if self._process is not None:
-            self._process.communicate()  # which ends its input, and with that itself
+        super().__init__([program, built_in_connector.jars(), str(threads)], folder / "log", python=python)
+        self._folder = folder
 
     def ask(self, do: str, asked: list[dict[str, Any]]) -> Any:
-        """One answer. Raises AssertionError when the program failed, which no connector's error makes it do."""
-        assert self._process is not None and self._process.stdin is not None
-        print(json.dumps({"do": do, "cells": asked}), file=self._process.stdin, flush=True)
-        return self._answer()
-
-    def _answer(self) -> Any:
-        assert self._process is not None and self._process.stdout is not None
-        for line in self._process.stdout:
-            if line.startswith('{"answer"'):
-                return json.loads(line)["answer"]
-            assert not line.startswith('{"failed"'), json.loads(line)["failed"]
-        raise AssertionError((self._folder / "log").read_text()[-4000:])
+        """Ask, and wait for the answer."""
+        self.send({"do": do, "cells": asked})
+        return self.answer()
 
     def asked(self, kind: str, cell: Cell, options: dict[str, str]) -> dict[str, Any]:
         """The cell as driver.py takes it."""
