@@ -151,8 +151,8 @@ def test_offsets_as_json_have_one_order() -> None:
 
 def test_what_users_write() -> None:
     both = {A0, A1}
-    assert ranges.starting("Earliest", "startingOffsets", both, -100) == {A0: EARLIEST, A1: EARLIEST}
-    assert ranges.starting('{"a":{"0":23,"1":-1}}', "startingOffsets", both, -100) == {A0: 23, A1: LATEST}
+    assert ranges.starting("Earliest", "startingOffsets", both) == {A0: EARLIEST, A1: EARLIEST}
+    assert ranges.starting('{"a":{"0":23,"1":-1}}', "startingOffsets", both) == {A0: 23, A1: LATEST}
 
 
 @pytest.mark.parametrize(
@@ -172,5 +172,10 @@ def test_what_users_write() -> None:
     ],
 )
 def test_what_users_should_not_write(text: str) -> None:
+    def start() -> None:
+        """As a batch read does: the word when the options are read, the rest with the partitions at hand."""
+        ranges.forbid(ranges.Bound("startingOffsets", text, by_time=False), LATEST)
+        ranges.starting(text, "startingOffsets", {A0, A1})
+
     with pytest.raises(ConfigurationError, match="startingOffsets"):
-        ranges.starting(text, "startingOffsets", {A0, A1}, LATEST)
+        start()

@@ -9,7 +9,7 @@ from pyspark.sql.types import StructType
 
 from fencepost.errors import ConfigurationError
 from fencepost.spark.kafka_settings import tell_notes
-from fencepost.spark.source.ranges import EARLIEST, LATEST
+from fencepost.spark.source.ranges import LATEST
 from fencepost.spark.source.reader import RangePartition, Source
 
 __all__ = ["BatchReader"]
@@ -26,11 +26,11 @@ class BatchReader(Source, DataSourceReader):
         tell_notes()
         self._link().reach()
         options = self._options
-        start = self._resolved(options.starting, LATEST, may_be_late=options.unmatched_start_is_latest)
+        start = self._resolved(options.starting, may_be_late=options.unmatched_start_is_latest)
         topic_ids = dict(self._topic_ids)
         to_the_end = options.committed and options.ending.text.lower() == "latest"
         high = self._found(dict.fromkeys(start, LATEST), committed=False) if to_the_end else {}
-        end = self._resolved(options.ending, EARLIEST, may_be_late=True)
+        end = self._resolved(options.ending, may_be_late=True)
         self._tell_what_is_old(end, high)
         for partition in sorted(start):
             if start[partition] > end.get(partition, start[partition]):

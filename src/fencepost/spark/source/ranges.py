@@ -218,21 +218,23 @@ def assigned(text: str) -> set[TopicPartition]:
     return found
 
 
-def starting(text: str, option: str, partitions: set[TopicPartition], named_only: int) -> Offsets:
-    """ "earliest", "latest", or JSON per partition with -2 and -1 for these; as EARLIEST, LATEST or an offset each.
+def starting(text: str, option: str, partitions: set[TopicPartition]) -> Offsets:
+    """Return EARLIEST, LATEST or an offset for each partition.
 
-    JSON has to name every partition, as Spark asks. `named_only` is the marker that the option may not use (a stream
-    has no use for an end called earliest). Raises ConfigurationError.
+    Args:
+        text: "earliest", "latest", or JSON that names every partition, as Spark demands, with -2 and -1 for these.
+        option: The option's name, for errors. `forbid` refuses the word that an option does not allow.
+        partitions: The partitions that are read.
+
+    Raises:
+        ConfigurationError: The text has another form, or does not name exactly the partitions.
     """
     word = text.strip().lower()
     if word in WORDS:
-        at = WORDS[word]
-        if at == named_only:
-            raise ConfigurationError(f"option {option} cannot be {word}")
-        return dict.fromkeys(partitions, at)
+        return dict.fromkeys(partitions, WORDS[word])
     given = _parsed(text, option)
     _check_named(given, partitions, option)
-    bad = [at for at in given.values() if at < EARLIEST or at == named_only]
+    bad = [at for at in given.values() if at < EARLIEST]
     if bad:
         raise ConfigurationError(f"option {option}: {bad[0]} is not an offset here")
     return given

@@ -58,7 +58,6 @@ COMMIT_PATIENCE_MS: Final = 10_000
 HOLDER_PATIENCE_MS: Final = 5_000  # the question is for a log line; the query waits for the answer
 MOST_TOLD: Final = 20  # partitions at a time, with their transactions
 NAMES_TOLD: Final = 200  # others, by name only
-_NOT_ALLOWED: Final = -100
 
 T = TypeVar("T")
 
@@ -200,8 +199,8 @@ class Source:
         late = [partition for partition, at in found.items() if at < 0]
         return {**found, **(self._offsets(dict.fromkeys(late, LATEST)) if late else {})}
 
-    def _resolved(self, bound: Bound, forbidden: int, *, may_be_late: bool) -> Offsets:
-        """Offsets that are there. Raises ConfigurationError."""
+    def _resolved(self, bound: Bound, *, may_be_late: bool) -> Offsets:
+        """Return the offsets of a bound. Raises ConfigurationError."""
         partitions = self._partitions()
         if bound.by_time:
             moments = ranges.moments(bound, partitions)
@@ -213,7 +212,7 @@ class Source:
                     f"{moments[late[0]]}; startingOffsetsByTimestampStrategy=latest would begin at its end"
                 )
             return {**found, **self._offsets(dict.fromkeys(late, LATEST))}
-        given = self._of_group(partitions, bound) or ranges.starting(bound.text, bound.option, partitions, forbidden)
+        given = self._of_group(partitions, bound) or ranges.starting(bound.text, bound.option, partitions)
         asked = self._offsets({partition: at for partition, at in given.items() if at < 0})
         return {partition: asked.get(partition, at) for partition, at in given.items()}
 
@@ -373,7 +372,7 @@ class StreamReader(Source, DataSourceStreamReader, SupportsAvailableNow):
         late = self._options.unmatched_start_is_latest
         if self._options.has_end:
             self._check_end(self._partitions())
-        start = self._resolved(self._options.starting, _NOT_ALLOWED, may_be_late=late)
+        start = self._resolved(self._options.starting, may_be_late=late)
         return ranges.to_json(start, self._topic_ids)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - PySpark's name
@@ -437,7 +436,7 @@ class StreamReader(Source, DataSourceStreamReader, SupportsAvailableNow):
         if bound.by_time:
             ranges.moments(bound, partitions)
         else:
-            ranges.starting(bound.text, bound.option, partitions, EARLIEST)
+            ranges.starting(bound.text, bound.option, partitions)
 
     def _up_to_the_end(self, begin: Offsets, ends: Offsets) -> Offsets:
         """No further than the options say. Nothing of partitions that came later and are not named."""
