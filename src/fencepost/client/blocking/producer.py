@@ -30,27 +30,27 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class News:
-    """Lets a thread wait for what the I/O thread tells.
+class _Progress:
+    """Reports of the I/O thread, for which a calling thread waits.
 
-    Of `threading.Event` the waiting thread holds the lock for moments: a signal handler that flushes in such a moment
-    would wait for the I/O thread, and that for the lock.
+    It does without `threading.Event`, whose lock the waiting thread holds for moments. A signal handler that flushes in
+    such a moment would wait for the I/O thread, which would wait for the lock.
     """
 
     def __init__(self, timeout_s: float | None) -> None:
-        """`timeout_s`: for how long all waits together may take; None: without end."""
-        self._come: queue.SimpleQueue[None] = queue.SimpleQueue()
+        """`timeout_s`: the limit of all waits together; None: no limit."""
+        self._reports: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._until_s = None if timeout_s is None else time.monotonic() + timeout_s
 
-    def come(self) -> None:
-        """There is something to look at. From any thread."""
-        self._come.put(None)
+    def report(self) -> None:
+        """Wake the waiting thread. From any thread."""
+        self._reports.put(None)
 
     def wait(self) -> bool:
-        """Wait for it. False when time ran out."""
+        """Wait for the next report. Return False if the time limit came first."""
         left_s = None if self._until_s is None else max(self._until_s - time.monotonic(), 0.0)
         try:
-            self._come.get(timeout=left_s)
+            self._reports.get(timeout=left_s)
         except queue.Empty:
             return False
         return True
@@ -100,12 +100,12 @@ class Delivery(tuple[Chunk, int]):
         fate = chunk.fate(index)
         if fate is None:
             unhandled.before_waiting()
-            news = News(timeout_s)
+            progress = _Progress(timeout_s)
             try:
-                chunk.watch(news.come)
+                chunk.watch(progress.report)
                 unhandled.claim(chunk, index)
                 while (fate := chunk.fate(index)) is None:
-                    if not news.wait():
+                    if not progress.wait():
                         raise KafkaTimeoutError(
                             f"the record was not delivered within {timeout_s} s", outcome_unknown=True
                         )
@@ -140,13 +140,13 @@ class BulkDelivery:
         """
         for chunk in self._chunks if not self.done() else ():
             chunk.unhandled.before_waiting()
-        news = News(timeout_s)
+        progress = _Progress(timeout_s)
         try:
             for chunk in self._chunks:
-                chunk.watch(news.come)
+                chunk.watch(progress.report)
                 chunk.unhandled.claim(chunk, EVERY_ROW)
             while not self.done():
-                if not news.wait():
+                if not progress.wait():
                     raise KafkaTimeoutError(f"not every row was delivered within {timeout_s} s", outcome_unknown=True)
         finally:
             release_undone(self._chunks)
