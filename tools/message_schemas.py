@@ -201,7 +201,7 @@ class WireField:
 
 @dataclasses.dataclass(frozen=True)
 class WireClass:
-    """What a class looks like on the wire in some versions: equal layouts are equal objects."""
+    """The wire layout of a class in some versions. Equal layouts are equal objects."""
 
     name: str
     flexible: bool

@@ -132,7 +132,7 @@ class Core(BrokerParts, ABC):
 
     @abstractmethod
     def address(self, connection: Connection) -> tuple[str, int]:
-        """Where the client of this connection is to reach the broker."""
+        """Return the advertised address for the client of this connection."""
 
     @abstractmethod
     def release(self, connection: Connection, *, spared: bool = False) -> None:
@@ -267,7 +267,7 @@ class Call:
         self.after(self.core.config.number("connection.failed.authentication.delay.ms"), tell)
 
     def may(self, operation: Operation, resource_type: ResourceType, name: str, *, quiet: bool = False) -> bool:
-        """Whether the client may do that. A refusal is logged unless `quiet`."""
+        """Return true if the client has the right. A refusal is logged unless `quiet`."""
         return self.core.rights.may(self.connection, operation, resource_type, name, quiet=quiet)
 
     def operations(self, resource_type: ResourceType, name: str) -> int:

@@ -99,7 +99,7 @@ class BrokerCore(Core):
         return self._connections.get(connection_id)
 
     def is_known(self, connection_id: int) -> bool:
-        """Whether the client of the connection has said who it is, as far as its listener asks."""
+        """Return true if the client has authenticated, or its listener asks for no authentication."""
         connection = self._connections.get(connection_id)
         return connection is not None and (connection.login is None or connection.login.done)
 
@@ -181,7 +181,7 @@ class BrokerCore(Core):
         self.shares.time_jumped(by_ms)
 
     def take_effects(self) -> list[Effect]:
-        """What is to be done now, in this order."""
+        """Return the effects to carry out now, in order."""
         sync = self.durability.next_sync()
         if sync is not None:
             self._effects.append(sync)
@@ -201,7 +201,7 @@ class BrokerCore(Core):
         return True
 
     def next_deadline_ms(self) -> int | None:
-        """When `on_time` is to be called next, None for no time in particular."""
+        """Return the time of the next call of `on_time`, or None."""
         parts = (self.transactions, self.groups, self.shares)
         times = [self.timers.next_ms(), *(part.next_deadline_ms() for part in parts)]
         if self._steady_ms is None:
@@ -209,7 +209,7 @@ class BrokerCore(Core):
         return min((time for time in times if time is not None), default=None)
 
     def next_wait_ms(self) -> int | None:
-        """When, on the steady clock, somebody has waited long enough and `on_time` is to be called."""
+        """Return the time on the steady clock at which a waiting request expires and `on_time` must be called."""
         return None if self._steady_ms is None else self._waits.next_ms()
 
     def housekeep(self, now_ms: int) -> None:
@@ -221,7 +221,7 @@ class BrokerCore(Core):
         self._settle()
 
     def address(self, connection: Connection) -> tuple[str, int]:
-        """Where the client of this connection is to reach the broker."""
+        """Return the advertised address for the client of this connection."""
         host, port = connection.listener.advertised
         return (connection.local[0], port) if host in ("", "0.0.0.0", "::") else (host, port)  # noqa: S104
 

@@ -1,4 +1,4 @@
-"""What a broker consists of, put together: each part is handed what it needs, and knows none of the others.
+"""The parts of a broker, put together. Each part receives what it needs, and knows none of the others.
 
 Handlers work with these parts; `core.BrokerCore` adds what requests need: connections, frames, effects.
 """
@@ -231,7 +231,7 @@ class BrokerParts:
         return self.now.ms if self._steady_ms is None else self._steady_ms()
 
     def partition_room(self) -> int:
-        """How many partitions may still be made."""
+        """Return the number of partitions that may still be created."""
         return max(0, self.config.number("max.partitions") - self.topics.partition_count)
 
     def settings_changed(self, now_ms: int) -> None:

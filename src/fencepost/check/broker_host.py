@@ -76,7 +76,7 @@ class BrokerHost:
 
     @property
     def wants_restart(self) -> bool:
-        """Whether a partition takes nothing more until the next start."""
+        """True if a partition refuses records until the next start."""
         return self._core is not None and self._core.durability.failures > 0
 
     def start(self) -> None:

@@ -1,4 +1,4 @@
-"""What is drawn from the seed before a simulated run begins: who lives in it, and what goes wrong."""
+"""Options of a simulated run, which are drawn from its seed: the actors and the faults."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Options", "Profile"]
 
 
 class Profile(Enum):
-    """Which faults a run may have."""
+    """The faults that a run may have."""
 
     SWARM = "swarm"
     """Each run leaves out a part of them, by chance: faults that are always there hide what others would show."""
@@ -125,13 +125,13 @@ class Options:
 
     @property
     def disk_fails(self) -> bool:
-        """Whether the broker's disk may refuse what it is asked."""
+        """True if the broker's disk may fail."""
         names = ("full", "read_only", "descriptors", "write_error", "read_error", "sync_error")
         return any(getattr(self, f"{name}_chance") for name in names)
 
     @property
     def fragile(self) -> bool:
-        """Whether there is a topic whose files are struck."""
+        """True if a topic's files are damaged in the run."""
         return self.flip_chance > 0 or self.restore_chance > 0
 
     @classmethod
@@ -209,7 +209,7 @@ class Options:
         return replace(self, **{name: value})
 
     def machine(self) -> MachineFaults:
-        """What goes wrong with the broker's disk, descriptors and clock."""
+        """Draw the faults of the broker's disk, descriptors and clock."""
         return MachineFaults(
             full=self.full_chance,
             read_only=self.read_only_chance,
@@ -222,7 +222,7 @@ class Options:
         )
 
     def network(self) -> NetworkFaults:
-        """What the network does."""
+        """Draw the faults of the network."""
         return NetworkFaults(
             slow_chance=self.slow_chance,
             request_lost_chance=self.request_lost_chance,

@@ -102,7 +102,7 @@ class SimTask:
             self._scheduler.call_soon(self._deliver_cancellation)
 
     def result(self) -> Any:
-        """What the coroutine returned; raises what it raised. Raises SimulationStuck when it has not ended."""
+        """Return the coroutine's result, or raise its exception. Raises SimulationStuck if it has not ended."""
         if not self.done():
             raise SimulationStuck("the task has not ended")
         if self.error is not None:

@@ -72,7 +72,7 @@ BROKERS: Final[Mapping[plan_steps.Level, Mapping[str, str | int | bool]]] = {
 
 @dataclass(frozen=True, slots=True)
 class SinkFaults:
-    """What may go wrong in a run, and how the sink is set up; drawn from the seed unless given.
+    """The faults of a run and the settings of the sink, drawn from the seed unless given.
 
     Raises ValueError for a level that the simulated broker cannot have.
     """
@@ -134,7 +134,7 @@ class SinkFaults:
 
 @dataclass(slots=True)
 class SinkReport:
-    """What a run did and what was found. `ends` counts how the drivers' lives ended, by the exception's name."""
+    """The report of a run. `ends` counts the ends of the drivers' lives, by the exception's name."""
 
     seed: int
     faults: SinkFaults
@@ -313,7 +313,7 @@ class SinkWorld:
                 driver.leave_children()
 
     async def _repair(self, checkpoint: Checkpoint, error: KafkaError) -> None:
-        """What a person does when the query says that its checkpoint is not what was written."""
+        """Repair the checkpoint as a person does when the query reports that it was rolled back."""
         if not checkpoint.damages:
             if not isinstance(error, CheckpointRolledBackError) or len(self._drivers) < 2:
                 self.report.anomalies.append(Anomaly("sink_false_alarm", str(error)))
@@ -406,7 +406,7 @@ class SinkWorld:
         history.batches = [batch for checkpoint in self._checkpoints for batch in _batches(checkpoint)]
 
     async def _in_doubt(self, process: Process) -> list[str]:
-        """What is open and stays so: what has just been ended may take a moment."""
+        """Return the transactions that stay open. One that has just ended may take a moment."""
         found: list[str] = []
         for _ in range(20):
             shown = await process.admin.list_transactions(states=["Ongoing", "PrepareCommit", "PrepareAbort"])
@@ -428,7 +428,7 @@ class SinkWorld:
 
 
 def _batches(checkpoint: Checkpoint) -> list[BatchRecord]:
-    """What was to be written; a checkpoint that was damaged does not know all its batches, only all its rows."""
+    """Return the batches to be written. A damaged checkpoint does not know all its batches, only all its rows."""
     if checkpoint.damages and checkpoint.finished:
         return [BatchRecord(checkpoint.query, 0, checkpoint.rows_of((0, checkpoint.rows)), committed=True)]
     gone = [BatchRecord(checkpoint.query, number, checkpoint.rows_of(rows), False) for number, rows in checkpoint.gone]

@@ -97,7 +97,7 @@ WHILE_READING: Final = (aborted_read, divergence, reordered)
 
 @dataclass(slots=True)
 class Report:
-    """What a run did and what was found."""
+    """The report of a run."""
 
     seed: int
     options: Options
@@ -391,7 +391,7 @@ class World:
         self.trace("drained")
 
     async def _goals(self, admin: AdminCore) -> dict[TopicPartition, int]:
-        """Which positions the group has when it has copied the last record of each partition."""
+        """Return the group's positions after the last record of each partition was copied."""
         goals = {}
         for place in self.places():
             if place.topic == INPUT:

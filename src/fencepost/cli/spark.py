@@ -42,7 +42,7 @@ States = dict[Winner, WinnerState]
 
 
 class Lost(Enum):
-    """What becomes of a batch that is lost in part."""
+    """The treatment of a batch that is lost in part."""
 
     ACCEPT = "accept"
     AGAIN = "again"
@@ -292,7 +292,7 @@ def _begins(decision: Decision, unknown: str) -> str:
 
 
 def _ends(text: str) -> list[Any]:
-    """Where each source ends by an entry of Spark's offset log: behind its version and metadata, a line for each."""
+    """Return each source's line in an entry of Spark's offset log, after its version and metadata."""
     return [_parsed(line) for line in text.splitlines()[2:]]
 
 

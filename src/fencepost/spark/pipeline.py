@@ -67,7 +67,7 @@ def arrow_batch(spark: SparkSession, *, source: Options, transform: Transform, s
 
 @dataclass
 class Pipeline:
-    """What a task makes of the ranges that Spark hands it. Picklable."""
+    """The work of a task on its ranges. Picklable."""
 
     reader: StreamReader | BatchReader
     source: pa.Schema
@@ -189,7 +189,7 @@ def _texts(options: Options) -> dict[str, str]:
 
 
 def _batches(made: object) -> Iterator[pa.RecordBatch]:
-    """What a transform returned, one by one. Raises ConfigurationError."""
+    """Yield the batches that a transform returned. Raises ConfigurationError."""
     if made is None:
         return
     if isinstance(made, pa.RecordBatch):

@@ -33,11 +33,14 @@ _DESCRIBE_CLUSTER = needs(_CLUSTER, Operation.DESCRIBE)
 
 
 class Likeness(NamedTuple):
-    """How the refusal of a whole request is made in the request's likeness.
+    """Form of the response that refuses a whole request.
 
-    What the request lists comes back with the error code, under the same name, or where the rule's `Each` or `listed`
-    says so: the response's field, and the fields of the request that it comes from (none: it says something else).
-    `item`: what a plain value of the request's lists is called in the response.
+    The response repeats the request's lists, each item with the error code. A list has the same name in both, or the
+    name that the rule's `Each` or `listed` gives.
+
+    Attributes:
+        listed: Response field to the request fields that it repeats. Without fields it stays empty.
+        item: Name in the response for a plain value of the request's lists.
     """
 
     listed: Mapping[str, tuple[str, ...]] = MappingProxyType({})
@@ -45,7 +48,7 @@ class Likeness(NamedTuple):
 
 
 class Coordinator(Enum):
-    """Whose log decides a request: while that is damaged, what it would decide is refused."""
+    """The coordinator whose log decides a request. The broker refuses the request while that log is damaged."""
 
     TRANSACTIONS = "__transaction_state"
     OFFSETS = "__consumer_offsets"

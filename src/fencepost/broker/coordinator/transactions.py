@@ -195,7 +195,7 @@ class Transactions:
                 self._runtime.again(now_ms, partial(self._settle_again, partition))
 
     def _settle_one(self, now_ms: int, partition: Partition, owner: str | None, state: ProducerState) -> None:
-        """What one producer has open. Raises OSError."""
+        """Settle the open transaction of one producer. Raises OSError."""
         current = None if owner is None else self.coordinator.transaction(owner)
         if self._must_not_guess(partition, owner, state.txn_first_offset):
             _log.error(
@@ -228,7 +228,7 @@ class Transactions:
         return self._idle_owners.get(producer_id)
 
     def _must_not_guess(self, partition: Partition, owner: str | None, first_offset: int) -> bool:
-        """Whether a record or marker that is damaged may say what becomes of a transaction. Raises OSError."""
+        """Return true if a damaged record or marker may hold the outcome of a transaction. Raises OSError."""
         return (owner is None and bool(self._doubts)) or has_gap(partition.log, first_offset)
 
     def _settle_again(self, partition: Partition, now_ms: int) -> None:
@@ -237,7 +237,7 @@ class Transactions:
 
     @staticmethod
     def _is_open(current: Transaction | None, pair: ProducerPair, name: TopicPartition) -> bool:
-        """Whether the coordinator will end what `pair` has open in the partition."""
+        """Return true if the coordinator will end the transaction that `pair` has open in the partition."""
         if current is None or name not in current.partitions:
             return False
         if current.state in PREPARED:
@@ -306,7 +306,7 @@ class Transactions:
 
     @property
     def owes_markers(self) -> bool:
-        """Whether `write_owed` has something to do."""
+        """Return true if `write_owed` has markers to write."""
         return bool(self._owing)
 
     def write_owed(self, now_ms: int) -> None:
@@ -323,7 +323,7 @@ class Transactions:
 
     @property
     def writes_markers(self) -> bool:
-        """Whether markers are written that are not durable yet."""
+        """Return true if written markers are not durable yet."""
         return bool(self._under_way)
 
     def on_time(self, now_ms: int) -> None:
@@ -349,7 +349,7 @@ class Transactions:
                 self._runtime.fence.failed(f"what was decided for transactional id {name!r}", error, follows)
 
     def next_deadline_ms(self) -> int | None:
-        """When `on_time` has something to do."""
+        """Return the time of the next work for `on_time`, or None."""
         return self._runtime.next_deadline_ms(self.coordinator.next_deadline_ms())
 
     def _is_prepared(self, transactional_id: str) -> bool:

@@ -1,9 +1,9 @@
-"""When snapshots of the transactional ids are written, and whether they are believed at a start.
+"""Snapshots of the transactional ids: when they are written, and which are used at a start.
 
-A start reads the snapshot of each partition of `__transaction_state` and the records behind it, so it costs by what has
-happened lately and by what is open, not by all that ever was. A snapshot is written once the log below it is durable,
-for the partition with the most records behind its last one, as soon as all together have too many. Nothing rests on
-it: without it the log is read from its start.
+A start reads the snapshot of each partition of `__transaction_state` and the records after it. Its time depends on
+recent records and open transactions, not on the whole history. If all partitions together have too many records after
+their snapshots, the one with the most gets a new snapshot, once the log below it is durable. A snapshot is not needed:
+without it a start reads the log from its beginning.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ SWAP: Final = ".swap"
 
 
 class CleanPoint(NamedTuple):
-    """How far a log is compacted. `gaps_below` is on disk before the first record is left out."""
+    """Progress of a log's compaction. `gaps_below` is on disk before the first record is removed."""
 
     dirty_offset: int
     gaps_below: int

@@ -408,7 +408,7 @@ class PartitionLog:
         self._sync_failed = True
 
     def is_durable(self, offset: int) -> bool:
-        """Whether what was appended there may be promised: after `sync_failed` only what was synced before."""
+        """Return true if the offset may be acknowledged. After `sync_failed` only synced offsets may."""
         return not self._sync_failed or offset < self.synced_offset
 
     @property
@@ -485,7 +485,7 @@ class PartitionLog:
         )
 
     def segment_of(self, offset: int) -> int:
-        """Which segment holds the offset."""
+        """Return the number of the segment that holds the offset."""
         segments = self.segments
         if offset >= segments[-1].base_offset:
             return len(segments) - 1

@@ -218,7 +218,7 @@ def _position_of(found: Recovered, offset: int, place: Place | None) -> tuple[in
 
 
 def _ends_at(segment: Segment, position: int, offset: int) -> bool:
-    """Whether the batch in front of `offset` ends at that position."""
+    """Return true if the batch before `offset` ends at that position."""
     for item in segment.walk(*segment.near(offset - 1)):
         if isinstance(item, Hole):
             return item.position == position and item.first_offset == offset
@@ -298,7 +298,7 @@ def _wrong_start(found: Recovered, number: int, position: int, offset: int) -> H
 
 
 def _end_at(files: Files, directory: str, found: Recovered, end: int) -> None:
-    """Where the log's end is gone, or damaged beyond finding a whole batch: go on behind what had been given out."""
+    """Set the log's end after all offsets that were assigned, if its own end is missing or damaged."""
     last = found.segments[-1]
     if found.report.damaged and found.report.damaged[-1].next_offset == end and last.size:
         pass  # nothing more may be appended to a file that ends in damage

@@ -135,7 +135,7 @@ class Segment:
         return sane
 
     def _agrees(self, timestamp: int, offset: int) -> bool:
-        """Whether the batch of that offset has that largest timestamp: searches skip and retention deletes by it."""
+        """Return true if the batch of that offset has that largest timestamp, which searches and retention rely on."""
         try:
             position, _, size = self.locate(offset)
         except CorruptSegment:
@@ -334,10 +334,12 @@ class Segment:
         return self.next_offset
 
     def whole_batches(self, data: bytes, position: int, base_offset: int, verify: bool) -> WholeBytes:
-        """How much of `data`, read from `position`, are whole batches. The first one begins at `base_offset`.
+        """Return the size of the whole batches in `data`, which was read from `position`.
 
-        Each is to begin where the one before it ended; the walk ends at the first one that is damaged or behind a gap.
-        Raises CorruptSegment when that is the first one. A wrong CRC is looked for only when `verify`."""
+        The first one begins at `base_offset`, and each other one where the one before ended. The walk ends at the first
+        batch that is damaged or comes after a gap. Raises CorruptSegment if that is the first one. CRCs are checked
+        only with `verify`.
+        """
         view = memoryview(data)
         size, limit = len(data), self.next_offset
         at, expected = 0, base_offset
@@ -379,7 +381,7 @@ class Segment:
 
     @property
     def has_gaps(self) -> bool:
-        """Whether compaction may have left gaps between its batches."""
+        """Return true if compaction may have left gaps between its batches."""
         return self.base_offset < self.gaps_below
 
     def first_batch_timestamp(self) -> int:

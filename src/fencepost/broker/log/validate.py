@@ -1,10 +1,11 @@
-"""What makes a client's batch acceptable before any producer state is asked: length, magic, CRC, counts, flags, and its
-records: that they parse, are as many as the header says, have the offsets 0 to n-1, keys where the topic is compacted,
-and timestamps near the broker's time. And in which form it is stored: compressed as the topic says, with the largest
-timestamp that its records have.
+"""Validation of clients' batches, before the check of producer state.
 
-The codes are Kafka's (LogValidator, UnifiedLog), but where Kafka stumbles over what cannot be read (-1) it is
-INVALID_RECORD here, as for everything else that is wrong with records.
+It checks length, magic, CRC, counts and flags. The records must parse, match the header's count and have the offsets 0
+to n-1. They need keys in a compacted topic, and timestamps near the broker's time. A batch is stored with the topic's
+compression, and with the largest timestamp of its records.
+
+The codes are Kafka's (LogValidator, UnifiedLog). Where Kafka fails with -1 on unreadable records, the code here is
+INVALID_RECORD, as for all other defects of records.
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ def admitted(
 
 
 def _inspect(batch: Buffer, config: LogConfig, now_ms: int, decompress: Decompress) -> _Inspected | Flaw:
-    """What is to be known of the one batch in `batch`, or what is wrong with it."""
+    """Return the facts about the one batch in `batch`, or its flaw."""
     size = len(batch)
     header = header_of(batch)
     if isinstance(header, Flaw):

@@ -45,23 +45,23 @@ SHARE_OF_STRIKES: Final = 0.1
 
 
 class ApplicationBroke(Exception):
-    """What the application's own code raises, now and then, in the middle of its work."""
+    """An exception of the application's own code in the middle of its work."""
 
 
 class Surroundings(Protocol):
-    """What an actor needs of its world."""
+    """The world, as far as an actor uses it."""
 
     options: Options
     history: History
 
     @property
     def storming(self) -> bool:
-        """Whether faults strike; when they do no more, it is time to finish."""
+        """True while faults strike. Afterwards the actors finish."""
         ...
 
     @property
     def drained(self) -> bool:
-        """Whether nothing is left for consumers to do."""
+        """True if consumers have nothing left to do."""
         ...
 
     @property
@@ -69,7 +69,7 @@ class Surroundings(Protocol):
 
     @property
     def ends(self) -> dict[TopicPartition, int]:
-        """Where the partitions end, once all is drained."""
+        """The ends of the partitions, once all is drained."""
         ...
 
     def places(self) -> list[TopicPartition]:
@@ -80,7 +80,7 @@ class Surroundings(Protocol):
 
     @property
     def sessions(self) -> Sessions:
-        """Where what is done with transactional ids is written down."""
+        """The record of all uses of transactional ids."""
         ...
 
     def kill(self, process: Process) -> None:
@@ -100,13 +100,13 @@ class Surroundings(Protocol):
     def strike(self, kind: str, line: str) -> None: ...
 
     async def rest(self) -> None:
-        """What an operator takes to start a program again."""
+        """The time after which an operator restarts a program, in ms."""
         ...
 
     def now_ms(self) -> int: ...
 
     def place_for(self, chance: Random) -> TopicPartition:
-        """Where a record may be written."""
+        """Choose a partition to write a record to."""
         ...
 
     def found(self, check: str, detail: str) -> None:
@@ -254,7 +254,7 @@ class Actor:
         return await cut_short(process, work(), lambda task: process.clock.call_later(after_ms, task.cancel))
 
     def strikes(self, chance: float) -> bool:
-        """Whether a fault with that chance strikes; none does when the world is healed."""
+        """Return true if a fault with that chance strikes. None does after the faults have ended."""
         return self.world.storming and chance > 0 and self.chance.random() < chance
 
     def perhaps_break(self) -> None:

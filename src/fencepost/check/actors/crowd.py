@@ -98,7 +98,7 @@ class Stand:
 
 @dataclass(slots=True)
 class ReadersLife:
-    """What one life was given."""
+    """The records that one life of the process received."""
 
     name: str
     given: defaultdict[TopicPartition, list[tuple[int, str]]] = field(default_factory=lambda: defaultdict(list))
@@ -110,7 +110,7 @@ class ReadersLife:
     closing: int = 0
 
     def next_of(self, place: TopicPartition) -> int:
-        """Where it has to go on."""
+        """Return the offset at which reading must continue."""
         given = self.given[place]
         return given[-1][0] + 1 if given else 0
 
@@ -290,7 +290,7 @@ def _ahead(story: ReadersLife, log: Mapping[TopicPartition, Sequence[tuple[int, 
 
 @dataclass(slots=True)
 class SendersLife:
-    """What one life was told of its records."""
+    """The outcomes that one life of the process learnt about its records."""
 
     name: str
     sent: list[Sent] = field(default_factory=list)

@@ -162,7 +162,7 @@ def timeout_hits_a_prepared_transaction(patches: Patches) -> None:
 
 @plant("clients", *DECIDED)
 def kept_is_always_committed(patches: Patches) -> None:
-    """What was kept over a restart is committed, whatever is decided."""
+    """A transaction kept over a restart is committed, whatever the decision."""
     honest = decide_end._end_with_client_pair
 
     def end(now_ms: int, current: Any, request: Any, allocate: Any) -> Any:
@@ -225,7 +225,7 @@ def coordinators_counted_by_the_settings(patches: Patches) -> None:
 
 @plant("clients", *OUTAGES)
 def timeouts_decided_together(patches: Patches) -> None:
-    """What times out together is decided together, before the first decision has opened a log and changed the next."""
+    """Transactions that time out together are decided together, before the first decision has changed the next."""
     due = TransactionCoordinator.on_time
     patches.setattr(TransactionCoordinator, "on_time", lambda self, now_ms, **how: list(due(self, now_ms, **how)))
 
@@ -244,7 +244,7 @@ def unsettled_ids_go_on(patches: Patches) -> None:
 
 @plant("clients", *KILLED, "producers=3", "pause_chance=0.1", "clock_jump_chance=0.9")
 def timeouts_wait_for_a_clock_set_back(patches: Patches) -> None:
-    """What is open since a time that is still to come times out when the clock is there."""
+    """A transaction begun before the clock was set back times out only when the clock has caught up."""
     patches.setattr(TransactionCoordinator, "loaded", lambda self, now_ms: None)
 
 

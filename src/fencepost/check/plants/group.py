@@ -31,14 +31,14 @@ def generation_not_checked(patches: Patches) -> None:
 
 @plant("clients", *GROUP)
 def fenced_member_may_commit(patches: Patches) -> None:
-    """Who was put out of the group commits its offsets all the same."""
+    """A member that was removed from the group can still commit offsets."""
     patches.setattr(checks, "check_offset_commit", lambda *args, **kwargs: ErrorCode.NONE)
     patches.setattr(decide, "check_commit", lambda *args, **kwargs: None)
 
 
 @plant("clients", *GROUP)
 def pending_offsets_hidden(patches: Patches) -> None:
-    """Who asks for a stable position is not told that a transaction may be about to move it."""
+    """A fetch of stable offsets ignores offsets that are pending in a transaction."""
     patches.setattr(GroupStore, "has_pending", lambda self, group_id, partition: False)
 
 

@@ -140,7 +140,7 @@ def high_watermark_before_the_sync(patches: Patches) -> None:
 
 @plant("clients", *POWER_LOSS)
 def recovery_ignores_the_last_batch(patches: Patches) -> None:
-    """What a log ends with is cut off at the start, synced or not."""
+    """The last batch of a log is cut off at the start, even if it was synced."""
     walk = segment.Segment.walk
 
     def shorter(self: segment.Segment, *args: Any, **kwargs: Any) -> Any:
@@ -213,7 +213,7 @@ def sequence_window_of_four(patches: Patches) -> None:
 
 @plant("clients", "storm_ms=5000", "crash_interval_ms=400", "power_cut_chance=0.0", "restore_chance=0.9")
 def synced_is_not_noted_at_the_start(patches: Patches) -> None:
-    """What a loss of power has left of the points up to which logs are synced stays so over the next start."""
+    """Recovery points that a power loss has left outdated are not renewed at the start."""
     original = PartitionLog._synced
 
     def once(self: PartitionLog, offset: int) -> None:

@@ -131,7 +131,7 @@ class Connection:
 
     @property
     def ended(self) -> Exception | None:
-        """Why the connection was closed, None while it is open."""
+        """The reason why the connection was closed, or None while it is open."""
         return self._closed
 
     def close(self, reason: Exception | None = None) -> None:
@@ -164,7 +164,7 @@ class Connection:
         return version
 
     def offers(self, api_key: int, version: int) -> bool:
-        """Whether the broker speaks this version of the API."""
+        """Return true if the broker supports this version of the API."""
         lowest, highest = self.versions.get(api_key, (0, -1))
         return lowest <= version <= highest
 
@@ -289,7 +289,7 @@ class Connection:
         return broken
 
     def _hint(self) -> str:
-        """What a connection that ended so soon may mean."""
+        """Return a hint at the likely cause of a connection that ended at once."""
         is_encrypted = self._config.security_protocol.endswith("SSL")
         if self._answers == 0:
             if is_encrypted:

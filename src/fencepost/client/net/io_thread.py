@@ -72,7 +72,7 @@ def io_thread() -> IoThread:
 
 
 def is_shared(loop: asyncio.AbstractEventLoop) -> bool:
-    """Whether this is the event loop of all blocking clients of the process."""
+    """Return true for the event loop of all blocking clients of the process."""
     current = _by_process.get(os.getpid())
     return current is not None and current.loop is loop
 
@@ -84,7 +84,7 @@ def _end() -> None:
 
 
 def _threads_are_patched() -> bool:
-    """Whether gevent or eventlet has put its own threads into `threading`: they run only while their hub does."""
+    """Return true if gevent or eventlet has replaced `threading`. Its threads run only while its hub does."""
     gevent, eventlet = sys.modules.get("gevent.monkey"), sys.modules.get("eventlet.patcher")
     return bool(
         (gevent is not None and gevent.is_module_patched("threading"))
@@ -164,7 +164,7 @@ async def call_in_waiting_thread(function: Callable[[], Any]) -> None:
             done.set_exception(error)
 
     def errand() -> None:
-        """What interrupts (KeyboardInterrupt, SystemExit) is raised there, an error here, and so by the call."""
+        """Raise KeyboardInterrupt and SystemExit in the loop, and other errors here and in the call."""
         error: Exception | None = None
         try:
             function()
@@ -213,7 +213,7 @@ class IoThread:
             raise ForkedError("this client was made before fork(); make a new client in this process")
 
     def is_current(self) -> bool:
-        """Whether the caller runs in the I/O thread itself (a callback), where blocking would deadlock."""
+        """Return true in the I/O thread itself, as in a callback, where blocking would deadlock."""
         return threading.current_thread() is self._thread
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:

@@ -41,7 +41,7 @@ TOKEN_USABLE: Final = 0.8  # a token is asked for anew after this part of its li
 
 @dataclass(slots=True)
 class Login:
-    """Who we are. All connections of a client have the same object, and share a token while it lives."""
+    """The client's identity. All its connections have the same object, and share a token during its lifetime."""
 
     mechanism: str
     username: str = ""
@@ -93,9 +93,10 @@ class Login:
         return sasl.oauthbearer(await self._current_token(runtime, timeout_ms))
 
     async def step(self, runtime: Runtime, taken: Callable[[], T], timeout_ms: float) -> T:
-        """What `taken` gives; by Kerberos it asks a KDC, so that is left to a thread.
+        """Return the result of `taken`. Kerberos asks a KDC, so that runs in a thread.
 
-        Raises what it raises, and KafkaTimeoutError. The thread then ends when the Kerberos library gives up.
+        Raises the exceptions of `taken`, and KafkaTimeoutError. The thread then ends when the Kerberos library gives
+        up.
         """
         if self.kerberos is None:
             return taken()
@@ -147,9 +148,9 @@ class Login:
 
 
 def failure_of_provider(error: Exception) -> KafkaError:
-    """What a token provider's exception means: final is only a refusal, by its class or by its HTTP status.
+    """Return the error for a token provider's exception. It is final only for a refusal, by class or by HTTP status.
 
-    Everything else may pass: the identity provider, its name server or the network is out of order for a while.
+    Other failures are retriable, because the identity provider, its name server or the network may recover.
     """
     if isinstance(error, KafkaError):
         if isinstance(error, (FatalError, RetriableError)):
@@ -164,7 +165,7 @@ def failure_of_provider(error: Exception) -> KafkaError:
 
 
 class Line(Protocol):
-    """What is needed of the connection that is logged in on."""
+    """The connection, as far as a login uses it."""
 
     @property
     def name(self) -> str: ...

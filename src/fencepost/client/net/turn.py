@@ -41,7 +41,7 @@ def at_once(function: Callable[[], object]) -> object:
 
 
 class Polls:
-    """What ends a poll at once: wakeup(), close() by another task or thread, a later poll."""
+    """The events that end a poll at once: wakeup(), close() by another task or thread, a later poll."""
 
     def __init__(self, wake: Callable[[], object]) -> None:
         """`wake` lets the polls that wait look again; in the event loop only."""
@@ -94,7 +94,7 @@ class Hold:
         self.task = task
 
     def is_of(self, other: Hold) -> bool:
-        """Whether the same task, or the same thread outside of tasks, has both."""
+        """Return true if the same task, or the same thread outside of tasks, has both."""
         return self.thread == other.thread and self.task is other.task
 
     def holder(self) -> str:
@@ -143,7 +143,7 @@ class Turn:
         return hold
 
     def others(self, hold: Hold) -> bool:
-        """Whether another task or thread that came before `hold` still uses the client."""
+        """Return true if another task or thread that came before `hold` still uses the client."""
         return any(not other.is_of(hold) for other in self._before(hold))
 
     def _enter(self, hold: Hold) -> None:
@@ -164,7 +164,7 @@ class Turn:
 
 
 def _refusal(hold: Hold, before: list[Hold]) -> UsageError | None:
-    """Why the client is not given to `hold`: the first of the holds before it is of another task or thread."""
+    """Return the refusal of `hold`, if the first hold before it belongs to another task or thread."""
     if not before:
         return None
     first = before[0]

@@ -1,13 +1,14 @@
-"""Where records wait between `send` and the wire.
+"""The buffer of records between `send` and the network.
 
-`Accumulator.append` takes a record into the open chunk of its topic, in any thread, keeps no object per record, and
-tells the sender only when a chunk is opened or full. `blocking.Producer.send` writes plain records into open chunks by
-itself. Partitions are chosen later, for a whole chunk at once. A chunk becomes one batch per partition; a record's fate
-is found again through (chunk, index in chunk).
+`Accumulator.append` writes a record into the open chunk of its topic, from any thread. It creates no object per record,
+and wakes the sender only when a chunk is opened or full. `blocking.Producer.send` writes plain records into open chunks
+by itself. Partitions are chosen later, for a whole chunk at once. A chunk becomes one batch per partition. The chunk
+and the index in it identify a record.
 
-There is no lock. A signal handler, or a `__del__`, may send, flush, close or end the transaction inside of a call that
-it interrupts; then the I/O thread closes chunks while that call stands still. So every change of what threads share is
-one call of C, any step may be done by several and done again, and whoever meets something half done finishes it.
+There is no lock. A signal handler or a `__del__` may send, flush, close or end the transaction inside a call that it
+interrupts. The I/O thread then closes chunks while that call stands still. Therefore each change of shared state is one
+call of a C function, several threads may do the same step, and a step may be repeated. A thread that finds a step half
+done completes it.
 """
 
 from __future__ import annotations
@@ -235,7 +236,7 @@ class Accumulator:
 
     @property
     def full(self) -> bool:
-        """Whether new records have to wait for room."""
+        """True if new records have to wait for space."""
         return self.waiting_bytes >= self._buffer_bytes
 
     def spread_over(self, topic: str, partitions: int) -> None:
@@ -258,7 +259,7 @@ class Accumulator:
         self.close_due(math.inf)
 
     def next_due_ms(self, linger_ms: float) -> float | None:
-        """When the oldest open chunk has lingered long enough."""
+        """Return the time at which the oldest open chunk has lingered for `linger_ms`, or None."""
         due_ms = min([chunk.created_ms for chunk in list(self._opened.values())], default=None)
         return None if due_ms is None else due_ms + linger_ms
 

@@ -28,10 +28,10 @@ __all__ = ["AdoptedProducer"]
 
 
 class _OpenTransaction:
-    """What the sender asks and tells: everything may go out until a batch fails, for good.
+    """The transaction, as the sender sees it: batches may be sent until one has failed.
 
-    Where a batch does not enlist its partition itself (KIP-890), `cluster` is asked to, once: the transaction is ended
-    elsewhere, and what arrives late would open it again.
+    If a batch does not enlist its partition itself (before KIP-890), the coordinator is asked once to enlist it. The
+    transaction ends elsewhere, and a later request would open it again.
     """
 
     def __init__(self, wake: Callable[[], object], cluster: Cluster, sender: Sender, config: ProducerConfig) -> None:

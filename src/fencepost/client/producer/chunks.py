@@ -23,7 +23,7 @@ Extras = tuple[int | None, Sequence[Header] | None, int | None, OnDelivery | Non
 
 
 class Claims(Protocol):
-    """Who keeps account of failures that nobody has looked at."""
+    """The account of failures that the application has not examined."""
 
     before_waiting: Callable[[], None]
 
@@ -114,7 +114,7 @@ class Batch:
         self.tally: Tally | None = None  # where its failure is counted
 
     def metadata(self, position: int, index: int) -> RecordMetadata:
-        """Where its record at `position` is, which has `index` in the chunk."""
+        """Return the metadata of its record at `position`, which has `index` in the chunk."""
         offset = self.base_offset + position if self.base_offset >= 0 else -1
         timestamp_ms = self.append_time_ms
         if timestamp_ms < 0:
@@ -125,7 +125,7 @@ class Batch:
 
 
 class Choice(NamedTuple):
-    """What the application's partitioner chose for the records of a chunk."""
+    """The choice of the application's partitioner for the records of a chunk."""
 
     partitions: int  # how many the topic had
     chosen: dict[int, int] | None  # index -> partition
@@ -235,7 +235,7 @@ class Chunk:
 
     @property
     def rows(self) -> int:
-        """How many records it has."""
+        """Number of records."""
         return len(self.table) if self.table is not None else len(self.row_numbers)
 
     @property
@@ -247,7 +247,7 @@ class Chunk:
 
     @property
     def rows_left(self) -> int:
-        """How many of them have no fate yet."""
+        """Number of records without an outcome yet."""
         return self.rows - sum(batch.count for batch in self.batches if batch.done)
 
     def locate(self, index: int) -> tuple[Batch, int] | None:
@@ -264,7 +264,7 @@ class Chunk:
 
     @property
     def done(self) -> bool:
-        """Whether every record has its fate, and its callback has run."""
+        """True if every record has its outcome, and its callback has run."""
         return self.left == 0
 
     def index_batches(self) -> None:
@@ -317,11 +317,11 @@ class Chunk:
 
     @property
     def is_empty(self) -> bool:
-        """Whether it was closed without any record."""
+        """True if it was closed without any record."""
         return self.table is None and len(self.holes) == len(self.values)
 
     def has(self, index: int) -> bool:
-        """Whether it was closed with the record of this index."""
+        """Return true if it was closed with the record of this index."""
         if self.is_table:
             return self.table is not None
         return index < len(self.values) and index not in self.holes
@@ -331,7 +331,7 @@ class Chunk:
         self.watchers.append(watcher)
 
     def fate(self, index: int) -> RecordMetadata | KafkaError | None:
-        """What became of a record; None while it is not known."""
+        """Return the outcome of a record, or None while it is unknown."""
         if self.error is not None:
             return self.error
         found = self.locate(index)

@@ -18,7 +18,7 @@ ASK_AGAIN_MS: Final = 500
 
 
 class TransactionalConsumer(Protocol):
-    """What a transaction needs of the consumer whose positions it commits."""
+    """The consumer whose positions a transaction commits, as far as the transaction uses it."""
 
     def check_for_transactions(self) -> None:
         """Raise ConfigurationError, UsageError unless positions can be committed in transactions only."""
@@ -29,7 +29,7 @@ class TransactionalConsumer(Protocol):
         ...
 
     def group_metadata(self) -> GroupMetadata:
-        """Who it is in its group."""
+        """Return its identity in its group."""
         ...
 
     def forget_positions(self) -> None:
@@ -53,7 +53,7 @@ class OwedAbort:
 
     @property
     def is_running(self) -> bool:
-        """Whether it is being tried; if not, what came out is in `committed`."""
+        """True while the abort is attempted. Afterwards `committed` has the result."""
         return self._task is not None and not self._task.done()
 
     def start(self, *, at_once: bool = False) -> None:

@@ -57,13 +57,13 @@ class ReadyBatches:
         self._asking: set[int] = set()  # by id: chunks that the application's partitioner works on
 
     def _waiting(self, topic: str, partition: int) -> int:
-        """How many batches of the partition wait to be sent."""
+        """Return the number of batches that wait to be sent to the partition."""
         queue = self.active.get((topic, partition))
         return len(queue.pending) if queue is not None else 0
 
     @property
     def any_waiting(self) -> bool:
-        """Whether there is anything that was collected and is not on the wire."""
+        """True if collected records have not been sent."""
         return bool(self._unrouted) or any(queue.pending for queue in self.active.values())
 
     def collect(self) -> None:
@@ -104,9 +104,9 @@ class ReadyBatches:
         self._reports.caller.call(partial(self.router.ask, chunk, partitions), asked)
 
     def _lacks_partition(self, chunk: Chunk, topic: Topic, now_ms: int) -> bool:
-        """Whether the chunk waits for newer metadata: it has records for a partition that is not known, and may be new.
+        """Return true if the chunk waits for newer metadata, because a partition of its records is unknown.
 
-        As long as for a topic that nobody knows; then the router refuses these records.
+        It waits as long as for an unknown topic. Then the router refuses these records.
         """
         count = len(topic.partitions)
         if self.router.highest_partition(chunk) < count:
@@ -188,7 +188,7 @@ class ReadyBatches:
         return late
 
     def deadlines(self) -> list[float]:
-        """When the oldest chunk of each topic will be given up."""
+        """Return the time at which the oldest chunk of each topic expires."""
         return [chunks[0].created_ms + self._config.delivery_timeout_ms for chunks in self._unrouted.values() if chunks]
 
     def drop(self, error: KafkaError) -> None:

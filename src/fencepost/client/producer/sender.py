@@ -182,7 +182,7 @@ class Sender:
 
     @property
     def knows_sequences(self) -> bool:
-        """Whether every partition is known to expect the sequence that follows the last acknowledged one."""
+        """True if every partition expects the sequence after the last acknowledged one."""
         return not any(queue.unknown for queue in self._queues.values())
 
     def take_identity(self, producer_id: int, epoch: int) -> None:
@@ -224,7 +224,7 @@ class Sender:
 
     @contextmanager
     def _defects_end_it(self) -> Iterator[None]:
-        """What nobody foresaw ends the producer and fails all its records: a task that is gone would leave them."""
+        """End the producer and fail all its records on an unexpected exception, or they would never end."""
         try:
             yield
         except Exception as error:

@@ -1,4 +1,4 @@
-"""What answers, errors and missing answers mean for a transaction."""
+"""The meaning of responses, errors and missing responses for a transaction."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ _ONLY_THE_ITEM: Final = (TopicAuthorizationError, GroupAuthorizationError, Confi
 
 
 def is_fatal(error: KafkaError) -> bool:
-    """Whether the producer is done; else only the transaction is."""
+    """Return true if the error ends the producer, and not only the transaction."""
     return isinstance(error, (FatalError, ApplicationRecoverableError)) and not isinstance(error, _ONLY_THE_ITEM)
 
 
 def abortable(error: KafkaError) -> KafkaError:
-    """What may be a timeout is abortable until InitProducerId proves fencing."""
+    """Return the abortable error for a possible timeout. Only InitProducerId proves fencing."""
     if isinstance(error, AbortableError):
         return error
     softer: KafkaError
@@ -139,7 +139,7 @@ class Opened:
 
 
 def is_taken_over(seen: TransactionState | None, producer_id: int, epoch: int) -> bool:
-    """Whether what the coordinator says of the id shows another owner than this pair. `seen` None: it does not say.
+    """Return true if the coordinator's description of the id shows another owner. `seen` is None without a description.
 
     A timeout raises the epoch by 1 and aborts (Apache Kafka before transaction.version 2). A producer that takes over
     then raises it once more, and leaves another state.
@@ -177,7 +177,7 @@ class Strays:
 
     @property
     def may_arrive(self) -> bool:
-        """Whether requests of transactions that are over may still open one."""
+        """Return true if late requests of ended transactions may still open one."""
         return self._are_of_ended
 
     async def shake_off(self, take_next_epoch: Callable[[], Awaitable[None]]) -> None:

@@ -1,9 +1,9 @@
-"""What `with producer.transaction(consumer):` does, for the blocking clients and those of asyncio alike.
+"""The block `with producer.transaction(consumer):`, for the blocking and the asyncio clients.
 
-However a block is left, other than by a commit that is known to have taken effect, the consumer forgets its positions
-before anything else is tried: an abort may fail, be cut short or never be answered. The next poll finds them again from
-what the group has committed, and waits there while the outcome is open. What the coordinator does not answer is asked
-again in the background: until the abort is done, nobody's later records of these partitions can be read.
+Unless the commit is known to have taken effect, the consumer forgets its positions as soon as the block ends, because
+an abort may fail, be interrupted or stay unanswered. The next poll reads the group's committed positions, and waits
+while the outcome is open. An unanswered abort is repeated in the background, because until it is done committed readers
+cannot read later records of these partitions.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class TransactionBlock:
 
     @property
     def is_open(self) -> bool:
-        """Whether its transaction has begun, and nothing ends it yet. From any thread."""
+        """True if its transaction has begun and is not being ended. From any thread."""
         begun = self._producer.transactions_begun  # counted behind the beginning: an interruption may have come between
         return self._number in (begun, begun + 1) and self._producer.is_in_transaction
 
@@ -87,7 +87,7 @@ class TransactionBlock:
 
     @property
     def _must_settle(self) -> bool:
-        """Whether the abort of an earlier block is not done, or what it found has not been told. From any thread."""
+        """True if the abort of an earlier block is not done, or its result was not reported. From any thread."""
         owed = self._producer.owed_abort
         return self._producer.abort_is_owed or (owed is not None and (owed.is_running or owed.committed is not None))
 

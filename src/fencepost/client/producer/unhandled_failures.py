@@ -87,7 +87,7 @@ class UnhandledFailures:
         return float("-inf") if last_ms is None else last_ms + LOG_EVERY_MS
 
     def next_log_ms(self) -> float | None:
-        """When `log` has failures to tell."""
+        """Return the time of the next message of `log`, or None."""
         due = [self._due_ms(key) for key, tally in self._tallies.items() if tally.count > tally.logged]
         return min(due, default=None)
 

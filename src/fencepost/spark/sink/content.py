@@ -1,4 +1,4 @@
-"""What a batch was: its number of rows and a checksum of them in which their order does not count.
+"""The content of a batch: its number of rows, and a checksum that does not depend on their order.
 
 A row's checksum is XXH64 of the XXH64 of its cells (topic, key, value, headers), a batch's the sum of its rows' modulo
 2**64: the same rows give the same sum however they were cut into tasks. Decisions carry it, so it never changes.

@@ -111,7 +111,7 @@ class Winner:
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What rows there are: how many, and a checksum (64 bits) in which their order does not count."""
+    """The number of rows, and a 64-bit checksum that does not depend on their order."""
 
     rows: int
     checksum: int
@@ -249,7 +249,7 @@ def _unpacked(packed: bytes) -> SourceOffsets | None:
 
 
 def decode_value(value: bytes) -> Decision:
-    """What `encode_value` of this or an older version wrote. CorruptDecisionError for anything else."""
+    """Decode a value that `encode_value` of this or an older version wrote. Raises CorruptDecisionError otherwise."""
     if len(value) < _HEAD.size:
         raise CorruptDecisionError(f"a decision of {len(value)} bytes is too short")
     magic, version, checksum = _HEAD.unpack_from(value)

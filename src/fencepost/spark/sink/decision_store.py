@@ -65,12 +65,12 @@ _Record: TypeAlias = tuple[bytes, bytes | None]
 
 
 def partition_of(sink: str) -> int:
-    """Where the sink's records are. Never change this: an Open that reads elsewhere finds nothing decided."""
+    """Return the partition of the sink's records. Never change this: an Open would find no decisions elsewhere."""
     return crc32c.crc32c(sink.encode()) % PARTITIONS
 
 
 class _Safety(NamedTuple):
-    """How a topic is kept; None: not known."""
+    """The topic's settings that protect its records; None: unknown."""
 
     replicas: int | None = None
     in_sync: int | None = None
@@ -79,7 +79,7 @@ class _Safety(NamedTuple):
 
 @dataclass(slots=True)
 class _Seen:
-    """What was read so far. Committed records do not change, so the next read goes on from `position`."""
+    """The records read so far. Committed records do not change, so the next read continues at `position`."""
 
     topic_id: UUID | None
     position: int = 0
@@ -180,7 +180,7 @@ class DecisionStore:
             )
 
     async def is_there(self, deadline_ms: int) -> bool:
-        """Whether the topic exists; it is not created by looking."""
+        """Return true if the topic exists. The call does not create it."""
         left = max(deadline_ms - self._cluster.runtime.now_ms(), 1)
         return bool(await self._admin.describe_topics([self._topic], api_timeout_ms=left))
 
@@ -231,7 +231,7 @@ class DecisionStore:
             raise error_for(code, f"note in {self._topic}-{partition} that sink {beginning.sink!r} has a new query")
 
     async def has_decided(self, sink: str, claim: Pair, deadline_ms: int) -> bool:
-        """Whether the last that the sink has written, as the end offset is now, came with this claim."""
+        """Return true if the sink's last record, below the present end offset, came with this claim."""
         await self.ensure_topic(deadline_ms)
         return (await self._catch_up(partition_of(sink), deadline_ms)).decided_with.get(sink) == claim
 
@@ -297,7 +297,7 @@ class DecisionStore:
         return sorted(found)
 
     async def _catch_up(self, partition: int, deadline_ms: int, up_to: int | None = None) -> _Seen:
-        """What a partition says up to its end as it is now, or up to an offset."""
+        """Read a partition up to its present end, or up to an offset."""
         place = TopicPartition(self._topic, partition)
         left = max(deadline_ms - self._cluster.runtime.now_ms(), 1)
         # The end of the log, not the last stable offset: a decision whose marker is on its way has to be waited for.

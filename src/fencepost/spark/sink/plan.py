@@ -448,7 +448,7 @@ def _prepared(messages: Sequence[Message | None]) -> tuple[Prepared, ...]:
 
 
 def _named(sink: str, level: Level) -> Plan[set[str]]:
-    """What decisions name, where the list does not say what has ended: fenced, it would look like lost ever after."""
+    """Return the ids in decisions, if brokers do not list ended transactions. Fencing them would look like a loss."""
     if level.lists:
         return set()
     decisions: tuple[Decision, ...] = yield ReadDecisions(sink)
@@ -502,7 +502,7 @@ def _commit(ends: tuple[End, ...]) -> Plan[dict[End, int]]:
 
 
 def _shown(contradicted: dict[End, int], level: Level) -> Plan[dict[str, Listed]]:
-    """What the brokers say of them. Nothing where they do not list: there nobody can have kept a transaction."""
+    """Return the brokers' descriptions. Empty if they do not list transactions: then none can be kept."""
     if not contradicted or not level.lists:
         return {}
     shown: tuple[Listed, ...] = yield DescribeTasks(tuple(end.transactional_id for end in contradicted))

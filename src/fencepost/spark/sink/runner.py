@@ -72,7 +72,7 @@ class Link:
         self.looked_for: set[tuple[str, ...]] = set()  # what unfinished.py has to look for once
 
     def reach(self, patience_ms: int = FIRST_CONTACT_MS) -> None:
-        """Where a job begins: a broker answers, soon. Raises KafkaTimeoutError that names the servers, and why not."""
+        """Check before a job that a broker answers. Raises KafkaTimeoutError with the servers and the reason."""
         if not self._reached:
             self.io.run(self._first_contact(patience_ms))
             self._reached = True
@@ -169,7 +169,7 @@ class SinkLink:
 
     @property
     def transaction_timeout_ms(self) -> int:
-        """What tasks begin their transactions with, as far as this process knows what the brokers allow."""
+        """Return the transaction timeout for tasks, if this process knows the brokers' limit."""
         return self._steps.transaction_timeout_ms
 
     def decisions(self, sink: str) -> tuple[Decision, ...]:
@@ -212,9 +212,9 @@ class SinkLink:
         return self._link.levels[key]
 
     def is_over(self, sink: str, claim: Pair) -> bool:
-        """Whether no batch can be decided with this claim any more: it was used, or a newer run has claimed the sink.
+        """Return true if the claim cannot decide a batch any more: it was used, or a newer run has claimed the sink.
 
-        False where the brokers do not say.
+        False if the brokers do not tell.
         """
         try:
             (own,) = self._link.io.run(
@@ -325,7 +325,7 @@ class SinkLink:
             raise UnknownQueryError(unfinished.unknown_sink(sink, self._steps.decision_topic))
 
     def _has_decided(self, sink: str) -> bool:
-        """Whether the coordinator says that the sink's last claim has decided a batch. False where it does not say."""
+        """Return true if the coordinator reports that the sink's last claim has decided a batch."""
         try:
             (own,) = self._link.io.run(self._link.admin.describe_transactions([names.sink_id(sink)]))
         except UnsupportedVersionError:
@@ -398,7 +398,7 @@ PROMISES: Final = {
 
 
 def sink_link(settings: Mapping[str, str], config: SinkConfig) -> SinkLink:
-    """What runs a sink's plans in this process."""
+    """Return the runner of a sink's plans in this process."""
     return SinkLink(link_to(settings), config)
 
 
@@ -416,9 +416,9 @@ def link_for(bootstrap_servers: str, options: Mapping[str, str]) -> SinkLink:
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """What `resolve_sink` did: transactional ids whose commit was decided, those aborted, and the guarantee level.
+    """The result of `resolve_sink`: the committed and the aborted transactional ids, and the guarantee level.
 
-    Where brokers do not list transactions, some may have been committed, or ended, before.
+    If brokers do not list transactions, some may have been committed or ended earlier.
     """
 
     committed: list[str]

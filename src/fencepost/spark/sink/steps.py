@@ -63,7 +63,7 @@ DESCRIBED_AT_ONCE: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class SinkConfig:
-    """How a sink's steps are carried out; times in milliseconds."""
+    """Settings for the steps of a sink. Times are in milliseconds."""
 
     # Level "resume": how long a decided transaction may have to wait. Level "keep-prepared": after this an attempt
     # that died writing is aborted by the broker. None: 15 minutes, or as much as the brokers allow.
@@ -114,7 +114,7 @@ class StepRunner:
             return result
 
     async def perform(self, step: plan_steps.Step) -> Any:
-        """What the step's docstring promises. Raises KafkaError when the step's time runs out."""
+        """Carry out the step, as its docstring says. Raises KafkaError if the step's time limit expires."""
         deadline_ms = self._cluster.runtime.now_ms() + self._config.step_timeout_ms
         match step:
             case plan_steps.ListTransactions(sink, registered):
@@ -277,7 +277,7 @@ class StepRunner:
         return result.error_code
 
     async def _must_enlist(self, deadline_ms: int) -> bool:
-        """Whether the brokers are of before transaction version 1. Asked again and again: they may be upgraded."""
+        """Return true below transaction version 1. The brokers are asked each time, because they may be upgraded."""
         await self._any_broker(deadline_ms)
         return must_enlist(self._cluster)
 

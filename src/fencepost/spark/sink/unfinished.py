@@ -1,8 +1,8 @@
-"""What waits under another name than a query has now.
+"""Transactions and decisions under another name than the query's present one.
 
-A sink's name finds its transactions and decisions again. Under another name, or without transactions, nobody would
-finish them: their rows stay hidden, hold back every later record of their partitions, and come twice when somebody
-finishes them at last. So they are looked for where a query begins.
+A sink finds its transactions and decisions by its name. Under another name, or without transactions, the query would
+not finish them. Their rows would stay hidden and hold back all later records of their partitions, and appear twice when
+they are finished after all. Therefore a query looks for them when it starts.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def resolve(sink: str) -> str:
 
 
 async def open_on_topic(admin: ClusterCalls, topic: str, own: str) -> list[Strays]:
-    """What other sinks than `own` have open on the topic. Raises KafkaError."""
+    """Return the open transactions of other sinks than `own` on the topic. Raises KafkaError."""
     listed = await admin.list_transactions(ANY_SINK, states=("Ongoing",))
     ids = [txn.transactional_id for txn in listed if (_sink_of(txn.transactional_id) or own) != own]
     described = await admin.describe_transactions(ids[:DESCRIBED_MOST])
@@ -78,7 +78,7 @@ def _sink_of(transactional_id: str) -> str | None:
 
 
 def begun_exactly_once(sink: str, open_count: int) -> str:
-    """Why a query that writes at least once must not start yet."""
+    """Return the reason why a query that writes at least once must not start yet, or None."""
     return (
         f"delivery=at-least-once, but sink {sink!r} has {open_count} open transactions of a run that wrote exactly "
         "once: nobody would finish them, and readers of committed records would wait for them. Stop that run, then "
@@ -87,7 +87,7 @@ def begun_exactly_once(sink: str, open_count: int) -> str:
 
 
 def written_elsewhere(sink: str, query_id: str, batch_id: int, decisions: Sequence[Decision]) -> str | None:
-    """Why this batch must not be written under this name; None when no other sink of the query has decided it."""
+    """Return the reason why this batch must not be written under this name, or None."""
     for decision in decisions:
         if decision.batch_id >= batch_id:
             return (
@@ -100,7 +100,7 @@ def written_elsewhere(sink: str, query_id: str, batch_id: int, decisions: Sequen
 
 
 def unknown_query(query: Beginning, topic: str, first_batch: int | None, *, is_new: bool) -> str | None:
-    """Why this batch must not be written, of a query that the decision topic does not know; None when it may.
+    """Return the reason why a query that the decision topic does not know must not write this batch, or None.
 
     Args:
         query: The query, and the batch it comes with as its first batch.
@@ -124,7 +124,7 @@ def unknown_query(query: Beginning, topic: str, first_batch: int | None, *, is_n
 
 
 def moved_away(query: Beginning, known: Beginning | None, first_batch: int | None) -> str | None:
-    """Why a query that the sink knows must not write this batch; None when it may.
+    """Return the reason why a query that the sink knows must not write this batch, or None.
 
     Args:
         query: The query, and the batch it comes with.
@@ -150,7 +150,7 @@ def moved_away(query: Beginning, known: Beginning | None, first_batch: int | Non
 
 
 def unknown_sink(sink: str, topic: str) -> str:
-    """Why a sink must not be taken over: it has decided a batch, and the decision topic knows nothing of it."""
+    """Return the reason not to take a sink over: it decided a batch, and the decision topic has no record of it."""
     return (
         f"the brokers say that sink {sink!r} has decided a batch, and topic {topic!r} knows nothing of the sink: it "
         "was deleted or made again, or decision.topic is another than before. Nothing was written or aborted. Set it "
@@ -175,7 +175,7 @@ def others(sink: str, query_id: str | None, known: Sequence[KnownQuery]) -> str:
 
 
 def written_again(decision: Decision, others: Sequence[Decision]) -> str | None:
-    """Why this decision must not be completed any more; None when no other sink of the query has come as far."""
+    """Return the reason why this decision must not be completed. None if no other sink of the query has come as far."""
     for other in others:
         if other.batch_id >= decision.batch_id:
             return (

@@ -73,7 +73,7 @@ RowsOf = Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]
 
 @dataclass
 class TaskMessage(WriterCommitMessage):
-    """What a task tells the driver; None when rows were written at least once, without a transaction.
+    """The message of a task to the driver; None if rows were written at least once, without a transaction.
 
     `planned`: of Spark's record of the batch, as it was when the batch was planned.
     """
@@ -83,7 +83,7 @@ class TaskMessage(WriterCommitMessage):
 
 
 class SinkWriter:
-    """What all doors to the sink share. Pickling it opens the sink, once; an unpickled door has been opened."""
+    """The part that all ways of writing to the sink share. Pickling opens the sink once; an unpickled one is open."""
 
     def __init__(
         self,
@@ -144,7 +144,7 @@ class SinkWriter:
 
     @property
     def _others_count(self) -> bool:
-        """Whether another sink's decisions of the query are its memory too: `check_renamed` looks at their numbers."""
+        """True if the query's decisions under another sink's name count too. `check_renamed` compares their numbers."""
         return self._parsed.query_is_copy
 
     @contextmanager
@@ -257,7 +257,7 @@ class SinkWriter:
         return sum((content_of(batch, self._parsed.topic) for batch in rows), NO_ROWS)
 
     def _write_rows(self, rows: RowSource, identity: Identity) -> tuple[Content, tuple[str, int] | None]:
-        """What the rows were, and a partition that got some."""
+        """Write the rows. Return their content, and a partition that got some."""
         parsed = self._parsed
         link = link_to(dict(parsed.client.common))
         cluster = link.admin.cluster
@@ -417,7 +417,7 @@ class StreamWriter(SinkWriter, DataSourceStreamArrowWriter):
         return None if folder is None else checkpoint.planned_batch(folder)
 
     def open(self) -> None:
-        """Where a batch is planned. Spark has written down what it is; an epoch of continuous processing ends first."""
+        """Open the sink for a batch that is planned. Spark has recorded the batch, except in continuous processing."""
         folder = checkpoint.local_folder(self._parsed.checkpoint)
         if folder is not None and checkpoint.nothing_planned(folder):
             raise ConfigurationError(f"nothing is planned in {folder} that could be written: {CONTINUOUS}")
@@ -465,7 +465,7 @@ class BatchWriter(SinkWriter, DataSourceArrowWriter):
     """Writes one data frame. Its number counts on from the sink's last batch write."""
 
     def open(self) -> None:
-        """Where the job begins."""
+        """Open the sink at the begin of the job."""
         link_to(dict(self._parsed.client.common)).reach()
         super().open()
 

@@ -130,7 +130,7 @@ class SourceOptions:
 
     @property
     def committed(self) -> bool:
-        """Whether only committed records are read."""
+        """True if only committed records are read."""
         return bool(self.client.value("isolation_level") == "read_committed")
 
 

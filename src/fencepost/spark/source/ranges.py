@@ -90,7 +90,7 @@ def with_high_watermarks(offsets: JsonOffsets, high: Mapping[TopicPartition, int
 
 
 def high_watermarks(offsets: Mapping[str, Mapping[str, int]]) -> Offsets:
-    """What `with_high_watermarks` added."""
+    """Return the entries that `with_high_watermarks` added."""
     named = (name.partition(_HIGH) for name in offsets if _HIGH in name)
     entries = ((topic, entry.partition("=")) for topic, _, text in named for entry in text.split(","))
     return {TopicPartition(topic, int(partition)): int(at) for topic, (partition, _, at) in entries}
@@ -122,7 +122,7 @@ FOR_ALL: Final = ("startingTimestamp", "endingTimestamp")
 
 
 class Bound(NamedTuple):
-    """Where reading begins or ends, as it was written: a word or JSON of offsets, or moments (ms since 1970)."""
+    """A start or an end of reading, as the option gives it: a word, JSON of offsets, or times in ms since 1970."""
 
     option: str
     text: str
@@ -189,9 +189,10 @@ def moments(wanted: Bound, partitions: set[TopicPartition]) -> Offsets:
 
 
 def ends_by_name(wanted: Bound, partitions: Iterable[TopicPartition]) -> Offsets:
-    """Where a stream ends: offsets, or moments in milliseconds, of the partitions that are named.
+    """Return the end of a stream: offsets, or times in ms, by partition.
 
-    Unlike a batch read's, they hold while partitions are added, which are not named then. Raises ConfigurationError.
+    Unlike those of a batch read they stay valid if partitions are added that they do not name. Raises
+    ConfigurationError.
     """
     if wanted.by_time:
         return moments(wanted, set(partitions) if wanted.option in FOR_ALL else set())

@@ -70,7 +70,7 @@ class RangePartition(InputPartition):
 
 
 class Source:
-    """What stream and batch share. Picklable: options, and the topics' ids as they were last seen."""
+    """The part that streams and batches share. Picklable: the options, and the topics' ids as last seen."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType, *, stream: bool) -> None:
         self._schema = schema
@@ -164,7 +164,7 @@ class Source:
         return (self._found(wanted, committed=True) if self._options.committed else high), high
 
     def _tell_what_is_old(self, ends: Offsets, high: Offsets) -> None:
-        """Where reading ends for good: warn of what is hidden from it by a transaction that is not young."""
+        """Warn of records after the final end that a long open transaction hides from this read."""
         above = ((partition, at, high.get(partition, at)) for partition, at in sorted(ends.items()))
         held = [StandsStill(partition, at, end - at, 0) for partition, at, end in above if end > at]
         for still, holder in self._holders(held, logging.INFO).items():
@@ -248,7 +248,7 @@ class Source:
         return {partition: min(at, logs[partition]) for partition, at in end.items()}
 
     def _ranges(self, start: Offsets, end: Offsets, topic_ids: Mapping[str, str]) -> list[Range]:
-        """What to read; checks that nothing of it is gone."""
+        """Return the ranges to read. Checks that none of their records is missing."""
         for partition in sorted(start):
             if end.get(partition, -1) < start[partition]:
                 self._lost(partition, end.get(partition, 0), start[partition])
@@ -405,7 +405,7 @@ class StreamReader(Source, DataSourceStreamReader, SupportsAvailableNow):
         return ends
 
     def latestOffset(self, start: JsonOffsets, limit: ReadLimit) -> JsonOffsets:  # noqa: N802 - PySpark's name
-        """How far the next batch goes. New partitions are read from their beginning."""
+        """Return the end of the next batch. New partitions are read from their beginning."""
         tell_notes()
         begin = ranges.from_json(start)
         self._show(begin)
@@ -431,7 +431,7 @@ class StreamReader(Source, DataSourceStreamReader, SupportsAvailableNow):
         return ranges.to_json(ranges.limit(begin, ends, self._options.max_rows), ids)
 
     def _check_end(self, partitions: set[TopicPartition]) -> None:
-        """When a query begins, its end names just the partitions there are. Raises ConfigurationError."""
+        """Check when a query starts that its end names the existing partitions. Raises ConfigurationError."""
         bound = self._options.ending
         if bound.by_time:
             ranges.moments(bound, partitions)

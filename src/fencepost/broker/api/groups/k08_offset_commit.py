@@ -31,7 +31,7 @@ _FIRST_WITH_TOPIC_IDS = 10
 
 
 class _Results:
-    """What each partition of a request is answered. `offsets` are those that the coordinator is asked for."""
+    """The results of a request by partition. `offsets` are those that the coordinator has to commit."""
 
     def __init__(self, call: Call, request: OffsetCommitRequest) -> None:
         self.offsets: list[PartitionOffset] = []

@@ -116,7 +116,7 @@ def _creatable(topic: log.InternalTopic) -> CreatableTopic:
 
 
 def _wrong_tasks(request: StreamsGroupHeartbeatRequest) -> str | None:
-    """Why nobody can have the tasks that the member says it has."""
+    """Return the error of the member's reported tasks, or None."""
     said = {tasks is None for tasks in (request.active_tasks, request.standby_tasks, request.warmup_tasks)}
     return "All three kinds of tasks have to be said, or none." if len(said) > 1 else None
 
@@ -130,7 +130,7 @@ def _topics_of(topology: Topology) -> set[str]:
 
 
 def _wrong_topics(topology: Topology | None) -> str | None:
-    """Why the topology cannot have the topics that it names."""
+    """Return the error of the topic names in a topology, or None."""
     names = [] if topology is None else sorted(_topics_of(topology))
     internal = [name for name in names if is_internal(name)]
     if internal:

@@ -134,7 +134,7 @@ class GroupCoordinator(GroupKinds):
     # Time
 
     def next_deadline_ms(self) -> int | None:
-        """When something is due; None while nothing is."""
+        """Return the time of the next deadline, or None."""
         return self._deadlines.next_ms()
 
     def on_time(self, now_ms: int, *, failed: Failed | None = None) -> GroupResult[None]:
@@ -460,7 +460,7 @@ class GroupCoordinator(GroupKinds):
 
     @property
     def count(self) -> int:
-        """How many groups there are, those included that have nothing but offsets."""
+        """Return the number of groups, including those that have only offsets."""
         return len(self._store)
 
     def _ids(self) -> list[str]:
@@ -506,7 +506,7 @@ class GroupCoordinator(GroupKinds):
         return ErrorCode.GROUP_ID_NOT_FOUND if request.has_member_epochs else ErrorCode.ILLEGAL_GENERATION
 
     def _expiries(self, now_ms: int, out: GroupResult[None]) -> Iterator[tuple[str, Callable[[], None]]]:
-        """What there is to do about each group's offsets."""
+        """Yield each group whose offsets may expire, with the function that expires them."""
         # One pass over everything every ten minutes, as in Kafka: a timer per offset would cost more than it saves.
         for group_id in list(self._store.consumer_groups):
             yield group_id, partial(self._expire_of_consumer_group, now_ms, group_id, out)

@@ -1,4 +1,4 @@
-"""What the group coordinator is asked and what it answers: typed values, not wire messages.
+"""Requests to the group coordinator and its replies, as typed values instead of wire messages.
 
 Field names are those of the wire messages where one exists. `api_version` is the version of the request being answered:
 some answers depend on it. Error codes are `ErrorCode` values.
@@ -158,7 +158,7 @@ class ShareHeartbeat(Value, kw_only=True):
 
 
 class Refusal(NamedTuple):
-    """Why a heartbeat is refused."""
+    """The refusal of a heartbeat."""
 
     error_code: ErrorCode
     message: str
@@ -181,7 +181,7 @@ class ConsumerHeartbeatReply(Value, kw_only=True):
 
 
 class LeavingMember(Value):
-    """Who leaves: a member id, or an instance id with an empty member id (an administrator removes a static member)."""
+    """A leaving member: a member id, or an instance id with an empty one (an administrator removes a static member)."""
 
     member_id: str
     group_instance_id: str | None = None
@@ -195,7 +195,7 @@ class Leave(Value, kw_only=True):
 
 
 class LeftMember(Value):
-    """How it went for one member."""
+    """The result for one member."""
 
     member_id: str
     group_instance_id: str | None
@@ -263,7 +263,7 @@ class CommitTransactionalOffsets(Value, kw_only=True):
 
 
 class PartitionError(Value):
-    """How it went for one partition."""
+    """The result for one partition."""
 
     topic: str
     partition: int
@@ -311,7 +311,7 @@ class OffsetsDeleted(Value):
 
 
 class DeletedGroup(Value):
-    """How it went for one group of a DeleteGroups."""
+    """The result for one group of a DeleteGroups."""
 
     group_id: str
     error_code: ErrorCode
@@ -382,10 +382,10 @@ class ListedGroup(Value):
 
 @dataclass(slots=True)
 class GroupResult(Generic[_Reply]):
-    """What follows from a request or from time passing.
+    """The consequences of a request, or of time that passed.
 
-    The caller appends `records` (in order, each to the partition of its group), replays each, and once they are durable
-    sends `reply` to whoever asked and each of `replies` to the request that its token stands for.
+    The caller appends `records` in order, each to the partition of its group, and replays each. Once they are durable
+    it sends `reply` to the request, and each of `replies` to the parked request of its token.
     """
 
     reply: _Reply
@@ -393,7 +393,7 @@ class GroupResult(Generic[_Reply]):
     replies: list[tuple[Token, Joined | Synced]] = field(default_factory=list)
 
     def refused(self, error_code: ErrorCode) -> list[tuple[Token, Joined | Synced]]:
-        """What parked requests are told instead of `replies` when the log does not take the records.
+        """Return the replies to parked requests if the log refused the records, instead of `replies`.
 
         Answers that were refusals anyway stand. With COORDINATOR_NOT_AVAILABLE or NOT_COORDINATOR a member comes back
         and its group goes on from there.

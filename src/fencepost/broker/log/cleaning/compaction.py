@@ -54,7 +54,7 @@ class Abandoned(Exception):
 
 
 class Plan(Value):
-    """What a round would do: offsets from dirty_offset to end_offset are new to it."""
+    """The work of a round. Offsets from dirty_offset to end_offset have not been compacted yet."""
 
     dirty_offset: int
     end_offset: int
@@ -71,7 +71,7 @@ class Plan(Value):
 
 
 def plan(log: PartitionLog, now_ms: int) -> Plan | None:
-    """What there is to do now; None when it is not worth it, or not possible. Raises OSError, CorruptSegment."""
+    """Return the work to do now, or None if it is too little or impossible. Raises OSError, CorruptSegment."""
     config = log.config
     if not config.compacted or log.read_only:
         return None
@@ -274,7 +274,7 @@ class Compaction:
     def _rebuilt(
         self, header: BatchHeader, batch: memoryview, kept: list[Record], is_end: bool, *, all_valued: bool
     ) -> Generator[Step, None, Buffer | None]:
-        """What is to stand in the place of the batch."""
+        """Return the batch that replaces the old one."""
         self.records_read += header.record_count
         self.records_kept += len(kept)
         if not kept:
@@ -318,7 +318,7 @@ class Compaction:
     # Both
 
     def _is_enough(self, header: BatchHeader, size: int) -> bool:
-        """Whether a step's work is done with this batch; of many records, the last ones count."""
+        """Return true if this batch completes a step. Of a batch with many records, the last ones count."""
         self.bytes_read += size
         self._work += _BATCH_RECORDS + header.record_count % _STEP_RECORDS + (size >> 10)
         if self._work < _STEP_RECORDS:

@@ -1,7 +1,7 @@
-"""When producer snapshots reach the disk: never before the log and the indexes that they stand for.
+"""Files of producer snapshots, which are written after the log and the indexes below them are synced.
 
-A snapshot says "what lies below need not be scanned". So it is prepared at an offset, waits until a sync has covered
-that offset and the index files, and is only then written.
+A start does not scan the log below a snapshot. A snapshot is therefore prepared at an offset, and written when a sync
+has covered that offset and the index files.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class SnapshotKeeper:
         return [pending for pending in self._pending if pending.offered and pending.offset <= synced_offset]
 
     def is_ready(self, synced_offset: int) -> bool:
-        """Whether the log and the indexes of a waiting snapshot are on disk."""
+        """Return true if the log and the indexes of a waiting snapshot are on disk."""
         return bool(self._ready(synced_offset))
 
     def writing(self, synced_offset: int) -> Change[None]:

@@ -1,4 +1,4 @@
-"""What a ConsumerGroupHeartbeat leads to: checks, then one decision. No state of its own; only records change a group.
+"""Decisions about a ConsumerGroupHeartbeat: checks, then one decision. Only records change a group.
 
 A heartbeat that is not a leave goes through five steps: who is it (new, known, or back in a static member's place);
 what does it ask for (a record if that has changed); does the group's epoch rise (its subscriptions or its topics have
@@ -51,7 +51,7 @@ _FIRST_WITH_OWN_MEMBER_ID = 1
 
 
 def check_request(request: ConsumerHeartbeat, assignors: Sequence[str]) -> Refusal | None:
-    """Whether the request makes sense by itself."""
+    """Return the error of a request that is invalid by itself, or None."""
     problem = _problem(request)
     if problem is not None:
         return Refusal(ErrorCode.INVALID_REQUEST, problem)
@@ -197,7 +197,7 @@ def stale_code(member: ConsumerMember, *, has_member_epochs: bool) -> ErrorCode:
 
 
 def check_fetch(group: ConsumerGroup, member_id: str | None, epoch: int) -> ErrorCode:
-    """Whether offsets may be fetched: by nobody in particular, or by a member in its epoch."""
+    """Return the error of a fetch of offsets. Allowed are clients without a member, and members in their epoch."""
     if member_id is None and epoch < 0:
         return ErrorCode.NONE
     member = group.members.get(member_id or "")
@@ -262,7 +262,7 @@ def _come_back(draft: Draft, request: ConsumerHeartbeat, old: ConsumerMember) ->
 
 
 def _merge(wants: MemberValue, request: ConsumerHeartbeat) -> MemberValue:
-    """What the member asks for now: what the request leaves out stays."""
+    """Return the member's wishes. Fields that the request leaves out do not change."""
     names = wants.topic_names if request.topic_names is None else tuple(sorted(set(request.topic_names)))
     timeout_ms = request.rebalance_timeout_ms
     return MemberValue(

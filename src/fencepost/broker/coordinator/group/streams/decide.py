@@ -1,4 +1,4 @@
-"""What a heartbeat of a streams group asks for and whether it may, without effects (KIP-1071).
+"""Checks of a streams group's heartbeats and commits, without effects (KIP-1071).
 
 Source: `GroupMetadataManager` and `GroupCoordinatorService` of Apache Kafka 4.3.1.
 """
@@ -22,7 +22,7 @@ __all__ = ["check_epoch", "check_fetch", "check_owned", "check_request", "check_
 
 
 def check_request(request: StreamsHeartbeat) -> Refusal | None:
-    """Whether the request makes sense by itself."""
+    """Return the error of a request that is invalid by itself, or None."""
     problem = None
     joins = request.member_epoch == 0
     if not request.member_id.strip():
@@ -51,7 +51,7 @@ def check_request(request: StreamsHeartbeat) -> Refusal | None:
 
 
 def check_topology(topology: Topology) -> Refusal | None:
-    """Whether the topology hangs together."""
+    """Return the error of an inconsistent topology, or None."""
     if any(part.source_regexes for part in topology.subtopologies):
         return Refusal(ErrorCode.INVALID_REQUEST, "Regular expressions for source topics are not supported yet.")
     problem = None
@@ -76,7 +76,7 @@ def _indexes_fit(part: Subtopology) -> bool:
 
 
 def merge(wants: StreamsMemberValue, request: StreamsHeartbeat) -> StreamsMemberValue:
-    """What the member is now: what the request leaves out stays."""
+    """Return the member with the request's changes. Fields that the request leaves out do not change."""
     changed = replace(wants, client_id=request.client_id, client_host=request.client_host)
     if request.rack_id is not None:
         changed = replace(changed, rack_id=request.rack_id)
@@ -94,7 +94,7 @@ def merge(wants: StreamsMemberValue, request: StreamsHeartbeat) -> StreamsMember
 
 
 def check_epoch(member: StreamsMember, request: StreamsHeartbeat) -> Refusal | None:
-    """Whether the member is in its epoch; or in that before it, if the answer with the new one may have been lost."""
+    """Check the epoch: the member's own, or the one before if the reply with the new one may have been lost."""
     epoch, owned = request.member_epoch, request.owned
     if epoch in (0, member.epoch):
         return None
@@ -112,7 +112,7 @@ def check_epoch(member: StreamsMember, request: StreamsHeartbeat) -> Refusal | N
 
 
 def check_owned(tasks: Mapping[str, int], owned: Tasks | None) -> Refusal | None:
-    """Whether the tasks that the member says it has exist."""
+    """Return the error if a task that the member reports does not exist, or None."""
     if owned is None:
         return None
     for subtopology, partition in (*owned.active, *owned.standby, *owned.warmup):
@@ -123,7 +123,7 @@ def check_owned(tasks: Mapping[str, int], owned: Tasks | None) -> Refusal | None
 
 
 def check_fetch(group: StreamsGroup, member_id: str | None, epoch: int) -> ErrorCode:
-    """Whether offsets may be fetched: by nobody in particular, or by a member in its epoch."""
+    """Return the error of a fetch of offsets. Allowed are clients without a member, and members in their epoch."""
     if member_id is None and epoch < 0:
         return ErrorCode.NONE
     member = group.members.get(member_id or "")
