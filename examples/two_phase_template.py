@@ -1,8 +1,7 @@
 """The two-phase template for a transactional producer (KIP-691): transmit the data, then commit it.
 
-Errors while data is transmitted need no sorting: whatever it is, do not commit. `commit_transaction` raises
-CommitFailedError for everything after which the same producer can go on; anything else is fatal. This is what
-`with producer.transaction(consumer):` does, written out.
+After any error while data is transmitted, do not commit. `commit_transaction` raises TransactionCommitFailedError if
+the same producer can go on; all other errors are fatal. `with producer.transaction(consumer):` does the same.
 
     python examples/two_phase_template.py --bootstrap-servers localhost:9092 --source a --target b --records 100
 """
@@ -13,7 +12,7 @@ import argparse
 from collections.abc import Sequence
 
 from fencepost import Consumer, Producer, Record
-from fencepost.errors import CommitFailedError, FatalError, RetriableError, TransactionCommittedError
+from fencepost.errors import FatalError, RetriableError, TransactionCommitFailedError, TransactionCommittedError
 
 
 def transfer(consumer: Consumer, producer: Producer, records: Sequence[Record], target: str) -> bool:
@@ -40,7 +39,7 @@ def transfer(consumer: Consumer, producer: Producer, records: Sequence[Record], 
         if failure is None:
             producer.commit_transaction()
             return True
-    except CommitFailedError as error:
+    except TransactionCommitFailedError as error:
         failure = error
 
     # 3. Put the consumer back, which cannot fail; then abort, however long it takes.

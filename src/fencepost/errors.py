@@ -17,7 +17,7 @@ The branch of the tree tells how to handle an exception::
     |   |-- TransactionAbortableError      the broker requests an abort (120)
     |   |-- GroupFencedError               the consumer whose offsets are committed is not in its group (22, 25, 82)
     |   |-- RecordRejectedError            a record is too large, malformed, ...
-    |   `-- CommitFailedError              commit_transaction() failed; `__cause__` is the abortable cause
+    |   `-- TransactionCommitFailedError   commit_transaction() failed; `__cause__` is the abortable cause
     |-- ApplicationRecoverableError        close this client, create a new one, start from committed positions
     |   |-- FencedOrTimedOutError          timed out or fenced; transaction.version 0 and 1 do not distinguish these
     |   |-- InvalidProducerIdMappingError  the transactional id expired at the broker (49)
@@ -160,7 +160,7 @@ class RecordRejectedError(AbortableError):
     """The broker rejects this record permanently (too large, malformed, ...)."""
 
 
-class CommitFailedError(AbortableError):
+class TransactionCommitFailedError(AbortableError):
     """The commit failed and the transaction has to be aborted; `__cause__` is the reason (KIP-691).
 
     With `outcome_unknown` no response arrived, and commit_transaction() may be called again. If the commit had

@@ -189,7 +189,7 @@ def story(client: Client, servers: str, name: str, scenario: str) -> dict[str, s
 
 # Who goes on with the same producer, and the first thing the others are told, which is final. kafka-python is told at
 # once what ends it, because it would never ask for a new epoch but after a failed delivery (the last test).
-GOES_ON = {"librdkafka": "KafkaException", "fencepost": "CommitFailedError"}
+GOES_ON = {"librdkafka": "KafkaException", "fencepost": "TransactionCommitFailedError"}
 IS_FENCED = {"aiokafka": "ProducerFenced", "kafka-python": "ProducerFencedError"}
 CASES = [
     (name, scenario) for name in CLIENTS for scenario in SCENARIOS if (name, scenario) != ("kafka-python", "produce")

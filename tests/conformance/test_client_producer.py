@@ -16,12 +16,12 @@ import fencepost
 from fencepost.client.producer.partitioner import partition_for_key
 from fencepost.errors import (
     ClosedError,
-    CommitFailedError,
     ForkedError,
     GroupFencedError,
     PreparedTransactionLostError,
     ProducerFencedError,
     RecordRejectedError,
+    TransactionCommitFailedError,
     TransactionTimedOutError,
     UnsupportedVersionError,
 )
@@ -301,7 +301,7 @@ def test_a_timed_out_transaction_does_not_end_its_producer(broker: BrokerUnderTe
         while admin.describe_transactions([name])[0].state != "CompleteAbort":
             assert time.monotonic() < deadline
             time.sleep(0.05)
-        with pytest.raises(CommitFailedError) as raised:
+        with pytest.raises(TransactionCommitFailedError) as raised:
             producer.commit_transaction()
         assert isinstance(raised.value.__cause__, TransactionTimedOutError)
         producer.abort_transaction()

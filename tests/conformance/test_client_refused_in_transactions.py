@@ -16,7 +16,7 @@ import pytest
 
 import fencepost
 from fencepost.client.interceptors import OutgoingRecord
-from fencepost.errors import CommitFailedError, KafkaError, ProduceFailedError, RecordRejectedError
+from fencepost.errors import KafkaError, ProduceFailedError, RecordRejectedError, TransactionCommitFailedError
 from tests.support.brokers import BrokerUnderTest
 
 TOO_LARGE = b"x" * 2_000_000
@@ -73,7 +73,7 @@ def test_the_transaction_is_not_committed_without_the_record(broker: BrokerUnder
         producer.send(topic, b"before")
         with contextlib.suppress(RecordRejectedError):
             REFUSED[kind](producer, topic)
-        with pytest.raises(CommitFailedError) as raised:
+        with pytest.raises(TransactionCommitFailedError) as raised:
             producer.commit_transaction()
         assert isinstance(raised.value.__cause__, RecordRejectedError)
         assert not raised.value.outcome_unknown
@@ -95,7 +95,7 @@ def test_nor_with_asyncio(broker: BrokerUnderTest, kind: str) -> None:
         ):
             await admin.create_topic(topic, 1)
             await producer.init_transactions()
-            with pytest.raises(CommitFailedError) as raised:  # noqa: PT012 (the block is what is tested)
+            with pytest.raises(TransactionCommitFailedError) as raised:  # noqa: PT012 (the block is what is tested)
                 async with producer.transaction():
                     await producer.send(topic, b"before")
                     with contextlib.suppress(RecordRejectedError):

@@ -14,9 +14,9 @@ import fencepost
 from fencepost.broker.embedded import Broker
 from fencepost.errors import (
     AbortableError,
-    CommitFailedError,
     FencedOrTimedOutError,
     ProducerFencedError,
+    TransactionCommitFailedError,
     TransactionTimedOutError,
 )
 from fencepost.protocol.codes import ErrorCode
@@ -293,7 +293,7 @@ def test_after_a_timeout(at_version: tuple[BrokerUnderTest, int]) -> None:
         if broker.is_ours or version == 2:
             with pytest.raises(AbortableError) as raised:
                 producer.commit_transaction()
-            assert isinstance(raised.value, CommitFailedError)
+            assert isinstance(raised.value, TransactionCommitFailedError)
             assert isinstance(raised.value.__cause__, TransactionTimedOutError)
             producer.abort_transaction()
         else:

@@ -14,7 +14,7 @@ from typing import Any, NoReturn, Protocol, TypeVar
 import fencepost
 from fencepost.check.history.operations import Batch, Position
 from fencepost.check.sessions import told_of_fencing
-from fencepost.errors import AbortableError, CommitFailedError, KafkaError, ProduceFailedError
+from fencepost.errors import AbortableError, KafkaError, ProduceFailedError, TransactionCommitFailedError
 from fencepost.torture.access import Access, librdkafka_settings
 
 __all__ = ["CLIENTS", "ClientFailed", "ConsumerFace", "MustAbort", "MustEnd", "ProducerFace", "Told", "needs", "ours"]
@@ -96,7 +96,7 @@ def needs(client: str) -> str | None:
 def ours(call: Callable[[], T]) -> T:
     try:
         return call()
-    except (AbortableError, CommitFailedError) as error:
+    except (AbortableError, TransactionCommitFailedError) as error:
         raise MustAbort(error, fenced=told_of_fencing(error)) from error
     except fencepost.errors.TransactionCommittedError as error:
         raise MustEnd(error, committed=True) from error

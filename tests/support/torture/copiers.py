@@ -16,10 +16,10 @@ from enum import Enum
 from fencepost import AsyncConsumer, AsyncProducer
 from fencepost.errors import (
     AbortableError,
-    CommitFailedError,
     DataLossError,
     FatalError,
     KafkaError,
+    TransactionCommitFailedError,
 )
 
 __all__ = ["Copier"]
@@ -140,7 +140,7 @@ class Copier:
             told = self._note(error)
             self.losses.append(f"{self.name}: {error}")
             raise
-        except (CommitFailedError, AbortableError, PlannedFailure, TimeoutError) as error:
+        except (TransactionCommitFailedError, AbortableError, PlannedFailure, TimeoutError) as error:
             told = self._note(error)
         except FatalError as error:
             told = self._note(error)

@@ -198,8 +198,8 @@ def test_wire_codes_become_exceptions(code: int, expected: type[Exception]) -> N
         (errors.DisconnectedError("x"), False),
         (errors.KafkaTimeoutError("x", outcome_unknown=True), True),
         (errors.KafkaTimeoutError("x"), False),
-        (errors.CommitFailedError("x", outcome_unknown=True), True),
-        (errors.CommitFailedError("x"), False),
+        (errors.TransactionCommitFailedError("x", outcome_unknown=True), True),
+        (errors.TransactionCommitFailedError("x"), False),
         (errors.BrokerError("x"), False),
     ],
 )

@@ -15,9 +15,9 @@ from fencepost.client.types import TopicPartition
 from fencepost.config import ProducerConfig
 from fencepost.errors import (
     AbortableError,
-    CommitFailedError,
     KafkaError,
     RetriableError,
+    TransactionCommitFailedError,
     TransactionCommittedError,
 )
 
@@ -106,12 +106,12 @@ class Writer(Actor):
         await self.abort(process, producer, record, name)
 
     async def _commit(self, process: Process, producer: ProducerCore, name: str) -> None:
-        """Its failures are CommitFailedError or fatal; nothing else says whether it may be committed after all."""
+        """Commit. A failure is fatal or a TransactionCommitFailedError, which tells if the outcome is unknown."""
         try:
             commit = Commit(process=process.who, transaction=name)
             await self.ask(process, "commit_transaction", commit, producer.commit_transaction)
         except (AbortableError, RetriableError) as error:
-            if not isinstance(error, CommitFailedError):
+            if not isinstance(error, TransactionCommitFailedError):
                 told = f"{self.name} was told by commit_transaction: {type(error).__name__}: {error}"
                 self.world.found("undocumented_error", told)
             raise

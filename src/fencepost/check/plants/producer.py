@@ -14,11 +14,11 @@ from fencepost.client.producer.transaction_block import TransactionBlock
 from fencepost.client.producer.transaction_states import TxnEvent
 from fencepost.client.producer.transactions import Transactions
 from fencepost.errors import (
-    CommitFailedError,
     FatalError,
     KafkaError,
     KafkaTimeoutError,
     TransactionAbortableError,
+    TransactionCommitFailedError,
 )
 
 
@@ -73,7 +73,7 @@ def commit_raises_a_bare_timeout(patches: Patches) -> None:
     async def bare(self: Transactions) -> None:
         try:
             await original(self)
-        except CommitFailedError as error:
+        except TransactionCommitFailedError as error:
             if isinstance(error.__cause__, KafkaTimeoutError):
                 raise error.__cause__ from None
             raise

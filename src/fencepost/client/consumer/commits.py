@@ -114,7 +114,7 @@ class Commits:
             raise order.error
 
     def due(self) -> bool:
-        """Whether enable_auto_commit's interval is over."""
+        """Return true if the auto-commit interval has passed."""
         due_ms = self._last_ms + self._config.auto_commit_interval_ms
         return self._config.enable_auto_commit and self._runtime.now_ms() >= due_ms
 

@@ -51,7 +51,7 @@ CLOSE_PATIENCE_MS: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class FetchSettings:
-    """How to fetch; sizes in bytes, times in ms."""
+    """Settings of fetch requests. Sizes are in bytes, times in ms."""
 
     isolation: Isolation = Isolation.READ_COMMITTED
     min_bytes: int = 1
@@ -80,7 +80,9 @@ class FetchSettings:
 
 
 class Answer(NamedTuple):
-    """What a broker said of one partition. `fetched` is None when `error_code` is not 0.
+    """The response of a broker for one partition. `fetched` is None if `error_code` is not 0.
+    `error`: why what lies behind `fetched` cannot be read.
+    `error` is the reason why the data after `fetched` cannot be read.
 
     `error`: why what lies behind `fetched` cannot be read.
     """
@@ -95,7 +97,7 @@ class Answer(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """What a broker said. Partitions of a session that have nothing new are not in `answers`."""
+    """A fetch response. `answers` does not contain partitions of the session without news."""
 
     answers: dict[TopicPartition, Answer]
     throttle_ms: int
@@ -103,7 +105,7 @@ class Reply(NamedTuple):
 
 
 def what_of(partition: TopicPartition) -> str:
-    """What is tried, in words."""
+    """Return a description of the request for error messages."""
     return f"fetch of {partition.topic}-{partition.partition}"
 
 
@@ -225,7 +227,7 @@ def _answers(
 def _answer(
     partition: TopicPartition, offset: int, result: FetchPartitionResult, settings: FetchSettings, room_bytes: int
 ) -> tuple[Answer, int]:
-    """What this partition's answer says, and how many bytes were made of it."""
+    """Return the decoded response of this partition and its decompressed size in bytes."""
     told = (result.high_watermark, result.last_stable_offset, result.log_start_offset, result.preferred_read_replica)
     if result.error_code != 0:
         return Answer(result.error_code, None, *told), 0
@@ -251,7 +253,7 @@ def _answer(
 
 
 def _corrupt(partition: TopicPartition, unreadable: Unreadable) -> CorruptRecordError:
-    """What to tell of a batch that cannot be read."""
+    """Return the error for a batch that cannot be read."""
     offset, next_offset, cause = unreadable
     too_large = isinstance(cause, DecompressionLimit)
     advice = "max_decompressed_bytes is the limit; " if too_large else ""
@@ -306,7 +308,7 @@ async def fetch_range(
 async def _fetch_next(
     cluster: Cluster, partition: TopicPartition, offset: int, settings: FetchSettings, deadline_ms: int
 ) -> tuple[Fetched | None, KafkaError | None]:
-    """What comes next, or the retriable error that kept it away. Raises final errors."""
+    """Return the next records, or the retriable error that prevented the fetch. Raises final errors."""
     await cluster.topic(partition.topic, deadline_ms)
     leader = cluster.leader(partition.topic, partition.partition)
     if leader < 0:

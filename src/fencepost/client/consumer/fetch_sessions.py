@@ -38,7 +38,7 @@ class SessionState(Enum):
 
 
 class SessionEvent(Enum):
-    """What happens to a session."""
+    """Events of a fetch session."""
 
     GRANTED = auto()  # the answer names a session
     REFUSED = auto()  # the answer has session id 0
@@ -86,7 +86,7 @@ step: Final = TABLE.step
 
 
 class Wanted(NamedTuple):
-    """What to fetch of one partition; a change of any of it is told to the broker."""
+    """The parameters of a fetch from one partition. The next request tells the broker each change."""
 
     offset: int
     max_bytes: int
@@ -109,7 +109,7 @@ class FetchSession:
         self.state = SessionState.FULL
         self._id = 0
         self._epoch = FIRST_EPOCH
-        self._known: dict[TopicPartition, Wanted] = {}  # what the broker has listed
+        self._known: dict[TopicPartition, Wanted] = {}  # the partitions in the broker's session
 
     def plan(self, wanted: Mapping[TopicPartition, Wanted]) -> Plan:
         """The next request for exactly `wanted`. Raises UsageError once closed."""

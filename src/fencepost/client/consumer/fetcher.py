@@ -50,7 +50,7 @@ class Fetcher:
         self._metrics = metrics
         self._out_of_range = out_of_range
         self._sessions: dict[int, FetchSession] = defaultdict(FetchSession)
-        self.failure: Exception | None = None  # what no partition is to blame for; the next poll raises it
+        self.failure: Exception | None = None  # a failure that belongs to no partition; the next poll raises it
         self._in_flight: set[int] = set()
         self._not_before_ms: dict[int, int] = {}  # per node: throttled, or backing off
         self._refresh_not_before_ms = 0
@@ -164,7 +164,7 @@ class Fetcher:
             self._arrived.set()
 
     def _room_bytes(self) -> int:
-        """How much may be made of what comes: what waits to be handed out counts. A single batch always may."""
+        """Return the bytes left for decompressed data beside fetched data. A single batch is always allowed."""
         waiting = sum(fetched.columns.size_bytes for place in self._reading.places.values() for fetched in place.ready)
         return max(self._settings.decompressed_bytes - waiting, 1)
 
@@ -200,7 +200,7 @@ class Fetcher:
                 continue
             session.forget(partition)
             if place.replica >= 0:
-                place.replica = -1  # what a follower cannot give, the leader has to be asked for
+                place.replica = -1  # the follower cannot serve it: fetch from the leader
             elif answer.error_code == E.OFFSET_OUT_OF_RANGE:
                 await self._out_of_range(partition)
             elif retry.action(retry.FETCH, answer.error_code) in retry.RETRIABLE:

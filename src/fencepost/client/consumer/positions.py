@@ -1,4 +1,4 @@
-"""Where to begin: positions from the group's commits, by auto_offset_reset, by seeking; and whether they still exist.
+"""Start positions: from the group's commits, auto_offset_reset or seek(), and the check that they still exist.
 
 A position knows the leader epoch of the record before it. When the partition has a new leader, the consumer asks it
 where that epoch ended (OffsetForLeaderEpoch): a position behind that end was truncated away (KIP-320).
@@ -91,7 +91,7 @@ class Positions:
         return left if left > 0 else 1_000.0
 
     def pause_ms(self, tries: int) -> int:
-        """How long to wait after so many failures in a row before this try."""
+        """Return the pause before a retry in ms, after this number of consecutive failures."""
         first_ms, most_ms = self._config.retry_backoff_ms, self._config.retry_backoff_max_ms
         return round(retry.backoff_ms(tries, self._runtime.random(), first_ms=first_ms, most_ms=most_ms))
 
@@ -196,7 +196,7 @@ class Positions:
         return [partition for partition in partitions if self._cluster.leader(*partition) >= 0]
 
     def _why_not(self, partition: TopicPartition) -> str:
-        """What metadata says of a partition without a leader; told. Raises what cannot get better (authorization)."""
+        """Return the reason why a partition has no leader. Raises errors that a retry cannot heal (authorization)."""
         topic = self._cluster.topics.get(partition.topic)
         what, extent, code = f"topic {partition.topic!r}", "", int(E.UNKNOWN_TOPIC_OR_PARTITION)
         if topic is not None and topic.error_code != 0:
@@ -362,7 +362,7 @@ class Positions:
         return None
 
     def unfound(self, partitions: Iterable[TopicPartition]) -> str:
-        """Why these have no position, in words."""
+        """Return a text with the reason why each of the partitions has no position."""
         return "; ".join(
             f"{partition.topic}-{partition.partition}: {self._reading.places[partition].why}"
             for partition in partitions

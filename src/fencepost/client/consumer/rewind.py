@@ -1,4 +1,4 @@
-"""Where reading of a partition goes back to when what was handed out since is not committed. No I/O."""
+"""The position to which a partition goes back if the records handed out are not committed. No I/O."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class RewindPoint:
             self.began(offset, epoch)
 
     def back(self, committed: tuple[int, int] | None) -> tuple[int, int] | None:
-        """Where to read on, the group's (offset, leader epoch) being this. None: auto_offset_reset decides."""
+        """Return the position to go back to, given the committed (offset, epoch). None: auto_offset_reset decides."""
         here = None if self.offset == NOTHING else (self.offset, self.epoch)
         if committed is None:
             self.committed = NOTHING

@@ -1,4 +1,4 @@
-"""What a consumer reads, and where reading of each partition stands. No I/O: the fetcher and the positions use it.
+"""The partitions of a consumer and the position of each. No I/O: the fetcher and the positions use it.
 
 Positions move when records are handed out, not when they are fetched.
 """
@@ -17,7 +17,7 @@ from fencepost.client.records import Fetched, Record
 from fencepost.client.types import Isolation, K, OffsetAndMetadata, TopicPartition
 from fencepost.errors import UsageError
 
-ROUNDS_AHEAD: Final = 2  # fetched answers of one partition that may wait: what is being handed out, and the next
+ROUNDS_AHEAD: Final = 2  # fetched responses that one partition may have in memory: the present one and the next
 
 
 # The first fetch from a new place asks for this much of a partition, each next fetch for four times as much, up to the
@@ -28,7 +28,7 @@ FETCH_GROWTH = 4
 
 
 class Place:
-    """Where reading of one partition stands.
+    """The reading state of one partition.
 
     `epoch` is the leader epoch of the record before `position`, `fetch_epoch` that before `fetch_offset` (-1: not
     known); `checked_epoch` is the leader's epoch under which the position was last known to be in the log.
@@ -86,7 +86,7 @@ class Place:
         self.replica_until_ms = 0
         self.tries = 0  # fetches in a row that were refused, and when to fetch again
         self.not_before_ms = 0
-        self.topic_id: UUID | None = None  # whose positions these are, as far as metadata told
+        self.topic_id: UUID | None = None  # the topic of these positions, if metadata named its id
         self.why = "it was not looked for yet"
 
     def go_to(self, offset: int | None, epoch: int = -1) -> None:
@@ -108,7 +108,7 @@ class Place:
 
     @property
     def wants_more(self) -> bool:
-        """Whether to fetch."""
+        """Return true if the fetcher may request more of the partition."""
         return (
             self.position is not None
             and not self.paused
@@ -120,7 +120,7 @@ class Place:
 
 
 class _Before(NamedTuple):
-    """Where reading of a place stood before records were handed out."""
+    """The reading state of a partition before records were handed out."""
 
     place: Place
     version: int
@@ -130,12 +130,12 @@ class _Before(NamedTuple):
 
     @property
     def is_current(self) -> bool:
-        """Whether the place was not moved since by anything else."""
+        """Return true if nothing else has moved the position since."""
         return self.place.version == self.version
 
 
 class Handed:
-    """What one poll took from the places. Until `delivered` is set, positions are as they were before.
+    """The records that one poll took. Until `delivered` is set, positions are as they were before.
 
     The call that returns the records sets it as its last step, by a plain store: Python runs no signal handler between
     that and the return, so a call that raises has delivered nothing. An iterator gives `records` one by one instead;
@@ -153,7 +153,7 @@ class Handed:
 
     @property
     def rows(self) -> int:
-        """How many records it has."""
+        """The number of records."""
         return sum(len(piece.columns) for piece in self.pieces)
 
     def one_by_one(self, records: Iterable[Record]) -> Iterator[Record]:
@@ -185,7 +185,7 @@ class Reading:
     def __init__(self) -> None:
         self.places: dict[TopicPartition, Place] = {}
         self._versions = count(1)
-        self._turn: deque[TopicPartition] = deque()  # who is served next
+        self._turn: deque[TopicPartition] = deque()  # the partition that is served next is the first
         self._paused_before: set[TopicPartition] = set()
         self._handed = Handed()  # by the poll that is going on, or the last poll
         self.transactional = False  # positions are committed in transactions: where nothing is, anchors count
@@ -247,7 +247,7 @@ class Reading:
         return found
 
     def positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """What to commit now, per partition with a known position: behind the last record the application was given."""
+        """Return the offsets to commit by partition: the offset after the last record that the application received."""
         found = {
             partition: OffsetAndMetadata(place.position, "", place.epoch)
             for partition, place in sorted(self.places.items())
@@ -278,7 +278,7 @@ class Reading:
         return 0 if handed.delivered else self.take_back(handed)
 
     def put_back(self, handed: Handed) -> int:
-        """What an iterator has not given will be polled again; how many records."""
+        """Give the records that an iterator has not yielded to the next poll. Returns their number."""
         left, first = handed.left(), handed.first_left()
         handed.records = (handed.records or [])[: handed.given]
         for partition, offset in first.items():
@@ -287,7 +287,7 @@ class Reading:
         return len(left)
 
     def take_back(self, handed: Handed) -> int:
-        """What a poll took waits in front of what came later, and positions are as before; how many records."""
+        """Put the records of a poll back before later ones and restore the positions. Returns the number of records."""
         for before, pieces in handed.before.values():
             place = before.place
             if before.is_current:
@@ -311,8 +311,9 @@ class Reading:
         place.go_to(offset, epoch)
 
     def with_topics(self, topics: Mapping[str, Topic]) -> Iterator[tuple[TopicPartition, Place, Topic | None]]:
-        """Each place, with what is known of its topic: a look-up for each of a topic's partitions would be most of the
-        time of a poll.
+        """Yield each partition with the metadata of its topic.
+
+        A look-up for each partition of a topic would take most of the time of a poll.
         """
         name, known = "", None
         for partition, place in self.places.items():
@@ -367,11 +368,11 @@ class Reading:
         ]
 
     def versions(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """What tells later whether these were moved since now (see `unchanged`)."""
+        """Return the versions of these positions. `unchanged` compares them later."""
         return {partition: self.places[partition].version for partition in partitions if partition in self.places}
 
     def unchanged(self, partition: TopicPartition, versions: Mapping[TopicPartition, int]) -> bool:
-        """Whether it is still read as it was when its version was noted."""
+        """Return true if the position has not moved since its version was taken."""
         place = self.places.get(partition)
         return place is not None and place.version == versions.get(partition)
 

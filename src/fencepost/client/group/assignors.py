@@ -112,7 +112,7 @@ def assignor(name: str) -> Assignor:
 
 
 def user_data(name: str, held: list[TopicPartition], generation: int) -> bytes | None:
-    """What a member tells the leader's assignor beyond its subscription, as Java's assignor of that name does.
+    """Return the user data of a subscription, as Java's assignor of that name encodes it.
 
     `held` is the last assignment, also when it was given up already.
     """

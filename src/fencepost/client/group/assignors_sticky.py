@@ -50,7 +50,7 @@ def assign_sticky(
 
 
 def _kept(members: Mapping[str, Subscription], partitions: Mapping[str, int]) -> Owners:
-    """Who keeps what. Of two that claim a partition the later generation has it; in the same generation, neither."""
+    """Return the owner of each partition. The claim of the later generation wins; of equal ones, neither."""
     owners: Owners = {}
     disputed: set[TopicPartition] = set()
     generations: dict[TopicPartition, int] = {}
@@ -85,7 +85,7 @@ def _balance(
         belongings[member].append(partition)
     for member, mine in belongings.items():
         owned = {partition for who, partition in held if who == member}
-        mine.sort(key=owned.__contains__)  # what is new there moves first
+        mine.sort(key=owned.__contains__)  # partitions that are new to the member move first
     while (move := _best_move(belongings, loads, subscribers)) is not None:
         partition, giver, taker = move
         belongings[giver].remove(partition)

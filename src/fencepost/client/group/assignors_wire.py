@@ -21,7 +21,7 @@ SUBSCRIPTION_VERSION: Final = 3
 
 
 class Subscription(NamedTuple):
-    """What a member says when it joins. `owned` are partitions it still holds (cooperative) or held (sticky)."""
+    """The subscription in a JoinGroup request. `owned` has the present (cooperative) or former (sticky) partitions."""
 
     topics: Sequence[str]
     owned: Sequence[TopicPartition] = ()

@@ -255,7 +255,7 @@ class ClassicMember(Member):
         )
 
     def _refused(self, code: int, what: str) -> KafkaError | None:
-        """What a refusal means: try again (None, or the error to back off for), or an error to raise."""
+        """Return None to retry now or an error to retry after a back-off. Raises errors that end the attempt."""
         error = error_for(code, f"{what} of group {self._group_id!r}")
         if code == E.REBALANCE_IN_PROGRESS:
             self._rebalance()
@@ -270,7 +270,7 @@ class ClassicMember(Member):
         self.generation_id, self.member_id = -1, ""
 
     async def _assign(self, joined: JoinGroupResponse) -> list[SyncGroupRequestAssignment]:
-        """What this leader gives each member."""
+        """Return the leader's assignment of each member."""
         members = {
             member.member_id: decode_subscription(member.metadata)._replace(instance_id=member.group_instance_id)
             for member in joined.members

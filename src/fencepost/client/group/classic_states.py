@@ -29,7 +29,7 @@ class MemberState(Enum):
 
 
 class MemberEvent(Enum):
-    """What happens to a member."""
+    """Events of a classic group member."""
 
     JOIN = auto()  # a poll starts to join
     JOINED = auto()  # JoinGroup was answered with a generation

@@ -61,7 +61,7 @@ def new_member_id(runtime: Runtime) -> str:
 
 
 class Subscribed(NamedTuple):
-    """What is subscribed to: topics, or an expression that the broker matches."""
+    """A subscription: topic names, or an expression that the broker matches."""
 
     names: tuple[str, ...]
     regex: str | None
@@ -76,10 +76,10 @@ class ConsumerProtocolMember(Member):
         self.member_id = new_member_id(self._runtime)
         self._goal: set[tuple[UUID, int]] = set()
         self._ids: dict[TopicPartition, UUID] = {}  # of what is owned
-        self._regex: bool | None = None  # whether the broker matches the pattern; None: not known yet
-        self._known: Subscribed | None = None  # what the coordinator has; None: the next heartbeat says everything
+        self._regex: bool | None = None  # true if the broker matches the pattern; None: not known yet
+        self._known: Subscribed | None = None  # the coordinator's; None: the next heartbeat sends all fields
         self._has_strays = False  # heartbeats without an answer, which may still arrive
-        self._has_regex = False  # whether the coordinator may have a pattern
+        self._has_regex = False  # true if the coordinator may have a pattern
         self._interval_ms = config.heartbeat_interval_ms
         self._wake = self._runtime.event()  # beat now
         self._moved = self._runtime.event()  # the state changed, or heartbeats ended
@@ -260,7 +260,7 @@ class ConsumerProtocolMember(Member):
             return self._refused(reply)
         self._known, self._has_regex = wanted, wanted.regex is not None
         self._take(reply, acknowledging=acknowledging)
-        # What was reconciled while the answer was on its way is acknowledged at once.
+        # A reconciliation during the request is acknowledged at once.
         return 0 if self.state is _S.ACKNOWLEDGING else self._interval_ms
 
     def _take(self, reply: ConsumerGroupHeartbeatResponse, *, acknowledging: bool) -> None:
@@ -283,7 +283,7 @@ class ConsumerProtocolMember(Member):
             self._set(_E.ANSWERED)
 
     async def _choose_regex(self, version: int, deadline_ms: int) -> None:
-        """Whether the broker matches the pattern. A pattern with flags is matched here: flags do not travel."""
+        """Decide who matches the pattern. The client matches a pattern with flags, because a request carries none."""
         while (pattern := self.topics.pattern) is not None and self._regex is None:
             plain = pattern.flags & ~32 == 0  # re.UNICODE is always on
             self._regex = version >= REGEX_VERSION and plain
@@ -315,7 +315,7 @@ class ConsumerProtocolMember(Member):
         if known is None or known.names != wanted.names:
             request.subscribed_topic_names = wanted.names
         if self._has_regex and (known is None or known.regex != wanted.regex):
-            request.subscribed_topic_regex = wanted.regex or ""  # what is left out stays
+            request.subscribed_topic_regex = wanted.regex or ""  # an omitted field leaves the expression as it is
         if known is None or self.state is _S.ACKNOWLEDGING:
             owned: dict[UUID, list[int]] = defaultdict(list)
             if self.state is not _S.JOINING:

@@ -31,12 +31,12 @@ class ConsumerMemberState(Enum):
 
 
 class ConsumerMemberEvent(Enum):
-    """What happens to a member."""
+    """Events of a consumer group member (KIP-848)."""
 
     JOIN = auto()  # a heartbeat with epoch 0 goes out
     ANSWERED = auto()  # a heartbeat was answered without a new target
     TARGET = auto()  # a heartbeat was answered with a target assignment
-    RECONCILED = auto()  # what we own is the target now
+    RECONCILED = auto()  # the owned partitions equal the target
     FENCE = auto()  # the membership is gone: refused (25, 110), or given up by ourselves (no poll)
     TOLD = auto()  # the application knows that everything is lost
     LEAVE = auto()

@@ -1,4 +1,4 @@
-"""What classic (classic.py) and KIP-848 membership (consumer_protocol.py) have in common, and the subscription.
+"""The common part of classic (classic.py) and KIP-848 membership (consumer_protocol.py), and the subscription.
 
 A member tells of "assigned", "revoked" and "lost" partitions through its listener and waits until that was served; what
 it keeps in a rebalance is not mentioned.
@@ -28,7 +28,7 @@ from fencepost.protocol.codes import ErrorCode as E
 
 log = logging.getLogger("fencepost.client.group")
 
-MISSING_TOPIC_CHECK_MS: Final = 1_000  # how often to look for a subscribed topic that does not exist yet
+MISSING_TOPIC_CHECK_MS: Final = 1_000  # interval of the search for a subscribed topic that does not exist yet
 TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 LOOK_PATIENCE_MS: Final = 5_000  # for one look at metadata; the next look follows
 
@@ -117,11 +117,11 @@ class Member:
         self._looking = False
         self._heartbeats: TaskHandle | None = None
         self._fatal: Exception | None = None
-        self._owner: GroupMetadata | None = None  # who we are, or were last, as the owner of what is being read
+        self._owner: GroupMetadata | None = None  # the present or last identity of the owner of the partitions
         self._awaiting = "the next poll"  # in words, for a consumer that seems stuck
 
     def subscribe(self, wanted: Topics) -> None:
-        """What is wanted from now on."""
+        """Replace the subscription."""
         raise NotImplementedError
 
     def metadata(self) -> GroupMetadata:
@@ -141,12 +141,12 @@ class Member:
 
     @property
     def settled(self) -> bool:
-        """Whether the assignment is current."""
+        """Return true if the assignment is current."""
         raise NotImplementedError
 
     @property
     def holds_back(self) -> bool:
-        """Whether nothing may be handed out while the assignment is not current."""
+        """Return true if no records may be handed out while the assignment is not current."""
         raise NotImplementedError
 
     def polled(self) -> None:
@@ -165,7 +165,7 @@ class Member:
         raise NotImplementedError
 
     def waiting_for(self) -> str:
-        """What the assignment waits for, in words: what goes wrong all the time, if anything does."""
+        """Return a text that says what the assignment waits for, with the lasting failure if there is one."""
         trouble = self._cluster.lasting_errors.latest()
         return self._awaiting if trouble is None else f"{self._awaiting}; what goes wrong: {trouble}"
 
@@ -174,7 +174,7 @@ class Member:
         raise NotImplementedError
 
     def _late(self) -> bool:
-        """Whether the application has not polled for max_poll_interval_ms; says so."""
+        """Return true and log a warning if the application has not polled for max_poll_interval_ms."""
         if self._runtime.now_ms() - self._last_poll_ms <= self._config.max_poll_interval_ms:
             return False
         log.warning(

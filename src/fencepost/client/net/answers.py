@@ -1,4 +1,4 @@
-"""What a broker lists in an answer, when a single item was asked for."""
+"""Access to the items of a response, when the request asked for a single one."""
 
 from __future__ import annotations
 

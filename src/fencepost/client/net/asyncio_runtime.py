@@ -34,7 +34,7 @@ log = logging.getLogger("fencepost.client")
 HIGH_WATER_BYTES = 4 * 1024 * 1024
 NEXT_ADDRESS_S = 0.25
 READ_AHEAD_BYTES = 8 * 1024 * 1024  # in frames that are not yet taken; beyond it reading pauses
-# How others than a broker begin, instead of with the size of an answer.
+# First bytes of other protocols, in place of the size of a Kafka response.
 STRANGERS = {
     0x1503: "the port answers in TLS; security_protocol has to be SSL or SASL_SSL",
     0x4854: "the port answers in HTTP; it is not a Kafka listener",
@@ -119,7 +119,7 @@ class StreamProtocol(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         if self._malformed is not None:
-            return  # where the next frame would begin is not known any more
+            return  # the begin of the next frame is unknown
         try:
             frames = self._receiver.received(nbytes)
         except ProtocolError as error:
@@ -256,7 +256,7 @@ async def _open_first(
 
 
 def _is_final(task: asyncio.Task[StreamProtocol]) -> bool:
-    """Whether other addresses need not be tried: there is, or was, a connection."""
+    """Return true if other addresses need not be tried, because a connection was established."""
     error = task.exception()
     return not isinstance(error, OSError) or isinstance(
         error, (ssl.SSLError, ConnectionResetError, ConnectionAbortedError)
@@ -409,7 +409,7 @@ class AsyncioRuntime:
         return await self._awaited(result) if inspect.isawaitable(result) else result
 
     async def _awaited(self, result: Awaitable[Any]) -> Any:
-        """What the application's coroutine gives: not in the loop of all clients, where it may block."""
+        """Await the application's coroutine. It may block, so it does not run in the loop that all clients share."""
         if not is_shared(self.loop):
             return await result
         if self._own_loop is None:

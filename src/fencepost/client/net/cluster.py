@@ -1,4 +1,4 @@
-"""What the client knows of the cluster: nodes, connections, topics, leaders, coordinators; and `call`, which retries.
+"""The client's view of the cluster: nodes, connections, topics, leaders, coordinators. `call` retries requests.
 
 Bootstrap addresses are used until metadata names the real nodes, and again when none of those can be reached.
 """
@@ -270,7 +270,7 @@ class Cluster:
         return found.leader
 
     def is_stale(self, topic: str) -> bool:
-        """Whether the topic is unknown or its metadata older than metadata_max_age_ms."""
+        """Return true if the topic is unknown or its metadata is older than metadata_max_age_ms."""
         known = self.topics.get(topic)
         return known is None or self.runtime.now_ms() - known.fetched_ms > self.config.metadata_max_age_ms
 
@@ -344,7 +344,7 @@ class Cluster:
 
     @staticmethod
     def worth_retrying(error: KafkaError) -> bool:
-        """Whether waiting and asking again may help."""
+        """Return true if a later retry may succeed."""
         return isinstance(error, (DisconnectedError, KafkaTimeoutError)) or (
             error.code is not None and retry.action(retry.METADATA, error.code) in RETRIABLE
         )
@@ -445,7 +445,7 @@ class Cluster:
         """
         what = what or api_name(message.API_KEY)
         messages = repeat(message) if again is None else chain((message,), iter(again, None))
-        unknown = False  # whether the last request that was sent was not answered
+        unknown = False  # true if the last request that was sent has no response
 
         async def ask() -> Any:
             nonlocal unknown
@@ -482,13 +482,13 @@ class Cluster:
         target: Target = _ANY_NODE,
         api_key: int = retry.METADATA,
     ) -> T:
-        """What `ask` returns, asked again while it raises what may pass.
+        """Return the result of `ask`. Retries it while it raises errors that may pass.
 
-        `target` is looked up anew before the next attempt; `api_key` is whose codes tell what may pass. Raises
-        KafkaTimeoutError with the last answer as cause, and what asking again cannot help.
+        `target` is looked up again before each retry. The retry table of `api_key` tells which codes may pass.
+        Raises KafkaTimeoutError with the last response as cause, and errors that a retry cannot heal.
         """
         attempt = 0
-        told: KafkaError | None = None  # what the broker itself said last; else the last failure but for running late
+        told: KafkaError | None = None  # the broker's last error; without one, the last failure other than a time-out
         while True:
             try:
                 answer = await ask()
@@ -517,7 +517,7 @@ class Cluster:
         await self.pause(attempt, deadline_ms, what, told)
 
     def _may_pass(self, api_key: int, error: KafkaError, target: Target) -> bool:
-        """Whether to ask again after an error; forgets what it says is out of date."""
+        """Return true if a retry may help after the error. Drops metadata that the error shows to be outdated."""
         if error.code is not None:
             return self._next(api_key, error.code, target)
         if isinstance(error, (DisconnectedError, KafkaTimeoutError)):
@@ -530,7 +530,7 @@ class Cluster:
             self.forget_coordinator(target)
 
     def _next(self, api_key: int, code: int, target: Target) -> bool:
-        """Whether to try again after `code`; forgets what the code says is out of date."""
+        """Return true if a retry may help after `code`. Drops metadata that the code shows to be outdated."""
         step = retry.action(api_key, code)
         if step is Action.REFRESH_COORDINATOR:
             self._lost(target)

@@ -1,4 +1,4 @@
-"""What goes wrong again and again: logged at first, every ten seconds while it lasts, and when it is over.
+"""Log of lasting errors: at the first failure, every ten seconds while it lasts, and at its end.
 
 A client has as many subjects as it has partitions, so the lines of ten seconds are limited in number.
 """
@@ -17,7 +17,7 @@ log = logging.getLogger("fencepost.client")
 LOG_EVERY_MS: Final = 10_000
 MOST_LINES: Final = 20  # in LOG_EVERY_MS, whatever their subjects
 MOST: Final = 10_000  # subjects; beyond that the oldest are forgotten, and told as new if they come again
-GIVEN_UP_MS: Final = 60_000  # who has not tried again for so long does not try any more, and is no reason for anything
+GIVEN_UP_MS: Final = 60_000  # a subject without a retry for this long is not tried any more
 USUAL_MS: Final = 1_000  # brokers refuse for a moment when topics are made, leaders move and transactions end
 
 
@@ -61,7 +61,7 @@ class LastingErrors:
             log.warning("%s%s", told, again)
 
     def _has_room(self, now_ms: int) -> bool:
-        """Whether one more line may be logged now; how many were not is said in the next ten seconds."""
+        """Return true if one more line may be logged now. The next period logs the number of suppressed lines."""
         if self._lines_since_ms is None or now_ms - self._lines_since_ms >= LOG_EVERY_MS:
             if self._left_out:
                 words = "%d further failures were not logged; %d subjects are in trouble now"
@@ -96,7 +96,7 @@ class LastingErrors:
             log.info("%s: works again after %.1f s", what, seconds)
 
     def latest(self) -> KafkaError | None:
-        """What went wrong last and has been neither overcome nor given up."""
+        """Return the latest error that still lasts, or None."""
         self._forget(self._now_ms())
         return next(reversed(self._lasting.values())).error if self._lasting else None
 

@@ -58,7 +58,7 @@ class Links:
         self._closed = False
 
     def __len__(self) -> int:
-        """How many have been asked for."""
+        """The number of links that were requested."""
         return len(self._links)
 
     def close(self) -> None:
@@ -80,7 +80,7 @@ class Links:
         return min((it for it in live if it is not None), key=lambda connection: connection.in_flight, default=None)
 
     def is_live(self, address: Address) -> bool:
-        """Whether a connection to it is open, in whichever lane."""
+        """Return true if a connection to the address is open in any lane."""
         return any(link.live for (other, _), link in self._links.items() if other == address)
 
     async def connect(self, address: Address, deadline_ms: int, lane: str = "") -> Connection:
@@ -162,8 +162,11 @@ class Links:
         raise error or DisconnectedError("no broker can be reached")
 
     def _usable(self, link: Link) -> Connection | None:
-        """The open connection. One that was silent for so long that what lies between may have forgotten it is closed:
-        a request would wait in vain for its answer."""
+        """Return the open connection, if it can be used.
+
+        A connection that was idle too long is closed: a firewall may have dropped it, and a request on it would get no
+        response.
+        """
         connection = link.live
         if connection is None or connection.in_flight:
             return connection

@@ -34,7 +34,7 @@ _UNITS_MS: Final = (86_400_000, 3_600_000, 60_000, 1_000)
 
 
 class OffsetReset(NamedTuple):
-    """What auto_offset_reset says: earliest, latest, none, or by_duration:<ISO 8601 duration> (KIP-1106)."""
+    """The rule of auto_offset_reset: earliest, latest, none, or by_duration:<ISO 8601 duration> (KIP-1106)."""
 
     policy: str
     duration_ms: int = 0
@@ -58,13 +58,13 @@ class OffsetReset(NamedTuple):
         return self.policy == "none"
 
     def timestamp(self, wall_ms: int) -> int:
-        """What to ask ListOffsets for."""
+        """Return the timestamp for a ListOffsets request."""
         if self.policy == "by_duration":
             return max(wall_ms - self.duration_ms, 0)
         return EARLIEST if self.policy == "earliest" else LATEST
 
 
-_Trouble = tuple[str, KafkaError]  # what failed, and why
+_Trouble = tuple[str, KafkaError]  # the failed request and the reason
 
 
 async def list_offsets(

@@ -14,14 +14,14 @@ CLOSE_MS = 10_000  # for close() of consumers: brokers that have gone are not wa
 
 
 class Leaving(Protocol):
-    """What can be left to itself: a client's core."""
+    """A client core that can close without its application."""
 
     async def leave(self, timeout_ms: int) -> None:
         """Close without the application: deliver what was sent, leave groups, call none of its listeners."""
         ...
 
     def unsaid(self) -> str:
-        """What nobody will learn if it ends right now; "" if nothing is left to do."""
+        """Return a text about work that would be lost silently if the client ended now; "" if there is none."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""What a wire error code means for the request that got it: one table.
+"""The meaning of a wire error code for the request that got it, in one table.
 
 `action(api_key, code)` answers for any code. PROBE means "the transaction may have timed out": the producer asks with
 InitProducerId(producer id, epoch) and the answer tells a timeout from fencing (KIP-360/588).
@@ -27,7 +27,7 @@ TXN_OFFSET_COMMIT: Final = 28
 
 
 class Action(IntEnum):
-    """What the client does next."""
+    """The next step of the client."""
 
     OK = 0  # no error, or a code that says the work is done
     RETRY = 1  # the same broker, after a back-off

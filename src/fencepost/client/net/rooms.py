@@ -12,9 +12,12 @@ _LEAST_BYTES: Final = 1024 * 1024
 
 
 def room_for(size_bytes: int) -> memoryview | None:
-    """Memory for a whole large answer that nobody has written to: the system gives a page when something comes for it,
-    so that a size that lies takes none. None for small ones, and without numpy: the standard library fills all memory
-    that it gives. Pages that are new to the process cost more than what is copied into them, and numpy's come back."""
+    """Return untouched memory for a large response, or None.
+
+    Pages are committed on first write, so a forged size costs no memory. None is returned for small sizes and without
+    numpy, because the standard library fills all memory that it allocates. numpy reuses its pages; pages that are new
+    to the process cost more than the copy of the data into them.
+    """
     if size_bytes < _LEAST_BYTES or not is_compiled():
         return None
     import numpy as np

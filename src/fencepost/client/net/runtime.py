@@ -1,4 +1,4 @@
-"""What the client cores need from the world: a clock, timers, tasks, events, byte streams and a source of jitter.
+"""The interface of the client cores to the world: clock, timers, tasks, events, byte streams and jitter.
 
 Core modules of this package are `async def` over this protocol and import no asyncio; `asyncio_runtime.AsyncioRuntime`
 is the real runtime, the simulator's has a virtual clock. All times are milliseconds; `now_ms` never goes back.
@@ -56,8 +56,10 @@ class Stream(Protocol):
         ...
 
     async def receive(self) -> list[memoryview]:
-        """The next frames, without size prefix; none when the other side closed. Raises StreamClosed, and
-        `protocol.errors.ProtocolError` for a size that no honest peer sends."""
+        """Return the next frames without their size prefix; none if the other side closed.
+
+        Raises StreamClosed, and `protocol.errors.ProtocolError` for an invalid size.
+        """
         ...
 
     def close(self) -> None:
@@ -83,8 +85,10 @@ class Runtime(Protocol):
     def event(self) -> Event: ...
 
     async def open(self, host: str, port: int, max_frame_bytes: int) -> Stream:
-        """Connect; larger frames are refused. Raises StreamClosed when that fails, StreamRefused when trying again is
-        pointless."""
+        """Connect. Frames above the limit are refused.
+
+        Raises StreamClosed if that fails, and StreamRefused if a retry cannot succeed.
+        """
         ...
 
     def nonce(self) -> str:

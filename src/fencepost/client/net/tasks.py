@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class _Box:
-    """What a task leaves behind."""
+    """The result of a task."""
 
     value: Any = None
     error: Exception | None = None

@@ -1,4 +1,4 @@
-"""What there is to reach: bootstrap addresses, and the brokers, topics and partitions that metadata names."""
+"""The bootstrap addresses, and the brokers, topics and partitions in metadata."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Node(NamedTuple):
 
 
 class Partition(NamedTuple):
-    """What metadata says of a partition. `leader` is -1 when there is none."""
+    """Metadata of a partition. `leader` is -1 if there is none."""
 
     id: int
     leader: int
@@ -34,7 +34,7 @@ class Partition(NamedTuple):
 
 @dataclass(slots=True)
 class Topic:
-    """What metadata says of a topic. `error_code` other than 0: it cannot be used now."""
+    """Metadata of a topic. With an `error_code` other than 0 the topic cannot be used now."""
 
     name: str
     topic_id: UUID | None

@@ -100,7 +100,7 @@ async def init_producer_id(
 async def describe_transaction(
     cluster: Cluster, transactional_id: str, deadline_ms: int, prepared: PreparedTransaction | None = None
 ) -> TransactionState | None:
-    """What the coordinator says of the id; None when it cannot or may not tell. Raises KafkaTimeoutError.
+    """Return the coordinator's description of the id; None if it cannot or may not tell. Raises KafkaTimeoutError.
 
     A broker that remembers endings also tells how the transaction `prepared` ended.
     """
@@ -129,7 +129,7 @@ async def find_ending(
     before: TransactionState | None = None,
     topics: Iterable[str] = (),
 ) -> Found:
-    """How the prepared transaction ended. Raises KafkaTimeoutError, and what reading a topic raises.
+    """Find the outcome of the prepared transaction. Raises KafkaTimeoutError, and the errors of reading a topic.
 
     For a broker that has no memory of endings: `before`, an earlier description of the id, and `topics`, which are
     searched for the transaction's marker.
@@ -202,7 +202,7 @@ async def add_offsets(
 
 
 def must_enlist(cluster: Cluster) -> bool:
-    """Whether the brokers know nothing of KIP-890's second part: no EndTxn v5, no batch that enlists its partition."""
+    """Return true if the brokers lack part 2 of KIP-890: EndTxn v5 and batches that enlist their partition."""
     return cluster.features.get(TRANSACTION_VERSION, 0) < 1
 
 

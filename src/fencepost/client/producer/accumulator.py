@@ -53,8 +53,14 @@ class Accumulator:
         buffer_bytes: int,
         in_runtime: InRuntime = at_once,
     ) -> None:
-        """`wake` tells the sender that there is work; `in_runtime` has a function run in the runtime, in the order of
-        the calls. Both from any thread."""
+        """Create an empty accumulator.
+
+        Args:
+            wake: Tells the sender that there is work. Called from any thread.
+            max_record_bytes: Largest record, in bytes.
+            buffer_bytes: Limit of all waiting records, in bytes.
+            in_runtime: Runs a function in the runtime, in the order of the calls. Called from any thread.
+        """
         self.closed: deque[Chunk] = deque()
         self.unhandled = UnhandledFailures(in_runtime)
         self.open: dict[str, Chunk] = {}  # by topic: chunks that everybody may write to. One that is closed may linger

@@ -145,7 +145,7 @@ class AdoptedProducer:
         from fencepost.client.producer.arrow_input import pieces_of
 
         for name, piece in pieces_of(topic, rows, None):
-            await self._sender.wait_for_room(None)  # what fills it has its delivery timeout
+            await self._sender.wait_for_room(None)  # no limit: the records in the buffer have their delivery timeout
             self._check()
             self._accumulator.append_table(name, piece, piece.nbytes)
 

@@ -27,7 +27,7 @@ FRAMING_BYTES: Final = 6  # of a record on the wire, beyond Arrow's own offsets:
 
 
 class Target(NamedTuple):
-    """Where the rows go: a topic, its number of partitions, those with a leader; the time of rows that have none."""
+    """The target of rows: a topic, its number of partitions, those with a leader, and the default timestamp."""
 
     topic: str
     partitions: int

@@ -1,4 +1,4 @@
-"""What the producer's futures have in common: results of Arrow data."""
+"""Results of Arrow data, shared by the producer's futures."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Appended(NamedTuple):
 
 
 def bulk_result(chunks: list[Chunk]) -> list[Appended]:
-    """Where Arrow rows went. Raises the first ProduceFailedError. Only for chunks that are done."""
+    """Return the batches with the Arrow rows of chunks that are done. Raises the first ProduceFailedError."""
     found = []
     for chunk in chunks:
         if chunk.error is not None:

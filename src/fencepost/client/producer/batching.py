@@ -22,7 +22,7 @@ REFUSED: Final = -2
 
 
 class BatchLimits:
-    """How large batches of each topic may be, as far as refusals have told: encoded, in bytes.
+    """The largest encoded batch of each topic in bytes, as learned from refusals.
 
     A topic's `max.message.bytes` can only be asked for with the right to. So this goes by what was refused, as Kafka's
     own producer does, which corrects its estimate of a topic's compression when it has to cut a batch (KIP-126).
@@ -51,7 +51,7 @@ class Router:
         self._slow = slow
 
     def has_to_ask(self, chunk: Chunk, partitions: int) -> bool:
-        """Whether `ask` comes before `route`: the application's function chooses, and did not among so many."""
+        """Return true if `ask` must come before `route`, because the application's partitioner has not chosen yet."""
         if not callable(self._config.partitioner) or chunk.table is not None:
             return False
         return chunk.choice is None or chunk.choice.partitions != partitions

@@ -103,7 +103,7 @@ class Batch:
         self.ordinal = -1  # of its first record among all of its partition, in order of sending
         self.sequence = -1
         self.attempts = 0
-        self.refusal: KafkaError | None = None  # why the last attempt failed
+        self.refusal: KafkaError | None = None  # the error of the last attempt
         self.maybe_appended = False  # sent, and the answer did not say that it was not appended
         self.done = False
         self.reported = False  # done, and its callbacks have run
@@ -111,7 +111,7 @@ class Batch:
         self.append_time_ms = -1
         self.timestamp_ms = chunk.timestamp_ms
         self.error: KafkaError | None = None
-        self.tally: Tally | None = None  # where its failure is counted
+        self.tally: Tally | None = None  # counts its failure
 
     def metadata(self, position: int, index: int) -> RecordMetadata:
         """Return the metadata of its record at `position`, which has `index` in the chunk."""
@@ -127,9 +127,9 @@ class Batch:
 class Choice(NamedTuple):
     """The choice of the application's partitioner for the records of a chunk."""
 
-    partitions: int  # how many the topic had
+    partitions: int  # the number of partitions of the topic
     chosen: dict[int, int] | None  # index -> partition
-    refused: dict[int, KafkaError]  # index -> why the record cannot be sent
+    refused: dict[int, KafkaError]  # index -> the reason why the record cannot be sent
 
 
 class Sealed(NamedTuple):
@@ -221,7 +221,7 @@ class Chunk:
         self.callbacks: dict[int, OnDelivery] | None = None
         self.choice: Choice | None = None  # of the application's partitioner
         self.limit = 0  # bytes at which it is full
-        self.room = 0  # how many of them are left
+        self.room = 0  # the rest of `limit`
         self.bytes = 0  # of all records, once it is closed
         self.table: Any = None  # Arrow data instead of the lists, once it is closed
         self.batches: list[Batch] = []
@@ -229,8 +229,8 @@ class Chunk:
         self.left = -1  # batches that are not reported; -1 before they are made
         self.reported = False  # as a whole, with `error`
         self.error: KafkaError | None = None  # of all records, when it failed before it became batches
-        self.tally: Tally | None = None  # where that is counted
-        self.claimed: set[int] | None = None  # rows whose fate somebody waits for or was told
+        self.tally: Tally | None = None  # counts that failure
+        self.claimed: set[int] | None = None  # rows with a delivered result or a waiting caller
         self.watchers: list[Callable[[], object]] = []
 
     @property

@@ -374,7 +374,7 @@ class ProducerCore:
         """Commit the transaction.
 
         Raises:
-            CommitFailedError: The commit failed. Call abort_transaction(), then begin again.
+            TransactionCommitFailedError: The commit failed. Call abort_transaction(), then begin again.
             ApplicationRecoverableError: Create a new producer.
             FatalError: The producer has failed permanently.
         """
@@ -435,7 +435,7 @@ class ProducerCore:
     async def complete_transaction(self, prepared: PreparedTransaction | str) -> bool:
         """Complete a prepared transaction: commit it if `prepared` names it, else abort it.
 
-        The call can be repeated after a cancellation, a CommitFailedError or a KafkaTimeoutError.
+        The call can be repeated after a cancellation, a TransactionCommitFailedError or a KafkaTimeoutError.
 
         Args:
             prepared: The prepared transaction whose commit is decided.
@@ -445,7 +445,7 @@ class ProducerCore:
 
         Raises:
             PreparedTransactionLostError: The transaction was aborted, or its outcome is unknown.
-            CommitFailedError: No response arrived.
+            TransactionCommitFailedError: No response arrived.
             KafkaTimeoutError: No response arrived in time.
         """
         transactions = self._transactional()

@@ -1,4 +1,4 @@
-"""What becomes of records: batches and chunks get their result, futures and callbacks are told."""
+"""Delivery reports: batches and chunks get their result, futures and callbacks receive it."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ log = logging.getLogger("fencepost.client.producer")
 
 
 class TransactionHooks(Protocol):
-    """What the sender asks of a transactional producer's state."""
+    """The sender's interface to the state of a transactional producer."""
 
     @property
     def implicit(self) -> bool:
-        """Whether a batch enlists its partition itself (KIP-890)."""
+        """Return true if a batch enlists its partition itself (KIP-890)."""
         ...
 
     @property
     def doomed(self) -> KafkaError | None:
-        """What records that still wait are told: the transaction cannot be committed any more. None while it can."""
+        """Return the error for waiting records if the transaction cannot be committed any more, or None."""
         ...
 
     def may_send(self, topic: str, partition: int, topic_id: UUID | None) -> bool:
-        """Whether records of the partition may go out now; a refusal makes it enlist the partition if that is due."""
+        """Return true if records of the partition may be sent now. Otherwise enlist the partition, if that is due."""
         ...
 
     def acknowledged(self, topic: str, topic_id: UUID | None) -> None:
@@ -59,7 +59,7 @@ class TransactionHooks(Protocol):
 
 
 def made_anew(written: Mapping[str, UUID], topic: str, topic_id: UUID | None) -> TransactionAbortableError | None:
-    """Why nothing more can go to a topic that is not the topic that records were `written` to; None where it can."""
+    """Return the error if the topic was created anew since records of the transaction were `written`, or None."""
     if topic_id is None or written.get(topic, topic_id) == topic_id:
         return None
     words = "was deleted and made anew: records of this transaction may be gone with the old topic"
@@ -157,8 +157,10 @@ class DeliveryReports:
         self._progress.set()
 
     def _call_back(self, chunk: Chunk, part: Batch | Chunk, rows: Sequence[int]) -> None:
-        """Where the caller runs it: tell interceptors and callbacks. The chunk's own look-up of fates is not for other
-        threads."""
+        """Call interceptors and callbacks, in the caller's thread.
+
+        The chunk's own look-up of results is not safe in other threads.
+        """
         slow, callbacks, interceptors = self.slow, chunk.callbacks, self._interceptors
         begun_ms = slow.now_ms()
         for position, row in enumerate(rows):

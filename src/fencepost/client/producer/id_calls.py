@@ -74,8 +74,10 @@ class IdCalls:
         return await self._with_timeout(await self._init(None, two_phase=two_phase, keep=keep_prepared))
 
     async def _with_timeout(self, claimed: InitProducerIdResponse) -> InitProducerIdResponse:
-        """The claim has shown that two-phase commit is allowed. The transactions to come have a timeout until they are
-        prepared; of a kept one that follows from the keep."""
+        """Give the next transactions a timeout until they are prepared.
+
+        The claim has shown that two-phase commit is allowed. A kept transaction needs no second request.
+        """
         if not self.lifts or claimed.error_code != 0 or claimed.ongoing_txn_producer_id >= 0:
             return claimed
         pair = PreparedTransaction(claimed.producer_id, claimed.producer_epoch)
@@ -154,16 +156,16 @@ class IdCalls:
     async def find(
         self, prepared: PreparedTransaction, before: TransactionState | None, topics: Iterable[str]
     ) -> Found:
-        """How a prepared transaction ended, see `find_ending`."""
+        """Find the outcome of a prepared transaction with `find_ending`."""
         return await find_ending(self._cluster, self.transactional_id, prepared, self.deadline(), before, topics)
 
     async def how_it_ended(self) -> Ending:
-        """What became of the transaction of the present epoch, see `transaction_answers.how_it_ended`."""
+        """Find the outcome of the present epoch's transaction with `transaction_answers.how_it_ended`."""
         state = await describe_transaction(self._cluster, self.transactional_id, self.deadline(), self.own)
         return how_it_ended(self.own, state, two_phase=self._config.two_phase_commit)
 
     async def may_have_timed_out(self, opened: Opened) -> bool:
-        """Whether a transaction of ours may have been ended by its timeout, before v2, so that our epoch is refused."""
+        """Return true if the timeout may have ended our transaction, so that our epoch is refused (before v2)."""
         if opened.for_ms() < self._config.transaction_timeout_ms and not self._strays.may_arrive:
             return False
         return not is_taken_over(await self.describe(), self._sender.producer_id, self._sender.epoch)

@@ -46,7 +46,7 @@ class OwedAbort:
 
     def __init__(self, runtime: Runtime, transactions: Transactions) -> None:
         self.consumer: TransactionalConsumer | None = None  # of the block that owes it
-        self.committed: TransactionCommittedError | None = None  # what came out instead, not told to anybody yet
+        self.committed: TransactionCommittedError | None = None  # it was committed instead; not reported yet
         self._runtime = runtime
         self._transactions = transactions
         self._task: TaskHandle | None = None

@@ -162,14 +162,14 @@ class PartitionQueue:
             self.last_acked_offset = max(self.last_acked_offset, end - 1)
 
     def waits_for_an_earlier(self, batch: Batch) -> bool:
-        """Whether a batch with a lower sequence has no final answer, or was refused, so that a gap is no loss."""
+        """Return true if a lower sequence has no final response or was refused, so that a gap is no loss."""
         if self.gap:
             return True
         unresolved = [other for other in (*self.in_flight, *self.pending) if other is not batch and other.sequence >= 0]
         return any(_before(other.sequence, batch.sequence) for other in unresolved)
 
     def was_made_anew(self, topic_id: UUID | None) -> bool:
-        """Whether this is another topic than what was sent to before."""
+        """Return true if the topic was created anew since the last request."""
         return topic_id is not None and self.topic_id not in (None, topic_id)
 
     def belongs_to(self, topic_id: UUID | None) -> None:
@@ -187,10 +187,10 @@ class PartitionQueue:
         self.topic_id = topic_id
 
     def loss(self, refusal: KafkaError, log_start_offset: int) -> DataLossError | None:
-        """What a sequence that is refused (45, 59) tells of acknowledged records; None: none of them is missing.
+        """Return the error if a refused sequence (45, 59) shows a loss of acknowledged records, or None.
 
-        So it is when nothing was acknowledged under this identity; and when retention removed all that was, and with it
-        what the broker knew of us (59).
+        None are missing if this producer id and epoch has no acknowledged records, or if retention removed all of them
+        and with them the broker's state of the producer (59).
         """
         if self.last_acked_sequence < 0:
             return None
@@ -208,7 +208,7 @@ class PartitionQueue:
         )
 
     def doubts(self, metadata_ms: int) -> bool:
-        """Whether the topic has to be looked at before anything is sent: an answer looked like a loss here."""
+        """Return true if newer metadata is needed before the next request, because a response looked like a loss."""
         return self.doubted_ms is not None and metadata_ms <= self.doubted_ms
 
     def restart(self, *, same_id: bool) -> None:
@@ -218,7 +218,7 @@ class PartitionQueue:
         self.last_acked_sequence = -1
         self.doubted_ms = None
         self.gap = self.unknown = False
-        in_order = sorted(self.pending, key=attrgetter("ordinal"))  # what was in doubt may stand in front
+        in_order = sorted(self.pending, key=attrgetter("ordinal"))  # a batch that was in doubt may be first
         self.pending.clear()
         self.pending.extend(in_order)
         for batch in self.pending:
@@ -227,5 +227,5 @@ class PartitionQueue:
 
 
 def _before(sequence: int, other: int) -> bool:
-    """Whether `sequence` comes before `other`, over the wrap at 2**31."""
+    """Return true if `sequence` is before `other`, with the wrap at 2**31."""
     return sequence != other and (other - sequence) % 2**31 < 2**30

@@ -60,7 +60,7 @@ def librdkafka_partition_for_key(key: bytes | bytearray | memoryview, partitions
 
 
 def librdkafka_partitions(keys: Sequence[bytes], partitions: int) -> list[int]:
-    """What librdkafka's default gives each key: UNDECIDED for an empty key, which counts as none there."""
+    """Return librdkafka's default partition of each key. An empty key counts as none: UNDECIDED."""
     return [librdkafka_partition_for_key(key, partitions) if key else UNDECIDED for key in keys]
 
 

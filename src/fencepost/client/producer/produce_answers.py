@@ -1,4 +1,4 @@
-"""What an answer to Produce, or none, means for a batch: delivered, sent again, split, refused, or a loss."""
+"""The effect of a Produce response, or of none, on a batch: delivered, sent again, split, refused, or lost."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ MAY_BE_APPENDED: Final = (
     E.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
     E.REQUEST_TIMED_OUT,
     E.KAFKA_STORAGE_ERROR,  # the disk may have failed after it took the batch
-    E.NOT_LEADER_OR_FOLLOWER,  # also said by a leader that took it, and is none before the replicas have it
+    E.NOT_LEADER_OR_FOLLOWER,  # a leader that lost its leadership before the replicas had the batch also returns it
 )
 """Refusals after which a batch may be in the log all the same: its sequence is not given to another one."""
 
 
 class Sending(Protocol):
-    """What answers ask of the sender."""
+    """The interface of response handling to the sender."""
 
     @property
     def stopped(self) -> KafkaError | None:
-        """Why nothing is sent any more; None while it is."""
+        """Return the error that stopped sending, or None."""
         ...
 
     def run_once(self, name: str, helper: Callable[[], Awaitable[None]]) -> None:

@@ -84,7 +84,7 @@ class Sender:
         self._wake = self._runtime.event()
         self._progress = self._runtime.event()
         self.metrics = ProducerMetrics()
-        self.stopped: KafkaError | None = None  # why nothing is sent any more
+        self.stopped: KafkaError | None = None  # the error that stopped sending
         caller = caller or CallHere()
         slow = SlowCalls(f"producer {config.client_id!r}", caller.waits, self._runtime.now_ms)
         self.slow_calls = slow

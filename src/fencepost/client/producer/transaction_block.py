@@ -15,10 +15,10 @@ from fencepost.client.producer.core import ProducerCore
 from fencepost.client.producer.owed_abort import TransactionalConsumer
 from fencepost.client.types import OffsetAndMetadata, TopicPartition
 from fencepost.errors import (
-    CommitFailedError,
     KafkaError,
     RetriableError,
     TransactionAbortableError,
+    TransactionCommitFailedError,
     TransactionCommittedError,
     UsageError,
 )
@@ -149,7 +149,7 @@ class TransactionBlock:
         try:
             await self._producer.abort_transaction()
         except TransactionCommittedError as finding:
-            if self._committing and isinstance(error, CommitFailedError):
+            if self._committing and isinstance(error, TransactionCommitFailedError):
                 log.warning("a commit without an answer had taken effect")
                 self._tell_committed()
                 return True
@@ -164,7 +164,7 @@ class TransactionBlock:
         else:
             if self._consumer is not None:
                 self._consumer.transaction_ended(None)
-            if isinstance(error, CommitFailedError):
+            if isinstance(error, TransactionCommitFailedError):
                 error.outcome_unknown = False
         return False
 

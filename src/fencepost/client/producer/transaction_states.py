@@ -35,7 +35,7 @@ class TxnState(Enum):
 
 
 class TxnEvent(Enum):
-    """What happens to a producer."""
+    """Events of a transactional producer."""
 
     INIT = auto()  # init_transactions() was called
     INITIALIZED = auto()  # with a producer id, nothing open

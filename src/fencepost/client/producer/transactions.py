@@ -46,7 +46,6 @@ from fencepost.client.types import GroupMetadata, OffsetAndMetadata, TopicPartit
 from fencepost.config import ProducerConfig
 from fencepost.errors import (
     ApplicationRecoverableError,
-    CommitFailedError,
     DataLossError,
     FatalError,
     KafkaError,
@@ -54,6 +53,7 @@ from fencepost.errors import (
     ProducerFencedError,
     RetriableError,
     TransactionAbortableError,
+    TransactionCommitFailedError,
     TransactionCommittedError,
     UnsupportedVersionError,
     UsageError,
@@ -74,15 +74,15 @@ class Transactions:
 
     def __init__(self, cluster: Cluster, sender: Sender, config: ProducerConfig) -> None:
         self.state = TxnState.UNINITIALIZED
-        self.error: KafkaError | None = None  # why the state is ABORTABLE_ERROR or FATAL_ERROR
+        self.error: KafkaError | None = None  # the cause of ABORTABLE_ERROR or FATAL_ERROR
         self.implicit = True
         self._cluster = cluster
         self._sender = sender
         self._config = config
         self._id = config.transactional_id or ""
         self._suspicious = False  # a failure may have been a timeout: ask before going on
-        self._loss: DataLossError | None = None  # what the failure means if the transaction had not ended before
-        self._ending: Ending | None = None  # what the coordinator said when it was first asked about the failure
+        self._loss: DataLossError | None = None  # the failure's meaning if the transaction had not ended before
+        self._ending: Ending | None = None  # the coordinator's first answer about the failure
         self._commit_unanswered = False
         self._took_effect = False  # the commit that was not answered: its abort was refused for that
         self._strays = Strays(cluster.runtime)
@@ -97,7 +97,7 @@ class Transactions:
         self._topics: dict[str, UUID] = {}  # those with records of this producer id and epoch
         self._prepared: PreparedTransaction | None = None  # by `prepare`, or before this producer and kept
         self._completed: PreparedTransaction | None = None  # the last of those that was committed
-        self._found: TransactionState | None = None  # what was there before init_transactions(keep_prepared=True)
+        self._found: TransactionState | None = None  # the state before init_transactions(keep_prepared=True)
 
     # --- what the sender asks and tells ---
 
@@ -273,7 +273,7 @@ class Transactions:
             try:
                 await self._lift_timeout()
             except KafkaTimeoutError as error:
-                raise CommitFailedError(f"the transaction may be prepared or not, abort it: {error}") from error
+                raise TransactionCommitFailedError(f"the prepare has no answer, abort it: {error}") from error
             await self._raise_failure()
         self._advance(TxnEvent.PREPARE)
         self._prepared = self._prepared or self._calls.own
@@ -322,7 +322,7 @@ class Transactions:
     # --- commit ---
 
     async def commit(self) -> None:
-        """Raises CommitFailedError (abort, then go on) or a fatal error."""
+        """Raises TransactionCommitFailedError (abort, then go on) or a fatal error."""
         await self._raise_failure()
         self._advance(TxnEvent.COMMIT)
         # Also when a commit is repeated: the first try may have been cancelled while it flushed.
@@ -343,7 +343,7 @@ class Transactions:
             self._commit_unanswered = self._commit_unanswered or error.outcome_unknown
             unknown = self._commit_unanswered
             what = "the outcome of the commit is not known" if unknown else "the commit did not take effect"
-            raise CommitFailedError(f"{what}: {error}", outcome_unknown=unknown) from error
+            raise TransactionCommitFailedError(f"{what}: {error}", outcome_unknown=unknown) from error
         except KafkaError as error:
             self._fail(error)
             await self._raise_failure()
@@ -361,14 +361,14 @@ class Transactions:
         await self._raise_failure()
 
     async def _moved_on_to(self, code: int) -> tuple[PreparedTransaction, Found] | None:
-        """Where EndTxn of what is prepared is refused for the id has moved on: how the transaction ended."""
+        """Return the outcome of the prepared transaction if EndTxn shows that the id has moved on."""
         if self._prepared is None or code not in MOVED_ON:
             return None
         self._commit_unanswered = True  # until it is told
         return self._prepared, await self._find(self._prepared)
 
     def _settle(self, ended: tuple[PreparedTransaction, Found]) -> None:
-        """What is prepared here was ended by somebody else: return if it was committed, else raise."""
+        """Return if another process committed the prepared transaction. Raise if it ended otherwise."""
         try:
             settle_commit(self._id, *ended)
         except FatalError as error:
@@ -394,11 +394,11 @@ class Transactions:
             try:
                 await self._ask()
             except KafkaTimeoutError as error:
-                words = f"the transaction cannot be committed ({self.error}), and the coordinator does not tell why"
-                raise CommitFailedError(f"{words}: {error}", outcome_unknown=self._commit_unanswered) from error
+                words = f"the transaction cannot be committed ({self.error}) for an unknown reason: {error}"
+                raise TransactionCommitFailedError(words, outcome_unknown=self._commit_unanswered) from error
         self._raise_fatal()
-        if self.state is TxnState.ABORTABLE_ERROR and self.error is not None:
-            raise CommitFailedError(f"the transaction cannot be committed, abort it: {self.error}") from self.error
+        if self.state is TxnState.ABORTABLE_ERROR and (cause := self.error) is not None:
+            raise TransactionCommitFailedError(f"the transaction cannot be committed, abort it: {cause}") from cause
 
     async def _ask(self) -> None:
         """Tell a timeout from fencing, and both from a loss (see the module's text). Raises KafkaTimeoutError."""
@@ -481,7 +481,7 @@ class Transactions:
         self._raise_fatal()
 
     async def _is_committed(self, code: int) -> bool:
-        """An abort was refused: has a commit taken effect before?"""
+        """Return true if an abort was refused because a commit had taken effect."""
         if self._prepared is None:
             return self._commit_unanswered and code == E.INVALID_TXN_STATE
         return code in MOVED_ON and (await self._find(self._prepared)).ending is Ending.COMMITTED

@@ -46,7 +46,7 @@ Outcome = tuple[dict[TopicPartition, list[int]], KafkaError | None]
 
 
 class Report:
-    """How the acknowledgements that one call sends are answered, by partition: why they do not count, or None."""
+    """Responses to the acknowledgements of one call, by partition: the reason of a rejection, or None."""
 
     def __init__(self) -> None:
         self.results: dict[TopicPartition, KafkaError | None] = {}
@@ -69,7 +69,7 @@ class _Ready(NamedTuple):
 
 @dataclass(slots=True)
 class _Broker:
-    """How things are with one broker."""
+    """The state of the exchange with one broker."""
 
     session: ShareSession
     task: TaskHandle | None = None
@@ -78,7 +78,7 @@ class _Broker:
 
 
 class Exchange:
-    """What came waits in here; what is to be said waits in the sessions."""
+    """Exchange with brokers. It holds received records; the sessions hold acknowledgements that are not sent yet."""
 
     def __init__(
         self, cluster: Cluster, config: ShareConsumerConfig, metrics: ShareConsumerMetrics, arrived: Event
@@ -96,7 +96,7 @@ class Exchange:
         self._ready: deque[_Ready] = deque()
         self.finished: deque[Outcome] = deque()
         """How acknowledging went, for the callback: each outcome once."""
-        self._unsent: list[Outcome] = []  # what can never be sent; the call that would have sent it reports it
+        self._unsent: list[Outcome] = []  # can never be sent; the call that would have sent them reports them
         self._failures: list[Exception] = []
         self._refreshing: TaskHandle | None = None
         self._look_again_ms = 0
@@ -104,12 +104,12 @@ class Exchange:
 
     @property
     def owes(self) -> bool:
-        """Whether something is to be said, or not answered yet."""
+        """Return true if acknowledgements are not sent, or not answered."""
         return self._owed > 0 or self.has_to_say
 
     @property
     def has_to_say(self) -> bool:
-        """Whether something waits to be sent."""
+        """Return true if acknowledgements wait to be sent."""
         return any(broker.session.to_say for broker in self._brokers.values())
 
     def raise_failure(self) -> None:
@@ -195,7 +195,7 @@ class Exchange:
         return said
 
     def tell_over(self, session: ShareSession) -> None:
-        """What is to be said of records whose session is over cannot count."""
+        """Report the acknowledgements of a session that is over as not accepted."""
         if session.ended is not None and session.to_say:
             outcome = self._outcome(session.take(), _over(session.ended))
             self._unsent += [outcome] if outcome is not None else []

@@ -1,4 +1,4 @@
-"""What a broker handed out of one partition: records by the ranges that were acquired. Pure.
+"""Records of one partition that a broker handed out, by acquired range. Pure.
 
 The bytes are whole batches, of which only the offsets in the ranges are this member's.
 """
@@ -38,7 +38,7 @@ class Taken(NamedTuple):
 def take(
     place: TopicPartition, data: bytes, acquired: Sequence[Acquired], *, check_crcs: bool, max_batch_bytes: int
 ) -> Taken:
-    """What `acquired` names of the batches in `data`. A batch that cannot be read does not hide those behind it."""
+    """Return the acquired records of the batches in `data`. An unreadable batch does not hide later ones."""
     counts = {offset: run.delivery_count for run in acquired for offset in range(run.first_offset, run.last_offset + 1)}
     records: list[SharedRecord] = []
     damaged: list[int] = []

@@ -1,4 +1,4 @@
-"""What the application has been handed out and has not answered for. Pure.
+"""Acquired records that the application has not acknowledged. Pure.
 
 Implicitly, what a poll gave counts as processed when the next poll or commit comes; explicitly, the application says so
 record by record, and has to before it polls again. A record whose lock is renewed stays in hand until it is answered.
@@ -61,7 +61,7 @@ class InHand:
         return list(sessions.values())
 
     def unanswered(self) -> list[tuple[TopicPartition, int]]:
-        """What has to be answered before more is handed out. What was lost is not in hand any more."""
+        """Return the records to acknowledge before the next poll. Records with lost locks are dropped."""
         for key, held in list(self._held.items()):
             if held.session.ended is not None and not held.renewed:
                 del self._held[key]

@@ -65,7 +65,7 @@ class ShareMember:
         self._fatal: Exception | None = None
 
     def subscribe(self, topics: Sequence[str]) -> None:
-        """What is wanted from now on."""
+        """Replace the subscription."""
         self.topics = sorted(set(topics))
         self._wake.set()
 

@@ -66,17 +66,17 @@ class ShareSession:
 
     @property
     def begun(self) -> bool:
-        """Whether the broker knows it."""
+        """Return true if the broker knows the session."""
         return self._epoch != INITIAL_EPOCH
 
     @property
     def is_empty(self) -> bool:
-        """Whether it has no partitions."""
+        """Return true if the session has no partitions."""
         return not self._places
 
     @property
     def renews(self) -> bool:
-        """Whether a lock is to be renewed, which a fetch cannot do (KIP-1222)."""
+        """Return true if a lock must be renewed. A fetch cannot do that (KIP-1222)."""
         return any(AcknowledgeType.RENEW in said.values() for said in self.to_say.values())
 
     def say(self, place: Place, offset: int, kind: int) -> None:
@@ -84,7 +84,7 @@ class ShareSession:
         self.to_say.setdefault(place, {})[offset] = kind
 
     def take(self) -> dict[Place, Said]:
-        """What is to be said, for a request that goes out now (or for telling that it cannot be said)."""
+        """Take the acknowledgements, for a request or for a report that they cannot be sent."""
         said, self.to_say = self.to_say, {}
         return said
 

@@ -42,7 +42,7 @@ def test_a_transaction_times_out_when_its_time_has_passed(broker: fencepost.Brok
         assert admin.describe_transactions(["x"])[0].state == "Ongoing"
         broker.clock.advance(11)
         assert admin.describe_transactions(["x"])[0].state == "CompleteAbort"
-        with pytest.raises(errors.CommitFailedError):
+        with pytest.raises(errors.TransactionCommitFailedError):
             producer.commit_transaction()
         producer.abort_transaction()
         with producer.transaction():

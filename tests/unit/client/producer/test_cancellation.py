@@ -11,7 +11,7 @@ import pytest
 from fencepost.client.producer.core import ProducerCore
 from fencepost.client.producer.transaction_block import TransactionBlock
 from fencepost.client.types import TopicPartition
-from fencepost.errors import CommitFailedError, TransactionAbortableError, TransactionCommittedError
+from fencepost.errors import TransactionAbortableError, TransactionCommitFailedError, TransactionCommittedError
 from fencepost.protocol.messages.end_txn import EndTxnResponse
 from tests.unit.client.scripted import World, run
 
@@ -131,7 +131,7 @@ def test_offsets_whose_commit_was_cancelled_spoil_the_transaction() -> None:
         call = producer.send_offsets_to_transaction({TopicPartition("in", 0): 7}, "g")
         cut = await cancelled_after(steps, call)
         if cut and steps > 0:
-            with pytest.raises(CommitFailedError) as raised:
+            with pytest.raises(TransactionCommitFailedError) as raised:
                 await producer.commit_transaction()
             assert isinstance(raised.value.__cause__, TransactionAbortableError)
             await producer.abort_transaction()

@@ -10,9 +10,9 @@ import pytest
 import fencepost
 from fencepost.client.prepared import PreparedTransaction
 from fencepost.errors import (
-    CommitFailedError,
     KafkaTimeoutError,
     PreparedTransactionLostError,
+    TransactionCommitFailedError,
     TransactionCommittedError,
     UnsupportedVersionError,
     UsageError,
@@ -93,7 +93,7 @@ def prepared(broker: fencepost.Broker) -> tuple[fencepost.Producer, PreparedTran
 
 
 def commit_unanswered(broker: fencepost.Broker, producer: fencepost.Producer, stored: PreparedTransaction) -> None:
-    with broker.faults.drop_reply("EndTxn", times=None) as lost, pytest.raises(CommitFailedError) as raised:
+    with broker.faults.drop_reply("EndTxn", times=None) as lost, pytest.raises(TransactionCommitFailedError) as raised:
         producer.complete_transaction(stored)
     assert raised.value.outcome_unknown
     assert lost.hits > 0

@@ -13,11 +13,11 @@ import pytest
 import fencepost
 from fencepost.client.prepared import PreparedTransaction
 from fencepost.errors import (
-    CommitFailedError,
     FatalError,
     PreparedTransactionLostError,
     ProducerFencedError,
     TransactionAbortableError,
+    TransactionCommitFailedError,
     TransactionCommittedError,
     TransactionOutcomeUnknownError,
 )
@@ -216,7 +216,7 @@ def test_an_abort_beside_a_live_producer_that_has_not_prepared_is_no_timeout(bro
         producer.begin_transaction()
         producer.send("t", b"v").result()
         aborted_by_admin(broker, PreparedTransaction(producer.producer_id, producer.producer_epoch))
-        with pytest.raises(CommitFailedError, match="somebody else has aborted") as raised:
+        with pytest.raises(TransactionCommitFailedError, match="somebody else has aborted") as raised:
             producer.commit_transaction()
         assert isinstance(raised.value.__cause__, TransactionAbortableError)
         producer.abort_transaction()

@@ -6,11 +6,11 @@ import pytest
 
 from fencepost.client.producer.transaction_answers import abortable
 from fencepost.errors import (
-    CommitFailedError,
     FatalError,
     InvalidProducerEpochError,
     KafkaError,
     TransactionAbortableError,
+    TransactionCommitFailedError,
 )
 from fencepost.protocol.messages.end_txn import EndTxnResponse
 from tests.unit.client.scripted import ScriptedBroker, World, run
@@ -28,7 +28,7 @@ def test_what_failed_is_told_when_it_is_to_be_prepared_or_completed(complete: bo
         producer.begin_transaction()
         world.broker.refuse_produce(120)
         await world.fate(producer.append("t", b"v"))
-        with pytest.raises(CommitFailedError):
+        with pytest.raises(TransactionCommitFailedError):
             await (producer.complete_transaction("70:0") if complete else producer.prepare_transaction())
         await producer.abort_transaction()
         producer.begin_transaction()
@@ -73,7 +73,7 @@ def test_a_coordinator_that_cannot_tell_how_a_transaction_ended_proves_no_timeou
         producer.begin_transaction()
         await world.fate(producer.append("t", b"v"))
         world.broker.scripts[END].append(lambda *_: EndTxnResponse(error_code=47))
-        with pytest.raises(CommitFailedError) as raised:
+        with pytest.raises(TransactionCommitFailedError) as raised:
             await producer.commit_transaction()
         assert type(raised.value.__cause__) is InvalidProducerEpochError
         assert producer.metrics()["transaction_timed_out_total"] == 0

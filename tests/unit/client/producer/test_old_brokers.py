@@ -9,9 +9,9 @@ import pytest
 from fencepost.client.producer.core import ProducerCore
 from fencepost.client.types import GroupMetadata, TopicPartition
 from fencepost.errors import (
-    CommitFailedError,
     FencedOrTimedOutError,
     ProducerFencedError,
+    TransactionCommitFailedError,
     TransactionCommittedError,
     UnsupportedVersionError,
 )
@@ -55,7 +55,7 @@ def test_a_refused_batch_leaves_no_gap_behind_an_abort() -> None:
         producer.begin_transaction()
         world.broker.refuse_produce(29)
         producer.append("t", b"refused")
-        with pytest.raises(CommitFailedError):
+        with pytest.raises(TransactionCommitFailedError):
             await producer.commit_transaction()
         await producer.abort_transaction()
         producer.begin_transaction()
@@ -73,7 +73,7 @@ def test_a_batch_of_unknown_fate_ends_the_producer_with_the_abort() -> None:
         producer.begin_transaction()
         world.broker.scripts[0] += [lambda _, __: None] * 20
         producer.append("t", b"v")
-        with pytest.raises(CommitFailedError):
+        with pytest.raises(TransactionCommitFailedError):
             await producer.commit_transaction()
         with pytest.raises(UnsupportedVersionError, match=r"InitProducerId.*Kafka has it since 2\.5.*make a new one"):
             await producer.abort_transaction()
@@ -132,7 +132,7 @@ def test_a_commit_without_an_answer_is_found_to_have_taken_effect() -> None:
         producer.append("t", b"v")
         await producer.flush()
         world.broker.scripts[END] += [lambda _, __: None, lambda _, __: EndTxnResponse(error_code=48)]
-        with pytest.raises(CommitFailedError) as raised:
+        with pytest.raises(TransactionCommitFailedError) as raised:
             await producer.commit_transaction()
         assert raised.value.outcome_unknown
         with pytest.raises(TransactionCommittedError):

@@ -9,7 +9,7 @@ import pytest
 
 import fencepost
 from fencepost.client.producer.id_calls import UNPREPARED_MS
-from fencepost.errors import CommitFailedError, KafkaTimeoutError, TransactionTimedOutError
+from fencepost.errors import KafkaTimeoutError, TransactionCommitFailedError, TransactionTimedOutError
 from fencepost.testing import read_all
 
 LATER_S = UNPREPARED_MS / 1000 + 1
@@ -72,7 +72,7 @@ def test_each_transaction_of_a_producer_has_a_timeout_until_it_is_prepared(
         producer.begin_transaction()
         producer.send("t", b"late").result()
         later(broker)
-        with pytest.raises(CommitFailedError) as raised:
+        with pytest.raises(TransactionCommitFailedError) as raised:
             producer.prepare_transaction()
         assert isinstance(raised.value.__cause__, TransactionTimedOutError)
         assert producer.metrics()["transaction_timed_out_total"] == 1
@@ -101,7 +101,10 @@ def test_a_prepare_without_an_answer_can_be_followed_by_everything(broker: fence
         producer.init_transactions()
         producer.begin_transaction()
         producer.send("t", b"v").result()
-        with broker.faults.drop_reply("InitProducerId", times=None) as lost, pytest.raises(CommitFailedError):
+        with (
+            broker.faults.drop_reply("InitProducerId", times=None) as lost,
+            pytest.raises(TransactionCommitFailedError),
+        ):
             producer.prepare_transaction()
         assert lost.hits > 0
         if then == "abort":
@@ -121,7 +124,7 @@ def test_an_abort_after_an_unanswered_prepare_may_be_unanswered_too(broker: fenc
         producer.begin_transaction()
         producer.send("t", b"v").result()
         with broker.faults.drop_reply("InitProducerId", times=None):
-            with pytest.raises(CommitFailedError):
+            with pytest.raises(TransactionCommitFailedError):
                 producer.prepare_transaction()
             with pytest.raises(KafkaTimeoutError):
                 producer.abort_transaction()

@@ -10,7 +10,7 @@ import pytest
 
 from fencepost.client.producer.core import ProducerCore
 from fencepost.client.types import TopicPartition
-from fencepost.errors import CommitFailedError, TransactionAbortableError
+from fencepost.errors import TransactionAbortableError, TransactionCommitFailedError
 from tests.unit.client.producer.test_transactions import ADD_OFFSETS, ADD_PARTITIONS, END, INIT, OFFSETS, started
 from tests.unit.client.scripted import CutConnection, ScriptedBroker, World, run
 
@@ -88,7 +88,7 @@ def test_until_the_next_epoch_is_there_nothing_is_enlisted() -> None:
         producer.begin_transaction()
         with pytest.raises(TransactionAbortableError, match="time is up"):
             await producer.send_offsets_to_transaction({TopicPartition("in", 0): 6}, "g")
-        with pytest.raises(CommitFailedError):
+        with pytest.raises(TransactionCommitFailedError):
             await producer.commit_transaction()
         await producer.abort_transaction()
         producer.begin_transaction()

@@ -342,7 +342,7 @@ def test_a_block_without_a_consumer_is_told_that_the_one_before_is_committed(bro
     with fencepost.Producer(broker.bootstrap_servers, transactional_id="x", **IMPATIENT) as producer:
         producer.init_transactions()
         fault = broker.faults.drop_reply("EndTxn", times=None)
-        with pytest.raises(errors.CommitFailedError) as raised, producer.transaction():
+        with pytest.raises(errors.TransactionCommitFailedError) as raised, producer.transaction():
             producer.send("out", b"v")
         assert raised.value.outcome_unknown
         fault.remove()

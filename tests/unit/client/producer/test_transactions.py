@@ -14,7 +14,6 @@ from fencepost.client.types import GroupMetadata, TopicPartition
 from fencepost.errors import (
     AbortableError,
     ClosedError,
-    CommitFailedError,
     DataLossError,
     FailureType,
     GroupFencedError,
@@ -25,6 +24,7 @@ from fencepost.errors import (
     ProducerFencedError,
     TransactionAbortableError,
     TransactionalIdAuthorizationError,
+    TransactionCommitFailedError,
     TransactionTimedOutError,
     UnsupportedVersionError,
     UsageError,
@@ -171,7 +171,7 @@ def test_a_timed_out_transaction_is_told_from_fencing_on_commit(code: int) -> No
         producer.begin_transaction()
         producer.append("t", b"v")
         refuse_end(world.broker, code)
-        with pytest.raises(CommitFailedError) as raised:
+        with pytest.raises(TransactionCommitFailedError) as raised:
             await producer.commit_transaction()
         assert isinstance(raised.value.__cause__, TransactionTimedOutError)
         await producer.abort_transaction()
@@ -221,7 +221,7 @@ def test_refused_records_are_told_by_the_next_call(code: int) -> None:
         world.broker.refuse_produce(code)
         failed = await world.fate(producer.append("t", b"v"))
         assert failed.failure_type is FailureType.TRANSACTION_FAILED
-        with pytest.raises(CommitFailedError) as raised:
+        with pytest.raises(TransactionCommitFailedError) as raised:
             await producer.commit_transaction()
         assert isinstance(raised.value.__cause__, TransactionTimedOutError)
         await producer.abort_transaction()
@@ -309,7 +309,7 @@ def test_a_stale_group_member_cannot_commit_offsets(code: int) -> None:
         world.broker.scripts[OFFSETS].append(lambda _, request: world.broker.offsets_committed(request, code))
         with pytest.raises(GroupFencedError):
             await producer.send_offsets_to_transaction({TopicPartition("in", 0): 5}, GroupMetadata("g", 3, "m"))
-        with pytest.raises(CommitFailedError) as raised:
+        with pytest.raises(TransactionCommitFailedError) as raised:
             await producer.commit_transaction()
         assert isinstance(raised.value.__cause__, GroupFencedError)
         await producer.abort_transaction()
@@ -371,7 +371,7 @@ def test_enlisting_refused(code: int, timed_out: bool) -> None:
         world.broker.scripts[ADD_PARTITIONS].append(partition_refused(code))
         producer.append("t", b"v")
         await world.runtime.sleep_ms(50)
-        with pytest.raises(CommitFailedError) as raised:
+        with pytest.raises(TransactionCommitFailedError) as raised:
             await producer.commit_transaction()
         assert isinstance(raised.value.__cause__, TransactionTimedOutError) is timed_out
         await producer.abort_transaction()
@@ -498,7 +498,7 @@ def test_an_accepted_new_epoch_proves_no_timeout(code: int, level: int) -> None:
         producer.begin_transaction()
         await world.fate(producer.append("t", b"v"))
         refuse_end(world.broker, code)
-        with pytest.raises(CommitFailedError) as raised:
+        with pytest.raises(TransactionCommitFailedError) as raised:
             await producer.commit_transaction()
         assert isinstance(raised.value.__cause__, AbortableError)
         assert not isinstance(raised.value.__cause__, TransactionTimedOutError)
@@ -528,7 +528,7 @@ def test_a_loss_within_a_transaction_is_told_from_its_timeout(code: int, level: 
         if ended_by_time:
             assert isinstance(raised.value.__cause__, TransactionTimedOutError)
         elif level == 2:  # sequences begin anew with each transaction: only records that are aborted can be missing
-            assert isinstance(raised.value, CommitFailedError)
+            assert isinstance(raised.value, TransactionCommitFailedError)
             assert isinstance(raised.value.__cause__, TransactionAbortableError)
             assert isinstance(raised.value.__cause__.__cause__, DataLossError)
         else:
@@ -545,7 +545,7 @@ def test_a_coordinator_that_does_not_tell_why_fails_the_commit() -> None:
         world.broker.refuse_produce(47)
         await world.fate(producer.append("t", b"v"))
         world.broker.scripts[22] += [lambda version, request: None] * 50
-        with pytest.raises(CommitFailedError) as raised:
+        with pytest.raises(TransactionCommitFailedError) as raised:
             await producer.commit_transaction()
         assert not raised.value.outcome_unknown
         world.broker.scripts[22].clear()
@@ -564,7 +564,7 @@ def test_what_is_told_is_the_last_real_answer() -> None:
         producer.begin_transaction()
         await world.fate(producer.append("t", b"v"))
         world.broker.scripts[26] += [lambda version, request: EndTxnResponse(error_code=14)] * 50
-        with pytest.raises(CommitFailedError, match="COORDINATOR_LOAD_IN_PROGRESS") as raised:
+        with pytest.raises(TransactionCommitFailedError, match="COORDINATOR_LOAD_IN_PROGRESS") as raised:
             await producer.commit_transaction()
         assert not raised.value.outcome_unknown
         world.broker.scripts[26].clear()
@@ -590,7 +590,7 @@ def test_nobody_waits_for_records_of_a_transaction_that_failed() -> None:
         producer.append("refused", b"v")
         waiting = producer.append("waits", b"v")
         began_ms = world.runtime.now_ms()
-        with pytest.raises(CommitFailedError, match="TOPIC_AUTHORIZATION_FAILED"):
+        with pytest.raises(TransactionCommitFailedError, match="TOPIC_AUTHORIZATION_FAILED"):
             await producer.commit_transaction()
         assert isinstance(await world.fate(waiting), ProduceFailedError)
         assert world.runtime.now_ms() - began_ms < 5_000

@@ -10,7 +10,7 @@ import pytest
 
 from fencepost.client.producer.core import ProducerCore
 from fencepost.client.producer.transaction_block import TransactionBlock
-from fencepost.errors import CommitFailedError, KafkaTimeoutError, TransactionCommittedError
+from fencepost.errors import KafkaTimeoutError, TransactionCommitFailedError, TransactionCommittedError
 from fencepost.protocol.messages.end_txn import EndTxnResponse
 from tests.unit.client.producer.test_transactions import END, INIT, refuse_end, started
 from tests.unit.client.scripted import CutConnection, World, run
@@ -25,7 +25,7 @@ def test_an_unanswered_commit_can_be_repeated() -> None:
         producer.begin_transaction()
         await world.fate(producer.append("t", b"v"))
         world.broker.scripts[END] += [cut] * 200
-        with pytest.raises(CommitFailedError) as raised:
+        with pytest.raises(TransactionCommitFailedError) as raised:
             await producer.commit_transaction()
         assert raised.value.outcome_unknown
         assert isinstance(raised.value.__cause__, KafkaTimeoutError)
@@ -45,7 +45,7 @@ def test_an_abort_that_finds_the_unanswered_commit_says_so() -> None:
         producer.begin_transaction()
         await world.fate(producer.append("t", b"v"))
         world.broker.scripts[END] += [cut] * 200
-        with pytest.raises(CommitFailedError):
+        with pytest.raises(TransactionCommitFailedError):
             await producer.commit_transaction()
         world.broker.scripts[END].clear()
         refuse_end(world.broker, 48)  # what Kafka says to the opposite result
@@ -67,7 +67,7 @@ def test_an_abort_says_so_too_when_its_question_was_not_answered_at_first() -> N
         producer.begin_transaction()
         await world.fate(producer.append("t", b"v"))
         world.broker.scripts[END] += [cut] * 200
-        with pytest.raises(CommitFailedError):
+        with pytest.raises(TransactionCommitFailedError):
             await producer.commit_transaction()
         world.broker.scripts[END].clear()
         refuse_end(world.broker, 48)
@@ -124,7 +124,7 @@ def test_an_abort_in_the_background_ends_before_the_next_block(silent_ms: int) -
 
     async def body(world: World) -> None:
         producer = await started(world, max_block_ms=1_000, request_timeout_ms=2_000)
-        with pytest.raises(CommitFailedError):
+        with pytest.raises(TransactionCommitFailedError):
             await block(world, producer, [lambda *_: None] * 3)
         owed = producer.owed_abort
         assert owed is not None

@@ -16,7 +16,6 @@ from fencepost.client.blocking import Delivery
 from fencepost.errors import (
     BufferFullError,
     ClosedError,
-    CommitFailedError,
     ConfigurationError,
     FatalError,
     KafkaError,
@@ -24,6 +23,7 @@ from fencepost.errors import (
     ProduceFailedError,
     RecordRejectedError,
     TransactionAbortableError,
+    TransactionCommitFailedError,
 )
 from fencepost.testing import read_all
 from tests.unit.client.scripted import CutConnection, ScriptedBroker, World, run
@@ -380,7 +380,7 @@ def test_a_callback_that_found_no_room_dooms_its_transaction() -> None:
 
         producer.send("t", b"v", on_delivery=fill)
         producer.flush()
-        with pytest.raises(CommitFailedError) as failed:
+        with pytest.raises(TransactionCommitFailedError) as failed:
             producer.commit_transaction()
         assert isinstance(failed.value.__cause__, BufferFullError)
         producer.abort_transaction()
@@ -399,7 +399,7 @@ def test_a_record_that_found_no_room_is_missing_from_its_transaction() -> None:
             await producer.wait_for_room()
         assert isinstance(told.value.__cause__, BufferFullError)
         assert world.runtime.now_ms() - began_ms == 500
-        with pytest.raises(CommitFailedError) as raised:
+        with pytest.raises(TransactionCommitFailedError) as raised:
             await producer.commit_transaction()
         assert isinstance(raised.value.__cause__, BufferFullError)
         await producer.close(0)
