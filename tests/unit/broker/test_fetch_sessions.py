@@ -74,6 +74,19 @@ def test_a_session_unused_for_long_makes_room() -> None:
     assert sessions.evictions == 1
 
 
+def test_an_evicted_session_is_counted() -> None:
+    driver = BrokerDriver({"max.incremental.fetch.session.cache.slots": 2})
+    topic = CreatableTopic(name="t", num_partitions=1, replication_factor=1)
+    driver.ask(CreateTopicsRequest(topics=[topic]), 7)
+    counted = driver.core.metrics.values
+    assert all(driver.ask(request(0), 12).session_id for _ in range(2))
+    assert driver.ask(request(0), 12).session_id == 0
+    assert (counted["fetch_sessions"], counted["evicted_fetch_sessions"]) == (2, 0)
+    driver.pass_time(120_001)  # min.incremental.fetch.session.eviction.ms and a bit
+    assert driver.ask(request(0), 12).session_id
+    assert (counted["fetch_sessions"], counted["evicted_fetch_sessions"]) == (3, 1)
+
+
 def test_an_old_and_smaller_session_makes_room_for_a_larger_one() -> None:
     sessions = some(2)
     small, large = opened(sessions, 0, 0), opened(sessions, 0, 0, 1, 2)

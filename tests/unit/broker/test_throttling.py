@@ -36,6 +36,7 @@ def test_what_a_producer_sends_too_early_is_held_back(driver: BrokerDriver) -> N
     told = driver.answer(first)
     assert told.partitions[0].error_code == ErrorCode.NONE
     assert told.throttle_ms > 1_000
+    assert driver.core.metrics.values["throttled_requests"] == 1
     early = driver.send(MetadataRequest(topics=[]), 12)
     driver.pass_time(told.throttle_ms - 1)
     assert driver.answer(early) is None
@@ -56,6 +57,7 @@ def test_readers_have_a_quota_of_their_own(driver: BrokerDriver) -> None:
     limit(driver, "consumer_byte_rate", SLOW)
     written = driver.send(produce("t", batch(b"x" * 40)), 9)
     assert driver.answer(written).throttle_ms == 0
+    assert driver.core.metrics.values["throttled_requests"] == 0
     told = driver.ask(fetch("t"), 12)
     assert len(told.topics[0].partitions[0].records) > 0
     assert told.throttle_ms > 0

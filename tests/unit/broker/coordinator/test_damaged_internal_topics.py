@@ -115,6 +115,7 @@ def test_a_prepared_transaction_outlives_damage_in_the_record_of_another_id(
     driver.start()
     assert "topic __transaction_state partition 0: offsets 0 to 0" in caplog.text
     assert driver.core.metrics.values["damaged_places"] == 1
+    assert driver.core.metrics.values["damaged_offsets"] == 1
     assert b"PREPARED" not in committed(driver)
     assert end(driver, "held", pair) == ErrorCode.NONE
     assert b"PREPARED" in committed(driver)

@@ -76,6 +76,7 @@ def test_idle_connections_are_closed() -> None:
         with RawClient(broker.bootstrap_servers) as client:
             client.create_topic("t")
             assert is_closed(client._socket)
+        assert broker.metrics().counters["idle_connections"] == 2
 
 
 def test_the_system_looks_after_those_who_vanished() -> None:
@@ -95,6 +96,7 @@ def test_no_descriptor_is_no_failed_sync(number: int) -> None:
         with broker.faults.disk.fail_sync(number, times=3) as fault:
             assert client.produce("t", [b"x"]).error_code == 0
             assert fault.hits == 3
+        assert 1 <= broker.metrics().counters["postponed_syncs"] <= 3  # one sync may have been of several files
         assert client.produce("t", [b"y"]).error_code == 0
         client.find_coordinators()
         with broker.faults.disk.fail_sync(number, times=2, path="__transaction_state"):

@@ -31,6 +31,7 @@ SETTINGS = {
     "listener.name.sasl_plaintext.plain.sasl.jaas.config": "org.apache.kafka.common.security.plain.PlainLoginModule "
     'required user_alice="secret" user_bob="other";',
 }
+PREFIX = "listener.name.sasl_plaintext"
 RIGHT, BOB = b"\0alice\0secret", b"\0bob\0other"
 
 
@@ -146,6 +147,17 @@ def test_too_many_bytes_before_authentication() -> None:
             break
     assert driver.closed == {1}
     assert driver.core._connections[2].login is not None
+
+
+def test_a_mechanism_has_a_lifetime_of_its_own() -> None:
+    settings = SETTINGS | {
+        "connections.max.reauth.ms": "5000",
+        f"{PREFIX}.scram-sha-256.connections.max.reauth.ms": "9000",
+        f"{PREFIX}.scram-sha-512.connections.max.reauth.ms": "9000",
+        f"{PREFIX}.oauthbearer.connections.max.reauth.ms": "9000",
+    }
+    assert log_in(BrokerDriver(settings)) == 5000
+    assert log_in(BrokerDriver(settings | {f"{PREFIX}.plain.connections.max.reauth.ms": "2000"})) == 2000
 
 
 def test_an_authentication_that_lasts_for_a_while() -> None:

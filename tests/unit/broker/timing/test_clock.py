@@ -132,6 +132,13 @@ def test_a_broker_that_started_slow_takes_records_when_its_clock_is_set_right(sy
             assert producer.send("t", b"x", timestamp_ms=int(time.time() * 1000)).result().offset == 0
 
 
+def test_a_clock_that_was_set_back_is_seen_in_the_metrics(system: Shifted) -> None:
+    with Broker() as broker:
+        assert broker.metrics().gauges["clock_ahead_ms"] == 0
+        system.by_s = -3600
+        assert 3_590_000 < broker.metrics().gauges["clock_ahead_ms"] <= 3_600_000
+
+
 def test_a_jump_takes_no_time_from_a_transaction(system: Shifted) -> None:
     """A transaction of a minute, a jump of two hours: it goes on, and its own minute still counts."""
     with Broker() as broker, RawClient(broker.bootstrap_servers) as client:
@@ -139,9 +146,11 @@ def test_a_jump_takes_no_time_from_a_transaction(system: Shifted) -> None:
         me = client.start_producer("shop", timeout_ms=60_000)
         assert client.produce("t", [b"a"], transactional_id="shop", producer=me, sequence=0).error_code == 0
         broker.clock.advance(30)
+        assert broker.metrics().counters["time_jumps"] == 0
         system.by_s += 7200
         assert client.produce("t", [b"b"], transactional_id="shop", producer=me, sequence=1).error_code == 0
         broker.settle()
+        assert broker.metrics().counters["time_jumps"] == 1
         assert client.describe_transaction("shop").transaction_state == "Ongoing"
         broker.clock.advance(29)
         assert client.describe_transaction("shop").transaction_state == "Ongoing"

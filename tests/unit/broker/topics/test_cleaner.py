@@ -8,6 +8,7 @@ import pytest
 
 import fencepost
 from fencepost.broker.disk.changes import carry_out
+from fencepost.broker.gauges import take_snapshot
 from fencepost.broker.log import Rejected
 from fencepost.broker.topics.catalogue import Partition
 from fencepost.check.disk import MemoryDisk
@@ -161,6 +162,7 @@ def test_what_was_cut_at_the_start_is_counted() -> None:
     driver.start()
     assert code(driver, "a", batch()) == 0
     assert driver.core.metrics.values["cut_bytes"] == 50
+    assert driver.core.metrics.values["recovered_logs"] == 1
 
 
 def test_a_compacted_topic_takes_no_record_without_a_key() -> None:
@@ -178,8 +180,13 @@ def test_the_core_compacts_between_requests(policy: str) -> None:
     log = partition_of(driver, "a").log
     before = log.size_bytes
     driver.pass_time(1_500)
-    assert driver.core.metrics.values["compactions"] >= 1
+    counted = driver.core.metrics.values
+    assert counted["compactions"] >= 1
     assert log.size_bytes < before / 3
+    active = log.segments[-1].size
+    # A round reads the closed segments twice: for the last offset of each key, and to copy.
+    assert counted["compacted_bytes_read"] == 2 * (before - active)
+    assert counted["compacted_bytes_written"] == log.size_bytes - active > 0
     assert log.clean_point.dirty_offset == log.segments[-1].base_offset
     assert log.segments[0].base_offset == 0
     driver.crash(3)
@@ -188,6 +195,19 @@ def test_the_core_compacts_between_requests(policy: str) -> None:
     assert log.report.cuts == [] and log.log_end_offset == 100
     last = driver.ask(fetch("a", 97), 12).topics[0].partitions[0]
     assert decode_batches(last.records, start_offset=97).offsets.tolist() == [97, 98, 99]
+
+
+def test_a_damaged_log_is_not_compacted_and_counted() -> None:
+    driver = driver_with("a", "b", cleanup_policy="compact", segment_bytes="2000")
+    for name in ("a", "b"):
+        for n in range(60):
+            assert code(driver, name, keyed((b"k", b"v%d" % n * 9), timestamp=NOW)) == 0
+    assert take_snapshot(driver.core, driver.now_ms).gauges["uncleanable_partitions"] == 0
+    driver.disk.flip_bit("a-0/00000000000000000000.log", 190)
+    driver.pass_time(5_000)
+    assert take_snapshot(driver.core, driver.now_ms).gauges["uncleanable_partitions"] == 1
+    assert driver.core.metrics.values["compaction_failures"] == 1
+    assert partition_of(driver, "b").log.clean_point.dirty_offset > 0
 
 
 def test_a_topic_deleted_in_the_middle_of_a_round_ends_the_round() -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import threading
 import urllib.error
+import urllib.request
 from email.message import Message
 from pathlib import Path
 from types import SimpleNamespace
@@ -253,6 +255,32 @@ def test_client_credentials_tell_an_outage_from_a_refusal(status: int, monkeypat
         monkeypatch.undo()
         with pytest.raises(AuthenticationError, match=r"401 .*invalid_client"):
             ClientCredentials(f"{address}/token", "alice", "guessed")()
+
+
+@pytest.mark.parametrize(("urlencode", "who"), [(True, "a%3Ab:s+%26"), (False, "a:b:s &")])
+def test_id_and_secret_are_encoded_if_asked(urlencode: bool, who: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """RFC 6749, 2.3.1: as in a form. Kafka's client does so only with sasl.oauthbearer.header.urlencode."""
+    asked: list[str] = []
+
+    def answers(request: urllib.request.Request, **_: object) -> None:
+        asked.append(request.headers["Authorization"])
+        raise http_error(401)
+
+    monkeypatch.setattr("urllib.request.urlopen", answers)
+    config = AdminConfig(
+        bootstrap_servers="broker",
+        security_protocol="SASL_SSL",
+        sasl_mechanism="OAUTHBEARER",
+        sasl_oauthbearer_token_endpoint_url="https://issuer.example.com/token",  # noqa: S106
+        sasl_oauthbearer_client_credentials_client_id="a:b",
+        sasl_oauthbearer_client_credentials_client_secret="s &",  # noqa: S106
+        sasl_oauthbearer_header_urlencode=urlencode,
+    )
+    endpoint = config.token_endpoint()
+    assert endpoint is not None
+    with pytest.raises(AuthenticationError):
+        ClientCredentials(**endpoint._asdict())()
+    assert [base64.b64decode(each.removeprefix("Basic ")).decode() for each in asked] == [who]
 
 
 def test_an_answer_without_a_token_may_pass(monkeypatch: pytest.MonkeyPatch) -> None:

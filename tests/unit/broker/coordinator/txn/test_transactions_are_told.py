@@ -55,6 +55,17 @@ def test_open_transactions_are_seen_with_their_age_and_what_they_hide(broker: Br
     assert seen.requests["create_topics"] == 1
 
 
+def test_a_kept_transaction_is_counted_until_it_ends(broker: Broker, client: RawClient) -> None:
+    begin(client, two_phase=True)
+    assert broker.metrics().gauges["transactions_kept"] == 0
+    kept = client.init_producer_id(NAME, two_phase=True, keep_prepared=True)
+    assert kept.error_code == 0
+    assert broker.metrics().gauges["transactions_kept"] == 1
+    pair = Producer(kept.producer_id, kept.producer_epoch)
+    assert client.end_transaction(NAME, pair, commit=True).error_code == 0
+    assert broker.metrics().gauges["transactions_kept"] == 0
+
+
 def test_a_timeout_is_one_line_and_one_count(
     broker: Broker, client: RawClient, caplog: pytest.LogCaptureFixture
 ) -> None:
