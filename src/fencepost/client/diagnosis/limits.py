@@ -18,7 +18,7 @@ class Limits:
             takes a few seconds.
         stalled_ms: Time without progress of a member that has records to read.
         clock_ms: Difference of the clocks.
-        certificate_ms: Remaining validity of a certificate.
+        certificate_ms: Remaining validity of a certificate, as in the broker's warning.
         full_share: Share of a disk that is left when it counts as full.
         nearly_full_share: The same when it counts as nearly full.
     """
@@ -28,6 +28,6 @@ class Limits:
     rebalance_ms: int = 60_000
     stalled_ms: int = 60_000
     clock_ms: int = 1_000
-    certificate_ms: int = 14 * 24 * 3_600_000
+    certificate_ms: int = 30 * 24 * 3_600_000
     full_share: float = 0.01
     nearly_full_share: float = 0.10
