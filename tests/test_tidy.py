@@ -74,7 +74,9 @@ SHELLS = (
 
 
 # Cores among the shells.
-CORES = tuple(f"fencepost.cli.ui.{name}" for name in ("look", "watch", "documents", "web"))
+CORES = tuple(
+    f"fencepost.cli.{name}" for name in ("diagnosis.look", "diagnosis.telling", "ui.watch", "ui.documents", "ui.web")
+)
 
 
 def is_shell(module: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import json
 import time
 import urllib.error
 from collections.abc import Callable, Iterator
@@ -19,6 +20,7 @@ from fencepost import Admin, AsyncAdmin, AsyncProducer, Broker, Consumer, Produc
 from fencepost.check.history.file import operations_of
 from fencepost.check.history.model import History
 from fencepost.check.report.verdict import judge
+from fencepost.cli.main import main
 from fencepost.client.sasl import OAuthToken
 from fencepost.errors import AuthenticationError, KafkaTimeoutError, ProtocolError
 from fencepost.torture.clients import CLIENTS, PATIENCE_S
@@ -201,7 +203,10 @@ def test_every_command_gets_in_by_a_file_and_the_environment(
     assert "by-command" in run("transactions", "list", "--all")
     assert run.json("transactions", "find-hanging") == []
     assert run.json("spark", "sinks") == []
-    assert run.json("doctor")["brokers"]["problem"] is None
+    with pytest.raises(SystemExit):
+        main(["doctor", "--json", "-b", kafka.address_of("SASLTLS"), "--command-config", str(file)])
+    found = json.loads(capsys.readouterr().out)["findings"]
+    assert {each["code"] for each in found} <= {"FP107", "FP502"}, found
     run("groups", "delete", "by-command", "--yes")
     run("topics", "delete", "by-command", "--yes")
     monkeypatch.setenv("FENCEPOST_SASL_PASSWORD", "another")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -131,12 +132,13 @@ def test_doctor_tells_the_rights_that_one_has(world: Secured, run: Commands, mon
     user = world.user()
     monkeypatch.setenv("FENCEPOST_SASL_USERNAME", user)
     monkeypatch.setenv("FENCEPOST_SASL_PASSWORD", USERS[user])
-    found = run.json("doctor")
-    assert found["rights on the cluster"]["value"] == []
-    assert found["clock"]["value"].startswith("not known: describe the quorum: CLUSTER_AUTHORIZATION_FAILED")
-    level = found["level of Spark sinks"]["value"]
-    assert level.startswith("not known: ")
-    assert "TRANSACTIONAL_ID_AUTHORIZATION_FAILED (53)" in level
+    found = json.loads(run("doctor", "--json", status=4))
+    assert found["about"]["rights on the cluster"] == []
+    told = {each["name"]: each["words"] for each in found["findings"] if each["code"] == "FP002"}
+    assert told["clock"].startswith("clock: not known: describe the quorum: CLUSTER_AUTHORIZATION_FAILED")
+    assert "TRANSACTIONAL_ID_AUTHORIZATION_FAILED (53)" in told["level of Spark sinks"]
+    assert "CLUSTER_AUTHORIZATION_FAILED" in told["disks of broker 1"]
+    assert "leave out the objects that this principal may not see" in told["objects of others"]
 
 
 def test_a_group_that_one_may_not_see_is_not_said_to_be_missing(

@@ -127,6 +127,7 @@ ROOMS: dict[str, dict[str, frozenset[str]]] = {
         "share": frozenset({"", "net", "group"}),
         "producer": frozenset({"", "net"}),
         "admin": frozenset({"", "net", "group"}),
+        "diagnosis": frozenset({"", "net", "admin"}),
         "aio": frozenset({"", "net", "group", "consumer", "share", "producer", "admin"}),
         "blocking": frozenset({"", "net", "group", "consumer", "share", "producer", "admin"}),
     },

@@ -22,6 +22,7 @@ from fencepost.protocol.cursor import Buffer
 __all__ = ["MemoryDisk", "MemoryFile", "PowerCut"]
 
 _SECTOR_BYTES = 512
+SIMULATED_BYTES = 2**30
 _Operation = tuple[int, bytes | None]  # (position, data), or (size, None) for a truncation
 
 
@@ -390,6 +391,9 @@ class MemoryDisk:
             self._removed.pop(path, None)
         self._files.put(path, node)
         self.sync_directory(path.rpartition("/")[0])
+
+    def space(self) -> tuple[int, int]:
+        return SIMULATED_BYTES, 0 if self.is_full else SIMULATED_BYTES
 
     def sync_directory(self, path: str) -> None:
         if not self.durable:

@@ -40,6 +40,7 @@ __all__ = [
     "pairs_of",
     "reach",
     "sink_options",
+    "unheard",
 ]
 
 LOCAL: Final = "localhost:9092"
@@ -141,7 +142,7 @@ def first_contact(servers: str, ask: Callable[[int], object]) -> None:
     The error is printed once: for a single address, the client's warnings would repeat it and are suppressed.
     """
     addresses = len(servers.split(","))
-    with _unheard() if addresses == 1 else nullcontext():
+    with unheard() if addresses == 1 else nullcontext():
         try:
             ask(REACH_MS * addresses)
         except RetriableError as error:
@@ -149,7 +150,7 @@ def first_contact(servers: str, ask: Callable[[int], object]) -> None:
 
 
 @contextmanager
-def _unheard() -> Iterator[None]:
+def unheard() -> Iterator[None]:
     """Suppress the client's warnings, unless logging is configured."""
     log, nowhere = logging.getLogger("fencepost.client"), logging.NullHandler()
     log.addHandler(nowhere)

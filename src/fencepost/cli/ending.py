@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import Final, NamedTuple
 
-from fencepost.cli.transaction_view import Session, age_of, is_open, is_two_phase, state_of
+from fencepost.cli.transaction_view import Session, age_of, state_of
 from fencepost.client.admin.transactions import TransactionDescription
+from fencepost.client.diagnosis.holding import is_open, is_two_phase, partition_words
 from fencepost.client.net.list_offsets import EARLIEST
 from fencepost.client.net.transaction_calls import END_TXN_OF_ONE, must_enlist
 from fencepost.client.prepared import PreparedTransaction
-from fencepost.client.types import TopicPartition
 from fencepost.protocol.codes import describe as describe_code
 from fencepost.spark.sink.decision import Pair
 
@@ -24,7 +24,6 @@ __all__ = [
     "end_open",
     "ending_of",
     "gone_from",
-    "partition_words",
 ]
 
 MOST_NAMED: Final = 5
@@ -91,12 +90,6 @@ def age_words(transaction: TransactionDescription) -> str:
     """Return the time since the transaction began; "" if it is not open."""
     age = age_of(transaction)
     return "" if age is None else f"{age:.0f} s"
-
-
-def partition_words(partitions: Sequence[TopicPartition], most: int) -> str:
-    """Return the names of at most `most` partitions, and the number of further ones."""
-    shown = [f"{at.topic}-{at.partition}" for at in partitions[:most]]
-    return ", ".join(shown) + (f", and {len(partitions) - most} more" if len(partitions) > most else "")
 
 
 def ending_of(session: Session, transactional_id: str, *, commit: bool) -> Ending:

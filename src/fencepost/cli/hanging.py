@@ -4,76 +4,23 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Any, Final, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Final
 
 import typer
 
 from fencepost.cli.cluster_settings import CommandConfig, Servers, connected
-from fencepost.cli.ending import MOST_NAMED, partition_words
+from fencepost.cli.ending import MOST_NAMED
 from fencepost.cli.output import Json, Yes, confirmed, print_json, print_table, refuse
-from fencepost.cli.transaction_view import is_two_phase
-from fencepost.client.admin.transactions import ProducerDescription, TransactionDescription
+from fencepost.client.admin.transactions import TransactionDescription
 from fencepost.client.blocking import Admin
+from fencepost.client.diagnosis.holding import Hanging, hanging_of, partition_name, partition_words, undecided_of
 from fencepost.client.types import TopicPartition
 from fencepost.errors import KafkaError
 
-__all__ = ["Hanging", "find_hanging", "hanging_of", "undecided_of"]
+__all__ = ["find_hanging"]
 
 _HEAD: Final = ("PARTITION", "PRODUCER", "FROM OFFSET", "LAST WRITTEN", "TRANSACTIONAL ID")
-
-
-class Hanging(NamedTuple):
-    """A partition's open transaction, and the transactional id of its producer, if known."""
-
-    partition: TopicPartition
-    producer: ProducerDescription
-    transactional_id: str | None
-
-
-def hanging_of(
-    producers: Mapping[TopicPartition, Iterable[ProducerDescription]],
-    transactions: Iterable[TransactionDescription],
-    written_before_ms: float,
-) -> list[Hanging]:
-    """Return the open transactions of partitions that no coordinator will end.
-
-    As in Kafka's own tool, a transaction hangs if it was last written before the given time and its partition is not in
-    the transaction that the coordinator has for its producer id.
-    """
-    known = {each.producer_id: each for each in transactions if each.error_code == 0}
-    return [
-        Hanging(partition, producer, None if at is None else at.transactional_id)
-        for partition, seen in sorted(producers.items())
-        for producer in seen
-        if producer.transaction_start_offset >= 0 and producer.last_timestamp_ms <= written_before_ms
-        for at in (known.get(producer.producer_id),)
-        if at is None or partition not in at.partitions
-    ]
-
-
-def undecided_of(
-    found: Iterable[Hanging],
-    producers: Mapping[TopicPartition, Iterable[ProducerDescription]],
-    transactions: Iterable[TransactionDescription],
-) -> dict[Hanging, str]:
-    """Return those that may belong to an undecided two-phase transaction, with its transactional id.
-
-    A kept transaction may be ended with another producer id than its records have. So a two-phase transaction also
-    counts if it names the partition and its own producer id has nothing open there.
-    """
-    two_phase = [each for each in transactions if is_two_phase(each)]
-    open_ids = {
-        place: {each.producer_id for each in seen if each.transaction_start_offset >= 0}
-        for place, seen in producers.items()
-    }
-    return {
-        hanging: each.transactional_id
-        for hanging in found
-        for each in two_phase
-        if each.producer_id == hanging.producer.producer_id
-        or (hanging.partition in each.partitions and each.producer_id not in open_ids.get(hanging.partition, ()))
-    }
 
 
 def find_hanging(
@@ -185,7 +132,7 @@ def _row(found: Hanging) -> tuple[str, ...]:
 def _facts(found: Hanging) -> dict[str, Any]:
     producer = found.producer
     return {
-        "partition": f"{found.partition.topic}-{found.partition.partition}",
+        "partition": partition_name(found.partition),
         "producer": f"{producer.producer_id}:{producer.producer_epoch}",
         "from_offset": producer.transaction_start_offset,
         "last_written_ms": producer.last_timestamp_ms,

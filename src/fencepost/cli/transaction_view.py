@@ -6,14 +6,15 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from fencepost.cli.cluster_settings import PATIENCE, PATIENCE_MS, client_settings, first_contact
+from fencepost.cli.diagnosis.look import Calls, Look, Looker
 from fencepost.client.admin.topics import TopicDescription
 from fencepost.client.admin.transactions import TransactionDescription, TransactionListing
-from fencepost.client.net.list_offsets import LATEST
-from fencepost.client.types import Isolation, TopicPartition
-from fencepost.errors import ConfigurationError, KafkaError, UnsupportedVersionError
+from fencepost.client.diagnosis.collecting import Bounds
+from fencepost.client.diagnosis.holding import NO_TIMEOUT_MS, OPEN_STATES, is_two_phase, partition_name
+from fencepost.errors import ConfigurationError, UnsupportedVersionError
 from fencepost.protocol.codes import describe as describe_code
 from fencepost.spark.sink import names
 from fencepost.spark.sink.decision import Decision, Pair
@@ -21,11 +22,9 @@ from fencepost.spark.sink.decision_store import DecisionStore
 from fencepost.spark.sink.repair import WinnerState, winner_state
 from fencepost.spark.sink.runner import Link, SinkLink
 from fencepost.spark.sink.steps import SinkConfig
-from fencepost.spark.source.held_back import NO_TIMEOUT_MS, Holder, holders, told
 
-__all__ = ["HeldBack", "Session", "age_of", "is_open", "is_two_phase", "meaning_of", "open_session", "state_of"]
+__all__ = ["Session", "age_of", "meaning_of", "open_session", "state_of"]
 
-OPEN_STATES: Final = ("Ongoing", "PrepareCommit", "PrepareAbort")
 ANY_SINK: Final = "fencepost-sink/.*"
 
 _DECIDED: Final = {
@@ -44,25 +43,6 @@ _NOT_NAMED: Final = {
     "CompleteAbort": "aborted",
     "PrepareEpochFence": "aborted",
 }
-
-
-class HeldBack(NamedTuple):
-    """A partition whose read_committed readers stop at the first open transaction, before the end."""
-
-    partition: TopicPartition
-    stops_at: int
-    behind: int
-    held_by: str
-
-
-def is_open(transaction: TransactionDescription) -> bool:
-    """Return true if the transaction can still be committed or aborted."""
-    return transaction.error_code == 0 and transaction.state == "Ongoing"
-
-
-def is_two_phase(transaction: TransactionDescription) -> bool:
-    """Return true if the transaction has no timeout: it is prepared or may be prepared, and waits for a decision."""
-    return is_open(transaction) and transaction.timeout_ms == NO_TIMEOUT_MS
 
 
 def state_of(transaction: TransactionDescription) -> str:
@@ -184,29 +164,16 @@ class Session:
             "end_with": str(Pair(transaction.producer_id, transaction.producer_epoch)) if known else None,
             "timeout_ms": transaction.timeout_ms if known and transaction.timeout_ms != NO_TIMEOUT_MS else None,
             "age_s": None if age is None else round(age, 3),
-            "partitions": [f"{at.topic}-{at.partition}" for at in transaction.partitions],
+            "partitions": list(map(partition_name, transaction.partitions)),
             "spark": self.meaning(transaction),
         }
 
-    def held_back(self, partitions: Iterable[TopicPartition]) -> list[HeldBack]:
-        """Return the partitions whose last stable offset is before their end. Raises KafkaError."""
-        wanted = dict.fromkeys(sorted(set(partitions)), LATEST)
-        if not wanted:
-            return []
-        run, admin = self.link.io.run, self.link.admin
-        stable = run(admin.list_offsets(wanted, isolation=Isolation.READ_COMMITTED))
-        ends = run(admin.list_offsets(wanted, isolation=Isolation.READ_UNCOMMITTED))
-        behind = [place for place in wanted if ends[place].offset > stable[place].offset]
-        found = run(holders(admin, behind))
-        return [
-            HeldBack(place, stable[place].offset, ends[place].offset - stable[place].offset, _holder(found[place]))
-            for place in behind
-        ]
-
-
-def _holder(found: Holder | KafkaError | None) -> str:
-    """Return the transactional id if there is one, otherwise a description."""
-    return found.transactional_id if isinstance(found, Holder) and found.transactional_id else told(found)
+    def look(self, parts: Iterable[str]) -> Look:
+        """Return these parts of the facts about the cluster. Raises KafkaError if no broker answers."""
+        patience_ms = int(PATIENCE_MS)
+        calls = Calls(self.link.admin.cluster, patience_ms)
+        looker = Looker(calls, self._topic, patience_ms, timeout_ms=2 * patience_ms, bounds=Bounds())
+        return self.link.io.run(looker.look(parts))
 
 
 def open_session(servers: str | None, command_config: Path | None, decision_topic: str) -> Session:

@@ -9,7 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from fencepost.cli.cluster_settings import CommandConfig, DecisionTopic, Servers, client_settings, sink_options
-from fencepost.cli.ending import Consent, age_words, end_open, ending_of, gone_from, partition_words
+from fencepost.cli.diagnosis.telling import as_value, lines_of
+from fencepost.cli.ending import Consent, age_words, end_open, ending_of, gone_from
 from fencepost.cli.hanging import find_hanging
 from fencepost.cli.names import in_utf8, named, noted, topic_named
 from fencepost.cli.output import (
@@ -27,10 +28,19 @@ from fencepost.cli.output import (
 )
 from fencepost.cli.printable import printable
 from fencepost.cli.spark import Sink, forget, sinks
-from fencepost.cli.transaction_view import OPEN_STATES, Session, is_two_phase, open_session, state_of
+from fencepost.cli.transaction_view import Session, open_session, state_of
 from fencepost.client.admin.transactions import TransactionDescription
+from fencepost.client.diagnosis.diagnosing import diagnose
+from fencepost.client.diagnosis.holding import (
+    OPEN_STATES,
+    Cause,
+    HeldBack,
+    held_back,
+    is_two_phase,
+    partition_name,
+    partition_words,
+)
 from fencepost.client.prepared import PreparedTransaction
-from fencepost.client.types import TopicPartition
 from fencepost.spark import takeover
 from fencepost.spark.errors import UnfinishedSinkError
 from fencepost.spark.sink.decision_store import DEFAULT_TOPIC
@@ -55,13 +65,15 @@ def list_(
     prefix: Annotated[str, typer.Option(callback=in_utf8, help="Only transactional ids with this prefix.")] = "",
     topic: Annotated[
         list[str] | None,
-        typer.Option(callback=topic_named, help="Also show what blocks this topic's readers; may be repeated."),
+        typer.Option(callback=topic_named, help="Only what blocks this topic's readers; may be repeated."),
     ] = None,
     decision_topic: DecisionTopic = DEFAULT_TOPIC,
     command_config: CommandConfig = None,
     as_json: Json = False,
 ) -> None:
-    """List open transactions, their role in Spark sinks, and the partitions whose readers they block.
+    """List open transactions, their role in Spark sinks, and the partitions whose readers are blocked, also by others.
+
+    The findings below the tables are those of `fencepost doctor`.
 
     Example: fencepost transactions list --topic orders
     """
@@ -71,22 +83,26 @@ def list_(
         found = session.describe(
             [transaction.transactional_id for transaction in listed if transaction.transactional_id.startswith(prefix)]
         )
-        places = [at for transaction in found for at in transaction.partitions]
-        for described in session.topics(topic or ()):
-            places += [TopicPartition(described.name, number) for number in described.partitions]
-        held = session.held_back(places)
+        session.topics(topic or ())
+        look = session.look(("topics", "transactions"))
         facts = [session.facts(transaction) for transaction in found]
+    chosen, held = set(topic or ()), list(held_back(look).values())
+    if chosen:
+        held = [each for each in held if each.partition.topic in chosen]
+    elif prefix:
+        held = [each for each in held if (each.transactional_id or "").startswith(prefix)]
+    findings = [each for each in diagnose(look) if each.code.startswith(("FP0", "FP3", "FP4"))]
     if as_json:
         waiting = [
             {
-                "partition": f"{held_back.partition.topic}-{held_back.partition.partition}",
-                "last_stable_offset": held_back.stops_at,
-                "behind": held_back.behind,
-                "held_by": held_back.held_by,
+                "partition": partition_name(each.partition),
+                "last_stable_offset": each.stable,
+                "behind": each.behind,
+                "held_by": _holder(each),
             }
-            for held_back in held
+            for each in held
         ]
-        print_json({"transactions": facts, "held_back": waiting})
+        print_json({"transactions": facts, "held_back": waiting, "findings": list(map(as_value, findings))})
         return
     rows = [
         (
@@ -102,16 +118,18 @@ def list_(
     print_table([("TRANSACTIONAL ID", "STATE", "PREPARED", "AGE", "PARTITIONS", "SPARK"), *rows])
     if held:
         sys.stdout.write("\n")
-        lines = [
-            (
-                f"{held_back.partition.topic}-{held_back.partition.partition}",
-                str(held_back.stops_at),
-                str(held_back.behind),
-                held_back.held_by,
-            )
-            for held_back in held
-        ]
+        lines = [(partition_name(each.partition), str(each.stable), str(each.behind), _holder(each)) for each in held]
         print_table([("PARTITION", "READERS STOP AT", "BEFORE THE END", "FOR"), *lines])
+    for finding in findings:
+        sys.stdout.write("\n")
+        for line in lines_of(finding, look.at_ms):
+            print_line(line)
+
+
+def _holder(held: HeldBack) -> str:
+    """Return the transactional id if a coordinator will end it, otherwise a description."""
+    known = held.cause is Cause.TRANSACTION and held.transactional_id is not None
+    return str(held.transactional_id) if known else held.words
 
 
 @transactions.command()

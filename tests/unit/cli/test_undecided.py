@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from fencepost.cli.hanging import Hanging, undecided_of
 from fencepost.client.admin.transactions import ProducerDescription, TransactionDescription
+from fencepost.client.diagnosis.holding import Hanging, undecided_of
 from fencepost.client.types import TopicPartition
 
 HERE, ELSEWHERE = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -73,6 +73,9 @@ class Files(Protocol):
     def sync_directory(self, path: str) -> None:
         """Make creations and removals in this directory durable."""
 
+    def space(self) -> tuple[int, int]:
+        """Return the size of the disk and its free space in bytes; -1 for each that is not known."""
+
     def reserve(self) -> None:
         """Reserve disk space for `write_atomic`, which uses it if the disk is full. Never raises for a full disk."""
 

@@ -305,3 +305,10 @@ class SystemFiles:
     def sync_directory(self, path: str) -> None:
         if self.durable:
             sync_directory(self._absolute(path))
+
+    def space(self) -> tuple[int, int]:
+        try:
+            found = os.statvfs(self.root)
+        except OSError:
+            return -1, -1
+        return found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize

@@ -77,6 +77,11 @@ class FaultyFiles:
     def open(self, path: str) -> File:
         return _FaultyFile(self, path, self._inner.open(path))
 
+    def space(self) -> tuple[int, int]:
+        """Return no free space while writes fail for want of it."""
+        total, free = self._inner.space()
+        return total, 0 if any(fault.error == errno.ENOSPC for fault in self._table.disk) else free
+
     def read_bytes(self, path: str) -> bytes:
         self.check(DiskOperation.READ, path)
         return self._inner.read_bytes(path)

@@ -1,19 +1,26 @@
-"""`fencepost doctor`: check a cluster's features for exactly-once processing, and its health."""
+"""`fencepost doctor`: what is wrong with a cluster now."""
 
 from __future__ import annotations
 
 import sys
-import time
-from collections import Counter
-from collections.abc import Callable
-from typing import Annotated, Any, Final, NamedTuple
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Annotated, Any, Final
 
 import typer
 
-from fencepost.cli.cluster_settings import CommandConfig, Servers, client_settings, connected
-from fencepost.cli.output import Json, print_json, print_line, refuse
+from fencepost.cli.cluster_settings import PATIENCE, CommandConfig, Servers, client_settings, unheard
+from fencepost.cli.diagnosis.examiner import Examiner
+from fencepost.cli.diagnosis.look import Look
+from fencepost.cli.diagnosis.telling import as_value, counted, lines_of
+from fencepost.cli.output import Json, failures_told, print_json, print_line
 from fencepost.cli.transaction_view import Session
-from fencepost.client.blocking import Admin
+from fencepost.client.diagnosis.collecting import AWAY
+from fencepost.client.diagnosis.diagnosing import diagnose
+from fencepost.client.diagnosis.facts import unknown_of
+from fencepost.client.diagnosis.findings import Finding, Kind, exit_status, ordered
+from fencepost.client.diagnosis.limits import Limits
 from fencepost.errors import KafkaError
 from fencepost.spark.errors import LevelUnavailableError
 from fencepost.spark.sink import plan_level
@@ -24,15 +31,7 @@ from fencepost.spark.sink.runner import PROMISES
 __all__ = ["doctor"]
 
 PROBE: Final = "fencepost-doctor"  # in place of a sink's name, so that at most one transactional id remains
-MOST_SKEW_MS: Final = 1000
-MOST_NAMED: Final = 3
-
-
-class Finding(NamedTuple):
-    """The result of a check, and the problem, if there is one."""
-
-    value: Any
-    problem: str | None = None
+LEVEL: Final = "level of Spark sinks"
 
 
 def doctor(
@@ -44,46 +43,111 @@ def doctor(
             "remains, without a transaction, until it expires.",
         ),
     ] = True,
+    older_than: Annotated[
+        float, typer.Option(metavar="SECONDS", min=0, help="Age from which on an open transaction is a finding.")
+    ] = 60.0,
+    watch: Annotated[
+        float,
+        typer.Option(
+            metavar="SECONDS",
+            min=0,
+            help="If a group rebalances or a decision is not complete: look again after this time. A state that is "
+            "still there is a finding; members without progress are found with 60 or more.",
+        ),
+    ] = 5.0,
+    timeout: Annotated[
+        float, typer.Option(metavar="SECONDS", min=1, help="Time limit of one look at the cluster.")
+    ] = 20.0,
     bootstrap_servers: Servers = None,
     command_config: CommandConfig = None,
     as_json: Json = False,
 ) -> None:
-    """Check brokers, replicas, features, the exactly-once level for Spark sinks, clocks and authorization.
+    """Say what is wrong with a cluster now, who is affected, and what to do. It works with any Kafka.
 
-    A check that cannot be made is reported with the reason. Status 1 if there is a problem.
+    Each finding has a code; docs/at-night.md has a section for each. A question without an answer is a finding, too.
+    Status by the worst finding: 0 none, 1 error, 3 warning, 4 a question without an answer.
 
     Example: fencepost doctor -b kafka-1:9092 --command-config admin.properties
     """
-    with connected(bootstrap_servers, command_config) as admin:
-        checks: dict[str, Callable[[], Finding]] = {
-            "cluster": lambda: _cluster(admin),
-            "brokers": lambda: _brokers(admin),
-            "replicas": lambda: _replicas(admin),
-            "features": lambda: Finding(dict(sorted(admin.features().items()))),
-            "consumer groups fence transactions": lambda: _fences(admin),
-            "clock": lambda: _clock(admin),
-            "rights on the cluster": lambda: _rights(admin),
-        }
+    settings = {**PATIENCE, **client_settings(bootstrap_servers, command_config)}
+    settings["default.api.timeout.ms"] = str(round(timeout * 1000))
+    watch_ms = round(watch * 1000)
+    limits = Limits(open_ms=round(older_than * 1000), ending_ms=watch_ms, rebalance_ms=watch_ms)
+    with failures_told(), unheard(), _progress() as progress, Examiner(settings, DEFAULT_TOPIC, timeout) as examiner:
+        try:
+            look = examiner.look_twice(watch, progress)
+        except KafkaError as error:
+            _tell(None, [_unreachable(settings["bootstrap.servers"], error)], "", as_json=as_json)
+        level = "not asked (--no-probe)"
         if probe:
-            settings = client_settings(bootstrap_servers, command_config)
-            checks["level of Spark sinks"] = lambda: _level(Session(settings, DEFAULT_TOPIC))
-        found = {name: _found(check) for name, check in checks.items()}
-    if as_json:
-        print_json({name: finding._asdict() for name, finding in found.items()})
-    else:
-        for name, finding in found.items():
-            print_line(f"{name}: {_words(finding.value)}")
-    problems = [finding.problem for finding in found.values() if finding.problem is not None]
-    if problems:
-        sys.stdout.flush()
-        refuse("; ".join(problems))
+            progress("trying two-phase commit")
+            look, level = _level(look, settings)
+        findings = diagnose(look, limits)
+    _tell(look, findings, level, as_json=as_json)
 
 
-def _found(check: Callable[[], Finding]) -> Finding:
+@contextmanager
+def _progress() -> Iterator[Callable[[str], None]]:
+    """Yield a function that shows a step on a terminal, and erase the last step at the end."""
+    terminal = sys.stderr.isatty()
+
+    def show(step: str) -> None:
+        if terminal:
+            sys.stderr.write(f"\r\x1b[K{step}")
+            sys.stderr.flush()
+
     try:
-        return check()
-    except KafkaError as error:
-        return Finding(f"not known: {error}")
+        yield show
+    finally:
+        show("")
+
+
+def _unreachable(servers: str, error: KafkaError) -> Finding:
+    if isinstance(error, AWAY):
+        words, action = f"no broker answers at {servers}: {error}", "see the brokers' processes and logs"
+        return Finding("FP101", Kind.CLUSTER, servers, words, None, ("all clients",), action)
+    (finding,) = ordered(
+        [Finding("FP002", Kind.CLUSTER, servers, f"nothing is known: {error}", action="use other credentials")]
+    )
+    return finding
+
+
+def _tell(look: Look | None, findings: list[Finding], level: str, *, as_json: bool) -> None:
+    """Print what was found, and exit with the status of the worst finding."""
+    about = {} if look is None else _about(look, level)
+    if as_json:
+        print_json({"about": about, "findings": list(map(as_value, findings))})
+    else:
+        for name, value in about.items():
+            print_line(f"{name}: {_words(value)}")
+        now_ms = 0 if look is None else look.at_ms
+        for finding in findings:
+            print_line("")
+            for line in lines_of(finding, now_ms):
+                print_line(line)
+        if not findings:
+            print_line("no findings")
+    sys.stdout.flush()
+    if findings:
+        sys.stderr.write(f"fencepost: {counted(findings)}\n")
+    raise typer.Exit(exit_status(findings))
+
+
+def _about(look: Look, level: str) -> dict[str, Any]:
+    clock = "not known"
+    if look.clock_ahead_ms is not None:
+        clock = f"the controller's clock differs by {abs(look.clock_ahead_ms)} ms from the local one"
+    partitions = sum(len(topic.partitions) for topic in look.topics.values())
+    unknown = "not known" if look.rights is None else ""
+    return {
+        "cluster": look.cluster.cluster_id or "the brokers do not report its id",
+        "brokers": [f"{node.id} ({node.host}:{node.port})" for node in look.cluster.brokers],
+        "partitions": partitions if look.knows("topics") else "not known",
+        "features": "not known" if look.features is None else dict(sorted(look.features.items())),
+        "clock": clock,
+        "rights on the cluster": unknown or [each.name.lower().replace("_", "-") for each in look.rights or ()],
+        LEVEL: level,
+    }
 
 
 def _words(value: Any) -> str:
@@ -92,79 +156,24 @@ def _words(value: Any) -> str:
     return ", ".join(map(str, value)) or "none" if isinstance(value, list) else str(value)
 
 
-def _cluster(admin: Admin) -> Finding:
-    cluster_id = admin.describe_cluster().cluster_id
-    return Finding("the brokers do not tell its id" if cluster_id is None else cluster_id)
+def _level(look: Look, settings: dict[str, str]) -> tuple[Look, str]:
+    """Return the facts with the result of the probe, and the level in words."""
+    try:
+        return _probed(look, Session(settings, DEFAULT_TOPIC))
+    except KafkaError as error:
+        return replace(look, unknown=(*look.unknown, unknown_of(LEVEL, error))), "not known"
 
 
-def _brokers(admin: Admin) -> Finding:
-    return Finding([f"{node.id} ({node.host}:{node.port})" for node in admin.describe_cluster().brokers])
-
-
-def _replicas(admin: Admin) -> Finding:
-    """Check replicas. A missing broker shows only in the partitions that have replicas on it."""
-    there = {node.id for node in admin.describe_cluster().brokers}
-    topics = admin.describe_topics(admin.list_topics(internal=True)).values()
-    partitions = {f"{topic.name}-{number}": at for topic in topics for number, at in topic.partitions.items()}
-    missing = Counter(node for at in partitions.values() for node in at.replicas if node not in there)
-    words = [
-        f"broker {node}, which has replicas of {count} of {len(partitions)} partitions, is not in the cluster"
-        for node, count in sorted(missing.items())
-    ]
-    short = [name for name, at in partitions.items() if len(at.in_sync) < len(at.replicas)]
-    if short:
-        words.append(f"{len(short)} partitions have replicas that are not in sync: {_some(short)}")
-    leaderless = [name for name, at in partitions.items() if at.leader not in there]
-    if leaderless:
-        words.append(f"{len(leaderless)} partitions have no leader: {_some(leaderless)}")
-    told = "; ".join(words)
-    return Finding(told or f"all replicas of {len(partitions)} partitions are in sync", told or None)
-
-
-def _some(names: list[str]) -> str:
-    return ", ".join(names[:MOST_NAMED]) + (", ..." if len(names) > MOST_NAMED else "")
-
-
-def _fences(admin: Admin) -> Finding:
-    """Check fencing of transactional offsets by group (KIP-447)."""
-    if admin.fences_by_group():
-        return Finding("yes")
-    return Finding("no", "offsets in transactions are not fenced by group (KIP-447): one producer per input partition")
-
-
-def now_ms() -> float:
-    """Return the local time in ms since 1970."""
-    return time.time() * 1000
-
-
-def _clock(admin: Admin) -> Finding:
-    """Compare the clocks. The quorum leader reports its own time as its last caught-up time (KIP-836)."""
-    asked_ms = now_ms()
-    ahead_ms = admin.describe_metadata_quorum().clock_ahead_ms(asked_ms, now_ms())
-    if ahead_ms is None:
-        return Finding("unknown: the controller does not report its time")
-    if abs(ahead_ms) <= MOST_SKEW_MS:
-        return Finding(f"the controller's clock differs by less than {MOST_SKEW_MS} ms from the local one")
-    words = f"the controller's clock is {abs(ahead_ms)} ms {'ahead of' if ahead_ms > 0 else 'behind'} the local one"
-    return Finding(words, words)
-
-
-def _rights(admin: Admin) -> Finding:
-    operations = admin.authorized_operations()
-    if operations is None:
-        return Finding("not known: the brokers do not tell")
-    return Finding([operation.name.lower().replace("_", "-") for operation in sorted(operations)])
-
-
-def _level(session: Session) -> Finding:
+def _probed(look: Look, session: Session) -> tuple[Look, str]:
+    """Raises KafkaError."""
     try:
         level = session.sink_link.run(plan_level.choose_level(PROBE, None))
     except LevelUnavailableError as error:
-        return Finding("none", f"Spark sinks cannot write exactly once: {error}")
+        return replace(look, sinks_refused=str(error)), "none"
     words = f"{level.value}: {PROMISES[level]}"
     try:
         session.sink_link.run(plan_level.choose_level(PROBE, Level.KEEP_PREPARED))
     except LevelUnavailableError as error:
         why = str(error).partition(f"offer {level.value!r}: ")[2]
-        return Finding(f"{words} (not {Level.KEEP_PREPARED.value}: {why or error})")
-    return Finding(words)
+        return look, f"{words} (not {Level.KEEP_PREPARED.value}: {why or error})"
+    return look, words

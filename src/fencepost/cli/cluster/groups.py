@@ -9,7 +9,9 @@ from typing import Annotated, Any, Final
 import typer
 
 from fencepost.cli.cluster.positions import POSITIONS, Offset, Position, position_of
-from fencepost.cli.cluster_settings import CommandConfig, Servers, connected
+from fencepost.cli.cluster_settings import PATIENCE, CommandConfig, Servers, client_settings, connected
+from fencepost.cli.diagnosis.examiner import Examiner
+from fencepost.cli.diagnosis.telling import as_value, lines_of
 from fencepost.cli.names import named, topic_named
 from fencepost.cli.output import (
     Json,
@@ -24,14 +26,23 @@ from fencepost.cli.output import (
 )
 from fencepost.client.admin.groups import GroupDescription
 from fencepost.client.blocking import Admin
+from fencepost.client.diagnosis.collecting import QUICK, Bounds
+from fencepost.client.diagnosis.diagnosing import diagnose
+from fencepost.client.diagnosis.findings import Finding, Kind, Severity
+from fencepost.client.diagnosis.group_rules import lags_of
+from fencepost.client.diagnosis.holding import held_back
 from fencepost.client.net.list_offsets import EARLIEST, LATEST
 from fencepost.client.types import TopicPartition
+from fencepost.errors import KafkaError
+from fencepost.spark.sink.decision_store import DEFAULT_TOPIC
 
 __all__ = ["groups"]
 
 groups = command_group("List, describe and delete groups; reset their offsets.")
 
 Group = Annotated[str, typer.Argument(callback=named, help="The group's id.")]
+
+LOOK_S: Final = 20.0
 
 # States of all kinds of groups: org.apache.kafka.common.GroupState. Brokers ignore upper and lower case.
 STATES: Final = (
@@ -87,32 +98,54 @@ def describe(
 ) -> None:
     """Show a group's state, committed offsets and lag: the offsets between the committed one and the partition's end.
 
-    Offsets that are pending in a transaction are not included. Status 1 for an unknown group.
+    "Waits for" names the transaction at which readers of committed records stop. The findings below the table are those
+    of `fencepost doctor`. Offsets that are pending in a transaction are not included. Status 1 for an unknown group.
 
     Example: fencepost groups describe billing --members
     """
     with connected(bootstrap_servers, command_config) as admin:
         described, kind = _known(admin, group)
         facts = _facts(admin, described, kind)
+        at_ms, findings = _examined(facts, client_settings(bootstrap_servers, command_config))
     if as_json:
-        print_json(facts)
+        print_json({**facts, "findings": list(map(as_value, findings))})
         return
     print_line(f"{group}: {facts['type']}, {facts['state']}, {len(described.members)} members")
     rows = [
         tuple(
             "" if row[name] is None else str(row[name])
-            for name in ("topic", "partition", "committed", "end", "lag", "member")
+            for name in ("topic", "partition", "committed", "end", "lag", "waits_for", "member")
         )
         for row in facts["partitions"]
     ]
     if rows:
-        print_table([("TOPIC", "PARTITION", "COMMITTED", "END", "LAG", "MEMBER"), *rows])
+        print_table([("TOPIC", "PARTITION", "COMMITTED", "END", "LAG", "WAITS FOR", "MEMBER"), *rows])
     if members:
         lines = [
             (member["member"], member["instance"] or "", member["client"], member["host"], str(len(member["assigned"])))
             for member in facts["members"]
         ]
         print_table([("MEMBER", "INSTANCE", "CLIENT", "HOST", "PARTITIONS"), *lines])
+    for finding in findings:
+        print_line("")
+        for line in lines_of(finding, at_ms):
+            print_line(line)
+
+
+def _examined(facts: dict[str, Any], settings: Mapping[str, str]) -> tuple[int, list[Finding]]:
+    """Add to each partition the transaction that it waits for; return the time and the findings about the group."""
+    topics = frozenset(row["topic"] for row in facts["partitions"])
+    bounds = Bounds(topic_names=topics, group_names=frozenset([facts["group"]]))
+    with Examiner({**PATIENCE, **settings}, DEFAULT_TOPIC, LOOK_S, bounds) as examiner:
+        look = examiner.look(QUICK)
+    held, committed = held_back(look), look.committed.get(facts["group"], {})
+    lags = {} if isinstance(committed, KafkaError) else lags_of(look, held, committed)
+    for row in facts["partitions"]:
+        lag = lags.get(TopicPartition(row["topic"], row["partition"]))
+        held_by = None if lag is None or lag.total == 0 else lag.held
+        row["waits_for"] = None if held_by is None else held_by.words
+    found = [each for each in diagnose(look) if each.kind is Kind.GROUP or each.severity is Severity.UNKNOWN]
+    return look.at_ms, found
 
 
 def _known(admin: Admin, group: str) -> tuple[GroupDescription, str]:

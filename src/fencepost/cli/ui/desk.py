@@ -9,13 +9,14 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final, TypeVar
 
 from fencepost.cli.cluster_settings import PATIENCE, sink_options
+from fencepost.cli.diagnosis.look import Calls, Looker
 from fencepost.cli.ending import Consent, Ending, end_open, ending_of
 from fencepost.cli.printable import printable
 from fencepost.cli.transaction_view import Session
 from fencepost.cli.ui import documents
-from fencepost.cli.ui.look import AWAY, Calls, Looker
 from fencepost.cli.ui.watch import Watch
 from fencepost.cli.ui.web import Refusal
+from fencepost.client.diagnosis.collecting import AWAY
 from fencepost.client.net.asyncio_runtime import runtime_for
 from fencepost.client.net.cluster import Cluster
 from fencepost.client.net.io_thread import io_thread
@@ -89,7 +90,7 @@ class ClusterDesk:
 
     def _look(self) -> None:
         try:
-            look = self._io.run(self._looker.look())
+            look = self._io.run(self._looker.look_often())
         except Exception as error:
             if self._ended:
                 return
@@ -153,7 +154,9 @@ class ClusterDesk:
             with self._lock:
                 found = documents.transaction(self._watch, detail)
         elif name == "group":
-            found = documents.group(self._one(name, wanted, self._looker.group), query)
+            group = self._one(name, wanted, self._looker.group)
+            with self._lock:
+                found = documents.group(self._watch, group, query)
         else:
             raise Refusal(404, f"there is no view {name!r}")
         with self._lock:

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
-from fencepost.cli.ending import partition_words
-from fencepost.cli.transaction_view import OPEN_STATES, is_two_phase, meaning_of
-from fencepost.cli.ui.look import MOST_PLACES, GroupDetail, TransactionDetail
+from fencepost.cli.diagnosis.look import MOST_PLACES, GroupDetail, TransactionDetail
+from fencepost.cli.diagnosis.telling import as_value
+from fencepost.cli.transaction_view import meaning_of
 from fencepost.cli.ui.watch import Watch
 from fencepost.client.admin.topics import TopicDescription
 from fencepost.client.admin.transactions import ProducerDescription, TransactionDescription
+from fencepost.client.diagnosis.findings import Kind
+from fencepost.client.diagnosis.group_rules import lags_of
+from fencepost.client.diagnosis.holding import NO_TIMEOUT_MS, OPEN_STATES, Cause, HeldBack, is_two_phase, partition_name
 from fencepost.client.types import TopicPartition
 from fencepost.errors import KafkaError
 from fencepost.protocol.codes import describe as describe_code
 from fencepost.spark.sink import names
 from fencepost.spark.sink.decision import Decision, Winner
-from fencepost.spark.sink.repair import WinnerState
-from fencepost.spark.source.held_back import NO_TIMEOUT_MS, Holder, told
 
 __all__ = ["ROWS", "VIEWS", "group", "sink", "topic", "transaction"]
 
@@ -48,20 +49,17 @@ def _page(rows: Sequence[T], name_of: Callable[[T], str], make: Callable[[T], Do
     }
 
 
-def _at(place: TopicPartition) -> str:
-    return f"{place.topic}-{place.partition}"
-
-
-def _holder(holder: Holder | KafkaError | None) -> Document:
-    known = isinstance(holder, Holder)
-    return {"id": holder.transactional_id if isinstance(holder, Holder) else None, "words": told(holder), "said": known}
+def _holder(held: HeldBack) -> Document:
+    known = held.cause is Cause.TRANSACTION
+    words = held.words
+    return {"id": held.transactional_id if known else None, "words": words, "said": held.cause is not Cause.UNKNOWN}
 
 
 # --- overview ---
 
 
 def overview(watch: Watch, _query: Query) -> Document:
-    """Counts, the rate of all, and what a person should look at."""
+    """Counts, the rate of all, and the findings."""
     look = watch.look
     if look is None:
         return {}
@@ -83,65 +81,22 @@ def overview(watch: Watch, _query: Query) -> Document:
     }
 
 
+_LINKS: Final = {Kind.TRANSACTION: "transaction", Kind.GROUP: "group", Kind.SINK: "sink", Kind.TOPIC: "topic"}
+
+
 def _attention(watch: Watch) -> list[Document]:
-    look = watch.look
-    if look is None:
-        return []
-    held = watch.held_by()
-    found = [
-        {
-            "kind": "prepared",
-            "name": each.transactional_id,
-            "link": "transaction",
-            "since_ms": each.start_time_ms,
-            "words": _waiting(held.get(each.transactional_id, [])),
-        }
-        for each in watch.prepared()
-    ]
-    found += [
-        {
-            "kind": "hanging",
-            "name": _at(place),
-            "link": "topic",
-            "topic": place.topic,
-            "since_ms": None,
-            "words": f"readers of committed records stop at {watch.ends[place].stable:,}, for {told(holder)}",
-        }
-        for place, holder in look.held.items()
-        if isinstance(holder, Holder) and holder.transactional_id is None and place in watch.ends
-    ]
-    found += [
-        {"kind": "no leader", "name": name, "link": "topic", "topic": name, "since_ms": None, "words": words}
-        for name, each in sorted(look.topics.items())
-        if (words := _leaderless(each))
-    ]
-    found += _lost(watch)
-    more = len(found) - MOST_ATTENTION
-    return found[:MOST_ATTENTION] + ([{"kind": "more", "name": f"{more} more", "words": ""}] if more > 0 else [])
+    """The findings, the worst first. Those of a partition lead to its topic."""
+    found: list[Document] = []
+    for each in watch.findings[:MOST_ATTENTION]:
+        place = each.name.rpartition("-")[0] if each.kind is Kind.PARTITION else each.name
+        link = "topic" if each.kind is Kind.PARTITION else _LINKS.get(each.kind)
+        found.append({**as_value(each), "link": link, "target": place})
+    more = len(watch.findings) - MOST_ATTENTION
+    return found + ([{"code": "", "kind": "more", "name": f"{more} more", "words": ""}] if more > 0 else [])
 
 
-def _lost(watch: Watch) -> list[Document]:
-    """Batches that a query believes written and that are not."""
-    lost = Counter(
-        (decision.sink, decision.query_id, decision.batch_id)
-        for name, became in watch.became.items()
-        if became is WinnerState.LOST and (decision := watch.winners.get(name)) is not None
-    )
-    return [
-        {
-            "kind": "lost",
-            "name": sink_name,
-            "link": "sink",
-            "since_ms": None,
-            "words": f"batch {batch} of query {query}: lost transactions {count}, their rows are not in the topic "
-            f"(fencepost spark decisions {sink_name})",
-        }
-        for (sink_name, query, batch), count in sorted(lost.items())
-    ]
-
-
-def _waiting(places: Sequence[TopicPartition]) -> str:
-    return f"readers of committed records wait for it on {partition_words(places, 3)}" if places else ""
+def _findings(watch: Watch, kind: Kind, *names: str) -> list[Document]:
+    return [as_value(each) for each in watch.findings if each.kind is kind and each.name in names]
 
 
 def _leaderless(topic: TopicDescription) -> str:
@@ -194,7 +149,7 @@ def topic(watch: Watch, name: str, query: Query) -> Document | None:
             "in_sync": list(at.in_sync),
             "stable": None if ends is None else ends.stable,
             "end": None if ends is None else ends.end,
-            "holder": _holder(look.held[place]) if held and place in look.held else None,
+            "holder": _holder(watch.held[place]) if held and place in watch.held else None,
         }
 
     line = watch.lines.get(name)
@@ -276,7 +231,11 @@ def transaction(watch: Watch, detail: TransactionDetail) -> Document:
         "owner": _owner(watch, name, found.state if known else None),
         "partitions": [_producer(found, place, at) for place, at in detail.producers.items()],
         "more_partitions": max(len(found.partitions) - MOST_PLACES, 0),
-        "holds": sorted(map(_at, watch.held_by().get(name, [])))[:MOST_PLACES],
+        "holds": sorted(map(partition_name, watch.held_by().get(name, [])))[:MOST_PLACES],
+        "findings": [
+            *_findings(watch, Kind.TRANSACTION, name),
+            *_findings(watch, Kind.PARTITION, *map(partition_name, watch.held_by().get(name, []))),
+        ],
         "events": [] if life is None else [{"at_ms": each.at_ms, "what": each.what} for each in life.events],
     }
 
@@ -285,11 +244,15 @@ def _producer(
     found: TransactionDescription, place: TopicPartition, at: ProducerDescription | KafkaError | None
 ) -> Document:
     if isinstance(at, KafkaError):
-        return {"at": _at(place), "topic": place.topic, "error": str(at)}
+        return {"at": partition_name(place), "topic": place.topic, "error": str(at)}
     if at is None:
-        return {"at": _at(place), "topic": place.topic, "error": "nothing of this producer is in the partition"}
+        return {
+            "at": partition_name(place),
+            "topic": place.topic,
+            "error": "nothing of this producer is in the partition",
+        }
     return {
-        "at": _at(place),
+        "at": partition_name(place),
         "topic": place.topic,
         "error": None,
         "epoch": at.producer_epoch,
@@ -321,6 +284,7 @@ def groups(watch: Watch, query: Query) -> Document:
             "topics": sorted({place.topic for place in places})[:5],
             "lag": sum(lags) if lags else None,
             "error": str(committed) if refused else None,
+            "trouble": [each["words"] for each in _findings(watch, Kind.GROUP, group_id)],
         }
 
     return _page(
@@ -331,15 +295,16 @@ def groups(watch: Watch, query: Query) -> Document:
     )
 
 
-def group(detail: GroupDetail, query: Query) -> Document | None:
+def group(watch: Watch, detail: GroupDetail, query: Query) -> Document | None:
     """A group's partitions and members; None: nobody knows it."""
     described = detail.described
     if described.state == "Dead" and not detail.committed:
         return None
     owners = {place: member for member in described.members for place in member.assigned}
+    lags = {} if watch.look is None else lags_of(watch.look, watch.held, detail.committed)
 
     def row(place: TopicPartition) -> Document:
-        at, end = detail.committed.get(place), detail.ends.get(place)
+        at, end, lag = detail.committed.get(place), detail.ends.get(place), lags.get(place)
         member = owners.get(place)
         return {
             "topic": place.topic,
@@ -347,6 +312,7 @@ def group(detail: GroupDetail, query: Query) -> Document | None:
             "committed": at,
             "end": end,
             "lag": None if at is None or end is None else max(end - at, 0),
+            "waits_for": None if lag is None or lag.held is None else _holder(lag.held),
             "member": None if member is None else f"{member.client_id} {member.client_host}",
         }
 
@@ -364,9 +330,10 @@ def group(detail: GroupDetail, query: Query) -> Document | None:
         "type": described.group_type,
         "state": described.state,
         "protocol": described.protocol,
+        "findings": _findings(watch, Kind.GROUP, described.group_id),
         "member_count": len(described.members),
         "members": members,
-        **_page(sorted({*detail.committed, *owners}), _at, row, query),
+        **_page(sorted({*detail.committed, *owners}), partition_name, row, query),
     }
 
 
@@ -464,12 +431,9 @@ VIEWS: Final[Mapping[str, Callable[[Watch, Query], Document]]] = {
 def envelope(watch: Watch, now_ms: int) -> Document:
     """What every answer says beside its view."""
     look = watch.look
-    problems: Iterable[tuple[str, str]] = (
-        () if look is None else ((problem.part, problem.reason) for problem in look.problems)
-    )
     return {
         "now_ms": now_ms,
         "seen_ms": None if look is None else look.at_ms,
         "away": watch.away,
-        "problems": [{"part": part, "reason": reason} for part, reason in problems],
+        "problems": [{"part": each.part, "reason": each.reason} for each in (() if look is None else look.unknown)],
     }

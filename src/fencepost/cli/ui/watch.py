@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from fencepost.cli.transaction_view import OPEN_STATES, is_two_phase
-from fencepost.cli.ui.look import Ends, Look
+from fencepost.cli.diagnosis.look import Look
 from fencepost.client.admin.transactions import TransactionDescription, TransactionListing
+from fencepost.client.diagnosis.diagnosing import Memory, diagnose
+from fencepost.client.diagnosis.facts import Ends
+from fencepost.client.diagnosis.findings import Finding
+from fencepost.client.diagnosis.holding import OPEN_STATES, HeldBack, held_back, is_two_phase
 from fencepost.client.types import TopicPartition
 from fencepost.errors import KafkaError
 from fencepost.spark.sink.decision import Decision
@@ -94,6 +97,10 @@ class Watch:
         """By transactional id, what became of those that a decision names."""
         self.lines: dict[str, Line] = {}
         self.total = Line()
+        self.held: Mapping[TopicPartition, HeldBack] = {}
+        """By partition, what its readers of committed records wait for."""
+        self.findings: list[Finding] = []
+        self._memory = Memory()
 
     def failed(self, reason: str) -> None:
         """No broker answers."""
@@ -113,6 +120,10 @@ class Watch:
             self._take_transactions(look)
         if look.knows("sinks"):
             self._take_decisions(look)
+        self.held = held_back(look)
+        # What is asked in turns is judged by its last answer.
+        whole = replace(look, ends=self.ends, committed=self.committed)
+        self.findings = diagnose(self._memory.take(whole))
 
     def _take_ends(self, look: Look) -> None:
         there = {TopicPartition(name, number) for name, topic in look.topics.items() for number in topic.partitions}
@@ -205,9 +216,9 @@ class Watch:
     def held_by(self) -> dict[str, list[TopicPartition]]:
         """By transactional id, the partitions whose readers wait for it."""
         found: dict[str, list[TopicPartition]] = defaultdict(list)
-        for place, holder in ({} if self.look is None else self.look.held).items():
-            if holder is not None and not isinstance(holder, KafkaError) and holder.transactional_id is not None:
-                found[holder.transactional_id].append(place)
+        for place, held in self.held.items():
+            if held.transactional_id is not None:
+                found[held.transactional_id].append(place)
         return found
 
 

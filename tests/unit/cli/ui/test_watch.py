@@ -8,21 +8,23 @@ from typing import Any
 
 import pytest
 
+from fencepost.cli.diagnosis.look import Look, TransactionDetail, sink_batches
 from fencepost.cli.ui import documents, watch
-from fencepost.cli.ui.look import Ends, Look, Problem, TransactionDetail, Turns
 from fencepost.cli.ui.watch import Watch
 from fencepost.client.admin.groups import GroupListing
 from fencepost.client.admin.topics import ClusterDescription, TopicDescription
 from fencepost.client.admin.transactions import ProducerDescription, TransactionDescription, TransactionListing
-from fencepost.client.net.topology import Partition
+from fencepost.client.diagnosis.collecting import Turns
+from fencepost.client.diagnosis.facts import Ends, Unknown, Why
+from fencepost.client.diagnosis.holding import NO_TIMEOUT_MS
+from fencepost.client.net.topology import Node, Partition
 from fencepost.client.types import TopicPartition
 from fencepost.errors import AuthorizationError
 from fencepost.spark.sink import names
 from fencepost.spark.sink.decision import Content, Decision, Pair, Winner
-from fencepost.spark.source.held_back import NO_TIMEOUT_MS, Holder
 
 START_MS = 1_700_000_000_000
-CLUSTER = ClusterDescription("c", 1, ())
+CLUSTER = ClusterDescription("c", 1, (Node(1, "localhost", 9092),))
 AT = TopicPartition("t", 0)
 
 
@@ -82,7 +84,7 @@ def test_a_life_is_what_was_seen_of_it() -> None:
 def test_nothing_is_said_to_be_gone_when_the_brokers_did_not_tell() -> None:
     watched = Watch()
     watched.take(look(0, **transaction("a")))
-    watched.take(look(2, problems=[Problem("transactions", "not allowed")]))
+    watched.take(look(2, unknown=[Unknown("transactions", "not allowed")]))
     assert seen(watched, "a") == ["first seen, Ongoing", "enlisted: t-0"]
     assert documents.overview(watched, {})["open"] is None, "not 0: nobody knows"
 
@@ -145,15 +147,17 @@ def test_a_decided_batch_that_is_not_in_the_topic_is_told() -> None:
     watched.take(look(2, listed=listed, decisions=[decision]))
     assert documents.sink(watched, "s")["queries"][0]["became"] == {"just decided": 2}
     assert documents.overview(watched, {})["attention"] == [], "the ids may have been listed for another transaction"
-    watched.take(look(4, listed=listed, decisions=[decision]))
+    decisions = [decision]
+    watched.take(look(4, listed=listed, decisions=decisions, sinks=sink_batches(decisions, listed, decisions)))
     assert documents.sink(watched, "s")["queries"][0]["became"] == {"committed": 1, "lost": 1}
     (told,) = documents.overview(watched, {})["attention"]
-    assert (told["kind"], told["name"]) == ("lost", "s")
+    assert (told["code"], told["kind"], told["name"], told["link"]) == ("FP602", "sink", "s", "sink")
     assert "batch 3 of query q: lost transactions 1, their rows are not in the topic" in told["words"]
-    watched.take(look(5, decisions=[decision], problems=[Problem("transactions", "not allowed")]))
+    watched.take(look(5, decisions=[decision], unknown=[Unknown("transactions", "not allowed")]))
     watched.take(look(6, listed=listed, decisions=[decision]))
     assert documents.sink(watched, "s")["queries"][0]["became"] == {"just decided": 2}, "not expired: nobody knew"
-    watched.take(look(7, listed=listed, decisions=[replace(decision, batch_id=4, winners=(lost,))]))
+    later = [replace(decision, batch_id=4, winners=(lost,))]
+    watched.take(look(7, listed=listed, decisions=later, sinks=sink_batches(decisions, listed, later)))
     assert documents.overview(watched, {})["attention"] == [], "the next batch was decided after this one was complete"
 
 
@@ -177,23 +181,28 @@ def test_turns_go_round() -> None:
     assert list(turns.of("xy")) == ["x", "y"]
 
 
+def _attention(watched: Watch) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = documents.overview(watched, {})["attention"]
+    return found
+
+
 def test_who_has_to_decide_comes_first() -> None:
-    prepared = transaction("p", timeout_ms=NO_TIMEOUT_MS)
-    usual = transaction("u", began_s=-50, producer_id=8)
+    prepared = transaction("p", began_s=-100, timeout_ms=NO_TIMEOUT_MS)
+    usual = transaction("u", began_s=-150, producer_id=8)
     both = {
         "listed": [*prepared["listed"], *usual["listed"]],
         "described": {**prepared["described"], **usual["described"]},
     }
-    held = {
-        AT: Holder(Pair(7, 0), "p", 1000, None),
-        TopicPartition("t", 1): Holder(Pair(9, 0), None, None, None),
-        TopicPartition("t", 2): AuthorizationError("READ is missing"),
+    producers = {
+        AT: [ProducerDescription(7, 0, 3, START_MS, 0, 5)],
+        TopicPartition("t", 1): [ProducerDescription(9, 0, 3, START_MS, 0, 5)],
+        TopicPartition("t", 2): Unknown("producers", "READ is missing", Why.NOT_ALLOWED),
     }
-    ends = dict.fromkeys(held, Ends(5, 9))
+    ends = dict.fromkeys(producers, Ends(5, 9))
     watched = Watch()
-    watched.take(look(0, topics=topics("t", partitions=3), ends=ends, held=held, **both))
-    kinds = [(each["kind"], each["name"]) for each in documents.overview(watched, {})["attention"]]
-    assert kinds == [("prepared", "p"), ("hanging", "t-1")]
+    watched.take(look(0, topics=topics("t", partitions=3), ends=ends, producers=producers, **both))
+    found = [(each["code"], each["name"], each["link"], each["target"]) for each in _attention(watched)]
+    assert found == [("FP401", "t-1", "topic", "t"), ("FP402", "p", "transaction", "p")]
     assert [row["id"] for row in documents.transactions(watched, {})["rows"]] == ["u", "p"], "the oldest first"
     assert [row["id"] for row in documents.transactions(watched, {"state": "prepared"})["rows"]] == ["p"]
     rows = {row["partition"]: row["holder"] for row in (documents.topic(watched, "t", {}) or {})["rows"]}

@@ -1,5 +1,4 @@
-"""DescribeLogDirs, v1-5: sizes of the partitions' logs in the one data directory. Free space (v4) is not known to the
-core: -1.
+"""DescribeLogDirs, v1-5: sizes of the partitions' logs in the one data directory, and the space of its disk (v4).
 
 Only partitions whose directory exists have a size; asking does not bring one into being.
 """
@@ -36,7 +35,9 @@ def _handle(call: Call, now_ms: int, request: DescribeLogDirsRequest) -> Describ
         known = ((core.topics.get(name), asked) for name, asked in indexes.items())
         topics = [_describe(call, topic, asked) for topic, asked in known if topic is not None]
     shown = [topic for topic in topics if topic.partitions]
-    return DescribeLogDirsResponse(results=(DescribeLogDirsResult(log_dir=core.data_directory, topics=shown),))
+    total, usable = core.files.space()
+    result = DescribeLogDirsResult(log_dir=core.data_directory, topics=shown, total_bytes=total, usable_bytes=usable)
+    return DescribeLogDirsResponse(results=(result,))
 
 
 def _describe(call: Call, topic: Topic, indexes: Container[int]) -> DescribeLogDirsTopic:

@@ -116,6 +116,11 @@ const owner = ({ kind, sink, words }) => (kind === "sink" ? link("sink", { name:
 const transactionLink = (id) => link("transaction", { name: id }, id);
 const topicLink = (name) => link("topic", { name }, name);
 
+function findings(view) {
+  return view.findings.map((each) =>
+    h("p", {}, h("span", { class: "tag hot", title: each.severity }, each.code), ` ${each.words}.`, each.action && h("span", { class: "quiet" }, ` To do: ${each.action}`)));
+}
+
 // --- views ---
 
 const VIEWS = {
@@ -137,15 +142,15 @@ const VIEWS = {
         h("div", { class: "chart" }, h("span", { class: "quiet" }, "Offsets written"), h("span", { class: "now" }, last === undefined ? "" : rate(last))),
         spark(view.rate, true),
       ),
-      h("h2", {}, "For a person to look at"),
+      h("h2", {}, "Needs attention"),
       view.attention.length
         ? h("ul", { class: "attention" }, view.attention.map((each) =>
-            h("li", { "data-key": `${each.kind} ${each.name}` },
-              each.kind === "more" ? h("span") : h("span", { class: "tag hot" }, each.kind),
-              h("span", { class: "mono" }, each.link ? link(each.link, { name: each.topic || each.name }, each.name) : each.name),
+            h("li", { "data-key": `${each.code} ${each.kind} ${each.name}` },
+              each.kind === "more" ? h("span") : h("span", { class: "tag hot", title: each.severity }, each.code),
+              h("span", { class: "mono" }, each.link ? link(each.link, { name: each.target }, each.name) : each.name),
               h("span", { class: "quiet" }, each.since_ms ? lasting(now - each.since_ms) : ""),
-              each.words && h("span", { class: "words" }, each.words))))
-        : h("p", { class: "quiet" }, "Nothing waits for anybody."),
+              each.words && h("span", { class: "words" }, each.words, each.action && h("span", { class: "quiet" }, ` To do: ${each.action}`)))))
+        : h("p", { class: "quiet" }, "No findings."),
       h("h2", {}, "Brokers"),
       table(
         [
@@ -232,6 +237,7 @@ const VIEWS = {
         view.began_ms && view.timeout_ms !== null && ["Times out in", lasting(view.began_ms + view.timeout_ms - now), null, "small"],
       ]),
       view.prepared && h("p", {}, "It has no timeout, for it is prepared, or about to be: whoever keeps its state is to decide it. Until then readers of committed records wait."),
+      findings(view),
       view.holds.length > 0 && h("p", {}, "Held back by it: ", h("span", { class: "mono" }, view.holds.join(", "))),
       view.partitions.length > 0 && [h("h2", {}, "Partitions"), lanes(view, now)],
       view.more_partitions > 0 && h("p", { class: "quiet" }, `And ${plural(view.more_partitions, "partition")} more.`),
@@ -254,7 +260,7 @@ const VIEWS = {
       columns: [
         ["Group", (row) => (COMMITTING.has(row.type.toLowerCase()) ? link("group", { name: row.name }, row.name) : row.name), "name"],
         ["Type", (row) => row.type || "–"],
-        ["State", (row) => h("span", { class: "tag" }, row.state || "unknown")],
+        ["State", (row) => [h("span", { class: "tag" }, row.state || "unknown"), row.trouble.map((words) => h("span", { class: "hot", title: words }, " needs attention"))]],
         ["Topics", (row) => h("span", { class: "mono" }, row.topics.join(", ") || "–")],
         ["Lag", (row) => (row.error ? h("span", { class: "hot", title: row.error }, "not known") : number(row.lag)), "number"],
       ],
@@ -266,6 +272,7 @@ const VIEWS = {
       h("p", { class: "crumb" }, link("groups", {}, "Groups")),
       h("h1", {}, view.name),
       h("p", { class: "sub" }, h("span", { class: "tag" }, view.state), ` ${view.type}, ${plural(view.member_count, "member")}${view.protocol ? `, ${view.protocol}` : ""}`),
+      findings(view),
       listing(view, route, {
         placeholder: "Filter by partition",
         none: "It has committed nothing.",
@@ -275,6 +282,7 @@ const VIEWS = {
           ["Committed", (row) => number(row.committed), "number"],
           ["End", (row) => number(row.end), "number"],
           ["Lag", (row) => number(row.lag), "number"],
+          ["Waits for", (row) => (row.waits_for ? (row.waits_for.id ? h("span", { class: "mono" }, transactionLink(row.waits_for.id)) : row.waits_for.words) : "–")],
           ["Member", (row) => h("span", { class: "mono" }, row.member || "–")],
         ],
       }),

@@ -1,0 +1,42 @@
+"""Ends of the brokers' certificates, by a TLS handshake with each."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Iterable
+from typing import Final
+
+from fencepost.client.diagnosis.facts import Unknown, Why
+from fencepost.client.net.tls import context_for
+from fencepost.client.net.topology import Node
+from fencepost.config import AdminConfig
+
+__all__ = ["certificate_ends"]
+
+WITH_TLS: Final = ("SSL", "SASL_SSL")
+
+
+def certificate_ends(
+    config: AdminConfig, brokers: Iterable[Node], timeout_s: float
+) -> tuple[dict[str, int], list[Unknown]]:
+    """Return the end of each broker's certificate in epoch ms by address, and the brokers that could not be asked."""
+    ends: dict[str, int] = {}
+    unknown: list[Unknown] = []
+    if config.security_protocol not in WITH_TLS:
+        return ends, unknown
+    if not config.ssl_verify:
+        return ends, [Unknown("certificates", "ssl_verify is off, so certificates are not looked at", Why.NOT_ASKED)]
+    context = context_for(config)
+    for node in brokers:
+        try:
+            with (
+                socket.create_connection((node.host, node.port), timeout_s) as plain,
+                context.wrap_socket(plain, server_hostname=node.host) as stream,
+            ):
+                certificate = stream.getpeercert() or {}
+        except OSError as error:
+            unknown.append(Unknown(f"certificate of broker {node.id}", str(error)))
+            continue
+        ends[f"{node.host}:{node.port}"] = round(ssl.cert_time_to_seconds(str(certificate["notAfter"])) * 1000)
+    return ends, unknown

@@ -1,0 +1,78 @@
+"""Look at a cluster from a command: a client in the I/O thread, and the time limit of the whole."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from types import TracebackType
+from typing import Final, Self
+
+from fencepost.cli.diagnosis.certificates import certificate_ends
+from fencepost.cli.diagnosis.look import Calls, Look, Looker
+from fencepost.client.diagnosis.collecting import QUICK, SLOW, Bounds
+from fencepost.client.diagnosis.diagnosing import Memory, may_last
+from fencepost.client.net.asyncio_runtime import runtime_for
+from fencepost.client.net.cluster import Cluster
+from fencepost.client.net.io_thread import io_thread
+from fencepost.config import AdminConfig
+
+__all__ = ["Examiner"]
+
+CALL_SHARE: Final = 0.3  # of the time limit: one question without an answer must leave time for the others
+MOST_HANDSHAKE_S: Final = 5.0
+
+
+class Examiner:
+    """Looks at one cluster."""
+
+    def __init__(
+        self, settings: Mapping[str, str], decision_topic: str, timeout_s: float, bounds: Bounds | None = None
+    ) -> None:
+        """`settings`: the client's, by Kafka's dotted names. Raises ConfigurationError; connects to no broker yet."""
+        self._config = config = AdminConfig.from_dotted(settings)
+        self._io = io_thread()
+        self._timeout_s = timeout_s
+        self._memory = Memory()
+
+        async def make() -> Calls:
+            return Calls(Cluster(runtime_for(config), config), config.default_api_timeout_ms)
+
+        self._calls = self._io.run(make())
+        self._looker = Looker(
+            self._calls,
+            decision_topic,
+            max(round(timeout_s * 1000 * CALL_SHARE), 1),
+            timeout_ms=round(timeout_s * 1000),
+            bounds=bounds or Bounds(),
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        async def end() -> None:
+            self._calls.cluster.close()
+
+        self._io.run(end())
+
+    def look(
+        self, parts: Iterable[str] = (*QUICK, *SLOW, "sinks"), progress: Callable[[str], None] = lambda _: None
+    ) -> Look:
+        """Return the facts of these parts. Raises KafkaError if no broker answers."""
+        return self._memory.take(self._io.run(self._looker.look(parts, progress)))
+
+    def look_twice(self, watch_s: float, progress: Callable[[str], None]) -> Look:
+        """Return all facts. If a state may last, look a second time after `watch_s`. Raises KafkaError."""
+        look = self.look(progress=progress)
+        if watch_s > 0 and may_last(look):
+            progress(f"looking again in {watch_s:g} s, because a state may last")
+            time.sleep(watch_s)
+            look = self.look(progress=progress)
+        progress("asking for the certificates")
+        ends, unknown = certificate_ends(
+            self._config, look.cluster.brokers, min(self._timeout_s * CALL_SHARE, MOST_HANDSHAKE_S)
+        )
+        return replace(look, certificates=ends, unknown=(*look.unknown, *unknown))

@@ -1,0 +1,191 @@
+"""One look at a cluster: the facts for a diagnosis, with the decisions of Spark sinks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Final, TypeVar
+
+from fencepost.client.admin.groups import GroupDescription
+from fencepost.client.admin.transactions import ProducerDescription, TransactionDescription, TransactionListing
+from fencepost.client.diagnosis.collecting import QUICK, SLOW, Bounds, Collector, DiagnosisCalls, checked
+from fencepost.client.diagnosis.facts import Facts, SinkBatch, Unknown, unknown_of
+from fencepost.client.net.list_offsets import LATEST
+from fencepost.client.net.tasks import gather
+from fencepost.client.types import TopicPartition
+from fencepost.errors import KafkaError
+from fencepost.spark.cluster_calls import ClusterCalls
+from fencepost.spark.sink.decision import Decision
+from fencepost.spark.sink.decision_store import DecisionStore
+from fencepost.spark.sink.repair import WinnerState, winner_state
+
+__all__ = ["MOST_PLACES", "PAGE_BOUNDS", "Calls", "GroupDetail", "Look", "Looker", "TransactionDetail", "sink_batches"]
+
+PAGE_BOUNDS: Final = Bounds(partitions=5_000, groups=100, described=1_000, held=100)
+MOST_PLACES: Final = 50  # partitions of one transaction that are asked for its producer
+SLOW_EVERY_MS: Final = 30_000
+SLOW_FIELDS: Final = (
+    "silent throttled log_dirs least_in_sync clock_ahead_ms features fences_by_group rights certificates".split()
+)
+
+T = TypeVar("T")
+
+
+class Calls(ClusterCalls, DiagnosisCalls):
+    """Calls of the commands and the page."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look(Facts):
+    """Facts about a cluster, and the last decisions of the queries of Spark sinks."""
+
+    decisions: Sequence[Decision] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionDetail:
+    """One transaction, and its producer in each of its partitions (None: the partition knows nothing of it)."""
+
+    transaction: TransactionDescription
+    producers: Mapping[TopicPartition, ProducerDescription | KafkaError | None]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDetail:
+    """One group, its committed offsets and the ends of their partitions."""
+
+    described: GroupDescription
+    committed: Mapping[TopicPartition, int]
+    ends: Mapping[TopicPartition, int]
+
+
+class Looker:
+    """Looks at one cluster, again and again."""
+
+    def __init__(
+        self,
+        calls: Calls,
+        decision_topic: str,
+        patience_ms: int,
+        *,
+        timeout_ms: int | None = None,
+        bounds: Bounds = PAGE_BOUNDS,
+    ) -> None:
+        """`patience_ms`: time limit of each call. `timeout_ms`: time limit of one look; None: of its calls only."""
+        self._calls = calls
+        self._store = DecisionStore(calls, decision_topic)
+        self._patience_ms = patience_ms
+        limit_ms = 10 * patience_ms if timeout_ms is None else timeout_ms
+        self._collector = Collector(calls, patience_ms, timeout_ms=limit_ms, bounds=bounds)
+        self._last: Look | None = None
+        self._slow_ms = 0
+
+    async def look(
+        self, parts: Iterable[str] = (*QUICK, *SLOW, "sinks"), progress: Callable[[str], None] = lambda _: None
+    ) -> Look:
+        """Return the facts of these parts. Raises KafkaError if no broker answers."""
+        wanted = tuple(parts)
+        # Before the transactions, so that the winners of a decision are listed after it.
+        before = await self._decisions() if "sinks" in wanted else []
+        facts = await self._collector.collect([part for part in wanted if part != "sinks"], progress=progress)
+        look = Look(**{each.name: getattr(facts, each.name) for each in fields(facts)})
+        if isinstance(before, Unknown):
+            return replace(look, unknown=(*look.unknown, before))
+        batches = sink_batches(before, look.listed, before) if look.knows("transactions") else []
+        if any(each.open or each.lost for each in batches):  # are these decisions still the last ones?
+            after = await self._decisions()
+            batches = [] if isinstance(after, Unknown) else sink_batches(before, look.listed, after)
+        return replace(look, decisions=tuple(before), sinks=batches)
+
+    async def look_often(self) -> Look:
+        """Return a look in which facts that change slowly are up to SLOW_EVERY_MS old. Raises KafkaError."""
+        now_ms = self._calls.cluster.runtime.now_ms()
+        if self._last is None or now_ms - self._slow_ms >= SLOW_EVERY_MS:
+            look = await self.look()
+            self._slow_ms = now_ms
+        else:
+            last, look = self._last, await self.look((*QUICK, "sinks"))
+            slow = [each for each in last.unknown if each.part not in (*QUICK, "sinks") and look.knows(each.part)]
+            kept = {name: getattr(last, name) for name in SLOW_FIELDS}
+            look = replace(look, unknown=(*look.unknown, *(each for each in slow if _is_slow(each))), **kept)
+        self._last = look
+        return look
+
+    async def _decisions(self) -> list[Decision] | Unknown:
+        deadline_ms = self._calls.cluster.runtime.now_ms() + self._patience_ms
+        decisions: list[Decision] = []
+        try:
+            if await self._store.is_there(deadline_ms):  # reading must not create the topic
+                for sink in await self._store.sinks(deadline_ms):
+                    decisions += await self._store.read(sink, deadline_ms)
+        except KafkaError as error:
+            return unknown_of("sinks", error)
+        return decisions
+
+    # --- one object at a time ---
+
+    async def transaction(self, transactional_id: str) -> TransactionDetail:
+        """Raises KafkaError."""
+        (found,) = await self._calls.describe_transactions([transactional_id], api_timeout_ms=self._patience_ms)
+        places = found.partitions[:MOST_PLACES] if found.error_code == 0 else ()
+        asked = [self._calls.describe_producers([place], api_timeout_ms=self._patience_ms) for place in places]
+        answers = await gather(self._calls.cluster.runtime, asked)
+        producers: dict[TopicPartition, ProducerDescription | KafkaError | None] = {}
+        for place, answer in zip(places, map(checked, answers), strict=True):
+            if isinstance(answer, KafkaError):
+                producers[place] = answer
+                continue
+            own = [each for each in answer[place] if each.producer_id == found.producer_id]
+            producers[place] = own[0] if own else None
+        return TransactionDetail(found, producers)
+
+    async def group(self, group_id: str) -> GroupDetail:
+        """Raises KafkaError."""
+        described = await self._calls.describe_group(group_id, api_timeout_ms=self._patience_ms)
+        offsets = await self._calls.group_offsets(group_id, require_stable=False, api_timeout_ms=self._patience_ms)
+        committed = {place: at.offset for place, at in offsets.items()}
+        places = sorted({*committed, *(place for member in described.members for place in member.assigned)})
+        names = {place.topic for place in places}
+        there = await self._calls.describe_topics(names, api_timeout_ms=self._patience_ms) if names else {}
+        led = [
+            place
+            for place in places
+            if place.topic in there
+            and place.partition in there[place.topic].partitions
+            and there[place.topic].partitions[place.partition].leader >= 0
+        ]
+        ends = await self._calls.list_offsets(dict.fromkeys(led, LATEST), api_timeout_ms=self._patience_ms)
+        return GroupDetail(described, committed, {place: at.offset for place, at in ends.items()})
+
+
+def _is_slow(each: Unknown) -> bool:
+    """Return true for a part that only a full look asks for."""
+    return each.part in SLOW or each.part.startswith(("disks of", "free space of"))
+
+
+def sink_batches(
+    before: Sequence[Decision], listed: Sequence[TransactionListing], after: Sequence[Decision]
+) -> list[SinkBatch]:
+    """Return the last decisions of the queries, with the open and the lost ones of their transactions.
+
+    Only a decision that was its query's last before and after the listing counts: as long as that is so, no other
+    transaction uses the ids that it names.
+    """
+    states = {each.transactional_id: each.state for each in listed}
+    last = {(each.sink, each.query_id): each for each in after}
+    found = []
+    for each in before:
+        if last.get((each.sink, each.query_id)) == each:
+            became = {
+                name: winner_state(states.get(name)) for name in (winner.transactional_id for winner in each.winners)
+            }
+            found.append(
+                SinkBatch(
+                    each.sink,
+                    each.query_id,
+                    each.batch_id,
+                    tuple(name for name, state in became.items() if state is WinnerState.OPEN),
+                    tuple(name for name, state in became.items() if state is WinnerState.LOST),
+                )
+            )
+    return found

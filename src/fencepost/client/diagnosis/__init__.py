@@ -1,0 +1,1 @@
+"""Diagnosis of a cluster: facts that its brokers report, and the findings that follow from them."""

@@ -1,0 +1,152 @@
+"""Findings about brokers, disks, partitions, coordinators, and questions without an answer."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from fencepost.client.admin.logs import LogDir
+from fencepost.client.admin.topics import TopicDescription
+from fencepost.client.diagnosis.facts import COORDINATED, Facts, Unknown, Why
+from fencepost.client.diagnosis.findings import Finding, Kind
+from fencepost.client.diagnosis.limits import Limits
+from fencepost.protocol.codes import describe
+
+__all__ = ["cluster_findings"]
+
+MOST_NAMED: Final = 3
+
+_UNANSWERED: Final = {
+    Why.NO_ANSWER: ("FP001", "run the command again; if it stays, see the broker's log"),
+    Why.NOT_ALLOWED: ("FP002", "use a principal with the right that the reason names"),
+    Why.TOO_OLD: ("FP003", "look at the brokers themselves, or upgrade them"),
+    Why.NOT_ASKED: ("FP004", "fencepost doctor asks for everything"),
+}
+_NO_COORDINATOR: Final = {"transactions": "FP301", "groups": "FP302"}
+_HELD_BY_COORDINATOR: Final = {
+    "transactions": "every begin and end of a transaction",
+    "groups": "every join and commit of a group",
+}
+
+
+def cluster_findings(facts: Facts, limits: Limits) -> Iterator[Finding]:
+    """Yield the findings about the cluster itself."""
+    yield from _brokers(facts)
+    for log_dir in facts.log_dirs:
+        yield from _log_dir(log_dir, limits)
+    yield from _connections(facts, limits)
+    for name, topic in facts.topics.items():
+        yield from _partitions(topic, facts.least_in_sync.get(name))
+    first: dict[tuple[str, str], Finding] = {}  # of several questions to the same coordinator
+    for each in facts.unknown:
+        finding = _unanswered(each)
+        first.setdefault((finding.code, finding.name), finding)
+    yield from first.values()
+
+
+def _brokers(facts: Facts) -> Iterator[Finding]:
+    there = {node.id for node in facts.cluster.brokers}
+    led = Counter(at.leader for topic in facts.topics.values() for at in topic.partitions.values())
+    for node, reason in sorted(facts.silent.items()):
+        holds = (f"{led[node]} partitions that it leads",) if led[node] else ()
+        action = "see its log and its process; start it again"
+        yield Finding("FP101", Kind.BROKER, str(node), f"it does not answer: {reason}", None, holds, action)
+    missing = Counter(
+        node
+        for topic in facts.topics.values()
+        for at in topic.partitions.values()
+        for node in at.replicas
+        if node not in there
+    )
+    total = sum(len(topic.partitions) for topic in facts.topics.values())
+    for node, count in sorted(missing.items()):
+        words = f"it has replicas of {count} of {total} partitions, and is not in the cluster"
+        yield Finding("FP102", Kind.BROKER, str(node), words, action="start it, or move its replicas to other brokers")
+
+
+def _log_dir(log_dir: LogDir, limits: Limits) -> Iterator[Finding]:
+    name, where = str(log_dir.broker), f"log directory {log_dir.path}"
+    if log_dir.error_code != 0:
+        words = f"{where} is not usable: {describe(log_dir.error_code)}"
+        holds = ("all partitions in it",)
+        yield Finding("FP103", Kind.BROKER, name, words, None, holds, "repair the disk, then start the broker again")
+        return
+    if log_dir.usable_bytes < 0 or log_dir.total_bytes <= 0:
+        return
+    share = log_dir.usable_bytes / log_dir.total_bytes
+    if share > limits.nearly_full_share:
+        return
+    free = f"{log_dir.usable_bytes / 1e6:,.0f} of {log_dir.total_bytes / 1e6:,.0f} MB are free ({share:.1%})"
+    full = share <= limits.full_share
+    largest = sorted(log_dir.replicas.items(), key=lambda each: -each[1].size_bytes)[:MOST_NAMED]
+    words = ", ".join(f"{place.topic}-{place.partition} {at.size_bytes / 1e6:,.0f} MB" for place, at in largest)
+    yield Finding(
+        "FP104" if full else "FP105",
+        Kind.BROKER,
+        name,
+        f"{where}: {free}; the largest logs: {words or 'none'}",
+        holds=("every write to this broker",) if full else (),
+        action="shorten the retention of a large topic (fencepost configs alter topic), or make the disk larger",
+    )
+
+
+def _connections(facts: Facts, limits: Limits) -> Iterator[Finding]:
+    ahead = facts.clock_ahead_ms
+    if ahead is not None and abs(ahead) > limits.clock_ms:
+        words = f"the controller's clock is {abs(ahead)} ms {'ahead of' if ahead > 0 else 'behind'} the local one"
+        yield Finding("FP106", Kind.CLUSTER, "clock", words, action="start time synchronization on both machines")
+    for address, end_ms in sorted(facts.certificates.items()):
+        left_ms = end_ms - facts.at_ms
+        if left_ms <= limits.certificate_ms:
+            words = f"the certificate at {address} ends in {left_ms / 86_400_000:.1f} days"
+            action = "write the new certificate to the broker's keystore"
+            yield Finding("FP107", Kind.CLUSTER, address, words, holds=("all TLS clients from then on",), action=action)
+    for node, throttle_ms in sorted(facts.throttled.items()):
+        words = f"it throttles this client for {throttle_ms} ms: a quota was exceeded"
+        yield Finding("FP108", Kind.BROKER, str(node), words, action="see the quotas of this user and client.id")
+    if facts.fences_by_group is False:
+        words = "offsets in transactions are not fenced by group (KIP-447)"
+        action = "use one producer per input partition, or upgrade the brokers to Kafka 2.5"
+        yield Finding("FP109", Kind.CLUSTER, "features", words, action=action)
+
+
+def _partitions(topic: TopicDescription, least: int | None) -> Iterator[Finding]:
+    total, name = len(topic.partitions), topic.name
+    leaderless = [number for number, at in topic.partitions.items() if at.leader < 0]
+    if leaderless:
+        words = f"{_some(name, leaderless)}: {len(leaderless)} of {total} partitions have no leader"
+        action = f"start the brokers that have their replicas: fencepost topics describe {name}"
+        yield Finding("FP201", Kind.TOPIC, name, words, None, ("all readers and writers of them",), action)
+    led = {number: at for number, at in topic.partitions.items() if at.leader >= 0}
+    below = [number for number, at in led.items() if least is not None and len(at.in_sync) < least]
+    if below:
+        words = (
+            f"{_some(name, below)}: {len(below)} of {total} partitions have fewer in-sync replicas than "
+            f"min.insync.replicas={least}"
+        )
+        action = "start the missing brokers; else lower min.insync.replicas, which weakens the durability"
+        yield Finding("FP202", Kind.TOPIC, name, words, None, ("writers with acks=all, all transactions",), action)
+    short = [number for number, at in led.items() if len(at.in_sync) < len(at.replicas) and number not in below]
+    if short:
+        words = f"{_some(name, short)}: {len(short)} of {total} partitions have replicas that are not in sync"
+        yield Finding("FP203", Kind.TOPIC, name, words, action=f"fencepost topics describe {name}")
+
+
+def _some(topic: str, numbers: Sequence[int]) -> str:
+    names = [f"{topic}-{number}" for number in numbers[:MOST_NAMED]]
+    return ", ".join(names) + (", ..." if len(numbers) > MOST_NAMED else "")
+
+
+def _unanswered(each: Unknown) -> Finding:
+    coordinated = COORDINATED.get(each.part)
+    if coordinated is not None and each.why in (Why.NO_COORDINATOR, Why.LOADING):
+        code = "FP303" if each.why is Why.LOADING else _NO_COORDINATOR[coordinated]
+        state = "is loading" if each.why is Why.LOADING else "is not available"
+        topic = "__transaction_state" if coordinated == "transactions" else "__consumer_offsets"
+        words = f"the coordinator of {coordinated} {state}: {each.reason}"
+        action = f"fencepost topics describe {topic}, then start the brokers that have its replicas"
+        return Finding(code, Kind.CLUSTER, coordinated, words, None, (_HELD_BY_COORDINATOR[coordinated],), action)
+    why = Why.NO_ANSWER if each.why in (Why.NO_COORDINATOR, Why.LOADING) else each.why
+    code, action = _UNANSWERED[why]
+    return Finding(code, Kind.CLUSTER, each.part, f"{each.part}: not known: {each.reason}", action=action)

@@ -1,0 +1,422 @@
+"""Collect the facts about a cluster by bounded Admin calls. Each part may fail by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+from fencepost.client.admin.acls import AclOperation, AdminAcls
+from fencepost.client.admin.configs import TOPIC_RESOURCE, AdminConfigs
+from fencepost.client.admin.groups import AdminGroups, GroupDescription, GroupListing
+from fencepost.client.admin.logs import AdminLogs, LogDir
+from fencepost.client.admin.placement import AdminPlacement
+from fencepost.client.admin.topics import AdminTopics, ClusterDescription, TopicDescription
+from fencepost.client.admin.transactions import AdminTransactions, ProducerDescription, TransactionDescription
+from fencepost.client.diagnosis.facts import Ends, Facts, Unknown, Why, unknown_of
+from fencepost.client.diagnosis.group_rules import REBALANCING
+from fencepost.client.diagnosis.holding import OPEN_STATES, hanging_of
+from fencepost.client.net.cluster import (
+    HIGHEST_METADATA,
+    LOWEST_METADATA,
+    AnyNode,
+    Coordinator,
+    CoordinatorKind,
+)
+from fencepost.client.net.list_offsets import LATEST
+from fencepost.client.net.tasks import gather
+from fencepost.client.types import Isolation, TopicPartition
+from fencepost.errors import DisconnectedError, KafkaError, KafkaTimeoutError
+from fencepost.protocol.messages import describe_configs as dc
+from fencepost.protocol.messages.metadata import MetadataRequest
+
+__all__ = ["AWAY", "QUICK", "SLOW", "Bounds", "Collector", "DiagnosisCalls", "Turns"]
+
+AWAY: Final = (KafkaTimeoutError, DisconnectedError)
+"""Errors of brokers that cannot be reached, as opposed to a refusal."""
+
+QUICK: Final = ("topics", "groups", "transactions")
+SLOW: Final = ("brokers", "settings", "disks", "clock", "features", "rights", "coordinators")
+PROBE: Final = "fencepost-diagnosis"
+MOST_PING_MS: Final = 5_000
+MOST_TOPICS: Final = 500  # in one DescribeConfigs request
+
+T = TypeVar("T")
+
+
+class DiagnosisCalls(AdminTopics, AdminConfigs, AdminLogs, AdminGroups, AdminAcls, AdminPlacement, AdminTransactions):
+    """Calls for the facts of a diagnosis."""
+
+    async def throttle_of(self, node: int, api_timeout_ms: int) -> int:
+        """Ask one broker for metadata of no topic; return its throttle time in ms. Raises KafkaError."""
+        request = MetadataRequest(topics=[], allow_auto_topic_creation=False)
+        versions = (LOWEST_METADATA, HIGHEST_METADATA)
+        reply = await self._ask_once(node, request, versions, self._deadline(api_timeout_ms))
+        return int(reply.throttle_time_ms)
+
+    async def least_in_sync(self, topics: Sequence[str], api_timeout_ms: int) -> dict[str, int]:
+        """Return min.insync.replicas by topic; topics that may not be described are left out. Raises KafkaError."""
+        deadline_ms, found = self._deadline(api_timeout_ms), {}
+        for begin in range(0, len(topics), MOST_TOPICS):
+            resources = [
+                dc.DescribeConfigsResource(
+                    resource_type=TOPIC_RESOURCE, resource_name=name, configuration_keys=["min.insync.replicas"]
+                )
+                for name in topics[begin : begin + MOST_TOPICS]
+            ]
+            reply: dc.DescribeConfigsResponse = await self.cluster.call(
+                AnyNode(),
+                dc.DescribeConfigsRequest(resources=resources),
+                (1, 4),
+                deadline_ms=deadline_ms,
+                code_of=lambda _: 0,
+            )
+            for result in reply.results:
+                for entry in result.configs:
+                    if entry.value is not None:
+                        found[result.resource_name] = int(entry.value)
+        return found
+
+    async def find_coordinator(self, kind: CoordinatorKind, api_timeout_ms: int) -> None:
+        """Look up the coordinator of a name that nobody uses. Raises KafkaError."""
+        target, deadline_ms = Coordinator(kind, PROBE), self._deadline(api_timeout_ms)
+        self.cluster.forget_coordinator(target)
+
+        async def ask() -> int:
+            return await self.cluster.coordinator(target, deadline_ms)
+
+        await self.cluster.until_answered(f"coordinator of {kind.name.lower()}s", ask, deadline_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Bounds of one look. Larger clusters are asked in turns.
+
+    Attributes:
+        partitions: Number of partitions.
+        groups: Number of groups.
+        described: Number of open transactions.
+        held: Number of partitions whose producers are asked for.
+        topic_names: Only these topics; None: all.
+        group_names: Only these groups; None: all.
+    """
+
+    partitions: int = 1_000_000
+    groups: int = 10_000
+    described: int = 10_000
+    held: int = 5_000
+    topic_names: frozenset[str] | None = None
+    group_names: frozenset[str] | None = None
+
+
+class Turns:
+    """Take a bounded part of a long list at a time, in turn."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._from = 0
+
+    def of(self, names: Sequence[T]) -> Sequence[T]:
+        """Return the next part, or the whole list if it is not longer than the bound."""
+        if len(names) <= self._most:
+            return names
+        begin = self._from % len(names)
+        self._from = begin + self._most
+        return [*names[begin : begin + self._most], *names[: max(begin + self._most - len(names), 0)]]
+
+
+@dataclass(slots=True)
+class _Found:
+    """Facts that have been collected so far."""
+
+    parts: dict[str, Any] = field(default_factory=dict)
+    unknown: list[Unknown] = field(default_factory=list)
+
+    def get(self, name: str, default: T) -> T:
+        found: T = self.parts.get(name, default)
+        return found
+
+
+class Collector:
+    """Collects the facts about one cluster, again and again."""
+
+    def __init__(
+        self, calls: DiagnosisCalls, patience_ms: int, *, timeout_ms: int, bounds: Bounds | None = None
+    ) -> None:
+        """`patience_ms`: time limit of each call. `timeout_ms`: time limit of one look."""
+        self._calls = calls
+        self._patience_ms = patience_ms
+        self._timeout_ms = timeout_ms
+        self._until_ms = 0
+        self._silent: Mapping[int, str] = {}
+        self._bounds = bounds or Bounds()
+        self._partitions = Turns(self._bounds.partitions)
+        self._groups = Turns(self._bounds.groups)
+
+    def _patience(self) -> int:
+        return max(min(self._patience_ms, self._until_ms - self._calls.cluster.runtime.now_ms()), 1)
+
+    async def collect(
+        self,
+        parts: Iterable[str] = (*QUICK, *SLOW),
+        *,
+        progress: Callable[[str], None] = lambda _: None,
+    ) -> Facts:
+        """Return the facts of these parts. Raises KafkaError if no broker answers."""
+        self._until_ms = self._calls.cluster.runtime.now_ms() + self._timeout_ms
+        cluster = await self._calls.describe_cluster(api_timeout_ms=self._patience())
+        wanted, found = set(parts), _Found()
+        progress(f"asking {len(cluster.brokers)} brokers")
+        await self._each(found, {"brokers": lambda: self._brokers(cluster)}, wanted)
+        if "brokers" in wanted:
+            self._silent = found.get("silent", {})
+        await self._each(
+            found,
+            {
+                "topics": self._topics,
+                "groups": self._consumer_groups,
+                "disks": lambda: self._disks(cluster),
+                "clock": self._clock,
+                "features": self._features,
+                "rights": self._rights,
+            },
+            wanted,
+        )
+        progress("asking the coordinators")
+        await self._each(
+            found,
+            {
+                "offsets": lambda: self._group_offsets(found),
+                "settings": lambda: self._settings(found),
+                "transactions": lambda: self._transactions(found),
+                "coordinators": lambda: self._coordinators(found),
+            },
+            {*wanted, *(["offsets"] if "groups" in wanted else [])},
+        )
+        await self._recheck(found)
+        return Facts(self._calls.cluster.runtime.wall_ms(), cluster, **found.parts, unknown=tuple(found.unknown))
+
+    async def _each(
+        self,
+        found: _Found,
+        asks: Mapping[str, Callable[[], Coroutine[Any, Any, Mapping[str, Any]]]],
+        wanted: set[str],
+    ) -> None:
+        names = [name for name in asks if name in wanted]
+        answers = await gather(self._calls.cluster.runtime, [asks[name]() for name in names])
+        for name, answer in zip(names, map(checked, answers), strict=True):
+            if isinstance(answer, KafkaError):
+                if isinstance(answer, AWAY):  # all brokers, or only the one that was asked for this?
+                    await self._calls.describe_cluster(api_timeout_ms=self._patience())
+                found.unknown.append(unknown_of("groups" if name == "offsets" else name, answer))
+            else:
+                found.unknown += answer.get("unknown", ())
+                found.parts |= {part: value for part, value in answer.items() if part != "unknown"}
+
+    # --- brokers ---
+
+    async def _brokers(self, cluster: ClusterDescription) -> Mapping[str, Any]:
+        nodes = [node.id for node in cluster.brokers]
+        asked = [self._calls.throttle_of(node, min(self._patience(), MOST_PING_MS)) for node in nodes]
+        answers = dict(zip(nodes, map(checked, await gather(self._calls.cluster.runtime, asked)), strict=True))
+        return {
+            "silent": {node: str(answer) for node, answer in answers.items() if isinstance(answer, KafkaError)},
+            "throttled": {node: at for node, at in answers.items() if not isinstance(at, KafkaError) and at > 0},
+        }
+
+    async def _disks(self, cluster: ClusterDescription) -> Mapping[str, Any]:
+        nodes = [node.id for node in cluster.brokers if node.id not in self._silent]
+        asked = [self._calls.describe_log_dirs([node], api_timeout_ms=self._patience()) for node in nodes]
+        dirs: list[LogDir] = []
+        unknown = []
+        for node, answer in zip(nodes, map(checked, await gather(self._calls.cluster.runtime, asked)), strict=True):
+            if isinstance(answer, KafkaError):
+                unknown.append(unknown_of(f"disks of broker {node}", answer))
+                continue
+            dirs += answer
+            if any(each.error_code == 0 and each.total_bytes < 0 for each in answer):
+                reason = "this broker does not report free space (Kafka 3.3 and later do)"
+                unknown.append(Unknown(f"free space of broker {node}", reason, Why.TOO_OLD))
+        return {"log_dirs": dirs, "unknown": unknown}
+
+    async def _clock(self) -> Mapping[str, Any]:
+        wall_ms = self._calls.cluster.runtime.wall_ms
+        asked_ms = wall_ms()
+        quorum = await self._calls.describe_metadata_quorum(api_timeout_ms=self._patience())
+        ahead_ms = quorum.clock_ahead_ms(asked_ms, wall_ms())
+        reason = "the controller does not report its time (Kafka 3.3 and later do)"
+        unknown = [Unknown("clock", reason, Why.TOO_OLD)] if ahead_ms is None else []
+        return {"clock_ahead_ms": ahead_ms, "unknown": unknown}
+
+    async def _features(self) -> Mapping[str, Any]:
+        fences = await self._calls.fences_by_group(api_timeout_ms=self._patience())
+        return {
+            "features": await self._calls.features(api_timeout_ms=self._patience()),
+            "fences_by_group": fences,
+        }
+
+    async def _rights(self) -> Mapping[str, Any]:
+        operations = await self._calls.authorized_operations(api_timeout_ms=self._patience())
+        unknown = []
+        if operations is not None and AclOperation.DESCRIBE not in operations:
+            reason = "without DESCRIBE on the cluster, brokers leave out the objects that this principal may not see"
+            unknown.append(Unknown("objects of others", reason, Why.NOT_ALLOWED))
+        return {"rights": None if operations is None else tuple(sorted(operations)), "unknown": unknown}
+
+    async def _coordinators(self, found: _Found) -> Mapping[str, Any]:
+        """Look up a coordinator of each kind. Without its topic there is none yet, and the question would create it."""
+        topics: Mapping[str, TopicDescription] = found.get("topics", {})
+        unknown = []
+        kinds = {
+            "transactions": (CoordinatorKind.TRANSACTION, "__transaction_state"),
+            "groups": (CoordinatorKind.GROUP, "__consumer_offsets"),
+        }
+        for part, (kind, topic) in kinds.items():
+            if topic in topics:
+                try:
+                    await self._calls.find_coordinator(kind, self._patience())
+                except KafkaError as error:
+                    unknown.append(unknown_of(part, error))
+        return {"unknown": [each for each in unknown if each.why is not Why.NOT_ALLOWED]}
+
+    # --- topics and transactions ---
+
+    async def _topics(self) -> Mapping[str, Any]:
+        names = self._bounds.topic_names
+        if names is not None and not names:
+            return {}
+        topics = await self._calls.describe_topics(names, api_timeout_ms=self._patience())
+        led = [  # partitions without a leader that answers cannot be asked
+            TopicPartition(name, number)
+            for name, topic in sorted(topics.items())
+            for number, at in topic.partitions.items()
+            if at.leader >= 0 and at.leader not in self._silent
+        ]
+        wanted = dict.fromkeys(self._partitions.of(led), LATEST)
+        if not wanted:
+            return {"topics": topics}
+        try:
+            stable = await self._calls.list_offsets(
+                wanted, isolation=Isolation.READ_COMMITTED, api_timeout_ms=self._patience()
+            )
+            # Asked for later, so that an end is never before the last stable offset.
+            high = await self._calls.list_offsets(wanted, api_timeout_ms=self._patience())
+        except KafkaError as error:
+            return {"topics": topics, "unknown": [unknown_of("offsets", error)]}
+        ends = {place: Ends(stable[place].offset, high[place].offset) for place in wanted}
+        return {"topics": topics, "ends": ends, **await self._producers(ends)}
+
+    async def _producers(self, ends: Mapping[TopicPartition, Ends]) -> Mapping[str, Any]:
+        behind = [
+            place
+            for _, place in sorted((at.stable - at.end, place) for place, at in ends.items() if at.stable < at.end)
+        ]
+        asked = behind[: self._bounds.held]
+        answers = await gather(
+            self._calls.cluster.runtime,
+            [self._calls.describe_producers([place], api_timeout_ms=self._patience()) for place in asked],
+        )
+        producers: dict[TopicPartition, Sequence[ProducerDescription] | Unknown] = {}
+        part = "transactions that hold readers back"
+        for place, answer in zip(asked, map(checked, answers), strict=True):
+            producers[place] = unknown_of(part, answer) if isinstance(answer, KafkaError) else answer[place]
+        # The first reason of each kind: the others are the same.
+        refused = {each.why: each for each in reversed(producers.values()) if isinstance(each, Unknown)}
+        unknown = list(refused.values())
+        if len(asked) < len(behind):
+            unknown.append(Unknown(part, f"only {len(asked)} of {len(behind)} partitions were asked", Why.NOT_ASKED))
+        return {"producers": producers, "unknown": unknown}
+
+    async def _settings(self, found: _Found) -> Mapping[str, Any]:
+        topics: Mapping[str, TopicDescription] = found.get("topics", {})
+        names = sorted(topics)
+        return {"least_in_sync": await self._calls.least_in_sync(names, self._patience()) if names else {}}
+
+    async def _transactions(self, found: _Found) -> Mapping[str, Any]:
+        listed = await self._calls.list_transactions(api_timeout_ms=self._patience())
+        producers: Mapping[TopicPartition, Any] = found.get("producers", {})
+        holding = {
+            each.producer_id for answer in producers.values() if not isinstance(answer, Unknown) for each in answer
+        }
+        wanted = [each.transactional_id for each in listed if each.state in OPEN_STATES or each.producer_id in holding]
+        asked = wanted[: self._bounds.described]
+        described = await self._calls.describe_transactions(asked, api_timeout_ms=self._patience())
+        reason = f"only {len(asked)} of {len(wanted)} open transactions were described"
+        return {
+            "listed": listed,
+            "described": {each.transactional_id: each for each in described},
+            "unknown": [Unknown("transactions", reason, Why.NOT_ASKED)] if len(asked) < len(wanted) else [],
+        }
+
+    async def _recheck(self, found: _Found) -> None:
+        """Ask once more for producers that seem to hang: their transaction may have ended between two questions."""
+        producers: dict[TopicPartition, Any] = found.get("producers", {})
+        described: Mapping[str, TransactionDescription] = found.get("described", {})
+        known = {place: seen for place, seen in producers.items() if not isinstance(seen, Unknown)}
+        suspected = {each.partition for each in hanging_of(known, described.values(), float("inf"))}
+        if not suspected or "described" not in found.parts:
+            return
+        again = (await self._producers({place: Ends(0, 1) for place in suspected}))["producers"]
+        for place, seen in again.items():
+            before = {(each.producer_id, each.transaction_start_offset) for each in known[place]}
+            producers[place] = (
+                seen
+                if isinstance(seen, Unknown)
+                else [each for each in seen if (each.producer_id, each.transaction_start_offset) in before]
+            )
+
+    # --- groups ---
+
+    async def _consumer_groups(self) -> Mapping[str, Any]:
+        names = self._bounds.group_names
+        listed = await self._calls.list_groups(api_timeout_ms=self._patience())
+        groups = [each for each in listed if names is None or each.group_id in names]
+        asked = self._groups.of([each.group_id for each in groups if each.group_type.lower() != "share"])
+        answers = await gather(self._calls.cluster.runtime, [self._committed(group) for group in asked])
+        committed = dict(zip(asked, map(checked, answers), strict=True))
+        errors = [answer for answer in committed.values() if isinstance(answer, KafkaError)]
+        unknown = list({each.why: each for each in (unknown_of("groups", error) for error in errors)}.values())
+        return {"groups": groups, "committed": committed, "unknown": unknown}
+
+    async def _committed(self, group: str) -> Mapping[TopicPartition, int]:
+        found = await self._calls.group_offsets(group, require_stable=False, api_timeout_ms=self._patience())
+        return {place: at.offset for place, at in found.items()}
+
+    async def _group_offsets(self, found: _Found) -> Mapping[str, Any]:
+        """Describe groups that may be stuck: those that rebalance, and those with members that are behind."""
+        ends: Mapping[TopicPartition, Ends] = found.get("ends", {})
+        committed: Mapping[str, Mapping[TopicPartition, int] | KafkaError] = found.get("committed", {})
+
+        def is_behind(group: str) -> bool:
+            places = committed.get(group, {})
+            return not isinstance(places, KafkaError) and any(
+                place in ends and at < ends[place].end for place, at in places.items()
+            )
+
+        groups: Sequence[GroupListing] = found.get("groups", [])
+        asked = [
+            each.group_id
+            for each in groups
+            if each.group_id in committed
+            and (each.state in REBALANCING or (each.state == "Stable" and is_behind(each.group_id)))
+        ]
+        answers = await gather(
+            self._calls.cluster.runtime,
+            [self._calls.describe_group(group, api_timeout_ms=self._patience()) for group in asked],
+        )
+        members: dict[str, GroupDescription] = {}
+        unknown = {}
+        for group, answer in zip(asked, map(checked, answers), strict=True):
+            if isinstance(answer, KafkaError):
+                each = unknown_of("groups", answer)
+                unknown[each.why] = each
+            else:
+                members[group] = answer
+        return {"members": members, "unknown": list(unknown.values())}
+
+
+def checked(answer: T | Exception) -> T | KafkaError:
+    """Return an answer or an error of Kafka. Any other exception is a defect here, and is raised."""
+    if isinstance(answer, Exception) and not isinstance(answer, KafkaError):
+        raise answer
+    return answer

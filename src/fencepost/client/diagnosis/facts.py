@@ -1,0 +1,144 @@
+"""Facts about a cluster at one time, as its brokers report them. A question without an answer is a fact, too."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final
+
+from fencepost.client.admin.acls import AclOperation
+from fencepost.client.admin.groups import GroupDescription, GroupListing
+from fencepost.client.admin.logs import LogDir
+from fencepost.client.admin.topics import ClusterDescription, TopicDescription
+from fencepost.client.admin.transactions import ProducerDescription, TransactionDescription, TransactionListing
+from fencepost.client.types import TopicPartition
+from fencepost.errors import AuthorizationError, KafkaError, UnsupportedVersionError
+from fencepost.protocol.codes import ErrorCode as E
+
+__all__ = ["Ends", "Facts", "SinkBatch", "Unknown", "Why", "unknown_of"]
+
+
+class Why(Enum):
+    """Reason for a question without an answer."""
+
+    NO_ANSWER = "no answer"
+    NOT_ALLOWED = "not allowed"
+    TOO_OLD = "too old"
+    NOT_ASKED = "not asked"
+    NO_COORDINATOR = "no coordinator"
+    LOADING = "loading"
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """A question without an answer: the part of the facts that is missing, and the reason."""
+
+    part: str
+    reason: str
+    why: Why = Why.NO_ANSWER
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """Last stable offset and high watermark of a partition."""
+
+    stable: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class SinkBatch:
+    """The last decision of a query: its open and its lost transactions."""
+
+    sink: str
+    query: str
+    batch: int
+    open: tuple[str, ...] = ()
+    lost: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Facts about a cluster. A part that could not be asked is empty, and in `unknown`.
+
+    Attributes:
+        at_ms: Epoch ms of the answers.
+        cluster: Brokers and controller.
+        topics: Topics by name.
+        ends: Offsets by partition.
+        producers: For partitions whose last stable offset is before their end: their producers, or the reason why they
+            are not known.
+        listed: All transactional ids.
+        described: Open transactions, and those that may hold back readers, by transactional id.
+        groups: All groups.
+        committed: Committed offsets by group, or the error.
+        members: Groups with their members, by group.
+        silent: Reason by broker that does not answer.
+        throttled: Throttle time in ms by broker.
+        log_dirs: Log directories of the brokers that answer.
+        least_in_sync: min.insync.replicas by topic.
+        clock_ahead_ms: Difference of the controller's clock from the clock here.
+        features: Feature levels.
+        fences_by_group: False if a broker does not fence transactional offsets by group (KIP-447).
+        rights: Operations on the cluster that this principal may perform; None if the brokers do not report them.
+        certificates: End of the certificate in epoch ms, by address.
+        sinks: Last decisions of Spark sinks.
+        sinks_refused: Reason why Spark sinks cannot write exactly once.
+        unknown: Questions without an answer.
+        since: Epoch ms since when a state is the same, by `Memory`.
+    """
+
+    at_ms: int
+    cluster: ClusterDescription
+    topics: Mapping[str, TopicDescription] = field(default_factory=dict)
+    ends: Mapping[TopicPartition, Ends] = field(default_factory=dict)
+    producers: Mapping[TopicPartition, Sequence[ProducerDescription] | Unknown] = field(default_factory=dict)
+    listed: Sequence[TransactionListing] = ()
+    described: Mapping[str, TransactionDescription] = field(default_factory=dict)
+    groups: Sequence[GroupListing] = ()
+    committed: Mapping[str, Mapping[TopicPartition, int] | KafkaError] = field(default_factory=dict)
+    members: Mapping[str, GroupDescription] = field(default_factory=dict)
+    silent: Mapping[int, str] = field(default_factory=dict)
+    throttled: Mapping[int, int] = field(default_factory=dict)
+    log_dirs: Sequence[LogDir] = ()
+    least_in_sync: Mapping[str, int] = field(default_factory=dict)
+    clock_ahead_ms: int | None = None
+    features: Mapping[str, int] | None = None
+    fences_by_group: bool | None = None
+    rights: Sequence[AclOperation] | None = None
+    certificates: Mapping[str, int] = field(default_factory=dict)
+    sinks: Sequence[SinkBatch] = ()
+    sinks_refused: str | None = None
+    unknown: Sequence[Unknown] = ()
+    since: Mapping[tuple[str, ...], int] = field(default_factory=dict)
+
+    def knows(self, part: str) -> bool:
+        """Return true if that part was answered."""
+        return all(each.part != part for each in self.unknown)
+
+
+_CODES: Final = {
+    E.COORDINATOR_LOAD_IN_PROGRESS: Why.LOADING,
+    E.COORDINATOR_NOT_AVAILABLE: Why.NO_COORDINATOR,
+    E.NOT_COORDINATOR: Why.NO_COORDINATOR,
+}
+COORDINATED: Final = {"transactions": "transactions", "groups": "groups", "level of Spark sinks": "transactions"}
+"""Parts that coordinators answer, and the kind of coordinator."""
+
+
+def unknown_of(part: str, error: KafkaError) -> Unknown:
+    """Return the question that ended in this error."""
+    why, cause = Why.NO_ANSWER, error
+    while True:
+        if isinstance(cause, AuthorizationError):
+            why = Why.NOT_ALLOWED
+        elif isinstance(cause, UnsupportedVersionError):
+            why = Why.TOO_OLD
+        elif part in COORDINATED and cause.code is not None:
+            # No partition of the coordinator's topic may be without a leader (see AdminBase._leaders).
+            leaderless = cause.code == E.LEADER_NOT_AVAILABLE
+            why = Why.NO_COORDINATOR if leaderless else _CODES.get(E(cause.code), why)
+        if why is not Why.NO_ANSWER or not isinstance(cause.__cause__, KafkaError):
+            return Unknown(part, str(error) or repr(error), why)
+        cause = cause.__cause__

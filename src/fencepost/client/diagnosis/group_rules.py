@@ -1,0 +1,143 @@
+"""Findings about groups: rebalances, missing members, progress, and lag that a transaction causes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
+
+from fencepost.client.admin.groups import GroupDescription, GroupListing
+from fencepost.client.diagnosis.facts import Facts
+from fencepost.client.diagnosis.findings import Finding, Kind
+from fencepost.client.diagnosis.holding import Cause, HeldBack, partition_name, partition_words
+from fencepost.client.diagnosis.limits import Limits
+from fencepost.client.types import TopicPartition
+from fencepost.errors import KafkaError
+
+__all__ = ["REBALANCING", "Lag", "group_findings", "lags_of", "phase_of"]
+
+MOST_NAMED: Final = 3
+REBALANCING: Final = frozenset({"PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling"})
+
+
+class Lag(NamedTuple):
+    """Lag of a group in a partition. `waiting` is its part that readers of committed records cannot read yet."""
+
+    committed: int
+    end: int
+    waiting: int
+    held: HeldBack | None
+
+    @property
+    def total(self) -> int:
+        """Offsets between the committed one and the end."""
+        return max(self.end - self.committed, 0)
+
+
+def phase_of(state: str) -> str:
+    """Return the state, with one name for all states of a rebalance: a group that goes round in them is stuck."""
+    return "rebalance" if state in REBALANCING else state
+
+
+def lags_of(
+    facts: Facts, held: Mapping[TopicPartition, HeldBack], committed: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, Lag]:
+    """Return the lag by partition whose end is known.
+
+    A group that has committed behind the last stable offset reads uncommitted records, and waits for no transaction.
+    """
+    found = {}
+    for place, at in sorted(committed.items()):
+        if place in facts.ends:
+            ends = facts.ends[place]
+            waiting = ends.end - ends.stable if at <= ends.stable else 0
+            found[place] = Lag(at, ends.end, waiting, held.get(place) if waiting else None)
+    return found
+
+
+def group_findings(facts: Facts, held: Mapping[TopicPartition, HeldBack], limits: Limits) -> Iterator[Finding]:
+    """Yield the findings about groups of the classic and the consumer protocol."""
+    for listing in facts.groups:
+        committed = facts.committed.get(listing.group_id, {})
+        lags = {} if isinstance(committed, KafkaError) else lags_of(facts, held, committed)
+        behind = {place: lag for place, lag in lags.items() if lag.total > 0}
+        yield from _state(facts, listing, behind, limits)
+        described = facts.members.get(listing.group_id)
+        if described is not None and listing.state == "Stable":
+            yield from _members(facts, described, behind, limits)
+        yield from _waiting(facts, listing.group_id, behind, limits)
+
+
+def _state(
+    facts: Facts, listing: GroupListing, behind: Mapping[TopicPartition, Lag], limits: Limits
+) -> Iterator[Finding]:
+    name, state = listing.group_id, listing.state
+    since_ms = facts.since.get(("group", name, phase_of(state)), facts.at_ms)
+    holds = (f"{_total(behind)} offsets in {partition_words(behind, MOST_NAMED)}",) if behind else ()
+    look = f"fencepost groups describe {name} --members"
+    if state in REBALANCING and facts.at_ms - since_ms >= limits.rebalance_ms:
+        late = _late(facts.members.get(name))
+        words = f"it stays in state {state}" + (f"; it waits for {', '.join(late[:MOST_NAMED])}" if late else "")
+        yield Finding("FP501", Kind.GROUP, name, words, since_ms, holds, look)
+    if state == "Empty" and behind:
+        words = f"it has no members and is {_total(behind)} offsets behind"
+        action = f"start its consumers; if it is not used any more: fencepost groups delete {name}"
+        yield Finding("FP502", Kind.GROUP, name, words, since_ms if since_ms < facts.at_ms else None, holds, action)
+
+
+def _late(described: GroupDescription | None) -> list[str]:
+    """Return the members that have not taken the group's assignment (consumer protocol)."""
+    if described is None or described.epoch < 0:
+        return []
+    return [
+        f"{member.client_id} at {member.client_host}"
+        for member in described.members
+        if member.epoch < described.epoch or set(member.assigned) != set(member.target)
+    ]
+
+
+def _members(
+    facts: Facts, described: GroupDescription, behind: Mapping[TopicPartition, Lag], limits: Limits
+) -> Iterator[Finding]:
+    name = described.group_id
+    look = f"fencepost groups describe {name} --members"
+    owners = {place: member for member in described.members for place in member.assigned}
+    unread = [place for place in behind if place not in owners]
+    if unread and owners:
+        count = sum(behind[place].total for place in unread)
+        words = f"no member reads {partition_words(unread, MOST_NAMED)}, where it is {count} offsets behind"
+        yield Finding("FP503", Kind.GROUP, name, words, None, (f"{count} offsets",), look)
+    for place, lag in behind.items():
+        since_ms = facts.since.get(("progress", name, partition_name(place), str(lag.committed)), facts.at_ms)
+        if place in owners and lag.total > lag.waiting and facts.at_ms - since_ms >= limits.stalled_ms:
+            member = owners[place]
+            words = (
+                f"its member {member.client_id} at {member.client_host} has committed nothing of "
+                f"{partition_name(place)} since offset {lag.committed}, {lag.total - lag.waiting} offsets before the "
+                "last that it can read"
+            )
+            yield Finding("FP504", Kind.GROUP, name, words, since_ms, (partition_name(place),), look)
+
+
+def _waiting(facts: Facts, name: str, behind: Mapping[TopicPartition, Lag], limits: Limits) -> Iterator[Finding]:
+    """Yield a finding if lag that only a transaction causes lasts longer than a usual transaction."""
+    waiting = {place: lag for place, lag in behind.items() if lag.held is not None and _lasts(facts, lag.held, limits)}
+    stopped = {place: lag for place, lag in waiting.items() if lag.total == lag.waiting}
+    if not stopped:
+        return
+    count, total = sum(lag.waiting for lag in stopped.values()), _total(behind)
+    holders = dict.fromkeys(lag.held.words for lag in stopped.values() if lag.held is not None)
+    words = f"{count} of its {total} offsets of lag, in {partition_words(stopped, MOST_NAMED)}, wait for " + ", ".join(
+        list(holders)[:MOST_NAMED]
+    )
+    yield Finding("FP505", Kind.GROUP, name, words, None, (), "end the transaction: fencepost transactions list")
+
+
+def _lasts(facts: Facts, held: HeldBack, limits: Limits) -> bool:
+    if held.cause is Cause.HANGING:
+        return True
+    began_ms = -1 if held.transaction is None else held.transaction.start_time_ms
+    return began_ms >= 0 and facts.at_ms - began_ms >= limits.open_ms
+
+
+def _total(behind: Mapping[TopicPartition, Lag]) -> int:
+    return sum(lag.total for lag in behind.values())

@@ -1,0 +1,199 @@
+"""Transactions that hold back read_committed readers, and hanging transactions (KIP-664)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from enum import Enum
+from typing import Final, NamedTuple
+
+from fencepost.client.admin.transactions import ProducerDescription, TransactionDescription
+from fencepost.client.diagnosis.facts import Facts, Unknown
+from fencepost.client.types import TopicPartition
+
+__all__ = [
+    "NO_TIMEOUT_MS",
+    "OPEN_STATES",
+    "Cause",
+    "Hanging",
+    "HeldBack",
+    "hanging_of",
+    "held_back",
+    "is_open",
+    "is_two_phase",
+    "partition_name",
+    "partition_words",
+    "undecided_of",
+]
+
+NO_TIMEOUT_MS: Final = 2**31 - 1  # the brokers' value for a transaction that never times out (KIP-939)
+OPEN_STATES: Final = ("Ongoing", "PrepareCommit", "PrepareAbort")
+
+
+class Hanging(NamedTuple):
+    """A partition's open transaction, and the transactional id of its producer, if known."""
+
+    partition: TopicPartition
+    producer: ProducerDescription
+    transactional_id: str | None
+
+
+class Cause(Enum):
+    """Reason why the last stable offset of a partition is before its end."""
+
+    TRANSACTION = "transaction"  # its coordinator will end it
+    HANGING = "hanging"
+    MAY_BE_PREPARED = "may be prepared"  # it may belong to an undecided two-phase transaction
+    ENDED = "ended"  # it ended between two questions
+    UNKNOWN = "unknown"
+
+
+class HeldBack(NamedTuple):
+    """A partition whose read_committed readers stop before its end, and the first open transaction there.
+
+    `reason` is set for Cause.UNKNOWN.
+    """
+
+    partition: TopicPartition
+    stable: int
+    end: int
+    cause: Cause
+    producer: ProducerDescription | None = None
+    transaction: TransactionDescription | None = None
+    reason: str = ""
+
+    @property
+    def behind(self) -> int:
+        """Number of offsets that readers cannot see."""
+        return self.end - self.stable
+
+    @property
+    def transactional_id(self) -> str | None:
+        """Transactional id of the holder, if known."""
+        return None if self.transaction is None else self.transaction.transactional_id
+
+    @property
+    def words(self) -> str:
+        """The holder, in words."""
+        producer = self.producer
+        pair = "" if producer is None else f"{producer.producer_id}:{producer.producer_epoch}"
+        named = "" if self.transactional_id is None else f" of {self.transactional_id!r}"
+        match self.cause:
+            case Cause.ENDED:
+                return "a transaction that has ended meanwhile"
+            case Cause.UNKNOWN:
+                return f"an open transaction; which one is not known: {self.reason}"
+            case Cause.HANGING if self.transaction is None:
+                return (
+                    f"a transaction of producer {pair}, which no coordinator names: it hangs, or this principal may "
+                    "not DESCRIBE its transactional id"
+                )
+            case Cause.HANGING:
+                return f"a hanging transaction{named} (producer {pair}), which no coordinator will end"
+            case Cause.MAY_BE_PREPARED:
+                return f"a transaction of producer {pair}, which may belong to the prepared transaction{named}"
+            case _:
+                return f"transaction {self.transactional_id!r} (producer {pair})"
+
+
+def is_open(transaction: TransactionDescription) -> bool:
+    """Return true if the transaction can still be committed or aborted."""
+    return transaction.error_code == 0 and transaction.state == "Ongoing"
+
+
+def is_two_phase(transaction: TransactionDescription) -> bool:
+    """Return true if the transaction has no timeout: it is prepared or may be prepared, and waits for a decision."""
+    return is_open(transaction) and transaction.timeout_ms == NO_TIMEOUT_MS
+
+
+def partition_name(place: TopicPartition) -> str:
+    """Return topic-partition."""
+    return f"{place.topic}-{place.partition}"
+
+
+def partition_words(partitions: Iterable[TopicPartition], most: int) -> str:
+    """Return the names of at most `most` partitions, and the number of further ones."""
+    names = list(map(partition_name, partitions))
+    return ", ".join(names[:most]) + (f", and {len(names) - most} more" if len(names) > most else "")
+
+
+def hanging_of(
+    producers: Mapping[TopicPartition, Iterable[ProducerDescription]],
+    transactions: Iterable[TransactionDescription],
+    written_before_ms: float,
+) -> list[Hanging]:
+    """Return the open transactions of partitions that no coordinator will end.
+
+    As in Kafka's own tool, a transaction hangs if it was last written before the given time and its partition is not in
+    the transaction that the coordinator has for its producer id. A kept transaction has the producer id of its records.
+    """
+    known = _by_producer(transactions)
+    return [
+        Hanging(partition, producer, None if at is None else at.transactional_id)
+        for partition, seen in sorted(producers.items())
+        for producer in seen
+        if producer.transaction_start_offset >= 0 and producer.last_timestamp_ms <= written_before_ms
+        for at in (known.get(producer.producer_id),)
+        if at is None or partition not in at.partitions
+    ]
+
+
+def _by_producer(transactions: Iterable[TransactionDescription]) -> dict[int, TransactionDescription]:
+    known = [each for each in transactions if each.error_code == 0]
+    kept = {each.prepared.producer_id: each for each in known if each.prepared is not None}
+    return {**kept, **{each.producer_id: each for each in known}}
+
+
+def undecided_of(
+    found: Iterable[Hanging],
+    producers: Mapping[TopicPartition, Iterable[ProducerDescription]],
+    transactions: Iterable[TransactionDescription],
+) -> dict[Hanging, str]:
+    """Return those that may belong to an undecided two-phase transaction, with its transactional id.
+
+    A kept transaction may be ended with another producer id than its records have. So a two-phase transaction also
+    counts if it names the partition and its own producer id has nothing open there.
+    """
+    two_phase = [each for each in transactions if is_two_phase(each)]
+    open_ids = {
+        place: {each.producer_id for each in seen if each.transaction_start_offset >= 0}
+        for place, seen in producers.items()
+    }
+    return {
+        hanging: each.transactional_id
+        for hanging in found
+        for each in two_phase
+        if each.producer_id == hanging.producer.producer_id
+        or (hanging.partition in each.partitions and each.producer_id not in open_ids.get(hanging.partition, ()))
+    }
+
+
+def held_back(facts: Facts) -> dict[TopicPartition, HeldBack]:
+    """Return the partitions whose last stable offset is before their end, each with the cause."""
+    known = _by_producer(facts.described.values())
+    return {place: _held(facts, known, place) for place, at in sorted(facts.ends.items()) if at.stable < at.end}
+
+
+def _held(facts: Facts, known: Mapping[int, TransactionDescription], place: TopicPartition) -> HeldBack:
+    at = facts.ends[place]
+    answer = facts.producers.get(place, Unknown("producers", "its producers were not asked for"))
+    if isinstance(answer, Unknown):
+        return HeldBack(place, at.stable, at.end, Cause.UNKNOWN, reason=answer.reason)
+    first = min(
+        (each for each in answer if each.transaction_start_offset >= 0),
+        key=lambda each: each.transaction_start_offset,
+        default=None,
+    )
+    if first is None:
+        return HeldBack(place, at.stable, at.end, Cause.ENDED)
+    transaction = known.get(first.producer_id)
+    hangs = hanging_of({place: [first]}, [] if transaction is None else [transaction], first.last_timestamp_ms)
+    if not hangs:
+        return HeldBack(place, at.stable, at.end, Cause.TRANSACTION, first, transaction)
+    missing = next((each for each in facts.unknown if each.part == "transactions"), None)
+    if missing is not None:
+        return HeldBack(place, at.stable, at.end, Cause.UNKNOWN, first, reason=missing.reason)
+    undecided = undecided_of(hangs, {place: answer}, facts.described.values())
+    if undecided:
+        owner = facts.described[next(iter(undecided.values()))]
+        return HeldBack(place, at.stable, at.end, Cause.MAY_BE_PREPARED, first, owner)
+    return HeldBack(place, at.stable, at.end, Cause.HANGING, first, transaction)

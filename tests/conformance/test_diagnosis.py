@@ -1,0 +1,407 @@
+"""Each finding, produced for real on both brokers, as `doctor`, the lists, the groups and the page tell it.
+
+The brokers are those of this file, so that a healthy cluster has no finding. Apache Kafka does not verify partitions
+here (KIP-890's first part), so that a transaction can be made to hang; at our broker, which accepts no such batch, what
+the coordinators list is hidden instead.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import fencepost
+from fencepost.cli.diagnosis.examiner import Examiner
+from fencepost.cli.main import main
+from fencepost.cli.ui.desk import ClusterDesk
+from fencepost.client.diagnosis.diagnosing import diagnose
+from fencepost.client.diagnosis.findings import CODES, exit_status
+from fencepost.client.diagnosis.limits import Limits
+from fencepost.protocol.codes import ErrorCode
+from fencepost.spark.sink.decision_store import DEFAULT_TOPIC
+from fencepost.spark.sink.plan_steps import Level, Prepared
+from tests.conformance.conftest import SETTINGS
+from tests.conformance.test_client_quotas import alter
+from tests.spark.hand_played import Bench
+from tests.support.apache_kafka import ApacheKafka
+from tests.support.brokers import BrokerUnderTest, Killable
+from tests.support.commands import Commands
+from tests.support.raw_client import RawClient
+from tests.support.waiting import until
+
+if TYPE_CHECKING:
+    from fencepost.broker.embedded import Broker
+
+TP = fencepost.TopicPartition
+OF_THE_MACHINE = {"FP104", "FP105"}  # its disk may be full
+
+
+@pytest.fixture(scope="module")
+def apache_kafka() -> Iterator[ApacheKafka]:
+    """In the place of the one that all share: `broker` takes it."""
+    with ApacheKafka({**SETTINGS, "transaction.partition.verification.enable": False}) as kafka:
+        yield kafka
+
+
+@pytest.fixture(scope="module")
+def fencepost_broker() -> Iterator[Broker]:
+    from fencepost.broker.embedded import Broker
+
+    with Broker(SETTINGS) as broker:
+        yield broker
+
+
+Doctor = Callable[..., dict[tuple[str, str], dict[str, Any]]]
+
+
+@pytest.fixture
+def run(broker: BrokerUnderTest, capsys: pytest.CaptureFixture[str]) -> Commands:
+    return Commands(broker.bootstrap_servers, capsys)
+
+
+@pytest.fixture
+def doctor(broker: BrokerUnderTest, capsys: pytest.CaptureFixture[str]) -> Doctor:
+    """The findings by code and name. The status must be that of the worst one."""
+
+    def ask(*words: str, servers: str = broker.bootstrap_servers) -> dict[tuple[str, str], dict[str, Any]]:
+        with pytest.raises(SystemExit) as ended:
+            main(["doctor", "--no-probe", "--json", *words, "-b", servers])
+        found = json.loads(capsys.readouterr().out)["findings"]
+        severities = {each["severity"] for each in found}
+        worst = next((word for word in ("error", "unknown", "warning") if word in severities), None)
+        assert ended.value.code == {None: 0, "error": 1, "warning": 3, "unknown": 4}[worst]
+        return {(each["code"], each["name"]): each for each in found if each["code"] not in OF_THE_MACHINE}
+
+    return ask
+
+
+@pytest.fixture
+def page(broker: BrokerUnderTest) -> Iterator[ClusterDesk]:
+    settings = {"bootstrap.servers": broker.bootstrap_servers}
+    desk = ClusterDesk(settings, DEFAULT_TOPIC, every_s=0.2, allow_actions=False)
+    yield desk
+    desk.close()
+
+
+def attention(page: ClusterDesk, code: str, name: str) -> bool:
+    found = page.view("overview", {})["view"].get("attention", [])
+    return any((each["code"], each["name"]) == (code, name) for each in found)
+
+
+def test_a_healthy_cluster_has_no_finding(
+    broker: BrokerUnderTest, doctor: Doctor, run: Commands, page: ClusterDesk
+) -> None:
+    topic, group = broker.name("t"), broker.name("g")
+    with (
+        fencepost.Admin(broker.bootstrap_servers) as admin,
+        fencepost.Producer(broker.bootstrap_servers, transactional_id=broker.name("x")) as producer,
+        fencepost.Consumer(broker.bootstrap_servers, group_id=group, auto_offset_reset="earliest") as consumer,
+    ):
+        admin.create_topic(topic, 2)
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send(topic, b"v", partition=0)
+        producer.commit_transaction()
+        consumer.subscribe([topic])
+        until(lambda: bool(consumer.poll(100)))
+        consumer.commit()
+        assert doctor() == {}
+        described = run.json("groups", "describe", group)
+        assert described["findings"] == []
+        assert [row["waits_for"] for row in described["partitions"]] == [None, None]
+        assert run.json("transactions", "list")["findings"] == []
+        until(lambda: page.view("overview", {})["view"] != {})
+        codes = {each["code"] for each in page.view("overview", {})["view"]["attention"]}
+        assert codes <= OF_THE_MACHINE
+    run("groups", "delete", group, "--yes")
+
+
+def test_an_open_transaction_and_the_group_that_waits_for_it(
+    broker: BrokerUnderTest, doctor: Doctor, run: Commands, page: ClusterDesk
+) -> None:
+    topic, name, group = broker.name("t"), broker.name("x"), broker.name("g")
+    with (
+        fencepost.Admin(broker.bootstrap_servers) as admin,
+        fencepost.Producer(broker.bootstrap_servers, transactional_id=name, transaction_timeout_ms=600_000) as producer,
+    ):
+        admin.create_topic(topic, 2)
+        admin.alter_group_offsets(group, {(topic, 0): 0})
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send(topic, b"v", partition=0).result(60)
+        assert ("FP403", name) not in doctor(), "it is as young as usual transactions"
+        found = doctor("--older-than", "0")
+        assert found["FP403", name]["holds"] == [f"{topic}-0 (1 offsets)"]
+        assert "its coordinator aborts it in " in found["FP403", name]["words"]
+        assert "wait for transaction " in found["FP505", group]["words"]
+        assert found["FP502", group]["severity"] == "warning"
+        (row,) = run.json("groups", "describe", group)["partitions"]
+        assert row["waits_for"].startswith(f"transaction {name!r} (producer ")
+        (held,) = run.json("transactions", "list", "--topic", topic)["held_back"]
+        assert held == {"partition": f"{topic}-0", "last_stable_offset": 0, "behind": 1, "held_by": name}
+        until(lambda: page.view("transaction", {"name": name})["view"]["holds"] == [f"{topic}-0"])
+        shown = page.view("group", {"name": group})["view"]
+        assert shown["rows"][0]["waits_for"]["id"] == name
+        producer.commit_transaction()
+        admin.alter_group_offsets(group, {(topic, 0): 2})
+        found = doctor("--older-than", "0")
+        assert not {("FP403", name), ("FP505", group), ("FP502", group)} & set(found)
+        admin.delete_group(group)
+
+
+def test_a_prepared_transaction_waits_for_its_owner(broker: BrokerUnderTest, doctor: Doctor, client: RawClient) -> None:
+    topic, name = client.create_topic(broker.name("t")), broker.name("x")
+    me = client.start_producer(name, two_phase=True)
+    assert client.produce(topic, [b"p"], transactional_id=name, producer=me, sequence=0).error_code == 0
+    found = doctor("--older-than", "0")["FP402", name]
+    assert found["words"].startswith(f"it is prepared, or about to be, on {topic}-0")
+    assert found["holds"] == [f"{topic}-0 (1 offsets)"]
+    assert client.end_transaction(name, me, commit=True).error_code == 0
+    client.wait_for_state(name, "CompleteCommit")
+    assert ("FP402", name) not in doctor("--older-than", "0")
+
+
+def test_a_hanging_transaction_is_told_by_all(
+    broker: BrokerUnderTest,
+    doctor: Doctor,
+    run: Commands,
+    client: RawClient,
+    page: ClusterDesk,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    topic, name, group = client.create_topic(broker.name("t"), 2), broker.name("x"), broker.name("g")
+    with fencepost.Admin(broker.bootstrap_servers) as admin:
+        admin.alter_group_offsets(group, {(topic, 1): 0})
+    me = client.start_producer(name)
+    hidden = pytest.MonkeyPatch()
+    version = 11
+    if broker.is_ours:
+        version = 12
+
+        async def nothing(*_: object, **__: object) -> list[Any]:
+            return []
+
+        hidden.setattr("fencepost.client.admin.transactions.AdminTransactions.list_transactions", nothing)
+    sent = client.produce(topic, [b"x"], partition=1, transactional_id=name, producer=me, sequence=0, version=version)
+    assert sent.error_code == 0
+    found = doctor()
+    assert found["FP401", f"{topic}-1"]["holds"] == [f"{topic}-1 (1 offsets)"]
+    assert found["FP505", group]["words"].startswith(f"1 of its 1 offsets of lag, in {topic}-1, wait for a ")
+    who = "which no coordinator names" if broker.is_ours else f"a hanging transaction of {name!r}"
+    assert who in found["FP401", f"{topic}-1"]["words"]
+    listed = run.json("transactions", "list")
+    assert ("FP401", f"{topic}-1") in {(each["code"], each["name"]) for each in listed["findings"]}
+    (row,) = run.json("groups", "describe", group)["partitions"]
+    assert who in row["waits_for"]
+    until(lambda: attention(page, "FP401", f"{topic}-1"))
+    if not broker.is_ours:
+        (told,) = page.view("transaction", {"name": name})["view"]["findings"]
+        assert told["code"] == "FP401"
+        run(*found["FP401", f"{topic}-1"]["action"].split()[1:], "--yes")
+    else:
+        hidden.undo()
+        assert client.end_transaction(name, me, commit=False).error_code == 0
+        client.wait_for_state(name, "CompleteAbort")
+    assert ("FP401", f"{topic}-1") not in doctor()
+    until(lambda: not attention(page, "FP401", f"{topic}-1"))
+    run("groups", "delete", group, "--yes")
+
+
+def test_a_group_that_does_not_finish_its_rebalance(broker: BrokerUnderTest, doctor: Doctor) -> None:
+    topic, group = broker.name("t"), broker.name("g")
+    settings: dict[str, Any] = {"group_id": group, "auto_offset_reset": "earliest", "max_poll_interval_ms": 300_000}
+    with (
+        fencepost.Admin(broker.bootstrap_servers) as admin,
+        fencepost.Consumer(broker.bootstrap_servers, **settings) as slow,
+        fencepost.Consumer(broker.bootstrap_servers, **settings) as late,
+    ):
+        admin.create_topic(topic, 2)
+        slow.subscribe([topic])
+        until(lambda: slow.poll(100) is not None and len(slow.assignment()) == 2)
+        assert ("FP501", group) not in doctor("--watch", "1")
+        late.subscribe([topic])
+        until(lambda: late.poll(100) is not None and admin.describe_group(group).state == "PreparingRebalance")
+        found = doctor("--watch", "1")["FP501", group]
+        assert found["words"] == "it stays in state PreparingRebalance"
+        assert found["since_ms"] > 0
+        until(lambda: [each.poll(100) for each in (slow, late)] != [] and len(late.assignment()) == 1)
+        assert ("FP501", group) not in doctor("--watch", "1")
+
+
+def test_partitions_that_no_member_reads_and_members_without_progress(broker: BrokerUnderTest, doctor: Doctor) -> None:
+    read, unread, group = broker.name("read"), broker.name("unread"), broker.name("g")
+    with (
+        fencepost.Admin(broker.bootstrap_servers) as admin,
+        fencepost.Producer(broker.bootstrap_servers) as producer,
+    ):
+        for topic in (read, unread):
+            admin.create_topic(topic, 1)
+            producer.send(topic, b"v").result(60)
+        admin.alter_group_offsets(group, {(read, 0): 0, (unread, 0): 0})
+        assert doctor()["FP502", group]["words"] == "it has no members and is 2 offsets behind"
+        with fencepost.Consumer(
+            broker.bootstrap_servers, group_id=group, auto_offset_reset="earliest", client_id="sleeper"
+        ) as consumer:
+            consumer.subscribe([read])
+            until(lambda: bool(consumer.poll(100)))
+            found = doctor()
+            assert found["FP503", group]["words"] == f"no member reads {unread}-0, where it is 1 offsets behind"
+            assert ("FP502", group) not in found
+            with Examiner({"bootstrap.servers": broker.bootstrap_servers}, DEFAULT_TOPIC, 20.0) as examiner:
+                first = examiner.look()
+                until(lambda: examiner.look().at_ms > first.at_ms)
+                stalled = [each for each in diagnose(examiner.look(), Limits(stalled_ms=1)) if each.code == "FP504"]
+                assert [each.name for each in stalled] == [group]
+                assert f"its member sleeper at /127.0.0.1 has committed nothing of {read}-0 since" in stalled[0].words
+                consumer.commit()
+                moved = diagnose(examiner.look(), Limits(stalled_ms=1))
+                assert "FP504" not in {each.code for each in moved if each.name == group}
+        admin.delete_group(group)
+
+
+def test_too_few_replicas_for_acks_all(broker: BrokerUnderTest, doctor: Doctor) -> None:
+    topic = broker.name("t")
+    with fencepost.Admin(broker.bootstrap_servers) as admin:
+        admin.create_topic(topic, 2, configs={"min.insync.replicas": "2"})
+        found = doctor()["FP202", topic]
+        assert "2 of 2 partitions have fewer in-sync replicas than min.insync.replicas=2" in found["words"]
+        admin.alter_configs(topic, {"min.insync.replicas": None})
+        assert ("FP202", topic) not in doctor()
+        admin.delete_topic(topic)
+
+
+def test_clocks_that_differ(doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(
+            "fencepost.client.net.asyncio_runtime.AsyncioRuntime.wall_ms",
+            lambda _: time.time_ns() // 1_000_000 + 3_600_000,
+        )
+        assert "ms behind the local one" in doctor()["FP106", "clock"]["words"]
+    assert ("FP106", "clock") not in doctor()
+
+
+def test_disks_report_their_space(broker: BrokerUnderTest) -> None:
+    """Nobody fills this machine's disk: the bounds come to the disk."""
+    with Examiner({"bootstrap.servers": broker.bootstrap_servers}, DEFAULT_TOPIC, 20.0) as examiner:
+        look = examiner.look()
+    (disk,) = look.log_dirs
+    assert 0 < disk.usable_bytes < disk.total_bytes
+    for limits, code in (
+        (Limits(full_share=1.0, nearly_full_share=1.0), "FP104"),
+        (Limits(0, nearly_full_share=1.0), ""),
+    ):
+        codes = {each.code for each in diagnose(look, limits)} & OF_THE_MACHINE
+        assert codes == ({code} if code else codes & OF_THE_MACHINE)
+    assert not {each.code for each in diagnose(look, Limits(full_share=0.0, nearly_full_share=0.0))} & OF_THE_MACHINE
+
+
+def test_a_full_disk(capsys: pytest.CaptureFixture[str]) -> None:
+    """At our broker, of which the disk can be said to be full."""
+    with fencepost.Broker() as broker:
+        run = Commands(broker.bootstrap_servers, capsys)
+        fault = broker.faults.disk.fail_write(errno.ENOSPC, times=None)
+        told = run("doctor", "--no-probe", status=1)
+        assert "FP104 error: broker 1: log directory " in told
+        fault.remove()
+        assert "FP104" not in run("doctor", "--no-probe")
+
+
+@pytest.mark.kafka
+def test_requests_that_are_throttled(apache_kafka: ApacheKafka) -> None:
+    """Our broker enforces quotas of bytes only, and throttles no request for metadata."""
+    parts: list[tuple[str, str | None]] = [("client-id", "hurried")]
+    settings = {"bootstrap.servers": apache_kafka.bootstrap_servers, "client.id": "hurried"}
+
+    def throttled() -> bool:
+        return "FP108" in {each.code for each in diagnose(examiner.look(("brokers",)))}
+
+    with (
+        RawClient(apache_kafka.bootstrap_servers) as client,
+        Examiner(settings, DEFAULT_TOPIC, 60.0) as examiner,
+    ):
+        assert not throttled()
+        assert alter(client, parts, ("request_percentage", 0.01)) == (0, "")
+        until(throttled)
+        assert alter(client, parts, ("request_percentage", None)) == (0, "")
+
+
+def test_a_certificate_that_ends_soon(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    authority = Authority(tmp_path)
+    for days, code in ((20, "FP107"), (60, "")):
+        own = authority.issue(f"broker-{days}", valid_days=days)
+        with fencepost.Broker(tls_settings(own)) as broker:
+            file = tmp_path / "client.properties"
+            file.write_text(f"security.protocol=SSL\nssl.truststore.location={authority.path}\n")
+            run = Commands(broker.bootstrap_servers, capsys, "--command-config", str(file))
+            told = run("doctor", "--no-probe", status=3 if code else 0)
+            assert ("FP107 warning: cluster: the certificate at 127.0.0.1:" in told) == bool(code)
+            assert not code or "ends in 20.0 days" in told
+
+
+def test_no_broker_answers(
+    killable: tuple[BrokerUnderTest, Killable], doctor: Doctor, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tested, running = killable
+    servers = tested.bootstrap_servers
+    assert not {code for code, _ in doctor(servers=servers)} & {"FP101"}
+    running.kill9()
+    found = doctor("--timeout", "2", servers=servers)
+    assert list(found) == [("FP101", servers)]
+    assert f"no broker answers at {servers}" in found["FP101", servers]["words"]
+    running.restart()
+
+
+@pytest.mark.kafka
+def test_no_coordinator_of_transactions(capsys: pytest.CaptureFixture[str]) -> None:
+    """Apache Kafka cannot create the topic of its coordinators where it lacks brokers for the replicas."""
+    with ApacheKafka({"transaction.state.log.replication.factor": 3}) as kafka:
+        run = Commands(kafka.bootstrap_servers, capsys)
+        told = run("doctor", "--timeout", "10", status=1)
+        assert "FP301 error: cluster: the coordinator of transactions is not available: " in told
+        assert "FP302" not in told
+
+
+def test_no_coordinator_at_our_broker(capsys: pytest.CaptureFixture[str]) -> None:
+    with fencepost.Broker() as broker, fencepost.Admin(broker.bootstrap_servers) as admin:
+        run = Commands(broker.bootstrap_servers, capsys)
+        admin.create_topic("t", 1)
+        admin.alter_group_offsets("g", {("t", 0): 0})
+        for code, word in (
+            (ErrorCode.COORDINATOR_NOT_AVAILABLE, "FP302 error: cluster: the coordinator of groups is not available: "),
+            (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "FP303 warning: cluster: the coordinator of groups is loading: "),
+        ):
+            with broker.faults.fail("FindCoordinator", code, times=None):
+                assert word in run("doctor", "--no-probe", "--timeout", "5", status=1 if code == 15 else 3)
+        assert "no findings" in run("doctor", "--no-probe")
+
+
+LEVELS = {"fencepost": Level.KEEP_PREPARED, "kafka": Level.TWO_PHASE}
+
+
+def test_a_decision_that_is_not_complete_and_a_batch_that_is_lost(
+    broker: BrokerUnderTest, doctor: Doctor, run: Commands
+) -> None:
+    bench = Bench(broker.bootstrap_servers, LEVELS[broker.arm])
+    opened = bench.open()
+    first, second = bench.task(opened, 0), bench.task(opened, 0)
+    assert isinstance(first, Prepared)
+    assert isinstance(second, Prepared)
+    bench.decide(0, [first, second])
+    found = doctor("--watch", "1")["FP601", bench.sink]
+    assert found["words"] == f"batch 0 of query {bench.query} is decided, and 2 of its transactions are still open"
+    assert found["action"].endswith(f"fencepost transactions resolve {bench.sink}")
+    run("transactions", "abort", first.transactional_id, "--even-if-decided", "--even-if-prepared", "--yes")
+    lost = doctor("--watch", "1")["FP602", bench.sink]
+    assert "lost transactions 1, their rows are not in the topic" in lost["words"]
+    run("transactions", "commit", second.transactional_id, "--even-if-prepared", "--yes")
+    assert ("FP601", bench.sink) not in doctor("--watch", "1")
+
+
+def test_every_code_has_a_severity_and_a_status() -> None:
+    assert {each.severity.value for each in CODES.values()} == {"error", "warning", "unknown"}
+    assert exit_status([]) == 0

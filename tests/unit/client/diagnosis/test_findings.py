@@ -1,0 +1,411 @@
+"""Facts in, findings out: each finding, and the same facts one step before it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from fencepost.client.admin.groups import GroupDescription, GroupListing, GroupMember
+from fencepost.client.admin.logs import LogDir, LogDirReplica
+from fencepost.client.admin.topics import ClusterDescription, TopicDescription
+from fencepost.client.admin.transactions import ProducerDescription, TransactionDescription
+from fencepost.client.diagnosis.diagnosing import Memory, diagnose, may_last
+from fencepost.client.diagnosis.facts import Ends, Facts, SinkBatch, Unknown, Why, unknown_of
+from fencepost.client.diagnosis.findings import CODES, Finding, Kind, Severity, exit_status, ordered
+from fencepost.client.diagnosis.holding import NO_TIMEOUT_MS, Cause, held_back
+from fencepost.client.diagnosis.limits import Limits
+from fencepost.client.net.topology import Node, Partition
+from fencepost.client.types import TopicPartition
+from fencepost.errors import (
+    DisconnectedError,
+    KafkaError,
+    KafkaTimeoutError,
+    TopicAuthorizationError,
+    UnsupportedVersionError,
+    error_for,
+)
+from fencepost.protocol.codes import ErrorCode
+
+NOW_MS = 1_700_000_000_000
+AT = TopicPartition("orders", 0)
+OTHER = TopicPartition("orders", 1)
+DAY_MS = 86_400_000
+
+
+def topic(*partitions: Partition) -> TopicDescription:
+    return TopicDescription("orders", None, False, {each.id: each for each in partitions})
+
+
+HEALTHY_TOPIC = topic(Partition(0, 1, 0, (1, 2), (1, 2)), Partition(1, 2, 0, (1, 2), (1, 2)))
+DISK = LogDir(1, "/data", 0, 1_000_000_000, 500_000_000, {AT: LogDirReplica(42_000_000, 0, False)})
+HEALTHY = Facts(
+    NOW_MS,
+    ClusterDescription("c", 1, (Node(1, "a", 9092), Node(2, "b", 9092))),
+    topics={"orders": HEALTHY_TOPIC},
+    ends={AT: Ends(10, 10), OTHER: Ends(5, 5)},
+    groups=[GroupListing("billing", "consumer", "Stable", "classic")],
+    committed={"billing": {AT: 10, OTHER: 5}},
+    log_dirs=[DISK],
+    least_in_sync={"orders": 2},
+    clock_ahead_ms=20,
+    features={"transaction.version": 2},
+    fences_by_group=True,
+    certificates={"a:9092": NOW_MS + 60 * DAY_MS},
+)
+EMPTY = [GroupListing("billing", "consumer", "Empty", "classic")]
+REBALANCING = [GroupListing("billing", "consumer", "PreparingRebalance", "classic")]
+
+
+def producer(producer_id: int = 7, start: int = 6, written_ms: int = NOW_MS - 1000) -> ProducerDescription:
+    return ProducerDescription(producer_id, 0, 3, written_ms, 0, start)
+
+
+def transaction(
+    name: str = "pay",
+    age_ms: int = 70_000,
+    *places: TopicPartition,
+    state: str = "Ongoing",
+    timeout_ms: int = 900_000,
+    producer_id: int = 7,
+) -> dict[str, TransactionDescription]:
+    at = places or (AT,)
+    return {name: TransactionDescription(name, 0, state, producer_id, 0, timeout_ms, NOW_MS - age_ms, at)}
+
+
+def held(**more: Any) -> Facts:
+    """Readers of orders-0 stop at offset 6 of 10."""
+    found: dict[str, Any] = {"ends": {AT: Ends(6, 10), OTHER: Ends(5, 5)}, "producers": {AT: [producer()]}}
+    return replace(HEALTHY, **{**found, **more})
+
+
+def member(*assigned: TopicPartition, epoch: int = -1, target: tuple[TopicPartition, ...] = ()) -> GroupMember:
+    return GroupMember("m-1", None, "worker", "/10.0.0.7", b"", b"", ("orders",), assigned, target, epoch)
+
+
+def members(*each: GroupMember, epoch: int = -1) -> dict[str, GroupDescription]:
+    kind = "classic" if epoch < 0 else "consumer"
+    return {"billing": GroupDescription("billing", "Stable", "consumer", "range", each, kind, epoch, epoch)}
+
+
+def disk(usable: int, code: int = 0) -> Facts:
+    return replace(HEALTHY, log_dirs=[DISK._replace(usable_bytes=usable, error_code=code)])
+
+
+def unknown(part: str, why: Why) -> Facts:
+    return replace(HEALTHY, unknown=[Unknown(part, "the reason", why)])
+
+
+def lasting(facts: Facts, for_ms: int) -> Facts:
+    """The same facts were seen before, so long ago."""
+    memory = Memory()
+    memory.take(replace(facts, at_ms=facts.at_ms - for_ms))
+    return memory.take(facts)
+
+
+SINK = SinkBatch("s", "q", 3, open=("t-1", "t-2"))
+BEHIND = {"billing": {AT: 4, OTHER: 5}}
+READ = [member(AT, OTHER)]
+
+CASES: list[tuple[str, Facts, Facts, str]] = [
+    # code, facts with the finding, facts one step before it, words of the finding
+    ("FP001", unknown("topics", Why.NO_ANSWER), HEALTHY, "topics: not known: the reason"),
+    ("FP002", unknown("disks of broker 1", Why.NOT_ALLOWED), HEALTHY, "disks of broker 1: not known"),
+    ("FP003", unknown("clock", Why.TOO_OLD), HEALTHY, "clock: not known"),
+    ("FP004", unknown("transactions", Why.NOT_ASKED), HEALTHY, "transactions: not known"),
+    ("FP101", replace(HEALTHY, silent={2: "no answer"}), HEALTHY, "it does not answer: no answer"),
+    (
+        "FP102",
+        replace(HEALTHY, cluster=HEALTHY.cluster._replace(brokers=HEALTHY.cluster.brokers[:1])),
+        HEALTHY,
+        "it has replicas of 2 of 2 partitions, and is not in the cluster",
+    ),
+    ("FP103", disk(500_000_000, ErrorCode.KAFKA_STORAGE_ERROR), HEALTHY, "KAFKA_STORAGE_ERROR (56)"),
+    ("FP104", disk(10_000_000), disk(10_000_001), "10 of 1,000 MB are free (1.0%); the largest logs: orders-0 42 MB"),
+    ("FP105", disk(100_000_000), disk(100_000_001), "100 of 1,000 MB are free (10.0%)"),
+    (
+        "FP106",
+        replace(HEALTHY, clock_ahead_ms=-1001),
+        replace(HEALTHY, clock_ahead_ms=-1000),
+        "1001 ms behind the local one",
+    ),
+    (
+        "FP107",
+        replace(HEALTHY, certificates={"a:9092": NOW_MS + 30 * DAY_MS}),
+        replace(HEALTHY, certificates={"a:9092": NOW_MS + 30 * DAY_MS + 1}),
+        "ends in 30.0 days",
+    ),
+    ("FP108", replace(HEALTHY, throttled={1: 250}), HEALTHY, "throttles this client for 250 ms"),
+    ("FP109", replace(HEALTHY, fences_by_group=False), replace(HEALTHY, fences_by_group=None), "KIP-447"),
+    (
+        "FP201",
+        replace(HEALTHY, topics={"orders": topic(Partition(0, -1, 0, (1,), ()), Partition(1, 1, 0, (1,), (1,)))}),
+        replace(HEALTHY, topics={"orders": topic(Partition(0, 1, 0, (1,), (1,)))}, least_in_sync={}),
+        "orders-0: 1 of 2 partitions have no leader",
+    ),
+    (
+        "FP202",
+        replace(HEALTHY, topics={"orders": topic(Partition(0, 1, 0, (1, 2), (1,)))}),
+        HEALTHY,
+        "orders-0: 1 of 1 partitions have fewer in-sync replicas than min.insync.replicas=2",
+    ),
+    (
+        "FP203",
+        replace(HEALTHY, topics={"orders": topic(Partition(0, 1, 0, (1, 2), (1,)))}, least_in_sync={"orders": 1}),
+        HEALTHY,
+        "orders-0: 1 of 1 partitions have replicas that are not in sync",
+    ),
+    ("FP301", unknown("transactions", Why.NO_COORDINATOR), HEALTHY, "the coordinator of transactions is not available"),
+    ("FP302", unknown("groups", Why.NO_COORDINATOR), HEALTHY, "the coordinator of groups is not available"),
+    ("FP303", unknown("groups", Why.LOADING), HEALTHY, "the coordinator of groups is loading"),
+    (
+        "FP401",
+        held(),
+        held(described=transaction(age_ms=1000)),
+        (
+            "readers of committed records stop at offset 6, 4 before the end, for a transaction of producer 7:0, "
+            "which no coordinator names"
+        ),
+    ),
+    (
+        "FP401",
+        held(described=transaction("ghost", 1000, OTHER, state="CompleteCommit")),
+        held(described=transaction("ghost", 1000, AT)),
+        "for a hanging transaction of 'ghost' (producer 7:0), which no coordinator will end",
+    ),
+    (
+        "FP402",
+        held(described=transaction("pay", 60_000, timeout_ms=NO_TIMEOUT_MS)),
+        held(described=transaction("pay", 59_999, timeout_ms=NO_TIMEOUT_MS)),
+        "it is prepared, or about to be, on orders-0",
+    ),
+    (
+        "FP403",
+        held(described=transaction("pay", 60_000)),
+        held(described=transaction("pay", 59_999)),
+        "its coordinator aborts it in 840000 ms",
+    ),
+    (
+        "FP404",
+        lasting(held(described=transaction(state="PrepareCommit")), 10_000),
+        lasting(held(described=transaction(state="PrepareCommit")), 9_999),
+        "it is decided (PrepareCommit)",
+    ),
+    (
+        "FP501",
+        lasting(replace(HEALTHY, groups=REBALANCING), 60_000),
+        lasting(replace(HEALTHY, groups=REBALANCING), 59_999),
+        "it stays in state PreparingRebalance",
+    ),
+    (
+        "FP502",
+        replace(HEALTHY, groups=EMPTY, committed=BEHIND),
+        replace(HEALTHY, groups=EMPTY),
+        "it has no members and is 6 offsets behind",
+    ),
+    (
+        "FP503",
+        replace(HEALTHY, committed=BEHIND, members=members(member(OTHER))),
+        replace(HEALTHY, committed=BEHIND, members=members(*READ)),
+        "no member reads orders-0, where it is 6 offsets behind",
+    ),
+    (
+        "FP504",
+        lasting(replace(HEALTHY, committed=BEHIND, members=members(*READ)), 60_000),
+        lasting(replace(HEALTHY, committed=BEHIND, members=members(*READ)), 59_999),
+        "its member worker at /10.0.0.7 has committed nothing of orders-0 since offset 4, 6 offsets before the last",
+    ),
+    (
+        "FP505",
+        held(committed={"billing": {AT: 6}}, described=transaction("pay", 60_000)),
+        held(committed={"billing": {AT: 5}}, described=transaction("pay", 60_000)),
+        "4 of its 4 offsets of lag, in orders-0, wait for transaction 'pay' (producer 7:0)",
+    ),
+    (
+        "FP601",
+        lasting(replace(HEALTHY, sinks=[SINK]), 10_000),
+        lasting(replace(HEALTHY, sinks=[SINK]), 9_999),
+        "batch 3 of query q is decided, and 2 of its transactions are still open",
+    ),
+    (
+        "FP602",
+        replace(HEALTHY, sinks=[SinkBatch("s", "q", 3, lost=("t-1",))]),
+        HEALTHY,
+        "batch 3 of query q: lost transactions 1, their rows are not in the topic",
+    ),
+    ("FP603", replace(HEALTHY, sinks_refused="too old"), HEALTHY, "Spark sinks cannot write exactly once: too old"),
+]
+
+
+def codes(facts: Facts) -> set[str]:
+    return {each.code for each in diagnose(facts)}
+
+
+def test_a_healthy_cluster_has_no_finding() -> None:
+    assert diagnose(HEALTHY) == []
+    assert exit_status([]) == 0
+
+
+def test_every_code_has_a_case() -> None:
+    assert {code for code, *_ in CASES} == set(CODES)
+
+
+@pytest.mark.parametrize(
+    ("code", "sick", "well", "words"), CASES, ids=[f"{code}-{n}" for n, (code, *_) in enumerate(CASES)]
+)
+def test_a_finding_follows_from_its_facts(code: str, sick: Facts, well: Facts, words: str) -> None:
+    (found,) = [each for each in diagnose(sick) if each.code == code]
+    assert words in found.words
+    assert found.action, "each finding says what to do"
+    assert code not in codes(well)
+    assert exit_status([found]) == {Severity.ERROR: 1, Severity.WARNING: 3, Severity.UNKNOWN: 4}[found.severity]
+
+
+def test_the_status_is_that_of_the_worst_finding() -> None:
+    error, warning, question = (Finding(code, Kind.CLUSTER, "x", "w") for code in ("FP101", "FP105", "FP001"))
+    assert exit_status([warning, question]) == 4, "a problem may be behind the question"
+    assert exit_status([warning, question, error]) == 1
+    assert ordered([warning, question, error, warning]) == [error, question, warning]
+
+
+def test_who_holds_back_whom_since_when() -> None:
+    hanging, named = (
+        next(each for each in diagnose(facts) if each.code == "FP401")
+        for facts in (held(), held(described=transaction("ghost", 1000, OTHER, state="CompleteCommit")))
+    )
+    assert (hanging.subject, hanging.since_ms, hanging.holds) == (
+        "partition orders-0",
+        NOW_MS - 1000,
+        ("orders-0 (4 offsets)",),
+    )
+    assert named.action == "fencepost transactions find-hanging --topic orders --older-than 0 --abort"
+    (open_one,) = [each for each in diagnose(held(described=transaction())) if each.code == "FP403"]
+    assert (open_one.subject, open_one.since_ms) == ("transaction pay", NOW_MS - 70_000)
+    assert open_one.holds == ("orders-0 (4 offsets)",)
+
+
+@pytest.mark.parametrize(
+    ("facts", "cause"),
+    [
+        (held(described=transaction()), Cause.TRANSACTION),
+        (held(), Cause.HANGING),
+        (held(producers={AT: []}), Cause.ENDED),
+        (held(producers={AT: [producer(start=-1)]}), Cause.ENDED),
+        (held(producers={}), Cause.UNKNOWN),
+        (held(producers={AT: Unknown("producers", "READ is missing", Why.NOT_ALLOWED)}), Cause.UNKNOWN),
+        (held(unknown=[Unknown("transactions", "no answer")]), Cause.UNKNOWN),
+        (held(described=transaction(timeout_ms=NO_TIMEOUT_MS, producer_id=8)), Cause.MAY_BE_PREPARED),
+        (held(described=transaction("pay", 1000, OTHER, timeout_ms=NO_TIMEOUT_MS)), Cause.MAY_BE_PREPARED),
+        (held(described=transaction("pay", 1000, OTHER, timeout_ms=NO_TIMEOUT_MS, producer_id=8)), Cause.HANGING),
+    ],
+)
+def test_an_unknown_holder_is_not_said_to_hang(facts: Facts, cause: Cause) -> None:
+    assert held_back(facts)[AT].cause is cause
+    assert ("FP401" in codes(facts)) == (cause is Cause.HANGING)
+
+
+def test_the_first_open_transaction_holds_readers_back() -> None:
+    both = held(
+        producers={AT: [producer(8, 7), producer(7, 6)]},
+        described={**transaction("first"), **transaction("second", producer_id=8)},
+    )
+    assert held_back(both)[AT].transactional_id == "first"
+
+
+def test_a_group_of_uncommitted_reads_waits_for_nobody() -> None:
+    assert "FP505" not in codes(held(committed={"billing": {AT: 8}}, described=transaction()))
+
+
+def test_members_that_keep_a_rebalance_open_are_named() -> None:
+    late = member(AT, epoch=3, target=(AT,))
+    facts = replace(
+        HEALTHY,
+        groups=[GroupListing("billing", "consumer", "Reconciling", "consumer")],
+        members=members(late, member(OTHER, epoch=4, target=(OTHER,)), epoch=4),
+    )
+    (found,) = diagnose(lasting(facts, 60_000))
+    assert found.words == "it stays in state Reconciling; it waits for worker at /10.0.0.7"
+    assert found.since_ms == NOW_MS - 60_000
+
+
+def test_a_group_that_goes_round_in_a_rebalance_is_stuck() -> None:
+    memory = Memory()
+    states = ("PreparingRebalance", "CompletingRebalance", "PreparingRebalance")
+    for step, state in enumerate(states):
+        groups = [GroupListing("billing", "consumer", state, "classic")]
+        facts = memory.take(replace(HEALTHY, at_ms=NOW_MS + 30_000 * step, groups=groups))
+    assert [each.code for each in diagnose(facts)] == ["FP501"]
+    stable = memory.take(replace(HEALTHY, at_ms=NOW_MS + 90_000))
+    again = memory.take(replace(HEALTHY, at_ms=NOW_MS + 120_000, groups=REBALANCING))
+    assert diagnose(stable) == diagnose(again) == []
+
+
+def test_a_question_without_an_answer_does_not_begin_a_state_anew() -> None:
+    memory, sick = Memory(), replace(HEALTHY, groups=REBALANCING)
+    memory.take(sick)
+    memory.take(replace(HEALTHY, at_ms=NOW_MS + 30_000, groups=[], unknown=[Unknown("groups", "no answer")]))
+    assert "FP501" in codes(memory.take(replace(sick, at_ms=NOW_MS + 60_000)))
+
+
+def test_progress_is_no_finding() -> None:
+    memory = Memory()
+    for step in range(4):
+        facts = replace(HEALTHY, committed={"billing": {AT: 4 + step, OTHER: 5}}, members=members(*READ))
+        facts = memory.take(replace(facts, at_ms=NOW_MS + 60_000 * step))
+    assert diagnose(facts) == []
+
+
+def test_lag_that_waits_for_a_transaction_is_not_the_members_fault() -> None:
+    waiting = held(committed={"billing": {AT: 6, OTHER: 5}}, members=members(*READ), described=transaction())
+    assert codes(lasting(waiting, 120_000)) == {"FP403", "FP505"}
+
+
+@pytest.mark.parametrize(
+    ("facts", "expected"),
+    [
+        (HEALTHY, False),
+        (replace(HEALTHY, groups=REBALANCING), True),
+        (replace(HEALTHY, sinks=[SINK]), True),
+        (held(described=transaction(state="PrepareAbort")), True),
+        (held(described=transaction()), False),
+    ],
+)
+def test_a_second_look_is_only_for_states_that_may_last(facts: Facts, expected: bool) -> None:
+    assert may_last(facts) is expected
+
+
+def test_limits_decide() -> None:
+    young = held(described=transaction("pay", 10))
+    assert codes(young) == set()
+    assert [each.code for each in diagnose(young, Limits(open_ms=0))] == ["FP403"]
+
+
+def test_several_questions_to_one_coordinator_are_one_finding() -> None:
+    questions = [Unknown(part, "r", Why.NO_COORDINATOR) for part in ("transactions", "level of Spark sinks", "groups")]
+    assert [each.code for each in diagnose(replace(HEALTHY, unknown=questions))] == ["FP301", "FP302"]
+
+
+def _timeout(cause: KafkaError) -> KafkaError:
+    try:
+        raise KafkaTimeoutError("time is up") from cause
+    except KafkaTimeoutError as error:
+        return error
+
+
+@pytest.mark.parametrize(
+    ("part", "error", "why"),
+    [
+        ("topics", DisconnectedError("lost"), Why.NO_ANSWER),
+        ("topics", TopicAuthorizationError("no"), Why.NOT_ALLOWED),
+        ("transactions", UnsupportedVersionError("old"), Why.TOO_OLD),
+        ("transactions", _timeout(error_for(ErrorCode.COORDINATOR_NOT_AVAILABLE, "x")), Why.NO_COORDINATOR),
+        ("groups", _timeout(error_for(ErrorCode.NOT_COORDINATOR, "x")), Why.NO_COORDINATOR),
+        ("groups", _timeout(error_for(ErrorCode.LEADER_NOT_AVAILABLE, "x")), Why.NO_COORDINATOR),
+        ("groups", _timeout(error_for(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "x")), Why.LOADING),
+        ("topics", _timeout(error_for(ErrorCode.LEADER_NOT_AVAILABLE, "x")), Why.NO_ANSWER),
+        ("groups", _timeout(DisconnectedError("lost")), Why.NO_ANSWER),
+    ],
+)
+def test_the_cause_says_why_there_is_no_answer(part: str, error: KafkaError, why: Why) -> None:
+    assert unknown_of(part, error) == Unknown(part, str(error), why)
