@@ -52,6 +52,7 @@ class Accumulator:
         max_record_bytes: int,
         buffer_bytes: int,
         in_runtime: InRuntime = at_once,
+        on_delivery: OnDelivery | None = None,
     ) -> None:
         """`wake` tells the sender that there is work; `in_runtime` has a function run in the runtime, in the order of
         the calls. Both from any thread."""
@@ -67,6 +68,7 @@ class Accumulator:
         self._taken_bytes = 0  # of chunks that were taken and do not have their fate yet
         self._buffer_bytes = buffer_bytes
         self._wake = wake
+        self._on_delivery = on_delivery  # of records that are sent without their own
         self._now_ms = now_ms
         self._wall_ms = wall_ms
         self._chunk_bytes = chunk_bytes
@@ -85,6 +87,7 @@ class Accumulator:
             chunk_bytes=min(config.batch_size, config.max_request_size),
             max_record_bytes=config.max_request_size,
             buffer_bytes=config.buffer_memory,
+            on_delivery=config.on_delivery,
         )
 
     def append(
@@ -116,6 +119,7 @@ class Accumulator:
             size += more
         if size > self._max_record_bytes:
             raise RecordRejectedError(f"a record of {size} bytes; max_request_size is {self._max_record_bytes}")
+        on_delivery = self._on_delivery if on_delivery is None else on_delivery
         if partition is not None or timestamp_ms is not None or on_delivery is not None:
             partition, timestamp_ms = _checked_extras(partition, timestamp_ms, on_delivery)
         extras = (partition, pairs, timestamp_ms, on_delivery)
