@@ -13,13 +13,13 @@ import difflib
 import functools
 import logging
 import ssl
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Final, Self, get_type_hints
 
 from fencepost.config_providers import resolved
 from fencepost.errors import ConfigurationError
-from fencepost.foreign_settings import ALIASES, FOREIGN, ONE_WAY
+from fencepost.foreign_settings import ALIASES, BOUND, WITHOUT_EFFECT, codec_of, own_value, with_topic_settings
 from fencepost.protocol.records.compression import MAX_DECOMPRESSED_BYTES
 from fencepost.sasl_settings import (
     AWS_OPTIONS,
@@ -30,6 +30,7 @@ from fencepost.sasl_settings import (
     identity_of_jaas,
     jaas_options,
 )
+from fencepost.setting_checks import check_interceptors, check_partitioner, check_text, servers, shown
 from fencepost.typed_values import typed
 
 log = logging.getLogger("fencepost.client")
@@ -44,13 +45,12 @@ CHOICES: dict[str, tuple[object, ...]] = {
     "share_acknowledgement_mode": ("implicit", "explicit"),
     "share_acquire_mode": ("batch_optimized", "record_limit"),
     "ssl_endpoint_identification_algorithm": ("https", ""),
-    "ssl_truststore_type": ("PEM",),
-    "ssl_keystore_type": ("PEM",),
+    "ssl_truststore_type": ("PEM", "PKCS12", "JKS"),
+    "ssl_keystore_type": ("PEM", "PKCS12", "JKS"),
 }
 LEVELS = {"gzip": (1, 9), "lz4": (1, 17), "zstd": (-131_072, 22)}  # Kafka's limits of compression.*.level (KIP-390)
-PARTITIONERS = ("murmur2_random", "consistent_random")
 _LEVEL_NAMES = frozenset(f"compression_{codec}_level" for codec in LEVELS)
-# Settings that Kafka's requests carry as int32, and settings that they carry as strings of limited size in bytes.
+# Settings that Kafka's requests carry as int32.
 INT32 = frozenset(
     {
         "request_timeout_ms",
@@ -66,9 +66,6 @@ INT32 = frozenset(
         "heartbeat_interval_ms",
     }
 )
-NAMES = frozenset({"client_id", "transactional_id", "group_id", "group_instance_id", "client_rack"})
-MOST_NAME_BYTES = 2**15 - 1
-UPPER_CASE = frozenset({"security_protocol", "sasl_mechanism"})  # librdkafka accepts upper and lower case
 
 
 class _Default(int):
@@ -117,10 +114,12 @@ class CommonConfig:
     ssl_context: ssl.SSLContext | None = None  # replaces all other ssl_ settings
     ssl_verify: bool = True  # False disables certificate checks: for experiments only
     ssl_endpoint_identification_algorithm: str = "https"  # "": do not check the host name
-    ssl_truststore_location: str | None = None  # PEM file or OpenSSL certificate folder; None: the system's
+    ssl_truststore_location: str | None = None  # PEM or PKCS#12 file, or OpenSSL folder; None: the system's
+    ssl_truststore_password: str | None = field(default=None, repr=False)  # of a PKCS#12 file
     ssl_truststore_certificates: str | None = None  # PEM text
     ssl_truststore_type: str = "PEM"
-    ssl_keystore_location: str | None = None  # PEM file with the client's key and certificates
+    ssl_keystore_location: str | None = None  # PEM or PKCS#12 file with the client's key and certificates
+    ssl_keystore_password: str | None = field(default=None, repr=False)  # of a PKCS#12 file
     ssl_keystore_certificate_chain: str | None = None  # PEM text
     ssl_keystore_key: str | None = field(default=None, repr=False)  # PEM text
     ssl_keystore_type: str = "PEM"
@@ -133,7 +132,8 @@ class CommonConfig:
     @classmethod
     @functools.cache  # evaluating the annotations takes ten times as long as the rest of make()
     def _hints(cls) -> Mapping[str, Any]:
-        return get_type_hints(cls)
+        hints = get_type_hints(cls)
+        return {setting.name: hints[setting.name] for setting in fields(cls)}
 
     @classmethod
     def make(cls, settings: Mapping[str, Any], *, spell: Callable[[str], str] = str) -> Self:
@@ -147,23 +147,28 @@ class CommonConfig:
             ConfigurationError: A setting is unknown, missing or invalid.
         """
         hints = cls._hints()
-        known = {setting.name for setting in fields(cls)}
+        try:
+            settings = with_topic_settings(settings)
+        except TypeError as error:
+            raise ConfigurationError(str(error)) from None
         values: dict[str, Any] = {}
-        chosen = settings.get("compression_type", settings.get("compression"))
         for given, value in settings.items():
-            name = ALIASES.get(given, given)
-            if given in ONE_WAY:
-                _check_one_way(given, value, spell)
+            try:
+                name, own = own_value(given, value, settings)
+            except (TypeError, ValueError) as error:
+                raise ConfigurationError(f"{spell(given)}={shown(given, value)}: {error}") from error
+            if given in BOUND:
                 continue
-            if name not in known and _has_no_effect(given, value, settings, spell):
+            if name not in hints and name not in _LEVEL_NAMES:
+                if not cls._has_no_effect(given, name, settings, spell):
+                    raise ConfigurationError(_unknown(given, hints, spell))
                 continue
-            if name in _LEVEL_NAMES and "compression_level" in known:
-                if name != f"compression_{chosen}_level":
+            if name in _LEVEL_NAMES:
+                if "compression_level" not in hints or name != f"compression_{codec_of(settings)}_level":
                     continue  # level of a codec that is not used
                 name = "compression_level"
-            if name not in known:
-                raise ConfigurationError(_unknown(given, known, spell))
-            values[name] = _convert(name, value, hints[name])
+            if own is not None:
+                values[name] = _convert(name, own, hints[name])
         if "bootstrap_servers" not in values:
             raise ConfigurationError(f"{spell('bootstrap_servers')} is missing")
         config = cls(**values)
@@ -186,12 +191,34 @@ class CommonConfig:
             spell=lambda name: given.get(name, name.replace("_", ".")),
         )
 
+    @classmethod
+    def _has_no_effect(cls, given: str, name: str, settings: Mapping[str, Any], spell: Callable[[str], str]) -> bool:
+        """Return true, and log a warning, for a setting of another client or role that has no effect here.
+
+        Raises ConfigurationError if ignoring the setting would change the meaning of others.
+        """
+        if given in WITHOUT_EFFECT:
+            stores = given != "enable_auto_offset_store" or str(settings[given]).lower() != "false"
+            if not stores and str(settings.get("enable_auto_commit", False)).lower() == "true":
+                raise ConfigurationError(
+                    f"{spell(given)}=False: there is no store_offsets(), so automatic commits would go beyond what was "
+                    f"stored; say {spell('enable_auto_commit')}=False and commit(...) what is done"
+                )
+            instead = WITHOUT_EFFECT[given]
+            log.warning("setting %s has no effect here%s", spell(given), f"; instead: {instead}" if instead else "")
+            return True
+        owners = [role for config, role in _ROLES.items() if name in config._hints()]
+        if not owners or cls is ShareConsumerConfig:  # a group has the settings that a share consumer lacks
+            return False
+        log.warning("setting %s has no effect here; it is one of %s", spell(given), " and ".join(owners))
+        return True
+
     def check(self) -> None:
         """Check ranges, and settings that depend on each other. Raises ConfigurationError."""
         for setting in fields(self):
             value = getattr(self, setting.name)
             if isinstance(value, str):
-                _check_text(setting.name, value)
+                check_text(setting.name, value)
             elif isinstance(value, (int, float)) and setting.name not in ("acks", "compression_level"):
                 lowest = 1 if setting.name in self.at_least_one else 0
                 if value < lowest:
@@ -338,11 +365,13 @@ class ProducerConfig(CommonConfig):
     transaction_timeout_ms: int = DEFAULT_TRANSACTION_TIMEOUT_MS
     two_phase_commit: bool = False
     retries: int = 2_147_483_647  # delivery_timeout_ms limits the retries
-    # "murmur2_random" hashes keys like Java, "consistent_random" like librdkafka. A function takes (topic, key, value,
-    # number of partitions) and returns a partition, or None for the default choice.
+    # "murmur2_random" hashes keys like Java, "consistent_random" like librdkafka, "fnv1a_random" like Sarama. Without
+    # "_random" all records without a key go to one partition. "random" ignores keys. A function takes (topic, key,
+    # value, number of partitions) and returns a partition, or None for the default choice.
     partitioner: str | Callable[[str, bytes | None, bytes | None, int], int | None] = "murmur2_random"
     partitioner_ignore_keys: bool = False
     partitioner_adaptive_partitioning_enable: bool = True
+    on_delivery: Callable[..., Any] | None = None  # on_delivery(error, metadata) of records sent without their own
     interceptors: Sequence[Any] = ()  # fencepost.client.interceptors.ProducerInterceptor
 
     @property
@@ -352,11 +381,8 @@ class ProducerConfig(CommonConfig):
 
     def check(self) -> None:
         super().check()
-        _check_interceptors(self.interceptors, "on_send")
-        if isinstance(self.partitioner, str) and self.partitioner not in PARTITIONERS:
-            raise ConfigurationError(
-                f"partitioner={self.partitioner!r}: one of {', '.join(PARTITIONERS)}, or a function"
-            )
+        check_interceptors(self.interceptors, "on_send")
+        check_partitioner(self.partitioner)
         if self.compression_level is not None:
             lowest, highest = LEVELS.get(self.compression_type, (0, 0))
             if not lowest <= self.compression_level <= highest or self.compression_type not in LEVELS:
@@ -380,7 +406,10 @@ class ProducerConfig(CommonConfig):
             raise ConfigurationError(f"acks={self.acks} needs enable_idempotence=False")
         in_flight = self.max_in_flight_requests_per_connection
         if in_flight < 1 or (self.enable_idempotence and in_flight > 5):
-            raise ConfigurationError("max_in_flight_requests_per_connection: 1 to 5 keeps the order with idempotence")
+            raise ConfigurationError(
+                f"max_in_flight_requests_per_connection={in_flight}: 1 to 5 keeps the order with idempotence; "
+                "more needs enable_idempotence=False"
+            )
         if self.delivery_timeout_ms < self.linger_ms:
             raise ConfigurationError("delivery_timeout_ms must not be below linger_ms")
 
@@ -414,11 +443,12 @@ class ConsumerConfig(CommonConfig):
     client_rack: str = ""
     group_protocol: str = "classic"  # "consumer": KIP-848, the broker assigns partitions and sets the session timeout
     group_remote_assignor: str | None = None  # "uniform" or "range"; None: the broker's default
+    consumer_timeout_ms: int | None = None  # a blocking iteration ends after so long without a record; None: never
     interceptors: Sequence[Any] = ()  # fencepost.client.interceptors.ConsumerInterceptor
 
     def check(self) -> None:
         super().check()
-        _check_interceptors(self.interceptors, "on_consume")
+        check_interceptors(self.interceptors, "on_consume")
         if self.group_id == "":
             raise ConfigurationError("group_id is empty; leave it out for a consumer without a group")
         if self.group_id is None and (self.enable_auto_commit or self.group_instance_id is not None):
@@ -459,50 +489,14 @@ class ShareConsumerConfig(CommonConfig):
             raise ConfigurationError("a share consumer needs a group_id")
 
 
-def _check_interceptors(interceptors: Sequence[Any], method: str) -> None:
-    for interceptor in interceptors:
-        if not callable(getattr(interceptor, method, None)):
-            raise ConfigurationError(f"interceptors={interceptors!r:.80}: {interceptor!r:.80} has no method {method}")
+_ROLES: Final[Mapping[type[CommonConfig], str]] = {
+    ProducerConfig: "producers",
+    ConsumerConfig: "consumers",
+    ShareConsumerConfig: "share consumers",
+}
 
 
-def _check_text(name: str, value: str) -> None:
-    try:
-        size = len(value.encode())
-    except UnicodeEncodeError:
-        raise ConfigurationError(f"{name} cannot be written in UTF-8") from None
-    if name in NAMES and size > MOST_NAME_BYTES:
-        raise ConfigurationError(f"{name} has {size} bytes; {MOST_NAME_BYTES} are possible")
-
-
-def _check_one_way(given: str, value: Any, spell: Callable[[str], str]) -> None:
-    """Raise ConfigurationError for a value that this client cannot support."""
-    if value not in ONE_WAY[given]:
-        ways = " or ".join(ONE_WAY[given])
-        possible = f"only {ways} is possible here" if ways else "no Java classes are used here"
-        raise ConfigurationError(
-            f"{spell(given)}={value!r}: {possible}; or give sasl_oauth_token_provider in a program"
-        )
-
-
-def _has_no_effect(given: str, value: Any, settings: Mapping[str, Any], spell: Callable[[str], str]) -> bool:
-    """Return true, and log a warning, for a setting of another client that has no effect here.
-
-    Raises ConfigurationError if ignoring the setting would change the meaning of others.
-    """
-    if given not in FOREIGN:
-        return False
-    stores = given != "enable_auto_offset_store" or str(value).lower() != "false"
-    if not stores and str(settings.get("enable_auto_commit", False)).lower() == "true":
-        raise ConfigurationError(
-            f"{spell(given)}=False: there is no store_offsets(), so automatic commits would go beyond what was "
-            f"stored; say {spell('enable_auto_commit')}=False and commit(...) what is done"
-        )
-    instead = FOREIGN[given]
-    log.warning("setting %s has no effect here%s", spell(given), f"; instead: {instead}" if instead else "")
-    return True
-
-
-def _unknown(given: str, known: set[str], spell: Callable[[str], str]) -> str:
+def _unknown(given: str, known: Iterable[str], spell: Callable[[str], str]) -> str:
     near = difflib.get_close_matches(given, [*known, *ALIASES], n=1, cutoff=0.6)
     return f"unknown setting {spell(given)!r}" + (f"; did you mean {spell(near[0])!r}?" if near else "")
 
@@ -512,33 +506,11 @@ def _convert(name: str, value: Any, hint: Any) -> Any:
     if name == "acks" and value == "all":
         value = -1
     if name == "bootstrap_servers":
-        return _servers(value)
+        return servers(value)
     try:
         converted = typed(value, hint)
     except ValueError as error:
-        is_secret = any(word in name for word in ("password", "secret", "key", "jaas"))
-        shown = "..." if is_secret else repr(value)
-        raise ConfigurationError(f"{name}={shown}: {error}") from error
-    if name in UPPER_CASE:
-        converted = converted.upper()
-    if name.endswith("store_type") and converted != "PEM":
-        raise ConfigurationError(
-            f"{name}={value!r}: only PEM is read; `keytool -exportcert -rfc` and `openssl pkcs12` write it"
-        )
+        raise ConfigurationError(f"{name}={shown(name, value)}: {error}") from error
     if name in CHOICES and converted not in CHOICES[name]:
         raise ConfigurationError(f"{name}={value!r}: one of {', '.join(map(str, CHOICES[name]))}")
     return converted
-
-
-def _servers(value: Any) -> str | tuple[str, ...]:
-    """Return the addresses, not parsed yet."""
-    if isinstance(value, Mapping):
-        raise ConfigurationError(
-            "bootstrap_servers is a dict; settings in a dict are for from_config, as in "
-            "from_config({'bootstrap.servers': ...}); "
-            "the constructor takes addresses and keyword arguments, as in ('localhost:9092', client_id='me')"
-        )
-    servers = value if isinstance(value, str) else tuple(value) if isinstance(value, Sequence) else ()
-    if isinstance(value, bytes) or not servers or not all(isinstance(server, str) for server in servers):
-        raise ConfigurationError(f'bootstrap_servers={value!r:.80}: "host:port,host:port", or a list of "host:port"')
-    return servers

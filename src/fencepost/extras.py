@@ -20,6 +20,7 @@ MODULES: Final = {
     "spark": (*_ARROW, "pyspark"),
     "msk": ("aws_msk_iam_sasl_signer",),
     "kerberos": ("gssapi",),
+    "pkcs12": ("cryptography",),
 }
 # System packages for extras that pip has to compile.
 BEFORE: Final = {

@@ -371,6 +371,25 @@ def by_kafka_python(servers: str, token: str) -> object:
     return admin
 
 
+def test_the_providers_of_other_clients_serve_ours(broker: fencepost.Broker) -> None:
+    asked = []
+
+    def oauth_cb(config: str) -> tuple[str, float]:
+        asked.append(config)
+        return KEY.token(), time.time() + 600
+
+    class Provider(kafka.net.sasl.oauth.AbstractTokenProvider):  # type: ignore[misc] # the package has no types
+        def token(self) -> str:
+            return KEY.token()
+
+    login = {"security.protocol": "sasl_plaintext", "sasl.mechanism": "OAUTHBEARER"}
+    for given in ({"oauth_cb": oauth_cb, "sasl.oauthbearer.config": "abc"}, {"sasl_oauth_token_provider": Provider()}):
+        settings = {"bootstrap.servers": broker.bootstrap_servers, **login, **given}
+        with fencepost.Admin.from_config(settings) as admin:
+            assert admin.list_topics() == []
+    assert asked == ["abc"]
+
+
 @pytest.mark.parametrize("log_in", [by_librdkafka, by_aiokafka, by_kafka_python])
 def test_other_clients_get_in(log_in: Callable[[str, str], object], broker: fencepost.Broker) -> None:
     log_in(broker.bootstrap_servers, KEY.token())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from confluent_kafka import Consumer, KafkaError, Producer
 import fencepost
 from fencepost.broker.embedded import Broker
 from fencepost.client.admin import Acl, AclOperation, ResourceType
-from fencepost.errors import AuthenticationError, ProduceFailedError
+from fencepost.errors import AuthenticationError, ConfigurationError, ProduceFailedError
 from tests.support.certificates import Identity
 from tests.support.commands import Commands
 from tests.support.kafka_tools import run_kafka_tool
@@ -116,6 +117,50 @@ def test_librdkafka(world: World) -> None:
     login = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "bootstrap.servers": world.sasl}
     login |= {"sasl.username": ADMIN, "sasl.password": PASSWORD}
     assert send({**librdkafka(world, None), **login}, SHUT) is None
+
+
+def stores_of(folder: Path, authority: Path, identity: Identity, password: str) -> tuple[Path, Path]:
+    """A key store made by OpenSSL, and a trust store made by Java's keytool, both PKCS#12."""
+    keys, trusted = folder / "keys.p12", folder / "trusted.p12"
+    files = ("-in", str(identity.certificate_path), "-inkey", str(identity.key_path), "-out", str(keys))
+    subprocess.run(["openssl", "pkcs12", "-export", *files, "-passout", f"pass:{password}"], check=True)
+    options = ("-noprompt", "-alias", "ca", "-storetype", "PKCS12", "-storepass", password)
+    subprocess.run(
+        ["keytool", "-importcert", *options, "-file", str(authority), "-keystore", str(trusted)],
+        check=True,
+        capture_output=True,
+    )
+    return keys, trusted
+
+
+@pytest.mark.java
+def test_our_client_with_pkcs12(world: World, tmp_path: Path) -> None:
+    keys, trusted = stores_of(tmp_path, world.certificates.authority.path, world.certificates.alice, PASSWORD)
+    settings = {
+        "bootstrap.servers": world.mutual,
+        "security.protocol": "SSL",
+        "ssl.keystore.location": str(keys),
+        "ssl.keystore.password": PASSWORD,
+        "ssl.truststore.location": str(trusted),
+        "ssl.truststore.password": PASSWORD,
+        "ssl.truststore.type": "PKCS12",
+    }
+    with fencepost.Producer.from_config(settings) as producer:
+        assert producer.send(OPEN, b"value").result(WAIT_S).offset >= 0
+        with pytest.raises(ProduceFailedError, match="TOPIC_AUTHORIZATION_FAILED"):
+            producer.send(SHUT, b"value").result(WAIT_S)
+    del settings["ssl.truststore.type"], settings["ssl.truststore.password"], settings["ssl.truststore.location"]
+    of_librdkafka = {**settings, "ssl.ca.location": str(world.certificates.authority.path)}
+    assert send({**of_librdkafka, "log_level": 0}, OPEN) is None
+    with fencepost.Producer.from_config(of_librdkafka) as producer:
+        assert producer.send(OPEN, b"value").result(WAIT_S).offset >= 0
+    with pytest.raises(ConfigurationError, match=r"keys.p12: it cannot be read as PKCS#12, or needs another ssl.key"):
+        fencepost.Producer.from_config({**of_librdkafka, "ssl.keystore.password": "another"})
+    with pytest.raises(ConfigurationError, match=r"trusted.p12: it has no key"):
+        fencepost.Producer.from_config({**of_librdkafka, "ssl.keystore.location": str(trusted)})
+    (tmp_path / "old.jks").write_bytes(b"\xfe\xed\xfe\xed" + bytes(20))
+    with pytest.raises(ConfigurationError, match=r"old.jks: the old format .* `keytool -importkeystore"):
+        fencepost.Producer.from_config({**of_librdkafka, "ssl.keystore.location": str(tmp_path / "old.jks")})
 
 
 @pytest.mark.parametrize(

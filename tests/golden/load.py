@@ -15,6 +15,8 @@ HERE = Path(__file__).resolve().parent
 SEGMENTS = HERE / "segments"
 SETTINGS = HERE / "settings.tsv"
 SETTINGS_PROGRAM = HERE / "Settings.java"
+CLIENT_SETTINGS = SETTINGS.with_name("client_settings.tsv")
+CLIENT_SETTINGS_PROGRAM = SETTINGS.with_name("ClientSettings.java")
 """Java compiles a program of one file by itself."""
 
 

@@ -35,6 +35,7 @@ BELOW: dict[str, frozenset[str]] = {
     "values": frozenset(),
     "garbage": frozenset(),
     "foreign_settings": frozenset(),
+    "setting_checks": frozenset({"errors"}),
     "tls": frozenset(),
     "properties": frozenset({"small_files"}),
     "small_files": frozenset(),
@@ -46,7 +47,15 @@ BELOW: dict[str, frozenset[str]] = {
     "sasl_settings": frozenset({"errors", "jaas"}),
     "config_providers": frozenset({"errors", "properties", "small_files"}),
     "config": frozenset(
-        {"config_providers", "errors", "foreign_settings", "sasl_settings", "protocol", "typed_values"}
+        {
+            "config_providers",
+            "errors",
+            "foreign_settings",
+            "sasl_settings",
+            "setting_checks",
+            "protocol",
+            "typed_values",
+        }
     ),
     "broker": frozenset(
         {"arguments", "at_exit", "config", "errors", "jaas", "protocol", "small_files", "states", "tls", "values"}
@@ -102,6 +111,7 @@ BELOW: dict[str, frozenset[str]] = {
             "foreign_settings",
             "properties",
             "protocol",
+            "setting_checks",
             "small_files",
         }
     ),

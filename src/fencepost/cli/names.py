@@ -12,8 +12,8 @@ from typing import Final, TypeVar
 import typer
 
 from fencepost.client.prepared import PreparedTransaction
-from fencepost.config import MOST_NAME_BYTES
 from fencepost.errors import ConfigurationError
+from fencepost.setting_checks import MOST_NAME_BYTES
 
 __all__ = ["in_utf8", "is_utf8", "named", "noted", "topic_named"]
 

@@ -42,6 +42,20 @@ class OAuthToken:
         return self.expires_at_ms is not None and now_ms < self.expires_at_ms
 
 
+def token_of(given: object) -> object:
+    """Return the OAuthToken for text, or for the tuple of confluent-kafka's `oauth_cb`; other values unchanged.
+
+    The tuple has the token, its expiry in seconds since 1970, and perhaps a principal, which the broker reads from the
+    token, and a dict of SASL extensions.
+    """
+    if isinstance(given, str):
+        return OAuthToken(given)
+    if isinstance(given, tuple) and len(given) >= 2 and isinstance(given[0], str):
+        token, expires_at_s, *more = given
+        return OAuthToken(token, round(float(expires_at_s) * 1000), dict(more[1]) if len(more) > 1 and more[1] else {})
+    return given
+
+
 # Type of `sasl_oauth_token_provider`: a function that may block and runs in a thread, or a coroutine function.
 TokenProvider = Callable[[], "OAuthToken | str | Awaitable[OAuthToken | str]"]
 

@@ -12,6 +12,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+import aiokafka.coordinator.assignors.roundrobin
+import kafka
 import pytest
 
 import fencepost
@@ -63,13 +65,11 @@ def test_kafkas_dotted_names_and_texts() -> None:
         ({"two_phase_commit": True, "transactional_id": "x", "transaction_timeout_ms": 60_000}, "no timeout"),
         ({"max_in_flight_requests_per_connection": 6}, "1 to 5"),
         ({"client_id": 7}, "must be text"),
-        ({"client_id": None}, "must be text"),
         ({"retries": 1.5}, "retries=1.5: must be a whole number"),
-        ({"retries": float("inf")}, "must be a whole number"),
+        ({"max_block_ms": float("inf")}, "must be a whole number"),
         ({"retries": True}, "must be a whole number"),
         ({"retries": "many"}, "must be a whole number"),
         ({"linger_ms": []}, "must be a number"),
-        ({"acks": None}, "acks=None: must be a whole number or text"),
         ({"acks": "some"}, "acks='some': one of -1, 0, 1"),
         ({"partitioner": 7}, "must be text or a function"),
         ({"ssl_context": "x"}, "must be an ssl.SSLContext"),
@@ -86,6 +86,75 @@ def test_kafkas_dotted_names_and_texts() -> None:
 def test_bad_settings_say_which_and_why(settings: dict[str, object], words: str) -> None:
     with pytest.raises(errors.ConfigurationError, match=words):
         ProducerConfig.make({**SERVERS, **settings})
+
+
+def test_none_is_the_default() -> None:
+    defaults = ProducerConfig.make(SERVERS)
+    names = [setting.name for setting in fields(ProducerConfig) if setting.name not in SERVERS]
+    assert ProducerConfig.make({**SERVERS, **dict.fromkeys(names)}) == defaults
+
+
+def test_values_of_other_clients() -> None:
+    def made(**settings: object) -> ProducerConfig:
+        return ProducerConfig.make({**SERVERS, **settings})
+
+    assert made(retries=float("inf")).retries == 2**31 - 1
+    assert made(queue_buffering_max_kbytes="1048576").buffer_memory == 2**30
+    assert made(message_timeout_ms=0).delivery_timeout_ms == 2**31 - 1
+    assert made(compression_codec="gzip", compression_level=-1).compression_level is None
+    assert made(compression_codec="zstd", compression_level=-1).compression_level == -1
+    assert made(compression_codec="lz4", compression_lz4_level=3, compression_gzip_level=9).compression_level == 3
+    assert (
+        made(default_topic_config={"request.required.acks": "all", "message.timeout.ms": 9_000}).delivery_timeout_ms
+        == 9_000
+    )
+    tls = {"security_protocol": "ssl"}
+    assert made(**tls, ssl_check_hostname=False).ssl_endpoint_identification_algorithm == ""
+    assert made(**tls, ssl_check_hostname=True).ssl_endpoint_identification_algorithm == "https"
+    assert made(**tls, ssl_endpoint_identification_algorithm="none").ssl_endpoint_identification_algorithm == ""
+    with pytest.raises(ConfigurationError, match="queue_buffering_max_kbytes='much'"):
+        made(queue_buffering_max_kbytes="much")
+    with pytest.raises(ConfigurationError, match="default_topic_config='x': must be a dict"):
+        made(default_topic_config="x")
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        ("range,roundrobin", ("range", "roundrobin")),
+        ("org.apache.kafka.clients.consumer.CooperativeStickyAssignor", ("cooperative-sticky",)),
+        ([aiokafka.coordinator.assignors.roundrobin.RoundRobinPartitionAssignor], ("roundrobin",)),
+        (aiokafka.AIOKafkaConsumer.__init__.__kwdefaults__["partition_assignment_strategy"], ("roundrobin",)),
+        (kafka.KafkaConsumer.DEFAULT_CONFIG["partition_assignment_strategy"], ("range", "roundrobin")),
+    ],
+)
+def test_assignors_of_other_clients(theirs: object, ours: tuple[str, ...]) -> None:
+    config = ConsumerConfig.make({**SERVERS, "partition_assignment_strategy": theirs})
+    assert config.partition_assignment_strategy == ours
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [("smallest", "earliest"), ("beginning", "earliest"), ("Largest", "latest"), ("end", "latest"), ("error", "none")],
+)
+def test_start_offsets_of_librdkafka(theirs: str, ours: str) -> None:
+    assert ConsumerConfig.make({**SERVERS, "auto_offset_reset": theirs}).auto_offset_reset == ours
+
+
+def test_a_setting_of_another_role_has_no_effect(caplog: pytest.LogCaptureFixture) -> None:
+    ConsumerConfig.from_dotted({"bootstrap.servers": "a:1", "linger.ms": 5})
+    AdminConfig.from_dotted({"bootstrap.servers": "a:1", "group.id": "g"})
+    assert "setting linger.ms has no effect here; it is one of producers" in caplog.text
+    assert "setting group.id has no effect here; it is one of consumers and share consumers" in caplog.text
+    with pytest.raises(ConfigurationError, match="unknown setting 'auto_offset_reset'"):
+        ShareConsumerConfig.make({**SERVERS, "group_id": "g", "auto_offset_reset": "earliest"})
+
+
+def test_refusals_do_not_show_secrets() -> None:
+    for name in ("sasl_oauthbearer_assertion_private_key_pem", "sasl_oauthbearer_assertion_private_key_passphrase"):
+        with pytest.raises(ConfigurationError, match=f"{name}=...: not possible here") as caught:
+            AdminConfig.make({**SERVERS, name: "geheim"})
+        assert "geheim" not in str(caught.value)
 
 
 def test_values_take_the_types_of_their_settings() -> None:

@@ -98,8 +98,8 @@ def test_client_settings_are_the_common_ones_and_the_rest_is_checked() -> None:
         "ssl.key.password",
     }
     assert client_settings(SERVERS, ConsumerConfig).value("isolation_level") == "read_committed"
-    with pytest.raises(ConfigurationError, match=r"unknown setting 'group\.id'"):
-        client_settings({**SERVERS, "kafka.group.id": "g"}, ProducerConfig)
+    with pytest.raises(ConfigurationError, match=r"unknown setting 'group\.ident'"):
+        client_settings({**SERVERS, "kafka.group.ident": "g"}, ProducerConfig)
 
 
 def sink(**more: str) -> SinkOptions:

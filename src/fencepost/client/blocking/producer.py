@@ -183,6 +183,8 @@ class Producer(BlockingClient[ProducerCore]):
         self._accumulator.check = check_sending
         self._open = self._accumulator.open
         self._append = self._accumulator.append
+        if config.on_delivery is not None:
+            self._open = {}  # the quick way of `send` knows no callbacks
         if config.interceptors:
             self._open, self._append = {}, self._core.append
 

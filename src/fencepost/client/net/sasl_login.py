@@ -138,7 +138,7 @@ class Login:
             slow.took("token provider", provider, slow.now_ms() - begun_ms, SLOW_PROVIDER_MS)
 
     def _take(self, given: object, now_ms: int) -> None:
-        token = sasl.OAuthToken(given) if isinstance(given, str) else given
+        token = sasl.token_of(given)
         if not isinstance(token, sasl.OAuthToken):
             raise AuthenticationError(f"{PROVIDER} gave {type(given).__name__}, not an OAuthToken")
         self._token = token

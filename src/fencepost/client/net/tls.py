@@ -3,10 +3,24 @@
 from __future__ import annotations
 
 import ssl
+from pathlib import Path
+from typing import Final, NamedTuple
 
 from fencepost.config import CommonConfig
 from fencepost.errors import ConfigurationError
+from fencepost.extras import require
 from fencepost.tls import NO_TLS, Identity, identify, restrict, trust
+
+_DER: Final = b"\x30"  # an ASN.1 sequence, which a PKCS#12 file is
+_JKS: Final = b"\xfe\xed\xfe\xed"
+
+
+class Store(NamedTuple):
+    """Contents of a PKCS#12 file as PEM text; "" for a part that it lacks."""
+
+    key: str
+    chain: str
+    trusted: str
 
 
 def context_for(config: CommonConfig) -> ssl.SSLContext:
@@ -21,7 +35,7 @@ def context_for(config: CommonConfig) -> ssl.SSLContext:
     context.check_hostname = bool(config.ssl_endpoint_identification_algorithm) and config.ssl_verify
     context.verify_mode = ssl.CERT_REQUIRED if config.ssl_verify else ssl.CERT_NONE
     try:
-        trust(context, config.ssl_truststore_certificates, config.ssl_truststore_location)
+        _trust(context, config)
         if config.ssl_truststore_certificates is None and config.ssl_truststore_location is None:
             context.load_default_certs()
     except (OSError, ValueError) as error:
@@ -33,8 +47,67 @@ def context_for(config: CommonConfig) -> ssl.SSLContext:
     return context
 
 
+def _trust(context: ssl.SSLContext, config: CommonConfig) -> None:
+    """Trust the certificates of the settings. Raises ConfigurationError, OSError, ValueError."""
+    location = config.ssl_truststore_location
+    store = None if location is None else _store(location, config.ssl_truststore_password)
+    if store is not None:
+        if not store.trusted and not store.chain:
+            raise ValueError(f"{location}: it has no certificates")
+        location = None
+        trust(context, store.trusted + store.chain, None)
+    trust(context, config.ssl_truststore_certificates, location)
+
+
+def _store(location: str, password: str | None) -> Store | None:
+    """Return the contents of a PKCS#12 file; None if it is a folder or another file, which is read as PEM.
+
+    Raises:
+        ConfigurationError: The extra for PKCS#12 is not installed.
+        OSError: The file cannot be read.
+        ValueError: It is a Java key store of the old format, or the password is wrong.
+    """
+    path = Path(location)
+    if not path.is_file():
+        return None
+    data = path.read_bytes()
+    if data.startswith(_JKS):
+        raise ValueError(
+            f"{location}: the old format of Java's key stores cannot be read; "
+            "`keytool -importkeystore -srckeystore FILE -destkeystore NEW -deststoretype PKCS12` converts it"
+        )
+    if not data.startswith(_DER):
+        return None
+    require("pkcs12", f"{location}, a PKCS#12 file,")
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, pkcs12
+
+    try:
+        found = pkcs12.load_pkcs12(data, None if password is None else password.encode())
+    except ValueError as error:
+        raise ValueError(
+            f"{location}: it cannot be read as PKCS#12, or needs another ssl.keystore.password or "
+            f"ssl.truststore.password: {error}"
+        ) from error
+
+    def pem(*certificates: pkcs12.PKCS12Certificate | None) -> str:
+        return "".join(one.certificate.public_bytes(Encoding.PEM).decode() for one in certificates if one is not None)
+
+    key = (
+        "" if found.key is None else found.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
+    )
+    if found.key is None:
+        return Store("", "", pem(found.cert, *found.additional_certs))
+    return Store(key, pem(found.cert, *found.additional_certs), "")
+
+
 def _identity(config: CommonConfig) -> Identity:
     password = config.ssl_key_password
+    location = config.ssl_keystore_location
+    store = None if location is None else _store(location, config.ssl_keystore_password)
+    if store is not None:
+        if not store.key:
+            raise ValueError(f"{location}: it has no key")
+        return Identity(chain=store.chain, key=store.key)
     if config.ssl_keystore_location is not None:
         return Identity(chain_path=config.ssl_keystore_location, password=password)
     return Identity(

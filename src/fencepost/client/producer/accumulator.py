@@ -52,6 +52,7 @@ class Accumulator:
         max_record_bytes: int,
         buffer_bytes: int,
         in_runtime: InRuntime = at_once,
+        on_delivery: OnDelivery | None = None,
     ) -> None:
         """Create an empty accumulator.
 
@@ -73,6 +74,7 @@ class Accumulator:
         self._taken_bytes = 0  # of chunks that were taken and do not have their fate yet
         self._buffer_bytes = buffer_bytes
         self._wake = wake
+        self._on_delivery = on_delivery  # of records that are sent without their own
         self._now_ms = now_ms
         self._wall_ms = wall_ms
         self._chunk_bytes = chunk_bytes
@@ -91,6 +93,7 @@ class Accumulator:
             chunk_bytes=min(config.batch_size, config.max_request_size),
             max_record_bytes=config.max_request_size,
             buffer_bytes=config.buffer_memory,
+            on_delivery=config.on_delivery,
         )
 
     def append(
@@ -122,6 +125,7 @@ class Accumulator:
             size += more
         if size > self._max_record_bytes:
             raise RecordRejectedError(f"a record of {size} bytes; max_request_size is {self._max_record_bytes}")
+        on_delivery = self._on_delivery if on_delivery is None else on_delivery
         if partition is not None or timestamp_ms is not None or on_delivery is not None:
             partition, timestamp_ms = _checked_extras(partition, timestamp_ms, on_delivery)
         extras = (partition, pairs, timestamp_ms, on_delivery)

@@ -16,7 +16,14 @@ import pyarrow.compute as pc
 
 from fencepost.arguments import checked
 from fencepost.client.producer.accumulator import RECORD_OVERHEAD
-from fencepost.client.producer.partitioner import UNDECIDED, Sticky, librdkafka_partitions, partitions_for_blob
+from fencepost.client.producer.partitioner import (
+    UNDECIDED,
+    ByKey,
+    Sticky,
+    by_key,
+    partitions_for_blob,
+    partitions_for_keys,
+)
 from fencepost.config import ProducerConfig
 from fencepost.errors import ConfigurationError, RecordRejectedError
 from fencepost.protocol.records.arrow import encode_arrow, numbers, valid_rows
@@ -162,15 +169,26 @@ def _choose(table: pa.Table, target: Target, config: ProducerConfig) -> npt.NDAr
             raise RecordRejectedError(
                 f"partition {chosen[wrong][0]} of {target.topic!r}, which has {target.partitions}"
             )
-    by_key = "key" in table.column_names and not config.partitioner_ignore_keys
-    if by_key and table.column("key").null_count < len(table):
+    choice = by_key(config.partitioner, ignore_keys=config.partitioner_ignore_keys)
+    keys = None if choice is None else _keys(table, choice)
+    if choice is not None and keys is not None and keys.null_count < len(table):
         if chosen is None:
             chosen = np.full(len(table), UNDECIDED, np.int32)
-        _choose_by_key(table.column("key"), target.partitions, chosen, config.partitioner == "consistent_random")
+        _choose_by_key(keys, target.partitions, chosen, choice)
     return chosen
 
 
-def _choose_by_key(keys: pa.ChunkedArray, partitions: int, chosen: npt.NDArray[np.int32], crc: bool) -> None:
+def _keys(table: pa.Table, choice: ByKey) -> pa.ChunkedArray | None:
+    """The keys that the choice is about; None where no row has a key that counts."""
+    keys = table.column("key") if "key" in table.column_names else None
+    if not choice.hashes_none:
+        return keys
+    if keys is None:
+        return pa.chunked_array([pa.array([b""] * len(table), pa.large_binary())])
+    return pc.fill_null(keys.cast(pa.large_binary()), b"")
+
+
+def _choose_by_key(keys: pa.ChunkedArray, partitions: int, chosen: npt.NDArray[np.int32], choice: ByKey) -> None:
     """Fill in the hash's partition where there is a key and nothing was chosen yet."""
     is_open = chosen < 0
     if keys.null_count:
@@ -185,8 +203,8 @@ def _choose_by_key(keys: pa.ChunkedArray, partitions: int, chosen: npt.NDArray[n
     if not len(rows):
         return
     wanted = keys if len(rows) == len(keys) else keys.take(numbers(rows))
-    if crc:
-        chosen[rows] = librdkafka_partitions(wanted.cast(pa.large_binary()).to_pylist(), partitions)
+    if choice.partitions is not partitions_for_keys:
+        chosen[rows] = choice.partitions(wanted.cast(pa.large_binary()).to_pylist(), partitions)
         return
     array = pa.concat_arrays([chunk.cast(pa.large_binary()) for chunk in wanted.chunks])
     _, offsets_buffer, data_buffer = array.buffers()

@@ -10,7 +10,7 @@ from typing import Final, cast
 
 from fencepost.client.calling import SlowCalls
 from fencepost.client.producer.chunks import Batch, Choice, Chunk
-from fencepost.client.producer.partitioner import UNDECIDED, Sticky, librdkafka_partitions, partitions_for_keys
+from fencepost.client.producer.partitioner import UNDECIDED, Sticky, by_key
 from fencepost.config import ProducerConfig
 from fencepost.errors import KafkaError, RecordRejectedError
 from fencepost.protocol.records.batch import parse_header
@@ -46,6 +46,7 @@ class Router:
 
     def __init__(self, config: ProducerConfig, sticky: Sticky, limits: BatchLimits, slow: SlowCalls) -> None:
         self._config = config
+        self._key_choice = by_key(config.partitioner, ignore_keys=config.partitioner_ignore_keys)
         self._sticky = sticky
         self._limits = limits
         self._slow = slow
@@ -124,7 +125,7 @@ class Router:
         refused: dict[int, KafkaError],
     ) -> int | list[int]:
         """One partition for all, or each record's: REFUSED for those that are put into `refused`, and for holes."""
-        keys = None if self._config.partitioner_ignore_keys else chunk.keys or None
+        keys = self._keys(chunk)
         if not refused and asked is None and not chunk.holes:
             if keys is None:
                 return self._sticky.choose(chunk.topic, chunk.bytes, available)
@@ -153,10 +154,16 @@ class Router:
         sticky = self._sticky.choose(chunk.topic, chunk.bytes, available)
         return [sticky if partition == UNDECIDED else partition for partition in chosen]
 
+    def _keys(self, chunk: Chunk) -> list[bytes | None] | None:
+        """The keys that matter; None where no key does."""
+        if self._key_choice is None:
+            return None
+        if self._key_choice.hashes_none:
+            return [key or b"" for key in chunk.keys] if chunk.keys else [b""] * len(chunk.values)
+        return chunk.keys or None
+
     def _by_key(self, keys: Sequence[bytes], partitions: int) -> list[int]:
-        if self._config.partitioner == "consistent_random":
-            return librdkafka_partitions(keys, partitions)
-        return partitions_for_keys(keys, partitions)
+        return [UNDECIDED] * len(keys) if self._key_choice is None else self._key_choice.partitions(keys, partitions)
 
     def ask(self, chunk: Chunk, partitions: int) -> None:
         """Let the application's function choose for the records that were given no partition; see `Chunk.choice`."""

@@ -2,7 +2,8 @@
 
 With a key: murmur2(key), sign bit cleared, modulo the number of partitions. Without: the sticky partition of the topic,
 changed at random after `batch_size` bytes (KIP-480, KIP-794); where fewer batches wait, the chance is greater.
-librdkafka's clients hash keys with CRC-32 instead; `partitioner="consistent_random"` goes on with that.
+librdkafka's clients hash keys with CRC-32 instead; `partitioner="consistent_random"` goes on with that. `BY_NAME` has
+all of librdkafka's names.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from fencepost.protocol.records.engine import is_compiled
 
@@ -127,6 +128,57 @@ def partitions_for_blob(
     out = np.empty(len(ends), np.int32)
     _kernel()(blob, np.ascontiguousarray(ends), partitions, out)
     return out
+
+
+def fnv1a(data: bytes | bytearray | memoryview) -> int:
+    """The 32-bit FNV-1a of a key as librdkafka and Sarama have it: the absolute value of a signed number."""
+    h = 0x811C9DC5
+    for byte in data:
+        h = ((h ^ byte) * 0x01000193) & 0xFFFFFFFF
+    return h if h < 0x80000000 else 0x100000000 - h
+
+
+def fnv1a_partitions(keys: Sequence[bytes], partitions: int) -> list[int]:
+    """The partition that librdkafka's `fnv1a` gives each key."""
+    return [fnv1a(key) % partitions for key in keys]
+
+
+def crc32_partitions(keys: Sequence[bytes], partitions: int) -> list[int]:
+    """The partition that librdkafka's `consistent` gives each key."""
+    return [librdkafka_partition_for_key(key, partitions) for key in keys]
+
+
+class ByKey(NamedTuple):
+    """Choice of partitions by keys.
+
+    Attributes:
+        partitions: Returns the partition of each key, of so many; UNDECIDED for one that counts as none.
+        hashes_none: A record without a key goes where an empty key goes; otherwise to the sticky partition.
+    """
+
+    partitions: Callable[[Sequence[bytes], int], list[int]]
+    hashes_none: bool = False
+
+
+BY_NAME: Final[dict[str, ByKey | None]] = {
+    "murmur2_random": ByKey(partitions_for_keys),
+    "murmur2": ByKey(partitions_for_keys, hashes_none=True),
+    "consistent_random": ByKey(librdkafka_partitions),
+    "consistent": ByKey(crc32_partitions, hashes_none=True),
+    "fnv1a_random": ByKey(fnv1a_partitions),
+    "fnv1a": ByKey(fnv1a_partitions, hashes_none=True),
+    "random": None,
+}
+
+
+def by_key(partitioner: str | Callable[..., object], *, ignore_keys: bool) -> ByKey | None:
+    """The choice by keys for the settings `partitioner` and `partitioner_ignore_keys`; None: keys do not matter.
+
+    A function that does not choose leaves the choice to the default.
+    """
+    if ignore_keys:
+        return None
+    return BY_NAME[partitioner] if isinstance(partitioner, str) else BY_NAME["murmur2_random"]
 
 
 class Sticky:

@@ -265,3 +265,33 @@ def test_the_thread_ends_with_the_producer(broker: fencepost.Broker) -> None:
         producer.send("t", b"v", on_delivery=lambda error, at: threads.append(threading.current_thread()))
     threads[0].join(WAIT_S)
     assert not threads[0].is_alive()
+
+
+def test_a_default_callback_gets_the_records_without_their_own(broker: fencepost.Broker) -> None:
+    told: list[tuple[str, KafkaError | None, RecordMetadata | None]] = []
+    settings = {
+        "bootstrap.servers": broker.bootstrap_servers,
+        "max.request.size": 1000,
+        "on_delivery": lambda error, metadata: told.append(("default", error, metadata)),
+    }
+    with fencepost.Producer.from_config(settings) as producer:
+        delivery = producer.send("default-callback", b"first")
+        producer.send(
+            "default-callback", b"second", on_delivery=lambda error, metadata: told.append(("own", error, metadata))
+        )
+        producer.flush(WAIT_S * 1000)
+    assert [name for name, _, _ in told] == ["default", "own"]
+    assert told[0][1:] == (None, delivery.result(WAIT_S))
+
+
+def test_a_default_callback_of_an_async_producer(broker: fencepost.Broker) -> None:
+    told: list[RecordMetadata | None] = []
+
+    async def main() -> RecordMetadata:
+        async with fencepost.AsyncProducer(
+            broker.bootstrap_servers, on_delivery=lambda _, metadata: told.append(metadata)
+        ) as producer:
+            return await (await producer.send("default-callback-aio", b"v"))
+
+    acknowledged = asyncio.run(main())
+    assert told == [acknowledged]
