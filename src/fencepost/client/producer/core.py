@@ -42,7 +42,8 @@ log = logging.getLogger("fencepost.client.producer")
 T = TypeVar("T")
 
 CUT_OFF_MS: Final = 1_000
-_ENDS_BY_ABORT = (TxnState.IN_TRANSACTION, TxnState.ABORTABLE_ERROR, TxnState.ABORTING)
+_OPEN = (TxnState.IN_TRANSACTION, TxnState.PREPARING)
+_ENDS_BY_ABORT = (*_OPEN, TxnState.ABORTABLE_ERROR, TxnState.ABORTING)
 
 
 class ProducerCore:
@@ -329,8 +330,8 @@ class ProducerCore:
 
     @property
     def is_in_transaction(self) -> bool:
-        """True if a transaction is open and is not being ended."""
-        return self.transactions is not None and self.transactions.state is TxnState.IN_TRANSACTION
+        """True if a transaction is open and is neither prepared nor being ended."""
+        return self.transactions is not None and self.transactions.state in _OPEN
 
     @property
     def abort_is_owed(self) -> bool:

@@ -4,6 +4,7 @@ UNINITIALIZED    no producer id yet
 INITIALIZING     InitProducerId is on its way
 READY            no transaction is open
 IN_TRANSACTION   records and offsets are taken
+PREPARING        flushing, then the timeout is lifted; no record is taken any more, as in COMMITTING
 PREPARED         flushed; only complete, commit or abort (KIP-939), also after a restart that kept a transaction
 COMMITTING       flushing, then EndTxn(commit) until an answer
 ABORTING         in-flight requests drain, then EndTxn(abort) until an answer
@@ -27,6 +28,7 @@ class TxnState(Enum):
     INITIALIZING = auto()
     READY = auto()
     IN_TRANSACTION = auto()
+    PREPARING = auto()
     PREPARED = auto()
     COMMITTING = auto()
     ABORTING = auto()
@@ -42,7 +44,8 @@ class TxnEvent(Enum):
     KEPT = auto()  # with a producer id, and a prepared transaction was kept
     INIT_FAILED = auto()  # no answer in time; init_transactions() may be called again
     BEGIN = auto()
-    PREPARE = auto()
+    PREPARE = auto()  # prepare_transaction() was called
+    FLUSHED = auto()  # everything is acknowledged, and no timeout ends the transaction any more
     COMMIT = auto()
     ABORT = auto()
     ENDED = auto()  # EndTxn was answered with success, or there was nothing to end
@@ -59,6 +62,7 @@ WHY: Final[dict[TxnState, str]] = {
     _S.INITIALIZING: "init_transactions() has not finished",
     _S.READY: "no transaction is open",
     _S.IN_TRANSACTION: "a transaction is open",
+    _S.PREPARING: "a prepare is not finished: prepare again, commit or abort",
     _S.PREPARED: "the transaction is prepared: only complete, commit or abort are possible",
     _S.COMMITTING: "a commit is not finished: commit again, or abort",
     _S.ABORTING: "an abort is not finished: abort again",
@@ -92,14 +96,21 @@ TABLE: Final = StateTable(
             _E.FATAL: _S.FATAL_ERROR,
         },
         _S.IN_TRANSACTION: {
-            _E.PREPARE: _S.PREPARED,
+            _E.PREPARE: _S.PREPARING,
+            _E.COMMIT: _S.COMMITTING,
+            _E.ABORT: _S.ABORTING,
+            _E.ABORTABLE: _S.ABORTABLE_ERROR,
+            _E.FATAL: _S.FATAL_ERROR,
+        },
+        _S.PREPARING: {
+            _E.PREPARE: _S.PREPARING,  # again, after a cancellation or a time-out without an answer
+            _E.FLUSHED: _S.PREPARED,
             _E.COMMIT: _S.COMMITTING,
             _E.ABORT: _S.ABORTING,
             _E.ABORTABLE: _S.ABORTABLE_ERROR,
             _E.FATAL: _S.FATAL_ERROR,
         },
         _S.PREPARED: {
-            _E.PREPARE: _S.PREPARED,  # asking again gives the same answer
             _E.COMMIT: _S.COMMITTING,
             _E.ABORT: _S.ABORTING,
             _E.ABORTABLE: _S.ABORTABLE_ERROR,

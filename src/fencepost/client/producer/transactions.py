@@ -65,7 +65,7 @@ from fencepost.protocol.messages.describe_transactions import TransactionState
 from fencepost.protocol.messages.end_txn import EndTxnResponse
 from fencepost.protocol.messages.init_producer_id import InitProducerIdResponse
 
-_SENDING: Final = frozenset({TxnState.IN_TRANSACTION, TxnState.COMMITTING, TxnState.PREPARED})
+_SENDING: Final = frozenset({TxnState.IN_TRANSACTION, TxnState.PREPARING, TxnState.COMMITTING})
 _STATE_OVER: Final = TransactionAbortableError("the transaction was aborted")
 
 
@@ -265,17 +265,19 @@ class Transactions:
 
     async def prepare(self) -> PreparedTransaction:
         """Flush; from now on only complete, commit or abort. Raises as `commit` does."""
-        if self.state is TxnState.IN_TRANSACTION:
-            await self._sender.flush()
-            self._sender.wake()
         await self._raise_failure()
-        if self.state is TxnState.IN_TRANSACTION and self._enlisted and self._calls.lifts:
+        if self.state is TxnState.PREPARED and self._prepared is not None:
+            return self._prepared
+        self._advance(TxnEvent.PREPARE)  # before the flush: another thread's record would be missing in what is kept
+        await self._sender.flush()
+        await self._raise_failure()
+        if self._enlisted and self._calls.lifts:
             try:
                 await self._lift_timeout()
             except KafkaTimeoutError as error:
                 raise TransactionCommitFailedError(f"the prepare has no answer, abort it: {error}") from error
             await self._raise_failure()
-        self._advance(TxnEvent.PREPARE)
+        self._advance(TxnEvent.FLUSHED)
         self._prepared = self._prepared or self._calls.own
         return self._prepared
 
