@@ -22,7 +22,7 @@ MOST_WORDS = 25
 UNFINISHED: tuple[str, ...] = tuple(
     """
     broker/api broker/connection.py broker/coordinator broker/core.py broker/log broker/parts.py broker/server.py
-    check cli/ui spark torture
+    cli/ui spark torture
     """.split()
 )
 """Folders and files that do not keep the rules yet, below src/fencepost. This list may only become shorter."""

@@ -1,4 +1,4 @@
-"""The broker as an actor of the simulated world: the production core on a simulated disk, killed and started again."""
+"""The broker in the simulated world: the production core on a simulated disk, with crashes and restarts."""
 
 from __future__ import annotations
 
@@ -27,16 +27,18 @@ __all__ = ["BrokerHost"]
 
 HOST, PORT = "broker", 9092
 SMALL_ANSWERS_BYTES: Final = 1 << 16
-"""What requests that were taken in together may be answered with besides."""
+"""Memory in bytes for answers, in addition to the answers of one turn's requests."""
 LOOK_MS: Final = 1_000.0
 
 
 class BrokerHost:
-    """Connections in, frames to the core, effects out. A sync takes a random time, during which a crash may come.
+    """Passes incoming frames to the core and carries out its effects.
 
-    It does with what goes wrong what `fencepost.broker.server` does: a request that fails costs its connection; a sync
-    or timer that fails, the broker. The `machine` has the clock, which may jump, and says how long a sync takes.
-    `found` is told of every failure that no disk is the reason of.
+    A sync takes a random time, and a crash may interrupt it.
+
+    It treats errors as `fencepost.broker.server` does: a failed request costs its connection, and a failed sync or
+    timer stops the broker. `machine` supplies the clock, which may jump, and the duration of a sync. `found` is called
+    for each failure that no disk fault explains.
     """
 
     def __init__(
@@ -53,9 +55,9 @@ class BrokerHost:
         self._scheduler = network.scheduler
         self._disk = disk
         self.config = config
-        """What the next start has."""
+        """Configuration of the next start."""
         self.lost_power = False
-        """Whether it went down without power, the last time that it went down."""
+        """True if the last stop was a loss of power."""
         self._random = random
         self._trace = trace
         self._machine = machine
@@ -80,8 +82,7 @@ class BrokerHost:
         return self._core is not None and self._core.durability.failures > 0
 
     def start(self) -> None:
-        """Open the data directory as it is and answer; not `running` afterwards when the power failed meanwhile, or
-        the disk did."""
+        """Open the data directory and serve. `running` stays false if the power or the disk failed during the start."""
         core = BrokerCore(
             self._disk,
             self.config,
@@ -99,7 +100,10 @@ class BrokerHost:
             self._network.listen(HOST, PORT, self)
 
     def crash(self, *, power: bool = True) -> None:
-        """kill -9; and with the power what was not synced is lost or torn, as the disk's dice fall."""
+        """Kill the process.
+
+        With `power=True` the machine loses power as well, and the disk draws what survives of unsynced data.
+        """
         self._core = None
         self._due = (None, None)
         self._network.unlisten(HOST, PORT)
@@ -145,7 +149,7 @@ class BrokerHost:
             self._work(connection)
 
     def _work(self, connection: ServerConnection) -> None:
-        """Handle the requests that may be handled now, as the server does."""
+        """Handle the requests that are ready, as the server does."""
         while (core := self._core) is not None and (frames := self._frames.get(connection.number)):
             known = core.connection(connection.number)
             if known is None or known.closed:
@@ -160,7 +164,7 @@ class BrokerHost:
             self._scheduler.call_soon(partial(self._work, connection))
 
     def _note(self, connection: ServerConnection) -> None:
-        if connection.number not in self._connections:  # it broke with what was sent last
+        if connection.number not in self._connections:  # the connection broke while its last answer was sent
             return
         was_scarce = self._answers.is_scarce
         self._answers.note(self._scheduler.now_ms(), connection.number, connection.untaken_bytes)
@@ -168,7 +172,7 @@ class BrokerHost:
             self._scheduler.call_later(LOOK_MS, partial(self._ease, self._answers))
 
     def _ease(self, answers: Answers) -> None:
-        """While too much is untaken: give up who does not read."""
+        """Disconnect clients that do not read while too many answer bytes are unread."""
         if answers is not self._answers:
             return
         for number in answers.given_up(self._scheduler.now_ms()):
@@ -238,10 +242,12 @@ class BrokerHost:
             connection.reset()
 
     def _do(self, core: BrokerCore, action: Callable[[int], object]) -> None:
-        """Let the core do something and carry out what it asks for. A power cut inside it is a crash, an error its
-        end."""
+        """Let the core act and carry out its effects.
+
+        A power cut inside is handled as a crash; an error stops the broker.
+        """
         if core is not self._core:
-            return  # that process is dead
+            return  # the process of that core is dead
         try:
             action(self._now_ms(core))
         except PowerCut:
@@ -281,7 +287,7 @@ class BrokerHost:
         self._do(core, finish)
 
     def _set_timer(self, core: BrokerCore) -> None:
-        """Come back when something is due by the broker's time, or by the clock that never jumps."""
+        """Schedule the next wake-up by the earlier of the broker's wall clock and its monotonic clock."""
         due = (core.next_deadline_ms(), core.next_wait_ms())
         if due == self._due:
             return

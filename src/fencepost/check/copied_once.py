@@ -1,4 +1,4 @@
-"""A copy made by a group in transactions holds each record of its source once: none too few, none too many."""
+"""A transactional copy of a topic contains each record of its source exactly once."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ __all__ = ["copied_once"]
 
 
 def copied_once(source: Iterable[str], copies: Iterable[Read], separator: str) -> list[Anomaly]:
-    """Find values of `source` that `copies` does not hold exactly once.
+    """Find values of `source` that `copies` does not contain exactly once.
 
-    A copy is written as its source's value, `separator`, and anything.
+    A copy's value is the source's value, `separator`, and any text.
     """
     given = set(source)
     seen: dict[str, Counter[str]] = {}

@@ -1,13 +1,13 @@
-"""A disk in memory that keeps what was synced apart from what was only written, and can lose, tear and refuse the rest.
+"""An in-memory disk that tracks synced and unsynced data separately.
 
-`MemoryDisk` is a `broker.files.Files`. What it models: bytes written but not synced may survive a power loss in any
-mixture of 512 byte sectors; the name of a new file, its renaming, and its removal are durable only after a sync of the
-file or of its directory; a failed sync drops its bytes for good (as Linux does: a later sync of the same file
-succeeds without them). What it does not: renames of directories are durable at once, and reads are never wrong unless
-a bit was flipped.
+It can lose, tear or refuse unsynced writes.
 
-`durable=False` is a disk whose owner syncs nothing (`fsync=never`): it survives `kill`, and loses what it likes in a
-`crash`.
+`MemoryDisk` implements `broker.files.Files`. It models three facts. Unsynced bytes may survive a power loss in any
+mixture of 512-byte sectors. The creation, renaming and removal of a file become durable with a sync of the file or its
+directory. A failed sync drops its bytes for good, and a later sync succeeds without them, as on Linux. It does not
+model two: renames of directories are durable at once, and reads return wrong data only after a bit flip.
+
+`durable=False` models `fsync=never`: the data survives `kill`, and any part of it may be lost in `crash`.
 """
 
 from __future__ import annotations
@@ -27,12 +27,14 @@ _Operation = tuple[int, bytes | None]  # (position, data), or (size, None) for a
 
 
 class PowerCut(BaseException):
-    """The disk stopped in the middle of an operation (`power_cut_after`). Not an Exception, so that nothing handles
-    it."""
+    """The disk stopped in the middle of an operation (`power_cut_after`).
+
+    A BaseException, so that no handler catches it.
+    """
 
 
 class _Node:
-    """One file's contents: `data` as written, `durable` as it is certain to be found after a power loss."""
+    """One file's contents: `data` as written, and `durable` as found after a power loss."""
 
     __slots__ = ("data", "durable", "named", "pending")
 
@@ -59,7 +61,7 @@ def _apply(data: bytearray, operation: _Operation) -> None:
 
 
 class _Tree:
-    """Files by path, and by the directory that they are in: a directory is listed at every start of each log."""
+    """Files by path and by parent directory, because each log lists its directory at start."""
 
     __slots__ = ("_by_path", "_names")
 
@@ -77,18 +79,18 @@ class _Tree:
         return self._by_path.get(path)
 
     def items(self) -> Iterable[tuple[str, _Node]]:
-        """Path and file of each."""
+        """Iterate over paths and files."""
         return self._by_path.items()
 
     def put(self, path: str, node: _Node) -> None:
-        """Put the file there, in the place of another."""
+        """Store the file at the path, replacing an earlier one."""
         if path not in self._by_path:
             directory, _, name = path.rpartition("/")
             self._names.setdefault(directory, set()).add(name)
         self._by_path[path] = node
 
     def take(self, path: str) -> _Node | None:
-        """Take the file away; None where there is none."""
+        """Remove the file and return it; None if it does not exist."""
         node = self._by_path.pop(path, None)
         if node is not None:
             directory, _, name = path.rpartition("/")
@@ -99,16 +101,16 @@ class _Tree:
         return node
 
     def directories(self) -> Iterable[str]:
-        """The directories that files are in."""
+        """Return the directories that contain files."""
         return self._names
 
     def within(self, directory: str) -> Iterable[str]:
-        """The names of the files in a directory, without those of the directories in it."""
+        """Return the names of the files directly in a directory."""
         return self._names.get(directory, ())
 
 
 class MemoryFile:
-    """A handle. After `crash` or `kill` every use raises OSError, as if the process were another one."""
+    """A file handle. After `crash` or `kill` every use raises OSError, because the process that opened it has ended."""
 
     __slots__ = ("_age", "_disk", "_node", "_size", "path")
 
@@ -161,7 +163,7 @@ class MemoryFile:
 
 
 class MemoryDisk:
-    """See the module. Not thread-safe."""
+    """An in-memory disk, described in the module's docstring. Not thread-safe."""
 
     def __init__(self, *, durable: bool = True) -> None:
         self.durable = durable
@@ -170,7 +172,7 @@ class MemoryDisk:
         """Changes so far: writes, truncations, removals, atomic replacements."""
         self.syncs = 0
         self.not_overwritten: Counter[str] = Counter()
-        """How often a `write_at` was refused that would not have made the file longer, by path."""
+        """Number of refused calls of `write_at` that would not have extended the file, by path."""
         self._files = _Tree()
         self._directories: set[str] = {""}
         self._removed: dict[str, _Node] = {}  # removals that a crash may undo
@@ -182,51 +184,53 @@ class MemoryDisk:
         self._read_failures: list[OSError] = []
         self._changes_left: int | None = None
         self.is_full = False
-        """Whether no file may grow. What `reserve` kept lets small files be replaced all the same."""
+        """True if no file can grow. Space from `reserve` still allows replacing small files."""
         self.is_read_only = False
-        """Whether nothing may change, as when a file system with errors was mounted anew by the kernel."""
+        """True if no change is possible, as after the kernel remounted a file system with errors."""
         self.is_out_of_descriptors = False
-        """Whether no file can be opened."""
+        """True if no file can be opened."""
         self._reserved = False
 
     # Faults
 
     def fail_next_write(self, error: OSError | None = None, *, written: int = 0, within: str = "") -> None:
-        """Let the next write (or truncation), of those to paths that contain `within`, fail after `written` of its
-        bytes. Calls add up. The default is a full disk."""
+        """Let the next write or truncation fail after `written` bytes.
+
+        Only paths that contain `within` count. Several calls add up. The default error is a full disk.
+        """
         full = OSError(errno.ENOSPC, "no space left on the simulated disk")
         self._write_failures.append((error or full, written, within))
 
     def fail_next_sync(self, error: OSError | None = None) -> None:
-        """Let the next sync fail; what it was to make durable never becomes so."""
+        """Let the next sync fail. Its data never becomes durable."""
         self._sync_failures.append(error or OSError(errno.EIO, "the simulated disk failed to sync"))
 
     def fail_next_read(self, error: OSError | None = None) -> None:
         self._read_failures.append(error or OSError(errno.EIO, "the simulated disk failed to read"))
 
     def power_cut_after(self, changes: int) -> None:
-        """Raise PowerCut in place of the change after that many, and of each later one until `crash`."""
+        """Raise PowerCut in place of the change after `changes` changes, and of all later ones until `crash`."""
         self._changes_left = changes
 
     def heal(self) -> None:
-        """From now on everything works. What a failed sync has lost stays lost."""
+        """End all faults. Data lost by a failed sync stays lost."""
         self.is_full = self.is_read_only = self.is_out_of_descriptors = False
         self._changes_left = None
         self._write_failures, self._sync_failures, self._read_failures = [], [], []
 
     def flip_bit(self, path: str, position: int, bit: int = 0) -> None:
-        """Damage what is on disk; `position` in bytes, negative from the end."""
+        """Flip one bit of the stored data. `position` is in bytes; a negative one counts from the end."""
         node = self._node_of(path)
         node.data[position] ^= 1 << bit
         if -len(node.durable) <= position < len(node.durable):
             node.durable[position] ^= 1 << bit
 
     def tree(self, path: str) -> dict[str, bytes]:
-        """A copy of all files below a directory, by path."""
+        """Return a copy of all files below a directory, by path."""
         return {name: bytes(self._node_of(name).data) for name in self._below(path)}
 
     def put_tree(self, path: str, files: Mapping[str, bytes]) -> None:
-        """Put a copy in the place of all files below a directory, durably."""
+        """Replace all files below a directory, durably."""
         for name in self._below(path):
             self._files.take(name)
         for name, data in files.items():
@@ -235,13 +239,13 @@ class MemoryDisk:
             node.data, node.durable, node.named = bytearray(data), bytearray(data), True
 
     def kill(self) -> None:
-        """The process died (kill -9): nothing that was written is lost, but all handles are."""
+        """Kill the process (kill -9): all written data survives, and all handles become invalid."""
         self.age += 1
         self._changes_left = None
         self._write_failures, self._sync_failures, self._read_failures = [], [], []
 
     def crash(self, seed: int) -> None:
-        """Power loss: of what was not synced, some mixture is left, chosen by `seed`."""
+        """Lose power: a mixture of the unsynced data survives, chosen by `seed`."""
         self.kill()
         rng = random.Random(seed)
         for path, node in sorted(self._removed.items()):
@@ -257,10 +261,10 @@ class MemoryDisk:
                 _apply(node.durable, operation)
             node.data, node.pending, node.named = bytearray(node.durable), [], True
 
-    # What the handles and the methods below share
+    # Shared by handles and the methods below.
 
     def before_change(self, path: str) -> int | None:
-        """Count a change. How many bytes of it are to be written before `take_failure` is to be raised; None: all."""
+        """Count a change. Return the number of bytes to write before raising `take_failure()`, or None for all."""
         if self.is_read_only:
             raise OSError(errno.EROFS, "the simulated disk is read-only", path)
         if self._changes_left is not None:
@@ -284,7 +288,7 @@ class MemoryDisk:
     def write(self, node: _Node, position: int, data: bytes, path: str) -> None:
         if self.is_read_only:
             raise OSError(errno.EROFS, "the simulated disk is read-only", path)
-        if self._changes_left == 0 and data:  # the power goes while these bytes are on their way
+        if self._changes_left == 0 and data:  # the power fails during this write
             node.apply((position, data))
         if self.is_full and position + len(data) > len(node.data):
             raise OSError(errno.ENOSPC, "no space left on the simulated disk", path)
@@ -362,7 +366,7 @@ class MemoryDisk:
             inside = self._files.take(name)
             if inside is not None:
                 self._files.put(new + name[len(old) :], inside)
-        # What a crash may bring back comes back into the directory, whatever it is called by then.
+        # Files that a crash may restore must reappear in the directory under its new name.
         for name in [name for name in self._removed if name.startswith(f"{old}/")]:
             self._removed[new + name[len(old) :]] = self._removed.pop(name)
         moved = {d for d in self._directories if d == old or d.startswith(f"{old}/")}
@@ -409,16 +413,16 @@ class MemoryDisk:
                 node.named = True
 
     def reserve(self) -> None:
-        """From now on small files can be replaced although the disk is full."""
+        """Reserve space, so that small files can be replaced although the disk is full."""
         self._reserved = self._reserved or not self.is_full
 
     def _undo_renames(self, rng: random.Random) -> None:
-        """The last renames may be lost: a file system does them in order."""
+        """Undo the last renames by chance. A file system persists renames in order."""
         survive = rng.randint(0, len(self._renamed)) if self._renamed else 0
         for old, new, replaced in reversed(self._renamed[survive:]):
             node = self._files.take(new)
             if node is None:
-                continue  # it was removed, or its directory renamed: that came later, and stays
+                continue  # a later removal or rename of its directory stays
             self._files.put(old, node)
             if replaced is not None:
                 self._files.put(new, replaced)
@@ -436,7 +440,7 @@ class MemoryDisk:
 
 
 def _survivors(pending: list[_Operation], rng: random.Random) -> list[_Operation]:
-    """What of the unsynced operations reached the disk: nothing, all, a beginning, or a mixture of sectors."""
+    """Choose the unsynced operations that reached the disk: none, all, a prefix, or a mixture of sectors."""
     fate = rng.randrange(4)
     if fate == 0:
         return []
@@ -445,7 +449,7 @@ def _survivors(pending: list[_Operation], rng: random.Random) -> list[_Operation
     sectors = [piece for operation in pending for piece in _sectors(operation)]
     if fate == 2:
         kept = sectors[: rng.randint(0, len(sectors))]
-        if kept and kept[-1][1] and rng.random() < 0.5:  # and the last one torn
+        if kept and kept[-1][1] and rng.random() < 0.5:  # tear the last write
             position, data = kept[-1]
             kept[-1] = (position, (data or b"")[: rng.randint(0, len(data or b""))])
         return kept

@@ -1,4 +1,4 @@
-"""What goes wrong with the machine that the simulated broker runs on: its disk, its descriptors and its clock."""
+"""Faults of the machine under the simulated broker: its disk, its file descriptors and its clock."""
 
 from __future__ import annotations
 
@@ -16,10 +16,13 @@ __all__ = ["Machine", "MachineFaults"]
 
 LOOK_MS: Final = (100.0, 400.0)
 STATE_MS: Final = (5.0, 1_500.0)
-"""How long the disk stays full or read-only, or the process without descriptors."""
+"""Range of durations in ms of a full disk, a read-only disk, or a lack of descriptors."""
 JUMPS_MS: Final = (1, 500, 5_000, 3_600_000)
 BEHIND_MS_AT_MOST: Final = 1_800_000
-"""Records from clients an hour ahead are refused, which is right and would only end the run's work."""
+"""Limit for setting the clock back.
+
+Records from clients an hour ahead are refused correctly, which would only stop the run's work.
+"""
 SYNC_MS: Final = (0.1, 5.0)
 SLOW_SYNC_MS: Final = (5.0, 500.0)
 WITHIN: Final = ("", ".log", "__transaction_state", "__consumer_offsets", ".snapshot")
@@ -27,7 +30,7 @@ WITHIN: Final = ("", ".log", "__transaction_state", "__consumer_offsets", ".snap
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineFaults:
-    """The chance of each, about four times a second; of `slow_sync`, for every sync."""
+    """Chance of each fault, drawn about four times a second; `slow_sync` is drawn for every sync."""
 
     full: float = 0.0
     read_only: float = 0.0
@@ -40,12 +43,15 @@ class MachineFaults:
 
     @property
     def any(self) -> bool:
-        """Whether one of them may strike."""
+        """Return true if any fault has a chance above zero."""
         return any(getattr(self, fault.name) for fault in fields(self))
 
 
 class Machine:
-    """`wall_ms` is the clock that people set. `struck` is told what strikes: the kind of fault, and how."""
+    """The simulated machine.
+
+    `wall_ms` is its adjustable clock. `struck` is called with the kind and details of each fault.
+    """
 
     def __init__(
         self, scheduler: Scheduler, disk: MemoryDisk, chance: Random, struck: Callable[[str, str], None]
@@ -59,16 +65,16 @@ class Machine:
         self._healed = False
 
     def wall_ms(self) -> int:
-        """Milliseconds since the epoch, as far as anybody knows."""
+        """Return the machine's wall-clock time in ms since the epoch."""
         return self._scheduler.now_ms() + self._set_by_ms
 
     def sync_ms(self) -> float:
-        """How long the next sync takes."""
+        """Draw the duration of the next sync in ms."""
         is_slow = self._slow_sync > 0 and self._chance.random() < self._slow_sync
         return self._chance.uniform(*(SLOW_SYNC_MS if is_slow else SYNC_MS))
 
     async def strike_again_and_again(self, faults: MachineFaults) -> None:
-        """Until `heal`."""
+        """Draw faults until `heal`."""
         chance = self._chance
         self._slow_sync = faults.slow_sync
         while True:
@@ -89,7 +95,7 @@ class Machine:
                     self._struck(kind, f"machine: {name} {strike()}")
 
     def heal(self) -> None:
-        """Nothing fails any more. The clock stays as it is."""
+        """End all faults. The clock keeps its offset."""
         self._healed = True
         self._slow_sync = 0.0
         self._disk.heal()

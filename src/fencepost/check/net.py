@@ -1,9 +1,8 @@
-"""The simulated network: byte streams between clients and one broker, with delays, resets, lost requests and lost
-replies.
+"""The simulated network: byte streams between clients and one broker, with delays, resets and lost requests or replies.
 
-A stream keeps its order, as TCP does. What TCP cannot do (drop a message in the middle of a living connection) does not
-happen: a lost request or reply is a connection that breaks before or after the broker saw the request. A late request
-is one that reaches the broker when its sender has long seen the connection break.
+A stream preserves order, as TCP does. TCP cannot drop a message inside a living connection, so a lost request or reply
+is a connection that breaks before or after the broker received the request. A late request reaches the broker after its
+sender saw the connection break.
 """
 
 from __future__ import annotations
@@ -38,12 +37,12 @@ class NetworkFaults:
     late_ms_at_most: float = 0.0
 
     def heal(self) -> None:
-        """No more faults from now on."""
+        """End all faults."""
         self.slow_chance = self.request_lost_chance = self.reply_lost_chance = self.late_chance = 0.0
 
 
 class Server(Protocol):
-    """Who accepts connections at an address."""
+    """A server that accepts connections at an address."""
 
     def accept(self, connection: ServerConnection) -> None: ...
 
@@ -52,12 +51,12 @@ class Server(Protocol):
     def lost(self, connection: ServerConnection) -> None: ...
 
     def taken(self, connection: ServerConnection) -> None:
-        """The client has read on."""
+        """React to the client having read bytes."""
         ...
 
 
 class Network:
-    """All streams of one world. `struck` is told what goes wrong: the kind of fault, and where."""
+    """All streams of one world. `struck` is called with the kind and place of each fault."""
 
     def __init__(
         self, scheduler: Scheduler, random: Random, faults: NetworkFaults, struck: Callable[[str, str], None]
@@ -69,17 +68,17 @@ class Network:
         self._servers: dict[tuple[str, int], Server] = {}
         self._next_connection = 0
         self.late_until_ms = 0.0
-        """When the last of the late requests has arrived."""
+        """Time at which the last late request arrives."""
 
     def listen(self, host: str, port: int, server: Server) -> None:
         self._servers[host, port] = server
 
     def unlisten(self, host: str, port: int) -> None:
-        """From now on connecting is refused; open streams are the server's to reset."""
+        """Refuse new connections. The server resets the open streams itself."""
         self._servers.pop((host, port), None)
 
     async def connect(self, host: str, port: int, max_frame_bytes: int) -> SimStream:
-        """Raises StreamClosed when nobody listens."""
+        """Connect to a listening server. Raises StreamClosed if there is none."""
         await self.scheduler.sleep_ms(self.delay_ms())
         server = self._servers.get((host, port))
         if server is None:
@@ -92,7 +91,7 @@ class Network:
         return stream
 
     def delay_ms(self) -> float:
-        """How long the next message takes."""
+        """Draw the delay of the next message in ms."""
         faults = self.faults
         if faults.slow_chance and self.random.random() < faults.slow_chance:
             return self.random.uniform(faults.delay_ms_at_most, faults.slow_ms_at_most)
@@ -130,7 +129,7 @@ class SimStream:
         network.scheduler.call_at(self._deliver_at, lambda: connection.deliver(data))
 
     def _deliver_late(self, connection: ServerConnection, data: bytes) -> None:
-        """The client loses the connection; what it has sent is still on its way."""
+        """Break the client's connection, but deliver the bytes already sent."""
         network = self._network
         delay_ms = network.random.uniform(0.0, network.faults.late_ms_at_most)
         network.struck("requests late", f"request late by {delay_ms:.0f} ms on connection {connection.number}")
@@ -159,13 +158,13 @@ class SimStream:
             self.connection.reset()
 
     def arrived(self, data: bytes) -> None:
-        """Bytes from the server."""
+        """Receive bytes from the server."""
         if self.open:
             self._received.append(data)
             self._wake()
 
     def broken(self) -> None:
-        """The connection is gone; what has arrived can still be read."""
+        """Mark the connection as broken. Bytes that arrived can still be read."""
         self.open = False
         self._wake()
 
@@ -189,11 +188,11 @@ class ServerConnection:
 
     @property
     def untaken_bytes(self) -> int:
-        """What the client has not read, and the two kernels do not hold for it."""
+        """Bytes that the client has not read and that exceed the two kernels' buffers."""
         return max(0, self._untaken - WINDOW_BYTES)
 
     def take(self, size: int) -> None:
-        """The client has read so many bytes."""
+        """Note that the client read `size` bytes."""
         was_full, self._untaken = self._untaken > WINDOW_BYTES, self._untaken - size
         if was_full and self.open:
             self._server.taken(self)
@@ -203,7 +202,7 @@ class ServerConnection:
             self._server.received(self, data)
 
     def send(self, data: bytes) -> None:
-        """Send a reply; it may be the one that is lost."""
+        """Send a reply, which the network may lose."""
         if not self.open:
             return
         network = self._network
@@ -263,6 +262,6 @@ class SimRuntime:
         return function()
 
     def kill(self) -> None:
-        """The client's process is gone, and its connections with it."""
+        """Kill the client's process and break its connections."""
         for stream in self._streams:
             stream.close()

@@ -1,4 +1,4 @@
-"""Options of a simulated run, which are drawn from its seed: the actors and the faults."""
+"""Options of a simulated run: actors and faults, drawn from its seed."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ __all__ = ["Options", "Profile"]
 
 
 class Profile(Enum):
-    """The faults that a run may have."""
+    """The classes of faults that a run may draw."""
 
     SWARM = "swarm"
-    """Each run leaves out a part of them, by chance: faults that are always there hide what others would show."""
+    """Each run omits a random part of the faults, because constant faults can hide other defects."""
     LITE = "lite"
-    """Crashes and kills, nothing else, and short: thousands of runs in a minute of CPU time."""
+    """Short runs with crashes and kills only: thousands of runs in a minute of CPU time."""
     LIVENESS = "liveness"
-    """All of them and heavily; then the run is judged by how soon everything ends."""
+    """All faults, with high chances. The run is judged by the time until everything ends."""
 
 
 FAULTS: Final[dict[str, tuple[float, ...]]] = {
@@ -45,13 +45,13 @@ FAULTS: Final[dict[str, tuple[float, ...]]] = {
     "clock_jump_chance": (0.1,),
     "slow_sync_chance": (0.3,),
 }
-"""Name to the values to choose from when the fault is on; off is 0."""
+"""Fault to the values drawn when it is on; off is 0."""
 AT_START: Final[dict[str, tuple[float, ...]]] = {
     "flip_chance": (0.9,),
     "restore_chance": (0.5,),
     "resetting_chance": (0.3,),
 }
-"""What happens while the broker is down."""
+"""Faults that happen while the broker is down."""
 CRASHES: Final = frozenset({"crash_interval_ms", "power_cut_chance", "kill_chance"})
 WHILE_IN_SWARM: Final = 0.5
 SHORT: Final[Mapping[str, tuple[float, ...]]] = {
@@ -62,23 +62,25 @@ SHORT: Final[Mapping[str, tuple[float, ...]]] = {
     "feeders": (0, 0, 1),
     "crash_interval_ms": (20.0, 60.0),
 }
-"""What a run of the profile `lite` has instead: so little that one costs some 30 ms."""
+"""Values of the profile `lite`, so small that a run costs some 30 ms."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """One run's. Chances are per message, per second of a process's life (kill, pause), per call (cancel, raise), per
-    sync (slow_sync), per start of the broker (flip, restore, resetting), per transaction of a copier (second_poll), per
-    failure to send positions (heedless: it commits all the same), per committed transaction of a writer (look: it reads
-    what it has committed), and for what else happens to the broker's machine
-    (full to clock_jump) about four times a second.
+    """Options of one run: chances of faults, and numbers and settings of actors.
 
-    `crowds`: so many consumers, and producers, that several tasks share.
+    The unit of a chance depends on the fault: per message (network), per second of a process's life (kill, pause), per
+    call (cancel, raise), per sync (slow_sync), per start of the broker (flip, restore, resetting). It is per
+    transaction of a copier for second_poll, per failure to send positions for heedless (the copier commits regardless),
+    and per committed transaction of a writer for look (the writer reads it back). Other machine faults (full to
+    clock_jump) are drawn about four times a second.
 
-    `storm_ms`: how long faults strike, in simulated time. Then everything has to come to its end. `group_protocol`:
-    classic, consumer, or mixed: each life of a copier has another; `transaction_version`: the broker's, 0 to 2;
-    `shrink_interval_ms`: about so often a topic takes no record for a while (max.message.bytes); 0: never;
-    `gather_ms`: how long a copier goes on with second polls; `outage_ms`: how long the broker may be down;
+    `crowds`: number of consumers and of producers that several tasks share.
+
+    `storm_ms`: duration of the faults in simulated time. Afterwards all work must end. `group_protocol`: classic,
+    consumer, or mixed, where each life of a copier chooses. `transaction_version`: of the broker, 0 to 2.
+    `shrink_interval_ms`: mean time between periods in which a topic accepts no record (max.message.bytes); 0: never.
+    `gather_ms`: duration of a copier's second polls. `outage_ms`: longest time that the broker is down.
     `transaction_timeout_ms`: of the writers; 0: each chooses.
     """
 
@@ -136,7 +138,7 @@ class Options:
 
     @classmethod
     def draw(cls, seed: int, profile: Profile = Profile.SWARM) -> Options:
-        """The same for the same seed and profile."""
+        """Draw options. The same seed and profile give the same options."""
         random = Random(f"options of {seed}")
         pick = random.choice
         drawn: dict[str, Any] = {
@@ -171,7 +173,7 @@ class Options:
         return cls(**drawn)
 
     def changed(self, given: Iterable[str]) -> Options:
-        """With "name=value" put in its place. Raises ValueError for a name or a value that cannot be."""
+        """Return a copy changed by "name=value" texts. Raises ValueError for an unknown name or an invalid value."""
         kinds = {field.name: type(getattr(self, field.name)) for field in fields(self)}
         found: dict[str, Any] = {}
         for text in given:
@@ -186,11 +188,11 @@ class Options:
         return replace(self, **found)
 
     def shown(self) -> dict[str, Any]:
-        """Name to value, in order."""
+        """Return name and value of each option in order."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def smaller(self) -> Iterator[Options]:
-        """Each with a fault less, fewer actors or less time: what a shrunk run may be."""
+        """Yield options with one fault less, fewer actors or less time, as candidates for shrinking."""
         for name in FAULTS | AT_START:
             if getattr(self, name):
                 yield self._with(name, 0.0)

@@ -1,7 +1,9 @@
-"""A process of the simulated world: it can be killed, stand still for minutes and go on, or be taken for dead.
+"""A process of the simulated world.
 
-Everything a process does goes through its clock. A strike falls before its n-th step, and a step ends at each await, so
-every await is a place to be killed or frozen at.
+It can be killed, frozen for minutes, or considered dead while it continues.
+
+All actions of a process go through its clock. A strike comes before the n-th step, and a step ends at each await, so
+every await is a possible place for a kill or a freeze.
 """
 
 from __future__ import annotations
@@ -23,11 +25,11 @@ Action = Callable[[], None]
 
 
 class ProcessLost(Exception):
-    """Nobody answers any more. The process may be dead, or it may go on."""
+    """The process no longer answers. It may be dead, or still running."""
 
 
 class ProcessClock(Scheduler):
-    """The scheduler as one process sees it."""
+    """The scheduler as seen by one process."""
 
     def __init__(self, outer: Scheduler) -> None:
         super().__init__()
@@ -52,21 +54,21 @@ class ProcessClock(Scheduler):
         self._outer.call_at(time_ms, lambda: self._run(action))
 
     def strike_after(self, steps: int, strike: Action) -> None:
-        """Have `strike` happen before the process's n-th step from now."""
+        """Call `strike` before the process's n-th step from now."""
         self._steps_to_strike, self._strike = steps, strike
 
     def freeze(self) -> None:
-        """Stand still: what becomes due is kept."""
+        """Hold back all actions that become due."""
         self.frozen = True
 
     def thaw(self) -> None:
-        """Go on with everything that became due meanwhile, in its order."""
+        """Run the held actions in order and continue."""
         held, self._held, self.frozen = self._held, [], False
         for action in held:
             self.call_soon(action)
 
     def forget(self) -> None:
-        """What was due does not happen any more."""
+        """Drop all pending actions, and mark the process as dead."""
         self._held, self.dead = [], True
 
     def _run(self, action: Action) -> None:
@@ -85,7 +87,7 @@ class ProcessClock(Scheduler):
 
 
 class ProcessRuntime(SimRuntime):
-    """A client's `Runtime` whose steps are its process's."""
+    """A client's `Runtime` whose actions are steps of its process."""
 
     def __init__(self, network: Network, random: Random, clock: ProcessClock, ahead_ms: int) -> None:
         super().__init__(network, random)
@@ -97,8 +99,11 @@ class ProcessRuntime(SimRuntime):
 
 
 class Process:
-    """One process with a client of its own. `ended` is told each piece of work's name and what it came to; `ahead_ms`
-    is how wrong its machine's clock is, `number` the world's for it."""
+    """One process with a client of its own.
+
+    `ended` is called with the name and the result of each piece of work. `ahead_ms` is the error of its machine's
+    clock, and `number` identifies the process in the world.
+    """
 
     def __init__(
         self,
@@ -124,11 +129,11 @@ class Process:
 
     @property
     def busy(self) -> bool:
-        """Whether it is alive and at work."""
+        """Return true if the process is alive and has work in progress."""
         return self.alive and self._under_way > 0
 
     def start(self, what: str, work: Callable[[], Coroutine[Any, Any, T]]) -> SimFuture[T]:
-        """Do the work in this process. The future raises what it raised, or ProcessLost."""
+        """Run the work in this process. The future raises the work's exception, or ProcessLost."""
         promised: SimFuture[T] = SimFuture()
         self._promised = [promise for promise in self._promised if not promise.done()]
         self._promised.append(promised)
@@ -151,17 +156,20 @@ class Process:
         self._under_way -= 1
         self._ended(f"{self.name} {what}", result)
         if self._lost and not self._under_way:
-            self.kill()  # a program that has come to its end: its clients' heartbeats go on no longer
+            self.kill()  # the program has ended, so its clients' heartbeats must stop
 
     def lose(self) -> None:
-        """Whoever waits for it takes it for dead from now on; it may go on, until its work has ended."""
+        """Let everything that waits for the process see ProcessLost.
+
+        The process may continue until its work has ended.
+        """
         self._lost = True
         promised, self._promised = self._promised, []
         for promise in promised:
             promise.set_error(ProcessLost(self.name))
 
     def kill(self) -> None:
-        """kill -9: no step of it happens any more."""
+        """Kill the process (kill -9): it takes no further step."""
         if self.alive:
             self.alive = False
             self.clock.forget()
@@ -169,7 +177,7 @@ class Process:
             self.lose()
 
     def freeze(self, for_ms: float) -> None:
-        """Stand still for so long, then go on as if nothing had been."""
+        """Freeze the process for `for_ms`, then let it continue."""
         if self.alive and not self.clock.frozen:
             self.clock.freeze()
             self._outer.call_later(for_ms, self._thaw)

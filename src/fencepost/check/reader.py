@@ -1,4 +1,4 @@
-"""Read what a Kafka holds, for a history: whole partitions read_committed, and groups' positions."""
+"""Final reads of a Kafka for a history: complete read_committed partitions, and groups' positions."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ PATIENCE_MS = 60_000
 
 
 async def read_to_end(admin: AdminCore, reader: str, place: TopicPartition) -> list[Read]:
-    """Every committed record of a partition, up to its high watermark of now.
+    """Return every committed record of a partition up to its present high watermark.
 
-    Raises KafkaTimeoutError when that cannot be reached: an open transaction lies before it.
+    Raises KafkaTimeoutError if an open transaction before it blocks the read.
     """
     ends = await admin.list_offsets({place: LATEST}, isolation=Isolation.READ_UNCOMMITTED)
     settings = FetchSettings(isolation=Isolation.READ_COMMITTED)
@@ -31,7 +31,7 @@ async def read_to_end(admin: AdminCore, reader: str, place: TopicPartition) -> l
 
 
 async def read_group_offsets(admin: AdminCore, groups: Iterable[str], place: TopicPartition) -> dict[str, int]:
-    """Each group's stable position in a partition; groups without one are left out."""
+    """Return each group's stable position in a partition, without groups that have none."""
     positions = {}
     for group in groups:
         found = await admin.group_offsets(group, [place])

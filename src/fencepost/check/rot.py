@@ -1,12 +1,12 @@
-"""What becomes of a topic's files while the broker is down: a bit flips, an older copy is put in their place.
+"""Damage to a topic's files while the broker is down: a bit flips, or an older copy replaces the files.
 
-Nobody can give such records back. But they must not be missing in silence: whoever reads at the offset of a record that
-was acknowledged gets that record, or an error (CORRUPT_MESSAGE), never another record and never nothing.
+Such records cannot be restored, but their loss must be reported: a read at the offset of an acknowledged record returns
+that record or an error (CORRUPT_MESSAGE), never another record and never nothing.
 
-Nothing is struck after a loss of power or when the disk refused to note a recovery point, and the power stays until
-the damage was met: else the point on the disk may be an older one, and what lies behind it is cut off as a torn tail
-would be. Nor is a loss of power's image the older copy: behind what the start after it has cut off, a whole batch may
-lie that nobody was told of, at an offset that was given out again.
+No damage is done after a loss of power, or if the disk refused to write a recovery point. After damage, the power stays
+until the partition was opened. Otherwise the recovery point on disk may be outdated, and damage after it is cut off
+like a torn tail. For the same reason an image after a loss of power is never the older copy: after the cut, offsets of
+an unacknowledged batch were given out again.
 """
 
 from __future__ import annotations
@@ -27,15 +27,17 @@ from fencepost.errors import CorruptRecordError
 __all__ = ["FRAGILE", "Rot", "judge_fragile"]
 
 FRAGILE: Final = TopicPartition("fragile", 0)
-"""Of a topic whose files are struck. Only records without a transaction are written to it."""
+"""A partition of a topic whose files are damaged. Clients write to it only without transactions."""
 DIRECTORY: Final = f"{FRAGILE.topic}-{FRAGILE.partition}"
 BACKED_UP: Final = 0.3
 PATIENCE_MS: Final = 60_000
 
 
 class Rot:
-    """Strikes the files of `FRAGILE`, whose feeders have written down what they sent. The chances are per start of the
-    broker; `struck` is told the kind of fault, and where."""
+    """Damages the files of `FRAGILE`, whose feeders record their sends.
+
+    The chances are per start of the broker; `struck` is called with the kind and the details of a fault.
+    """
 
     def __init__(
         self,
@@ -59,17 +61,18 @@ class Rot:
         self._backup: Mapping[str, bytes] = {}
 
     def is_met(self) -> bool:
-        """Whether the partition was opened since it was struck: a record was acknowledged."""
+        """Return true if a record was acknowledged since the damage, so that the partition was opened."""
         return self._acknowledged_at_strike < sum(write.acknowledged for write in self._sent())
 
     def strike(self, *, killed: bool) -> None:
-        """The broker is down, and starts next. `killed`: the power stayed."""
+        """Perhaps damage the files before the next start of the broker. `killed`: the power stayed at the last stop."""
         before, self._acknowledged = self._acknowledged, sum(write.acknowledged for write in self._sent())
         refused, self._refused = self._refused, self._disk.not_overwritten[RECOVERY_POINTS]
         found = self._disk.tree(DIRECTORY)
         if killed and (not self._backup or self._chance.random() < BACKED_UP):
             self._backup = found
-        if not killed or self._acknowledged == before or self._refused != refused:  # else the point is of this life
+        # otherwise the recovery point may be outdated
+        if not killed or self._acknowledged == before or self._refused != refused:
             return
         if self._chance.random() < self._restore:
             self._struck("files damaged", f"{DIRECTORY}: an older copy is put back")
@@ -85,7 +88,7 @@ class Rot:
 
 
 async def judge_fragile(admin: AdminCore, sent: Iterable[Sent]) -> list[Anomaly]:
-    """Read every offset of the topic: what is missing and was not told, and what nobody has sent. Raises KafkaError."""
+    """Read every offset of the topic. Find unreported losses and records that no client sent. Raises KafkaError."""
     ends = await admin.list_offsets({FRAGILE: LATEST}, isolation=Isolation.READ_UNCOMMITTED)
     read: dict[int, str] = {}
     told: set[int] = set()

@@ -1,7 +1,7 @@
-"""The simulator's clock and its task executor: one heap of (time, sequence number, action), no threads, no asyncio.
+"""The simulator's clock and task executor: one heap of (time, sequence number, action), without threads or asyncio.
 
-Time stands still while code runs and jumps to the next action when all is quiet, so that minutes pass in milliseconds,
-and the same seed gives the same order of everything.
+Time stands still while code runs and jumps to the next action, so that minutes pass in milliseconds. The same seed
+gives the same order of events.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ FAREWELLS_AT_MOST = 1_000
 
 
 class SimulationStuck(RuntimeError):
-    """Nothing is left to happen, or too much happened, and what was waited for has not come about."""
+    """No action is left, or the limit was exceeded, before the awaited condition came true."""
 
 
 class TaskCancelled(BaseException):
-    """Thrown into a task that is cancelled, as asyncio throws its CancelledError."""
+    """Thrown into a cancelled task, as asyncio throws CancelledError."""
 
 
 class SimFuture(Generic[T]):
-    """A value that will be there later."""
+    """A value that becomes available later."""
 
     __slots__ = ("_callbacks", "_done", "_error", "_value")
 
@@ -70,7 +70,7 @@ class SimFuture(Generic[T]):
 
 
 class SimTask:
-    """A coroutine under way. `error` holds what escaped from it."""
+    """A coroutine in progress. `error` has the exception that ended it."""
 
     def __init__(self, scheduler: Scheduler, coroutine: Coroutine[Any, Any, Any]) -> None:
         self._scheduler = scheduler
@@ -88,11 +88,11 @@ class SimTask:
         return self._finished.done()
 
     def get_name(self) -> str:
-        """For messages."""
+        """Return the name for messages."""
         return "of the simulated world"
 
     def cancel_at(self, suspension: int) -> None:
-        """Cancel it where it is suspended for that time, if it ever is; the first is 1."""
+        """Cancel the task at its n-th suspension, counted from 1, if it gets there."""
         self._cancel_at = suspension
 
     def cancel(self) -> None:
@@ -110,7 +110,10 @@ class SimTask:
         return self._finished._value
 
     def bury(self) -> None:
-        """Nobody goes on with it any more: let it run out now, not whenever its memory happens to be collected."""
+        """Close the coroutine now, because nothing will resume it.
+
+        Otherwise garbage collection would close it at an arbitrary time.
+        """
         for _ in range(FAREWELLS_AT_MOST):
             try:
                 self._coroutine.close()
@@ -119,8 +122,11 @@ class SimTask:
                 self.error = error
 
     def _deliver_cancellation(self) -> None:
-        """Go on, unless the cancellation was thrown by a resumption that came first. What has not begun is cancelled at
-        its first suspension: whoever waits for it could not be told otherwise."""
+        """Throw the cancellation, unless an earlier resumption has thrown it.
+
+        A coroutine that has not begun is cancelled at its first suspension: one that never runs could not report its
+        cancellation to its waiter.
+        """
         if self._cancelled and inspect.getcoroutinestate(self._coroutine) == inspect.CORO_CREATED:
             self._cancelled, self._cancel_at = False, 1
         elif self._cancelled:
@@ -159,13 +165,13 @@ class SimTask:
         self._finished.set_result(value)
 
     def _resume(self, awaited: SimFuture[Any]) -> None:
-        """Go on, unless a cancellation already moved the task past this suspension."""
+        """Continue the task, unless a cancellation already moved it past this suspension."""
         if self._waiting_for is awaited:
             self._step()
 
 
 class SimEvent:
-    """A level-triggered flag with a timeout on waiting."""
+    """A level-triggered flag whose wait has a timeout."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
@@ -199,7 +205,7 @@ class SimEvent:
 
 
 class Scheduler:
-    """Virtual time in milliseconds and everything that is to happen in it."""
+    """Virtual time in milliseconds and the heap of scheduled actions."""
 
     def __init__(self, start_ms: int = 1_700_000_000_000) -> None:
         self._now_ms = float(start_ms)
@@ -213,7 +219,7 @@ class Scheduler:
         return int(self._now_ms)
 
     def call_soon(self, action: Callable[[], None]) -> None:
-        """Run the action after what is due already, at this very time."""
+        """Run the action at the current time, after the actions that are already due."""
         self.call_at(self._now_ms, action)
 
     def call_later(self, delay_ms: float, action: Callable[[], None]) -> None:
@@ -227,7 +233,7 @@ class Scheduler:
         return SimTask(self, coroutine)
 
     def bury(self) -> None:
-        """The world is over: no task of it runs any further."""
+        """End the world: close all its tasks."""
         while self.unfinished:
             task, _ = self.unfinished.popitem()
             task.bury()
@@ -238,8 +244,9 @@ class Scheduler:
         await woken
 
     def run_until(self, finished: Callable[[], bool], *, within_ms: float, actions: int = 5_000_000) -> None:
-        """Let things happen until `finished()`. Raises SimulationStuck after `within_ms` of virtual time or so many
-        actions.
+        """Run actions until `finished()`.
+
+        Raises SimulationStuck after `within_ms` of virtual time or `actions` actions.
         """
         limit_ms = self._now_ms + within_ms
         for _ in range(actions):

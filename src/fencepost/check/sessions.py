@@ -1,6 +1,6 @@
-"""What the clients of a world do with their transactional ids, operation for operation, as it happens.
+"""Recorder of the operations on transactional ids, as they happen.
 
-The rest of a simulated history has no times (`history.summary`); these have, because who was fenced when needs them.
+The rest of a simulated history has no times (`history.summary`). These operations need them, to judge fencing.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ __all__ = ["Sessions", "told_of_fencing"]
 T = TypeVar("T")
 
 SENT_ONCE_MS: Final = 15
-"""What is answered sooner was sent once: before a repetition a client waits for 20 ms, give or take a fifth."""
+"""Limit in ms.
+
+An earlier answer proves that the request was sent once, because a client repeats after 20 ms, give or take a fifth.
+"""
 TELL_OF_FENCING: Final = (
     ProducerFencedError,
     FencedOrTimedOutError,
@@ -34,7 +37,7 @@ TELL_OF_FENCING: Final = (
 
 
 def told_of_fencing(error: BaseException | None) -> bool:
-    """Whether an error says that the producer's epoch is an old one, or that its transaction's time was over."""
+    """Return true if an error says that the producer's epoch is old, or that its transaction timed out."""
     while error is not None:
         if isinstance(error, TELL_OF_FENCING):
             return True
@@ -43,7 +46,7 @@ def told_of_fencing(error: BaseException | None) -> bool:
 
 
 class Sessions:
-    """`now_ms` is the world's clock."""
+    """The recorded operations of one world, whose clock is `now_ms`."""
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self._recorder = Recorder(now_ms)
@@ -53,13 +56,13 @@ class Sessions:
         return self._recorder.operations
 
     def begin(self, process: str, transactional_id: str, number: int) -> str:
-        """A transaction begins; its name."""
+        """Record the begin of a transaction and return its name."""
         name = f"{process}/{number}"
         self._recorder.at_once(Begin(process=process, transaction=name, transactional_id=transactional_id))
         return name
 
     async def ask(self, operation: Operation, work: Callable[[], Awaitable[T]]) -> T:
-        """Do the work that is this operation. Raises what it raises."""
+        """Record the operation and do its work. Raises the work's exception."""
         self._recorder.invoke(operation)
         try:
             answer = await work()
@@ -72,11 +75,11 @@ class Sessions:
         return answer
 
     def invoke(self, operation: Operation) -> Operation:
-        """It begins now."""
+        """Record the invocation of an operation."""
         return self._recorder.invoke(operation)
 
     def ended(self, operation: Operation, error: BaseException | None = None, *, done: bool = True) -> None:
-        """It ends now, whether it is `done` or nobody knows, with what was told."""
+        """Record the end of an operation. `done` is false if its outcome is unknown."""
         words, fenced = "" if error is None else str(error), told_of_fencing(error)
         if done:
             self._recorder.ok(operation, error=words, fenced=fenced)

@@ -1,4 +1,4 @@
-"""The simulated worlds as `fencepost simulate` runs them: draw, run, make smaller; and the search through seeds."""
+"""The simulated worlds of `fencepost simulate`: draw, run, shrink, and search through seeds."""
 
 from __future__ import annotations
 
@@ -26,8 +26,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A finished run: `options` by name, `trace` event for event, `happened` how often each kind of fault struck and
-    what was done; `history` where clients made one."""
+    """A finished run.
+
+    `options` are by name, `trace` has every event, `happened` counts faults and actions by kind. `history` exists if
+    clients recorded one.
+    """
 
     world: str
     seed: int
@@ -40,23 +43,23 @@ class Run:
 
     @property
     def checks(self) -> set[str]:
-        """The names of what complained."""
+        """The names of the checks that found anomalies."""
         return {anomaly.check for anomaly in self.anomalies}
 
 
 class Simulation(Protocol):
-    """A world to be run. Options are what it draws, opaque to everybody else."""
+    """A simulated world. The type of its options is opaque to callers."""
 
     name: str
 
     def draw(self, seed: int, profile: Profile) -> Any: ...
 
     def changed(self, options: Any, given: Iterable[str]) -> Any:
-        """Raises ValueError for a name or a value that cannot be."""
+        """Return changed options. Raises ValueError for an unknown name or an invalid value."""
         ...
 
     def smaller(self, options: Any) -> Iterator[Any]:
-        """Each with something less."""
+        """Yield options with one element less each."""
         ...
 
     def run(self, seed: int, options: Any) -> Run: ...
@@ -80,7 +83,7 @@ class ClientsSimulation:
         yield from options.smaller()
 
     def run(self, seed: int, options: Options) -> Run:
-        """One run."""
+        """Run the world once."""
         report = run_world(seed, options)
         return Run(
             self.name,
@@ -100,7 +103,7 @@ class SparkSimulation:
     name = "spark"
 
     def draw(self, seed: int, profile: Profile) -> SinkFaults:
-        """The sink's own draw, with what the profile leaves out switched off."""
+        """Draw the sink's faults, and turn off those that the profile excludes."""
         drawn = SinkFaults.draw(Random(f"sink options of {seed}"))
         if profile is Profile.LITE:
             strikes = SparkFaults(
@@ -110,7 +113,7 @@ class SparkSimulation:
         return drawn
 
     def changed(self, options: SinkFaults, given: Iterable[str]) -> SinkFaults:
-        """Names are those of `shown`: spark.strike_chance."""
+        """Return changed options. Names are those of `shown`, such as spark.strike_chance."""
         for text in given:
             name, _, value = text.partition("=")
             known = _flat(options)
@@ -132,7 +135,7 @@ class SparkSimulation:
             yield replace(options, sinks=1)
 
     def run(self, seed: int, options: SinkFaults) -> Run:
-        """One run; what never ends is an anomaly."""
+        """Run the world once. A run that does not end is an anomaly."""
         world = SinkWorld(seed, rows=ROWS, faults=options)
         try:
             world.run()
@@ -146,9 +149,11 @@ SIMULATIONS: Final[tuple[Simulation, ...]] = (ClientsSimulation(), SparkSimulati
 
 
 def shrink(simulation: Simulation, run: Run, options: Any, tell: Callable[[], None] = lambda: None) -> tuple[Any, Run]:
-    """Options that are fewer and a run under them about which a check of `run` still complains, and that run.
+    """Reduce the options while a check that complained about `run` still complains.
 
-    `tell` is called before each of the runs that this takes, at most 60.
+    Return the options and their run.
+
+    `tell` is called before each of the runs, at most 60.
     """
     left = SHRINKING_RUNS_AT_MOST
     wanted, best = run.checks, run

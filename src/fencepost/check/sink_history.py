@@ -1,4 +1,4 @@
-"""What happened to a sink: its batches as the engine knew them, the decisions that were readable, the final output."""
+"""History of a sink: the batches of the engine, the readable decisions, and the final output."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["BatchRecord", "DecisionRead", "SinkHistory"]
 
 @dataclass(frozen=True, slots=True)
 class BatchRecord:
-    """A micro-batch and its input. `committed`: the engine's commit log has it, so it is never run again."""
+    """A micro-batch and its input. `committed`: it is in the engine's commit log, so it never runs again."""
 
     query: str
     number: int
@@ -31,11 +31,13 @@ class DecisionRead:
 
 @dataclass(slots=True)
 class SinkHistory:
-    """A whole run of one or more queries. Every value is unique.
+    """A complete run of one or more queries.
 
-    `reads`: the output, read_committed, to its end. `decisions`: in the order in which each reader found them.
-    `in_doubt`: transactions that were still open at the end. `lost`: queries that stopped and said that a decided
-    transaction was lost; only of those may a part of the last batch be missing.
+    Every value is unique.
+
+    `reads`: the read_committed output to its end. `decisions`: in the order in which each reader found them.
+    `in_doubt`: transactions still open at the end. `lost`: queries that stopped because a decided transaction was lost;
+    only their last batch may be incomplete.
     """
 
     batches: list[BatchRecord] = field(default_factory=list)

@@ -1,7 +1,7 @@
-"""A sink's output is its input: no record too many, none too few, nothing in doubt, no decision taken back.
+"""A sink's output equals its input: no record is missing or duplicated, none is in doubt, and no decision is revoked.
 
-A batch that the engine has not committed is there whole or not at all; where the loss of a decided transaction was told
-aloud, a part of it may be missing.
+A batch that the engine has not committed is there completely or not at all. If the query reported the loss of a decided
+transaction, a part of its batch may be missing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["sink_once"]
 
 
 def sink_once(history: SinkHistory) -> list[Anomaly]:
-    """Every anomaly. Raises ValueError for a history without batches: nothing could be found in it."""
+    """Return every anomaly. Raises ValueError for a history without batches, in which nothing could be found."""
     if not history.batches:
         raise ValueError("the history has no batches: nothing can be checked")
     output = Counter(read.value for read in history.reads)
@@ -50,7 +50,7 @@ def _decisions(history: SinkHistory) -> list[Anomaly]:
     last: dict[tuple[str, str], int] = {}
     for decision in history.decisions:
         if not decision.winners:
-            continue  # complete, and written down so
+            continue  # complete, and recorded as such
         known = winners.setdefault((decision.query, decision.number), decision.winners)
         if set(known) != set(decision.winners):
             found.append(

@@ -1,8 +1,8 @@
-"""Spark's sink in the simulated world: drivers, planners, tasks and commit workers that die, stall and come back.
+"""Spark's sink in the simulated world: drivers, planners, tasks and commit workers with crashes and pauses.
 
 One run: a supervisor restarts each query's driver until all its input is committed, while the faults drawn from the
-seed strike. Then the world is healed, the query runs to its end, the last zombie has ended, a last Open resolves what
-is left, and the output is compared with the input. The same seed gives the same run.
+seed strike. Then all faults end, the query runs to its end, the last zombie ends, a last Open resolves open
+transactions, and the output is compared with the input. The same seed gives the same run.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class SinkFaults:
     network: NetworkFaults
     crash_interval_ms: float
     power_cut_chance: float
-    inherits: bool  # whether task ids pass from process to process
+    inherits: bool  # true if processes inherit task ids
     machine: MachineFaults = field(default_factory=MachineFaults)
 
     def __post_init__(self) -> None:
@@ -94,7 +94,7 @@ class SinkFaults:
 
     @classmethod
     def draw(cls, random: Random, level: plan_steps.Level | None = None) -> SinkFaults:
-        """Some runs have every fault, some have few: each finds other defects."""
+        """Draw faults. Some runs have every fault and some have few, because each kind finds other defects."""
         pick = random.choice
         drawn = pick(
             (
@@ -134,7 +134,7 @@ class SinkFaults:
 
 @dataclass(slots=True)
 class SinkReport:
-    """The report of a run. `ends` counts the ends of the drivers' lives, by the exception's name."""
+    """The report of a run. `ends` counts the ends of the drivers' lives by exception name."""
 
     seed: int
     faults: SinkFaults
@@ -147,7 +147,7 @@ class SinkReport:
 
 
 class SinkWorld:
-    """One run. `rows` is each query's input."""
+    """One run. `rows` is the number of input rows per query."""
 
     def __init__(self, seed: int, *, rows: int, faults: SinkFaults) -> None:
         self._random = Random(seed)
@@ -161,14 +161,14 @@ class SinkWorld:
         )
         self._processes: list[Process] = []
         self._drivers: dict[Process, Driver] = {}
-        self._inherited = OwnPool()  # of all executors, which end, are killed, stall, and come back
+        self._inherited = OwnPool()  # shared by all executors, which end, are killed, freeze and continue
         self._lives = 0
-        # Only a transaction timeout takes a decided transaction away, and only below two-phase commit.
+        # Only a transaction timeout can abort a decided transaction, and only without two-phase commit.
         self._may_lose = faults.level.may_lose and faults.transaction_timeout_ms < NEVER_MS
         self.faults = faults.spark
         self._checkpoints = [Checkpoint(f"query-of-{sink}", sink, rows) for sink in SINKS[: faults.sinks]]
 
-    # --- what drivers need ---
+    # --- used by drivers ---
 
     def trace(self, line: str) -> None:
         self._stage.trace(line)
@@ -201,7 +201,7 @@ class SinkWorld:
             self.trace(f"{what} ended")
 
     def threaten(self, process: Process) -> None:
-        """Perhaps strike the process at one of its next steps; a driver always."""
+        """Strike the process by chance at one of its next steps; a driver always."""
         chance = self._stage.fork()
         is_driver = process in self._drivers
         if is_driver or chance.random() < self.faults.strike_chance:
@@ -230,7 +230,7 @@ class SinkWorld:
     # --- the run ---
 
     def run(self) -> SinkReport:
-        """Faults, healing, verdict. Raises SimulationStuck when something never ends."""
+        """Run the storm, the healing and the final judgement. Raises SimulationStuck if something never ends."""
         try:
             return self._to_the_verdict()
         finally:
@@ -270,7 +270,7 @@ class SinkWorld:
             self._stage.heal()
 
     def _until_quiet(self, watched: Callable[[], bool]) -> None:
-        """The last zombie has ended, the last late request has arrived."""
+        """Wait until the last zombie has ended and the last late request has arrived."""
         scheduler = self._stage.scheduler
         scheduler.run_until(
             lambda: watched() and not any(process.busy for process in self._processes), within_ms=HEALED_MS_AT_MOST
@@ -283,7 +283,7 @@ class SinkWorld:
         await process.admin.create_topic(TOPIC, PARTITIONS, exist_ok=True)
 
     async def _supervise(self, checkpoint: Checkpoint) -> None:
-        """Restart the query until its input is used up, or it says that a decided transaction is lost."""
+        """Restart the query until its input is used up, or until it reports the loss of a decided transaction."""
         chance, sleep_ms = self._stage.fork(), self._stage.scheduler.sleep_ms
         while not checkpoint.finished:
             self._lives += 1
@@ -306,14 +306,14 @@ class SinkWorld:
             await sleep_ms(chance.uniform(10, 2_000))
 
     def _stop(self, checkpoint: Checkpoint) -> None:
-        """No driver of the query lives on; what they started may."""
+        """Stop all drivers of the query. The processes that they started may continue."""
         for process, driver in self._drivers.items():
             if driver.checkpoint is checkpoint and process.alive:
                 process.kill()
                 driver.leave_children()
 
     async def _repair(self, checkpoint: Checkpoint, error: KafkaError) -> None:
-        """Repair the checkpoint as a person does when the query reports that it was rolled back."""
+        """Repair the checkpoint, as a person does after the query reported that it was rolled back."""
         if not checkpoint.damages:
             if not isinstance(error, CheckpointRolledBackError) or len(self._drivers) < 2:
                 self.report.anomalies.append(Anomaly("sink_false_alarm", str(error)))
@@ -344,7 +344,7 @@ class SinkWorld:
             await self._life(checkpoint, chance)
 
     async def _life(self, checkpoint: Checkpoint, chance: Random) -> KafkaError | None:
-        """One run of the query; what it told when a person has to act."""
+        """Run the query once. Return the error that a person has to act on, if any."""
         fork = Random(chance.getrandbits(64))
         driver = Driver(self, checkpoint, TOPIC, f"{checkpoint.sink}#{len(self._drivers)}", fork)
         self._drivers[driver.process] = driver
@@ -359,10 +359,10 @@ class SinkWorld:
             self.report.ends[end] = self.report.ends.get(end, 0) + 1
         return None
 
-    # --- what is readable ---
+    # --- readable state ---
 
     async def _watch(self, process: Process) -> None:
-        """Read the decisions again and again, as an Open would."""
+        """Read the decisions repeatedly, as an Open does."""
         chance = self._stage.fork()
         store = DecisionStore(ClusterCalls(process.admin.cluster))
         number = 0
@@ -382,7 +382,7 @@ class SinkWorld:
                 self.report.history.decisions += [_as_read("watcher", decision) for decision in found]
 
     async def _resolve_and_read(self) -> None:
-        """One more Open per sink, then everything is read to its end."""
+        """Open each sink once more, then read everything to its end."""
         history, scheduler = self.report.history, self._stage.scheduler
         process = self.process("resolver")
         for checkpoint in self._checkpoints:
@@ -399,14 +399,14 @@ class SinkWorld:
         for partition in range(PARTITIONS):
             try:
                 history.reads += await read_to_end(process.admin, "reader", TopicPartition(TOPIC, partition))
-            except KafkaTimeoutError as error:  # an open transaction lies before the end
+            except KafkaTimeoutError as error:  # an open transaction blocks the read
                 self.report.anomalies.append(Anomaly("sink_unreadable", f"{TOPIC}-{partition}: {error}"))
         for partition in sorted({partition_of(checkpoint.sink) for checkpoint in self._checkpoints}):
             await self._read_decisions(process, partition)
         history.batches = [batch for checkpoint in self._checkpoints for batch in _batches(checkpoint)]
 
     async def _in_doubt(self, process: Process) -> list[str]:
-        """Return the transactions that stay open. One that has just ended may take a moment."""
+        """Return the transactions that stay open. A transaction that has just ended may be listed for a moment."""
         found: list[str] = []
         for _ in range(20):
             shown = await process.admin.list_transactions(states=["Ongoing", "PrepareCommit", "PrepareAbort"])
@@ -428,7 +428,7 @@ class SinkWorld:
 
 
 def _batches(checkpoint: Checkpoint) -> list[BatchRecord]:
-    """Return the batches to be written. A damaged checkpoint does not know all its batches, only all its rows."""
+    """Return the batches to be written. A damaged checkpoint has all rows, but not all batches."""
     if checkpoint.damages and checkpoint.finished:
         return [BatchRecord(checkpoint.query, 0, checkpoint.rows_of((0, checkpoint.rows)), committed=True)]
     gone = [BatchRecord(checkpoint.query, number, checkpoint.rows_of(rows), False) for number, rows in checkpoint.gone]
@@ -446,13 +446,13 @@ def _as_read(reader: str, decision: Any) -> DecisionRead:
 
 
 def _copy(faults: NetworkFaults) -> NetworkFaults:
-    """Healing changes them."""
+    """Copy the faults, because healing changes them."""
     return NetworkFaults(**{name: getattr(faults, name) for name in NetworkFaults.__slots__})
 
 
 def run_sink_world(
     seed: int, *, rows: int = 80, level: plan_steps.Level | None = None, faults: SinkFaults | None = None
 ) -> SinkReport:
-    """One whole run. Raises SimulationStuck when something never ends; anomalies are in the report."""
+    """Run the sink's world once. Raises SimulationStuck if something never ends; anomalies are in the report."""
     drawn = faults or SinkFaults.draw(Random(seed * 7919 + 1), level)
     return SinkWorld(seed, rows=rows, faults=drawn).run()

@@ -1,8 +1,10 @@
-"""A Spark driver of the simulated world: it runs micro-batches as PySpark 4.3 was observed to.
+"""A Spark driver of the simulated world.
 
-Every batch: offsets to the log, a planner opens the sink, tasks with retries and speculative copies, the commit worker,
-the commit log. A restart replays the batch that the commit log does not have, over the same input, perhaps in another
-number of tasks. Logs are added to atomically, as Spark's are: who comes second fails.
+It runs micro-batches like PySpark 4.3.
+
+Each batch: write the offset log, plan (open the sink), run tasks with retries and speculative copies, run the commit
+worker, write the commit log. A restart replays the batch that is missing in the commit log, with the same input and
+possibly another number of tasks. The logs are written atomically, as in Spark: the second writer of an entry fails.
 """
 
 from __future__ import annotations
@@ -26,16 +28,16 @@ ATTEMPTS: Final = 3
 
 
 class QueryFailed(Exception):
-    """The query ends with an exception that is not the sink's."""
+    """The query ended with an exception that does not come from the sink."""
 
 
 class QueryStopped(Exception):
-    """Somebody called q.stop()."""
+    """The query was stopped by q.stop()."""
 
 
 @dataclass(frozen=True, slots=True)
 class SparkFaults:
-    """Chances: of a strike per piece of work of a process, of the rest per batch or per task."""
+    """Chances: of a strike for each piece of work of a process, of the others for each batch or task."""
 
     strike_chance: float = 0.0
     driver_strike_chance: float = 0.0
@@ -48,8 +50,11 @@ class SparkFaults:
 
 @dataclass(slots=True)
 class Checkpoint:
-    """A query's durable part: input is rows 0 to `rows`, a batch is [start, end) of it. `gone`: what `offsets` had of
-    batches that it has lost."""
+    """A query's durable state.
+
+    Its input is the rows 0 to `rows`, and a batch is the range [start, end) of it. `gone`: the lost entries of
+    `offsets`.
+    """
 
     query: str
     sink: str
@@ -61,21 +66,21 @@ class Checkpoint:
     repairs: int = 0
 
     def damage(self, batches: int) -> None:
-        """The newest batches are gone from both logs: lost with the host's power, or a copy was restored."""
+        """Remove the newest batches from both logs, as a power loss of the host or a restored backup does."""
         self.damages += 1
         for batch in sorted(self.offsets)[-batches:]:
             self.gone.append((batch, self.offsets.pop(batch)))
             self.commits.discard(batch)
 
     def shown(self, batch: int) -> SourceOffsets | None:
-        """The offset log's texts for a batch."""
+        """Return the offset log's texts for a batch."""
         if batch not in self.offsets:
             return None
         before = self.offsets.get(batch - 1)
         return SourceOffsets(json.dumps(self.offsets[batch]), None if before is None else json.dumps(before))
 
     def repair(self, decision: Decision) -> None:
-        """Put back what a decision remembers of its batch."""
+        """Restore a batch from the copy in its decision."""
         self.repairs += 1
         offsets = decision.offsets
         if offsets is None:
@@ -86,26 +91,26 @@ class Checkpoint:
                 self.offsets[batch] = (start, end)
 
     def values(self, batch: int) -> tuple[str, ...]:
-        """The batch's input, the same at every replay."""
+        """Return the batch's input, which is the same at every replay."""
         return self.rows_of(self.offsets[batch])
 
     def rows_of(self, offsets: tuple[int, int]) -> tuple[str, ...]:
-        """The rows between two offsets."""
+        """Return the rows between two offsets."""
         return tuple(f"{self.sink}:{row}" for row in range(*offsets))
 
     @property
     def finished(self) -> bool:
-        """Whether all input is in batches that the commit log has."""
+        """Return true if the commit log covers all input."""
         last = max(self.offsets, default=-1)
         return last >= 0 and last in self.commits and self.offsets[last][1] >= self.rows
 
 
 class DriverWorld(Protocol):
-    """What a driver needs of its world."""
+    """The world as used by a driver."""
 
     @property
     def faults(self) -> SparkFaults:
-        """The faults of now."""
+        """The current faults."""
         ...
 
     def process(self, name: str) -> Process: ...
@@ -113,7 +118,7 @@ class DriverWorld(Protocol):
     def hands(self, process: Process, sink: str) -> SinkHands: ...
 
     def threaten(self, process: Process) -> None:
-        """Perhaps have something happen to the process."""
+        """Schedule a random fault for the process."""
         ...
 
     def trace(self, line: str) -> None: ...
@@ -126,7 +131,7 @@ class _Worker:
 
 
 class Driver:
-    """One run of a query. `live` is to be started in `process`."""
+    """One run of a query. Start `live` in `process`."""
 
     def __init__(self, world: DriverWorld, checkpoint: Checkpoint, topic: str, name: str, chance: Random) -> None:
         self._world = world
@@ -146,7 +151,7 @@ class Driver:
     # --- the query ---
 
     async def live(self) -> None:
-        """Run batches until the input is used up. Raises what fails the query."""
+        """Run batches until the input is used up. Raises the error that fails the query."""
         try:
             await self._batches()
         finally:
@@ -209,7 +214,7 @@ class Driver:
             await self._abort(messages, opened)
             raise
         if stop and not stop_in_write:
-            raise QueryStopped  # the commit has run to its end, the commit log is not written
+            raise QueryStopped  # the commit has ended, but the commit log is not written
 
     async def _abort(self, messages: list[bytes | None], opened: bytes) -> None:
         worker = self._committer = self._worker("committer", self._committer)
@@ -217,13 +222,16 @@ class Driver:
             await worker.process.start("abort", lambda: worker.hands.abort(messages, opened))
         except SinkContradictionError:
             raise
-        except (KafkaError, ProcessLost) as error:  # the query fails with what failed it first
+        except (KafkaError, ProcessLost) as error:  # the first failure fails the query
             self._world.trace(f"{self._name} could not abort: {type(error).__name__}")
 
     # --- tasks ---
 
     async def _tasks(self, opened: bytes, batch: int, stop: bool) -> list[bytes | None]:
-        """A message per partition; None where all attempts failed, or were killed by q.stop()."""
+        """Return a message per partition.
+
+        None stands for a task whose attempts all failed or were killed by q.stop().
+        """
         values = self.checkpoint.values(batch)
         share = -(-len(values) // self._parallelism) or 1
         messages: list[SimFuture[bytes | None]] = [SimFuture() for _ in range(self._parallelism)]
@@ -292,7 +300,7 @@ class Driver:
             worker.process.kill()
 
     def _end_losers(self, runners: list[_Worker]) -> None:
-        """Losing copies are killed, but not all of them in time."""
+        """Kill losing copies. Some of them finish first."""
         for worker in runners:
             if worker.process.busy and self._chance.random() < 0.6:
                 worker.process.kill()
@@ -307,7 +315,7 @@ class Driver:
     # --- processes ---
 
     def _worker(self, role: str, known: _Worker | None) -> _Worker:
-        """A process for the role: the known one when it is still good."""
+        """Return a process for the role: the known one if it is still usable."""
         if known is None or not known.process.alive or known.process.busy:
             self._made += 1
             process = self._world.process(f"{self._name}.{role}{self._made}")
@@ -317,7 +325,7 @@ class Driver:
         return known
 
     def leave_children(self) -> None:
-        """The driver is gone: its children die, now or later, or finish what they are at."""
+        """Leave the driver's child processes behind. They die now or later, or finish their work first."""
         children, self._children = self._children, []
         for process in children:
             fate = self._chance.random()
@@ -328,7 +336,7 @@ class Driver:
 
 
 class _Race:
-    """Copies of one task. The first message wins; None when all of them failed."""
+    """Copies of one task. The first message wins; the result is None if all copies failed."""
 
     def __init__(self, stop_at: float | None, now_ms: Callable[[], int]) -> None:
         self.winner: SimFuture[bytes | None] = SimFuture()

@@ -1,7 +1,6 @@
-"""What runs in the processes around a Spark driver: planner, task attempts, commit worker; each with its own client.
+"""The processes around a Spark driver: planner, task attempts and commit worker, each with its own client.
 
-Only bytes go between them, as pickles do in Spark. The plans are the production ones; so are the steps, and the rows'
-way to the broker.
+They exchange only bytes, as Spark exchanges pickles. The plans, the steps and the writing of rows are production code.
 """
 
 from __future__ import annotations
@@ -35,12 +34,12 @@ BATCH_BYTES: Final = 400
 
 
 class RowsBroken(Exception):
-    """A row's own code raised, after rows before it were written."""
+    """A row's own code raised after earlier rows were written."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskInput:
-    """One partition of a micro-batch. `breaks`: its rows end in an exception. `pause_ms`: between its chunks."""
+    """One partition of a micro-batch. `breaks`: its rows end in an exception. `pause_ms`: between chunks."""
 
     query_id: str
     batch: int
@@ -52,7 +51,7 @@ class TaskInput:
 
 
 class SinkHands:
-    """The sink's code in one process. `level` None: ask the broker."""
+    """The sink's code in one process. With `level` None it asks the broker."""
 
     def __init__(
         self,
@@ -76,14 +75,14 @@ class SinkHands:
         )
 
     async def open(self) -> bytes:
-        """In the planning process: what pickling the writer does."""
+        """Open the sink in the planning process, as pickling the writer does."""
         level = self._level
         if level is None:
             level = await self._run(plan_level.choose_level(self._sink, None), {})
         return pickle.dumps(await self._run(plan.open_sink(self._sink, level), {}))
 
     async def write(self, opened: bytes, task: TaskInput) -> bytes:
-        """One task attempt."""
+        """Run one task attempt."""
         self._task = f"{self._sink} {task.partition}"
 
         async def has_rows(step: plan_steps.HasRows) -> bool:
@@ -108,7 +107,7 @@ class SinkHands:
     async def commit(
         self, batch: int, messages: Sequence[bytes | None], offsets: Callable[[], SourceOffsets | None]
     ) -> bool:
-        """In the commit worker, which can read the checkpoint."""
+        """Commit the batch in the commit worker, which can read the checkpoint."""
 
         async def save(step: plan_steps.SaveOffsets) -> SourceOffsets | None:
             return offsets()
@@ -118,12 +117,12 @@ class SinkHands:
         )
 
     async def abort(self, messages: Sequence[bytes | None], opened: bytes) -> plan_steps.AbortOutcome:
-        """In the commit worker, which knows the claim of what its driver has `opened`."""
+        """Abort the batch in the commit worker, which has the claim of the driver's `opened`."""
         own: plan_steps.Opened = pickle.loads(opened)
         return await self._run(plan.abort_batch(self._sink, _unpickled(messages), (own.claim, own.level)), {})
 
     async def _run(self, steps: plan.Plan[T], own: dict[type, OwnStep]) -> T:
-        """As StepRunner.run, with a task's own steps, and a line of the trace for each step."""
+        """Run a plan as StepRunner.run does, with a task's own steps and a trace line for each step."""
         try:
             step = next(steps)
             while True:
@@ -144,7 +143,7 @@ class SinkHands:
         cluster = self._process.admin.cluster
         config = ProducerConfig.make(
             {
-                "bootstrap_servers": "the cluster is known",  # not asked for
+                "bootstrap_servers": "the cluster is known",  # not used
                 "max_request_size": BATCH_BYTES,
                 "delivery_timeout_ms": self._config.step_timeout_ms,
             }
@@ -163,7 +162,7 @@ class SinkHands:
 
 
 def unique_bytes(chance: Random, task: str) -> bytes:
-    """Bytes that no other attempt gets. `task` names sink and partition; it is here to be misused."""
+    """Return bytes that no other attempt gets. `task` names sink and partition, for plants that misuse it."""
     return chance.randbytes(UNIQUE_BYTES)
 
 

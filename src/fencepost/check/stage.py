@@ -1,4 +1,4 @@
-"""What every simulated world stands on: one clock, one network, one broker on a simulated disk, and its crashes."""
+"""Base of every simulated world: one clock, one network, and one broker on a simulated disk with crashes."""
 
 from __future__ import annotations
 
@@ -17,13 +17,16 @@ from fencepost.check.scheduler import Scheduler, SimTask
 __all__ = ["Stage"]
 
 KILLED_ONLY: Final = 0.3
-"""Of the crashes, those in which the power stays and nothing that was written is lost."""
+"""Fraction of crashes without loss of power, in which all written data survives."""
 WATCHED_MS: Final = (50.0, 2_000.0)
-"""How soon somebody sees that the broker has stopped, or has a partition that only a restart makes writable."""
+"""Range of ms until an operator notices that the broker stopped, or that a partition needs a restart."""
 
 
 class Stage:
-    """`random` decides everything; `trace` is told what happens, with its time; `found`, what must not happen."""
+    """The base of a world.
+
+    `random` decides everything, `trace` receives events with their time, and `found` anomalies.
+    """
 
     def __init__(
         self,
@@ -40,11 +43,11 @@ class Stage:
         self.healed = False
         self.over = False
         self.happened: Counter[str] = Counter()
-        """How often each kind of fault struck."""
+        """Number of faults by kind."""
         self.at_rest: Callable[[], None] = lambda: None
-        """What happens while the broker is down, right before it starts again."""
+        """Called while the broker is down, directly before its next start."""
         self.power_may_go: Callable[[], bool] = lambda: True
-        """Asked at each loss of power."""
+        """Asked before each loss of power."""
         self.network = Network(self.scheduler, self.fork(), faults, self.strike)
         self.disk = MemoryDisk()
         self.machine = Machine(self.scheduler, self.disk, self.fork(), self.strike)
@@ -53,30 +56,30 @@ class Stage:
 
     @staticmethod
     def configured(settings: Mapping[str, str | int | bool]) -> BrokerConfig:
-        """A broker's settings, on a disk whose syncs count."""
+        """Return a broker's configuration with fsync for every commit."""
         return BrokerConfig({"fsync": "commit", "log.segment.bytes": 20_000, **settings})
 
     def fork(self) -> Random:
-        """A stream of chance of its own, so that one part's draws do not shift another's."""
+        """Return a separate random generator, so that one part's draws do not change another's."""
         return Random(self._random.getrandbits(64))
 
     def trace(self, line: str) -> None:
-        """Note what happened, with its time."""
+        """Record an event with its time."""
         if not self.over:
             self._lines.append(f"{self.scheduler.now_ms()} {line}")
 
     def strike(self, kind: str, line: str) -> None:
-        """Note that a fault strikes, and count it."""
+        """Record and count a fault."""
         self.happened[kind] += 1
         self.trace(line)
 
     def wait_for(self, task: SimTask, within_ms: float) -> None:
-        """Let things happen until the task has ended. Raises what it raised, SimulationStuck."""
+        """Run the world until the task has ended. Raises the task's exception, or SimulationStuck."""
         self.scheduler.run_until(task.done, within_ms=within_ms)
         task.result()
 
     def heal(self) -> None:
-        """No more faults of network, machine and broker from now on."""
+        """End all faults of network, machine and broker."""
         self.healed = True
         self._faults.heal()
         self.machine.heal()
@@ -89,12 +92,12 @@ class Stage:
         self.trace("healed")
 
     def end(self) -> None:
-        """The run is over, and nothing of it happens later."""
+        """End the run and close all tasks."""
         self.over = True
         self.scheduler.bury()
 
     async def start_host(self, *, power: bool = True) -> None:
-        """Start the broker if it is down, again and again; a power cut while it recovers is one more crash."""
+        """Start the broker if it is down, repeatedly. A power cut during recovery counts as another crash."""
         while not self.healed and not self.host.running:
             self._crash(power=power)
             self._start()
@@ -109,7 +112,7 @@ class Stage:
         self.host.start()
 
     def strike_machine(self, machine: MachineFaults) -> None:
-        """Let those faults of the machine happen until the stage is healed."""
+        """Draw those faults of the machine until the stage is healed."""
         if machine.any:
             self.scheduler.spawn(self.machine.strike_again_and_again(machine))
             self.scheduler.spawn(self._look_after_host())
@@ -128,8 +131,10 @@ class Stage:
         return self.healed
 
     async def crash_again_and_again(self, interval_ms: float, power_cut_chance: float, outage_ms: float = 0.0) -> None:
-        """Crash the broker about every `interval_ms` until the stage is healed. `outage_ms`: how long it may be down,
-        where that is more than usual."""
+        """Crash the broker about every `interval_ms` until the stage is healed.
+
+        `outage_ms`: longest downtime, if longer than usual.
+        """
         chance = self.fork()
         while True:
             await self.scheduler.sleep_ms(chance.uniform(0.2, 1.8) * interval_ms)

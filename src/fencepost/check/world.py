@@ -1,8 +1,8 @@
-"""The simulated world: production broker and client cores, joined in memory under one clock, with faults from a seed.
+"""The simulated world: production cores of broker and clients, joined in memory under one clock, with random faults.
 
-One run: applications (`actors`) work while requests and replies are lost, processes are killed or stand still, calls
-are cancelled, and the broker crashes and opens its log again. Then the world is healed, and everything has to come to
-its end within a bound: who does not is named, with what it waits for. What is in doubt is resolved, readers read to the
+In a run, applications (`actors`) work while requests and replies are lost, processes are killed or frozen, calls are
+cancelled, and the broker crashes and recovers its log. Then all faults end, and all work must end within a bound; the
+report names an actor that does not, and its call in progress. Transactions in doubt are resolved, readers read to the
 end, and the history is judged. The same seed and options give the same run, event for event: `Report.trace`.
 """
 
@@ -66,7 +66,7 @@ COMPACTING: Final[dict[str, str | int | bool]] = {
 }
 PARTITIONS_AT_MOST: Final = 4
 CLOCKS_MS: Final = (0, 0, -600_000, 600_000)
-"""How wrong the clocks of clients' machines are, where clocks are."""
+"""Errors of the clocks of clients' machines in ms."""
 CHANGES: Final[tuple[tuple[str, tuple[str | None, ...]], ...]] = (
     ("compression.type", ("producer", "gzip", "zstd", "uncompressed", None)),
     ("segment.bytes", ("1048576", None)),
@@ -83,16 +83,16 @@ RESETTINGS: Final[tuple[tuple[str, tuple[str | int | bool, ...]], ...]] = (
     ("compression.type", ("producer", "gzip", "zstd", "uncompressed")),
     ("group.initial.rebalance.delay.ms", (0, 100, 3_000)),
 )
-"""What people change in the broker's settings and then start it again with."""
+"""Broker settings that an operator changes before a restart."""
 SETUP_MS_AT_MOST: Final = 300_000.0
 REST_MS: Final = 200.0
 PAUSE_MS: Final = (100.0, 60_000.0)
 ENDED_MS_AT_MOST: Final = 200_000.0
-"""After the storm: the longest pause, then the longest transaction timeout, then two rebalances."""
+"""Time limit in ms after the storm: the longest pause, the longest transaction timeout, and two rebalances."""
 JUDGES: Final = ("first", "second")
-"""Readers of everything, at the end."""
+"""Names of the readers of everything at the end."""
 WHILE_READING: Final = (aborted_read, divergence, reordered)
-"""What holds for a reader that did not get to the end, too."""
+"""Checks that also hold for a reader that did not reach the end."""
 
 
 @dataclass(slots=True)
@@ -135,7 +135,7 @@ class World:
             self._partitions |= {INPUT: INPUT_PARTITIONS, OUTPUT: OUTPUT_PARTITIONS}
         self.writers = [Writer(self, f"p{number}", self.stage.fork()) for number in range(options.producers)]
         self.copiers = [Copier(self, f"c{number}", self.stage.fork()) for number in range(options.copiers)]
-        # Before version 2 transactions share an epoch: a stored token names those that follow, too.
+        # Before version 2 transactions share an epoch, so a stored token also matches later transactions.
         deciders = options.deciders if options.transaction_version >= 2 else 0
         self.deciders = [Decider(self, f"d{number}", self.stage.fork()) for number in range(deciders)]
         self.operators = [Operator(self, f"o{number}", self.stage.fork()) for number in range(options.operators)]
@@ -156,7 +156,7 @@ class World:
         self.stage.at_rest = self._while_down
         self.stage.power_may_go = self._rot.is_met
 
-    # --- what actors need ---
+    # --- used by actors ---
 
     @property
     def storming(self) -> bool:
@@ -178,7 +178,7 @@ class World:
         return process
 
     def _ended(self, what: str, result: object) -> None:
-        """A defect of the product, where it is none of the ways in which calls are told to fail."""
+        """Report the end of a piece of work as a defect, unless calls are documented to fail this way."""
         if (
             isinstance(result, BaseException)
             and not isinstance(result, KafkaError | ApplicationBroke)
@@ -187,7 +187,7 @@ class World:
             self.found("defect", f"{what}: {type(result).__name__}: {result}")
 
     def _broke(self, what: str) -> None:
-        """A defect of the broker."""
+        """Report a defect of the broker."""
         self.found("defect", f"the broker: {what}")
 
     def found(self, check: str, detail: str) -> None:
@@ -198,7 +198,7 @@ class World:
         self._threaten_later(process, self.stage.fork())
 
     def _threaten_later(self, process: Process, chance: Random) -> None:
-        """About every second of its life; the strike falls before one of its next steps."""
+        """Strike the process about every second of its life, before one of its next steps."""
         options = self.options
         if options.kill_chance or options.pause_chance:
             self.stage.scheduler.call_later(chance.uniform(0, 2_000), lambda: self._threaten(process, chance))
@@ -240,7 +240,7 @@ class World:
         return TopicPartition(topic, chance.randrange(self._partitions[topic]))
 
     def places(self) -> list[TopicPartition]:
-        """All partitions with records."""
+        """All partitions that actors write records to."""
         return [TopicPartition(topic, number) for topic, count in self._partitions.items() for number in range(count)]
 
     @property
@@ -265,7 +265,7 @@ class World:
         await admin.alter_configs(chance.choice(sorted(self._partitions)), {name: chance.choice(values)})
 
     def seen(self, read: Read) -> None:
-        """Nobody may see what nobody has asked to commit."""
+        """Judge a record: none may be visible before its commit was requested."""
         self._partial.append(read)
         for transaction in reversed(self.history.transactions):
             if transaction.outcome is Outcome.ABORTED and any(
@@ -290,7 +290,7 @@ class World:
     # --- the run ---
 
     def run(self) -> Report:
-        """Faults first, then healing, then the verdict. What never ends is an anomaly, too."""
+        """Run the storm, the healing and the final judgement. Work that never ends is an anomaly."""
         try:
             return self._to_the_verdict()
         finally:
@@ -328,7 +328,7 @@ class World:
             self._judge()
         except SimulationStuck as error:
             self._stuck(str(error))
-        except KafkaError as error:  # of our own calls, in a world without faults
+        except KafkaError as error:  # raised by the world's own calls, after the end of all faults
             self._stuck(f"{type(error).__name__}: {error}")
         self.report.happened = {**stage.happened, "transactions": len(self.history.transactions)}
         self.report.simulated_ms = self.now_ms() - self._began_ms
@@ -351,7 +351,7 @@ class World:
             await admin.create_topic(FLEETING.topic, 1, exist_ok=True)
 
     def _all_end(self, actors: Sequence[Actor]) -> None:
-        """Each, and every process that was taken for dead and goes on."""
+        """Wait for all actors, and for processes that were considered dead and still run."""
         waited = [self._unfinished[actor] for actor in actors]
         self.stage.scheduler.run_until(lambda: all(task.done() for task in waited), within_ms=ENDED_MS_AT_MOST)
         for actor, task in zip(actors, waited, strict=True):
@@ -367,7 +367,7 @@ class World:
         self.found("stuck", f"{why}; waiting: {'; '.join(waiting) or 'nobody but the judge'}")
 
     async def _settle(self) -> None:
-        """Nothing is on its way any more or left in doubt, and consumers have come to the end."""
+        """Wait until no request is in flight, no transaction is open, and consumers have read to the end."""
         await self.stage.scheduler.sleep_ms(max(0.0, self.stage.network.late_until_ms - self.now_ms()))
         admin = self._admin()
         for writer in self.writers:
@@ -430,7 +430,8 @@ class World:
             for place in self.places():
                 self.history.reads += await read_to_end(admin, reader, place)
         if self.operators:
-            await admin.create_topic(FLEETING.topic, 1, exist_ok=True)  # one may have been killed in between
+            # an operator may have been killed between deletion and creation
+            await admin.create_topic(FLEETING.topic, 1, exist_ok=True)
             await read_to_end(admin, "judge", FLEETING)
         if self._fragile:
             for anomaly in await judge_fragile(admin, self._sent_to_fragile()):
@@ -440,5 +441,5 @@ class World:
 
 
 def run_world(seed: int, options: Options | None = None) -> Report:
-    """One whole run, with the options that the seed draws unless they are given. Anomalies are in the report."""
+    """Run the world once. Without `options` the seed draws them. Anomalies are in the report."""
     return World(seed, options or Options.draw(seed)).run()

@@ -1,1 +1,1 @@
-"""Who lives in the simulated world: applications, readers, operators, each over the production client cores."""
+"""Actors of the simulated world: applications, readers and operators, all over the production client cores."""

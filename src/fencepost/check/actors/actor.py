@@ -1,4 +1,4 @@
-"""An application of the simulated world: lives, one after the other, each in a process of its own."""
+"""Base class of the applications in the simulated world. An actor has several lives, each in its own process."""
 
 from __future__ import annotations
 
@@ -36,12 +36,15 @@ __all__ = ["FLEETING", "Actor", "ApplicationBroke", "Surroundings", "cut_short",
 T = TypeVar("T")
 
 FLEETING: Final = TopicPartition("fleeting", 0)
-"""Of a topic that operators delete and make anew: whatever is in it may be lost, so it is no part of the history."""
+"""A partition of a topic that operators delete and recreate.
+
+Its records may be lost, so the history leaves them out.
+"""
 SUSPENSIONS_AT_MOST: Final = 12
 CANCELLED_WITHIN_MS: Final = (3, 15, 60)
 NO_TIMEOUT_MS: Final = 2**31 - 1
 SHARE_OF_STRIKES: Final = 0.1
-"""Of the chances of a second that a process is struck in each piece of its own work."""
+"""Fraction of the kill and pause chance per second with which a fault strikes one piece of the actor's own work."""
 
 
 class ApplicationBroke(Exception):
@@ -73,7 +76,7 @@ class Surroundings(Protocol):
         ...
 
     def places(self) -> list[TopicPartition]:
-        """All partitions with records."""
+        """All partitions that actors write records to."""
         ...
 
     def process(self, name: str) -> Process: ...
@@ -84,15 +87,15 @@ class Surroundings(Protocol):
         ...
 
     def kill(self, process: Process) -> None:
-        """Now: it takes no further step."""
+        """Kill the process immediately; it takes no further step."""
         ...
 
     def pause(self, process: Process) -> None:
-        """Let it stand still, now, for so long that others may have given it up."""
+        """Freeze the process immediately, for longer than other clients may wait for it."""
         ...
 
     def threaten(self, process: Process) -> None:
-        """Perhaps have something happen to the process."""
+        """Schedule a random fault for the process."""
         ...
 
     def trace(self, line: str) -> None: ...
@@ -100,7 +103,7 @@ class Surroundings(Protocol):
     def strike(self, kind: str, line: str) -> None: ...
 
     async def rest(self) -> None:
-        """The time after which an operator restarts a program, in ms."""
+        """Sleep as long as an operator takes to restart a program."""
         ...
 
     def now_ms(self) -> int: ...
@@ -110,28 +113,28 @@ class Surroundings(Protocol):
         ...
 
     def found(self, check: str, detail: str) -> None:
-        """Something that must not be."""
+        """Report an anomaly: the name of the check, and a description."""
         ...
 
     @property
     def replaceable(self) -> list[str]:
-        """Transactional ids whose owners live on when somebody takes theirs away."""
+        """Transactional ids whose owners survive when another client takes the id over."""
         ...
 
     async def add_partition(self, admin: AdminCore) -> None:
-        """One more partition for a topic that is written to."""
+        """Add a partition to a topic that actors write to."""
         ...
 
     async def replace_topic(self, admin: AdminCore) -> None:
-        """Delete FLEETING's topic and make it anew."""
+        """Delete the topic of FLEETING and recreate it."""
         ...
 
     async def change_settings(self, admin: AdminCore, chance: Random) -> None:
-        """Another value for a setting that changes nothing about which records are kept."""
+        """Change a topic or broker setting that does not affect which records are retained."""
         ...
 
     def seen(self, read: Read) -> None:
-        """A reader got a record."""
+        """Judge a record that a reader received."""
         ...
 
 
@@ -144,7 +147,7 @@ FALSE_HERE: Final = (
 
 
 class Actor:
-    """Lives until it has finished; killed or broken, it begins again as an operator would have it."""
+    """An application that runs until it has finished. After a kill or an error the simulated operator restarts it."""
 
     def __init__(self, world: Surroundings, name: str, chance: Random) -> None:
         self.name = name
@@ -152,10 +155,10 @@ class Actor:
         self.chance = chance
         self.lives = 0
         self.doing = "nothing yet"
-        """What is being waited for, since when: told when it never ends."""
+        """The call in progress and its start time. The report quotes it if the call never ends."""
 
     async def supervise(self) -> None:
-        """Restart it until it has finished."""
+        """Restart the actor until one life returns."""
         world = self.world
         while True:
             self.lives += 1
@@ -175,14 +178,15 @@ class Actor:
                 return
 
     async def live(self, process: Process) -> None:
-        """One life. Returns when all is done; what it raises ends the life."""
+        """Run one life. Return when all work is done; an exception ends the life."""
         raise NotImplementedError
 
     async def claim(
         self, process: Process, config: ProducerConfig, what: str, work: Callable[[], Coroutine[Any, Any, T]]
     ) -> T:
         """Make a call that initialises the transactional id."""
-        # Where clocks are set forward, time may be over sooner than the history can tell.
+        # If the clock may jump forward, a timeout can pass earlier than the history shows, so it is recorded as
+        # unknown.
         timeout_ms = NO_TIMEOUT_MS if config.two_phase_commit else config.transaction_timeout_ms
         known_ms = 0 if self.world.options.clock_jump_chance else timeout_ms
         init = Init(process=process.who, transactional_id=config.transactional_id or "", timeout_ms=known_ms)
@@ -191,7 +195,7 @@ class Actor:
     async def ask(
         self, process: Process, what: str, operation: Operation, work: Callable[[], Coroutine[Any, Any, T]]
     ) -> T:
-        """Make a call, and write it down as that operation."""
+        """Make a call and record it in the history as `operation`."""
         return await self.world.sessions.ask(operation, lambda: self.call(process, what, work))
 
     async def by_block(
@@ -203,7 +207,7 @@ class Actor:
         name: str,
         fill: Callable[[], Coroutine[Any, Any, None]],
     ) -> None:
-        """A transaction by `transaction()`, and how it ended written down. Raises what the block raises."""
+        """Run a transaction in a `transaction()` block and record its outcome. Raises what the block raises."""
         sessions, commit = self.world.sessions, Commit(process=process.who, transaction=name)
 
         async def work() -> None:
@@ -226,7 +230,10 @@ class Actor:
         sessions.ended(commit)
 
     async def call(self, process: Process, what: str, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Make a call of a client, cancelled now and then: raises TaskCancelled then, and whatever the call does."""
+        """Make a client call and sometimes cancel it.
+
+        Raises TaskCancelled after a cancellation, and what the call raises.
+        """
         self.doing = f"{what} since {self.world.now_ms()}"
         try:
             return await self._cut_short_perhaps(process, what, work)
@@ -235,7 +242,7 @@ class Actor:
             raise
 
     def _check_reason(self, error: BaseException) -> None:
-        """No broker here loses what it has acknowledged, or forgets how it ended: a client that says so is wrong."""
+        """Report an error that claims data loss or a forgotten outcome. The simulated broker never causes either."""
         cause: BaseException | None = error
         while cause is not None:
             if isinstance(cause, FALSE_HERE):
@@ -258,12 +265,15 @@ class Actor:
         return self.world.storming and chance > 0 and self.chance.random() < chance
 
     def perhaps_break(self) -> None:
-        """Raises ApplicationBroke, now and then."""
+        """Raise ApplicationBroke by chance."""
         if self.strikes(self.world.options.raise_chance):
             raise ApplicationBroke(self.name)
 
     async def work(self, process: Process) -> None:
-        """The application's own work, between two calls: it takes time, and a strike hurts most here."""
+        """Simulate the application's work between two calls.
+
+        It takes time, and faults strike here with a higher chance.
+        """
         options, sleep_ms = self.world.options, process.runtime.sleep_ms
         if self.strikes(options.kill_chance * SHARE_OF_STRIKES):
             self.world.kill(process)
@@ -274,7 +284,7 @@ class Actor:
         self.perhaps_break()
 
     async def abort(self, process: Process, producer: ProducerCore, record: Transaction, name: str) -> None:
-        """Until it is answered, which tells what became of the transaction."""
+        """Abort the transaction. Repeat until an answer arrives, and record the outcome from it."""
         while True:
             try:
                 abort = Abort(process=process.who, transaction=name)
@@ -289,7 +299,7 @@ class Actor:
                 return
 
     def write(self, producer: ProducerCore, record: Transaction, place: TopicPartition, value: str) -> None:
-        """Send a record of a transaction, and write it down first."""
+        """Record a write in the transaction, then append it to the producer."""
         if place != FLEETING:
             record.writes.append(Write(place.topic, place.partition, value))
         key = value.encode() if self.world.options.compacted else None
@@ -297,8 +307,10 @@ class Actor:
 
 
 async def cut_short(process: Process, work: Coroutine[Any, Any, T], arrange: Callable[[SimTask], None]) -> T:
-    """Do the work as a task, which `arrange` has cancelled some time, as `asyncio.timeout` would. Raises TaskCancelled
-    when it was."""
+    """Run `work` as a task that `arrange` schedules a cancellation for, as `asyncio.timeout` does.
+
+    Raises TaskCancelled if the cancellation took effect.
+    """
     ended: SimFuture[T] = SimFuture()
 
     async def run() -> None:
@@ -319,10 +331,10 @@ async def cut_short(process: Process, work: Coroutine[Any, Any, T], arrange: Cal
 
 
 def producer_in(process: Process, config: ProducerConfig) -> ProducerCore:
-    """A producer whose steps are its process's."""
+    """Return a producer whose actions run as steps of the process."""
     return ProducerCore(Cluster(process.runtime, config), config, wake=_at_once)
 
 
 def _at_once(action: Callable[[], object]) -> object:
-    """In a world of one thread, whatever is to run in the runtime runs where it is."""
+    """Run the action directly. The simulation has one thread, so no hand-over to the runtime is needed."""
     return action()

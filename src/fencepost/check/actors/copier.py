@@ -26,24 +26,27 @@ INPUT: Final = "input"
 OUTPUT: Final = "output"
 OUTPUT_PARTITIONS: Final = 2
 COPIES_OF: Final = " in "
-"""A copy's value is its record's value, this, and its place in what one life copied: values are unique in a history."""
+"""Separator in a copy's value.
+
+The value is the input's value, this text, and the copy's number within its life, so that values are unique.
+"""
 
 
 Work = Callable[[Process, ProducerCore, ConsumerCore, list[Record], Transaction, str], Coroutine[Any, Any, None]]
 
 EARLY_OFFSETS: Final = 0.2
-"""How often the positions are sent before the work, too, and pend while it goes on."""
+"""Chance that positions are also sent before the work, so that they are pending during it."""
 HALVES: Final = 0.1
 SLOW_ROUNDS: Final = 0.03
 SLOW_MS: Final = (500.0, 9_000.0)
-"""Long enough for the group to go on without this member, or for another to join."""
+"""Range of pauses in ms. They are long enough for the member to be removed, or for another member to join."""
 
 
 class Copier(Actor):
-    """The loop of `examples/consume_transform_produce.py`, with a producer and a transactional id for each life."""
+    """The loop of `examples/consume_transform_produce.py`. Each life has its own producer and transactional id."""
 
     producer_name = ""
-    """The present transactional id."""
+    """The transactional id of the current life."""
     _producers = 0
     _transactions = 0
     _at_first: GroupMetadata | None = None
@@ -66,7 +69,7 @@ class Copier(Actor):
         await self.call(process, "close of the consumer", consumer.close)
 
     async def _producer(self, process: Process) -> ProducerCore:
-        """With a transactional id of its own: a life before may go on beside this one."""
+        """Create a producer with a new transactional id, because an earlier life may still be running."""
         self._producers += 1
         self.producer_name = f"{self.name}#{self._producers}"
         config = ProducerConfig(
@@ -112,7 +115,7 @@ class Copier(Actor):
         gathers = records and self.chance.random() < options.second_poll_chance
         if gathers and not await self._gather(process, consumer, records):
             return
-        if records and self.chance.random() < HALVES:  # an iteration that is left in the middle
+        if records and self.chance.random() < HALVES:  # the iteration ends early
             records = list(islice(consumer.one_by_one(records), (len(records) + 1) // 2))
         if not records:
             return
@@ -136,7 +139,7 @@ class Copier(Actor):
         self.world.trace(f"{self.name} {copy.number} {copy.outcome.value}: {what}")
 
     async def _gather(self, process: Process, consumer: ConsumerCore, records: list[Record]) -> bool:
-        """Poll again for the same transaction; whether it is worth beginning: partitions may be gone by then."""
+        """Poll for `gather_ms` longer, for the same transaction. Return false if a poll failed."""
         until_ms = process.runtime.now_ms() + self.world.options.gather_ms
         while True:
             try:
@@ -177,7 +180,10 @@ class Copier(Actor):
         copy: Transaction,
         name: str,
     ) -> None:
-        """The positions first: they pend while the work goes on, and nobody asks again who the member is."""
+        """Send the positions first, so that they are pending during the work.
+
+        The member's identity is not read again.
+        """
 
         async def work() -> None:
             producer.begin_transaction()
@@ -202,7 +208,7 @@ class Copier(Actor):
         consumer: ConsumerCore,
         positions: dict[TopicPartition, OffsetAndMetadata],
     ) -> None:
-        """Now and then the application goes on when this has failed: its commit must fail then."""
+        """Send the positions. Sometimes the application ignores a failure here; its commit must then fail."""
         what, member = "send_offsets_to_transaction", consumer.group_metadata()
         try:
             await self.call(process, what, lambda: producer.send_offsets_to_transaction(positions, member))
@@ -222,7 +228,7 @@ class Copier(Actor):
             self.write(producer, copy, TopicPartition(OUTPUT, record.offset % OUTPUT_PARTITIONS), value)
 
     async def _send_early(self, producer: ProducerCore, consumer: ConsumerCore) -> None:
-        """Now and then as the member that the application was at first, which is refused in a newer generation."""
+        """Sometimes send positions with the first member identity of this life. A newer generation must refuse them."""
         first, now = self._at_first, consumer.group_metadata()
         member = first if first is not None and self.chance.random() < 0.5 else now
         await producer.send_offsets_to_transaction(consumer.positions(), member)

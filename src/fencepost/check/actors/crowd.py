@@ -1,7 +1,7 @@
-"""Several tasks that use one client at the same time: overlapping calls, cancelled at any await, and closes amid them.
+"""Several tasks that share one client: overlapping calls, cancellations at any await, and closing during a call.
 
-`Readers` share a consumer by the methods of the asyncio face, which hold it for one task at a time. `Senders` share a
-producer. Each writes down what it was given or told; `judge_readers` and `judge_senders` compare that with the log.
+`Readers` share a consumer through the asyncio API, which admits one task at a time. `Senders` share a producer. Each
+records its results; `judge_readers` and `judge_senders` compare them with the log.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ __all__ = ["Readers", "Senders", "judge_readers", "judge_senders"]
 
 HANDS: Final = 4
 LONG_MS: Final = 10_000_000
-"""Of a poll that only a record, wakeup() or close() ends."""
+"""Timeout in ms of a poll that only a record, wakeup() or close() ends."""
 WAKE_UP_EVERY_MS: Final = 100.0
 PASSES: Final = (RetriableError, AbortableError, WakeupError, TaskCancelled)
-"""What a hand of a crowd goes on after, whoever caused it."""
+"""Errors after which a task of the crowd continues, even if another task caused them."""
 
 
 async def together(process: Process, works: Iterable[Coroutine[Any, Any, None]]) -> None:
-    """Do all of them at the same time. Raises the first error."""
+    """Run all works concurrently. Raises the first error."""
     ends: list[SimFuture[None]] = []
 
     async def run(work: Coroutine[Any, Any, None], end: SimFuture[None]) -> None:
@@ -64,7 +64,7 @@ async def together(process: Process, works: Iterable[Coroutine[Any, Any, None]])
 
 
 class SharedConsumer(AsyncConsumer):
-    """The face for asyncio, in a process of the simulated world."""
+    """The asyncio consumer, run in a process of the simulated world."""
 
     def __init__(self, core: ConsumerCore, process: Process) -> None:
         core.turn = Turn(lambda: process.clock.running)
@@ -73,7 +73,7 @@ class SharedConsumer(AsyncConsumer):
         self._begin(runtime)
 
     def __del__(self) -> None:
-        """The process may have been killed: nobody complains."""
+        """Suppress the warning about an unclosed client, because the simulated process may have been killed."""
 
     def _here(self) -> ConsumerCore:
         if self._closed:
@@ -88,7 +88,7 @@ class SharedConsumer(AsyncConsumer):
 
 @dataclass(slots=True)
 class Stand:
-    """A position as the client told it, when so many records of the partition had been given out."""
+    """A position reported by the client, with the number of the partition's records returned up to then."""
 
     place: TopicPartition
     position: int
@@ -105,8 +105,8 @@ class ReadersLife:
     stands: list[Stand] = field(default_factory=list)
     complete: bool = False
     places: list[TopicPartition] = field(default_factory=list)
-    consumer: Any = None  # the present one
-    calls: int = 0  # under way
+    consumer: Any = None  # the current one
+    calls: int = 0  # calls in progress
     closing: int = 0
 
     def next_of(self, place: TopicPartition) -> int:
@@ -116,7 +116,10 @@ class ReadersLife:
 
 
 class Readers(Actor):
-    """One consumer of all partitions, and a group for its commits; each life begins at the beginning."""
+    """Readers that share one consumer of all partitions and one group for commits.
+
+    Each life starts at the beginning.
+    """
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
@@ -153,7 +156,8 @@ class Readers(Actor):
     async def _new(self, process: Process, story: ReadersLife) -> SharedConsumer:
         config = ConsumerConfig(
             bootstrap_servers=self.world.bootstrap_servers,
-            group_id=f"{story.name}-group",  # of this life: one before, taken for dead, may go on and commit
+            # specific to this life, because an earlier life considered dead may still commit
+            group_id=f"{story.name}-group",
             auto_offset_reset="earliest",
             max_poll_records=self.chance.choice((1, 3, 500)),
             default_api_timeout_ms=5_000,
@@ -191,7 +195,7 @@ class Readers(Actor):
     async def _use(
         self, process: Process, story: ReadersLife, what: str, work: Callable[[], Coroutine[Any, Any, None]]
     ) -> None:
-        """A call that may be refused only while another one is under way, or the client is being closed."""
+        """Make a call. It may be refused only while another call is in progress or the client is closing."""
         story.calls += 1
         consumer = story.consumer
         try:
@@ -247,9 +251,10 @@ class Readers(Actor):
 
 
 def judge_readers(stories: Iterable[ReadersLife], reads: Iterable[Read], *, compacted: bool) -> list[Anomaly]:
-    """Find records that were given out twice, never or out of order, and positions ahead of what was given out.
+    """Find records returned twice, never or out of order, and positions beyond the returned records.
 
-    `reads`: all records of the log, by one reader. Of a `compacted` log some may be gone that were given out.
+    `reads` holds all records of the log, from one reader. In a `compacted` log, records may be missing that were
+    returned earlier.
     """
     log: defaultdict[TopicPartition, list[tuple[int, str]]] = defaultdict(list)
     for read in reads:
@@ -295,11 +300,11 @@ class SendersLife:
     name: str
     sent: list[Sent] = field(default_factory=list)
     fates: set[str] = field(default_factory=set)
-    refused: list[str] = field(default_factory=list)  # told not to be in the log
+    refused: list[str] = field(default_factory=list)  # reported as not in the log
 
 
 class Senders(Actor):
-    """One idempotent producer after the other, each used by several tasks at once."""
+    """Tasks that share one idempotent producer at a time. Its successor starts when it closes."""
 
     _records = 0
 
@@ -377,7 +382,7 @@ class Senders(Actor):
 
 
 def judge_senders(stories: Iterable[SendersLife], reads: Iterable[Read]) -> list[Anomaly]:
-    """Find records that are in the log, and whose sender was told that they are not."""
+    """Find records in the log that the client reported as not written."""
     there = {read.value for read in reads}
     return [
         Anomaly("refused_and_there", f"{story.name} was told that {value} is not in the log")

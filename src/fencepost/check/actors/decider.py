@@ -1,7 +1,7 @@
-"""Two phases, decided elsewhere (KIP-939): an application that prepares, stores its decision, and completes.
+"""An application with two-phase commit (KIP-939): it prepares a transaction, stores a decision, and completes it.
 
-Its decision is what counts: once it is stored, the transaction has to end that way, whoever is killed when, and whoever
-completes it: the producer, its successor, or a coordinator outside that knows only the id and the stored token.
+A stored decision must take effect, no matter which process is killed. The transaction is completed by the producer, by
+its successor, or by an external coordinator that knows only the id and the stored token.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ T = TypeVar("T")
 
 SLOW_ENDS: Final = 0.05
 SLOW_MS: Final = (1_000.0, 90_000.0)
-"""Nothing may happen to what is prepared until somebody says so."""
+"""Range of pauses in ms. A prepared transaction must stay open until it is decided."""
 
 
 class _Decision(NamedTuple):
-    """What the application's own database holds."""
+    """A decision as stored in the application's own database."""
 
     token: str
     commit: bool
     transaction: str
-    """Its name among the sessions."""
+    """name of the transaction in the recorded sessions"""
 
 
 class Decider(Actor):
-    """Each life first does what the database says, as the recipe for two phases has it."""
+    """An application that begins each life by carrying out the stored decision, as the two-phase recipe demands."""
 
     _transactions = 0
     _stored: _Decision | None = None
@@ -83,7 +83,7 @@ class Decider(Actor):
     def _noted_as_done(self, stored: _Decision) -> None:
         self._carried_out.append(stored)
         if self.chance.random() < 0.2:
-            self._complete_outside(self.chance.choice(self._carried_out))  # a checkpoint is restored once more
+            self._complete_outside(self.chance.choice(self._carried_out))  # simulates a restored checkpoint
         if self.strikes(0.2):
             raise ApplicationBroke("it dies before it clears the note")
 
@@ -146,7 +146,7 @@ class Decider(Actor):
         await self._patiently("abort_transaction", ask)
 
     def _complete_outside(self, stored: _Decision) -> None:
-        """Somebody who knows the id and what was stored; he may come late."""
+        """Complete the transaction as an external coordinator that knows only the id and the token, possibly late."""
         outside = self.world.process("outside")
         after_ms = self.chance.choice((0.0, self.chance.uniform(0, 20), self.chance.uniform(0, 3_000)))
 

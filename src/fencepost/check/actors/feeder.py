@@ -1,4 +1,4 @@
-"""An idempotent producer without transactions: what it is told to be delivered is there, once, and all in its order."""
+"""An idempotent producer without transactions: acknowledged records are in the log once and in the order of sending."""
 
 from __future__ import annotations
 
@@ -17,12 +17,15 @@ from fencepost.errors import KafkaError, KafkaTimeoutError, ProduceFailedError
 __all__ = ["Feeder"]
 
 FILLED: Final = 200
-"""So much of a struck file is values, and not headers."""
+"""Size in bytes of a value in a damaged topic, so that most of the file is values and not headers."""
 
 
 class Feeder(Actor):
-    """Sends records by themselves, many at a time; each life is another producer. To `only`, where it is given: what is
-    sent there may be lost, and is no part of the history, but of `sent`."""
+    """An application that sends many records outside transactions.
+
+    Each life uses a new producer. With `only`, it sends to that partition, whose records may be lost: they are in
+    `sent`, but not in the history.
+    """
 
     _records = 0
 
@@ -60,7 +63,7 @@ class Feeder(Actor):
             self.sent.append(sent)
 
         def told(error: KafkaError | None, at: RecordMetadata | None) -> None:
-            # Out of time, the last refusal is named as well: also 45 for a batch that waited for an earlier one.
+            # A timeout also names the last refusal: error 45 (out of order) for a batch that waited for an earlier one.
             if error is not None and place != FLEETING and not isinstance(error.__cause__, KafkaTimeoutError):
                 self._check_reason(error)
             elif error is None and at is not None:

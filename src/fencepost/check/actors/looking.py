@@ -1,4 +1,4 @@
-"""A look behind an answered commit: whoever asks next has to see the whole transaction."""
+"""Visibility check after a commit was answered: every later read must return the whole transaction."""
 
 from __future__ import annotations
 
@@ -15,10 +15,12 @@ _ENDING = "PrepareCommit"
 
 
 async def unseen(admin: AdminCore, record: Transaction, positions: TopicPartition) -> str | None:
-    """The part of a committed transaction that a reader does not see, None when it sees all. Raises KafkaError.
+    """Return the part of a committed transaction that a reader does not see; None if it sees everything.
 
-    The last stable offset may lie before the records because another transaction is open: then the record at that
-    offset is another's.
+    Raises KafkaError.
+
+    The last stable offset may be lower than the records because another transaction is open. Then the record at that
+    offset belongs to the other transaction.
     """
     (described,) = await admin.describe_transactions([record.producer])
     if described.state == _ENDING:

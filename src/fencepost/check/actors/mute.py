@@ -1,4 +1,7 @@
-"""A client that asks and does not read: its answers must not pile up in the broker, nor keep others from theirs."""
+"""A client that sends requests and does not read the answers.
+
+They must not accumulate in the broker or delay other clients.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +19,14 @@ FETCH: Final = 1
 VERSION: Final = 12
 REQUESTS: Final = (1, 30, 1_000)
 SILENT_MS: Final = 15_000
-"""Longer than the broker waits for it when answers are scarce."""
+"""Time in ms without reading. It exceeds the broker's patience when memory for answers is scarce."""
 
 
 class Mute(Actor):
-    """Sends fetches, very many at a time, and reads the answers late or never."""
+    """A client that sends many fetch requests at a time and reads the answers late or never."""
 
     async def live(self, process: Process) -> None:
-        """Until the storm is over."""
+        """Send fetches until the storm is over."""
         host, _, port = self.world.bootstrap_servers.rpartition(":")
         while self.world.storming:
             await process.runtime.sleep_ms(self.chance.uniform(10, 500))

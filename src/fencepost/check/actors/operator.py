@@ -1,4 +1,4 @@
-"""A person with an administrator's rights: fences producers, ends their transactions, changes topics, looks around."""
+"""An administrator who fences producers, ends their transactions, changes topics and lists state."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ __all__ = ["Operator"]
 
 
 class Operator(Actor):
-    """Does something about every second while the storm lasts."""
+    """An administrator who acts about once a second during the storm."""
 
     async def live(self, process: Process) -> None:
-        """Until the storm is over."""
+        """Act until the storm is over."""
         while self.world.storming:
             await process.runtime.sleep_ms(self.chance.uniform(50, 1_500))
             if self.world.storming:
@@ -48,7 +48,7 @@ class Operator(Actor):
             world.trace(f"{self.name} {what}")
 
     async def _intrude(self, process: Process) -> None:
-        """A marker among the coordinators' own records would keep the broker from starting."""
+        """Try to write a marker into an internal topic. If the broker allowed it, its next start would fail."""
         admin, name = process.admin, f"{self.name}-intruder"
         given = await admin.init_producer_id(name, timeout_ms=60_000)
         request = to_enlist(name, given.producer_id, given.producer_epoch, [("__transaction_state", 0)])

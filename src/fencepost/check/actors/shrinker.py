@@ -1,4 +1,4 @@
-"""A person who makes a topic too small for any record, and mends it again: batches are refused for good (KIP-360)."""
+"""An operator who sets max.message.bytes of a topic too low for any record, so that batches fail finally (KIP-360)."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ __all__ = ["Shrinker"]
 
 MOST_BYTES: Final = "max.message.bytes"
 SHRUNK_MS: Final = (1.0, 60.0)
-"""So short that of a producer's batches some are refused and some that follow them are not."""
+"""Range of ms for which the limit is in force. It is so short that only some of a producer's batches are refused."""
 
 
 class Shrinker(Actor):
-    """Does so about every `shrink_interval_ms` while the storm lasts, and leaves every topic as it should be."""
+    """An operator who shrinks the limit about every `shrink_interval_ms` during the storm, and always restores it."""
 
     def __init__(self, world: Surroundings, name: str, chance: Random, topics: Sequence[str]) -> None:
         super().__init__(world, name, chance)
         self._topics = topics
 
     async def live(self, process: Process) -> None:
-        """Until the storm is over."""
-        for topic in self._topics:  # a life before may have left it shrunk
+        """Shrink and restore limits until the storm is over."""
+        for topic in self._topics:  # an earlier life may have left the limit in force
             await self._mend(process, topic)
         while self.world.storming:
             await process.runtime.sleep_ms(self.chance.uniform(0, 2 * self.world.options.shrink_interval_ms))
@@ -42,7 +42,7 @@ class Shrinker(Actor):
             await process.runtime.sleep_ms(50)
 
     async def _set(self, process: Process, topic: str, value: str | None) -> bool:
-        """Whether it is answered that it is so."""
+        """Set the topic's limit; None restores the default. Return true if the broker confirmed the change."""
         what = f"{MOST_BYTES} of {topic}: {value}"
         try:
             await self.call(process, what, lambda: process.admin.alter_configs(topic, {MOST_BYTES: value}))

@@ -1,4 +1,4 @@
-"""A read_committed reader that is there all the time: what it gets is judged when it gets it, and to the end."""
+"""A read_committed reader that runs for the whole simulation. Each record is judged on arrival."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ __all__ = ["Watcher"]
 
 
 class Watcher(Actor):
-    """Reads everything with a consumer without a group; each life begins at the beginning, as a reader of its own."""
+    """A reader of all partitions without a group. Each life starts at the beginning under a new reader name."""
 
     complete: str | None = None
-    """The reader's name that read to the end."""
+    """Name of the reader that reached the end."""
 
     async def live(self, process: Process) -> None:
-        """Read on until all is read."""
+        """Read until all partitions are read to the end."""
         reader = f"{self.name}#{self.lives}"
         config = ConsumerConfig(
             bootstrap_servers=self.world.bootstrap_servers,
@@ -37,7 +37,7 @@ class Watcher(Actor):
         ends: dict[TopicPartition, int] = {}
         lag_ms = self.chance.choice((0, 0, 50, 3_000))
         while True:
-            if lag_ms and self.world.storming:  # a reader that cannot keep up: what it has asked for lies and waits
+            if lag_ms and self.world.storming:  # a slow reader, whose answers wait for it
                 await process.runtime.sleep_ms(self.chance.uniform(0, lag_ms))
             try:
                 records = await self.call(process, f"poll ({consumer.state()})", lambda: consumer.poll(500))

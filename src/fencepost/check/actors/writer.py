@@ -1,4 +1,4 @@
-"""A transactional producer's application: it takes random steps and writes down what it was told."""
+"""An application with a transactional producer. It takes random steps and records their results."""
 
 from __future__ import annotations
 
@@ -24,16 +24,18 @@ from fencepost.errors import (
 __all__ = ["POSITIONS_OF", "Writer"]
 
 POSITIONS_OF: Final = TopicPartition("elsewhere", 0)
-"""Where the positions belong that writers commit, each in a group of its own name."""
+"""Partition that the writers' committed positions refer to. Each writer has a group of its own name."""
 
 
 class _Abandoned(ApplicationBroke):
-    """The application thinks better of it."""
+    """The application decides to abandon its transaction."""
 
 
 class Writer(Actor):
-    """Every transaction of its own choice: how many records, where, offsets or none, commit or abort; by the calls one
-    for one or by `transaction()`."""
+    """An application that draws each transaction at random: records, partitions, offsets, commit or abort.
+
+    It uses single calls or `transaction()`.
+    """
 
     _transactions = 0
     _position = 0
@@ -46,7 +48,8 @@ class Writer(Actor):
             transaction_timeout_ms=self.chance.choice(self._timeouts_ms()),
             metadata_max_age_ms=5_000,
             linger_ms=self.chance.choice((0, 5)),
-            batch_size=self.chance.choice((1, 262_144)),  # a batch for each record: several are on their way
+            # 1 makes a batch of each record, so that several are in flight
+            batch_size=self.chance.choice((1, 262_144)),
             max_block_ms=self.chance.choice((100, 1_000, 60_000)),
         )
         producer = producer_in(process, config)
@@ -54,7 +57,7 @@ class Writer(Actor):
         by_block = self.chance.random() < 0.5
         while self.world.storming:
             self._transactions += 1
-            # Nobody may see it until its commit is asked for.
+            # No reader may see it before its commit is requested.
             record = Transaction(self.name, self._transactions, outcome=Outcome.ABORTED)
             self.world.history.transactions.append(record)
             name = self.world.sessions.begin(process.who, self.name, record.number)
@@ -68,7 +71,7 @@ class Writer(Actor):
         await self.call(process, "close", lambda: producer.close(10_000))
 
     async def _look(self, process: Process, record: Transaction) -> None:
-        """See whether a reader that asks now sees all of it. A disk that refuses a marker is no defect."""
+        """Check that a reader sees the whole transaction. A disk error that delays a marker is no defect."""
         options = self.world.options
         if not options.look_chance or options.disk_fails or self.chance.random() >= options.look_chance:
             return
@@ -128,7 +131,8 @@ class Writer(Actor):
         except ApplicationBroke:
             return
         except TransactionCommittedError as error:
-            # Of this block's commit, or of an earlier block's, whose abort came too late: that is unknown here.
+            # The error concerns this block's commit, or an earlier block's whose abort came too late. The latter is
+            # unknown here.
             self.world.trace(f"{self.name} {record.number} after all: {error}")
         except TaskCancelled:
             self.world.trace(f"{self.name} {record.number} cancelled")
@@ -140,13 +144,13 @@ class Writer(Actor):
             record.outcome = Outcome.COMMITTED
 
     async def _fill(self, process: Process, producer: ProducerCore, record: Transaction, name: str) -> None:
-        """Random steps of one transaction."""
+        """Take the random steps of one transaction."""
         sleep_ms = process.runtime.sleep_ms
         for index in range(self.chance.randint(1, 6)):
             self.write(producer, record, self.world.place_for(self.chance), f"{self.name}-{record.number}-{index}")
             await self.work(process)
             if self.chance.random() < 0.005:
-                await sleep_ms(5_000)  # long enough for the shorter transaction timeout
+                await sleep_ms(5_000)  # longer than the shorter transaction timeout
         if self.chance.random() < 0.5:
             self._position += 1
             record.offsets[self.name] = position = self._position

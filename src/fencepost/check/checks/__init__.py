@@ -1,4 +1,4 @@
-"""One anomaly per module: a sentence that must hold, and a function from a history to where it does not."""
+"""The checks of a history, one per module: each states a property and yields the operations that violate it."""
 
 from __future__ import annotations
 
@@ -39,12 +39,15 @@ CHECKS: tuple[Check, ...] = (
 
 
 def has_reads(history: History) -> bool:
-    """Whether a read was answered: without, whatever was lost would pass."""
+    """Return true if any read was answered. Without reads, lost records would go unnoticed."""
     return any(reading.result is not Result.UNKNOWN for reading in (*history.of(Poll), *history.of(Read)))
 
 
 def check_all(given: History | Summary) -> list[Anomaly]:
-    """Every anomaly of every check. Raises ValueError for a history with no reads: it would pass whatever was lost."""
+    """Return the anomalies of all checks.
+
+    Raises ValueError for a history without reads, which would pass despite losses.
+    """
     history = History(given.operations()) if isinstance(given, Summary) else given
     if not has_reads(history):
         raise ValueError("the history has no reads: nothing can be checked")

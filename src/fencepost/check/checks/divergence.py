@@ -1,4 +1,4 @@
-"""An offset of a partition has one value for ever: all readers that get it agree, and so does who was told it."""
+"""The record at an offset of a partition never changes. All readers and the acknowledgement of its producer agree."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No value is in the log twice: whoever reads it, gets it from the same place."""
+"""No value is in the log twice: all reads of a value return the same partition and offset."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fencepost.check.history.operations import Operation, Position
 
 
 def duplicate(history: History) -> Iterator[Anomaly]:
-    """Find values that were read at two places."""
+    """Find values that were read at two positions."""
     told: set[tuple[str, Position]] = set()
     for reading, batch in history.readings():
         for offset, value in zip(batch.offsets, batch.values, strict=True):

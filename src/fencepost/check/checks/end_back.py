@@ -1,4 +1,4 @@
-"""The end of a partition, stable or not, never goes back, and what was read lies before it."""
+"""The end of a partition, stable or not, never goes back, and records that were read lie before it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Answer = tuple[int, Operation]
 
 
 def end_back(history: History) -> Iterator[Anomaly]:
-    """Find ends that were lower than what had been told before they were asked for."""
+    """Find ends that are lower than an end reported before the request."""
     events: list[tuple[int, int, ListOffsets | Poll | Read]] = []
     for operation in history.operations:
         if isinstance(operation, ListOffsets) and operation.ok:

@@ -1,8 +1,7 @@
-"""A producer is told that it is fenced only if another took its transactional id over, or ended its transaction, or if
-that outlasted its timeout.
+"""A producer is fenced only with a cause: a takeover of its id, another client ending its transaction, or a timeout.
 
-Not judged where the timeout is not known, and where InitProducerId may have been sent twice: the later one fences its
-own producer. Below transaction.version 2 a late request can do the same to a sound Kafka.
+Not judged if the timeout is unknown, or if InitProducerId may have been sent twice: the second request fences its own
+producer. Below transaction.version 2 a late request can do the same with a correct Kafka.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from fencepost.check.history.operations import (
 
 
 def fenced_by_nobody(history: History) -> Iterator[Anomaly]:
-    """Find producers that were told so without a reason."""
+    """Find producers that were fenced without a cause."""
     inits: dict[str, list[Init]] = {}
     ends: dict[str, list[Commit | Abort]] = {}
     for operation in history.operations:
@@ -44,7 +43,7 @@ def fenced_by_nobody(history: History) -> Iterator[Anomaly]:
 
 
 def _id_of(history: History, operation: Operation) -> str:
-    """The transactional id that an operation is about, if it is about any."""
+    """Return the transactional id of an operation, or "" if it has none."""
     if isinstance(operation, Init):
         return operation.transactional_id
     if isinstance(operation, Send | SendOffsets | Prepare | Commit | Abort) and operation.transaction:
@@ -53,12 +52,12 @@ def _id_of(history: History, operation: Operation) -> str:
 
 
 def _fences(init: Init, told: Operation, first: Init) -> bool:
-    """Another's, or one's own that was not answered and may have come late."""
+    """Return true for another client's InitProducerId, or an unanswered own one that may have arrived late."""
     return (init.process != told.process or not init.ok) and _meets(init, told, first)
 
 
 def _meets(other: Operation, told: Operation, first: Init) -> bool:
-    """Whether it can have taken effect between the producer's first InitProducerId and what it was told."""
+    """Return true if `other` can have taken effect between the producer's first InitProducerId and `told`'s answer."""
     last = other.completed if other.ok else NEVER
     return other.invoked < told.completed and last > first.invoked
 

@@ -10,7 +10,7 @@ from fencepost.check.history.operations import Assign, CommitOffsets, Operation
 
 
 def fenced_commit(history: History) -> Iterator[Anomaly]:
-    """Find commits that were asked for after a member had come into a newer generation, and were answered well."""
+    """Find successful commits that were requested after the member had joined a newer generation."""
     newest: dict[str, list[tuple[int, int, Assign]]] = {}
     joined = [assign for assign in history.of(Assign) if assign.group and assign.generation >= 0 and assign.ok]
     for assign in sorted(joined, key=lambda assign: assign.completed):

@@ -1,4 +1,4 @@
-"""Whatever is in a topic that the history writes to, somebody has sent there."""
+"""Every record in a topic of the history was sent by one of its clients."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fencepost.check.history.model import Anomaly, History
 
 
 def foreign(history: History) -> Iterator[Anomaly]:
-    """Find values that nobody sent, or not to that topic and partition."""
+    """Find values that no client sent, or that were sent to another topic or partition."""
     topics = {send.topic for send in history.sends.values()}
     for value, (reading, place) in history.seen.items():
         if place.topic not in topics:

@@ -1,6 +1,6 @@
-"""A group is where the last commit of its position put it, or where one put it whose outcome nobody was told.
+"""A group's position is the one that it committed last, or one of a commit with an unknown outcome.
 
-Its position never goes back to one that was replaced before it was asked for.
+The position never returns to one that was replaced before the request.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fencepost.check.history.operations import (
 
 
 class _Write(NamedTuple):
-    """A position as it was committed: not before `since`, and by `until` if it was at all."""
+    """A committed position. It took effect after `since`, and before `until` if it took effect at all."""
 
     offset: int
     since: int
@@ -30,28 +30,28 @@ class _Write(NamedTuple):
 
 
 class _Place:
-    """What is known of a group's position in a partition."""
+    """The writes to a group's position in one partition."""
 
     def __init__(self) -> None:
         self.writes: list[_Write] = []
         self._by_offset: dict[int, list[_Write]] = {}
         self._done = _Newest()
         self._seen = _Newest()
-        self._seen_by: dict[int, int] = {}  # since -> when it was seen first
+        self._seen_by: dict[int, int] = {}  # since -> time of the first read that saw it
 
     def close(self) -> None:
-        """All writes are there."""
+        """Index the writes after the last one was added."""
         for write in sorted(self.writes, key=lambda write: write.until):
             self._by_offset.setdefault(write.offset, []).append(write)
             self._done.add(write.until, write)
 
     def newest(self, moment: int) -> _Write | None:
-        """The last that was certainly done before a moment: it was answered, or seen."""
+        """Return the latest write that certainly took effect before `moment`, because it was answered or seen."""
         known = [write for write in (self._done.before(moment), self._seen.before(moment)) if write is not None]
         return max(known, key=lambda write: write.since, default=None)
 
     def explains(self, offset: int, newest: _Write | None, fetched: FetchOffsets) -> bool:
-        """Whether a write of that offset may have been the last when it was asked for."""
+        """Return true if a write of `offset` may have been the latest one when `fetched` was served."""
         if offset == -1:
             return newest is None
         return any(
@@ -61,7 +61,7 @@ class _Place:
         )
 
     def saw(self, offset: int, fetched: FetchOffsets) -> None:
-        """Whoever gets an offset that was committed once only, knows that it was done."""
+        """Record that a write took effect. This is certain only if the offset was committed exactly once."""
         writes = self._by_offset.get(offset, [])
         if len(writes) == 1 and writes[0].since < fetched.completed:
             self._seen.add(fetched.completed, writes[0])
@@ -72,7 +72,7 @@ class _Place:
 
 
 class _Newest:
-    """The latest of writes as time goes on; moments only grow."""
+    """The latest write by time. Times are added in increasing order."""
 
     def __init__(self) -> None:
         self._steps: list[tuple[int, _Write]] = []

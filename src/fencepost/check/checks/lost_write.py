@@ -1,4 +1,4 @@
-"""What was acknowledged, and committed if it was in a transaction, is got by all who read to the end afterwards."""
+"""All acknowledged records are read by complete readers, if they are outside a transaction or if it was committed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fencepost.check.history.operations import Result
 
 
 def lost_write(history: History) -> Iterator[Anomaly]:
-    """Find writes that a reader had to get and did not."""
+    """Find acknowledged writes that a complete reader did not return."""
     for send in history.sends.values():
         if send.result is Result.FAIL or not (send.ok or send.transaction):
             continue

@@ -1,4 +1,4 @@
-"""Polls go forward: a reader that was not sent elsewhere gets higher offsets with every record."""
+"""Polls move forward: without a seek or an assignment, each record has a higher offset than the previous one."""
 
 from __future__ import annotations
 

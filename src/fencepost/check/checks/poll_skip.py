@@ -1,4 +1,4 @@
-"""Polls leave nothing out: what others read of a partition, a reader that goes past it gets as well."""
+"""Polls leave nothing out: a reader that moves past a record which others read has returned it, too."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from fencepost.check.history.polls import Stream, streams
 
 
 def poll_skip(history: History) -> Iterator[Anomaly]:
-    """Find offsets that a reader passed over. What a read_committed reader got, everybody has to get."""
+    """Find offsets that a reader passed over.
+
+    Every reader must return the records that a read_committed reader returned.
+    """
     committed, everything = _offsets_read(history, COMMITTED), _offsets_read(history)
     for stream in streams(history):
         if not stream.offsets:
@@ -28,7 +31,7 @@ def poll_skip(history: History) -> Iterator[Anomaly]:
 
 
 def _offsets_read(history: History, *isolations: str) -> dict[tuple[str, int], list[int]]:
-    """In their order, each once."""
+    """Return the offsets read in each partition, sorted and without repetition."""
     found: defaultdict[tuple[str, int], set[int]] = defaultdict(set)
     for _, batch in history.readings(*isolations):
         found[batch.topic, batch.partition].update(batch.offsets)

@@ -1,4 +1,4 @@
-"""A read_committed reader never gets a record of a transaction before anybody has asked for its commit."""
+"""A read_committed reader never returns a record of a transaction before its commit was requested."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fencepost.check.history.operations import NEVER
 
 
 def precommitted_read(history: History) -> Iterator[Anomaly]:
-    """Find reads that came too early, or of what was never to be committed."""
+    """Find reads before the commit request, or of transactions that never requested one."""
     for value, (reading, place) in history.committed.items():
         transaction = history.transaction_of(value)
         if transaction is None or transaction.outcome is Outcome.ABORTED:

@@ -1,7 +1,7 @@
-"""A group that makes a record of each record that it reads, makes one of each, up to its position, and no more.
+"""A group that sends one output for each input has exactly one output for each input before its position.
 
-Its outputs are the sends that name it as `group`, with the input record as `source`; it reads its input from the first
-record on.
+Its outputs are the sends with its name as `group` and the input as `source`. It reads its inputs from the first record
+on.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Made = dict[Position, list[Send]]
 
 
 def processed_once(history: History) -> Iterator[Anomaly]:
-    """Find inputs of which there are two outputs, or none."""
+    """Find inputs with two outputs or none."""
     outputs: dict[str, Made] = {}
     targets: dict[str, set[tuple[str, int]]] = {}
     for send in history.of(Send):
@@ -35,7 +35,7 @@ def processed_once(history: History) -> Iterator[Anomaly]:
 
 
 def _missing(history: History, group: str, made: Made, targets: set[tuple[str, int]]) -> Iterator[Anomaly]:
-    """Inputs below the group's last known position of which nothing was made, by readers that got to the ends."""
+    """Find inputs before the group's last known position that have no output in complete reads of the targets."""
     fetched = max(
         (fetched for fetched in history.of(FetchOffsets) if fetched.ok and fetched.group == group),
         key=lambda fetched: fetched.invoked,
@@ -45,7 +45,7 @@ def _missing(history: History, group: str, made: Made, targets: set[tuple[str, i
         return
     reads = [_last_read(history, target) for target in targets]
     if any(read is None or read.invoked < fetched.completed for read in reads):
-        return  # what is missing may have come later
+        return  # the outputs may have been written after the read
     for topic, partition, end in fetched.offsets:
         for offset, by in _inputs(history, topic, partition):
             source = Position(topic, partition, offset)

@@ -1,4 +1,4 @@
-"""Within a partition, the records of a client are in the order in which it sent them."""
+"""Within a partition, the records of a client appear in the order of sending."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fencepost.check.history.operations import Send
 
 
 def reordered(history: History) -> Iterator[Anomaly]:
-    """Find records that lie before an earlier one of the same client."""
+    """Find records that precede an earlier record of the same client."""
     furthest: dict[tuple[str, str, int], tuple[Send, Sighting]] = {}
     for send in history.of(Send):
         seen = history.seen.get(send.value)

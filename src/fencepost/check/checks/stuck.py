@@ -1,4 +1,4 @@
-"""When all is over, every partition can be read to its end: no transaction is left that nobody ends."""
+"""At the end of a run every partition is readable to its end, so no transaction stays open."""
 
 from __future__ import annotations
 

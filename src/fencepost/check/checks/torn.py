@@ -1,4 +1,4 @@
-"""A transaction whose outcome nobody was told is read whole or not at all, and its offsets go with its records."""
+"""A transaction with an unknown outcome is read completely or not at all, and its offsets share its outcome."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fencepost.check.history.operations import FetchOffsets, Operation
 
 
 def torn(history: History) -> Iterator[Anomaly]:
-    """Find transactions of which a part is there and another is not."""
+    """Find transactions that took effect in part."""
     fetches: dict[str, list[FetchOffsets]] = {}
     for fetched in history.of(FetchOffsets):
         if fetched.ok:
@@ -33,7 +33,7 @@ def torn(history: History) -> Iterator[Anomaly]:
 def _without_offsets(
     transaction: Transaction, visible: Operation, seen: Operation, fetches: dict[str, list[FetchOffsets]]
 ) -> Iterator[Anomaly]:
-    """The records are there; a group that asks later has to be where the transaction put it, or further on."""
+    """Find offsets that a later read shows before the transaction's position, although its records are visible."""
     for sent in transaction.offsets:
         for fetched in fetches.get(sent.group, []) if sent.ok else []:
             at = {(topic, partition): offset for topic, partition, offset in fetched.offsets}

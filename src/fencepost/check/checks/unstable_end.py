@@ -1,4 +1,4 @@
-"""The last stable offset is never past the first record of a transaction whose commit nobody has asked for yet."""
+"""The last stable offset never passes the first record of a transaction before its commit was requested."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fencepost.check.history.operations import ListOffsets
 
 
 def unstable_end(history: History) -> Iterator[Anomaly]:
-    """Find stable ends past an open transaction, of those that were committed later: no timeout had ended them."""
+    """Find last stable offsets past an open transaction that was committed later, and so cannot have timed out."""
     furthest: dict[tuple[str, int], list[ListOffsets]] = {}
     stable = [listing for listing in history.of(ListOffsets) if listing.ok and listing.isolation == COMMITTED]
     for listed in sorted(stable, key=_completed):

@@ -1,6 +1,6 @@
-"""Once another client has initialised a transactional id, nothing that the one before asks for takes effect.
+"""After another client initialised a transactional id, no request of the previous client takes effect.
 
-A decision about a prepared transaction is no such request: whoever carries it out is nobody's zombie.
+A decision about a prepared transaction is exempt: any client may carry it out.
 """
 
 from __future__ import annotations

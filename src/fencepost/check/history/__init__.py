@@ -1,4 +1,4 @@
-"""What the clients of a Kafka asked for and were told: a history. `fencepost.check.checks` judge it."""
+"""Histories: the requests of Kafka clients and their answers. `fencepost.check.checks` judges them."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Histories as JSON lines: an event per line, in the order of time. docs/check.md is the description for people.
+"""Reader and writer of histories as JSON lines, one event per line in the order of time. docs/check.md defines them.
 
-The first line is the version. An operation is invoked by a line with its kind `f`, its process and a number `op`, and
-ends with a line of that process and number; without such a line nobody was told. A line that names a kind and is not
-an invocation is an operation that began and ended at once.
+The first line is the version. An invocation line has the kind `f`, the process and a number `op`; the line with the
+result has the same process and number. Without a result the outcome is unknown. A line with a kind that is not an
+invocation stands for an operation that began and ended at once.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ WORDS = {
 
 
 class _Field(NamedTuple):
-    """A field of a kind: how it is read, whether it must be there, when it is told."""
+    """A field of a kind: its parser, and the events that must or may carry it."""
 
     read: Callable[[Any], Any]
     required: bool
@@ -38,7 +38,7 @@ class _Field(NamedTuple):
 
 
 def decoded(lines: Iterable[bytes]) -> Iterator[str]:
-    """The lines of a file as text. Raises InvalidHistory."""
+    """Decode the lines of a file. Raises InvalidHistory."""
     for number, line in enumerate(lines, 1):
         try:
             yield line.decode()
@@ -48,7 +48,7 @@ def decoded(lines: Iterable[bytes]) -> Iterator[str]:
 
 
 def operations_of(lines: Iterable[str]) -> Iterator[Operation]:
-    """The operations, each when its invocation is read; answers are filled in later. Raises InvalidHistory."""
+    """Yield each operation at its invocation and fill in its result later. Raises InvalidHistory."""
     pending: dict[tuple[str, int], Operation] = {}
     time_ms = float("-inf")
     count = 0
@@ -85,7 +85,7 @@ def _object(number: int, line: str) -> dict[str, Any]:
 def _take(
     number: int, time_ms: float, event: dict[str, Any], pending: dict[tuple[str, int], Operation]
 ) -> Operation | None:
-    """The operation that begins here, if one does."""
+    """Return the operation that begins with this line, if any."""
     process, kind, name = _text(event.pop("process", None), "process"), event.pop("type", None), event.pop("f", None)
     if kind not in ("invoke", "ok", "fail", "unknown"):
         raise ValueError(f"type has to be invoke, ok, fail or unknown, not {kind!r}")
@@ -230,25 +230,25 @@ _FIELDS: dict[type[Operation], dict[str, _Field]] = {kind: _fields_of(kind) for 
 
 
 def invoked_line(operation: Operation) -> str:
-    """The line with which an operation begins."""
+    """Return the invocation line of an operation."""
     head = _head(operation, operation.invoked_ms, "invoke") | {"op": operation.invoked, "f": operation.F}
     return json.dumps(head | _given(operation, "beginning"))
 
 
 def ended_line(operation: Operation) -> str:
-    """The line with which it ends."""
+    """Return the result line of an operation."""
     head = _head(operation, operation.completed_ms, operation.result.value) | {"op": operation.invoked}
     return json.dumps(head | _given(operation, "end"))
 
 
 def instant_line(operation: Operation) -> str:
-    """The line of an operation that began and ended at once."""
+    """Return the line of an operation that began and ended at once."""
     head = _head(operation, operation.completed_ms, operation.result.value) | {"f": operation.F}
     return json.dumps(head | _given(operation, "beginning") | _given(operation, "end"))
 
 
 def lines_of(operations: Iterable[Operation]) -> Iterator[str]:
-    """A whole history, without line ends."""
+    """Yield all lines of a history without line ends."""
     events = []
     for operation in operations:
         if operation.completed == operation.invoked:
@@ -267,7 +267,7 @@ def _head(operation: Operation, time_ms: float, kind: str) -> dict[str, Any]:
 
 
 def _given(operation: Operation, when: str) -> dict[str, Any]:
-    """The fields that are not at their default."""
+    """Return the fields that differ from their default."""
     found = {}
     for declared in fields(operation):
         if declared.name in COMMON or when not in told_at(declared):

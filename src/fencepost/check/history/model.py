@@ -1,6 +1,6 @@
-"""A history: its operations in the order in which they began, and what follows from them for transactions and records.
+"""A history: the operations in the order of their invocation, and the transactions and records that follow from them.
 
-Every value that is sent is unique in its history, so that a value names its write.
+Every value sent is unique in its history, so that a value identifies its write.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Kind = TypeVar("Kind", bound=Operation)
 
 
 class InvalidHistory(ValueError):
-    """Operations that do not make a history. `line`: the place in the order of events."""
+    """Operations that do not form a valid history. `line`: the position in the order of events."""
 
     def __init__(self, line: int, reason: str) -> None:
         super().__init__(f"line {line}: {reason}")
@@ -44,7 +44,10 @@ class InvalidHistory(ValueError):
 
 
 class Outcome(Enum):
-    """What the clients were told. UNKNOWN: a commit was asked for, and nobody was told what became of it."""
+    """Outcome of a transaction as answered to clients.
+
+    UNKNOWN: a commit was requested, and no answer tells its outcome.
+    """
 
     COMMITTED = "committed"
     ABORTED = "aborted"
@@ -53,7 +56,7 @@ class Outcome(Enum):
 
 
 class Sighting(NamedTuple):
-    """A record as somebody got it first."""
+    """The first read of a record."""
 
     operation: Poll | Read
     place: Position
@@ -61,7 +64,7 @@ class Sighting(NamedTuple):
 
 @dataclass(slots=True)
 class Transaction:
-    """All that was done in, and to, a transaction. `session`: the InitProducerId under which it was begun."""
+    """All operations of a transaction. `session`: the InitProducerId that precedes its begin."""
 
     begin: Begin
     session: Init | None = None
@@ -78,7 +81,7 @@ class Transaction:
 
     @property
     def outcome(self) -> Outcome:
-        """An abort that was answered counts before a commit that was not."""
+        """Return the outcome. An answered abort takes precedence over an unanswered commit."""
         if any(commit.ok for commit in self.commits):
             return Outcome.COMMITTED
         if any(abort.ok for abort in self.aborts):
@@ -93,7 +96,10 @@ class Transaction:
 
 
 class History:
-    """A whole run. Raises InvalidHistory for a value that is sent twice and for transactions that never began."""
+    """A complete run.
+
+    Raises InvalidHistory for a value sent twice, and for an operation in a transaction that never began.
+    """
 
     def __init__(self, operations: Iterable[Operation]) -> None:
         self.operations = list(operations)
@@ -147,11 +153,11 @@ class History:
         return self.transactions[name]
 
     def of(self, kind: type[Kind]) -> Iterator[Kind]:
-        """All operations of a kind, in the order in which they began."""
+        """Yield all operations of a kind in the order of invocation."""
         return (operation for operation in self.operations if isinstance(operation, kind))
 
     def readings(self, *isolations: str) -> Iterator[tuple[Poll | Read, Batch]]:
-        """Every batch that somebody got, in any of these isolations, or in any at all."""
+        """Yield every batch that was read at one of these isolation levels, or at any if none is given."""
         for operation in self.operations:
             if isinstance(operation, Poll | Read) and (not isolations or operation.isolation in isolations):
                 for batch in operation.records:
@@ -159,7 +165,7 @@ class History:
 
     @cached_property
     def complete_reads(self) -> dict[tuple[str, int], list[Read]]:
-        """The read_committed reads that got to the end, by partition."""
+        """The read_committed reads that reached the end, by partition."""
         found: dict[tuple[str, int], list[Read]] = {}
         for read in self.of(Read):
             if read.ok and read.isolation == COMMITTED:
@@ -168,12 +174,12 @@ class History:
 
     @cached_property
     def committed(self) -> dict[str, Sighting]:
-        """Where each value was seen by a read_committed reader, first in time."""
+        """First sighting of each value by a read_committed reader."""
         return self._sightings(COMMITTED)
 
     @cached_property
     def seen(self) -> dict[str, Sighting]:
-        """Where each value was seen by any reader, first in time."""
+        """First sighting of each value by any reader."""
         return self._sightings()
 
     def _sightings(self, *isolations: str) -> dict[str, Sighting]:
@@ -186,15 +192,14 @@ class History:
         return found
 
     def transaction_of(self, value: str) -> Transaction | None:
-        """The transaction that a value was sent in."""
+        """Return the transaction that a value was sent in."""
         send = self.sends.get(value)
         return self.transactions[send.transaction] if send is not None and send.transaction else None
 
     def missing_in(self, send: Send) -> Read | None:
-        """A complete read that had to find the record, were it committed, and did not.
+        """Return a complete read that lacks the record, although it would contain a committed one.
 
-        Whoever reads to the high watermark, and began after the record was acknowledged, has come to know what became
-        of it.
+        A read that began after the acknowledgement and reached the high watermark shows the outcome of the record.
         """
         known = send.completed if send.ok else NEVER_ANSWERED
         if send.transaction:
@@ -223,7 +228,7 @@ NEVER_ANSWERED = 2**63
 
 @dataclass(frozen=True, slots=True)
 class Anomaly:
-    """Something that must not happen, found by the check of that name, and the operations that show it."""
+    """A violation: the check's name, a description, and the operations that show it."""
 
     check: str
     detail: str

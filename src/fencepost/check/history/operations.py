@@ -1,7 +1,6 @@
-"""The operations of a history: what a client asked for, and what it was told. docs/check.md tells every field.
+"""The operations of a history: a client's requests and their answers. docs/check.md defines every field.
 
-`told_at` says which fields are known when the operation begins, and which when it ends. An operation that was
-never answered stays UNKNOWN: it may have taken effect.
+`told_at` returns the events that carry a field. An operation without an answer stays UNKNOWN: it may have taken effect.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ EITHER = {"told": ("beginning", "end")}
 
 
 class Result(Enum):
-    """OK: done. FAIL: certainly not done. UNKNOWN: nobody was told."""
+    """Result of an operation. OK: done. FAIL: certainly not done. UNKNOWN: no answer arrived."""
 
     OK = "ok"
     FAIL = "fail"
@@ -50,7 +49,7 @@ class Result(Enum):
 
 
 class Position(NamedTuple):
-    """A place in a partition; offset -1 where it is not known."""
+    """A topic, a partition and an offset; -1 if the offset is unknown."""
 
     topic: str
     partition: int
@@ -61,7 +60,7 @@ class Position(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Records of a partition, in the order in which they came."""
+    """Records of a partition in the order of arrival."""
 
     topic: str
     partition: int
@@ -71,9 +70,11 @@ class Batch(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class Operation:
-    """What all have. `invoked` and `completed` are places in the order of events: the lines of a file, from 1.
+    """Base of all operations.
 
-    `fenced`: the producer was told that its epoch is an old one, or its transaction's time over.
+    `invoked` and `completed` are positions in the order of events: line numbers of a file, from 1.
+
+    `fenced`: the answer said that the producer's epoch is old, or that its transaction timed out.
     """
 
     F: ClassVar[str] = ""
@@ -94,9 +95,11 @@ class Operation:
 
 @dataclass(slots=True, kw_only=True)
 class Init(Operation):
-    """InitProducerId for a transactional id: whoever had it before is fenced.
+    """InitProducerId for a transactional id.
 
-    `timeout_ms`: of its transactions; 0 where it is not known. `repeated`: the request may have been sent twice.
+    It fences the previous producer.
+
+    `timeout_ms`: the transaction timeout; 0 if unknown. `repeated`: the request may have been sent twice.
     """
 
     F: ClassVar[str] = "init"
@@ -108,7 +111,7 @@ class Init(Operation):
 
 @dataclass(slots=True, kw_only=True)
 class Begin(Operation):
-    """A transaction begins; its name is unique in the history."""
+    """The begin of a transaction, whose name is unique in the history."""
 
     F: ClassVar[str] = "begin"
 
@@ -118,7 +121,7 @@ class Begin(Operation):
 
 @dataclass(slots=True, kw_only=True)
 class Send(Operation):
-    """A record, in a transaction or by itself. `source`: the input record that it was made of, by `group`."""
+    """A record sent inside or outside a transaction. `source`: the input record that `group` made it from."""
 
     F: ClassVar[str] = "send"
 
@@ -133,7 +136,7 @@ class Send(Operation):
 
 @dataclass(slots=True, kw_only=True)
 class SendOffsets(Operation):
-    """A group's positions, as a part of a transaction. `generation`: of a classic group."""
+    """A group's positions, sent in a transaction. `generation`: of a classic group."""
 
     F: ClassVar[str] = "send_offsets"
 
@@ -145,7 +148,7 @@ class SendOffsets(Operation):
 
 @dataclass(slots=True, kw_only=True)
 class Prepare(Operation):
-    """The first of two phases."""
+    """The first phase of a two-phase commit."""
 
     F: ClassVar[str] = "prepare"
 
@@ -154,7 +157,7 @@ class Prepare(Operation):
 
 @dataclass(slots=True, kw_only=True)
 class Decide(Operation):
-    """What is to become of a prepared transaction, written down outside of Kafka: "commit" or "abort"."""
+    """A decision about a prepared transaction, stored outside Kafka: "commit" or "abort"."""
 
     F: ClassVar[str] = "decide"
 
@@ -164,7 +167,7 @@ class Decide(Operation):
 
 @dataclass(slots=True, kw_only=True)
 class Commit(Operation):
-    """The end of a transaction, by whomever."""
+    """The commit of a transaction, by any client."""
 
     F: ClassVar[str] = "commit"
 
@@ -173,7 +176,7 @@ class Commit(Operation):
 
 @dataclass(slots=True, kw_only=True)
 class Abort(Operation):
-    """The other end."""
+    """The abort of a transaction, by any client."""
 
     F: ClassVar[str] = "abort"
 
@@ -182,7 +185,7 @@ class Abort(Operation):
 
 @dataclass(slots=True, kw_only=True)
 class Assign(Operation):
-    """The process reads these partitions, from there on, and no others."""
+    """An assignment that replaces the previous one: partitions and start offsets."""
 
     F: ClassVar[str] = "assign"
 
@@ -193,7 +196,7 @@ class Assign(Operation):
 
 @dataclass(slots=True, kw_only=True)
 class Seek(Operation):
-    """The process goes on reading these partitions from there."""
+    """A change of position in assigned partitions."""
 
     F: ClassVar[str] = "seek"
 
@@ -202,7 +205,7 @@ class Seek(Operation):
 
 @dataclass(slots=True, kw_only=True)
 class Poll(Operation):
-    """The next records of what is assigned."""
+    """The next records of the assigned partitions."""
 
     F: ClassVar[str] = "poll"
 
@@ -212,9 +215,9 @@ class Poll(Operation):
 
 @dataclass(slots=True, kw_only=True)
 class Read(Operation):
-    """All records of a partition from `start` to the high watermark at the time of asking.
+    """All records of a partition from `start` to the high watermark at the time of the request.
 
-    OK only when the last stable offset got there; FAIL when it did not within the reader's patience.
+    OK only if the last stable offset reached it; FAIL if it did not within the reader's timeout.
     """
 
     F: ClassVar[str] = "read"
@@ -228,7 +231,7 @@ class Read(Operation):
 
 @dataclass(slots=True, kw_only=True)
 class CommitOffsets(Operation):
-    """A group's positions, committed outside of transactions."""
+    """A group's positions, committed outside transactions."""
 
     F: ClassVar[str] = "commit_offsets"
 
@@ -239,7 +242,7 @@ class CommitOffsets(Operation):
 
 @dataclass(slots=True, kw_only=True)
 class FetchOffsets(Operation):
-    """A group's stable positions; a partition that is not named has none."""
+    """A group's stable positions. A partition that is not listed has none."""
 
     F: ClassVar[str] = "fetch_offsets"
 
@@ -269,6 +272,6 @@ KINDS: dict[str, type[Operation]] = {
 
 
 def told_at(declared: Field[Any]) -> tuple[str, ...]:
-    """Whether a field is known at the "beginning" of an operation, at its "end", or at either."""
+    """Return the events that carry a field: "beginning", "end", or both."""
     when: tuple[str, ...] = declared.metadata.get("told", ("beginning",))
     return when

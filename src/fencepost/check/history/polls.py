@@ -1,4 +1,4 @@
-"""The polls of each process as streams: what it got from a partition without being sent elsewhere in between."""
+"""The polls of each process as streams: the records of a partition between two changes of the position."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Stream", "streams"]
 
 @dataclass(slots=True)
 class Stream:
-    """`start` is where the reader was put, -1 where that is not known. `polls[i]` brought `offsets[i]`."""
+    """Polls of one partition. `start` is the assigned position, or -1 if unknown. `polls[i]` returned `offsets[i]`."""
 
     process: str
     topic: str
@@ -26,7 +26,7 @@ class Stream:
 
 
 def streams(history: History) -> Iterator[Stream]:
-    """Every stream, when it has ended. A poll whose end nobody knows ends all streams of its process."""
+    """Yield each stream at its end. A poll with an unknown result ends all streams of its process."""
     running: dict[str, dict[tuple[str, int], Stream]] = {}
     moves = [operation for operation in history.operations if isinstance(operation, Assign | Seek | Poll)]
     for operation in sorted(moves, key=_when):
@@ -49,7 +49,7 @@ def streams(history: History) -> Iterator[Stream]:
 
 
 def _when(operation: Operation) -> int:
-    """A rebalance that ends while a poll waits comes before what the poll brings."""
+    """Return the sort key. A rebalance that ends during a poll precedes the poll's records."""
     return operation.invoked if operation.completed == NEVER else operation.completed
 
 

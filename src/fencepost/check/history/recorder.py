@@ -1,4 +1,4 @@
-"""Takes operations down as they happen."""
+"""Recorder of operations as they happen."""
 
 from __future__ import annotations
 
@@ -15,10 +15,12 @@ Kind = TypeVar("Kind", bound=Operation)
 
 
 class Recorder:
-    """`now_ms` is the clock, `first` the number of the first event. Given `write`, each event is a line for it as it
-    happens, and nothing is kept; without, `operations` keeps all.
+    """Records operations.
 
-    The invocation has to be taken down before anything is sent: whoever is killed in between has perhaps done it.
+    With `write`, each event becomes a line at once; without it, `operations` collects all.
+
+    `now_ms` is the clock, and `first` the number of the first event. Record an invocation before sending the request: a
+    process that is killed in between may have sent it.
     """
 
     def __init__(
@@ -30,7 +32,7 @@ class Recorder:
         self._events = count(first)  # threads may share a recorder
 
     def invoke(self, operation: Kind) -> Kind:
-        """It begins now."""
+        """Record the beginning of an operation."""
         operation.invoked, operation.invoked_ms = self._next()
         if self._write is None:
             self.operations.append(operation)
@@ -39,19 +41,19 @@ class Recorder:
         return operation
 
     def ok(self, operation: Operation, **answer: Any) -> None:
-        """It is done. `answer`: what was told, by the names of fields."""
+        """Record success. `answer`: the answered values by field name."""
         self._end(operation, Result.OK, answer)
 
     def fail(self, operation: Operation, error: object, **answer: Any) -> None:
-        """It is certainly not done."""
+        """Record that the operation certainly did not take effect."""
         self._end(operation, Result.FAIL, {"error": str(error), **answer})
 
     def unknown(self, operation: Operation, error: object, **answer: Any) -> None:
-        """Nobody knows whether it is done."""
+        """Record an unknown outcome."""
         self._end(operation, Result.UNKNOWN, {"error": str(error), **answer})
 
     def at_once(self, operation: Operation) -> None:
-        """It begins and ends now."""
+        """Record an operation that begins and ends now."""
         operation.invoked, operation.invoked_ms = self._next()
         operation.completed, operation.completed_ms = operation.invoked, operation.invoked_ms
         operation.result = Result.OK

@@ -1,4 +1,4 @@
-"""A history without times: transactions with their outcome, and what readers got when all was over."""
+"""A history without times: transactions with their outcomes, and the records that readers returned at the end."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ GROUP_INPUT = "input"
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """One record that a transaction sent; `acknowledged` when the broker said that it has it."""
+    """One record that a transaction sent. `acknowledged`: the broker confirmed it."""
 
     topic: str
     partition: int
@@ -37,7 +37,7 @@ class Write:
 
 @dataclass(slots=True)
 class Sent:
-    """A record that was sent by itself; unless it was `acknowledged` it may be there or not."""
+    """A record sent outside a transaction. Unless `acknowledged`, it may be in the log or not."""
 
     producer: str
     topic: str
@@ -49,8 +49,9 @@ class Sent:
 
 @dataclass(slots=True)
 class Transaction:
-    """One transaction of one producer. `number` counts that producer's transactions; `offsets` is group -> committed
-    position.
+    """One transaction of one producer.
+
+    `number` counts that producer's transactions; `offsets` maps a group to its committed position.
     """
 
     producer: str
@@ -62,7 +63,7 @@ class Transaction:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """One record that a reader got."""
+    """One record that a reader returned."""
 
     reader: str
     topic: str
@@ -73,10 +74,12 @@ class Read:
 
 @dataclass(slots=True)
 class Summary:
-    """A whole run. `reads` are read_committed, in the order in which each reader got them, to the end of the log.
+    """A complete run.
 
-    `committed_offsets` holds each group's position as read at the end; a group reads one partition. `sessions`: what
-    was done with transactional ids, as it happened, in transactions with names of their own and without records.
+    `reads` are read_committed, in each reader's order, to the end of the log.
+
+    `committed_offsets` has each group's position at the end; a group reads one partition. `sessions` has the operations
+    on transactional ids with their times, in transactions with separate names and without records.
     """
 
     transactions: list[Transaction] = field(default_factory=list)
@@ -86,7 +89,7 @@ class Summary:
     sessions: list[Operation] = field(default_factory=list)
 
     def operations(self) -> list[Operation]:
-        """The same as operations, each before the next, at no time in particular; before them `sessions`."""
+        """Return `sessions`, then all other operations one after the other, with arbitrary times."""
         events = [event for asked in self.sessions for event in (asked.invoked, asked.completed) if event != NEVER]
         last_ms = max((max(asked.invoked_ms, asked.completed_ms) for asked in self.sessions), default=0.0)
         recorder = Recorder(lambda: last_ms, first=max(events, default=0) + 1)

@@ -1,6 +1,8 @@
-"""Known defects by name, to be planted into broker, client, disk and sink: what the simulator has to find.
+"""Known defects by name, to be planted into broker, client, disk and sink.
 
-A simulator that finds nothing proves nothing unless it would find these.
+The simulator must find each of them.
+
+They show that a run without findings means something.
 """
 
 from fencepost.check.plants import coordinator, crowd, group, log, producer, reading, sink

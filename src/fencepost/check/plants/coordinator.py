@@ -34,7 +34,7 @@ from fencepost.protocol.logs.partitioning import coordinator_partition
 
 @plant("clients")
 def epoch_not_checked(patches: Patches) -> None:
-    """A fenced producer goes on writing, and ends what its successor has begun."""
+    """A fenced producer can still write, and can end its successor's transaction."""
     check, end = check_batch, decide_end.end_txn
 
     def lenient(*args: Any, **kwargs: Any) -> Any:
@@ -53,7 +53,7 @@ def epoch_not_checked(patches: Patches) -> None:
 
 @plant("clients")
 def late_end_accepted(patches: Patches) -> None:
-    """A late EndTxn ends the transaction that is open now, whichever that is."""
+    """A late EndTxn ends the transaction that is open when it arrives, even if it was meant for an earlier one."""
     end = decide_end.end_txn
 
     def any_epoch(now_ms: int, config: Any, current: Any, request: Any, allocate: Any) -> Any:
@@ -66,7 +66,7 @@ def late_end_accepted(patches: Patches) -> None:
 
 @plant("clients")
 def marker_lost(patches: Patches) -> None:
-    """Now and then a marker is said to be written, and is not."""
+    """Some markers are reported as written and are not."""
     original = PartitionLog.append_marker
 
     def sometimes(self: PartitionLog, *args: Any, **kwargs: Any) -> Any:
@@ -102,7 +102,7 @@ def abort_marker_for_a_commit(patches: Patches) -> None:
 
 @plant("clients")
 def init_does_not_fence(patches: Patches) -> None:
-    """InitProducerId hands out the present pair again."""
+    """InitProducerId returns the current pair again, without a new epoch."""
 
     def same(now_ms: int, current: Any, request: Any, allocate: Any) -> Any:
         return decide_init._granted(decide_init._emptied(now_ms, current, current.client_pair, request))
@@ -112,7 +112,7 @@ def init_does_not_fence(patches: Patches) -> None:
 
 @plant("clients")
 def init_commits_what_is_open(patches: Patches) -> None:
-    """InitProducerId over an open transaction commits it."""
+    """InitProducerId commits an open transaction of the id."""
     original = ending.prepare
 
     def committing(now_ms: int, before: Any, commit: bool, *, cause: Any, **kwargs: Any) -> Any:
@@ -124,7 +124,7 @@ def init_commits_what_is_open(patches: Patches) -> None:
 
 @plant("clients")
 def timeout_commits(patches: Patches) -> None:
-    """A transaction whose time is over is committed."""
+    """A transaction that times out is committed."""
     original = ending.prepare
 
     def committing(now_ms: int, before: Any, commit: bool, *, cause: Any, **kwargs: Any) -> Any:
@@ -135,13 +135,13 @@ def timeout_commits(patches: Patches) -> None:
 
 @plant("clients", *GROUP, "kill_chance=0.4")
 def timeout_never_comes(patches: Patches) -> None:
-    """A transaction of a dead producer stays open for ever."""
+    """A transaction of a dead producer stays open forever."""
     patches.setattr(decide_end, "time_out", lambda now_ms, current, allocate: Result(None))
 
 
 @plant("clients", *DECIDED)
 def keep_aborts(patches: Patches) -> None:
-    """InitProducerId with KeepPreparedTxn aborts what it should keep."""
+    """InitProducerId with KeepPreparedTxn aborts the prepared transaction."""
 
     def over_open(now_ms: int, config: Any, current: Any, request: Any, allocate: Any) -> Any:
         return honest(now_ms, config, current, replace(request, keep_prepared=False), allocate)
@@ -162,7 +162,7 @@ def timeout_hits_a_prepared_transaction(patches: Patches) -> None:
 
 @plant("clients", *DECIDED)
 def kept_is_always_committed(patches: Patches) -> None:
-    """A transaction kept over a restart is committed, whatever the decision."""
+    """A transaction kept over a restart is committed, regardless of the decision."""
     honest = decide_end._end_with_client_pair
 
     def end(now_ms: int, current: Any, request: Any, allocate: Any) -> Any:
@@ -173,13 +173,13 @@ def kept_is_always_committed(patches: Patches) -> None:
 
 @plant("clients", *POWER_LOSS)
 def prepared_is_forgotten_at_the_start(patches: Patches) -> None:
-    """After a crash nobody writes the markers that are owed."""
+    """After a crash the coordinator does not write the missing markers of a prepared end."""
     patches.setattr(shell.Transactions, "finish", lambda self, now_ms: None)
 
 
 @plant("clients")
 def completed_with_the_first_marker(patches: Patches) -> None:
-    """A transaction counts as complete when its first marker is written."""
+    """A transaction counts as complete after its first marker."""
 
     def forgetful(self: Any, transaction: Any) -> None:
         partitions = dict.fromkeys(sorted(transaction.partitions)[:1])
@@ -191,7 +191,7 @@ def completed_with_the_first_marker(patches: Patches) -> None:
 
 @plant("clients")
 def enlisting_is_forgotten(patches: Patches) -> None:
-    """Of the partitions that a batch adds to a transaction, the third and later are not written down."""
+    """The third and later partitions that a batch adds to a transaction are not persisted."""
     original = decide_enlist._enlisted
 
     def some(now_ms: int, current: Any, partitions: Any, **kwargs: Any) -> tuple[TransactionRecord, ...]:
@@ -207,13 +207,13 @@ def enlisting_is_forgotten(patches: Patches) -> None:
 
 @plant("clients", "operators=1", "storm_ms=5000")
 def internal_topics_can_be_enlisted(patches: Patches) -> None:
-    """A client may have a marker written among the coordinators' own records."""
+    """A client can enlist an internal topic, so that a marker is written among the coordinators' records."""
     patches.setattr(k24_add_partitions_to_txn, "_refusal", lambda core, partition: ErrorCode.NONE)
 
 
 @plant("clients", *KILLED, "resetting_chance=0.9", "producers=3")
 def coordinators_counted_by_the_settings(patches: Patches) -> None:
-    """After a start with another number of coordinator partitions an id's records go to another one than before."""
+    """After a start with another number of coordinator partitions, an id's records go to another partition."""
 
     def partition_of(self: CoordinatorRuntime, key: str) -> Partition:
         partitions = self._topics.internal(self._topic).partitions
@@ -225,14 +225,14 @@ def coordinators_counted_by_the_settings(patches: Patches) -> None:
 
 @plant("clients", *OUTAGES)
 def timeouts_decided_together(patches: Patches) -> None:
-    """Transactions that time out together are decided together, before the first decision has changed the next."""
+    """Transactions that time out together are decided together, before the first decision can affect the next."""
     due = TransactionCoordinator.on_time
     patches.setattr(TransactionCoordinator, "on_time", lambda self, now_ms, **how: list(due(self, now_ms, **how)))
 
 
 @plant("clients", *OUTAGES, "read_error_chance=0.9")
 def unsettled_ids_go_on(patches: Patches) -> None:
-    """An id goes on while the disk does not let the broker settle what a power loss has left open of it."""
+    """An id accepts requests although a disk error keeps the broker from settling its state after a power loss."""
     settle = shell.Transactions.settle
 
     def forgetful(self: shell.Transactions, now_ms: int, partition: Partition) -> None:
@@ -244,13 +244,13 @@ def unsettled_ids_go_on(patches: Patches) -> None:
 
 @plant("clients", *KILLED, "producers=3", "pause_chance=0.1", "clock_jump_chance=0.9")
 def timeouts_wait_for_a_clock_set_back(patches: Patches) -> None:
-    """A transaction begun before the clock was set back times out only when the clock has caught up."""
+    """After the clock was set back, an earlier transaction does not time out until the clock has caught up."""
     patches.setattr(TransactionCoordinator, "loaded", lambda self, now_ms: None)
 
 
 @plant("clients", *ALONE)
 def timeout_comes_too_early(patches: Patches) -> None:
-    """A transaction is aborted in a small part of its time, and its producer is told that it is fenced."""
+    """A transaction is aborted after a small part of its timeout, and its producer is fenced."""
 
     def soon(self: Transaction) -> int | None:
         return None if self.state is not TxnState.ONGOING or self.is_two_phase else self.start_ms + 100
@@ -260,7 +260,7 @@ def timeout_comes_too_early(patches: Patches) -> None:
 
 @plant("clients", *ALONE, "crash_interval_ms=300")
 def start_aborts_what_is_open(patches: Patches) -> None:
-    """A broker that starts takes every open transaction for one whose time is over."""
+    """The broker aborts every open transaction at its start, as if it had timed out."""
     finish = shell.Transactions.finish
 
     def aborting(self: shell.Transactions, now_ms: int) -> None:
@@ -275,5 +275,5 @@ def start_aborts_what_is_open(patches: Patches) -> None:
 
 @plant("clients", "storm_ms=2000", "producers=3", "look_chance=1", *NO_DISK_FAULTS)
 def readers_do_not_wait_for_markers(patches: Patches) -> None:
-    """Committed records and offsets are answered as of now, without the markers that an answered EndTxn still owes."""
+    """Reads of committed records and offsets do not wait for the missing markers of an answered EndTxn."""
     patches.setattr(shell.Transactions, "writes_markers", property(lambda self: False))

@@ -1,4 +1,4 @@
-"""Defects that several tasks meet which share one client."""
+"""Defects that appear when several tasks share one client."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CROWD: Final = (
 
 @plant("clients", *CROWD)
 def cancelled_poll_undoes_another(patches: Patches) -> None:
-    """A poll that is cut short takes back the last hand-out, whoever got it."""
+    """A cancelled poll takes back the last returned records, even if another task received them."""
     original = ConsumerCore.hand_out
 
     async def hand_out(self: ConsumerCore, *args: Any, **kwargs: Any) -> Handed:
@@ -38,7 +38,7 @@ def cancelled_poll_undoes_another(patches: Patches) -> None:
 
 @plant("clients", *CROWD)
 def polls_of_several_tasks_at_once(patches: Patches) -> None:
-    """Nobody is kept out of a client that another task uses, and a poll goes on beside a later one."""
+    """Several tasks can poll at the same time, and a poll continues beside a later one."""
 
     def check(self: Polls, number: int) -> None:
         original(self, self._last)
@@ -50,7 +50,7 @@ def polls_of_several_tasks_at_once(patches: Patches) -> None:
 
 @plant("clients", *CROWD)
 def undelivered_records_count_as_read(patches: Patches) -> None:
-    """Positions are behind what a poll has taken, before its caller has it."""
+    """Positions move past the records of a poll before its caller received them."""
 
     def positions(self: Reading) -> dict[TopicPartition, OffsetAndMetadata]:
         handed, delivered = self._handed, self._handed.delivered
@@ -66,13 +66,13 @@ def undelivered_records_count_as_read(patches: Patches) -> None:
 
 @plant("clients", *CROWD)
 def close_waits_for_polls(patches: Patches) -> None:
-    """close() by another task leaves a poll waiting for its whole time."""
+    """close() by another task does not end a waiting poll before its timeout."""
     patches.setattr(Polls, "close", lambda self, closing=True: None)
 
 
 @plant("clients", *CROWD)
 def flush_ends_with_the_first_answer(patches: Patches) -> None:
-    """A flush returns when something was answered, of whichever task."""
+    """A flush returns after the first answer, for any task's records."""
 
     async def until(self: DeliveryReports, is_so: Callable[[], bool], deadline_ms: int | None) -> bool:
         if not is_so():

@@ -1,4 +1,4 @@
-"""Defects of the group coordinator: who may commit offsets, and which are shown."""
+"""Defects of the group coordinator: permission to commit offsets, and visibility of offsets."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def aborted_offsets_kept(patches: Patches) -> None:
 
 @plant("clients")
 def pending_offsets_count(patches: Patches) -> None:
-    """Offsets count from the moment they are sent, before the transaction is committed."""
+    """Offsets count as soon as they are sent, before the transaction is committed."""
     original = GroupStore._replay_offset
 
     def at_once(self: GroupStore, key: Any, value: Any, record: Any, offset: int) -> None:

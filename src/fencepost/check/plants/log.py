@@ -23,7 +23,7 @@ def every_sequence_accepted(patches: Patches) -> None:
 
 @plant("clients", *POWER_LOSS)
 def sequence_window_of_none(patches: Patches) -> None:
-    """Only the very last batch is remembered, and an older repeat is taken for new."""
+    """Only the latest batch is remembered, so an older repeated batch is appended again."""
     check = check_batch
 
     def forgetful(state: Any, batch: Any, **kwargs: Any) -> Any:
@@ -36,7 +36,7 @@ def sequence_window_of_none(patches: Patches) -> None:
 
 @plant("clients", *POWER_LOSS)
 def producer_state_lost_at_the_start(patches: Patches) -> None:
-    """After a crash a partition knows no producer: repeats are new."""
+    """After a crash a partition has no producer state, so repeated batches are appended again."""
     original = PartitionLog.__init__
 
     def forgetful(self: PartitionLog, files: Any, directory: str, config: Any, recovered: Any, begin: Any) -> None:
@@ -61,7 +61,7 @@ def _first_always(check: Any) -> Any:
 
 @plant("clients")
 def stable_offset_is_the_high_watermark(patches: Patches) -> None:
-    """Readers of committed records get what is still open."""
+    """Readers of committed records receive records of open transactions."""
     patches.setattr(PartitionLog, "last_stable_offset", property(lambda self: self.high_watermark))
 
 
@@ -109,26 +109,26 @@ def aborted_index_lost_at_the_start(patches: Patches) -> None:
 
 @plant("clients", *POWER_LOSS)
 def fsync_skipped(patches: Patches) -> None:
-    """The disk says that it has synced, and has not."""
+    """The disk reports a sync that it did not do."""
     patches.setattr(MemoryDisk, "sync", lambda self, node, path: None)
 
 
 @plant("clients", *POWER_LOSS, "sync_error_chance=0.6")
 def failed_sync_ignored(patches: Patches) -> None:
-    """A sync that failed counts as one that did not."""
+    """A failed sync counts as a successful one."""
     synced = Durability.synced
     patches.setattr(Durability, "synced", lambda self, now_ms, token, failed=(): synced(self, now_ms, token))
 
 
 @plant("clients", *POWER_LOSS)
 def answers_before_the_sync(patches: Patches) -> None:
-    """Nobody waits until what he wrote is on the disk."""
+    """The broker answers a write before it is synced."""
     patches.setattr(Durability, "when_durable", lambda self, now_ms, action: action(now_ms))
 
 
 @plant("clients", *POWER_LOSS)
 def high_watermark_before_the_sync(patches: Patches) -> None:
-    """Readers get what a power loss can still take back."""
+    """Readers receive records that a power loss can still remove."""
     original = PartitionLog._appended
 
     def early(self: PartitionLog) -> None:
@@ -140,7 +140,7 @@ def high_watermark_before_the_sync(patches: Patches) -> None:
 
 @plant("clients", *POWER_LOSS)
 def recovery_ignores_the_last_batch(patches: Patches) -> None:
-    """The last batch of a log is cut off at the start, even if it was synced."""
+    """The start cuts off the last batch of a log, even if it was synced."""
     walk = segment.Segment.walk
 
     def shorter(self: segment.Segment, *args: Any, **kwargs: Any) -> Any:
@@ -152,7 +152,7 @@ def recovery_ignores_the_last_batch(patches: Patches) -> None:
 
 @plant("clients", *COMPACTED)
 def compaction_removes_markers_early(patches: Patches) -> None:
-    """Compaction leaves out markers whose transaction it has not seen the end of."""
+    """Compaction removes markers before it has seen the end of their transactions."""
     original = Compaction._filtered_marker
 
     def early(self: Compaction, header: Any, batch: Any, segment: Any, at: int, target: Any, is_end: bool) -> Any:
@@ -164,7 +164,7 @@ def compaction_removes_markers_early(patches: Patches) -> None:
 
 @plant("clients", *COMPACTED)
 def compaction_drops_the_newest(patches: Patches) -> None:
-    """Compaction takes a record for overwritten when its own key has the same offset."""
+    """Compaction removes a record whose key has its own offset as the newest."""
     original = Compaction._stays
 
     def stays(self: Compaction, header: Any, record: Any) -> bool:
@@ -175,7 +175,7 @@ def compaction_drops_the_newest(patches: Patches) -> None:
 
 @plant("clients", *KILLED, "flip_chance=0.9")
 def crc_not_checked(patches: Patches) -> None:
-    """Neither the broker nor the client sees that a batch is not what was written."""
+    """Neither broker nor client detects a damaged batch."""
     walk = segment.Segment.whole_batches
 
     def trusting(self: segment.Segment, data: bytes, position: int, base_offset: int, verify: bool) -> Any:
@@ -188,13 +188,13 @@ def crc_not_checked(patches: Patches) -> None:
 
 @plant("clients", *KILLED, "restore_chance=0.9")
 def lost_offsets_given_out_again(patches: Patches) -> None:
-    """A log that ends below what it was synced to goes on there, and nobody is told."""
+    """A log that ends before its last synced offset is continued there, and no error is reported."""
     patches.setattr(recovery, "_end_at", lambda files, directory, found, end: None)
 
 
 @plant("clients", *POWER_LOSS)
 def sequence_window_of_four(patches: Patches) -> None:
-    """A client may have five batches on their way; the broker knows the last four again."""
+    """The broker recognizes the last four batches again, but a client may have five in flight."""
     check = check_batch
 
     def forgetful(state: Any, batch: Any, **kwargs: Any) -> Any:
@@ -213,7 +213,7 @@ def sequence_window_of_four(patches: Patches) -> None:
 
 @plant("clients", "storm_ms=5000", "crash_interval_ms=400", "power_cut_chance=0.0", "restore_chance=0.9")
 def synced_is_not_noted_at_the_start(patches: Patches) -> None:
-    """Recovery points that a power loss has left outdated are not renewed at the start."""
+    """Recovery points that a power loss made outdated are not renewed at the start."""
     original = PartitionLog._synced
 
     def once(self: PartitionLog, offset: int) -> None:
@@ -225,7 +225,7 @@ def synced_is_not_noted_at_the_start(patches: Patches) -> None:
 
 @plant("clients", *KILLED, "full_chance=0.5", "flip_chance=0.9", "restore_chance=0.0")
 def no_room_for_recovery_points(patches: Patches) -> None:
-    """The place for the point up to which a log is synced is taken when it is written, on a disk that may be full."""
+    """Space for a recovery point is allocated when it is written, at a time at which the disk may be full."""
     original = PartitionLog._write
 
     def without(self: PartitionLog, *args: Any) -> Any:

@@ -1,4 +1,4 @@
-"""How a known defect is put into the running code for a while: functions are replaced, and put back."""
+"""Planting of a known defect into the running code: functions are replaced, and restored afterwards."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ CALM_GROUP: Final = (
     *("storm_ms=20000", "copiers=3", "feeders=2", "operators=0", "pause_chance=0.1", "crash_interval_ms=0"),
     *("request_lost_chance=0", "reply_lost_chance=0", "cancel_chance=0", "raise_chance=0"),
 )
-"""A group whose members come and go, and that has the time to copy."""
+"""Options for a group whose members come and go, with time to copy."""
 CUT_SHORT: Final = (
     *("storm_ms=5000", "cancel_chance=0.15", "reply_lost_chance=0.03"),
     *("slow_sync_chance=0.3", "crash_interval_ms=800"),
@@ -58,7 +58,7 @@ OUTAGES: Final = (
     *("crash_interval_ms=800", "power_cut_chance=1", "slow_sync_chance=0.9", "outage_ms=8000"),
     *("transaction_version=2", "transaction_timeout_ms=2000"),
 )
-"""Power losses after which transactions have timed out."""
+"""Options for power losses after transactions have timed out."""
 NO_DISK_FAULTS: Final = (
     *("full_chance=0", "read_only_chance=0", "descriptors_chance=0"),
     *("write_error_chance=0", "read_error_chance=0", "sync_error_chance=0"),
@@ -72,19 +72,19 @@ STORM: Final = (
 
 
 class Patches:
-    """Attributes that are replaced until `undo`."""
+    """Attributes that stay replaced until `undo`."""
 
     def __init__(self) -> None:
         self._before: list[tuple[Any, str, Any]] = []
 
     def setattr(self, target: Any, name: str, value: Any) -> None:
-        """Replace an attribute that is there. Raises AttributeError when it is not: the plant is out of date."""
+        """Replace an existing attribute. Raises AttributeError if it does not exist, because the plant is outdated."""
         getattr(target, name)
         self._before.append((target, name, vars(target).get(name, _ABSENT)))
         setattr(target, name, value)
 
     def undo(self) -> None:
-        """As it was."""
+        """Restore all replaced attributes."""
         while self._before:
             target, name, value = self._before.pop()
             if value is _ABSENT:
@@ -95,8 +95,11 @@ class Patches:
 
 @dataclass(frozen=True, slots=True)
 class Plant:
-    """`world` is the simulation that finds it; `options` ("name=value") are taken instead of what a seed draws, so that
-    what the defect needs happens in most runs."""
+    """A known defect.
+
+    `world` names the simulation that finds it. `options` ("name=value") override the drawn ones, so that most runs
+    contain the conditions of the defect.
+    """
 
     name: str
     summary: str
@@ -109,7 +112,7 @@ PLANTS: Final[dict[str, Plant]] = {}
 
 
 def plant(world: str, *options: str) -> Callable[[Callable[[Patches], None]], Callable[[Patches], None]]:
-    """Enter the function into `PLANTS`, under its own name with dashes; its docstring says what is wrong."""
+    """Register the function in `PLANTS` under its name with dashes. Its docstring describes the defect."""
 
     def enter(apply: Callable[[Patches], None]) -> Callable[[Patches], None]:
         name = apply.__name__.replace("_", "-")
@@ -122,7 +125,7 @@ def plant(world: str, *options: str) -> Callable[[Callable[[Patches], None]], Ca
 
 @contextmanager
 def planted(name: str) -> Iterator[Plant]:
-    """With the defect of that name in place. Raises KeyError for an unknown one."""
+    """Run the block with the defect planted. Raises KeyError for an unknown name."""
     chosen = PLANTS[name]
     patches = Patches()
     try:

@@ -24,13 +24,13 @@ from fencepost.errors import (
 
 @plant("clients")
 def positions_moved_before_the_commit(patches: Patches) -> None:
-    """A transaction that fails leaves its consumer behind the records that were not copied."""
+    """A failed transaction leaves its consumer behind the records that were not copied."""
     patches.setattr(TransactionBlock, "_forget", lambda self: None)
 
 
 @plant("clients", *GROUP, *CUT_SHORT)
 def positions_kept_after_a_cancellation(patches: Patches) -> None:
-    """A transaction that is cancelled leaves its consumer behind the records that were not copied."""
+    """A cancelled transaction leaves its consumer behind the records that were not copied."""
 
     async def fail(self: TransactionBlock, error: BaseException) -> bool:
         if isinstance(error, Exception):
@@ -42,7 +42,7 @@ def positions_kept_after_a_cancellation(patches: Patches) -> None:
 
 @plant("clients", *GROUP, *CUT_SHORT)
 def positions_kept_when_the_abort_fails(patches: Patches) -> None:
-    """The consumer is put back only after an abort that was answered."""
+    """The consumer is rewound only if the abort was answered."""
 
     async def fail(self: TransactionBlock, error: BaseException) -> bool:
         is_committed = await self._abort(error)
@@ -55,7 +55,7 @@ def positions_kept_when_the_abort_fails(patches: Patches) -> None:
 
 @plant("clients", *GROUP, "operators=1")
 def positions_kept_when_fenced(patches: Patches) -> None:
-    """The consumer is not put back when its producer has to be replaced."""
+    """The consumer is not rewound if its producer is fenced."""
 
     async def fail(self: TransactionBlock, error: BaseException) -> bool:
         if not isinstance(error, FatalError):
@@ -67,7 +67,7 @@ def positions_kept_when_fenced(patches: Patches) -> None:
 
 @plant("clients", *CUT_SHORT)
 def commit_raises_a_bare_timeout(patches: Patches) -> None:
-    """A commit without an answer is told as any call that timed out, not as a commit that may have taken effect."""
+    """A commit without an answer raises the error of any timeout, not the error of an unknown outcome."""
     original = Transactions.commit
 
     async def bare(self: Transactions) -> None:
@@ -83,13 +83,13 @@ def commit_raises_a_bare_timeout(patches: Patches) -> None:
 
 @plant("clients", "feeders=2", "operators=0", "storm_ms=5000", "shrink_interval_ms=150", "slow_chance=0.05")
 def refused_batch_leaves_a_gap(patches: Patches) -> None:
-    """What follows a batch that was given up keeps its numbers, and is refused as if something were lost."""
+    """Batches after one that was given up keep their sequence numbers, so the broker refuses them as out of order."""
     patches.setattr(PartitionQueue, "_close_gap", lambda self: setattr(self, "gap", False))
 
 
 @plant("clients", *CUT_SHORT)
 def cancelled_commit_believed_aborted(patches: Patches) -> None:
-    """After a commit without an answer an abort is taken for done, and nobody is asked."""
+    """An abort after a commit without an answer succeeds without asking the coordinator for the outcome."""
     original = Transactions.abort
 
     async def abort(self: Transactions) -> None:
@@ -106,7 +106,7 @@ def cancelled_commit_believed_aborted(patches: Patches) -> None:
 
 @plant("clients", *CUT_SHORT)
 def failed_abort_taken_for_done(patches: Patches) -> None:
-    """An abort that the coordinator did not answer is over: the next transaction's records join the old one."""
+    """An abort without an answer counts as done, so the next transaction's records join the old one."""
     original = Transactions._abort_enlisted
 
     async def lenient(self: Transactions) -> None:
@@ -120,7 +120,7 @@ def failed_abort_taken_for_done(patches: Patches) -> None:
 
 @plant("clients", *CUT_SHORT)
 def unanswered_commit_taken_for_refused(patches: Patches) -> None:
-    """A commit without an answer is told as one that did not take effect."""
+    """A commit without an answer is reported as one that did not take effect."""
     original = Transactions.commit
 
     async def certain(self: Transactions) -> None:
@@ -134,7 +134,7 @@ def unanswered_commit_taken_for_refused(patches: Patches) -> None:
 
 @plant("clients")
 def epoch_not_taken_over(patches: Patches) -> None:
-    """The producer goes on with the epoch of the transaction that it has ended."""
+    """The producer continues with the epoch of the transaction that it has ended."""
     original = Transactions._start_afresh
 
     def same(self: Transactions, producer_id: int, epoch: int) -> None:
@@ -145,7 +145,7 @@ def epoch_not_taken_over(patches: Patches) -> None:
 
 @plant("clients")
 def commit_does_not_flush(patches: Patches) -> None:
-    """A commit goes out while records are still on their way."""
+    """A commit is sent while records are still in flight."""
 
     async def at_once(self: Sender, deadline_ms: int | None = None) -> bool:
         self._accumulator.close_all()
@@ -158,7 +158,7 @@ def commit_does_not_flush(patches: Patches) -> None:
 
 @plant("clients")
 def aborted_records_sent_later(patches: Patches) -> None:
-    """What an abort should drop turns up in the next transaction."""
+    """Records that an abort should drop are sent in the next transaction."""
 
     async def nothing(self: Sender, error: Any, deadline_ms: int | None = None) -> None:
         return
@@ -168,7 +168,7 @@ def aborted_records_sent_later(patches: Patches) -> None:
 
 @plant("clients", "feeders=2", *CUT_SHORT)
 def repeat_under_a_new_number(patches: Patches) -> None:
-    """A batch whose answer was lost is sent again as a new one."""
+    """A batch whose answer was lost is sent again with a new sequence number."""
     original = PartitionQueue.put_back
 
     def renumbered(self: PartitionQueue, batch: Any) -> None:
@@ -191,7 +191,7 @@ def lost_batch_taken_for_delivered(patches: Patches) -> None:
 
 @plant("clients")
 def offsets_not_sent(patches: Patches) -> None:
-    """A consumer's positions are left out where they are few."""
+    """A small number of consumer positions is not sent."""
     original = Transactions._commit_offsets
 
     async def some(self: Transactions, offsets: Any, group: Any) -> None:
@@ -203,7 +203,7 @@ def offsets_not_sent(patches: Patches) -> None:
 
 @plant("clients", *GROUP, *CUT_SHORT, "heedless_chance=1.0", "cancel_chance=0.3", "kill_chance=0.4", "feeders=0")
 def offsets_sent_when_not_answered_are_forgotten(patches: Patches) -> None:
-    """Offsets that the coordinator did not answer do not keep a transaction from being committed."""
+    """Offsets without an answer from the coordinator do not prevent a commit."""
     original = Transactions.send_offsets
 
     async def lenient(self: Transactions, offsets: Any, group: Any) -> None:
@@ -219,13 +219,13 @@ def offsets_sent_when_not_answered_are_forgotten(patches: Patches) -> None:
 
 @plant("clients", "transaction_version=0", "producers=3", "copiers=0", "late_chance=0.15", "storm_ms=5000")
 def strays_met_in_the_same_epoch(patches: Patches) -> None:
-    """Below transaction.version 2 a producer begins in the epoch in which an EndTxn of its may still be on its way."""
+    """Below transaction.version 2 a producer begins in an epoch whose EndTxn may still be in flight."""
     patches.setattr(Strays, "transaction_ended", lambda self, *, end_unanswered: None)
 
 
 @plant("clients", "feeders=3", "late_chance=0.15", "storm_ms=5000")
 def given_up_batch_under_another_id(patches: Patches) -> None:
-    """After a batch that was given up in doubt a producer has another id: late, it is appended behind later ones."""
+    """After giving up a batch with unknown outcome the producer takes another id, so the broker may append it late."""
     patches.setattr(Sender, "replace_epoch", Sender.replace_id)
 
     def give_up_next(self: Sender, queue: PartitionQueue, error: KafkaError) -> None:
@@ -243,8 +243,10 @@ def given_up_batch_under_another_id(patches: Patches) -> None:
     *("slow_sync_chance=0.3", "crash_interval_ms=300", "power_cut_chance=0.0"),
 )
 def enlisting_goes_on_after_the_end(patches: Patches) -> None:
-    """Below transaction.version 2 an abort leaves AddPartitionsToTxn be: repeated behind EndTxn, it opens a transaction
-    that nobody knows of."""
+    """Below transaction.version 2 an abort does not wait for AddPartitionsToTxn.
+
+    Repeated after EndTxn, that request opens a transaction that no client ends.
+    """
 
     async def discard(self: Transactions, deadline_ms: int | None = None) -> None:
         await self._sender.discard(TransactionAbortableError("the transaction was aborted"), deadline_ms)
@@ -254,7 +256,7 @@ def enlisting_goes_on_after_the_end(patches: Patches) -> None:
 
 @plant("clients", "feeders=2", "operators=0", "storm_ms=5000", "shrink_interval_ms=150", "slow_chance=0.05")
 def parts_stand_in_front(patches: Patches) -> None:
-    """Parts of a batch that was too large are sent before what was refused in front of it."""
+    """Parts of a split batch are sent before refused batches that precede it."""
 
     def cut(self: PartitionQueue, batch: Batch, parts: list[Batch]) -> None:
         self.in_flight.remove(batch)

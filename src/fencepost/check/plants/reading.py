@@ -1,4 +1,4 @@
-"""Defects of the consumer and of its membership in a group."""
+"""Defects of the consumer and of its group membership."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def consumer_shows_what_was_aborted(patches: Patches) -> None:
 
 @plant("clients", *GROUP)
 def commits_as_nobody_in_particular(patches: Patches) -> None:
-    """Positions are committed without saying which member and generation commits them."""
+    """Positions are committed without member id and generation."""
 
     def nobody(self: ConsumerCore) -> GroupMetadata:
         return GroupMetadata(self.config.group_id or "")
@@ -32,7 +32,7 @@ def commits_as_nobody_in_particular(patches: Patches) -> None:
 
 @plant("clients", *CALM_GROUP, "second_poll_chance=1", "gather_ms=600", "kill_chance=0.2")
 def lost_partitions_are_committed(patches: Patches) -> None:
-    """Records of partitions that the group took away are committed without their positions."""
+    """Records of revoked partitions are committed without their positions."""
     original = ConsumerCore.take_positions
 
     def whatever(self: ConsumerCore) -> Any:
@@ -44,14 +44,14 @@ def lost_partitions_are_committed(patches: Patches) -> None:
 
 @plant("clients", *GROUP, *CUT_SHORT)
 def cancelled_poll_loses_records(patches: Patches) -> None:
-    """What a poll had in hand when it was cancelled counts as read."""
+    """Records that a cancelled poll held count as read."""
     patches.setattr(Reading, "take_back", lambda self, handed: 0)
     patches.setattr(Reading, "put_back", lambda self, handed: 0)
 
 
 @plant("clients")
 def consumer_goes_on_a_record_further(patches: Patches) -> None:
-    """After a failed transaction the consumer goes on where it was, and a record further."""
+    """After a failed transaction the consumer is not rewound, and skips a record."""
     original = Reading.forget
 
     def further(self: Reading) -> Any:
@@ -70,8 +70,10 @@ def consumer_goes_on_a_record_further(patches: Patches) -> None:
     *("request_lost_chance=0", "reply_lost_chance=0.25", "cancel_chance=0", "raise_chance=0"),
 )
 def heartbeat_repeated_as_it_was(patches: Patches) -> None:
-    """A heartbeat of KIP-848 without an answer is sent again as it was, and those after it say no more: an assignment
-    that was lost with the answer never comes again."""
+    """A KIP-848 heartbeat without an answer is repeated unchanged, and later ones omit its fields.
+
+    An assignment lost with the answer never arrives again.
+    """
     original = Cluster.call
 
     async def call(self: Cluster, target: Any, message: Any, versions: Any, **how: Any) -> Any:
@@ -84,5 +86,5 @@ def heartbeat_repeated_as_it_was(patches: Patches) -> None:
 
 @plant("clients", "storm_ms=5000", "mutes=2", "feeders=2")
 def untaken_answers_pile_up(patches: Patches) -> None:
-    """A client that does not read is answered all the same."""
+    """The broker keeps answering a client that does not read."""
     patches.setattr(backpressure, "may_begin", lambda connection, frame, untaken_bytes: True)

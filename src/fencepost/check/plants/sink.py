@@ -18,7 +18,7 @@ from fencepost.spark.sink.task_ids import OwnPool
 
 @plant("spark", *STORM, "level=keep-prepared")
 def commit_worker_claims(patches: Patches) -> None:
-    """A zombie commit worker then takes the sink from the run that has already written the batch again."""
+    """The commit worker claims the sink, so a zombie worker takes it from the run that has written the batch again."""
     original = plan.commit_batch
 
     def commit(sink: str, batch_id: int, messages: Sequence[Any]) -> plan.Plan[bool]:
@@ -38,7 +38,7 @@ def _with_claim(message: Any, claim: Any) -> Any:
 
 @plant("spark", *STORM, "level=keep-prepared")
 def decisions_read_before_the_claim(patches: Patches) -> None:
-    """A decision that comes between the two is not seen, and what it decided is aborted."""
+    """Decisions are read before the claim. A decision between the two is missed, and its transactions are aborted."""
 
     honest = plan.open_sink
 
@@ -59,7 +59,7 @@ def decisions_read_before_the_claim(patches: Patches) -> None:
 
 @plant("spark", *STORM, "level=two-phase")
 def abort_does_not_ask(patches: Patches) -> None:
-    """The decision took effect, its answer was lost."""
+    """Abort does not read the decisions, although a decision whose answer was lost may have taken effect."""
 
     def abort(sink: str, messages: Sequence[Any], claim: Any = None) -> plan.Plan[plan_steps.AbortOutcome]:
         prepared = [message for message in messages if isinstance(message, plan_steps.Prepared)]
@@ -73,13 +73,13 @@ def abort_does_not_ask(patches: Patches) -> None:
 
 @plant("spark", *STORM, "level=keep-prepared")
 def task_ids_made_of_partitions(patches: Patches) -> None:
-    """A late InitProducerId of an earlier attempt aborts what a later one has prepared."""
+    """A task's id is its partition, so a late InitProducerId of an earlier attempt aborts a later one's transaction."""
     patches.setattr(spark_tasks, "unique_bytes", lambda chance, task: task.encode().ljust(16)[:16])
 
 
 @plant("spark", *STORM, "level=keep-prepared", "inherits=True")
 def task_ids_inherited_by_two(patches: Patches) -> None:
-    """Who begins later aborts what the other has prepared, or what is decided and not yet complete."""
+    """Two processes inherit the same task id. The later one aborts the other's prepared or decided transaction."""
 
     def take(self: OwnPool, transactional_id: str, last: plan_steps.Use) -> bool:
         return self._used.get(transactional_id) == last
@@ -89,7 +89,10 @@ def task_ids_inherited_by_two(patches: Patches) -> None:
 
 @plant("spark", *STORM, "level=resume")
 def ends_not_waited_for(patches: Patches) -> None:
-    """The next decision replaces this one, and nobody knows any more what was to be committed."""
+    """The sink does not wait for the ends.
+
+    The next decision replaces this one, and its open transactions are forgotten.
+    """
 
     async def end_all(self: StepRunner, ends: tuple[plan_steps.End, ...]) -> tuple[int, ...]:
         for end in ends:
@@ -105,7 +108,7 @@ def ends_not_waited_for(patches: Patches) -> None:
 
 @plant("spark", *STORM, "level=keep-prepared")
 def decision_without_fencing(patches: Patches) -> None:
-    """Whoever decides claims the sink for it, though a newer run may have taken it over."""
+    """The decision claims the sink anew, even if a newer run has taken it over."""
     original = StepRunner.perform
 
     async def perform(self: StepRunner, step: plan_steps.Step) -> Any:
@@ -118,13 +121,13 @@ def decision_without_fencing(patches: Patches) -> None:
 
 @plant("spark", *STORM, "level=keep-prepared")
 def task_ids_free_at_once(patches: Patches) -> None:
-    """A process takes an id again while an earlier use of it may still be completed or aborted."""
+    """A process reuses an id while an earlier use of it may still be completed or aborted."""
     patches.setattr(task_ids, "is_free", lambda last, opened: True)
 
 
 @plant("spark", *STORM, "level=keep-prepared")
 def decision_written_last(patches: Patches) -> None:
-    """A crash between the ends leaves half a batch."""
+    """The decision is written after the ends, so a crash between the ends leaves half a batch."""
 
     def commit(sink: str, batch_id: int, messages: Sequence[Any]) -> plan.Plan[bool]:
         prepared = [message for message in messages if isinstance(message, plan_steps.Prepared)]
@@ -145,7 +148,7 @@ def decision_written_last(patches: Patches) -> None:
 
 @plant("spark", *STORM, "level=keep-prepared", "spark.damage_chance=0.5")
 def batch_known_by_its_number(patches: Patches) -> None:
-    """What comes under a decided number is dropped unseen."""
+    """A batch whose number is already decided is dropped without comparing its contents."""
     honest = plan.commit_batch
 
     def commit(sink: str, batch_id: int, messages: Sequence[Any]) -> plan.Plan[bool]:
@@ -155,7 +158,7 @@ def batch_known_by_its_number(patches: Patches) -> None:
 
 
 def commits_do_not_look(patches: Patches) -> None:
-    """A batch is decided although the brokers have aborted it."""
+    """A batch is decided although the brokers have aborted its transactions."""
     honest = plan.commit_batch
 
     def commit(sink: str, batch_id: int, messages: Sequence[Any]) -> plan.Plan[bool]:
@@ -184,7 +187,7 @@ def commits_do_not_look(patches: Patches) -> None:
 
 @plant("spark", *STORM, "level=resume")
 def loss_not_told(patches: Patches) -> None:
-    """What cannot be committed counts as committed."""
+    """A transaction that cannot be committed is reported as committed."""
     commits_do_not_look(patches)
     patches.setattr(plan, "_CONTRADICTS", frozenset())
     patches.setattr(plan, "_COMMITTED", frozenset(range(-1, 200)))

@@ -1,1 +1,1 @@
-"""What is told of a history that was judged: the verdict, and its anomalies as pictures."""
+"""Reports about a judged history: the verdict as text, and its anomalies as pictures."""

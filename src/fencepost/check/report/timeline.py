@@ -1,8 +1,8 @@
-"""Anomalies as pictures: one HTML page with a timeline per anomaly, which needs nothing else to be looked at.
+"""Anomalies as pictures: one self-contained HTML page with a timeline per anomaly.
 
-Rows are processes, bars are operations. What shows the anomaly is dark and numbered as in the list below it; around it
-is what the same processes did, and others at that time, as far as there is room. Time is the order of events: moments
-in which nothing is told take no room.
+Rows are processes, and bars are operations. The operations that show the anomaly are dark, and numbered as in the list
+below. Around them are operations of the same processes, and of others at that time, as far as there is room. Time is
+the order of events, so idle periods take no room.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ KEY = (
 
 
 def page(verdict: Verdict, title: str) -> str:
-    """The whole page. `title` names the history."""
+    """Return the page. `title` names the history."""
     counted = ", ".join(f"{count:,} {check}" for check, count in verdict.counts.items()) or "no anomalies"
     parts = [
         "<!doctype html>",
@@ -75,7 +75,7 @@ def _picture(anomaly: Anomaly, operations: Sequence[Operation], starts: list[int
         drawn.append(f'<line class="row" x1="{LEFT}" x2="{LEFT + WIDTH}" y1="{y}" y2="{y}"/>')
         drawn.append(f'<text x="{LEFT - 8}" y="{y - 8}" text-anchor="end">{escape(process[-28:])}</text>')
     numbers = {operation.invoked: number for number, operation in enumerate(shown, 1)}
-    # What shows the anomaly is drawn last, on top.
+    # The operations that show the anomaly are drawn last, on top.
     for bar in sorted(bars, key=lambda bar: bar.invoked in numbers):
         drawn.extend(_bar(bar, rows.index(bar.process), events, step, numbers.get(bar.invoked)))
     first, last = (min(bar.invoked_ms for bar in bars), max(bar.invoked_ms for bar in bars)) if bars else (0.0, 0.0)
@@ -85,7 +85,7 @@ def _picture(anomaly: Anomaly, operations: Sequence[Operation], starts: list[int
 
 
 def _around(shown: list[Operation], operations: Sequence[Operation], starts: list[int]) -> list[Operation]:
-    """The operations of the anomaly, and those that began next to each of them."""
+    """Return the operations of the anomaly, and those that began next to each of them."""
     found = {operation.invoked: operation for operation in shown}
     each = max(4, min(NEIGHBOURS, MOST_BARS // max(len(shown), 1))) // 2
     for operation in shown:
@@ -97,7 +97,7 @@ def _around(shown: list[Operation], operations: Sequence[Operation], starts: lis
 
 
 def _rows(shown: list[Operation], bars: list[Operation]) -> list[str]:
-    """Processes of the anomaly first, then the others in the order in which they come."""
+    """Return the processes of the anomaly, then the others in order of appearance."""
     names = dict.fromkeys(operation.process for operation in shown)
     for bar in bars:
         if len(names) < MOST_ROWS:

@@ -1,4 +1,4 @@
-"""Judge a whole history: how many anomalies of each kind there are, and the first of each."""
+"""Judgement of a history: the number of anomalies of each kind, and the first of each."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Verdict", "describe", "judge", "text_of"]
 
 @dataclass(slots=True)
 class Verdict:
-    """`kept` are at most so many anomalies per check as were asked for; `counts` has all that were found."""
+    """Result of all checks. `kept` has at most the requested number of anomalies per check; `counts` counts all."""
 
     history: History
     counts: Counter[str] = field(default_factory=Counter)
@@ -30,7 +30,7 @@ class Verdict:
 
 
 def judge(history: History, limit: int) -> Verdict:
-    """Run every check; keep at most `limit` anomalies of each. A history without answered reads is `unproven`."""
+    """Run every check and keep at most `limit` anomalies of each. A history without answered reads is `unproven`."""
     verdict = Verdict(history, unproven=not has_reads(history))
     for check in CHECKS:
         for anomaly in check(history):
@@ -43,7 +43,7 @@ def judge(history: History, limit: int) -> Verdict:
 
 
 def text_of(verdict: Verdict) -> str:
-    """The report for people: each kept anomaly with its operations in the order in which they began, then the sums."""
+    """Return the report as text: each kept anomaly with its operations in order, then the totals."""
     lines = []
     for anomaly in verdict.kept:
         lines.append(f"{anomaly.check}: {anomaly.detail}")
@@ -62,13 +62,13 @@ def text_of(verdict: Verdict) -> str:
 
 
 def in_order(operations: Iterable[Operation]) -> list[Operation]:
-    """Each once, by its beginning."""
+    """Return the operations in order of invocation, without duplicates."""
     distinct = {operation.invoked: operation for operation in operations}
     return [distinct[place] for place in sorted(distinct)]
 
 
 def describe(operation: Operation) -> str:
-    """An operation in a line: where in the file, when, who, what, and what it was told."""
+    """Describe an operation in one line: position, time, process, request and answer."""
     lines = f"line {operation.invoked}"
     if operation.completed == NEVER:
         lines += ", never answered"
