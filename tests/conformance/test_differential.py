@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from fencepost.broker.api.records import k00_produce
 from fencepost.broker.embedded import Broker
+from fencepost.broker.log.partition import PartitionLog
+from fencepost.broker.log.results import Appended
 from tests.support.apache_kafka import ApacheKafka
 from tests.support.differential.__main__ import SETTINGS, comparison, looked_again
 from tests.support.differential.comparing import PRODUCE
@@ -65,14 +66,15 @@ def test_every_known_difference_stands_in_the_documentation() -> None:
 
 
 def test_a_wrong_offset_is_seen(ours: Broker, theirs: ApacheKafka, monkeypatch: pytest.MonkeyPatch) -> None:
-    right = k00_produce._append
+    right = PartitionLog.append
 
-    def one_too_high(call: Any, now_ms: int, place: Any, refusals: Any) -> Any:
-        result = right(call, now_ms, place, refusals)
-        place.result.base_offset += place.result.base_offset >= 0
-        return result
+    def one_too_high(self: PartitionLog, *args: Any, **kwargs: Any) -> Any:
+        appended = right(self, *args, **kwargs)
+        if isinstance(appended, Appended):
+            return appended._replace(base_offset=appended.base_offset + 1)
+        return appended
 
-    monkeypatch.setattr(k00_produce, "_append", one_too_high)
+    monkeypatch.setattr(PartitionLog, "append", one_too_high)
     found = []
     for seed in SEEDS:
         run = comparison(ours.bootstrap_servers, theirs.bootstrap_servers, seed)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from fencepost.broker.security.login import Login
     from fencepost.broker.timing.timers import Timer
 
-__all__ = ["Call", "Connection", "Core"]
+__all__ = ["Buffers", "Call", "Connection", "Core"]
 
 Buffers = Sequence[bytes | bytearray | memoryview]
 
@@ -121,6 +121,18 @@ class Core(BrokerParts, ABC):
     @abstractmethod
     def answer(self, call: Call, response: Any) -> None:
         """Encode the response of a call and send it when its turn has come."""
+
+    @abstractmethod
+    def began(self, connection: Connection, api_key: int, version: int, client_id: str) -> None:
+        """Count a request that is being handled."""
+
+    @abstractmethod
+    def deliver(self, call: Call, answer: Buffers) -> None:
+        """Send the encoded response of a call when its turn has come."""
+
+    @abstractmethod
+    def answer_at_once(self, connection: Connection, api_key: int, began_ms: int, frame: bytes) -> None:
+        """Send the response of a request that was handled without a `Call`, on a connection that has none."""
 
     @abstractmethod
     def flush(self, connection: Connection) -> None:

@@ -20,7 +20,8 @@ from fencepost.broker.api.error_responses import cut_messages, refusal
 from fencepost.broker.api.gate import enter
 from fencepost.broker.api.internal_topics import missing_topic
 from fencepost.broker.api.request_faults import RequestFaults
-from fencepost.broker.connection import Call, Connection, Core
+from fencepost.broker.api.straight import straight_path
+from fencepost.broker.connection import Buffers, Call, Connection, Core
 from fencepost.broker.disk.changes import Change
 from fencepost.broker.disk.files import File, Files
 from fencepost.broker.effects import Close, Effect, Failed, GoOn, Reply
@@ -132,7 +133,8 @@ class BrokerCore(Core):
         now_ms = self.now.ms
         self.follow_up()
         try:
-            self._handle(now_ms, connection, frame, spared)
+            if spared or not self._went_straight(now_ms, connection, frame):
+                self._handle(now_ms, connection, frame, spared)
         except MalformedMessage as error:
             self.tell_malformed(now_ms, connection, error)
             self.drop(now_ms, connection)
@@ -228,7 +230,6 @@ class BrokerCore(Core):
     def answer(self, call: Call, response: Any) -> None:
         """Encode the response of a call and send it when its turn has come."""
         key, version = call.api_key, call.version
-        self.metrics.latencies.add(key, self.steady_ms() - call.began_ms)
         if call.finish is not None:
             response = call.finish(response)
         if self.settings.quotas and key in _HOT:
@@ -236,13 +237,24 @@ class BrokerCore(Core):
         if key in _HOT:
             buffers = _encode_hot(key, response, version)
             size = sum(map(len, buffers))
-            call.answer = [encode_response_head(key, version, call.correlation_id, size), *buffers]
+            self.deliver(call, [encode_response_head(key, version, call.correlation_id, size), *buffers])
         else:
-            call.answer = [encode_response_frame(key, version, call.correlation_id, _encode(response, version))]
+            self.deliver(call, [encode_response_frame(key, version, call.correlation_id, _encode(response, version))])
+
+    def deliver(self, call: Call, answer: Buffers) -> None:
+        """Send the encoded response of a call when its turn has come."""
+        self.metrics.latencies.add(call.api_key, self.steady_ms() - call.began_ms)
+        call.answer = answer
         if call.fault is not None:
             self._faults.divert(call, call.fault)
         call.connection.made(call.answer)
         call.connection.flush(self._effects)
+
+    def answer_at_once(self, connection: Connection, api_key: int, began_ms: int, frame: bytes) -> None:
+        """Send the response of a request that was handled without a `Call`, on a connection that has none."""
+        self.metrics.latencies.add(api_key, self.steady_ms() - began_ms)
+        connection.made_bytes += len(frame)
+        self._effects.append(Reply(connection.connection_id, (frame,)))
 
     def unanswered(self, call: Call) -> None:
         """A request that has no answer is done."""
@@ -295,6 +307,25 @@ class BrokerCore(Core):
             self.reset(connection)
         return len(doomed)
 
+    def _went_straight(self, now_ms: int, connection: Connection, frame: memoryview) -> bool:
+        """Return true if the straight path of the API handled the request.
+
+        None is taken where something is in force that only the general path heeds.
+        """
+        path = straight_path(frame[1]) if len(frame) > 1 and not frame[0] else None
+        if path is None or connection.login is not None or self.rights.enforced or self.settings.quotas:
+            return False
+        if self.doubts or self._faults.table.requests or not path(self, connection, frame, now_ms):
+            return False
+        self.metrics.straight[frame[1]] += 1
+        return True
+
+    def began(self, connection: Connection, api_key: int, version: int, client_id: str) -> None:
+        """Count a request that is being handled."""
+        _log.debug("%s v%s from %s", SERVED[api_key].name, version, connection.connection_id)
+        self.metrics.requests[api_key] += 1
+        connection.client_id = client_id
+
     def _handle(self, now_ms: int, connection: Connection, frame: memoryview, spared: bool) -> None:
         login = connection.login
         if login is not None and login.state is LoginState.RAW:
@@ -313,9 +344,7 @@ class BrokerCore(Core):
             call.version, request = 0, None
         else:
             request = _decode(key, version, frame[position:])
-            _log.debug("%s v%s from %s", served.name, version, connection.connection_id)
-        self.metrics.requests[call.api_key] += 1
-        connection.client_id = call.client_id
+        self.began(connection, key, version, call.client_id)
         if self._faults.table.requests and not spared and self._faults.strike(call, request, frame):
             return
         connection.enter(call)

@@ -34,6 +34,11 @@ class LargeBatches:
         self._left = TURN_BYTES
         self._line: deque[Callable[[], None]] = deque()
 
+    @property
+    def has_room(self) -> bool:
+        """Return true while this turn puts no batch off."""
+        return self._left > 0
+
     def section_of(self, header: BatchHeader, batch: memoryview) -> Buffer:
         """The records section, decompressed. Raises CorruptBatch, PutOff."""
         if not header.codec:

@@ -144,29 +144,31 @@ class PartitionLog:
     # Appending
 
     def append(
-        self, batch: Buffer, now_ms: int, *, produce_version: int = NEWEST_PRODUCE, decompress: Decompress = section_of
+        self,
+        batch: Buffer,
+        now_ms: int,
+        *,
+        produce_version: int = NEWEST_PRODUCE,
+        decompress: Decompress = section_of,
+        header: BatchHeader | None = None,
     ) -> Appended | Duplicate | Rejected:
-        """Append what a client's Produce request holds for one partition: exactly one batch. It is not changed.
-
-        `produce_version`: of the request, see `check_batch`. What else `decompress` raises leaves nothing behind."""
-        found = admitted(batch, self.config, now_ms, decompress)
+        """Append a client's batch, which is not changed. `produce_version`: of the request, see `check_batch`. `header`:
+        of the batch, if it is parsed. What else `decompress` raises leaves nothing behind."""
+        found = admitted(batch, self.config, now_ms, decompress, header)
         if isinstance(found, Flaw):
             return found.rejected(self.log_start_offset)
-        header, batch = found
-        unknown, earlier, facts = False, False, None
+        (header, batch), unknown, earlier, facts = found, False, False, None
         if header.producer_id >= 0:
             facts = facts_of(header)
-            verdict = self.producers.check(
-                facts, produce_version=produce_version, kafka_rules=self.config.producer_state_check == "kafka"
-            )
+            kafka_rules = self.config.producer_state_check == "kafka"
+            verdict = self.producers.check(facts, produce_version=produce_version, kafka_rules=kafka_rules)
             if verdict is not None:
                 if isinstance(verdict, Refusal):
                     return self._refused(verdict)
                 _, _, base_offset, last_offset, timestamp_ms = verdict.batch
                 return Duplicate(base_offset, last_offset, timestamp_ms, self.log_start_offset)
             if header.base_sequence != 0 and self.producers.get(header.producer_id) is None:
-                earlier = self.producers.is_earlier(header.producer_id)
-                unknown = not earlier
+                unknown = not (earlier := self.producers.is_earlier(header.producer_id))
         append_time = now_ms if self.config.message_timestamp_type == "LogAppendTime" else -1
         base_offset = self.log_end_offset
         last_offset = base_offset + header.last_offset_delta

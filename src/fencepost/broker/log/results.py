@@ -26,6 +26,11 @@ class Appended(NamedTuple):
     earlier_producer: bool = False
     """Accepted from a producer id without state in mid-sequence that wrote to a deleted topic of this name: no loss."""
 
+    @property
+    def is_usual(self) -> bool:
+        """Return true if there is nothing to tell of its producer."""
+        return not (self.unknown_producer or self.earlier_producer)
+
 
 class Duplicate(NamedTuple):
     """The batch had been appended before. Answer success with these, once `last_offset` is below the high watermark."""

@@ -82,19 +82,26 @@ Decompress = Callable[[BatchHeader, memoryview], Buffer]
 
 
 def admitted(
-    batch: Buffer, config: LogConfig, now_ms: int, decompress: Decompress = section_of
+    batch: Buffer,
+    config: LogConfig,
+    now_ms: int,
+    decompress: Decompress = section_of,
+    header: BatchHeader | None = None,
 ) -> tuple[BatchHeader, Buffer] | Flaw:
-    """The one batch in `batch` as the log is to keep it, with its header; or what is wrong with it."""
-    found = _inspect(batch, config, now_ms, decompress)
+    """The one batch in `batch` as the log is to keep it, with its header; or what is wrong with it.
+
+    `header`: the batch's, if it is parsed already.
+    """
+    parsed = header_of(batch) if header is None else header
+    found = parsed if isinstance(parsed, Flaw) else _inspect(batch, parsed, config, now_ms, decompress)
     return found if isinstance(found, Flaw) else _stored_form(found, batch, config)
 
 
-def _inspect(batch: Buffer, config: LogConfig, now_ms: int, decompress: Decompress) -> _Inspected | Flaw:
+def _inspect(
+    batch: Buffer, header: BatchHeader, config: LogConfig, now_ms: int, decompress: Decompress
+) -> _Inspected | Flaw:
     """Return the facts about the one batch in `batch`, or its flaw."""
     size = len(batch)
-    header = header_of(batch)
-    if isinstance(header, Flaw):
-        return header
     whole = header.size_bytes
     if whole > size:
         return _refused_whole(ErrorCode.INVALID_RECORD, f"a batch of {whole} bytes, {size} are there")

@@ -119,6 +119,8 @@ class Metrics:
         self.values: dict[str, int] = dict.fromkeys(COUNTERS, 0)
         self.requests: Counter[int] = Counter()
         """By API key."""
+        self.straight: Counter[int] = Counter()
+        """Of these, requests that took the straight path."""
         self.latencies = Latencies()
         self.syncs = Latency()
 

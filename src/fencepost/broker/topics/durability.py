@@ -32,7 +32,8 @@ class Durability:
 
     def __init__(self, waits: bool, advanced: Callable[[Partition], None], fence: Fence) -> None:
         self._fence = fence
-        self._waits = waits
+        self.waits = waits
+        """Responses wait for a sync."""
         self._advanced = advanced
         self._appended = 0
         self._synced = 0
@@ -48,7 +49,7 @@ class Durability:
         """Record an append to the partition."""
         self._appended += 1
         self._dirty[partition] = None
-        if not self._waits:
+        if not self.waits:
             self._advanced(partition)
 
     def when_durable(self, now_ms: int, action: Callable[[int], None]) -> None:
@@ -57,7 +58,7 @@ class Durability:
         Earlier waiting actions run first. Otherwise an action that waits for another one's effect could run before it
         forever.
         """
-        if not self._waits or (self._synced == self._appended and not self._waiting):
+        if not self.waits or (self._synced == self._appended and not self._waiting):
             action(now_ms)
         else:
             self._waiting.append((self._appended, action))
@@ -88,7 +89,7 @@ class Durability:
         Records of internal topics for which nothing waits, such as completed transactions, go with the next sync. If
         they are lost, the next start repeats them.
         """
-        return self._waits and (bool(self._waiting) or not all(partition.topic.internal for partition in self._dirty))
+        return self.waits and (bool(self._waiting) or not all(partition.topic.internal for partition in self._dirty))
 
     def synced(self, now_ms: int, token: int, failed: Sequence[tuple[File, OSError]] = ()) -> None:
         """Finish the sync with this token: advance the high watermarks and run what waited.

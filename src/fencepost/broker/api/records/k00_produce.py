@@ -20,11 +20,12 @@ from fencepost.broker.api.common import find_partition
 from fencepost.broker.api.handler import Handler
 from fencepost.broker.api.pieces import TURN_MS, Resume, in_turns
 from fencepost.broker.api.transactions.waiting import when_markers_are_written
-from fencepost.broker.connection import Call
+from fencepost.broker.connection import Call, Core
 from fencepost.broker.coordinator.txn.decide_enlist import EnlistRequest
 from fencepost.broker.coordinator.txn.model import ProducerPair
 from fencepost.broker.coordinator.txn.notices import note_refusal
 from fencepost.broker.log.large_batches import PutOff
+from fencepost.broker.log.partition import PartitionLog
 from fencepost.broker.log.results import Appended, Duplicate, Rejected
 from fencepost.broker.log.validate import Flaw, header_of
 from fencepost.broker.security.acls import Operation, ResourceType
@@ -34,7 +35,7 @@ from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.produce_wire import ProducePartition, ProducePartitionResult, ProduceRequest, ProduceResponse
 from fencepost.protocol.records.batch import CODECS, BatchHeader, says_transactional
 
-__all__ = ["HANDLER"]
+__all__ = ["HANDLER", "Place", "answer", "finish", "note_appended"]
 
 _ALL, _LEADER, _NONE = -1, 1, 0
 _AT_ONCE = 1000  # partitions
@@ -55,7 +56,7 @@ def _handle(call: Call, now_ms: int, request: ProduceRequest) -> ProduceResponse
 
 def _begin(call: Call, request: ProduceRequest, now_ms: int, *, may_wait: bool) -> None:
     """Append, a turn after the other: a few kilobytes may take a second to decompress."""
-    placed: list[_Place] = []
+    placed: list[Place] = []
     _keep_last_of_each(request)
     headers = [header_of(wanted.records) for wanted in request.partitions]
     refusal = _refused_whole(call, request, headers)
@@ -79,13 +80,13 @@ def _begin(call: Call, request: ProduceRequest, now_ms: int, *, may_wait: bool) 
                 break
         if len(placed) < len(request.partitions):
             return call.core.soon
-        _finish(call, now_ms, request, placed)
+        finish(call, now_ms, request, placed)
         return None
 
     in_turns(call, now_ms, request, turn)
 
 
-def _finish(call: Call, now_ms: int, request: ProduceRequest, placed: list[_Place]) -> None:
+def finish(call: Call, now_ms: int, request: ProduceRequest, placed: list[Place]) -> None:
     response = ProduceResponse([place.result for place in placed])
     if request.acks == _NONE:
         if any(result.error_code for result in response.partitions):
@@ -93,11 +94,11 @@ def _finish(call: Call, now_ms: int, request: ProduceRequest, placed: list[_Plac
         else:
             call.no_reply()
     else:
-        answer = partial(call.go_on, request, lambda _: _answer(call, placed, response))
-        call.core.durability.when_durable(now_ms, answer)
+        tell = partial(call.go_on, request, lambda _: answer(call, placed, response))
+        call.core.durability.when_durable(now_ms, tell)
 
 
-def _answer(call: Call, placed: list[_Place], response: ProduceResponse) -> None:
+def answer(call: Call, placed: list[Place], response: ProduceResponse) -> None:
     """Answer, now that all is durable that ever will be."""
     if call.core.durability.failures:
         for place in placed:
@@ -109,7 +110,7 @@ def _answer(call: Call, placed: list[_Place], response: ProduceResponse) -> None
     call.reply(response)
 
 
-class _Place:
+class Place:
     """One partition of the request: where it goes, its batch's header, or why not."""
 
     __slots__ = ("header", "partition", "result", "wanted")
@@ -152,8 +153,8 @@ def _place(
     wanted: ProducePartition,
     header: BatchHeader | Flaw,
     refusal: tuple[int, str | None] | None,
-) -> _Place:
-    place = _Place(wanted)
+) -> Place:
+    place = Place(wanted)
     partition, code, topic = find_partition(call.core, wanted.topic, wanted.topic_id, wanted.partition)
     name = wanted.topic if topic is None else topic.name
     if refusal is not None:
@@ -180,7 +181,7 @@ def _place(
 
 
 def _enlist(
-    call: Call, now_ms: int, request: ProduceRequest, placed: list[_Place]
+    call: Call, now_ms: int, request: ProduceRequest, placed: list[Place]
 ) -> tuple[dict[ProducerPair, tuple[int, int]], bool]:
     """Enlist the partitions of transactional batches.
 
@@ -207,22 +208,36 @@ def _enlist(
     return refusals, any(code == ErrorCode.CONCURRENT_TRANSACTIONS for code, _ in refusals.values())
 
 
-def _append(call: Call, now_ms: int, place: _Place, refusals: dict[ProducerPair, tuple[int, int]]) -> None:
-    result, header, partition = place.result, place.header, place.partition
-    if result.error_code or header is None or partition is None:
+def _append(call: Call, now_ms: int, place: Place, refusals: dict[ProducerPair, tuple[int, int]]) -> None:
+    header, partition = place.header, place.partition
+    if place.result.error_code or header is None or partition is None:
         return
     if header.is_transactional:
         refusal = refusals.get(ProducerPair(header.producer_id, header.producer_epoch))
         if refusal is not None:
             place.refuse(refusal[0], _MESSAGES.get(refusal[0]), refusal[1])
             return
-    metrics = call.core.metrics
     log = open_log(partition, call.core.metrics)
     if log is None:
         place.refuse(ErrorCode.KAFKA_STORAGE_ERROR, f"{partition.directory} cannot be opened")
         return
     decompress = call.core.large.section_of
-    appended = log.append(place.wanted.records, now_ms, produce_version=call.version, decompress=decompress)
+    appended = log.append(
+        place.wanted.records, now_ms, produce_version=call.version, decompress=decompress, header=header
+    )
+    note_appended(call.core, place, header, partition, log, appended)
+
+
+def note_appended(
+    core: Core,
+    place: Place,
+    header: BatchHeader,
+    partition: Partition,
+    log: PartitionLog,
+    appended: Appended | Duplicate | Rejected,
+) -> None:
+    """Count and log what became of a batch, and put it into the partition's result."""
+    result, metrics = place.result, core.metrics
     if isinstance(appended, Rejected):
         if appended.error_code in _LOSS:
             metrics.count(_LOSS[appended.error_code])
@@ -256,7 +271,7 @@ def _append(call: Call, now_ms: int, place: _Place, refusals: dict[ProducerPair,
         result.log_append_time_ms = appended.timestamp_ms
     else:
         result.log_append_time_ms = appended.log_append_time_ms
-        call.core.durability.appended(partition)
+        core.durability.appended(partition)
 
 
 _MESSAGES: Mapping[int, str] = {

@@ -1,0 +1,168 @@
+"""The common form of Produce, read and answered without the general codec: one batch for one partition.
+
+`decode_one` returns None for every other form and for malformed bytes; `produce_wire` reads those. Both give equal
+results where both read a request, and equal bytes where both write an answer.
+"""
+
+from __future__ import annotations
+
+import struct
+from functools import lru_cache
+from typing import Final, NamedTuple
+from uuid import UUID
+
+__all__ = ["OneBatch", "decode_one", "encode_one_answer"]
+
+_FIRST_VERSION, _LAST_VERSION = 3, 13
+_FIRST_WITH_START, _FIRST_WITH_ERRORS, _FIRST_FLEXIBLE, _FIRST_BY_ID = 5, 8, 9, 13
+_ONE_BYTE: Final = 0x80
+"""A varint below it has one byte."""
+_ID_BYTES: Final = 16
+
+_HEAD = struct.Struct(">hhih")
+_SHORT = struct.Struct(">h")
+_INT = struct.Struct(">i")
+_TWO_INTS = struct.Struct(">ii")
+_ACKS = struct.Struct(">hi")
+_ANSWER = struct.Struct(">ii")
+_RESULT_V2 = struct.Struct(">ihqq")
+_RESULT_V5 = struct.Struct(">ihqqq")
+
+_ONE: Final = 1
+_FLEXIBLE_ONE: Final = b"\x02"
+_FLEXIBLE_END: Final = b"\x01\x00\x00\x00\x00\x00\x00\x00\x00"
+"""No record errors, no message, tags of partition and topic, no throttling, tags."""
+_END_V8: Final = b"\x00\x00\x00\x00\xff\xff\x00\x00\x00\x00"
+"""No record errors, no message, no throttling."""
+_END_V3: Final = b"\x00\x00\x00\x00"
+
+
+class OneBatch(NamedTuple):
+    """A Produce request with one batch. Its topic is named up to v12 and given by its id from v13 on."""
+
+    version: int
+    correlation_id: int
+    client_id: str | None
+    transactional_id: str | None
+    acks: int
+    timeout_ms: int
+    topic: str | None
+    topic_id: UUID | None
+    partition: int
+    records: memoryview
+
+
+@lru_cache(maxsize=1024)
+def _id_of(raw: bytes) -> UUID | None:
+    return UUID(bytes=raw) if any(raw) else None
+
+
+def decode_one(frame: memoryview) -> OneBatch | None:
+    """Read a request with its header. `records` is a slice of the frame."""
+    try:
+        _, version, correlation_id, length = _HEAD.unpack_from(frame)
+        if not _FIRST_VERSION <= version <= _LAST_VERSION:
+            return None
+        position = _HEAD.size
+        client_id = None
+        if length >= 0:
+            position += length
+            client_id = str(frame[_HEAD.size : position], "utf-8")
+        body = (_flexible if version >= _FIRST_FLEXIBLE else _fixed)(frame, position, version)
+    except (IndexError, struct.error, ValueError):
+        return None
+    return None if body is None else OneBatch(version, correlation_id, client_id, *body)
+
+
+_Body = tuple[str | None, int, int, str | None, UUID | None, int, memoryview]
+
+
+def _flexible(frame: memoryview, position: int, version: int) -> _Body | None:
+    """Read the body from v9 on. Raises IndexError, struct.error or ValueError where it is cut short or wrong."""
+    if frame[position]:  # tags of the header
+        return None
+    transactional_id = None
+    if length := frame[position + 1]:
+        if length >= _ONE_BYTE:
+            return None
+        transactional_id = str(frame[position + 2 : position + 1 + length], "utf-8")
+        position += length - 1
+    acks, timeout_ms = _ACKS.unpack_from(frame, position + 2)
+    position += 2 + _ACKS.size
+    if frame[position] != 2:  # one topic
+        return None
+    topic, topic_id = None, None
+    if version < _FIRST_BY_ID:
+        length = frame[position + 1]
+        if not 0 < length < _ONE_BYTE:
+            return None
+        topic = str(frame[position + 2 : position + 1 + length], "utf-8")
+        position += 1 + length
+    else:
+        position += 1 + _ID_BYTES
+        topic_id = _id_of(bytes(frame[position - _ID_BYTES : position]))
+    if frame[position] != 2:  # one partition
+        return None
+    (partition,) = _INT.unpack_from(frame, position + 1)
+    position += 1 + _INT.size
+    byte = frame[position]
+    position += 1
+    size, shift = byte & 0x7F, 7
+    while byte >= _ONE_BYTE:
+        if shift > 28:
+            return None
+        byte = frame[position]
+        position += 1
+        size |= (byte & 0x7F) << shift
+        shift += 7
+    end = position + size - 1
+    # Behind the records: tags of the partition, the topic and the request.
+    if size < 1 or end + 3 != len(frame) or frame[end] or frame[end + 1] or frame[end + 2]:
+        return None
+    return transactional_id, acks, timeout_ms, topic, topic_id, partition, frame[position:end]
+
+
+def _fixed(frame: memoryview, position: int, version: int) -> _Body | None:
+    """The same up to v8."""
+    transactional_id = None
+    (length,) = _SHORT.unpack_from(frame, position)
+    position += _SHORT.size
+    if length >= 0:
+        position += length
+        transactional_id = str(frame[position - length : position], "utf-8")
+    acks, timeout_ms = _ACKS.unpack_from(frame, position)
+    position += _ACKS.size
+    topics, length = _INT.unpack_from(frame, position)[0], _SHORT.unpack_from(frame, position + _INT.size)[0]
+    if topics != _ONE or length < 0:
+        return None
+    position += _INT.size + _SHORT.size + length
+    topic = str(frame[position - length : position], "utf-8")
+    (partitions,) = _INT.unpack_from(frame, position)
+    partition, size = _TWO_INTS.unpack_from(frame, position + _INT.size)
+    position += _INT.size + _TWO_INTS.size
+    if partitions != _ONE or size < 0 or position + size != len(frame):
+        return None
+    return transactional_id, acks, timeout_ms, topic, None, partition, frame[position:]
+
+
+def encode_one_answer(asked: OneBatch, base_offset: int, log_append_time_ms: int, log_start_offset: int) -> bytes:
+    """Return the response frame to a request whose batch was taken."""
+    version = asked.version
+    if version >= _FIRST_FLEXIBLE:
+        if asked.topic is None:
+            named = b"\x00" * _ID_BYTES if asked.topic_id is None else asked.topic_id.bytes
+        else:
+            name = asked.topic.encode()
+            named = bytes((len(name) + 1,)) + name
+        result = _RESULT_V5.pack(asked.partition, 0, base_offset, log_append_time_ms, log_start_offset)
+        parts = (b"\x00", _FLEXIBLE_ONE, named, _FLEXIBLE_ONE, result, _FLEXIBLE_END)
+    else:
+        name = (asked.topic or "").encode()
+        if version >= _FIRST_WITH_START:
+            result = _RESULT_V5.pack(asked.partition, 0, base_offset, log_append_time_ms, log_start_offset)
+        else:
+            result = _RESULT_V2.pack(asked.partition, 0, base_offset, log_append_time_ms)
+        end = _END_V8 if version >= _FIRST_WITH_ERRORS else _END_V3
+        parts = (_INT.pack(_ONE), _SHORT.pack(len(name)), name, _INT.pack(_ONE), result, end)
+    body = b"".join(parts)
+    return _ANSWER.pack(len(body) + 4, asked.correlation_id) + body
