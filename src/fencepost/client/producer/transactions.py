@@ -21,11 +21,7 @@ from fencepost.client.net import retry
 from fencepost.client.net.cluster import Cluster
 from fencepost.client.net.retry import Action
 from fencepost.client.net.runtime import TaskHandle
-from fencepost.client.net.transaction_calls import (
-    MOVED_ON,
-    TRANSACTION_VERSION,
-    check_two_phase,
-)
+from fencepost.client.net.transaction_calls import MOVED_ON, TRANSACTION_VERSION, check_two_phase
 from fencepost.client.prepared import COMMITTED_STATES, Found, PreparedTransaction, settle_commit
 from fencepost.client.producer.delivery_reports import made_anew
 from fencepost.client.producer.id_calls import IdCalls
