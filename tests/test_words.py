@@ -21,8 +21,8 @@ MOST_WORDS = 25
 
 UNFINISHED: tuple[str, ...] = tuple(
     """
-    broker/api broker/connection.py broker/coordinator broker/core.py broker/log broker/parts.py broker/server.py
-    cli/ui spark torture
+    broker/api broker/connection.py broker/core.py broker/log broker/parts.py broker/server.py
+    cli/ui spark
     """.split()
 )
 """Folders and files that do not keep the rules yet, below src/fencepost. This list may only become shorter."""

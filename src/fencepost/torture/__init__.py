@@ -1,1 +1,1 @@
-"""Clients under faults against any Kafka, and a history of what they were told: `fencepost torture`."""
+"""The torture test (`fencepost torture`): clients of any Kafka under faults, and a history of their answers."""

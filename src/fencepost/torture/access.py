@@ -1,4 +1,4 @@
-"""How a run gets at a Kafka with TLS and SASL: the settings of its clients and of its proxy."""
+"""Access to a Kafka with TLS and SASL: settings for the clients and the proxy of a run."""
 
 from __future__ import annotations
 
@@ -27,8 +27,10 @@ LIBRDKAFKA = {
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Servers and client settings by Kafka's names, as --command-config has them. `proxy_certificate`: a PEM file with
-    a key, with which the proxy speaks TLS to the clients; without it they speak plainly to it, and it TLS to the Kafka.
+    """Servers and client settings by Kafka's names, as in --command-config files.
+
+    `proxy_certificate`: a PEM file with a key. With it, the proxy speaks TLS to the clients. Without it, the clients
+    connect to the proxy in plaintext, and the proxy speaks TLS to the Kafka.
     """
 
     bootstrap_servers: str
@@ -36,12 +38,12 @@ class Access:
     proxy_certificate: str = ""
 
     def options(self) -> dict[str, Any]:
-        """As this project's clients take them."""
+        """Return the settings in the form of this project's clients."""
         names = {name.replace(".", "_"): value for name, value in resolved(self.settings).items()}
         return {**names, "bootstrap_servers": self.bootstrap_servers}
 
     def config(self, **more: Any) -> AdminConfig:
-        """Of an admin client. Raises ConfigurationError."""
+        """Return the configuration of an admin client. Raises ConfigurationError."""
         return AdminConfig.make({**self.options(), **more})
 
     @property
@@ -49,7 +51,7 @@ class Access:
         return "SSL" in self.config().security_protocol
 
     def proxied(self, address: str) -> Access:
-        """Of the clients behind the proxy."""
+        """Return the access of clients behind the proxy."""
         if not self._has_tls or self.proxy_certificate:
             return replace(self, bootstrap_servers=address)
         settings = {
@@ -60,7 +62,7 @@ class Access:
         return Access(address, {**settings, key: plain})
 
     def tls_of_proxy(self) -> tuple[SSLContext | None, SSLContext | None]:
-        """(towards the Kafka, towards the clients). Raises ConfigurationError."""
+        """Return the proxy's TLS contexts (towards the Kafka, towards the clients). Raises ConfigurationError."""
         if not self._has_tls:
             if self.proxy_certificate:
                 raise ConfigurationError("--proxy-certificate has no use without TLS (security.protocol)")
@@ -76,7 +78,7 @@ class Access:
 
 
 def librdkafka_settings(config: AdminConfig) -> dict[str, Any]:
-    """A configuration's security by librdkafka's names."""
+    """Return a configuration's security settings by librdkafka's names."""
     found: dict[str, Any] = {"security.protocol": config.security_protocol}
     if config.security_protocol.startswith("SASL_"):
         found["sasl.mechanism"] = config.sasl_mechanism

@@ -1,4 +1,4 @@
-"""A broker as a child process that can be killed and started again on its port and data."""
+"""A broker as a child process that can be killed and restarted on the same port and data."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ COMMAND_START_SECONDS = 120.0
 
 
 class StartupError(RuntimeError):
-    """A child process did not come up; the message says where its log is."""
+    """A child process did not start. The message names its log file."""
 
 
 def free_port() -> int:
-    """A TCP port on the loopback interface that nobody listens on now."""
+    """Return a free TCP port of the loopback interface."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -42,13 +42,13 @@ class BrokerProcess:
         self._process: subprocess.Popen[str] | None = None
 
     def configure(self, settings: Mapping[str, str]) -> None:
-        """Broker settings of the next start; in a file that others cannot read, for they may hold passwords."""
+        """Write the broker settings of the next start to a private file, because they may contain passwords."""
         self._settings_file = self._log.with_suffix(".properties")
         self._settings_file.touch(mode=0o600)
         self._settings_file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
 
     def start(self) -> None:
-        """Start it and wait until it answers. Raises StartupError."""
+        """Start the broker and wait until it answers. Raises StartupError."""
         arguments = ["broker", "--listen", self.bootstrap_servers, "--data-dir", str(self._data_dir)]
         if self._settings_file is not None:
             arguments += ["--config-file", str(self._settings_file)]
@@ -68,17 +68,17 @@ class BrokerProcess:
 
     @property
     def pid(self) -> int | None:
-        """The running broker's process id."""
+        """Process id of the running broker."""
         return None if self._process is None or self._process.poll() is not None else self._process.pid
 
     def kill(self) -> None:
-        """SIGKILL."""
+        """Send SIGKILL."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
 
     def stop(self) -> None:
-        """SIGTERM, and SIGKILL if that takes longer than ten seconds."""
+        """Send SIGTERM, and SIGKILL after ten seconds."""
         if self._process is None:
             return
         self._process.terminate()
@@ -91,7 +91,7 @@ class BrokerProcess:
 
 
 def _first_line(process: subprocess.Popen[str], timeout_seconds: float) -> str:
-    """The first line of stdout, or "" when none comes in time."""
+    """Return the first line of stdout, or "" after the timeout."""
     if process.stdout is None:
         return ""
     lines: queue.Queue[str] = queue.Queue()
@@ -103,7 +103,7 @@ def _first_line(process: subprocess.Popen[str], timeout_seconds: float) -> str:
 
 
 class CommandBroker:
-    """A Kafka that a shell command runs in the foreground, on data that outlives it."""
+    """A Kafka started by a shell command in the foreground. Its data survives the process."""
 
     def __init__(self, command: str, bootstrap_servers: str, log: Path) -> None:
         self.bootstrap_servers = bootstrap_servers
@@ -113,11 +113,11 @@ class CommandBroker:
 
     @property
     def pid(self) -> int | None:
-        """The running command's process id."""
+        """Process id of the running command."""
         return None if self._process is None or self._process.poll() is not None else self._process.pid
 
     def start(self) -> None:
-        """Run the command and wait until somebody listens. Raises StartupError."""
+        """Run the command and wait until its port accepts connections. Raises StartupError."""
         with self._log.open("a") as log:
             self._process = subprocess.Popen(
                 ["/bin/sh", "-c", f"exec {self._command}"],
@@ -136,11 +136,11 @@ class CommandBroker:
         raise StartupError(f"{self._command!r} does not listen on {self.bootstrap_servers}; its log is {self._log}")
 
     def kill(self) -> None:
-        """SIGKILL to the command and all that it has started."""
+        """Send SIGKILL to the command and all processes that it started."""
         self._signal(signal.SIGKILL)
 
     def stop(self) -> None:
-        """SIGTERM, and SIGKILL if that takes longer than half a minute."""
+        """Send SIGTERM, and SIGKILL after half a minute."""
         self._signal(signal.SIGTERM)
 
     def _signal(self, number: signal.Signals) -> None:

@@ -1,7 +1,7 @@
-"""The producers and consumers of the workload: this project's and librdkafka's, with one face.
+"""Producers and consumers of the workload behind one interface: this project's and librdkafka's.
 
-A call that fails raises MustAbort (the client can go on after an abort) or MustEnd (a new client is needed); both say
-the error's words. Whether it took effect is then unknown, unless `certain`.
+A failed call raises MustAbort (the client can continue after an abort) or MustEnd (a new client is needed), with the
+client's error message. The call may have taken effect unless the exception is `certain`.
 """
 
 from __future__ import annotations
@@ -28,16 +28,18 @@ MOST_RECORDS = 40
 
 T = TypeVar("T")
 Told = Callable[[int, int, Exception | None, bool], None]
-"""Partition and offset of a record, or the error and whether it is certain that it was not written.
+"""Delivery callback: partition, offset, error, and whether the record was certainly not written.
 
-The offset is -1 when it is not known: the record was written by an earlier attempt,
-too old for the broker to say where.
+The offset is -1 if it is unknown: an earlier attempt wrote the record, too long ago for the broker to know its offset.
 """
 
 
 class ClientFailed(Exception):
-    """A call failed. `certain`: it has certainly not taken effect. `committed`: what was to be aborted is committed.
-    `fenced`: the producer was told that its epoch is an old one, or its transaction's time over."""
+    """A call failed.
+
+    `certain`: it certainly did not take effect. `committed`: the transaction to abort is committed. `fenced`: the error
+    says that the producer's epoch is old, or that its transaction timed out.
+    """
 
     def __init__(self, error: object, *, certain: bool = False, committed: bool = False, fenced: bool = False) -> None:
         super().__init__(f"{type(error).__name__}: {error}")
@@ -47,15 +49,15 @@ class ClientFailed(Exception):
 
 
 class MustAbort(ClientFailed):
-    """Abort, then go on."""
+    """The client can continue after an abort."""
 
 
 class MustEnd(ClientFailed):
-    """Go on with a new client."""
+    """A new client is needed."""
 
 
 class ConsumerFace(Protocol):
-    """A consumer. `rebalanced` is called inside `poll` when the assignment has changed."""
+    """A consumer. `poll` calls `rebalanced` after a change of the assignment."""
 
     def subscribe(self, topic: str, rebalanced: Callable[[], None]) -> None: ...
     def assign(self, places: Iterable[tuple[str, int]]) -> None: ...
@@ -67,7 +69,7 @@ class ConsumerFace(Protocol):
 
 
 class ProducerFace(Protocol):
-    """A producer, transactional if it was made with an id."""
+    """A producer. It is transactional if created with an id."""
 
     def init(self) -> None: ...
     def begin(self) -> None: ...
@@ -80,7 +82,7 @@ class ProducerFace(Protocol):
 
 
 def needs(client: str) -> str | None:
-    """What has to be installed for a client, if it is not."""
+    """Return a message that names a client's missing package, or None if nothing is missing."""
     if client != "confluent":
         return None
     try:
@@ -140,7 +142,7 @@ class OurProducer:
         try:
             ours(self.producer.flush)
         except ClientFailed as failed:
-            if not isinstance(failed.__cause__, ProduceFailedError):  # each record has told by itself
+            if not isinstance(failed.__cause__, ProduceFailedError):  # each record reports its own failure
                 raise
 
     def send_offsets(self, offsets: list[Position], consumer: OurConsumer) -> None:
@@ -211,7 +213,7 @@ class OurConsumer:
 
 
 def _theirs(call: Callable[[], T]) -> T:
-    """librdkafka says of each error whether the same call may be made again, and whether an abort helps."""
+    """Make a call of librdkafka. Its errors tell if the call can be repeated and if an abort helps."""
     from confluent_kafka import KafkaException
 
     deadline = time.monotonic() + PATIENCE_S
@@ -223,7 +225,7 @@ def _theirs(call: Callable[[], T]) -> T:
             if what.retriable() and time.monotonic() < deadline:
                 continue
             _raise_theirs(error, abortable=bool(what.txn_requires_abort()))
-        except SystemError as error:  # how confluent-kafka tells a fatal error that it meets with delivery reports
+        except SystemError as error:  # confluent-kafka's report of a fatal error among delivery reports
             raise MustEnd(error) from error
 
 
@@ -291,7 +293,7 @@ class TheirProducer:
         _theirs(lambda: self._producer.abort_transaction(PATIENCE_S))
 
     def close(self) -> None:
-        _theirs(lambda: self._producer.flush(5))  # raises when the producer is fenced, or ended by another fatal error
+        _theirs(lambda: self._producer.flush(5))  # raises after fencing or another fatal error
 
 
 class TheirConsumer:
@@ -329,7 +331,7 @@ class TheirConsumer:
         messages: list[Any] = _theirs(lambda: self.consumer.consume(MOST_RECORDS, 0.5))
         for message in messages:
             if message.error() is not None:
-                continue  # librdkafka goes on by itself
+                continue  # librdkafka continues by itself
             place = message.topic(), message.partition()
             batch = found.setdefault(place, Batch(*place, [], []))
             batch.offsets.append(message.offset())
@@ -340,10 +342,10 @@ class TheirConsumer:
         return [Position(partition.topic, partition.partition, -1) for partition in _theirs(self.consumer.assignment)]
 
     def generation(self) -> int:
-        return -1  # it does not tell
+        return -1  # unknown to librdkafka
 
     def go_back(self) -> None:
-        """Where the group has committed; raises MustEnd when that cannot be found out."""
+        """Return to the group's committed positions. Raises MustEnd if they cannot be read."""
         from confluent_kafka import OFFSET_BEGINNING, TopicPartition
 
         assigned = _theirs(self.consumer.assignment)

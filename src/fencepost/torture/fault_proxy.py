@@ -1,8 +1,10 @@
-"""A TCP proxy before a Kafka that loses what a `Lottery` says: requests, answers, connections, time.
+"""A TCP proxy in front of a Kafka.
 
-It puts itself before every broker: where an answer names brokers, it names a port of the proxy for each. It runs in a
-thread with an event loop of its own, so that what it holds up does not hold up the clients. SASL passes through it; TLS
-begins anew in it, or ends there.
+A `Lottery` chooses requests, answers and connections to lose or delay.
+
+The proxy stands before every broker: it replaces the brokers' addresses in answers by ports of its own. It runs in a
+thread with its own event loop, so that delays do not block the clients. SASL passes through it. TLS ends in it, and
+starts again on the other side if configured.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ HOST = "127.0.0.1"
 
 
 class Lottery:
-    """What happens to a request. `one_in` requests of the transactional kind meet a fault, a tenth as many others."""
+    """Draws the fault of a request: one of `one_in` transactional requests, and a tenth as many others."""
 
     def __init__(self, seed: int, one_in: float) -> None:
         self._chance = random.Random(seed)
@@ -52,8 +54,10 @@ class Lottery:
 
 
 class FaultProxy:
-    """Listens on `port` of 127.0.0.1 for the Kafka at `upstream`. `cut` ends all connections, `away` refuses new ones,
-    `one_way` lets requests pass and holds all answers up. `tls`: towards the Kafka, and towards the clients.
+    """Listens on `port` of 127.0.0.1 and forwards to the Kafka at `upstream`.
+
+    `cut` closes all connections, `away` refuses new ones, and `one_way` forwards requests but holds back all answers.
+    `tls`: contexts towards the Kafka and towards the clients.
     """
 
     def __init__(
@@ -84,7 +88,7 @@ class FaultProxy:
         self._thread.join()
 
     def cut(self) -> None:
-        """End every connection now."""
+        """Close every connection now."""
         self._loop.call_soon_threadsafe(self._cut)
 
     def _cut(self) -> None:
@@ -105,11 +109,12 @@ class FaultProxy:
         self._loop.close()
 
     async def _port_for(self, upstream: Address) -> int:
-        """The port that stands for a broker; a new one for a broker that was not named before."""
+        """Return the port that represents a broker. A broker that appears for the first time gets a new port."""
         if upstream not in self._ports:
 
             async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-                # Cancelled is only what the proxy's end leaves; asyncio of Python 3.11 would report it as an error.
+                # Only tasks that remain at the proxy's end are cancelled. asyncio of Python 3.11 would report each as
+                # an error.
                 with suppress(asyncio.CancelledError):
                     await self._connected(upstream, reader, writer)
 
@@ -178,7 +183,7 @@ class FaultProxy:
             if correlation_id in naming:
                 answer = await self._renamed(answer, *naming.pop(correlation_id))
             if what == "swallow answer":
-                continue  # the connection looks alive and never answers this one
+                continue  # the connection stays open and never answers this request
             if what == "late":
                 await asyncio.sleep(seconds)
             while self.one_way:  # noqa: ASYNC110 - it is set from another thread
@@ -187,7 +192,7 @@ class FaultProxy:
             await target.drain()
 
     async def _renamed(self, answer: bytes, api_key: int, version: int) -> bytes:
-        """The answer with the proxy in place of every broker. Raises MalformedMessage."""
+        """Replace the addresses of brokers in an answer by the proxy's. Raises MalformedMessage."""
         correlation_id, body = frame.decode_response_header(api_key, version, answer[4:])
         message: Any = codec.decode_response(api_key, version, answer[4 + body :])
         named = [message, *message.coordinators] if api_key == FIND_COORDINATOR else message.brokers
@@ -198,4 +203,4 @@ class FaultProxy:
 
 
 class _LostError(Exception):
-    """The connection ends here on purpose."""
+    """The proxy closes the connection on purpose."""

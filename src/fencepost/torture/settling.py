@@ -1,4 +1,4 @@
-"""The end of a run, by a client of this project that nobody disturbs: end what is open, read everything, clean up."""
+"""The end of a run, with a client that no fault disturbs: end open transactions, read everything, clean up."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ANSWER_MS = 60_000
 
 
 def create_topics(access: Access, topics: Mapping[str, int]) -> None:
-    """Raises KafkaError, also when one of them exists already."""
+    """Create topics. Raises KafkaError, including for a topic that exists."""
 
     async def create(admin: AdminCore) -> None:
         there = sorted(topics.keys() & set(await admin.list_topics()))
@@ -32,13 +32,13 @@ def create_topics(access: Access, topics: Mapping[str, int]) -> None:
         for name, partitions in topics.items():
             await admin.create_topic(
                 name, partitions, -1, exist_ok=True
-            )  # an attempt without an answer may have made it
+            )  # an earlier attempt without an answer may have created it
 
     _with_admin(access, create)
 
 
 def clean_up(access: Access, topics: Iterable[str], groups: Iterable[str]) -> list[str]:
-    """Delete them; what could not be deleted, and why."""
+    """Delete topics and groups. Return a message for each one that could not be deleted."""
     left = []
 
     async def delete(admin: AdminCore) -> None:
@@ -63,9 +63,10 @@ def settle(
     topics: Mapping[str, int],
     patience_ms: int,
 ) -> None:
-    """Fence all ids, ask for the positions of the groups (of `inputs`: group to topic), read all partitions twice.
+    """Fence all ids, read the groups' positions (`inputs`: group to topic), and read all partitions twice.
 
-    What is not answered is unknown; a partition whose end is not reached within `patience_ms` is a read that failed.
+    An operation without an answer is recorded as unknown. A partition whose end is not reached within `patience_ms` is
+    recorded as a failed read.
     """
 
     async def end(admin: AdminCore) -> None:

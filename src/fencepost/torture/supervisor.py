@@ -1,4 +1,4 @@
-"""A run: start clients, do them harm and the Kafka too, let them finish, read everything, write the history."""
+"""The supervisor of a run: start clients, inject faults, let the clients finish, read everything, write the history."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ PARTITIONS = 3
 
 
 class TortureError(RuntimeError):
-    """The run could not be carried through; the words say why."""
+    """The run could not be completed. The message gives the reason."""
 
 
 class RestartableBroker(Protocol):
-    """A Kafka that may be killed and started again on its data."""
+    """A Kafka that can be killed and restarted on its data."""
 
     @property
     def pid(self) -> int | None: ...
@@ -50,8 +50,11 @@ class RestartableBroker(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """`work` is a folder for the workers' files. Without `broker` nobody kills it; `broker_pid` may be held up.
-    `two_phase`: how decided transactions are completed after a crash (torture/two_phase.py); without it there are none.
+    """Options of a run.
+
+    `work` is a directory for the workers' files. Without `broker` the Kafka is not killed, and `broker_pid` may be
+    paused. `two_phase` is the way of completing decided transactions after a crash (torture/two_phase.py); without it
+    there are none.
     """
 
     access: Access
@@ -77,7 +80,7 @@ class _Worker:
 
 @dataclass(slots=True)
 class Torture:
-    """`say` is told what happens, a line at a time."""
+    """One run. `say` receives its progress, a line at a time."""
 
     options: Options
     say: Callable[[str], None]
@@ -90,12 +93,12 @@ class Torture:
 
     @property
     def topics(self) -> dict[str, int]:
-        """What the run makes, with partitions."""
+        """Topics of the run with their numbers of partitions."""
         prefix = self.options.prefix
         return {f"{prefix}in": PARTITIONS, f"{prefix}out": 2, f"{prefix}red": 2, f"{prefix}blue": 1}
 
     def run(self, history: Path) -> None:
-        """The whole run; `history` is written however the storm ended. Raises TortureError, KafkaError."""
+        """Run the test. `history` is written even if the storm fails. Raises TortureError, KafkaError."""
         options = self.options
         servers = options.access.bootstrap_servers
         tls = options.access.tls_of_proxy()
@@ -127,7 +130,7 @@ class Torture:
                 self.say(f"left behind: {left}")
 
     def processes(self) -> list[subprocess.Popen[bytes]]:
-        """The workers' last processes."""
+        """The latest process of each worker."""
         return [worker.process for worker in self._workers]
 
     # Workers ---------------------------------------------------------------------------------------------------------
@@ -169,8 +172,9 @@ class Torture:
             self._workers.append(_Worker(job, self._launch(job)))
 
     def _await_work(self) -> None:
-        """The storm is to meet clients at work: each has been answered, and writers have asked for a commit. Raises
-        TortureError.
+        """Wait until every client was answered and the writers requested a commit, so that faults meet working clients.
+
+        Raises TortureError.
         """
         deadline = time.monotonic() + START_S
         waiting = {Path(worker.job.events): worker.job.role for worker in self._workers}
@@ -191,18 +195,20 @@ class Torture:
         with (self.options.work / "workers.log").open("ab") as log:
             process = subprocess.Popen(
                 [sys.executable, "-m", "fencepost.torture.worker"],
-                stdin=subprocess.PIPE,  # not in the list of processes: the job may hold a password
+                # stdin, because the process list shows arguments and the job may contain a password
+                stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
             )
         if process.stdin is not None:
-            with process.stdin as told, suppress(BrokenPipeError):  # its log says why it did not live to read it
+            # a broken pipe means that the worker ended early; its log has the reason
+            with process.stdin as told, suppress(BrokenPipeError):
                 told.write(started.to_json().encode())
         return process
 
     def _tend(self, now: float) -> None:
-        """Wake who has slept, start who was killed. Raises TortureError for a worker that ended by itself."""
+        """Resume paused workers and restart killed ones. Raises TortureError for a worker that ended by itself."""
         for worker in self._workers:
             if worker.resumes_at is not None and now >= worker.resumes_at:
                 worker.resumes_at = None
@@ -214,7 +220,7 @@ class Torture:
                 log = self.options.work / "workers.log"
                 raise TortureError(f"{worker.job.process} ended by itself; see {log}:\n{log.read_text()[-2000:]}")
 
-    # Harm ------------------------------------------------------------------------------------------------------------
+    # Faults -----------------------------------------------------------------------------------------------------------
 
     def _storm(self, chance: Random, proxy: FaultProxy) -> None:
         began = said = time.monotonic()
@@ -240,7 +246,7 @@ class Torture:
             later[1]()
 
     def _harm(self, chance: Random, proxy: FaultProxy, now: float) -> None:
-        """Something bad; what ends it is done later."""
+        """Inject one fault. A later call ends it."""
         possible = self._possible()
         if not possible:
             return
@@ -263,7 +269,7 @@ class Torture:
             self._later.append((now + chance.uniform(0.5, 8), lambda: setattr(proxy, "one_way", False)))
 
     def _possible(self) -> list[str]:
-        impossible = {"requests"}  # the lottery's
+        impossible = {"requests"}  # the lottery injects these
         if self.options.broker is None:
             impossible.add("kill-broker")
             if self.options.broker_pid is None:
@@ -304,7 +310,7 @@ class Torture:
     # The end ---------------------------------------------------------------------------------------------------------
 
     def _finish(self) -> None:
-        """Everybody ends what he is doing; who does not within a minute is killed."""
+        """Let all workers finish. A worker that needs more than a minute is killed."""
         living = [worker for worker in self._workers if worker.process.poll() is None]
         for worker in living:
             worker.process.send_signal(signal.SIGCONT)
@@ -345,7 +351,7 @@ class Torture:
             )
 
     def _carry_out(self, decider: Job, recorder: Recorder) -> None:
-        """What it has decided and not lived to do, before anybody else takes its id."""
+        """Carry out a stored decision that the decider did not complete, before another client takes its id."""
         decisions = DecisionFile(Path(decider.decisions))
         try:
             carry_out(decider.two_phase, decider.name, self.options.access, decisions, recorder, "judge-0")
@@ -353,7 +359,10 @@ class Torture:
             self.say(f"what {decider.process} had decided could not be carried out: {error}")
 
     def _write(self, history: Path) -> None:
-        """All events in the order of time. A line that a killed process has not finished was not sent either."""
+        """Write all events in the order of time.
+
+        An incomplete line of a killed process stands for an operation not sent.
+        """
         events: list[tuple[float, str]] = []
         for path in sorted(self.options.work.glob("*.jsonl")):
             with path.open(encoding="utf-8") as file:
@@ -382,9 +391,9 @@ def _resume(pid: int) -> None:
     try:
         os.kill(pid, signal.SIGCONT)
     except ProcessLookupError:
-        return  # it was killed meanwhile
+        return  # the process was killed meanwhile
 
 
 def _time_ms(line: str) -> float:
-    """Without reading the whole line: the time comes first."""
+    """Return the time of a line without parsing the whole line, because it is the first field."""
     return float(line[line.index(":") + 1 : line.index(",")])

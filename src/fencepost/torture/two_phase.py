@@ -1,8 +1,8 @@
-"""Transactions that are decided elsewhere (KIP-939): prepare, store the decision, complete, whoever dies in between.
+"""Transactions with an external decision (KIP-939): prepare, store the decision, complete, despite crashes in between.
 
-A worker that is killed leaves its decision in a file, as an application would in its database. Whoever comes next
-carries it out before anything else: by the transaction's pair alone ("two-phase", all that Apache Kafka 4.3.1 can),
-or by keeping what is prepared ("keep-prepared").
+A killed worker leaves its decision in a file, as an application would in its database. Its successor carries the
+decision out first: by the transaction's pair alone ("two-phase", the only way with Apache Kafka 4.3.1), or with
+KeepPreparedTxn ("keep-prepared").
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LEVELS = (TWO_PHASE, KEEP_PREPARED)
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A decision. `token` is the prepared transaction's text."""
+    """A stored decision. `token` is the prepared transaction's text."""
 
     transaction: str
     token: str
@@ -36,7 +36,7 @@ class Stored:
 
 
 class DecisionFile:
-    """The decision that is not known to be carried out, or none."""
+    """File with the decision that may not be carried out yet, if any."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -48,7 +48,7 @@ class DecisionFile:
             return None
 
     def write(self, stored: Stored) -> None:
-        """At once: a reader finds this or what was there before."""
+        """Replace the file atomically: a reader finds the old or the new decision."""
         unfinished = self._path.with_suffix(".unfinished")
         unfinished.write_text(json.dumps(asdict(stored)), encoding="utf-8")
         os.replace(unfinished, self._path)
@@ -58,18 +58,18 @@ class DecisionFile:
 
 
 class TwoPhaseProducer(OurProducer):
-    """This project's; librdkafka has no second phase."""
+    """This project's producer. librdkafka has no two-phase commit."""
 
     def __init__(self, access: Access, transactional_id: str) -> None:
         super().__init__(access, transactional_id, two_phase_commit=True)
 
     def prepare(self) -> str:
-        """What to store with the decision."""
+        """Prepare the transaction and return the token to store with the decision."""
         return str(ours(self.producer.prepare_transaction))
 
 
 def carry_out(level: str, name: str, access: Access, decisions: DecisionFile, recorder: Recorder, process: str) -> None:
-    """Do what is decided and not known to be done. Raises KafkaError when it is not known afterwards either."""
+    """Carry out a stored decision. Raises KafkaError if the outcome is unknown afterwards."""
     stored = decisions.read()
     if stored is None:
         return
@@ -84,7 +84,7 @@ def carry_out(level: str, name: str, access: Access, decisions: DecisionFile, re
     except PreparedTransactionLostError as error:
         recorder.fail(operation, error)
     except TransactionOutcomeUnknownError as error:
-        # Brokers that keep what is prepared also remember how it ended. No Apache Kafka does either.
+        # Brokers that support KeepPreparedTxn also remember how a transaction ended. No Apache Kafka does either.
         (recorder.fail if level == KEEP_PREPARED else recorder.unknown)(operation, error)
     except BaseException as error:
         recorder.unknown(operation, repr(error))

@@ -1,7 +1,7 @@
-"""A client of the workload, in a process of its own: `python -m fencepost.torture.worker`, its job on stdin as JSON.
+"""A client of the workload as a process: `python -m fencepost.torture.worker`, with its job on stdin as JSON.
 
-It works until SIGTERM, and writes down each operation before it is sent. SIGUSR1 raises Cancelled out of the call that
-it is in, as Ctrl-C would. When the process that started it is gone, it ends.
+It works until SIGTERM, and records each operation before sending it. SIGUSR1 raises Cancelled from the current call, as
+Ctrl-C would. It ends when its parent process is gone.
 """
 
 from __future__ import annotations
@@ -55,7 +55,11 @@ __all__ = ["Job"]
 READ_COMMITTED = "read_committed"
 NO_TIMEOUT_MS = 2**31 - 1
 SENT_ONCE_MS = RETRY_BACKOFF_MS * 3 / 4
-"""What is answered sooner was sent once: a client waits before it sends again, give or take a fifth."""
+"""Time in ms.
+
+An earlier answer proves that the request was sent once: a client waits this long before it repeats, give or take a
+fifth.
+"""
 
 P = TypeVar("P", bound=ProducerFace)
 T = TypeVar("T")
@@ -63,8 +67,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What a worker is to do. `role`: writer, copier, decider, feeder, reader. `name`: its transactional id. `process`
-    is unique in the history; each new client in it adds a number. A decider has `decisions`, a file, and a level.
+    """A worker's job.
+
+    `role`: writer, copier, decider, feeder or reader. `name`: its transactional id. `process` is unique in the history;
+    each new client appends a number. A decider has `decisions`, a file, and a level.
     """
 
     role: str
@@ -91,11 +97,11 @@ class Job:
 
 
 class Cancelled(BaseException):
-    """Somebody has cancelled the call."""
+    """The call was cancelled."""
 
 
 class Worker:
-    """Does its job until it is told to stop, with a new client whenever one is done for."""
+    """Does its job until SIGTERM. It replaces a client that can no longer be used."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
@@ -115,7 +121,7 @@ class Worker:
         signal.signal(signal.SIGUSR1, self._cancel)
 
     def run(self) -> None:
-        """Until SIGTERM."""
+        """Work until SIGTERM."""
         roles = {
             "writer": self._write,
             "copier": self._copy,
@@ -184,10 +190,10 @@ class Worker:
             while not self._stopping:
                 self._poll(consumer)
 
-    # Their parts -----------------------------------------------------------------------------------------------------
+    # Steps of the roles ----------------------------------------------------------------------------------------------
 
     def _transaction(self, producer: ProducerFace, fill: Callable[[str], None]) -> bool:
-        """A transaction, committed or aborted as chance has it; whether it is committed for certain. Raises MustEnd."""
+        """Run a transaction that commits or aborts by chance. Return true if it certainly committed. Raises MustEnd."""
         name = self._begin(producer)
         try:
             fill(name)
@@ -211,7 +217,7 @@ class Worker:
         return name
 
     def _two_phases(self, producer: TwoPhaseProducer, decisions: DecisionFile) -> None:
-        """A transaction that ends as it is decided, now or in a later life. Raises MustEnd."""
+        """Run a two-phase transaction. It ends as decided, in this life or a later one. Raises MustEnd."""
         name = self._begin(producer)
         try:
             self._fill(producer, name)
@@ -242,7 +248,7 @@ class Worker:
             raise MustEnd(f"the application ends {when}")
 
     def _abort(self, name: str, producer: ProducerFace) -> None:
-        """Raises MustEnd when the client can do no more, or the transaction turned out to be committed."""
+        """Abort. Raises MustEnd if the client is unusable, or if the transaction turned out to be committed."""
         try:
             self._told(Abort(process=self._process, transaction=name), producer.abort)
         except Cancelled as error:
@@ -329,7 +335,7 @@ class Worker:
         self._rebalanced = True
 
     def _told(self, operation: Operation, call: Callable[[], T]) -> T:
-        """Make a call as an operation. Raises what it raises."""
+        """Make a call and record it as an operation. Raises the call's exception."""
         self._recorder.invoke(operation)
         try:
             answer = self._call(call)
@@ -383,7 +389,7 @@ class Worker:
 
 
 def _now_ms() -> float:
-    """All processes of a machine have this clock in common."""
+    """Return the time in ms of a clock that all processes of a machine share."""
     return time.monotonic_ns() / 1e6
 
 

@@ -1,10 +1,11 @@
-"""What the internal topics said and is damaged: requests that it would decide are refused, because a guess could commit
-or abort what was prepared, or let a group read again what it has committed.
+"""Guard against corrupt internal topics: it refuses requests that depend on damaged records.
 
-A damaged partition of `__transaction_state` puts every transactional id of that partition in doubt, but for those
-whose state was recorded again behind the damage; one of `__consumer_offsets` the committed offsets of all its groups.
-`fencepost repair` accepts the loss: from then on the newest record that can be read counts. Of `__share_group_state` it
-counts at once: the worst that follows is another delivery.
+A guess could commit or abort a prepared transaction, or let a group read records again.
+
+A damaged partition of `__transaction_state` puts every transactional id of that partition in doubt, except for ids with
+a record after the damage. A damaged partition of `__consumer_offsets` puts the committed offsets of all its groups in
+doubt. `fencepost repair` accepts the loss: from then on the newest readable record counts. In `__share_group_state` the
+newest readable record counts at once, because the worst consequence is a repeated delivery.
 """
 
 from __future__ import annotations
@@ -19,20 +20,21 @@ __all__ = ["Doubts"]
 
 
 class Doubts:
-    """False while nothing is in doubt."""
+    """Partitions and transactional ids in doubt. False while there are none."""
 
     def __init__(self, topics: TopicCatalogue, metrics: Metrics) -> None:
         self._topics = topics
         self._metrics = metrics
-        self._certain: dict[int, set[str]] = {}  # by damaged partition of __transaction_state
+        # ids recorded after the damage, by damaged partition of __transaction_state
+        self._certain: dict[int, set[str]] = {}
         self._offsets: set[int] = set()  # damaged partitions of __consumer_offsets
-        self._ids: set[str] = set()  # transactional ids whose state here may not be what their records say
+        self._ids: set[str] = set()  # transactional ids whose state in memory may differ from their records
 
     def __bool__(self) -> bool:
         return bool(self._certain or self._offsets or self._ids)
 
     def found(self, partition: Partition, gap: Gap) -> None:
-        """Something of an internal topic cannot be read."""
+        """Note a range of an internal topic that cannot be read."""
         tell_damage(partition, self._metrics, *gap)
         if partition.topic.name == CONSUMER_OFFSETS:
             self._offsets.add(partition.index)
@@ -40,15 +42,15 @@ class Doubts:
             self._certain.setdefault(partition.index, set())
 
     def found_id(self, transactional_id: str) -> None:
-        """A decision for the id was written and could not be applied."""
+        """Note an id for which a record was written but not applied."""
         self._ids.add(transactional_id)
 
     def keep(self, partition: Partition, certain: set[str]) -> None:
-        """The states of these ids were recorded behind the damage."""
+        """Note the ids that have a record after the damage. Their state is certain."""
         self._certain[partition.index] = certain
 
     def of_transaction(self, transactional_id: str) -> bool:
-        """Whether the state of the id is in doubt."""
+        """Return true if the state of the id is in doubt."""
         if transactional_id in self._ids:
             return True
         if not self._certain:
@@ -57,7 +59,7 @@ class Doubts:
         return index in self._certain and transactional_id not in self._certain[index]
 
     def of_group(self, group_id: str) -> bool:
-        """Whether offsets that the group committed are in doubt."""
+        """Return true if committed offsets of the group are in doubt."""
         if not self._offsets:
             return False
         return coordinator_partition(group_id, len(self._topics.internal(CONSUMER_OFFSETS).partitions)) in self._offsets

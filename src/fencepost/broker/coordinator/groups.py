@@ -1,5 +1,4 @@
-"""The group coordinator at work: its records appended to `__consumer_offsets`, its replies held until they are
-durable."""
+"""Driver of the group coordinator: it appends records to `__consumer_offsets` and delays replies until durable."""
 
 from __future__ import annotations
 
@@ -71,8 +70,12 @@ class Groups:
         )
 
     def load(self, now_ms: int, settle: Callable[[int, Partition], None]) -> None:
-        """Replay `__consumer_offsets`, markers included; `settle(now_ms, partition)` ends what a power loss left open
-        in it. Raises OSError."""
+        """Replay `__consumer_offsets` including markers.
+
+        Raises OSError.
+
+        `settle(now_ms, partition)` ends the transactions that a power loss left open in the partition.
+        """
         topic = self._topics.get(CONSUMER_OFFSETS)
         if topic is not None:
             self.coordinator.set_offsets_topic_partitions(len(topic.partitions))
@@ -85,21 +88,25 @@ class Groups:
         self.apply(now_ms, result)
 
     def offsets_partition(self, group_id: str) -> Partition:
-        """The partition of `__consumer_offsets` that the group belongs to."""
+        """Return the group's partition of `__consumer_offsets`."""
         return self._runtime.partition_of(group_id)
 
     def apply(
         self, now_ms: int, result: GroupResult[Any], reply: Callable[[], None] | None = None, *, fenced: bool = False
     ) -> int:
-        """Carry out a decision; replies go out once durable. `fenced`: it is about many groups, and those of which
-        nothing can be written for a mistake of ours are told of and left out.
+        """Append the decision's records.
+
+        Replies are sent once these are durable.
+
+        `fenced`: the decision concerns many groups. A group whose records cannot be written because of a defect is
+        reported and skipped.
 
         Returns an error code if a log refused records. Raises OSError.
         """
         try:
             code = self._append(now_ms, result.records, fenced=fenced)
         except OSError:
-            # Parked requests have nobody else to tell them; the request that is being handled loses its connection.
+            # Nothing else would answer the parked requests. The request being handled loses its connection.
             _send(result.refused(ErrorCode.NOT_COORDINATOR), None)
             raise
         if code == ErrorCode.NONE and (reply is not None or result.replies):
@@ -109,11 +116,11 @@ class Groups:
     def complete_transaction(
         self, producer_id: int, producer_epoch: int, commit: bool, index: int, marker_ms: int
     ) -> None:
-        """A marker of that time is durable in that partition of `__consumer_offsets`."""
+        """Apply a marker that is durable in that partition of `__consumer_offsets`. `marker_ms` is its time."""
         self.coordinator.complete_transaction(producer_id, producer_epoch, commit, index, marker_ms)
 
     def topic_deleted(self, now_ms: int, name: str, count: int) -> None:
-        """Forget the offsets that were committed for a topic of that many partitions."""
+        """Delete the committed offsets of a deleted topic with that many partitions."""
         self.apply(now_ms, self.coordinator.delete_partitions([(name, index) for index in range(count)]))
 
     def on_time(self, now_ms: int) -> None:
@@ -121,7 +128,7 @@ class Groups:
         self._runtime.on_time(now_ms, self._due, partial(self.apply, fenced=True))
 
     def next_deadline_ms(self) -> int | None:
-        """When `on_time` has something to do."""
+        """Return the time of the next work for `on_time`, or None."""
         return self._runtime.next_deadline_ms(self.coordinator.next_deadline_ms())
 
     def _due(self, now_ms: int) -> Sequence[GroupResult[None]]:
@@ -182,9 +189,9 @@ class Groups:
         return ErrorCode.NONE
 
     def _replay(self, index: int, header: BatchHeader, batch: memoryview) -> None:
-        """One batch of that partition."""
+        """Replay one batch of that partition."""
         if header.is_control:
-            if header.record_count:  # otherwise compaction has left nothing of it but its header
+            if header.record_count:  # false after compaction, if only the header is left
                 commit = parse_marker(batch).commit
                 owner = (header.producer_id, header.producer_epoch)
                 self.coordinator.complete_transaction(*owner, commit, index, header.max_timestamp)
@@ -197,7 +204,7 @@ class Groups:
 
 
 class _Topics:
-    """The topics as the group coordinator sees them."""
+    """The topics as seen by the group coordinator."""
 
     def __init__(self, topics: TopicCatalogue) -> None:
         self._topics = topics
@@ -219,7 +226,7 @@ class _Topics:
 
 
 def _assignors(text: str) -> tuple[str, ...]:
-    """The assignors of a list. Raises InvalidSetting for an empty list and for one that does not exist."""
+    """Return the assignors of a list. Raises InvalidSetting for an empty list and for an unknown assignor."""
     names = tuple(name.strip() for name in text.split(",") if name.strip())
     unknown = [name for name in names if name not in ASSIGNORS]
     if unknown or not names:

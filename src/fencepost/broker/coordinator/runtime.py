@@ -1,9 +1,8 @@
-"""What every coordinator does with its internal topic, whatever its records say: load it, append to it, hold replies
-until they are durable, do what is due, and try again what the disk refused.
+"""Common driver of the coordinators: load an internal topic, append to it, hold replies until it is durable, and retry.
 
-A coordinator decides and changes nothing; what it decides are records. They are appended here, and replayed by the
-coordinator at once, as the same records are at the next start. A reply waits until everything is durable that was
-appended before it.
+A coordinator decides without changing its state: its decisions are records. The runtime appends them, and the
+coordinator replays them at once, as it does at the next start. A reply waits until everything appended before it is
+durable.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from fencepost.protocol.records.plain import encode_pairs
 __all__ = ["RETRY_MS", "CoordinatorRuntime"]
 
 RETRY_MS: Final = 1000
-"""After this time, what the disk refused is tried again."""
+"""Pause in ms before another attempt after the disk refused a write."""
 
 Decision = TypeVar("Decision")
 Action = Callable[[int], None]
@@ -39,7 +38,7 @@ Action = Callable[[int], None]
 
 
 class CoordinatorRuntime:
-    """Runs one coordinator over the internal topic `topic`. `log`: where it tells of failures."""
+    """Runs one coordinator over the internal topic `topic`. It reports failures to `log`."""
 
     def __init__(
         self,
@@ -65,24 +64,27 @@ class CoordinatorRuntime:
         self._rests_until_ms = 0
 
     def index_of(self, key: str) -> int:
-        """The number of that partition; while there is no such topic, 0."""
+        """Return the number of the key's partition; 0 while the topic does not exist."""
         topic = self._topics.get(self._topic)
         return 0 if topic is None else coordinator_partition(key, len(topic.partitions))
 
     def partition_of(self, key: str) -> Partition:
-        """The partition that a group or transactional id belongs to. The topic is made when it is missing."""
+        """Return the partition of a group or transactional id. Creates the topic if it does not exist."""
         partitions = self._topics.internal(self._topic).partitions
         return partitions[coordinator_partition(key, len(partitions))]
 
     def stored(self) -> list[Partition]:
-        """The partitions that have been written to."""
+        """Return the partitions that have been written to."""
         topic = self._topics.get(self._topic)
         partitions = () if topic is None else topic.partitions
         return [partition for partition in partitions if self._files.exists(partition.directory)]
 
     def load(self, partition: Partition, offset: int, replay: Callable[[BatchHeader, memoryview], None]) -> int:
-        """Call `replay` with each whole batch from `offset` on; what cannot be read, or is not understood, is passed
-        over and in doubt from then on. Returns the offset behind the last such place, -1 for none. Raises OSError."""
+        """Call `replay` with each whole batch from `offset` on.
+
+        A batch that cannot be read or understood is skipped, and its partition is in doubt from then on. Returns the
+        offset after the last such batch, -1 if there is none. Raises OSError.
+        """
         damaged_end = -1
         for item in batches_of(partition.log, offset):
             if isinstance(item, Gap):
@@ -109,8 +111,10 @@ class CoordinatorRuntime:
         producer_id: int = -1,
         producer_epoch: int = -1,
     ) -> Appended | Rejected:
-        """Append the records (key, value) as one batch where `key` belongs; of a transaction, if there is a producer.
-        Raises OSError when the disk refuses it."""
+        """Append the records (key, value) as one batch to the key's partition, transactionally if a producer is given.
+
+        Raises OSError when the disk refuses it.
+        """
         batch = encode_pairs(
             records, now_ms, producer_id=producer_id, producer_epoch=producer_epoch, transactional=producer_id >= 0
         )
@@ -123,11 +127,11 @@ class CoordinatorRuntime:
         return appended
 
     def refusals(self, counter: str) -> Refusals:
-        """For telling that there is no room for something new."""
+        """Return a reporter for new ids beyond a limit."""
         return Refusals(self._metrics, counter, self._log)
 
     def when_durable(self, now_ms: int, action: Action) -> None:
-        """Call `action(now_ms)` when all that has been appended so far is durable or never will be."""
+        """Call `action(now_ms)` when everything appended so far is durable, or can no longer become so."""
         self._durability.when_durable(now_ms, action)
 
     def again(self, now_ms: int, action: Action) -> None:
@@ -135,7 +139,10 @@ class CoordinatorRuntime:
         self._timers.at(now_ms + RETRY_MS, action)
 
     def until_done(self, action: Action, now_ms: int) -> None:
-        """Write what nobody waits for and what must be written; again in a second while the disk refuses it."""
+        """Do a write that must happen and that no request waits for.
+
+        Repeat it in a second while the disk refuses it.
+        """
         try:
             action(now_ms)
         except OSError as error:
@@ -147,8 +154,12 @@ class CoordinatorRuntime:
     def on_time(
         self, now_ms: int, due: Callable[[int], Iterable[Decision]], apply: Callable[[int, Decision], object]
     ) -> None:
-        """Carry out what is due. A decision that the disk refuses keeps no other from it; what is due after that has
-        to wait for a second. A decision that raises anything else keeps no other from it either."""
+        """Carry out due decisions.
+
+        A failed decision does not prevent the others.
+
+        After a refusal of the disk, work that becomes due waits for a second.
+        """
         if now_ms < self._rests_until_ms:
             return
         decisions = iter(due(now_ms))
@@ -165,7 +176,7 @@ class CoordinatorRuntime:
                 self.fence.failed(f"what is due of {self._topic}", error, "It is tried again when it is due again")
 
     def next_deadline_ms(self, due_ms: int | None) -> int | None:
-        """When `on_time` has something to do that is due at that time."""
+        """Return the time of the next work for `on_time`, given the earliest deadline."""
         return None if due_ms is None else max(due_ms, self._rests_until_ms)
 
     def _failed(self, error: OSError) -> None:

@@ -1,9 +1,8 @@
-"""The transaction coordinator at work: its records appended, its fences set, its markers written, its replies held
-until durable.
+"""Driver of the transaction coordinator: it appends records, sets fences, writes markers and holds replies.
 
 The order is the guarantee: the Prepare record is durable before it is answered and before a marker is written; every
-marker is durable before the Complete record is appended. A crash between any two of these steps is finished at the
-next start, because what is owed follows from the records alone.
+marker is durable before the Complete record is appended. A crash between any two of these steps is finished at the next
+start, because the missing markers follow from the records alone.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ from fencepost.protocol.records.walk import pairs_of
 __all__ = ["COORDINATOR_EPOCH", "Transactions"]
 
 COORDINATOR_EPOCH = 0
-# Of transaction.version: from here on markers carry the epoch after the transaction's (KIP-890).
+# As transaction.version: from here on markers carry the epoch after the transaction's (KIP-890).
 FIRST_BUMPING_VERSION = 2
 
 OffsetsDecided = Callable[[int, int, bool, int, int], None]
@@ -78,8 +77,10 @@ class Transactions:
         offsets_decided: OffsetsDecided,
         begin: Begin,
     ) -> None:
-        """`begin`: carries out a change that nobody waits for. `offsets_decided`: told when a marker is durable in a
-        partition of `__consumer_offsets`."""
+        """`begin` carries out a change that no request waits for.
+
+        `offsets_decided` is called when a marker in a partition of `__consumer_offsets` is durable.
+        """
         self._runtime = runtime
         self._refusals = runtime.refusals("refused_transactional_ids")
         self._config = config
@@ -92,15 +93,16 @@ class Transactions:
             _coordinator_config(config), allocate_producer_id, jumps, runtime.index_of
         )
         self.snapshots = TransactionSnapshots(files, durability, metrics, self.coordinator, begin)
-        self._owing: list[str] = []  # ids whose markers are written once the answers are on their way
+        self._owing: list[str] = []  # ids whose markers are written once their answers are being sent
         self._under_way: set[MarkerWrite] = set()
         self._refused_markers = Paces()
         self._waiting: defaultdict[str, list[Callable[[int], None]]] = defaultdict(list)
         self._idle_owners: dict[int, str] | None = None
-        self._unsettled: set[tuple[str, Partition]] = set()  # by whose transactional id the partition has one open
+        # transactional id of an open transaction, and its partition
+        self._unsettled: set[tuple[str, Partition]] = set()
 
     def init_producer_id(self, now_ms: int, request: InitRequest) -> InitReply:
-        """Decide an InitProducerId and carry it out but for the answer. Raises OSError."""
+        """Decide an InitProducerId and carry it out. The caller sends the answer. Raises OSError."""
         result = self.coordinator.init_producer_id(now_ms, request)
         if result.reply.error_code == ErrorCode.POLICY_VIOLATION:
             name, count = request.transactional_id, len(self.coordinator)
@@ -109,11 +111,11 @@ class Transactions:
         return result.reply
 
     def settings_changed(self) -> None:
-        """The broker's settings are others."""
+        """Apply changed settings of the broker."""
         self.coordinator.config = _coordinator_config(self._config)
 
     def load(self, now_ms: int) -> None:
-        """Replay `__transaction_state`, past what cannot be read. Raises OSError."""
+        """Replay `__transaction_state`, skipping unreadable records. Raises OSError."""
         for partition in self._runtime.stored():
             self._load_partition(partition)
         self.coordinator.loaded(now_ms)
@@ -136,7 +138,7 @@ class Transactions:
         for offset, key, value in records:
             try:
                 record = TransactionRecord.from_bytes(key, value)
-                self.coordinator.set_aside(record.transactional_id)  # what a snapshot says of it is older
+                self.coordinator.set_aside(record.transactional_id)  # the snapshot's state of the id is older
                 self.coordinator.replay(record)
             except Exception as error:  # noqa: BLE001 - whatever the record is, it costs its own id only
                 damaged_end = max(damaged_end, offset + 1)
@@ -147,7 +149,10 @@ class Transactions:
             self._set_aside(partition, {name for name, offset in last_offset.items() if offset >= damaged_end})
 
     def _set_aside(self, partition: Partition, certain: set[str]) -> None:
-        """Do not go by the state of ids that may have had a later one: nothing is committed or aborted by guess."""
+        """Drop the state of ids whose later records may be damaged.
+
+        Otherwise a transaction could be committed or aborted by guess.
+        """
         self._doubts.keep(partition, certain)
         for name in self.coordinator.names():
             if self._doubts.of_transaction(name):
@@ -159,24 +164,24 @@ class Transactions:
                     )
 
     def finish(self, now_ms: int) -> None:
-        """Write the markers that are owed since before the start."""
+        """Write the markers that are missing since before the start."""
         self._write_markers(now_ms, None)
         self.on_time(now_ms)
         self.snapshots.write_if_due(now_ms)
 
     def log_opened(self, now_ms: int, partition: Partition) -> None:
-        """Look for what a power loss left open in a log that is read for the first time."""
+        """Settle a log that is read for the first time, in case a power loss left a transaction open."""
         if not partition.topic.internal:
             self.settle(now_ms, partition)
 
     def settle(self, now_ms: int, partition: Partition) -> None:
-        """See that every transaction that is open in a log is open for its coordinator too.
+        """Make sure that the coordinator knows every open transaction of a log.
 
-        A power loss can leave one that is not: the batch reached the disk, the record that enlisted the partition did
-        not, and the client was never answered. Under its id's present pair it is enlisted again (its client will retry
-        the batch, which is there); otherwise nobody can go on with it, and it is aborted. What the disk refuses is
-        tried again, and until it is done nothing is decided for that id: the id's next transaction would take over, in
-        this log, what this one has written.
+        A power loss can leave an unknown one: the batch reached the disk, the record that enlisted the partition did
+        not, and the client was never answered. If the batch has the id's present pair, the partition is enlisted again,
+        because the client will retry the batch and it is a duplicate. Otherwise no client can continue the transaction,
+        and it is aborted. If the disk refuses, this is repeated. Until it succeeds, requests for the id are refused:
+        the id's next transaction would adopt this one's records in the log.
         """
         self._unsettled = {unsettled for unsettled in self._unsettled if unsettled[1] is not partition}
         log, name = partition.log, TopicPartition(partition.topic.name, partition.index)
@@ -219,7 +224,7 @@ class Transactions:
             self._carry_out(now_ms, self.coordinator.adopt(now_ms, owner, name))
 
     def _owner_of(self, producer_id: int) -> str | None:
-        """The transactional id that a producer id belongs to. Most often an id with something open."""
+        """Return the transactional id that owns a producer id. Most often it is an id with an open transaction."""
         for transaction in self.coordinator.awake():
             if producer_id in (transaction.producer_id, transaction.next_producer_id):
                 return transaction.transactional_id
@@ -245,7 +250,7 @@ class Transactions:
         return current.transaction_pair == pair
 
     def _abort_orphan(self, partition: Partition, producer_id: int, epoch: int, now_ms: int) -> None:
-        """End a transaction that nobody can go on with. Raises OSError."""
+        """Abort a transaction that no client can continue. Raises OSError."""
         _log.warning("%s: aborting what producer id %s left open", partition.directory, producer_id)
         log = partition.log
         appended = log.append_marker(producer_id, epoch, False, COORDINATOR_EPOCH, now_ms, transaction_version=0)
@@ -258,9 +263,10 @@ class Transactions:
     def apply(self, now_ms: int, result: Result[Any], reply: Callable[[int], None] | None = None) -> None:
         """Carry out a decision.
 
-        `reply(now_ms)` is called once everything appended so far is durable; the markers are owed then until
-        `write_owed`. Raises OSError, before anything is appended when a log that has to be fenced cannot be opened:
-        what is decided must be carried out; and while something older of the id has to be settled first.
+        `reply(now_ms)` is called once everything appended so far is durable. The markers are then due until
+        `write_owed`. Raises OSError before anything is appended if a log to be fenced cannot be opened, because a
+        decision must be carried out completely. Raises OSError also while an earlier transaction of the id is
+        unsettled.
         """
         names = {record.transactional_id for record in result.records}
         unsettled = sorted(partition.directory for owner, partition in self._unsettled if owner in names)
@@ -293,7 +299,7 @@ class Transactions:
                     action(now_ms)
 
     def warn_of_loss(self, what: str, *, topic: str | None = None, producer_ids: Collection[int] = frozenset()) -> None:
-        """Log which open transactions an administrator's request takes something from: of a topic, or of producers."""
+        """Log the open transactions that lose data by an administrator's request about a topic or about producers."""
         for transaction in self.coordinator.awake():
             is_hit = transaction.producer_id in producer_ids or any(at.topic == topic for at in transaction.partitions)
             if transaction.state is TxnState.ONGOING and is_hit:
@@ -310,12 +316,12 @@ class Transactions:
         return bool(self._owing)
 
     def write_owed(self, now_ms: int) -> None:
-        """Write the markers of what has been answered: the client goes on meanwhile."""
+        """Write the markers of answered decisions, while the client already continues."""
         while self._owing:
             self._write_markers(now_ms, self._owing.pop())
 
     def when_idle(self, now_ms: int, transactional_id: str, action: Callable[[int], None]) -> None:
-        """Call `action(now_ms)` when no markers of the id are being written, at once if none are."""
+        """Call `action(now_ms)` when no markers of the id are being written, or at once."""
         if self._is_prepared(transactional_id):
             self._waiting[transactional_id].append(action)
         else:
@@ -327,7 +333,7 @@ class Transactions:
         return bool(self._under_way)
 
     def on_time(self, now_ms: int) -> None:
-        """Abort what has timed out, forget ids that were idle for too long."""
+        """Abort transactions that timed out, and expire idle ids."""
         self._runtime.on_time(now_ms, partial(self.coordinator.on_time, failed=self._not_decided), self._apply_due)
 
     def _not_decided(self, transactional_id: str, error: Exception) -> None:
@@ -335,13 +341,13 @@ class Transactions:
         self._runtime.fence.failed(subject, error, "It is tried again in a second")
 
     def _apply_due(self, now_ms: int, result: Result[None]) -> None:
-        """Carry out what is due of one id. Raises OSError."""
+        """Carry out a due decision about one id. Raises OSError."""
         try:
             self.apply(now_ms, result)
         except OSError:
             raise
         except Exception as error:  # noqa: BLE001 - it is told
-            # Its records may be written, and what is known here may not follow from them.
+            # A refused write may have reached the disk, so the state in memory may not follow from the records.
             for name in {record.transactional_id for record in result.records}:
                 self.coordinator.set_aside(name)
                 self._doubts.found_id(name)
@@ -386,7 +392,7 @@ class Transactions:
         )
 
     def _marker_refused(self, now_ms: int, write: MarkerWrite, partition: Partition, error: Exception) -> None:
-        """It is written in a second, when the disk takes it. A full disk refuses many: tell now and then."""
+        """Repeat the marker in a second. Failures are logged at a limited rate, because a full disk refuses many."""
         if not isinstance(error, OSError):
             subject = f"a marker of transactional id {write.transactional_id!r} in {partition.directory}"
             self._runtime.fence.failed(subject, error, "It is tried again in a second")
@@ -407,19 +413,27 @@ class Transactions:
         if log is not None and not log.is_durable(offset):
             _log.error("a marker in %s is not durable; it is owed until the broker starts again", log.directory)
             return
-        if write.partition.topic == CONSUMER_OFFSETS and offset >= 0:  # else what pends is the next transaction's
+        # otherwise the pending offsets belong to the next transaction
+        if write.partition.topic == CONSUMER_OFFSETS and offset >= 0:
             pair = (write.producer_id, write.producer_epoch)
             self._offsets_decided(*pair, write.commit, write.partition.partition, marker_ms)
         self._runtime.until_done(partial(self._complete, self.coordinator.marker_written(now_ms, write)), now_ms)
 
     def _complete(self, result: Result[None], now_ms: int) -> None:
-        """All markers are durable. Until the record that says so is written, the id takes no new transaction."""
+        """Append the completion record after all markers are durable.
+
+        Until it is written, the id starts no transaction.
+        """
         self.apply(now_ms, result)
 
 
 def _append_marker(partition: Partition, write: MarkerWrite, now_ms: int) -> int:
-    """Append the marker. An administrator's WriteTxnMarkers may have named higher epochs: the one true coordinator
-    goes on with the higher ones. Returns its offset, -1 when it was there. Raises OSError."""
+    """Append the marker.
+
+    Return its offset, or -1 if the log has it. Raises OSError.
+
+    WriteTxnMarkers of an administrator may have set a higher epoch. The coordinator then continues with the higher one.
+    """
     log = partition.log
     state = log.producers.get(write.producer_id)
     coordinator_epoch = (
@@ -427,8 +441,8 @@ def _append_marker(partition: Partition, write: MarkerWrite, now_ms: int) -> int
     )
     bumped = write.transaction_version >= FIRST_BUMPING_VERSION
     if state is not None and bumped and state.epoch == write.producer_epoch and state.txn_first_offset >= 0:
-        # The next transaction is open here, which it can only be behind this marker: a power loss took the record that
-        # says so, and left what came after it.
+        # The next transaction of the id is open here, so the log has this marker: a power loss removed only the record
+        # that says so.
         return -1
     ahead = state is not None and state.epoch > write.producer_epoch
     appended = log.append_marker(

@@ -26,14 +26,15 @@ from fencepost.broker.topics.opening import tell_damage
 __all__ = ["FILE", "TransactionSnapshots"]
 
 FILE = "transactions.fencepost"
-_RECORDS = 4_096  # all partitions together may have so many behind their snapshots,
-_IDS_PER_RECORD = 16  # and one more for so many ids: a snapshot of many ids takes longer to write
+_RECORDS = 4_096  # number of records after the snapshots of all partitions that is always allowed
+# one more record is allowed for this many ids, because a snapshot of many ids takes longer to write
+_IDS_PER_RECORD = 16
 
 _log = logging.getLogger("fencepost.broker.transactions")
 
 
 class TransactionSnapshots:
-    """Of one broker."""
+    """Snapshots of one broker's transactional ids."""
 
     def __init__(
         self,
@@ -43,7 +44,7 @@ class TransactionSnapshots:
         coordinator: TransactionCoordinator,
         begin: Begin,
     ) -> None:
-        """`begin` carries out a change that nobody waits for."""
+        """`begin` carries out a change that no request waits for."""
         self._begin = begin
         self._files = files
         self._durability = durability
@@ -51,11 +52,10 @@ class TransactionSnapshots:
         self._coordinator = coordinator
         self._by_partition: Counter[Partition] = Counter()  # records since its last snapshot
         self.behind = 0
-        """Records behind all snapshots."""
+        """Number of records after all snapshots."""
 
     def load(self, partition: Partition) -> int:
-        """Take over a partition's snapshot; returns the offset from which on records are to be replayed. Raises
-        OSError."""
+        """Load a partition's snapshot. Return the offset from which to replay records. Raises OSError."""
         log, path = partition.log, f"{partition.directory}/{FILE}"
         if not self._files.exists(path):
             return log.log_start_offset
@@ -67,7 +67,7 @@ class TransactionSnapshots:
         try:
             offset, found = snapshot.decode(data, partition.index)
             if offset > log.log_end_offset:
-                # What it stands for was lost, and other records will get these offsets.
+                # The log lost records that the snapshot covers, and other records will get these offsets.
                 _log.warning("%s is of offset %s, the log ends at %s: not used", path, offset, log.log_end_offset)
                 self._files.remove(path)
                 self._files.sync_directory(partition.directory)
@@ -80,12 +80,13 @@ class TransactionSnapshots:
             _log.warning("%s is not used, the log is read from its start: %s", path, error)
             return log.log_start_offset
         for damage in log.report.damaged:
-            if damage.next_offset <= offset:  # nothing is in doubt for it, but it is to be known
+            # the damage lies before the snapshot, so nothing is in doubt, but it must be reported
+            if damage.next_offset <= offset:
                 tell_damage(partition, self._metrics, *damage)
         return max(offset, log.log_start_offset)
 
     def replayed(self, partition: Partition, records: int = 1) -> None:
-        """The partition's log has so many more records than at its last snapshot."""
+        """Count records of the partition's log since its last snapshot."""
         self._by_partition[partition] += records
         self.behind += records
 
@@ -106,7 +107,7 @@ class TransactionSnapshots:
         self._durability.when_durable(now_ms, write)
 
     def at_close(self) -> Callable[[], None]:
-        """Take snapshots of what a start would have to read; call the result once the logs are closed."""
+        """Take snapshots of records that a start would have to read. Call the result once the logs are closed."""
         taken = [(partition, partition.log, *self._take(partition)) for partition in list(self._by_partition)]
 
         def write() -> None:
@@ -117,7 +118,7 @@ class TransactionSnapshots:
         return write
 
     def compacted(self, now_ms: int, partition: Partition) -> None:
-        """The partition's log has been compacted: from now on an older snapshot may hold what is gone there."""
+        """React to a compaction of the partition's log: an older snapshot may contain removed ids."""
         self._snapshot(now_ms, partition)
 
     def _take(self, partition: Partition) -> tuple[bytes, int]:
@@ -126,7 +127,7 @@ class TransactionSnapshots:
         return snapshot.encode(partition.index, offset, self._coordinator.snapshot(partition.index)), offset
 
     def _writing(self, log: PartitionLog | None, partition: Partition, data: bytes) -> Change[None]:
-        """Write the snapshot, unless the log was closed while this waited for its turn."""
+        """Return the change that writes the snapshot, unless the log was closed before its turn."""
         if log is not None and log.closed:
             return
         try:

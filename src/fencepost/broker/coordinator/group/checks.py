@@ -1,4 +1,6 @@
-"""Who may do what to a group: checks without effects, each answering with Kafka's error code.
+"""Checks of requests to classic groups, without effects.
+
+Each returns Kafka's error code.
 
 Source: `ClassicGroup.validateMember`, `validateOffsetCommit`, `validateOffsetDelete`, `validateDeleteGroup` and
 `GroupMetadataManager.acceptJoiningMember`, `validateSyncGroup` of Apache Kafka 4.x. The answers to transactional
@@ -17,7 +19,7 @@ __all__ = ["accepts_member", "check_member", "check_offset_commit", "check_offse
 
 
 def check_member(group: Group, member_id: str, group_instance_id: str | None) -> ErrorCode:
-    """Whether the member is in the group, and still holds its instance id (KIP-345)."""
+    """Check that the member is in the group and holds its instance id (KIP-345)."""
     if group_instance_id is not None:
         holder = group.static_ids.get(group_instance_id)
         if holder is None:
@@ -28,9 +30,10 @@ def check_member(group: Group, member_id: str, group_instance_id: str | None) ->
 
 
 def accepts_member(group: Group, member_id: str, max_size: int) -> bool:
-    """Whether the group has room for a joining member (KIP-389).
+    """Return true if the group has room for a joining member (KIP-389).
 
-    While a group prepares, those count who have already rejoined: if the limit was lowered, the last are refused.
+    While a group prepares a rebalance, only rejoined members count: after the limit was lowered, the last to join are
+    refused.
     """
     if group.state == GroupState.EMPTY:
         return True
@@ -41,7 +44,7 @@ def accepts_member(group: Group, member_id: str, max_size: int) -> bool:
 
 
 def check_sync(group: Group, request: Sync) -> ErrorCode:
-    """Whether a sync comes from a member of this generation that speaks its protocol (KIP-559)."""
+    """Check that a sync comes from a member of the current generation with its protocol (KIP-559)."""
     error = check_member(group, request.member_id, request.group_instance_id)
     if error:
         return error
@@ -55,10 +58,12 @@ def check_sync(group: Group, request: Sync) -> ErrorCode:
 def check_offset_commit(
     group: Group, member_id: str, group_instance_id: str | None, generation: int, *, transactional: bool
 ) -> ErrorCode:
-    """Whether offsets may be committed: by a member of this generation, or by nobody in particular in an empty group.
+    """Check a commit of offsets.
 
-    A transactional commit without member and generation (TxnOffsetCommit below v3) is accepted in any state, and a
-    rebalance that is about to complete does not hold a transactional commit back (KIP-447).
+    Allowed are members of the current generation, and clients without a member in an empty group.
+
+    A transactional commit without member and generation (TxnOffsetCommit below v3) is accepted in any state. A
+    transactional commit is also accepted while a rebalance is completing (KIP-447).
     """
     empty = group.state == GroupState.EMPTY
     if generation < 0 and empty:
@@ -77,7 +82,7 @@ def check_offset_commit(
 
 
 def check_offset_delete(group: Group) -> ErrorCode:
-    """Whether offsets may be deleted at all: a group with members must say what it consumes."""
+    """Check a deletion of offsets. A group with members must be a consumer group, whose subscriptions are known."""
     if group.state != GroupState.EMPTY and group.protocol_type != CONSUMER_PROTOCOL_TYPE:
         return ErrorCode.NON_EMPTY_GROUP
     return ErrorCode.NONE

@@ -12,7 +12,7 @@ _NAME_CHARACTERS: Final = 1_000  # of a client in the ids of its members
 
 
 class MemberTiming(NamedTuple):
-    """How long a consumer or share group waits to hear of a member, and how often a member is to be heard of."""
+    """Session timeout and heartbeat interval for members of a consumer or share group."""
 
     session_timeout_ms: int
     heartbeat_interval_ms: int
@@ -22,14 +22,16 @@ _DEFAULT_TIMING = MemberTiming(45_000, 5_000)
 
 
 class GroupConfig(Value):
-    """Kafka's settings of the same names; sizes are bytes or counts, times are milliseconds.
+    """Kafka's settings of the same names.
 
-    `max_groups` is not Kafka's: so many groups are remembered. `initial_rebalance_delay_ms` is 0 (Kafka: 3000): tests
-    and notebooks want their first assignment at once. `new_member_join_timeout_ms` is a constant in Kafka (five
-    minutes). Names with `consumer_` are for consumer groups (KIP-848), with `share_` for share groups (KIP-932),
-    with `streams_` for streams groups (KIP-1071);
-    `migration_policy` (disabled, upgrade, downgrade, bidirectional) says whether a group with members may change its
-    protocol; upgrades are to the consumer one. The first of `consumer_assignors` is the default.
+    Sizes are bytes or counts, times are milliseconds.
+
+    `max_groups`, not a setting of Kafka, limits the number of groups. `initial_rebalance_delay_ms` is 0 (Kafka: 3000),
+    because tests and notebooks need their first assignment at once. `new_member_join_timeout_ms` is a constant in Kafka
+    (five minutes). Names with `consumer_` are for consumer groups (KIP-848), with `share_` for share groups (KIP-932),
+    with `streams_` for streams groups (KIP-1071). `migration_policy` (disabled, upgrade, downgrade, bidirectional)
+    allows groups with members to change their protocol; an upgrade is to the consumer protocol. The first of
+    `consumer_assignors` is the default.
     """
 
     max_groups: int = 2**31 - 1
@@ -51,6 +53,9 @@ class GroupConfig(Value):
 
 
 def new_member_id(client_id: str, group_instance_id: str | None, unique: str) -> str:
-    """Begins as the client calls itself, as in Kafka, but is never longer than answers can hold."""
+    """Return a new member id.
+
+    It begins with the client's name, as in Kafka, but is limited to the length of answers.
+    """
     name = client_id if group_instance_id is None else group_instance_id
     return f"{name[:_NAME_CHARACTERS]}-{unique}"

@@ -82,47 +82,52 @@ _OF_WRITTEN_MEMBERS = (
     DeadlineKind.STREAMS_REVOCATION,
 )
 AGAIN_MS: Final = 1000
-"""A member that is put out has gone when this is written. Until then it is due again, should the disk refuse it."""
+"""A removed member is gone once its record is written.
+
+Its deadline is set again by this many ms, in case the disk refuses it.
+"""
 _DISABLED = "disabled"
 _MAY_UPGRADE = ("upgrade", "bidirectional")
 _MAY_DOWNGRADE = ("downgrade", "bidirectional")
 
 
 class GroupCoordinator(GroupKinds):
-    """Groups and their offsets. See `GroupKinds` for what it is made with."""
+    """All groups and their offsets. `GroupKinds` documents the arguments."""
 
     # The log
 
     def set_offsets_topic_partitions(self, count: int) -> None:
-        """Before the first record: how many partitions `__consumer_offsets` has, if not the configured number.
+        """Set the real number of partitions of `__consumer_offsets` before the first record.
 
-        The topic keeps the number it was created with. With another, markers would not find the offsets they end.
-        Raises ValueError once offsets pend.
+        The topic keeps the number it was created with. With a wrong number, markers would not find their offsets.
+        Raises ValueError once offsets are pending.
         """
         self._store.set_offsets_topic_partitions(count)
 
     def replay(self, record: GroupRecord, offset: int) -> None:
-        """Apply a record that lies at `offset` of its group's partition. Raises MismatchedRecord."""
+        """Apply a record stored at `offset` of its group's partition. Raises MismatchedRecord."""
         self._store.replay(record, offset)
         value = record.value
         if isinstance(record.key, GroupMetadataKey) and (value is None or isinstance(value, GroupMetadataValue)):
             self._classic.stored(record.key.group_id, value)
 
     def pending_producers(self, group_id: str) -> set[int]:
-        """The producer ids whose open transactions hold offsets of the group."""
+        """Return the producer ids whose open transactions hold offsets of the group."""
         return self._store.pending_producers(group_id)
 
     def complete_transaction(
         self, producer_id: int, producer_epoch: int, commit: bool, offsets_partition: int, marker_ms: int = -1
     ) -> int:
-        """Apply a marker in that partition of `__consumer_offsets`; returns how many pending offsets it ended.
+        """Apply a marker of that partition of `__consumer_offsets`.
 
-        Offsets that pend under a higher epoch than the marker's belong to a later transaction and stay.
+        Return the number of pending offsets that it ended.
+
+        Offsets pending under a higher epoch than the marker's belong to a later transaction and stay.
         """
         return self._store.complete_transaction(producer_id, producer_epoch, commit, offsets_partition, marker_ms)
 
     def load(self, now_ms: int) -> GroupResult[None]:
-        """Everything in the log has been replayed: from now on sessions count."""
+        """Start all sessions after the log was replayed."""
         out: GroupResult[None] = GroupResult(None)
         self._classic.load(now_ms, out)
         self._consumer.load(now_ms)
@@ -138,11 +143,14 @@ class GroupCoordinator(GroupKinds):
         return self._deadlines.next_ms()
 
     def on_time(self, now_ms: int, *, failed: Failed | None = None) -> GroupResult[None]:
-        """Do what is due: end sessions and phases of rebalances, expire offsets. `failed` is told of a group whose
-        decision raises; nothing of it is decided, and it is looked at again in a second."""
+        """Do the due work: end sessions and phases of rebalances, expire offsets.
+
+        `failed` is called for a group whose decision raises. No part of that decision takes effect, and it is retried
+        in a second.
+        """
         out: GroupResult[None] = GroupResult(None)
         expire = False
-        # Such a group is only what its records say, so there is one decision about it until these are replayed.
+        # A consumer, share or streams group consists of its records, so it gets one decision until these are replayed.
         decided: set[str] = set()
         later: list[Deadline] = []
         for deadline in self._deadlines.pop_due(now_ms):
@@ -176,14 +184,14 @@ class GroupCoordinator(GroupKinds):
             self._classic.on_deadline(now_ms, deadline, out)
 
     def time_jumped(self, now_ms: int, by_ms: int) -> None:
-        """Time has jumped forward to `now_ms`: sessions, phases and offsets keep the time they had left."""
+        """Extend all deadlines after a forward jump of the clock, so that they keep their remaining time."""
         self._jumps.add(now_ms, by_ms)
         self._deadlines.put_off(by_ms)
 
     # Membership
 
     def join_group(self, now_ms: int, request: Join, token: Token) -> GroupResult[None]:
-        """JoinGroup v0-9. The answer, a Joined, comes under `token`, now or later."""
+        """Handle JoinGroup v0-9. The answer, a Joined, is returned under `token`, now or later."""
         out: GroupResult[None] = GroupResult(None)
         error = ErrorCode.NONE
         if not request.group_id:
@@ -200,7 +208,7 @@ class GroupCoordinator(GroupKinds):
         if not error and (shared or (mixed and self._config.migration_policy == _DISABLED)):
             error = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         if error:
-            # A group of another kind tells nothing of members.
+            # A group of another kind does not reveal its members.
             member_id = "" if error == ErrorCode.INCONSISTENT_GROUP_PROTOCOL else request.member_id
             out.replies.append((token, Joined(error_code=error, member_id=member_id)))
         elif consumer_group is not None and mixed:
@@ -212,7 +220,7 @@ class GroupCoordinator(GroupKinds):
         return out
 
     def sync_group(self, now_ms: int, request: Sync, token: Token) -> GroupResult[None]:
-        """SyncGroup v0-5. The answer, a Synced, comes under `token`, now or later."""
+        """Handle SyncGroup v0-5. The answer, a Synced, is returned under `token`, now or later."""
         out: GroupResult[None] = GroupResult(None)
         named = request.protocol_type is not None and request.protocol_name is not None
         error = ErrorCode.NONE
@@ -229,7 +237,7 @@ class GroupCoordinator(GroupKinds):
         return out
 
     def heartbeat(self, now_ms: int, request: Heartbeat) -> GroupResult[ErrorCode]:
-        """Heartbeat v0-4."""
+        """Handle Heartbeat v0-4."""
         if not request.group_id:
             return GroupResult(ErrorCode.INVALID_GROUP_ID)
         consumer_group = self._consumer.find(request.group_id)
@@ -238,7 +246,7 @@ class GroupCoordinator(GroupKinds):
         return GroupResult(self._classic.heartbeat(now_ms, request))
 
     def leave_group(self, now_ms: int, request: Leave) -> GroupResult[Left]:
-        """LeaveGroup v0-5."""
+        """Handle LeaveGroup v0-5."""
         out = GroupResult(Left())
         consumer_group = self._consumer.find(request.group_id)
         if not request.group_id:
@@ -250,7 +258,7 @@ class GroupCoordinator(GroupKinds):
         return out
 
     def consumer_heartbeat(self, now_ms: int, request: ConsumerHeartbeat) -> GroupResult[ConsumerHeartbeatReply]:
-        """ConsumerGroupHeartbeat v0-1 (KIP-848), joins and leaves included."""
+        """Handle ConsumerGroupHeartbeat v0-1 (KIP-848), including joins and leaves."""
         out = GroupResult(ConsumerHeartbeatReply())
         refusal = consumer_decide.check_request(request, self._config.consumer_assignors)
         classic = self._classic.find(request.group_id)
@@ -272,7 +280,7 @@ class GroupCoordinator(GroupKinds):
     def _upgrade(
         self, now_ms: int, request: ConsumerHeartbeat, classic: Group, out: GroupResult[ConsumerHeartbeatReply]
     ) -> None:
-        """A classic group with members becomes a consumer group, if the joining member can come in then."""
+        """Convert a classic group with members to a consumer group, if the joining member can enter it."""
         allowed = self._config.migration_policy in _MAY_UPGRADE
         stored = self._store.groups.get(request.group_id)
         if not allowed or stored is None or len(classic.members) > self._config.consumer_max_size:
@@ -298,7 +306,7 @@ class GroupCoordinator(GroupKinds):
         self._classic.converted(now_ms, request.group_id, out)
 
     def _member_left(self, now_ms: int, group: ConsumerGroup, out: Out) -> None:
-        """A consumer group in which only classic members are left becomes a classic one."""
+        """Convert a consumer group with only classic members left to a classic group."""
         allowed = self._config.migration_policy in _MAY_DOWNGRADE and len(group.members) <= self._config.max_size
         value = to_classic(group, self._topics, now_ms) if allowed and all_classic(group) else None
         if value is not None:
@@ -310,7 +318,7 @@ class GroupCoordinator(GroupKinds):
     # Offsets
 
     def commit_offsets(self, now_ms: int, request: CommitOffsets) -> GroupResult[list[PartitionError]]:
-        """OffsetCommit v2-10. An empty group id is allowed, as Kafka has always done."""
+        """Handle OffsetCommit v2-10. An empty group id is allowed, as in Kafka."""
         done = self._commit_elsewhere(now_ms, request)
         if done is not None:
             return done
@@ -330,7 +338,10 @@ class GroupCoordinator(GroupKinds):
     def commit_transactional_offsets(
         self, now_ms: int, request: CommitTransactionalOffsets
     ) -> GroupResult[list[PartitionError]]:
-        """TxnOffsetCommit v0-6. Below v3 there is neither member nor generation: leave them at their defaults."""
+        """Handle TxnOffsetCommit v0-6.
+
+        Below v3 there is neither member nor generation: leave them at their defaults.
+        """
         done = self._commit_elsewhere(now_ms, request)
         if done is not None:
             return done
@@ -358,7 +369,7 @@ class GroupCoordinator(GroupKinds):
         return GroupResult(answers, records)
 
     def fetch_offsets(self, request: FetchOffsets) -> FetchedOffsets:
-        """OffsetFetch v1-10, one group at a time. Classic groups ignore the member and epoch of v9+."""
+        """Handle OffsetFetch v1-10 for one group. Classic groups ignore the member and epoch of v9+."""
         consumer_group = self._consumer.find(request.group_id)
         if consumer_group is not None:
             error = consumer_decide.check_fetch(consumer_group, request.member_id, request.member_epoch)
@@ -372,7 +383,7 @@ class GroupCoordinator(GroupKinds):
         return offsets.fetch(self._store, request)
 
     def delete_offsets(self, group_id: str, partitions: Sequence[tuple[str, int]]) -> GroupResult[OffsetsDeleted]:
-        """OffsetDelete v0."""
+        """Handle OffsetDelete v0."""
         if not group_id:
             return GroupResult(OffsetsDeleted(ErrorCode.INVALID_GROUP_ID))
         group: Group | ConsumerGroup | StreamsGroup | None = self._consumer.find(group_id) or self._streams.find(
@@ -389,7 +400,7 @@ class GroupCoordinator(GroupKinds):
         return GroupResult(OffsetsDeleted(partitions=answers), records)
 
     def delete_partitions(self, partitions: Iterable[tuple[str, int]]) -> GroupResult[None]:
-        """These partitions of topics were deleted: forget what any group committed for them."""
+        """Delete all groups' offsets of deleted partitions."""
         gone = {TopicPartition(topic, index) for topic, index in partitions}
         out: GroupResult[None] = GroupResult(None)
         for group_id in self._ids():
@@ -399,7 +410,7 @@ class GroupCoordinator(GroupKinds):
     # Administration
 
     def delete_groups(self, group_ids: Iterable[str]) -> GroupResult[list[DeletedGroup]]:
-        """DeleteGroups v0-2: only groups without members, with all their offsets."""
+        """Handle DeleteGroups v0-2. Only groups without members are deleted, with all their offsets."""
         out: GroupResult[list[DeletedGroup]] = GroupResult([])
         for group_id in dict.fromkeys(group_ids):
             consumer_group = self._consumer.find(group_id)
@@ -430,7 +441,7 @@ class GroupCoordinator(GroupKinds):
         return out
 
     def describe_group(self, group_id: str, api_version: int) -> DescribedGroup:
-        """DescribeGroups v0-6, one group. One that does not exist is Dead, and from v6 (KIP-1043) also an error."""
+        """Describe one group for DescribeGroups v0-6. A missing group is Dead, and from v6 (KIP-1043) also an error."""
         group = self._classic.find(group_id)
         if group is None:
             other = self._consumer.find(group_id) is not None or self._has_no_protocols(group_id)
@@ -438,7 +449,10 @@ class GroupCoordinator(GroupKinds):
         return views.describe(group, self._store.groups.get(group_id))
 
     def list_groups(self, states: Sequence[str] = (), types: Sequence[str] = ()) -> list[ListedGroup]:
-        """ListGroups v0-5. Filters ignore case; an empty one lets everything through, an unknown name nothing."""
+        """List groups for ListGroups v0-5.
+
+        Filters ignore case. An empty filter matches all groups, an unknown name none.
+        """
         classic = [group for group_id in self._classic.ids() if (group := self._classic.find(group_id)) is not None]
         return views.list_groups(
             classic,
@@ -450,12 +464,12 @@ class GroupCoordinator(GroupKinds):
         )
 
     def describe_consumer_group(self, group_id: str) -> DescribedConsumerGroup:
-        """ConsumerGroupDescribe v0-1, one group."""
+        """Describe one group for ConsumerGroupDescribe v0-1."""
         other = self._classic.find(group_id) is not None or self._has_no_protocols(group_id)
         return self._consumer.describe(group_id, exists_otherwise=other)
 
     def snapshot(self) -> object:
-        """The persisted half as a value that can be compared."""
+        """Return the persisted state as a comparable value."""
         return self._store.snapshot()
 
     @property
@@ -469,7 +483,10 @@ class GroupCoordinator(GroupKinds):
     def _commit_elsewhere(
         self, now_ms: int, request: CommitOffsets | CommitTransactionalOffsets
     ) -> GroupResult[list[PartitionError]] | None:
-        """A consumer or streams group's commit, or a share group's refusal, which commits nothing. None: neither."""
+        """Decide a commit for a consumer or streams group, or refuse it for a share group.
+
+        None: another kind of group.
+        """
         group = self._consumer.find(request.group_id)
         if group is not None:
             refused = self._consumer.refused_commits(group, request)
@@ -507,7 +524,7 @@ class GroupCoordinator(GroupKinds):
 
     def _expiries(self, now_ms: int, out: GroupResult[None]) -> Iterator[tuple[str, Callable[[], None]]]:
         """Yield each group whose offsets may expire, with the function that expires them."""
-        # One pass over everything every ten minutes, as in Kafka: a timer per offset would cost more than it saves.
+        # One pass over all groups every ten minutes, as in Kafka. A timer per offset would cost more than it saves.
         for group_id in list(self._store.consumer_groups):
             yield group_id, partial(self._expire_of_consumer_group, now_ms, group_id, out)
         for group_id in list(self._store.streams_groups):

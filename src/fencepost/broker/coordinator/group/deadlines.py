@@ -1,4 +1,4 @@
-"""What the deadlines of groups are for."""
+"""The deadlines of groups."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from fencepost.broker.coordinator.group.requests import GroupResult
 __all__ = ["Deadline", "DeadlineKind", "Failed", "tried"]
 
 Failed = Callable[[str, Exception], None]
-"""Told of a group, and what a decision about it raised."""
+"""Called with a group's id and the exception that a decision about it raised."""
 
 
 class DeadlineKind(IntEnum):
-    """What runs out."""
+    """The kind of a deadline."""
 
     JOIN = 0  # the join phase of a group
     SYNC = 1  # the sync phase of a group
@@ -29,7 +29,7 @@ class DeadlineKind(IntEnum):
 
 
 class Deadline(NamedTuple):
-    """Names a deadline; unused parts are empty."""
+    """Identity of a deadline. Unused parts are empty."""
 
     kind: DeadlineKind
     group_id: str = ""
@@ -37,8 +37,12 @@ class Deadline(NamedTuple):
 
 
 def tried(action: Callable[[], None], group_id: str, out: GroupResult[None], failed: Failed | None) -> bool:
-    """Whether the action was done; `failed` is told otherwise, and `out` has nothing of it. Raises what the action
-    does when nobody is to be told."""
+    """Do the action and return true.
+
+    If it raises, drop its part of `out`, call `failed` and return false.
+
+    Without `failed` the exception is raised.
+    """
     records, replies = len(out.records), len(out.replies)
     try:
         action()

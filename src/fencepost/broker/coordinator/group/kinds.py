@@ -1,6 +1,6 @@
-"""The kinds of groups that one coordinator has, and what concerns share and streams groups alone.
+"""Base of the group coordinator: its groups by kind, and the requests of share and streams groups.
 
-A group is of one kind: its id is looked for among all of them before a member of another kind is let in.
+A group has one kind. Before a member of another kind joins, its id is looked up among all kinds.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ __all__ = ["GroupKinds"]
 class GroupKinds:
     """The groups of one coordinator, by kind.
 
-    `new_uuid` gives the unique part of a member id, `topics` tells what there is, `timing` what holds for the members
-    of a consumer group, `share_timing` for those of a share group; without it, the config's holds for all.
-    `refused(now_ms, group_id)` is told of a group that there is no room for.
+    `new_uuid` returns the unique part of a member id, and `topics` has the existing topics. `timing` returns the timing
+    of a consumer group's members by group id, and `share_timing` of a share group's; without it, the config's applies.
+    `refused(now_ms, group_id)` is called for a new group beyond the limit.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class GroupKinds:
         self._streams = StreamsGroups(config, self._store, self._deadlines, topics, streams_timing)
 
     def share_heartbeat(self, now_ms: int, request: ShareHeartbeat) -> GroupResult[ConsumerHeartbeatReply]:
-        """ShareGroupHeartbeat v1 (KIP-932), joins and leaves included."""
+        """Handle ShareGroupHeartbeat v1 (KIP-932), including joins and leaves."""
         out = GroupResult(ConsumerHeartbeatReply())
         refusal = check_share_request(request)
         if refusal is None and self._is_another_than(self._share, request.group_id):
@@ -89,11 +89,14 @@ class GroupKinds:
         return out
 
     def describe_share_group(self, group_id: str) -> DescribedShareGroup:
-        """ShareGroupDescribe v1, one group."""
+        """Describe one group for ShareGroupDescribe v1."""
         return self._share.describe(group_id, exists_otherwise=self._is_another_than(self._share, group_id))
 
     def make_share_group(self, now_ms: int, group_id: str) -> GroupResult[Refusal | None]:
-        """AlterShareGroupOffsets v0: a share group without members, made if there is none; or why it cannot be had."""
+        """Create an empty share group for AlterShareGroupOffsets v0 unless it exists.
+
+        Return a refusal if that is impossible.
+        """
         out: GroupResult[Refusal | None] = GroupResult(None)
         if self._is_another_than(self._share, group_id):
             out.reply = not_a_share_group(group_id)
@@ -104,15 +107,15 @@ class GroupKinds:
         return out
 
     def share_group(self, group_id: str) -> ShareGroup | None:
-        """The share group of that id."""
+        """Return the share group with the id."""
         return self._share.find(group_id)
 
     def streams_heartbeat(self, now_ms: int, request: StreamsHeartbeat) -> GroupResult[StreamsHeartbeatReply]:
-        """StreamsGroupHeartbeat v0 (KIP-1071), joins and leaves included."""
+        """Handle StreamsGroupHeartbeat v0 (KIP-1071), including joins and leaves."""
         out = GroupResult(StreamsHeartbeatReply())
         refusal = streams_decide.check_request(request)
         classic = self._classic.find(request.group_id)
-        # An empty classic group is what an application leaves behind that comes back with the newer protocol.
+        # An application that returns with the newer protocol leaves an empty classic group behind.
         empty = classic is not None and classic.state == GroupState.EMPTY and request.member_epoch == 0
         if refusal is None and not empty and self._is_another_than(self._streams, request.group_id):
             refusal = not_a_streams_group(request.group_id)
@@ -129,28 +132,28 @@ class GroupKinds:
         return out
 
     def describe_streams_group(self, group_id: str) -> DescribedStreamsGroup:
-        """StreamsGroupDescribe v0, one group."""
+        """Describe one group for StreamsGroupDescribe v0."""
         return self._streams.describe(group_id, exists_otherwise=self._is_another_than(self._streams, group_id))
 
     def _is_another_than(self, kind: ShareGroups | StreamsGroups, group_id: str) -> bool:
-        """Whether there is a group of that id, and of another kind."""
+        """Return true if the id belongs to a group of another kind."""
         kinds = (self._consumer, self._classic, self._share, self._streams)
         return any(other is not kind and other.find(group_id) is not None for other in kinds)
 
     def _has_no_protocols(self, group_id: str) -> bool:
-        """Whether it is a group that neither a classic nor a consumer member can be in."""
+        """Return true for a group that neither a classic nor a consumer member can join."""
         return self._share.find(group_id) is not None or self._streams.find(group_id) is not None
 
     def _no_room(self) -> Refusal:
         return Refusal(ErrorCode.POLICY_VIOLATION, f"There are {len(self._store)} groups already (max.groups).")
 
     def _has_room(self, now_ms: int, group_id: str) -> bool:
-        """Whether the group exists already, or may."""
+        """Return true if the group exists or may be created."""
         if group_id in self._store or len(self._store) < self._config.max_groups:
             return True
         self._refused(now_ms, group_id)
         return False
 
     def _member_left(self, now_ms: int, group: ConsumerGroup, out: Out) -> None:
-        """A member has left a consumer group for good."""
+        """React to a member that left a consumer group permanently."""
         raise NotImplementedError

@@ -1,9 +1,11 @@
-"""Committed offsets: commit, fetch, delete, expire. Questions to the store; only the records returned change it.
+"""Committed offsets: commit, fetch, delete, expire.
 
-Source: `OffsetMetadataManager` of Apache Kafka 4.x, KIP-447 (transactional commits, stable fetches), KIP-211
-(expiry). Two differences, both so that no offset is read that a pending transaction is about to replace: a fetch that
-is too old to know UNSTABLE_OFFSET_COMMIT (88, v7) gets COORDINATOR_LOAD_IN_PROGRESS (14), which every client retries;
-and a stable fetch of all partitions also names those that have nothing but a pending offset.
+These functions read the store and return records to write.
+
+Source: `OffsetMetadataManager` of Apache Kafka 4.x, KIP-447 (transactional commits, stable fetches), KIP-211 (expiry).
+Two differences, both so that no offset is read that a pending transaction is about to replace: a fetch that is too old
+to know UNSTABLE_OFFSET_COMMIT (88, v7) gets COORDINATOR_LOAD_IN_PROGRESS (14), which every client retries; and a stable
+fetch of all partitions also names those that have nothing but a pending offset.
 """
 
 from __future__ import annotations
@@ -45,7 +47,7 @@ def commit(
     producer_id: int = -1,
     producer_epoch: int = -1,
 ) -> tuple[list[GroupRecord], list[PartitionError]]:
-    """The records of a commit, and the answer per partition. With a producer id they are transactional."""
+    """Return the records of a commit and the result per partition. With a producer id the records are transactional."""
     records = []
     answers = []
     for wanted in offsets:
@@ -68,7 +70,7 @@ def commit(
 
 
 def fetch(store: GroupStore, request: FetchOffsets) -> FetchedOffsets:
-    """The committed offsets that a consumer starts from. A group or an offset that does not exist is no error: -1."""
+    """Return the committed offsets of a fetch. A missing group or offset is no error but -1."""
     group_id = request.group_id
     committed = store.committed.get(group_id, {})
     knows_unstable = request.api_version >= _FIRST_FETCH_THAT_KNOWS_88
@@ -92,7 +94,7 @@ def fetch(store: GroupStore, request: FetchOffsets) -> FetchedOffsets:
 def delete_some(
     store: GroupStore, group: Group | ConsumerGroup | StreamsGroup, partitions: Sequence[tuple[str, int]]
 ) -> tuple[list[GroupRecord], list[PartitionError]]:
-    """The tombstones of an OffsetDelete, and the answer per partition: not what the group is consuming."""
+    """Return the tombstones of an OffsetDelete and the result per partition. Subscribed topics are refused."""
     records = []
     answers = []
     for topic, index in partitions:
@@ -107,14 +109,14 @@ def delete_some(
 
 
 def delete_all(store: GroupStore, group_id: str) -> list[GroupRecord]:
-    """The tombstones of all offsets of a group, pending ones included."""
+    """Return the tombstones of all offsets of a group, including pending ones."""
     partitions = dict.fromkeys(store.committed.get(group_id, ()))
     partitions.update(dict.fromkeys(store.pending_partitions(group_id)))
     return [_tombstone(group_id, partition) for partition in partitions]
 
 
 def delete_for(store: GroupStore, group_id: str, gone: set[TopicPartition]) -> list[GroupRecord]:
-    """The tombstones of a group's offsets, committed or pending, of partitions that no longer exist."""
+    """Return the tombstones of a group's committed and pending offsets of deleted partitions."""
     present = gone.intersection(store.committed.get(group_id, ())) | gone.intersection(
         store.pending_partitions(group_id)
     )
@@ -124,7 +126,7 @@ def delete_for(store: GroupStore, group_id: str, gone: set[TopicPartition]) -> l
 def expire(
     config: GroupConfig, store: GroupStore, group: Group, now_ms: int, jumps: Jumps
 ) -> tuple[list[GroupRecord], bool]:
-    """The tombstones of the group's expired offsets, and whether none is left (pending ones count as left)."""
+    """Return the tombstones of the group's expired offsets, and true if no offset remains. Pending ones remain."""
     records = []
     for partition, stored in store.committed.get(group.group_id, {}).items():
         if _expired(config, group, partition, stored, now_ms, jumps) and not store.has_pending(
@@ -138,7 +140,10 @@ def expire(
 def expire_consumer_group(
     config: GroupConfig, store: GroupStore, group: ConsumerGroup | StreamsGroup, now_ms: int, jumps: Jumps
 ) -> tuple[list[GroupRecord], bool]:
-    """The same for a consumer or streams group: counted from the commit, for topics that no member subscribes to."""
+    """Expire offsets of a consumer or streams group.
+
+    The time counts from the commit, for topics without subscribers.
+    """
     records = []
     committed = store.committed.get(group.group_id, {})
     for partition, stored in committed.items():
@@ -157,9 +162,11 @@ def expire_consumer_group(
 def _expired(
     config: GroupConfig, group: Group, partition: TopicPartition, stored: StoredOffset, now_ms: int, jumps: Jumps
 ) -> bool:
-    """KIP-211: counted from when the group became empty; while it lives, for a topic it dropped, from the commit.
+    """Return true if the offset has expired (KIP-211).
 
-    Time that was skipped since does not count."""
+    For an empty group the time counts from when it became empty. For a topic that a live group no longer reads, it
+    counts from the commit. Skipped time does not count.
+    """
     since_ms = stored.value.commit_timestamp_ms
     if group.protocol_type is not None:
         if group.state == GroupState.EMPTY:

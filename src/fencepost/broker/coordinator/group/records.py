@@ -1,4 +1,4 @@
-"""A record of `__consumer_offsets` on its way to or from the log."""
+"""A record of `__consumer_offsets`, to be written or as read."""
 
 from __future__ import annotations
 
@@ -65,16 +65,16 @@ class GroupRecord(Value):
 
     @property
     def group_id(self) -> str:
-        """The group whose partition the record goes to."""
+        """The group in whose partition the record is stored."""
         return self.key.group_id
 
     @property
     def transactional(self) -> bool:
-        """Whether the record waits for a marker."""
+        """True if a marker decides about the record."""
         return self.producer_id >= 0
 
     def encode(self) -> tuple[bytes, bytes | None]:
-        """The record's key and value as they go into the log."""
+        """Return the record's key and value as bytes of the log."""
         key, value = self.key, self.value
         if isinstance(key, OffsetCommitKey | GroupMetadataKey):
             encoded_key = encode_key(key)
@@ -100,7 +100,7 @@ class GroupRecord(Value):
     def decode(
         cls, key: bytes | memoryview, value: bytes | memoryview | None, producer_id: int = -1, producer_epoch: int = -1
     ) -> GroupRecord | None:
-        """The record as it was read from the log; None for one of a type that is not ours.
+        """Decode a record of the log; None for one of an unused type.
 
         Give the producer id only if the batch is transactional. Raises MalformedMessage for bytes that are no record.
         """

@@ -1,8 +1,8 @@
-"""The persisted half of the group coordinator: what the records of `__consumer_offsets` say, and the only writer of it.
+"""The persisted state of the group coordinator, replayed from the records of `__consumer_offsets`.
 
 `GroupStore.replay` and `GroupStore.complete_transaction` are called for every record and every marker, in log order,
-both while running and while loading: the same log always gives the same store. Who is waiting, whose session runs out
-when and how far a rebalance has come are not in the log, and are not here: see `classic/group.py`.
+both while running and while loading: the same log always gives the same store. Parked requests, session timeouts and
+the progress of rebalances are not in the log, and not here: see `classic/group.py`.
 
 Source: `OffsetMetadataManager` and `GroupMetadataManager.replay` of Apache Kafka 4.x. One difference: a transactional
 offset remembers its producer's epoch, and a marker of a lower epoch leaves it alone.
@@ -41,13 +41,16 @@ class TopicPartition(NamedTuple):
 
 
 class StoredOffset(NamedTuple):
-    """A committed or pending offset; `record_offset` is where its record lies, the epoch is that of a pending one."""
+    """A committed or pending offset.
+
+    `record_offset` is the offset of its record, and the epoch that of a pending one.
+    """
 
     value: OffsetCommitValue
     record_offset: int
     producer_epoch: int = -1
     pended_until_ms: int = -1
-    """The time of the marker that committed it, -1 for a plain commit. Its retention does not begin before."""
+    """Time of the marker that committed it, -1 for a plain commit. Its retention begins no earlier."""
 
 
 class StoredGroup(Value):
@@ -66,7 +69,10 @@ _Pending = dict[OffsetCommitKey, StoredOffset]
 
 
 class GroupStore:
-    """Groups, committed offsets and pending offsets. `offsets_topic_partitions` is that of `__consumer_offsets`."""
+    """Groups, committed offsets and pending offsets.
+
+    `offsets_topic_partitions`: partition count of `__consumer_offsets`.
+    """
 
     __slots__ = (
         "_offsets_topic_partitions",
@@ -81,13 +87,13 @@ class GroupStore:
 
     def __init__(self, offsets_topic_partitions: int) -> None:
         self._offsets_topic_partitions = offsets_topic_partitions
-        self.groups: dict[str, StoredGroup] = {}  # classic ones, and those that have nothing but offsets
+        self.groups: dict[str, StoredGroup] = {}  # classic groups, and groups that have only offsets
         self.consumer_groups: dict[str, ConsumerGroup] = {}
         self.share_groups: dict[str, ShareGroup] = {}
         self.streams_groups: dict[str, StreamsGroup] = {}
         self.committed: dict[str, dict[TopicPartition, StoredOffset]] = {}
-        # A marker is written to each partition of __consumer_offsets that a transaction touched, and ends it only
-        # there.
+        # A marker is written to each partition of __consumer_offsets that a transaction touched, and ends only the
+        # transaction's offsets in that partition.
         self._pending: dict[tuple[int, int], _Pending] = {}
         self._pending_by_group: dict[str, dict[TopicPartition, set[int]]] = {}
 
@@ -99,13 +105,13 @@ class GroupStore:
         return len(self.groups) + len(self.consumer_groups) + len(self.share_groups) + len(self.streams_groups)
 
     def set_offsets_topic_partitions(self, count: int) -> None:
-        """How many partitions `__consumer_offsets` really has. Raises ValueError once offsets pend."""
+        """Set the real number of partitions of `__consumer_offsets`. Raises ValueError once offsets are pending."""
         if self._pending and count != self._offsets_topic_partitions:
             raise ValueError("pending offsets belong to partitions of another count")
         self._offsets_topic_partitions = count
 
     def replay(self, record: GroupRecord, offset: int) -> None:
-        """Apply one record that lies at `offset` of its group's partition. Raises MismatchedRecord."""
+        """Apply one record stored at `offset` of its group's partition. Raises MismatchedRecord."""
         key, value = record.key, record.value
         if isinstance(key, GroupMetadataKey):
             self._replay_group(key, value)
@@ -125,10 +131,12 @@ class GroupStore:
     def complete_transaction(
         self, producer_id: int, producer_epoch: int, commit: bool, offsets_partition: int, marker_ms: int = -1
     ) -> int:
-        """Apply a marker that lies in partition `offsets_partition`; returns how many pending offsets it ended.
+        """Apply a marker in partition `offsets_partition`.
 
-        A committed offset counts from the time of its marker: a prepared transaction may be older than the retention.
-        Of a committed and a pending offset the one whose record came later wins: compaction keeps that record.
+        Return the number of pending offsets that it ended.
+
+        The retention of a committed offset starts at its marker, because a prepared transaction may be older than the
+        retention. Of a committed and a pending offset the one with the later record wins, as in compaction.
         """
         pending = self._pending.get((offsets_partition, producer_id))
         if pending is None:
@@ -145,19 +153,19 @@ class GroupStore:
         return len(ended)
 
     def has_pending(self, group_id: str, partition: TopicPartition) -> bool:
-        """Whether an open transaction holds an offset of that partition."""
+        """Return true if an open transaction holds an offset of that partition."""
         return partition in self._pending_by_group.get(group_id, ())
 
     def pending_producers(self, group_id: str) -> set[int]:
-        """The producer ids whose open transactions hold offsets of the group."""
+        """Return the producer ids whose open transactions hold offsets of the group."""
         return {producer_id for owners in self._pending_by_group.get(group_id, {}).values() for producer_id in owners}
 
     def pending_partitions(self, group_id: str) -> Iterator[TopicPartition]:
-        """The partitions of which open transactions hold offsets."""
+        """Yield the partitions for which open transactions hold offsets."""
         return iter(self._pending_by_group.get(group_id, ()))
 
     def snapshot(self) -> object:
-        """Everything the store holds, as a value that can be compared with another store's."""
+        """Return the complete state as a comparable value."""
         groups: dict[str, object] = {group_id: stored.value for group_id, stored in self.groups.items()}
         groups.update({group_id: group.snapshot() for group_id, group in self.consumer_groups.items()})
         groups.update({group_id: group.snapshot() for group_id, group in self.share_groups.items()})
@@ -179,7 +187,8 @@ class GroupStore:
             self.consumer_groups.pop(key.group_id, None)
             return
         if group is None:
-            # Offsets alone looked like a classic group; a real one was ended by its own tombstone.
+            # Offsets without a group record count as a classic group. A real classic group was ended by its own
+            # tombstone.
             self.groups.pop(key.group_id, None)
             group = self.consumer_groups[key.group_id] = ConsumerGroup(key.group_id)
         if not isinstance(value, ConsumerGroupLogValue | None) or not group.replay(key, value):
@@ -199,14 +208,15 @@ class GroupStore:
             self.streams_groups.pop(key.group_id, None)
             return
         if group is None:
-            # Offsets alone looked like a classic group; a real one was ended by its own tombstone.
+            # Offsets without a group record count as a classic group. A real classic group was ended by its own
+            # tombstone.
             self.groups.pop(key.group_id, None)
             group = self.streams_groups[key.group_id] = StreamsGroup(key.group_id)
         if not isinstance(value, StreamsGroupLogValue | None) or not group.replay(key, value):
             raise MismatchedRecord(f"{key} with {value}")
 
     def _replay_offset(self, key: OffsetCommitKey, value: OffsetCommitValue, record: GroupRecord, offset: int) -> None:
-        # Offsets alone make a group: a consumer that assigns its partitions itself never joins.
+        # Offsets alone make a group, because a consumer with manual assignment never joins.
         if key.group_id not in self.consumer_groups and key.group_id not in self.streams_groups:
             self.groups.setdefault(key.group_id, _NEVER_JOINED)
         partition = TopicPartition(key.topic, key.partition)
@@ -225,7 +235,7 @@ class GroupStore:
             offsets.pop(partition, None)
             if not offsets:
                 del self.committed[key.group_id]
-        # A deleted offset must not come back when a transaction that was open at the time commits.
+        # A deleted offset must not return when a transaction that was open at that time commits.
         owners = self._pending_by_group.get(key.group_id, {}).get(partition, ())
         offsets_partition = coordinator_partition(key.group_id, self._offsets_topic_partitions)
         for producer_id in tuple(owners):

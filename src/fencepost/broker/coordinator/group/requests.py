@@ -57,7 +57,10 @@ _Reply = TypeVar("_Reply")
 
 
 class Join(Value, kw_only=True):
-    """JoinGroup. `protocols` in the member's order of preference; a rebalance timeout below 0 (v0): the session's."""
+    """JoinGroup.
+
+    `protocols` are in the member's order of preference. A rebalance timeout below 0 (v0) means the session's.
+    """
 
     group_id: str
     member_id: str = ""
@@ -93,7 +96,7 @@ class Joined(Value, kw_only=True):
 
 
 class Sync(Value, kw_only=True):
-    """SyncGroup. That of the leader carries all assignments; from v5 on each has to name the protocol (KIP-559)."""
+    """SyncGroup. The leader's request has all assignments. From v5 on each request names the protocol (KIP-559)."""
 
     group_id: str
     generation_id: int
@@ -115,7 +118,7 @@ class Synced(Value, kw_only=True):
 
 
 class Heartbeat(Value, kw_only=True):
-    """Heartbeat; answered by an error code."""
+    """Heartbeat. Its answer is an error code."""
 
     group_id: str
     generation_id: int
@@ -124,9 +127,11 @@ class Heartbeat(Value, kw_only=True):
 
 
 class ConsumerHeartbeat(Value, kw_only=True):
-    """ConsumerGroupHeartbeat. None is what it is on the wire: unchanged since the last heartbeat.
+    """ConsumerGroupHeartbeat.
 
-    `may_see` tells whether the caller may know of a topic; a regular expression stands only for those.
+    As on the wire, None means unchanged since the last heartbeat.
+
+    `may_see` returns true for topics that the caller is allowed to see. A regular expression matches only those.
     """
 
     group_id: str
@@ -146,7 +151,7 @@ class ConsumerHeartbeat(Value, kw_only=True):
 
 
 class ShareHeartbeat(Value, kw_only=True):
-    """ShareGroupHeartbeat. None is what it is on the wire: unchanged since the last one."""
+    """ShareGroupHeartbeat. As on the wire, None means unchanged since the last heartbeat."""
 
     group_id: str
     member_id: str
@@ -165,7 +170,10 @@ class Refusal(NamedTuple):
 
 
 class ConsumerHeartbeatReply(Value, kw_only=True):
-    """The answer to a ConsumerHeartbeat or a ShareHeartbeat; without `assignment`, what the member has is unchanged."""
+    """The answer to a ConsumerHeartbeat or a ShareHeartbeat.
+
+    Without `assignment`, the member's assignment is unchanged.
+    """
 
     error_code: ErrorCode = ErrorCode.NONE
     error_message: str | None = None
@@ -176,7 +184,7 @@ class ConsumerHeartbeatReply(Value, kw_only=True):
 
     @classmethod
     def refusing(cls, error_code: ErrorCode, message: str) -> ConsumerHeartbeatReply:
-        """The answer to one that is refused."""
+        """Return the answer that refuses a heartbeat."""
         return cls(error_code=error_code, error_message=message)
 
 
@@ -210,7 +218,7 @@ class Left(Value, kw_only=True):
 
     @property
     def single_error_code(self) -> ErrorCode:
-        """The one error code of versions below 3, which have no member list."""
+        """The error code of the single member below version 3, which has no member list."""
         if self.error_code or not self.members:
             return self.error_code
         return self.members[0].error_code
@@ -245,7 +253,7 @@ class CommitOffsets(Value, kw_only=True):
 
 
 class CommitTransactionalOffsets(Value, kw_only=True):
-    """TxnOffsetCommit. Whether the producer owns the transaction has been checked by the caller."""
+    """TxnOffsetCommit. The caller has checked that the producer owns the transaction."""
 
     group_id: str
     producer_id: int

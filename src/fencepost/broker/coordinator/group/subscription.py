@@ -1,5 +1,4 @@
-"""What a coordinator reads of its members' subscriptions and assignments: bytes that are the clients' business, so that
-not being able to read them is an answer."""
+"""Parsing of the subscriptions and assignments that clients send as opaque bytes. Unreadable bytes are no error."""
 
 from __future__ import annotations
 
@@ -13,23 +12,26 @@ __all__ = ["read_assignment", "read_subscription", "subscribed_topics"]
 
 
 def read_subscription(data: bytes) -> Subscription | None:
-    """The subscription; None for bytes that are none."""
+    """Return the subscription; None if the bytes cannot be read."""
     try:
         return consumer_protocol.decode_subscription(data)
     except MalformedMessage:
-        return None  # which is the answer
+        return None  # unreadable bytes give None
 
 
 def read_assignment(data: bytes) -> tuple[tuple[str, int], ...] | None:
-    """(topic, partition) of an assignment; None for bytes that are none. No bytes are an empty assignment."""
+    """Return (topic, partition) of an assignment; None if the bytes cannot be read.
+
+    Empty bytes are an empty assignment.
+    """
     try:
         return tuple(consumer_protocol.decode_assignment(data))
     except MalformedMessage:
-        return None  # as above
+        return None  # unreadable bytes give None
 
 
 def subscribed_topics(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
-    """All topics in the given subscriptions; None if one of them is not readable."""
+    """Return all topics of the subscriptions; None if one of them cannot be read."""
     topics: set[str] = set()
     for data in subscriptions:
         subscription = read_subscription(data)

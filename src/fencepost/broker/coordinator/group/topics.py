@@ -1,4 +1,4 @@
-"""The topics as groups see them."""
+"""The topics as seen by groups."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ __all__ = ["Topics", "metadata_hash"]
 
 
 class Topics(Protocol):
-    """The topics that there are. `version` is another one whenever anything about them has changed."""
+    """The existing topics. `version` differs after any change of them."""
 
     @property
     def version(self) -> int:
-        """Which state of the topics this is."""
+        """The version of the topics' state."""
 
     def names(self) -> Iterable[str]:
-        """All topics."""
+        """Return the names of all topics."""
 
     def find(self, name: str) -> tuple[UUID, int] | None:
-        """A topic's id and its number of partitions."""
+        """Return a topic's id and its number of partitions."""
 
     def name_of(self, topic_id: UUID) -> str | None:
-        """The topic of that id."""
+        """Return the name of the topic with the id."""
 
 
 def metadata_hash(topics: Topics, names: Iterable[str]) -> int:
-    """A number that stands for these topics as they are; 0 if there are none of them."""
+    """Return a hash of these topics' state; 0 if none of them exists."""
     known = sorted((name, topic) for name in set(names) if (topic := topics.find(name)) is not None)
     if not known:
         return 0

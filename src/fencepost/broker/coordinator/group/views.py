@@ -24,7 +24,7 @@ _FIRST_DESCRIBE_THAT_KNOWS_69 = 6
 
 
 def describe(group: Group, stored: StoredGroup | None) -> DescribedGroup:
-    """A classic group; `stored`: its last record."""
+    """Describe a classic group. `stored`: its last record."""
     stable = group.state == GroupState.STABLE
     members = []
     for member in group.members.values():
@@ -49,7 +49,7 @@ def describe(group: Group, stored: StoredGroup | None) -> DescribedGroup:
 
 
 def describe_missing(group_id: str, api_version: int, is_consumer_group: bool) -> DescribedGroup:
-    """What is said of a group that is no classic one."""
+    """Describe a group that is not a classic one."""
     known = api_version >= _FIRST_DESCRIBE_THAT_KNOWS_69
     what = "is not a classic group" if is_consumer_group else "not found"
     return DescribedGroup(
@@ -68,7 +68,7 @@ def list_groups(
     states: Sequence[str],
     types: Sequence[str],
 ) -> list[ListedGroup]:
-    """Groups of all kinds that the filters let through."""
+    """Return the groups of all kinds that match the filters."""
     wanted_states = {name.lower() for name in states}
     wanted_types = {name.lower() for name in types} or {_CLASSIC, _CONSUMER, _SHARE, _STREAMS}
     listed = [ListedGroup(group.group_id, group.protocol_type or "", group.state.label, _CLASSIC) for group in classic]

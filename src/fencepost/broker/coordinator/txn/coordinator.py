@@ -1,15 +1,15 @@
-"""The transaction coordinator: one facade over the pure decisions and the one replayed state.
+"""The transaction coordinator: pure decisions over one replayed state.
 
-How the owner drives it, for a request and for a timeout alike:
+Its owner drives it as follows, for a request and for a timeout alike:
 
 1. ``result = coordinator.end_txn(...)`` decides and changes nothing.
 2. Append ``result.records`` to ``__transaction_state`` and `replay` each at once; apply ``result.fence``.
-3. When the log is durable up to there, send ``result.reply``. A reply without records must wait too, for whatever
-   record of the id was appended before it: it may repeat what that record says.
-4. `marker_work` names the markers owed. Write each (only after step 3's durability), then `marker_written`; the last
-   one's result holds the completion record, to be treated as in step 2.
+3. When the log is durable up to there, send ``result.reply``. A reply without records must wait, too: it may depend on
+   a record of the id that was appended before it.
+4. `marker_work` returns the missing markers. Write each after the durability of step 3, then call `marker_written`; the
+   last one's result has the completion record, to be treated as in step 2.
 
-At start: `replay` every record, then `marker_work` and `on_time`. No method looks at all ids but those of the views.
+At start: `replay` every record, then `marker_work` and `on_time`. Only the views look at all ids.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _MOST_PER_LOOK = 1_000
 
 
 class TransactionCoordinator:
-    """See the module. ``allocate_producer_id`` must give ids above `highest_producer_id` and none twice."""
+    """The coordinator. ``allocate_producer_id`` must return unique ids above `highest_producer_id`."""
 
     def __init__(
         self,
@@ -58,15 +58,14 @@ class TransactionCoordinator:
         jumps: Jumps | None = None,
         shard_of: Callable[[str], int] = lambda _: 0,
     ) -> None:
-        """`jumps`: of the time that requests come with. `shard_of`: the partition of the transaction log that an id
-        belongs to."""
+        """`jumps` has the jumps of the clock. `shard_of` returns an id's partition of the transaction log."""
         self._config = config
         self._allocate = allocate_producer_id
         self._store = TransactionStore(
             config.transactional_id_expiration_ms, Jumps() if jumps is None else jumps, shard_of
         )
-        # Not part of the replayed state: how often an old epoch was answered 59. Lost with a restart, which only means
-        # that a client which never bumps is told three times more.
+        # Not part of the replayed state: number of times an old epoch was answered 59. A restart resets it, so a client
+        # that never bumps gets three more such answers.
         self._refusals: dict[str, tuple[ProducerPair, int]] = {}
 
     def __len__(self) -> int:
@@ -78,7 +77,7 @@ class TransactionCoordinator:
 
     @config.setter
     def config(self, config: TransactionConfig) -> None:
-        """Takes effect from the next request on; an id's expiry time moves when it is touched or comes up."""
+        """Takes effect from the next request on. An id's expiry changes when the id is used or becomes due."""
         self._config = config
         self._store.expiration_ms = config.transactional_id_expiration_ms
 
@@ -87,25 +86,30 @@ class TransactionCoordinator:
         return self._store.highest_producer_id
 
     def transaction(self, transactional_id: str) -> Transaction | None:
-        """The present state, for tests and tools."""
+        """Return the present state, for tests and tools."""
         return self._store.get(transactional_id)
 
     def awake(self) -> list[Transaction]:
-        """The present states of all ids that have something open or owed (and perhaps of some others)."""
+        """The present states of all ids with an open transaction or missing markers, and perhaps of some others."""
         return self._store.awake()
 
     # Requests
 
     def init_producer_id(self, now_ms: int, request: InitRequest) -> Result[InitReply]:
-        """InitProducerId (KIP-98, 360, 588, 939). 51 with a record: an open transaction is being aborted first."""
+        """Handle InitProducerId (KIP-98, 360, 588, 939).
+
+        51 with a record: an open transaction is being aborted first.
+        """
         current = None if request.transactional_id is None else self._store.get(request.transactional_id)
         if current is None and request.transactional_id and len(self._store) >= self._config.max_transactional_ids:
             return Result(InitReply(ErrorCode.POLICY_VIOLATION))
         return decide_init.init_producer_id(now_ms, self._config, current, request, self._allocate)
 
     def add(self, now_ms: int, request: EnlistRequest) -> Result[ErrorReply]:
-        """AddPartitionsToTxn, AddOffsetsToTxn. The caller has checked that the partitions exist (3, and 55 for the
-        others) and ACLs."""
+        """Handle AddPartitionsToTxn and AddOffsetsToTxn.
+
+        The caller has checked ACLs, and that the partitions exist (3, and 55 for the others).
+        """
         name, pair = request.transactional_id, request.pair
         refusals = self._refusals_of(name, pair)
         result = decide_enlist.add(now_ms, self._config, self._store.get(name), request, refusals=refusals)
@@ -114,35 +118,35 @@ class TransactionCoordinator:
         return result
 
     def verify(self, request: EnlistRequest) -> Result[PartitionErrors]:
-        """AddPartitionsToTxn v4+ with VerifyOnly."""
+        """Handle AddPartitionsToTxn v4+ with VerifyOnly."""
         return decide_enlist.verify(self._store.get(request.transactional_id), request)
 
     def enlist_for_produce(self, now_ms: int, request: EnlistRequest) -> Result[ProduceVerdict]:
-        """To be asked for every transactional batch of every Produce version; append only after error 0."""
+        """Decide about a transactional batch of any Produce version. Append it only after error 0."""
         current = self._store.get(request.transactional_id)
         return decide_enlist.enlist_for_produce(now_ms, self._config, current, request)
 
     def enlist_for_offsets(self, now_ms: int, request: EnlistRequest) -> Result[OffsetsVerdict]:
-        """To be asked for every TxnOffsetCommit of every version; store only after error 0 without ``drop``."""
+        """Decide about a TxnOffsetCommit of any version. Store the offsets only after error 0 without ``drop``."""
         current = self._store.get(request.transactional_id)
         return decide_enlist.enlist_for_offsets(now_ms, self._config, current, request)
 
     def adopt(self, now_ms: int, transactional_id: str, partition: tuple[str, int]) -> Result[None]:
-        """Enlist what a power loss left open in a partition under the id's present pair; nothing while markers pend."""
+        """Enlist a partition with an open transaction from before a power loss. No effect while markers are missing."""
         current = self._store.get(transactional_id)
         if current is None or current.state in PREPARED or current.is_kept:
             return Result(None)
         return decide_enlist.adopt(now_ms, current, TopicPartition(*partition))
 
     def end_txn(self, now_ms: int, request: EndRequest) -> Result[EndReply]:
-        """EndTxn. The reply's pair (v5+) is for the next transaction."""
+        """Handle EndTxn. The reply's pair (v5+) is for the next transaction."""
         current = self._store.get(request.transactional_id)
         return decide_end.end_txn(now_ms, self._config, current, request, self._allocate)
 
     # Views
 
     def describe(self, transactional_id: str, asked: ProducerPair = NO_PAIR) -> TransactionDescription:
-        """The state of the id, and how its transaction with the pair `asked` ended."""
+        """Describe the id, and the end of its transaction with the pair `asked`."""
         return views.describe(transactional_id, self._store.get(transactional_id), asked)
 
     def list_transactions(
@@ -164,14 +168,14 @@ class TransactionCoordinator:
         )
 
     def owned_producer_ids(self) -> Iterable[int]:
-        """The producer ids of live transactional ids, whose state in the partitions must not expire."""
+        """The producer ids of existing transactional ids. Their state in the partitions must not expire."""
         for _, _, producer_id, next_producer_id, _ in self._store.summaries():
             yield producer_id
             if next_producer_id != NO_PRODUCER_ID:
                 yield next_producer_id
 
     def owners(self) -> dict[int, str]:
-        """Transactional ids by the producer ids that they own. Looks at all of them."""
+        """Return all transactional ids by producer id. Visits every id."""
         found = {}
         for name, _, producer_id, next_producer_id, _ in self._store.summaries():
             found[next_producer_id] = found[producer_id] = name
@@ -181,11 +185,11 @@ class TransactionCoordinator:
     # Markers
 
     def marker_work(self, transactional_id: str | None = None) -> list[MarkerWrite]:
-        """The markers owed: of one id, or of all (at start). Asking again names them again until acknowledged."""
+        """Return the missing markers of one id, or of all (at start). They are returned until acknowledged."""
         return list(self._store.outstanding.writes(transactional_id, self._config.coordinator_epoch))
 
     def marker_written(self, now_ms: int, write: MarkerWrite) -> Result[None]:
-        """Acknowledge a marker, or a partition that is gone. The last marker's result holds the completion record."""
+        """Acknowledge a marker, or a partition that was deleted. The last marker's result has the completion record."""
         finished = self._store.outstanding.acknowledge(write)
         if finished is None:
             return Result(None)
@@ -194,17 +198,17 @@ class TransactionCoordinator:
     # Time
 
     def next_deadline_ms(self) -> int | None:
-        """No later than the next moment at which `on_time` has something to do."""
+        """Return a time no later than the next work of `on_time`."""
         return self._store.next_ms()
 
     def on_time(
         self, now_ms: int, limit: int = _MOST_PER_LOOK, *, failed: Callable[[str, Exception], None] | None = None
     ) -> Iterator[Result[None]]:
-        """Timeouts and expiries that are due, at most ``limit``; each result is one id's. ``failed`` is told of an id
-        whose decision raises; the others are decided all the same.
+        """Yield due timeouts and expiries, at most ``limit``, one result per id.
 
-        An id is looked at when its turn comes: carrying out the result before may have changed it, as when a log that
-        is opened for a fence enlists what a power loss had left open there.
+        ``failed`` is called for an id whose decision raises; the others are decided regardless. Each id is checked when
+        its turn comes, because carrying out the previous result may have changed it: opening a log to fence it can
+        enlist a transaction left open by a power loss.
         """
         for taken in self._store.take_due(now_ms, limit):
             current = self._store.get(taken.transactional_id)
@@ -235,21 +239,20 @@ class TransactionCoordinator:
     # State
 
     def replay(self, record: TransactionRecord) -> None:
-        """Make the record's state the present one. Raises `IllegalTransition`."""
+        """Apply a record. Raises `IllegalTransition`."""
         self._store.replay(record)
         refused = self._refusals.get(record.transactional_id)
         if refused is not None and not self._still_timed_out(record.transaction, refused[0]):
             del self._refusals[record.transactional_id]
 
     def snapshot(self, shard: int) -> Snapshot:
-        """The states of all ids of one partition of the transaction log."""
+        """Return the states of all ids of one partition of the transaction log."""
         idle, awake = self._store.of_shard(shard)
         records = [TransactionRecord(each.transactional_id, each) for each in awake]
         return Snapshot(self.highest_producer_id, idle, [(each.key(), each.value() or b"") for each in records])
 
     def load(self, shard: int, snapshot: Snapshot) -> None:
-        """Take over a snapshot, before anything is replayed. Raises the errors of `TransactionRecord.from_bytes`, and
-        then nothing has changed."""
+        """Load a snapshot, before any replay. After an error of `TransactionRecord.from_bytes` nothing has changed."""
         records = [TransactionRecord.from_bytes(key, value) for key, value in snapshot.awake]
         self._store.load_packed(shard, snapshot.idle)
         for record in records:
@@ -257,19 +260,19 @@ class TransactionCoordinator:
         self.used(snapshot.highest_producer_id)
 
     def used(self, producer_id: int) -> None:
-        """The log knows this producer id of old."""
+        """Note that the log has used this producer id."""
         self._store.highest_producer_id = max(self._store.highest_producer_id, producer_id)
 
     def loaded(self, now_ms: int) -> None:
-        """Everything that was stored is loaded and replayed."""
+        """Finish loading, after all records were replayed."""
         self._store.loaded(now_ms)
 
     def names(self) -> list[str]:
-        """All transactional ids."""
+        """Return all transactional ids."""
         return [name for name, *_ in self._store.summaries()]
 
     def set_aside(self, transactional_id: str) -> Transaction | None:
-        """Forget the id without a record of it, when loading finds that its state cannot be trusted."""
+        """Remove the id without a record, because loading found that its state cannot be trusted."""
         self._refusals.pop(transactional_id, None)
         return self._store.set_aside(transactional_id)
 

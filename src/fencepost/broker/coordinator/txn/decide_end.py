@@ -1,11 +1,11 @@
 """EndTxn, timeouts, the completion after the last marker, expiry of ids.
 
 Sources, in docs/observed.md: K20 to K27 (EndTxn v3/v4 against v5 in every state), K42 (after a timeout) and K51 (abort
-of an empty transaction); R1 for what timed out, R4 for what is kept.
+of an empty transaction); R1 for timed-out transactions, R4 for kept ones.
 
 EndTxn v5+ names its transaction by (producer id, epoch), since each transaction has an epoch of its own. A repeated
-EndTxn therefore gets the same answer until the client goes on, and a late EndTxn can never end a later transaction.
-EndTxn v0-4 keeps the epoch: a late one may, as with any Kafka.
+EndTxn therefore gets the same answer until the client starts its next transaction, and a late EndTxn can never end a
+later transaction. EndTxn v0-4 keeps the epoch, so a late one may do so, as with any Kafka.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def end_txn(
     if request.transactional_id == "":
         return _error(ErrorCode.INVALID_REQUEST)
     if request.bumping and config.transaction_version < 1:
-        # Kafka 4.3.1 accepts it on this level and the id is then stuck for ever; refusing changes nothing.
+        # Kafka 4.3.1 accepts it on this level, and the id is then blocked forever. Refusing it changes no state.
         return _error(ErrorCode.UNSUPPORTED_VERSION)
     if current is None:
         return _error(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
@@ -83,8 +83,8 @@ def _end_with_client_pair(
     outcome = _outcome(current)
     has_bumped = current.client_transaction_version == BUMPING and current.last_bump is not BumpCause.NONE
     if outcome is None or has_bumped:
-        # Nothing was begun with this epoch: there is no EndTxn that this one could repeat. A kept transaction's markers
-        # are bumped by v0-4, too, but its client has the pair that it ended it with.
+        # No transaction was begun with this epoch, so this EndTxn repeats none. Kept transactions get bumped markers
+        # with v0-4 as well, but their client has the pair that ended it.
         return _error(ErrorCode.INVALID_TXN_STATE)
     if outcome != request.commit:
         return _error(ErrorCode.INVALID_TXN_STATE)
@@ -94,7 +94,7 @@ def _end_with_client_pair(
 def _end_nothing(
     now_ms: int, current: Transaction, request: EndRequest, allocate: AllocateProducerId
 ) -> Result[EndReply]:
-    """v5+ with the present pair and nothing open: a commit would promise something, an abort just moves the epoch."""
+    """Decide EndTxn v5+ with the present pair and no transaction. A commit is refused, and an abort bumps the epoch."""
     if request.commit:
         return _error(ErrorCode.INVALID_TXN_STATE)
     after = ending.abort_nothing(now_ms, current, allocate)
@@ -103,7 +103,7 @@ def _end_nothing(
 
 
 def _end_with_last_pair(current: Transaction, request: EndRequest) -> Result[EndReply]:
-    """The pair before the latest bump: a repeated EndTxn, or a producer that does not know of its timeout."""
+    """Decide EndTxn with the pair before the latest bump: a repetition, or a producer unaware of its timeout."""
     if current.last_bump is BumpCause.TIMEOUT:
         return _end_timed_out(current, request)
     if current.last_bump is not BumpCause.END_TXN or not request.bumping:
@@ -119,7 +119,9 @@ def _end_with_last_pair(current: Transaction, request: EndRequest) -> Result[End
 
 
 def _end_with_older_pair(current: Transaction, request: EndRequest, refusal: Result[EndReply]) -> Result[EndReply]:
-    """The id has moved on. A commit that was done is answered as done; everything else is refused.
+    """Decide EndTxn with an older pair.
+
+    The repetition of a completed commit succeeds; everything else is refused.
 
     The answer names the pair of the request, which is fenced: the id's present pair belongs to another producer.
     """
@@ -142,30 +144,33 @@ def _end_timed_out(current: Transaction, request: EndRequest) -> Result[EndReply
 
 
 def time_out(now_ms: int, current: Transaction, allocate: AllocateProducerId) -> Result[None]:
-    """Abort the open transaction; its producer, should it come back, can take the bumped pair (KIP-588)."""
+    """Abort the open transaction. Its producer, if still alive, can take the bumped pair (KIP-588)."""
     after = ending.prepare(now_ms, current, commit=False, bumping=True, cause=BumpCause.TIMEOUT, allocate=allocate)
     return Result(None, (TransactionRecord(after.transactional_id, after),), ending.fences(after))
 
 
 def completed(now_ms: int, current: Transaction) -> TransactionRecord:
-    """The record after the last marker."""
+    """Return the record that follows the last marker."""
     return TransactionRecord(current.transactional_id, ending.complete(now_ms, current))
 
 
 def expired(current: Transaction) -> Result[None] | None:
-    """The tombstone of an id that was idle for too long, None for an id that is not idle."""
+    """Return the tombstone of an id that was idle for too long, None for an id that is not idle."""
     if current.state not in IDLE:
         return None
     return Result(None, (TransactionRecord(current.transactional_id, None),))
 
 
 def _fences(after: Transaction) -> tuple[Fence, ...]:
-    """Without a bump there is no epoch to fence by: the coordinator itself refuses what comes in between."""
+    """Return the fences of the partitions.
+
+    Without a bump there is no epoch to fence, and the coordinator refuses late requests.
+    """
     return ending.fences(after) if after.client_transaction_version == BUMPING else ()
 
 
 def _outcome(current: Transaction) -> bool | None:
-    """True: committed, False: aborted, None: nothing has been ended."""
+    """Return true for committed, false for aborted, None if no transaction has ended."""
     if current.state is TxnState.COMPLETE_COMMIT:
         return True
     return False if current.state is TxnState.COMPLETE_ABORT else None

@@ -39,8 +39,10 @@ _COMMIT_OFFSETS = Result(OffsetsVerdict(ErrorCode.NONE))
 
 
 class EnlistRequest(NamedTuple):
-    """What is to belong to a transaction: partitions that are written to, or the one of ``__consumer_offsets`` that a
-    group belongs to. ``api_version``: of the request that asks, whichever it is."""
+    """Partitions to add to a transaction: written ones, or a group's partition of ``__consumer_offsets``.
+
+    ``api_version`` is that of the request.
+    """
 
     transactional_id: str
     pair: ProducerPair
@@ -52,7 +54,7 @@ class EnlistRequest(NamedTuple):
 def add(
     now_ms: int, config: TransactionConfig, current: Transaction | None, request: EnlistRequest, *, refusals: int = 0
 ) -> Result[ErrorReply]:
-    """AddPartitionsToTxn and AddOffsetsToTxn. ``refusals``: how often this pair has already been answered 59."""
+    """Decide AddPartitionsToTxn and AddOffsetsToTxn. ``refusals``: number of times this pair was answered 59."""
     pair, api_version = request.pair, request.api_version
     if request.transactional_id == "":
         return Result(ErrorReply(ErrorCode.INVALID_REQUEST))
@@ -74,7 +76,7 @@ def add(
 
 
 def verify(current: Transaction | None, request: EnlistRequest) -> Result[PartitionErrors]:
-    """AddPartitionsToTxn v4+ with VerifyOnly: 0 for a partition of the open transaction, 120 for another partition."""
+    """Verify partitions for AddPartitionsToTxn v4+ with VerifyOnly: 0 for an enlisted partition, 120 for others."""
     asked = [TopicPartition(*partition) for partition in request.partitions]
     if current is None or not current.knows_producer(request.pair.producer_id):
         return Result(PartitionErrors(dict.fromkeys(asked, ErrorCode.INVALID_PRODUCER_ID_MAPPING)))
@@ -92,7 +94,7 @@ def verify(current: Transaction | None, request: EnlistRequest) -> Result[Partit
 
 
 def produce_verdict(current: Transaction | None, pair: ProducerPair, *, produce_version: int) -> ProduceVerdict:
-    """Whether this pair may write into a transaction of the id at all (error 0), and if not, what Produce answers."""
+    """Return error 0 if the pair may write into a transaction of the id, or else Produce's answer."""
     if current is None or not current.knows_producer(pair.producer_id):
         return ProduceVerdict(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     if pair == current.client_pair:
@@ -110,7 +112,7 @@ def enlist_for_produce(
     current: Transaction | None,
     request: EnlistRequest,
 ) -> Result[ProduceVerdict]:
-    """Produce v12+ adds its partitions to the transaction (opening it); older versions must find them added."""
+    """Decide a transactional batch. Produce v12+ enlists its partitions; older versions must find them enlisted."""
     produce_version, partitions = request.api_version, request.partitions
     verdict = produce_verdict(current, request.pair, produce_version=produce_version)
     if verdict.error_code != ErrorCode.NONE or current is None:
@@ -134,7 +136,7 @@ def enlist_for_offsets(
     current: Transaction | None,
     request: EnlistRequest,
 ) -> Result[OffsetsVerdict]:
-    """TxnOffsetCommit: v5+ adds the group's offsets partition by itself, older versions need AddOffsetsToTxn first."""
+    """Decide TxnOffsetCommit. v5+ enlists the group's offsets partition; older versions need AddOffsetsToTxn first."""
     pair, api_version = request.pair, request.api_version
     if current is None or not current.knows_producer(pair.producer_id):
         return Result(OffsetsVerdict(ErrorCode.INVALID_PRODUCER_ID_MAPPING))
@@ -156,11 +158,11 @@ def enlist_for_offsets(
 
 
 def adopt(now_ms: int, current: Transaction, partition: TopicPartition) -> Result[None]:
-    """Enlist a partition whose batch outlived, in a power loss, the record that enlisted it.
+    """Enlist a partition whose batch survived a power loss that removed the enlisting record.
 
-    The batch was never answered, so its client sends it again, and the log will take that for the duplicate it is:
-    aborting the batch would turn the answer into a lie. Enlisted again, it goes the way of its transaction, which its
-    client ends, or the next owner of the id, or the timeout.
+    The client received no answer, so it sends the batch again, and the log treats it as a duplicate. If the batch were
+    aborted, that answer would be wrong. Enlisted again, the batch shares the outcome of its transaction, which is ended
+    by its client, by the next owner of the id, or by its timeout.
     """
     return Result(None, _enlisted(now_ms, current, (partition,)))
 
@@ -176,8 +178,11 @@ def _offsets_of_another_epoch(current: Transaction, pair: ProducerPair, api_vers
 def _enlisted(
     now_ms: int, current: Transaction, partitions: Collection[tuple[str, int]], *, add_version: int = -1
 ) -> tuple[TransactionRecord, ...]:
-    """The record that adds what is not there yet; none when all is. The first one opens the transaction, which proves
-    that the client has its present pair: no earlier one needs to be recognised any more."""
+    """Return the record that adds missing partitions, or none if all are enlisted.
+
+    The first one opens the transaction. It proves that the client has its present pair, so earlier pairs need not be
+    recognised any longer.
+    """
     starting = current.state in IDLE
     already = frozenset[TopicPartition]() if starting else current.partitions
     wanted = already.union(TopicPartition(*partition) for partition in partitions)

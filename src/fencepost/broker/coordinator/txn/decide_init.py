@@ -1,16 +1,17 @@
-"""InitProducerId: who may have the id, with which pair, and what becomes of a transaction that is open.
+"""InitProducerId: the permission to take an id, the pair handed out, and the end of an open transaction.
 
-Sources, in docs/observed.md: K10 to K18 (what Kafka answers), R1 (a timed-out producer gets its bumped epoch,
-repeatably), R4 (KIP-939's keep; a stale pair is refused before anything is touched, where Kafka aborts first).
+Sources, in docs/observed.md: K10 to K18 (Kafka's answers), R1 (a timed-out producer gets its bumped epoch, repeatably),
+R4 (KIP-939's keep; a stale pair is refused before any change, where Kafka aborts first).
 
-KeepPreparedTxn, in both natural uses:
+KeepPreparedTxn has two uses:
 
-* *A resolver after a crash*: keep without a pair. It gets the client pair, with which EndTxn must come, and as
-  ``ongoing_*`` the pair of the transaction, to be compared with what the application stored when it prepared.
-* *The writer itself, as its prepare step* (keep and Enable2Pc, with its own pair): its ordinary transaction becomes a
-  two-phase one and is frozen, since the pair it wrote with is fenced. One pair can end the transaction, the one handed
-  out last: every further keep moves it on and fences the resolver before it. EndTxn with the pair of the records is
-  refused while the transaction is open. A decider that stored that pair asks DescribeTransactions for the other one.
+* *A resolver after a crash* keeps without a pair. It gets the client pair, which EndTxn must carry, and as
+  ``ongoing_*`` the pair of the transaction, to compare with the one that the application stored at its prepare.
+* *The writer, as its prepare step* (keep and Enable2Pc, with its own pair): its ordinary transaction becomes a
+  two-phase one and is frozen, because the pair of its records is fenced. Only the latest pair handed out can end the
+  transaction: every further keep hands out another one and fences the resolver before it. EndTxn with the pair of the
+  records is refused while the transaction is open. A decider that stored that pair gets the other one from
+  DescribeTransactions.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ FIRST_WITH_PRODUCER_FENCED = 4
 
 
 class InitRequest(Value):
-    """``producer`` is `NO_PAIR` when the request names none. ``may_two_phase``: the caller's ACLs allow it."""
+    """An InitProducerId. ``producer`` is `NO_PAIR` if absent. ``may_two_phase``: the caller's ACLs allow two phases."""
 
     transactional_id: str | None
     timeout_ms: int
@@ -60,7 +61,10 @@ def init_producer_id(
     request: InitRequest,
     allocate: AllocateProducerId,
 ) -> Result[InitReply]:
-    """Order of the checks as observed: null id, empty id, two-phase right (53), timeout (50), state."""
+    """Decide InitProducerId.
+
+    Checks are in the observed order: null id, empty id, two-phase right (53), timeout (50), state.
+    """
     if request.transactional_id is None:
         return Result(InitReply(ErrorCode.NONE, allocate(), 0))
     refusal = _refusal(config, request)
@@ -69,7 +73,7 @@ def init_producer_id(
     if current is None:
         return _create(now_ms, request.transactional_id, request, allocate)
     if current.state in PREPARED:
-        # A stale producer learns at once that it is fenced; everybody else comes again when the markers are written.
+        # A stale producer is fenced at once. All others must retry after the markers were written.
         stale = request.producer != NO_PAIR and not _is_current_or_last(current, request.producer)
         return _refuse(request) if stale else Result(InitReply(ErrorCode.CONCURRENT_TRANSACTIONS))
     if current.state is TxnState.ONGOING:
@@ -94,7 +98,7 @@ def _refuse(request: InitRequest) -> Result[InitReply]:
 
 
 def _timeout_ms(request: InitRequest) -> int:
-    """A two-phase client's own timeout is neither used nor checked."""
+    """Return the timeout. A two-phase client's own timeout is neither used nor checked."""
     return TWO_PHASE_TIMEOUT_MS if request.enable_two_phase else request.timeout_ms
 
 
@@ -105,7 +109,7 @@ def _is_current_or_last(current: Transaction, pair: ProducerPair) -> bool:
 def _create(
     now_ms: int, transactional_id: str, request: InitRequest, allocate: AllocateProducerId
 ) -> Result[InitReply]:
-    """An id never seen, or forgotten: whatever pair the client remembers, it gets a new one."""
+    """Create the state of an unknown or expired id. Any pair of the client is ignored, and it gets a new one."""
     pair = ProducerPair(allocate(), 0)
     after = Transaction(
         transactional_id=transactional_id,
@@ -123,9 +127,9 @@ def _create(
 def _init_idle(
     now_ms: int, current: Transaction, request: InitRequest, allocate: AllocateProducerId
 ) -> Result[InitReply]:
-    """Nothing is open: bump, or repeat the answer to a client that lost it. KeepPreparedTxn has nothing to keep."""
+    """Decide without an open transaction: bump, or repeat a lost answer. KeepPreparedTxn has nothing to keep."""
     if request.producer != NO_PAIR and request.producer == current.last_pair:
-        # The client's own bump, asked for again; a timeout's bump belongs to the producer that was timed out.
+        # The client repeats its own bump. A bump by a timeout belongs to the producer that timed out.
         return _granted(_emptied(now_ms, current, current.client_pair, request))
     if request.producer not in (NO_PAIR, current.client_pair):
         return _refuse(request)
@@ -179,7 +183,7 @@ def _init_over_open(
         return _refuse(request)
     cause = BumpCause.INITIALIZED if named else BumpCause.NONE
     after = ending.prepare(now_ms, current, commit=False, bumping=True, cause=cause, allocate=allocate)
-    # Kafka answers "come again" rather than wait for the markers; every client does.
+    # Kafka does not wait for the markers but answers CONCURRENT_TRANSACTIONS, which every client retries.
     return Result(
         InitReply(ErrorCode.CONCURRENT_TRANSACTIONS),
         (TransactionRecord(after.transactional_id, after),),
@@ -207,10 +211,12 @@ def _keep(
 
 
 def _with_timeouts(config: TransactionConfig, kept: Transaction, request: InitRequest) -> Transaction:
-    """A keep may make the transaction a two-phase one, but never takes that away from it.
+    """Set the timeouts.
 
-    The timeout of a keep counts for the transactions after this one. With Enable2Pc these are two-phase ones as well,
-    unless the request names a timeout that an ordinary one may have: Java's clients name the highest number.
+    A keep can make the transaction a two-phase one, but cannot revert that.
+
+    The timeout of a keep applies to the transactions after this one. With Enable2Pc these are two-phase ones as well,
+    unless the request names a timeout that is valid for an ordinary one: Java's clients send the highest number.
     """
     is_usual = 0 < request.timeout_ms <= config.transaction_max_timeout_ms
     if request.enable_two_phase:
@@ -224,7 +230,7 @@ def _with_timeouts(config: TransactionConfig, kept: Transaction, request: InitRe
 def _kept(after: Transaction) -> Result[InitReply]:
     pair = after.client_pair
     reply = InitReply(ErrorCode.NONE, pair.producer_id, pair.epoch, after.producer_id, after.producer_epoch)
-    # Below the marker's epoch: the pair the records were written with cannot add to what has been prepared.
+    # The fence is below the marker's epoch, so that the pair of the records cannot add to the prepared transaction.
     frozen = tuple(
         Fence(partition, after.producer_id, after.producer_epoch + 1) for partition in sorted(after.partitions)
     )

@@ -1,4 +1,6 @@
-"""How a transaction ends: the next pair, the prepare record, the completion record. Pure; no request is judged here.
+"""The end of a transaction: the next pair, the prepare record, the completion record.
+
+Pure functions without checks.
 
 Epochs (KIP-890, KIP-939): ending with a bump makes the *client pair* one higher, or a new producer id with epoch 0
 where the epoch is exhausted, while the markers carry the *transaction pair* one higher. The two differ for a kept
@@ -31,7 +33,7 @@ NOT_BUMPING = 0
 
 
 def bump(pair: ProducerPair, allocate: AllocateProducerId) -> ProducerPair:
-    """The pair after this pair: the next epoch, or a new producer id when the epochs are used up."""
+    """Return the pair after this pair: the next epoch, or a new producer id if the epochs are exhausted."""
     if pair.epoch >= LAST_CLIENT_EPOCH:
         return ProducerPair(allocate(), 0)
     return ProducerPair(pair.producer_id, pair.epoch + 1)
@@ -40,10 +42,12 @@ def bump(pair: ProducerPair, allocate: AllocateProducerId) -> ProducerPair:
 def prepare(
     now_ms: int, before: Transaction, commit: bool, *, bumping: bool, cause: BumpCause, allocate: AllocateProducerId
 ) -> Transaction:
-    """An open transaction's PREPARE_* state. ``cause`` NONE forgets the old pair: its owner is fenced for good.
+    """Return an open transaction's PREPARE_* state.
 
-    Without ``bumping`` (EndTxn v0-4) the client keeps its pair; a kept transaction's markers are bumped all the same,
-    because the pair its records carry has been handed on.
+    ``cause`` NONE drops the old pair: its owner is fenced permanently.
+
+    Without ``bumping`` (EndTxn v0-4) the client keeps its pair. A kept transaction's markers are bumped regardless,
+    because the pair of its records was handed to another client.
     """
     client = before.client_pair
     following = bump(client, allocate) if bumping else client
@@ -63,7 +67,7 @@ def prepare(
 
 
 def complete(now_ms: int, before: Transaction) -> Transaction:
-    """PREPARE_* -> COMPLETE_*, all markers being written: the client pair is the only one left."""
+    """Return the COMPLETE_* state after PREPARE_*, once all markers are written. Only the client pair remains."""
     client = before.client_pair
     timeout_ms = before.timeout_ms if before.next_timeout_ms < 0 else before.next_timeout_ms
     return replace(
@@ -81,7 +85,10 @@ def complete(now_ms: int, before: Transaction) -> Transaction:
 
 
 def abort_nothing(now_ms: int, before: Transaction, allocate: AllocateProducerId) -> Transaction:
-    """EndTxn v5+ (abort) with nothing open: the epoch moves on and nothing else; no marker, so one record does it."""
+    """Return the state after an abort by EndTxn v5+ without a transaction.
+
+    Only the epoch changes, and there are no markers.
+    """
     client = before.client_pair
     following = bump(client, allocate)
     after = replace(
@@ -97,7 +104,7 @@ def abort_nothing(now_ms: int, before: Transaction, allocate: AllocateProducerId
 
 
 def remember(after: Transaction, last: ProducerPair | None, cause: BumpCause) -> Transaction:
-    """Note the pair before the bump, or (None, or cause NONE) that no earlier pair is to be recognised."""
+    """Set the pair before the bump. With None or cause NONE no earlier pair is recognised."""
     if last is None or cause is BumpCause.NONE:
         return replace(
             after, previous_producer_id=NO_PRODUCER_ID, last_producer_epoch=NO_EPOCH, last_bump=BumpCause.NONE
@@ -106,5 +113,5 @@ def remember(after: Transaction, last: ProducerPair | None, cause: BumpCause) ->
 
 
 def fences(after: Transaction) -> tuple[Fence, ...]:
-    """Who may not write into the partitions of a prepared transaction any more: everything below the marker's epoch."""
+    """Return the fences of a prepared transaction's partitions: all epochs below the marker's are refused."""
     return tuple(Fence(partition, after.producer_id, after.producer_epoch) for partition in sorted(after.partitions))

@@ -1,14 +1,14 @@
-"""The memory of how the transactions of one transactional id ended, by the (producer id, epoch) of their records.
+"""Memory of the outcomes of one id's transactions, by the (producer id, epoch) of their records.
 
-A prepared transaction is named by that pair (KIP-939), and its decision may be carried out again long after the id has
-moved on. The memory lives as long as the id. It is part of the id's state and so of each of its records in
-``__transaction_state``.
+A prepared transaction is named by that pair (KIP-939), and its decision may be carried out again long after later
+transactions of the id. The memory lives as long as the id. It is part of the id's state and so of each of its records
+in ``__transaction_state``.
 
-It holds the pair from which on everything is remembered, and up to `MOST_RUNS` runs, the oldest first (the layout
-stands in `protocol/logs/transaction_log.py`). A run stands for transactions of one producer id that ended alike, with
-equal distances between their epochs: all commits of a producer that runs for long, or one commit after each restart.
-All but one of the last `MOST_RUNS` transactions are always remembered. Dropping a run raises the pair at the
-beginning, so a dropped transaction is answered as unknown and never as not begun.
+It holds the first pair whose outcome is certain, and up to `MOST_RUNS` runs, the oldest first (the layout is defined in
+`protocol/logs/transaction_log.py`). A run stands for transactions of one producer id with one outcome and equal
+distances between their epochs: all commits of a producer that runs for long, or one commit after each restart. All but
+one of the last `MOST_RUNS` transactions are always remembered. Dropping a run raises the first pair, so a dropped
+transaction is answered as unknown and never as not begun.
 """
 
 from __future__ import annotations
@@ -31,31 +31,31 @@ class _Outcome(IntEnum):
     ABORTED = 0
     COMMITTED = 1
     BOTH = 2
-    """EndTxn v0-4 keeps the epoch: several transactions had the pair, and they ended differently."""
+    """EndTxn v0-4 keeps the epoch, so several transactions with different outcomes had the pair."""
 
 
 class _Run(NamedTuple):
-    """Transactions of one producer id that ended alike."""
+    """Transactions of one producer id with the same outcome."""
 
     producer_id: int
     first: int
-    """The epoch of the first one's records."""
+    """Epoch of the first transaction's records."""
     last: int
-    """The epoch of the last one's records."""
+    """Epoch of the last transaction's records."""
     width: int
-    """So many epochs from that of its records on name each of them: keeps gave out the others."""
+    """Number of epochs that name each transaction, from the epoch of its records on. Keeps handed out the others."""
     step: int
-    """From one to the next."""
+    """Distance between the epochs of two transactions."""
     outcome: int
 
     def holds(self, pair: ProducerPair) -> bool:
-        """Whether the pair names one of them."""
+        """Return true if the pair names a transaction of the run."""
         behind = pair.epoch - self.first
         inside = pair.producer_id == self.producer_id and 0 <= behind < self.last + self.width - self.first
         return inside and behind % self.step < self.width
 
     def with_next(self, next_one: _Run) -> _Run | None:
-        """The run with one more transaction; None where that does not fit in."""
+        """Return the run extended by a transaction; None if it does not fit."""
         step = next_one.first - self.last
         alike = (self.producer_id, self.width, self.outcome) == (next_one.producer_id, next_one.width, next_one.outcome)
         fits = step >= self.width and (self.first == self.last or step == self.step)
@@ -63,22 +63,21 @@ class _Run(NamedTuple):
 
 
 def begin(pair: ProducerPair) -> bytes:
-    """The memory of an id that has no transaction before those with this pair."""
+    """Return the memory of an id without transactions before those with this pair."""
     return ENDINGS_SINCE.pack(*pair)
 
 
 def remember(before: Transaction, *, commit: bool) -> bytes:
-    """The memory of the id when its open transaction is ended.
+    """Return the memory of the id at the end of its open transaction.
 
-    All pairs that were given out for a kept transaction are its names: from that of its records to the one that
-    ends it.
+    All pairs handed out for a kept transaction are its names: from that of its records to the one that ends it.
     """
     since, runs = _read(before)
     outcome = _Outcome.COMMITTED if commit else _Outcome.ABORTED
     first, last = before.transaction_pair, before.client_pair
     if first.producer_id == last.producer_id:
         added = [_one(first, last.epoch, outcome)]
-    else:  # the epochs of the first producer id were used up by keeps
+    else:  # keeps exhausted the epochs of the first producer id
         added = [_one(first, max(first.epoch, LAST_CLIENT_EPOCH), outcome)]
         added.append(_one(ProducerPair(last.producer_id, 0), last.epoch, outcome))
     for one in added:
@@ -89,7 +88,7 @@ def remember(before: Transaction, *, commit: bool) -> bytes:
 
 
 def ending_of(current: Transaction | None, pair: ProducerPair) -> Ending:
-    """How the transaction ended whose records were written with the pair."""
+    """Return the outcome of the transaction whose records have the pair."""
     if current is None:
         return Ending.UNKNOWN
     if current.state is TxnState.ONGOING and _names_the_open_one(current, pair):
@@ -115,16 +114,16 @@ def _names_the_open_one(current: Transaction, pair: ProducerPair) -> bool:
 
 
 def _one(first: ProducerPair, last_epoch: int, outcome: _Outcome) -> _Run:
-    """One transaction, named by the pairs up to `last_epoch`."""
+    """Return a run of one transaction, named by the pairs up to `last_epoch`."""
     width = last_epoch - first.epoch + 1
     return _Run(first.producer_id, first.epoch, first.epoch, width, width, outcome)
 
 
 def _added(runs: list[_Run], one: _Run) -> list[_Run]:
-    """The runs with another transaction, the run that has it at their end."""
+    """Return the runs with a transaction added, and its run at the end."""
     newest = runs[-1] if runs else None
     if newest is not None and newest.holds(ProducerPair(one.producer_id, one.first)):
-        # Only EndTxn v0-4 ends a second transaction of a pair, and that is the newest pair.
+        # Only EndTxn v0-4 ends a second transaction with the same pair, which is then the newest pair.
         runs = [*runs[:-1], *_without_last(newest)]
         one = one._replace(outcome=one.outcome if one.outcome == newest.outcome else _Outcome.BOTH)
     for at in reversed(range(len(runs))):
@@ -135,7 +134,7 @@ def _added(runs: list[_Run], one: _Run) -> list[_Run]:
 
 
 def _without_last(run: _Run) -> list[_Run]:
-    """The run without the last name of its last transaction."""
+    """Return the run without the last name of its last transaction."""
     kept = [] if run.first == run.last else [run._replace(last=run.last - run.step)]
     if run.width > 1:
         kept.append(run._replace(first=run.last, width=run.width - 1, step=run.width - 1))
@@ -143,7 +142,7 @@ def _without_last(run: _Run) -> list[_Run]:
 
 
 def _read(transaction: Transaction) -> tuple[ProducerPair, list[_Run]]:
-    """From which pair on all is remembered, and what is. A record of a broker without this memory has none."""
+    """Return the first remembered pair and the runs. A record of a broker without this memory has none."""
     stored = transaction.endings
     if not stored:
         client = transaction.client_pair

@@ -1,8 +1,8 @@
-"""What a producer whose transaction timed out is told, by client generation: R1 of docs/observed.md as data.
+"""Answers to a producer whose transaction timed out, by client generation: rule R1 of docs/observed.md as data.
 
-On a timeout the coordinator bumps the epoch and aborts. When the old epoch speaks again, the answer has to let *that*
-client recover without closing; which code does it was tried with real clients (C10 to C18). The generation is told by
-the version of the request being answered first, and by what the id's earlier requests were where that does not tell.
+On a timeout the coordinator bumps the epoch and aborts. If the old epoch sends another request, the answer must let
+*that* client recover without closing. The codes were tested with real clients (C10 to C18). The version of the request
+identifies the generation. If it is ambiguous, the versions of the id's earlier requests decide.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ class Generation(Enum):
 
 
 class Answers(NamedTuple):
-    """Error codes; ``FENCED`` stands for 47 or 90 by the request's version (as Kafka answers a fenced producer)."""
+    """Error codes. ``FENCED`` stands for 47 or 90 by the request's version, as Kafka answers a fenced producer."""
 
     add: int
     """AddPartitionsToTxn, AddOffsetsToTxn."""
     offsets: int
-    """TxnOffsetCommit; 0 means: answer 0 and store nothing."""
+    """TxnOffsetCommit. 0 means: answer success and store nothing."""
     end_commit: int
     end_abort: int
     produce: int
@@ -49,16 +49,19 @@ TIMED_OUT: Final[dict[Generation, Answers]] = {
 }
 
 KAFKA_PYTHON: Final = "kafka-python"
-"""The software name of a client of generation C that aborts after 59 but never bumps: it would do so for ever."""
+"""Software name of a client of generation C that aborts after 59 but never bumps, and would repeat that forever."""
 
 FIRST_IMPLICIT_PRODUCE: Final = 12
-"""From this Produce version on a batch enlists its partition by itself (KIP-890)."""
+"""From this Produce version on a batch enlists its partition (KIP-890)."""
 FIRST_IMPLICIT_OFFSETS: Final = 5
 FIRST_BUMPING_END: Final = 5
 
 
 def of_add(api_version: int, init_version: int) -> Generation:
-    """Generation behind an AddPartitionsToTxn or AddOffsetsToTxn request (all versions of both are older than D)."""
+    """Return the generation of an AddPartitionsToTxn or AddOffsetsToTxn request.
+
+    All versions of both are older than D.
+    """
     return _by_old_request(api_version <= 1, init_version)
 
 
@@ -75,7 +78,7 @@ def of_offsets(api_version: int, init_version: int, add_version: int) -> Generat
 
 
 def of_produce(api_version: int, init_version: int, add_version: int) -> Generation:
-    """Produce versions below 12 overlap between the generations: what opened the transaction tells them apart."""
+    """Return the generation of a Produce request. Versions below 12 are ambiguous, so earlier requests decide."""
     if api_version >= FIRST_IMPLICIT_PRODUCE:
         return Generation.D
     return _by_old_request(0 <= add_version <= 1, init_version)
@@ -92,6 +95,6 @@ def _by_old_request(is_v0_or_v1: bool, init_version: int) -> Generation:
 
 
 def fenced_code(api_version: int, first_with_90: int) -> int:
-    """What Kafka answers a fenced producer: 47 in old versions of a request, PRODUCER_FENCED (90) in newer ones."""
+    """Return Kafka's code for a fenced producer: 47 in old versions of a request, PRODUCER_FENCED (90) in new ones."""
     code = ErrorCode.PRODUCER_FENCED if api_version >= first_with_90 else ErrorCode.INVALID_PRODUCER_EPOCH
     return int(code)

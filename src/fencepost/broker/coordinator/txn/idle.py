@@ -1,7 +1,9 @@
-"""Transactional ids that have nothing open: most of all there are, remembered for a week, and hardly ever asked for.
+"""Transactional ids without an open transaction.
 
-Each is a name, 62 packed bytes and the memory of how its transactions ended, in the order of their last use. Nothing is
-kept for its expiry but that order: the first one is the next to be forgotten.
+Most ids are idle; they are stored for a week and rarely used.
+
+Each has its name, 62 packed bytes and the memory of its outcomes. The ids are in the order of their last use, so the
+first one is the next to expire.
 """
 
 from __future__ import annotations
@@ -23,19 +25,19 @@ _LAST_UPDATE_AT: Final = struct.calcsize(">bqhi")
 _STATE_AND_ID: Final = struct.Struct(">bq")
 _START_AT: Final = struct.calcsize(">bqhiq")
 _NEXT_ID_AT: Final = struct.calcsize(">bqhiqq")
-_HOLES: Final = 1_000  # removed names that a dictionary may hold before it is made anew
+_HOLES: Final = 1_000  # removed names that a dictionary may hold before it is copied
 
 Summary = tuple[str, TxnState, int, int, int]
 """Name, state, producer id, next producer id, start in ms."""
 
 
 def is_idle(transaction: Transaction) -> bool:
-    """Whether the state can be packed: nothing is open, and nothing is owed to any partition."""
+    """Return true if the state can be packed: no transaction is open, and no marker is missing."""
     return transaction.state in IDLE and not transaction.partitions
 
 
 def packed_last_update_ms(packed: bytes) -> int:
-    """When a packed state was last changed."""
+    """Return the time of the last change of a packed state."""
     (last_update_ms,) = _LAST_UPDATE.unpack_from(packed, _LAST_UPDATE_AT)
     return int(last_update_ms)
 
@@ -58,7 +60,7 @@ class IdleIds:
         return (_unpack(name, packed) for name, packed in self._packed.items())
 
     def summaries(self) -> Iterator[Summary]:
-        """What a listing needs, without unpacking all."""
+        """Yield the values of a listing without unpacking every state."""
         for name, packed in self._packed.items():
             state, producer_id = _STATE_AND_ID.unpack_from(packed)
             (start_ms,) = _LAST_UPDATE.unpack_from(packed, _START_AT)
@@ -66,7 +68,7 @@ class IdleIds:
             yield name, TxnState(state), producer_id, next_producer_id, start_ms
 
     def packed(self) -> Iterator[tuple[str, bytes]]:
-        """All, as they are."""
+        """Yield all packed states."""
         return iter(self._packed.items())
 
     def get(self, name: str) -> Transaction | None:
@@ -74,7 +76,7 @@ class IdleIds:
         return None if packed is None else _unpack(name, packed)
 
     def put(self, name: str, packed: bytes) -> int:
-        """From now on this is the state of the name. When it was last used."""
+        """Set the state of the name. Return the time of its last use."""
         if name in self._packed:
             self.discard(name)
         used_ms = packed_last_update_ms(packed)
@@ -84,7 +86,7 @@ class IdleIds:
         return used_ms
 
     def pop(self, name: str) -> Transaction | None:
-        """Forget the name; returns what was known of it."""
+        """Remove the name and return its state."""
         transaction = self.get(name)
         self.discard(name)
         return transaction
@@ -95,18 +97,20 @@ class IdleIds:
             return
         self._holes += 1
         if self._holes > len(self._packed) + _HOLES:
-            # A dictionary is looked through from its first place on, also where nothing is left.
+            # A dictionary is searched from its first slot on, including removed entries.
             self._packed, self._holes = dict(self._packed), 0
 
     def oldest_ms(self) -> int | None:
-        """When the longest unused id was last used; None when there are none."""
+        """Return the time of last use of the longest unused id; None if there are no ids."""
         self._sort()
         first = next(iter(self._packed.values()), None)
         return None if first is None else packed_last_update_ms(first)
 
     def take_due(self, is_due: Callable[[int], bool], limit: int) -> list[Transaction]:
-        """Remove those that are due, the longest unused first, at most `limit`. `is_due` is asked with the time of the
-        last use; if it is true of one time, then of every earlier one."""
+        """Remove and return due ids, the longest unused first, at most `limit`.
+
+        `is_due` is called with a time of last use. If it is true for one time, it is true for every earlier one.
+        """
         self._sort()
         due = list(takewhile(lambda item: is_due(packed_last_update_ms(item[1])), islice(self._packed.items(), limit)))
         return [transaction for name, _ in due if (transaction := self.pop(name)) is not None]

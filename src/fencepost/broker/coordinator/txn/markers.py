@@ -1,8 +1,8 @@
-"""The markers that prepared transactions still owe their partitions.
+"""The missing markers of prepared transactions.
 
-What is outstanding is derived from the PREPARE_* states: after a restart all markers of a prepared transaction are
-outstanding again. Writing a marker twice is harmless: the second finds no open transaction of that producer and only
-repeats the epoch. A partition that no longer exists is to be acknowledged without a write.
+They are derived from the PREPARE_* states: after a restart all markers of a prepared transaction are outstanding again.
+Writing a marker twice is harmless: the second one finds no open transaction of that producer and only repeats the
+epoch. A partition that no longer exists is acknowledged without a write.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from fencepost.broker.coordinator.txn.states import TxnState
 
 
 class Outstanding:
-    """Per prepared transaction the partitions whose marker is not acknowledged; in the order they were prepared."""
+    """The unacknowledged partitions of each prepared transaction, in the order of preparation."""
 
     __slots__ = ("_by_id",)
 
@@ -33,8 +33,12 @@ class Outstanding:
         self._by_id.pop(transactional_id, None)
 
     def acknowledge(self, write: MarkerWrite) -> Transaction | None:
-        """Note a written marker. The transaction when it was the last one; None otherwise, also for one that was
-        acknowledged before or belongs to an earlier transaction of the id."""
+        """Note a written marker.
+
+        Return the transaction after its last marker, or None.
+
+        A marker that was acknowledged before, or that belongs to an earlier transaction of the id, gives None as well.
+        """
         entry = self._by_id.get(write.transactional_id)
         if entry is None:
             return None
@@ -45,7 +49,7 @@ class Outstanding:
         return None if partitions else transaction
 
     def writes(self, transactional_id: str | None, coordinator_epoch: int) -> Iterator[MarkerWrite]:
-        """All writes that are owed, or those of one id."""
+        """Yield all missing markers, or those of one id."""
         names = list(self._by_id) if transactional_id is None else [transactional_id]
         for name in names:
             entry = self._by_id.get(name)

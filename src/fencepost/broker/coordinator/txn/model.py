@@ -1,14 +1,14 @@
-"""The values the transaction coordinator works with: a transactional id's state, its log record, requests' results.
+"""Values of the transaction coordinator: an id's state, its log record, and requests' results.
 
 All are immutable: a decision makes a new `Transaction` by `dataclasses.replace`, and replaying its record installs it.
 
 A transactional id has up to three (producer id, epoch) pairs:
 
 * the *transaction pair* (``producer_id``, ``producer_epoch``): its records and, bumped, its markers carry it;
-* the *client pair*: the one handed out last, with which requests must come. It is the transaction pair, unless a kept
+* the *client pair*: the latest pair handed out. Requests must carry it. It is the transaction pair, unless a kept
   transaction (KIP-939) or an exhausted epoch gave out another one: then it is ``next_producer_*``;
 * the *last pair* (``previous_producer_id``, ``last_producer_epoch``): the client pair before the latest bump, kept so
-  that a client whose answer was lost can ask again. ``last_bump`` tells who bumped.
+  that a client whose answer was lost can ask again. ``last_bump`` is the cause of the bump.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ NO_PAIR: Final = ProducerPair(NO_PRODUCER_ID, NO_EPOCH)
 
 
 class BumpCause(IntEnum):
-    """Who moved the client pair from the last pair to the present one. Stored in the log."""
+    """Cause of the change from the last pair to the present client pair. Stored in the log."""
 
     NONE = 0
     END_TXN = 1
-    """The client itself ended its transaction (EndTxn v5+)."""
+    """The client ended its transaction (EndTxn v5+)."""
     TIMEOUT = 2
-    """The coordinator aborted the transaction; nobody else has taken the id (KIP-588)."""
+    """The coordinator aborted the transaction, and no client has taken the id since (KIP-588)."""
     INITIALIZED = 3
-    """The client itself asked with its own pair (KIP-360), or kept its transaction (KIP-939)."""
+    """The client requested it with its own pair (KIP-360), or kept its transaction (KIP-939)."""
 
 
 class Transaction(Value):
@@ -76,13 +76,13 @@ class Transaction(Value):
     client_transaction_version: int = 0
     """2: this transaction was ended with an epoch bump (its markers carry a new epoch); 0: with the epoch kept."""
     init_version: int = -1
-    """Version of the InitProducerId request that gave out the client pair."""
+    """Version of the InitProducerId request that handed out the client pair."""
     add_partitions_version: int = -1
     """Version of the latest AddPartitionsToTxn or AddOffsetsToTxn request, -1 when there was none."""
     next_timeout_ms: int = -1
-    """Timeout for the transactions after the kept one, -1 when it stays ``timeout_ms``."""
+    """Timeout for the transactions after the kept one, -1 if it stays ``timeout_ms``."""
     endings: bytes = b""
-    """How the transactions of this id ended (`endings.py`); empty when the record comes from a broker without it."""
+    """Outcomes of this id's transactions (`endings.py`); empty if the record comes from a broker without it."""
 
     @property
     def transaction_pair(self) -> ProducerPair:
@@ -102,7 +102,7 @@ class Transaction(Value):
 
     @property
     def is_kept(self) -> bool:
-        """Open, and given to a resolver by KeepPreparedTxn: it can be ended, but nothing can be added to it."""
+        """True for an open transaction that KeepPreparedTxn handed to a resolver: it can be ended, but not extended."""
         return self.state is TxnState.ONGOING and self.next_producer_id != NO_PRODUCER_ID
 
     @property
@@ -111,7 +111,7 @@ class Transaction(Value):
 
     @property
     def deadline_ms(self) -> int | None:
-        """When the open transaction is to be aborted; None when nothing is open or it may stay open for ever."""
+        """Time at which the open transaction times out; None if none is open or it has no timeout."""
         if self.state is not TxnState.ONGOING or self.is_two_phase:
             return None
         return self.start_ms + self.timeout_ms
@@ -124,12 +124,12 @@ class Transaction(Value):
         )
 
     def timed_out(self, pair: ProducerPair) -> bool:
-        """Whether this pair's transaction was ended by its timeout and nobody has taken the id since."""
+        """Return true if this pair's transaction ended by timeout and no client has taken the id since."""
         return self.last_bump is BumpCause.TIMEOUT and self.last_pair == pair
 
 
 class TransactionRecord(Value):
-    """One record of ``__transaction_state``; ``transaction`` None is the tombstone of a forgotten id."""
+    """One record of ``__transaction_state``. ``transaction`` None is the tombstone of an expired id."""
 
     transactional_id: str
     transaction: Transaction | None
@@ -142,7 +142,10 @@ class TransactionRecord(Value):
 
     @classmethod
     def from_bytes(cls, key: bytes | memoryview, value: bytes | memoryview | None) -> TransactionRecord:
-        """Raises `CorruptTransactionRecord` and `UnknownTransactionRecord` of `protocol.logs.transaction_log`."""
+        """Decode a record.
+
+        Raises `CorruptTransactionRecord`, `UnknownTransactionRecord` of `protocol.logs.transaction_log`.
+        """
         transactional_id = transaction_log.decode_key(key)
         if value is None:
             return cls(transactional_id, None)
@@ -150,7 +153,7 @@ class TransactionRecord(Value):
 
 
 class Fence(NamedTuple):
-    """From now on the partition refuses batches of this producer id whose epoch is lower than ``epoch``."""
+    """A fence: the partition refuses batches of this producer id whose epoch is lower than ``epoch``."""
 
     partition: TopicPartition
     producer_id: int
@@ -158,7 +161,7 @@ class Fence(NamedTuple):
 
 
 class MarkerWrite(NamedTuple):
-    """A marker that is still to be written to a partition; writing it twice does no harm."""
+    """A missing marker of a partition. Writing it twice is harmless."""
 
     transactional_id: str
     partition: TopicPartition
@@ -173,7 +176,7 @@ Reply_co = TypeVar("Reply_co", covariant=True)
 
 
 class Result(Value, Generic[Reply_co]):
-    """What was decided: append ``records`` in order, replay each, apply ``fence``, and once durable send ``reply``."""
+    """A decision: append ``records`` in order, replay each, apply ``fence``, and once durable send ``reply``."""
 
     reply: Reply_co
     records: tuple[TransactionRecord, ...] = ()
@@ -193,7 +196,7 @@ class InitReply(NamedTuple):
 
 
 class EndReply(NamedTuple):
-    """The pair is for EndTxn v5+ and -1/-1 with an error."""
+    """Answer to EndTxn. The pair is for v5+, and -1/-1 with an error."""
 
     error_code: int
     producer_id: int = NO_PRODUCER_ID
@@ -201,15 +204,23 @@ class EndReply(NamedTuple):
 
 
 class ProduceVerdict(NamedTuple):
-    """What a transactional Produce is to be answered; error 0: go on and append. ``log_start_offset`` is only for
-    errors and never a real offset (franz-go would commit half a transaction as a success)."""
+    """Decision about a transactional Produce.
+
+    With error 0 the batch is appended.
+
+    ``log_start_offset`` is only for errors and never a real offset: franz-go would commit half a transaction as a
+    success.
+    """
 
     error_code: int
     log_start_offset: int = -1
 
 
 class OffsetsVerdict(NamedTuple):
-    """Error 0 and ``drop``: answer success and store nothing; EndTxn(commit), which cannot succeed any more, tells."""
+    """Decision about a TxnOffsetCommit.
+
+    With error 0 and ``drop`` it succeeds without storing; EndTxn(commit) then fails.
+    """
 
     error_code: int
     drop: bool = False
@@ -220,10 +231,10 @@ class PartitionErrors(NamedTuple):
 
 
 class TransactionConfig(Value):
-    """Keys are Kafka's, in snake case; times in ms."""
+    """Settings by Kafka's names in snake case. Times are in ms."""
 
     max_transactional_ids: int = 2**31 - 1
-    """Not Kafka's: so many ids are remembered."""
+    """Limit of remembered ids. Not a setting of Kafka."""
     transaction_max_timeout_ms: int = 900_000
     transactional_id_expiration_ms: int = 604_800_000
     transaction_two_phase_commit_enable: bool = False
@@ -231,11 +242,11 @@ class TransactionConfig(Value):
     """The finalized feature level ``transaction.version``; 0 refuses the requests of the newer protocol."""
     coordinator_epoch: int = 0
     refusals_before_fencing: int = 3
-    """How often the old epoch of a timed-out transaction is answered 59 before it is told that it is fenced."""
+    """Number of answers 59 to the old epoch of a timed-out transaction before it is fenced."""
 
 
 def to_log_value(transaction: Transaction) -> TransactionLogValue:
-    """As Kafka writes it: no partition list (null) for an Empty id."""
+    """Return the value as Kafka writes it: no partition list (null) for an Empty id."""
     partitions = None if transaction.state is TxnState.EMPTY else group_by_topic(transaction.partitions)
     return TransactionLogValue(
         producer_id=transaction.producer_id,
@@ -259,7 +270,7 @@ def to_log_value(transaction: Transaction) -> TransactionLogValue:
 
 
 def from_log_value(transactional_id: str, value: TransactionLogValue) -> Transaction:
-    """Also reads Kafka's own records, whose exhausted-epoch PrepareX has a next producer id without an epoch (0)."""
+    """Decode a value, also Kafka's: its exhausted-epoch PrepareX has a next producer id without an epoch (0)."""
     state, cause = _known_state(value)
     next_epoch = value.next_producer_epoch
     if state in PREPARED and value.next_producer_id != NO_PRODUCER_ID and next_epoch == NO_EPOCH:
@@ -298,7 +309,7 @@ def _known_state(value: TransactionLogValue) -> tuple[TxnState, BumpCause]:
 
 
 def group_by_topic(partitions: Iterable[tuple[str, int]]) -> tuple[tuple[str, tuple[int, ...]], ...]:
-    """Sorted, so that the same state is always the same bytes."""
+    """Group partitions by topic in sorted order, so that equal states have equal bytes."""
     by_topic: defaultdict[str, list[int]] = defaultdict(list)
     for topic, partition in sorted(partitions):
         by_topic[topic].append(partition)

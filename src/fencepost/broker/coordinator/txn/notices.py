@@ -1,6 +1,8 @@
-"""Telling what becomes of transactions and producers: a timeout and a fencing are otherwise seen by their victim only.
+"""Log messages and counters about transactions and producers.
 
-Names are the clients', and are written so that they cannot break a line of the log.
+Otherwise only the affected client would see them.
+
+Names come from clients, and are quoted so that they cannot break a line of the log.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ _log = logging.getLogger("fencepost.broker.transactions")
 
 
 def note_change(metrics: Metrics, now_ms: int, before: Transaction | None, after: Transaction | None) -> None:
-    """Log and count what a record says, if it is a timeout, a fencing, a return after a timeout or an expiry."""
+    """Log and count a timeout, a fencing, a return after a timeout or an expiry."""
     if before is None:
         return
     if after is None:
@@ -37,7 +39,7 @@ def note_change(metrics: Metrics, now_ms: int, before: Transaction | None, after
             _log.warning("%s is aborted: another producer takes over its id", _transaction(now_ms, before))
     elif before.state in IDLE and after.state is TxnState.EMPTY:
         if has_new_pair and after.last_bump is BumpCause.NONE:
-            # Any producer that starts again does so. Whoever had the id before is told of when he sends.
+            # Every restarted producer does this. A previous owner is reported when it sends a request.
             _log.debug(
                 "transactional id %r goes from producer id %s epoch %s to %s epoch %s; nothing was open",
                 after.transactional_id,
@@ -54,15 +56,17 @@ def note_change(metrics: Metrics, now_ms: int, before: Transaction | None, after
 
 
 def note_refusal(metrics: Metrics, what: str, error_code: int, transactional_id: str | None = None) -> None:
-    """Log and count a refusal if it says that another producer has taken over."""
+    """Log and count a refusal if it means that another producer has taken over."""
     if error_code in _FENCED:
         metrics.count("fenced_requests")
         _log.warning("%s of transactional id %r is refused: its producer is fenced", what, transactional_id)
 
 
 def note_commit_of_nothing(current: Transaction | None, asked: ProducerPair) -> None:
-    """Log a commit that was answered 48 with what the id's state was: its producer believes that it has written, and
-    cannot go on."""
+    """Log a commit that was answered 48, with the id's state.
+
+    Its producer assumes that it has written, and is stuck.
+    """
     if current is not None:
         _log.warning(
             "the commit of transactional id %r with producer id %s epoch %s is refused: there is nothing of it to "

@@ -1,8 +1,8 @@
-"""The one writer of transaction state: a record of ``__transaction_state`` becomes the id's state, at run and at load.
+"""The transaction state: a record of ``__transaction_state`` becomes the id's state, while running and loading.
 
-`TransactionStore` also keeps what can be derived from the states, so that no request has to look at all ids: which
-transactions await markers, and when something is due. Ids with nothing open are packed (`idle.py`): what an id costs
-goes by what is open, not by how many there ever were.
+`TransactionStore` also derives which transactions await markers and when work is due, so that no request visits all
+ids. Ids without an open transaction are packed (`idle.py`): the cost depends on the open transactions, not on the
+number of ids.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from fencepost.broker.timing.deadlines import RETRY_MS, Deadlines
 
 
 class TransactionStore:
-    """All transactional ids. Reading is free; nothing but `replay` changes what is known of an id."""
+    """All transactional ids. Only `replay` changes the state of an id."""
 
     def __init__(self, expiration_ms: int, jumps: Jumps, shard_of: Callable[[str], int] = lambda _: 0) -> None:
-        """`shard_of`: the partition of the transaction log that an id belongs to."""
+        """`shard_of` returns an id's partition of the transaction log."""
         self._jumps = jumps
         self._shard_of = shard_of
         self.expiration_ms = expiration_ms
-        self._awake: dict[str, Transaction] = {}  # something is open or owed, or the id is due to be forgotten
+        self._awake: dict[str, Transaction] = {}  # ids with an open transaction or missing markers, or about to expire
         self._idle: defaultdict[int, IdleIds] = defaultdict(IdleIds)
-        self._idle_floor_ms: int | None = None  # no idle id was last used before
+        self._idle_floor_ms: int | None = None  # no idle id was last used before this time
         self.outstanding = Outstanding()
         self.deadlines = Deadlines[str]()
         self.highest_producer_id = -1
-        """The highest id seen in any record: an allocator must start above it."""
+        """Highest producer id in any record. An allocator must start above it."""
 
     def __len__(self) -> int:
         return len(self._awake) + sum(map(len, self._idle.values()))
@@ -43,11 +43,11 @@ class TransactionStore:
         return chain(list(self._awake.values()), *self._idle.values())
 
     def awake(self) -> list[Transaction]:
-        """The states of all ids that are not packed: every id that has something open or owed is among them."""
+        """The states of all ids that are not packed, including every id with an open transaction or missing markers."""
         return list(self._awake.values())
 
     def summaries(self) -> Iterator[Summary]:
-        """What a listing needs of all ids."""
+        """Yield the values of a listing of all ids."""
         awake = [
             (each.transactional_id, each.state, each.producer_id, each.next_producer_id, each.start_ms)
             for each in self._awake.values()
@@ -55,12 +55,12 @@ class TransactionStore:
         return chain(awake, *(idle.summaries() for idle in self._idle.values()))
 
     def of_shard(self, shard: int) -> tuple[list[tuple[str, bytes]], list[Transaction]]:
-        """All ids of one partition of the transaction log: the packed ones, and the others."""
+        """Return all ids of one partition of the transaction log: the packed ones, and the others."""
         awake = [each for name, each in self._awake.items() if self._shard_of(name) == shard]
         return list(self._idle[shard].packed()), awake
 
     def load_packed(self, shard: int, packed: Iterable[tuple[str, bytes]]) -> None:
-        """Take over packed ids from `of_shard`, before anything is replayed of them."""
+        """Load packed ids from `of_shard`, before any of their records is replayed."""
         for name, state in packed:
             self._put_idle(shard, name, state)
 
@@ -68,14 +68,16 @@ class TransactionStore:
         return self._awake.get(transactional_id) or self._idle[self._shard_of(transactional_id)].get(transactional_id)
 
     def replay(self, record: TransactionRecord) -> None:
-        """Install the record's state. Raises `IllegalTransition` when it does not follow from the present one.
+        """Apply a record.
 
-        A compacted log may start with any state of an id, so the first record of an id is taken as it is.
+        Raises `IllegalTransition` if its state cannot follow the present one.
+
+        A compacted log may start with any state of an id, so the first record of an id is accepted unchecked.
         """
         transactional_id, after = record.transactional_id, record.transaction
         before = self.get(transactional_id)
         if after is not None and after.state in (TxnState.DEAD, TxnState.PREPARE_EPOCH_FENCE):
-            raise IllegalTransition(after.state, Event.INITIALIZED, transactional_id)  # never logged as a state
+            raise IllegalTransition(after.state, Event.INITIALIZED, transactional_id)  # this state is never logged
         reached = TxnState.DEAD if after is None else after.state
         if before is not None and not TABLE.may_follow(before.state, reached):
             raise IllegalTransition(before.state, reached, transactional_id)
@@ -97,8 +99,11 @@ class TransactionStore:
         self.deadlines.set(transactional_id, self.due_ms(after))
 
     def loaded(self, now_ms: int) -> None:
-        """All that was stored is replayed. What is open since a time that is still to come, because the clock was set
-        back while the broker was down, is open since now: its timeout must not wait for that time."""
+        """Finish loading after all records were replayed.
+
+        If the clock was set back while the broker was down, a start time may lie in the future. It is replaced by the
+        present, so that the timeout does not wait for that time.
+        """
         for name, each in self._awake.items():
             if max(each.start_ms, each.last_update_ms) > now_ms:
                 since_now = replace(
@@ -108,7 +113,7 @@ class TransactionStore:
                 self.deadlines.set(name, self.due_ms(since_now))
 
     def set_aside(self, transactional_id: str) -> Transaction | None:
-        """Know nothing of the id any more; returns what was known."""
+        """Remove the id and return its state."""
         awake = self._forget_awake(transactional_id)
         return awake or self._idle[self._shard_of(transactional_id)].pop(transactional_id)
 
@@ -122,7 +127,7 @@ class TransactionStore:
         return self._awake.pop(transactional_id, None)
 
     def next_ms(self) -> int | None:
-        """No later than the next moment at which `take_due` has something to give."""
+        """Return a time no later than the next work of `take_due`."""
         due_ms = self.deadlines.next_ms()
         if self._idle_floor_ms is None:
             return due_ms
@@ -130,7 +135,7 @@ class TransactionStore:
         return expires_ms if due_ms is None else min(due_ms, expires_ms)
 
     def take_due(self, now_ms: int, limit: int) -> list[Transaction]:
-        """What needs a look, at most `limit` ids; each comes again after a second unless it is replayed."""
+        """Return due ids, at most `limit`. Each becomes due again after a second unless it is replayed."""
         due = [self._awake[name] for name in self.deadlines.take_due(now_ms, limit) if name in self._awake]
         due += self._take_idle(now_ms, limit - len(due))
         return due
@@ -149,17 +154,18 @@ class TransactionStore:
         return due
 
     def look_again(self, transaction: Transaction) -> None:
-        """It was not due yet."""
+        """Reset the deadline of an id that was not due yet."""
         self.deadlines.set(transaction.transactional_id, self.due_ms(transaction))
 
     def _expires_ms(self, used_ms: int) -> int:
-        """Time that was skipped since the last use does not count."""
+        """Return the expiry time. Skipped time since the last use does not count."""
         return used_ms + self.expiration_ms + self._jumps.skipped(used_ms)
 
     def due_ms(self, transaction: Transaction) -> int | None:
-        """When the id needs a look without anybody asking: timeout, expiry, or a prepared one without partitions.
+        """Return the time of an id's next work: timeout, expiry, or completion of a prepared one without partitions.
 
-        Time that was skipped since does not count."""
+        Skipped time does not count.
+        """
         if transaction.state in IDLE:
             return self._expires_ms(transaction.last_update_ms)
         if transaction.state in PREPARED:

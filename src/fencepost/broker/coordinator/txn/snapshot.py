@@ -1,11 +1,11 @@
-"""All transactional ids of one partition of the transaction log, as they were at an offset: what lies below it need not
-be read at a start.
+"""Snapshot of all transactional ids of one partition of the transaction log.
+
+A start reads only the records after it.
 
 Layout, big endian: `FPTX`, version int16 (3), CRC-32C uint32 of all that follows, partition int32, offset int64,
 highest producer id int64, count of packed ids int32, count of others int32. Then per packed id: length of the name
-uint16, the name in UTF-8, length of the packed state uint16, the
-packed state (`idle.py`). Then per other id: length of the key uint16, the key, length of
-the value int32, the value, as they are in the log.
+uint16, the name in UTF-8, length of the packed state uint16, the packed state (`idle.py`). Then per other id: length of
+the key uint16, the key, length of the value int32, the value, as they are in the log.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _LONG_LENGTH = struct.Struct(">i")
 
 
 class CorruptTransactionSnapshot(ValueError):
-    """The bytes are not a snapshot; the log itself must do."""
+    """The bytes are not a valid snapshot. The log is read instead."""
 
 
 class Snapshot(NamedTuple):
     """Ids and their states."""
 
     highest_producer_id: int
-    """Of all that were ever in the log, as far as the broker knows."""
+    """Highest producer id ever in the log, as far as known."""
     idle: Sequence[tuple[str, bytes]]
     """Names and packed states."""
     awake: Sequence[tuple[bytes, bytes]]
@@ -42,7 +42,7 @@ class Snapshot(NamedTuple):
 
 
 def encode(partition: int, offset: int, snapshot: Snapshot) -> bytes:
-    """The bytes of a snapshot: it stands for all records of the partition below the offset."""
+    """Return the bytes of a snapshot that replaces all records of the partition below the offset."""
     parts = [_COUNTS.pack(partition, offset, snapshot.highest_producer_id, len(snapshot.idle), len(snapshot.awake))]
     for name, packed in snapshot.idle:
         encoded = name.encode()
@@ -54,7 +54,7 @@ def encode(partition: int, offset: int, snapshot: Snapshot) -> bytes:
 
 
 def decode(data: bytes, partition: int) -> tuple[int, Snapshot]:
-    """Offset and snapshot. Raises CorruptTransactionSnapshot, also for another partition's."""
+    """Return offset and snapshot. Raises CorruptTransactionSnapshot, also for another partition's snapshot."""
     try:
         magic, version, crc = _HEAD.unpack_from(data)
         if (magic, version) != (_MAGIC, _VERSION):

@@ -28,7 +28,7 @@ from fencepost.states import StateTable
 
 
 class TxnState(IntEnum):
-    """Numbers are those of Kafka's ``TransactionLogValue.TransactionStatus``."""
+    """State of a transactional id. Numbers are those of Kafka's ``TransactionLogValue.TransactionStatus``."""
 
     EMPTY = 0
     ONGOING = 1
@@ -41,7 +41,7 @@ class TxnState(IntEnum):
 
 
 class Event(IntEnum):
-    """What a record that is replayed says has happened."""
+    """Event that a replayed record stands for."""
 
     INITIALIZED = 0
     PARTITIONS_ADDED = 1
@@ -55,7 +55,7 @@ class Event(IntEnum):
 
 
 class IllegalTransition(RuntimeError):
-    """A record does not follow from the state it meets: a defect here, or a damaged log."""
+    """A record does not follow from the present state: a defect of the coordinator, or a damaged log."""
 
     def __init__(self, state: TxnState, what: TxnState | Event, transactional_id: str = "") -> None:
         super().__init__(f"{what.name} in state {state.name} of transactional id {transactional_id!r}")
@@ -88,14 +88,14 @@ TABLE: Final = StateTable(
         _S.EMPTY: _IDLE,
         _S.COMPLETE_COMMIT: _IDLE,
         _S.COMPLETE_ABORT: _IDLE,
-        # An open transaction is never forgotten and never initialised away: it is first aborted.
+        # An open transaction is never expired or initialised directly; it is aborted first.
         _S.ONGOING: {
             _E.PARTITIONS_ADDED: _S.ONGOING,
             _E.KEPT: _S.ONGOING,
             _E.COMMIT_PREPARED: _S.PREPARE_COMMIT,
             _E.ABORT_PREPARED: _S.PREPARE_ABORT,
         },
-        # A prepared outcome is final: the only way out is the completion of that same outcome.
+        # A prepared outcome is final: only the completion of the same outcome may follow.
         _S.PREPARE_COMMIT: {_E.COMMIT_COMPLETED: _S.COMPLETE_COMMIT},
         _S.PREPARE_ABORT: {_E.ABORT_COMPLETED: _S.COMPLETE_ABORT},
     },

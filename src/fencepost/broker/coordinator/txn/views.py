@@ -1,9 +1,8 @@
-"""What administrators see: ListTransactions and DescribeTransactions.
+"""Administrators' views: ListTransactions and DescribeTransactions.
 
-Source: K80 to K83 of docs/observed.md. Which pair is shown for a kept transaction (KIP-939), where there are two:
-ListTransactions shows the producer id its records carry, because tools look up a producer id found in a partition with
-it; DescribeTransactions shows the pair EndTxn must come with, because whoever describes an open transaction means to
-end it, and has the other pair beside it in the description.
+Source: K80 to K83 of docs/observed.md. A kept transaction (KIP-939) has two pairs. ListTransactions shows the producer
+id of its records, because tools look up a producer id found in a partition. DescribeTransactions shows the pair for
+EndTxn, because its caller intends to end the transaction; the description has the other pair as well.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from fencepost.protocol.re2 import InvalidPattern, Pattern, compile_pattern
 
 
 class TransactionDescription(NamedTuple):
-    """Times in ms, -1 = none. With an error every other field but the id is empty."""
+    """Description of an id. Times in ms, -1 = none. With an error every other field but the id is empty."""
 
     error_code: int
     transactional_id: str
@@ -38,12 +37,12 @@ class TransactionDescription(NamedTuple):
     producer_epoch: int = 0
     topics: tuple[tuple[str, tuple[int, ...]], ...] = ()
     ongoing_producer_id: int = NO_PRODUCER_ID
-    """With ``ongoing_producer_epoch`` the pair the records of the open transaction carry; -1 when nothing is open."""
+    """With ``ongoing_producer_epoch`` the pair on the records of the open transaction; -1 if none is open."""
     ongoing_producer_epoch: int = -1
     is_kept: bool = False
     is_two_phase: bool = False
     ending: Ending = Ending.UNKNOWN
-    """How the transaction with the asked pair ended."""
+    """Outcome of the transaction with the requested pair."""
 
 
 class TransactionListing(NamedTuple):
@@ -61,7 +60,7 @@ class ListReply(NamedTuple):
 def describe(
     transactional_id: str, current: Transaction | None, asked: ProducerPair = NO_PAIR
 ) -> TransactionDescription:
-    """The id's state, and how its transaction ended that was written with the pair `asked`."""
+    """Describe the id, and the outcome of its transaction with the pair `asked`."""
     if transactional_id == "":
         return TransactionDescription(ErrorCode.INVALID_REQUEST, "")
     if current is None:
@@ -94,8 +93,13 @@ def list_transactions(
     duration_ms: int = -1,
     pattern: str | None = None,
 ) -> ListReply:
-    """Empty filters mean "all". Of the state names the unknown ones are named back; if only unknown ones were given,
-    nothing is listed. ``duration_ms`` <= 0 filters nothing; an id that never began a transaction passes every one."""
+    """List transactions.
+
+    An empty filter matches all, and ``duration_ms`` <= 0 filters nothing.
+
+    Unknown state names are returned; if only unknown ones were given, nothing is listed. An id without a transaction
+    matches every duration.
+    """
     matcher: Pattern | None = None
     if pattern:
         try:

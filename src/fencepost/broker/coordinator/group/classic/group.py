@@ -1,7 +1,7 @@
-"""The volatile half of the group coordinator: who is in a group right now, who waits for an answer, who leads.
+"""A classic group in memory: its members, their parked requests, and the leader.
 
-Nothing here is in the log. After a restart a group is what its last record says (`../replay.py`), with nobody waiting:
-members whose join or sync was parked ask again.
+Nothing here is in the log. After a restart a group has the state of its last record (`../replay.py`) without parked
+requests: members whose join or sync was parked send it again.
 
 Source: `ClassicGroup` and `ClassicGroupMember` of Apache Kafka 4.x.
 """
@@ -21,7 +21,7 @@ __all__ = ["Group", "Member"]
 
 
 class Member:
-    """A member. Its tokens stand for its parked requests; `protocols` are in its order of preference."""
+    """A member. Its tokens identify its parked requests; `protocols` are in its order of preference."""
 
     __slots__ = (
         "client_host",
@@ -59,9 +59,9 @@ class Member:
 
     @property
     def keeps_session(self) -> bool:
-        """Whether the session cannot run out: the member waits for us, so it cannot send heartbeats.
+        """Return true if the session cannot expire, because the member waits for an answer and cannot send heartbeats.
 
-        A new member does not know its id yet, and may have given up unseen: its join runs out.
+        A new member does not know its id yet and may have given up unnoticed, so its session can expire.
         """
         return not self.is_new and (self.join_token is not None or self.sync_token is not None)
 
@@ -98,8 +98,8 @@ class Group:
         self.leader: str | None = None
         self.members: dict[str, Member] = {}
         self.static_ids: dict[str, str] = {}
-        self.pending_joins: set[str] = set()  # were told their id and have not come back with it yet
-        self.pending_syncs: set[str] = set()  # have joined this generation and not synced yet
+        self.pending_joins: set[str] = set()  # member ids handed out whose members have not joined with them yet
+        self.pending_syncs: set[str] = set()  # members of this generation without a sync yet
         self.topics: frozenset[str] | None = None  # None: not known
         self.initial_remaining_ms: int | None = None  # set while an empty group waits for more members
         self.new_member_added = False
@@ -108,7 +108,7 @@ class Group:
 
     @classmethod
     def stored(cls, group_id: str, value: GroupMetadataValue) -> Group:
-        """A group as its record describes it, after a restart or when an empty group is joined again."""
+        """Return a group as its record describes it, after a restart or when a member joins an empty group."""
         group = cls(group_id)
         group.state = GroupState.STABLE if value.members else GroupState.EMPTY
         group.state_timestamp_ms = value.current_state_timestamp_ms
@@ -122,12 +122,12 @@ class Group:
         return group
 
     def advance(self, event: GroupEvent, now_ms: int) -> None:
-        """Take the step that `event` asks for. Raises IllegalStep."""
+        """Take the step for `event`. Raises IllegalStep."""
         self.state = step(self.state, event)
         self.state_timestamp_ms = now_ms
 
     def supports(self, protocol_type: str, names: Iterable[str]) -> bool:
-        """Whether a member of this type, offering these protocols, can be in the group."""
+        """Return true if a member with this type and these protocols can be in the group."""
         if self.state == GroupState.EMPTY:
             return protocol_type != "" and any(True for _ in names)
         if protocol_type != self.protocol_type:
@@ -135,7 +135,10 @@ class Group:
         return any(self._supported[name] == len(self.members) for name in names)
 
     def add(self, member: Member, protocol_type: str, token: Token) -> None:
-        """Take a member in, whose join waits behind `token`. The first member sets the protocol type and leads."""
+        """Add a member whose join is parked under `token`.
+
+        The first member sets the protocol type and becomes the leader.
+        """
         if not self.members:
             self.protocol_type = protocol_type
         if member.group_instance_id is not None:
@@ -150,7 +153,7 @@ class Group:
     def update(
         self, member: Member, protocols: dict[str, bytes], rebalance_timeout_ms: int, session_timeout_ms: int
     ) -> None:
-        """A member rejoins with what it offers now."""
+        """Update a rejoining member with the request's values."""
         self._supported.subtract(member.protocols.keys())
         member.protocols = protocols
         self._supported.update(protocols.keys())
@@ -158,12 +161,12 @@ class Group:
         member.session_timeout_ms = session_timeout_ms
 
     def set_join_token(self, member: Member, token: Token | None) -> None:
-        """Note which request of the member waits for the end of the join phase."""
+        """Set or clear the token of the member's parked join."""
         self._waiting_joins += (token is not None) - (member.join_token is not None)
         member.join_token = token
 
     def remove(self, member_id: str) -> None:
-        """Let a member, or an id that was handed out, go. Its parked requests must have been answered."""
+        """Remove a member or a handed-out id. Its parked requests must have been answered."""
         member = self.members.pop(member_id, None)
         if member is not None:
             self._supported.subtract(member.protocols.keys())
@@ -176,7 +179,7 @@ class Group:
         self.pending_syncs.discard(member_id)
 
     def replace_static(self, member: Member, new_member_id: str) -> Member:
-        """A static member has come back under a new id: the same member, in the same role (KIP-345)."""
+        """Give a returning static member its new id, in the same role (KIP-345)."""
         del self.members[member.member_id]
         replacement = Member(
             new_member_id,
@@ -199,21 +202,24 @@ class Group:
 
     @property
     def waiting_joins(self) -> int:
-        """How many members wait for the end of the join phase."""
+        """Number of members whose join is parked."""
         return self._waiting_joins
 
     @property
     def all_joined(self) -> bool:
-        """Whether nobody is missing any more: neither a member nor somebody who was just told its id."""
+        """Return true if every member has rejoined and every handed-out id was used."""
         return self._waiting_joins == len(self.members) and not self.pending_joins
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """How long a rebalance may take: as long as its slowest member asked for."""
+        """Time limit of a rebalance in ms: the largest that a member requested."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     def elect(self) -> bool:
-        """Keep the leader if it has rejoined, else take the first member that has. False if there is none."""
+        """Choose a leader: the current one if it has rejoined, or the first member that has.
+
+        Return false if there is none.
+        """
         if self.leader is not None and self.members[self.leader].join_token is not None:
             return True
         joined = next((m.member_id for m in self.members.values() if m.join_token is not None), None)
@@ -223,7 +229,10 @@ class Group:
         return True
 
     def select_protocol(self) -> str:
-        """The protocol that most members prefer among those all support; a tie goes to what was voted for first."""
+        """Return the protocol preferred by most members among those that all support.
+
+        In a tie, the earliest vote wins.
+        """
         common = {name for name, count in self._supported.items() if count == len(self.members)}
         votes: Counter[str] = Counter()
         for member in self.members.values():
@@ -231,7 +240,7 @@ class Group:
         return max(votes, key=votes.__getitem__)
 
     def start_generation(self, now_ms: int) -> None:
-        """The join phase is over: count the generation up and settle its protocol."""
+        """End the join phase: increase the generation and choose its protocol."""
         self.generation += 1
         self.initial_remaining_ms = None
         self.new_member_added = False
@@ -245,17 +254,20 @@ class Group:
         self.topics = self._compute_topics()
 
     def subscribes_to(self, topic: str) -> bool:
-        """Whether a member consumes the topic; yes if a consumer group's subscriptions are unreadable."""
+        """Return true if a member subscribes to the topic, or if a subscription of the group cannot be read."""
         if self.topics is None:
             return self.protocol_type == CONSUMER_PROTOCOL_TYPE
         return topic in self.topics
 
     def metadata(self, member: Member) -> bytes:
-        """What the member said for the chosen protocol."""
+        """Return the member's metadata for the chosen protocol."""
         return member.protocols[self.protocol_name] if self.protocol_name is not None else b""
 
     def joined(self, member: Member) -> Joined:
-        """The answer to a member's join for the current generation. Only the leader is told who the others are."""
+        """Return the answer to a member's join in the current generation.
+
+        Only the leader receives the list of members.
+        """
         leads = self.leader == member.member_id
         return Joined(
             generation_id=self.generation,
@@ -267,11 +279,11 @@ class Group:
         )
 
     def joined_members(self) -> list[JoinedMember]:
-        """All members, as the leader needs them to assign partitions."""
+        """Return all members, from which the leader assigns partitions."""
         return [JoinedMember(m.member_id, m.group_instance_id, self.metadata(m)) for m in self.members.values()]
 
     def to_value(self, assignments: Mapping[str, bytes]) -> GroupMetadataValue:
-        """The record's value for the current generation; a member without an assignment gets an empty one."""
+        """Return the record's value for the current generation. A member without an assignment gets an empty one."""
         return GroupMetadataValue(
             protocol_type=self.protocol_type or "",
             generation=self.generation,

@@ -42,7 +42,7 @@ _FIRST_JOIN_THAT_SKIPS_ASSIGNMENT = 9  # KIP-814
 
 
 class ClassicGroups:
-    """The groups that have, or are about to get, members. Every other group is only in the store."""
+    """Classic groups that have members or are about to get them. All other groups exist only in the store."""
 
     __slots__ = ("_config", "_deadlines", "_groups", "_new_uuid", "_rebalancer", "_store")
 
@@ -57,7 +57,7 @@ class ClassicGroups:
         self._rebalancer = Rebalancer(config, deadlines)
 
     def find(self, group_id: str) -> Group | None:
-        """The group, live or as stored; None if there is none."""
+        """Return the group from memory or from the store; None if there is none."""
         group = self._groups.get(group_id)
         if group is None:
             stored = self._store.groups.get(group_id)
@@ -66,15 +66,15 @@ class ClassicGroups:
         return group
 
     def ids(self) -> list[str]:
-        """The ids of all groups, live or stored."""
+        """Return the ids of all groups in memory and in the store."""
         return list(self._store.groups.keys() | self._groups.keys())
 
-    # What the log says
+    # Replay of the log
 
     def load(self, now_ms: int, out: Out) -> None:
-        """After all records were replayed at start: members get a whole session to be heard of.
+        """Start the members' sessions after all records were replayed.
 
-        A stored group without a leader came out of a consumer group, and its first rebalance is still due.
+        A stored group without a leader was converted from a consumer group, and its first rebalance is still due.
         """
         for group_id, stored in self._store.groups.items():
             if not stored.members:
@@ -87,7 +87,7 @@ class ClassicGroups:
                 self._rebalancer.prepare(now_ms, group, out)
 
     def stored(self, group_id: str, value: GroupMetadataValue | None) -> None:
-        """A group's record has been replayed: take the step that waited for it."""
+        """Take the step that depends on a group's record, which was just replayed."""
         group = self._groups.get(group_id)
         if group is None:
             return
@@ -102,7 +102,7 @@ class ClassicGroups:
             self._forget_if_empty(group)
 
     def _forget_if_empty(self, group: Group) -> None:
-        """An empty group whose last generation is stored is fully described by its record."""
+        """Remove an empty group from memory once its record describes it completely."""
         stored = self._store.groups.get(group.group_id)
         if (
             group.state == GroupState.EMPTY
@@ -116,7 +116,7 @@ class ClassicGroups:
     # Consumer groups
 
     def converted(self, now_ms: int, group_id: str, out: Out) -> None:
-        """The group's members go on in a consumer group: who waits is told to join again."""
+        """Remove a group converted to a consumer group. Members with parked requests are told to rejoin."""
         group = self._groups.pop(group_id, None)
         if group is None:
             return
@@ -131,7 +131,7 @@ class ClassicGroups:
         group.advance(GroupEvent.CONVERTED, now_ms)
 
     def adopt(self, now_ms: int, group_id: str, value: GroupMetadataValue, out: Out) -> None:
-        """A consumer group becomes this classic one; its members are asked to join again."""
+        """Take over a group converted from a consumer group, and ask its members to rejoin."""
         group = self._groups[group_id] = Group.stored(group_id, value)
         for member in group.members.values():
             self._rebalancer.touch(now_ms, group, member.member_id, member.session_timeout_ms)
@@ -140,7 +140,7 @@ class ClassicGroups:
     # JoinGroup
 
     def join(self, now_ms: int, request: Join, token: Token, out: Out) -> None:
-        """Answers `token` in `out`, or parks it in the group."""
+        """Answer `token` in `out`, or park it in the group."""
         group = self.find(request.group_id)
         if group is None:
             if request.member_id:
@@ -149,7 +149,7 @@ class ClassicGroups:
             group = Group(request.group_id)
             group.state_timestamp_ms = now_ms
         if not checks.accepts_member(group, request.member_id, self._config.max_size):
-            # A member that the group has no room for any more is out of it.
+            # A member beyond the group's size limit is removed.
             self._rebalancer.remove(group, request.member_id, out)
             self._refuse_join(ErrorCode.GROUP_MAX_SIZE_REACHED, "", token, out)
             if group.state == GroupState.PREPARING_REBALANCE:
@@ -160,7 +160,7 @@ class ClassicGroups:
             self._join_known(now_ms, group, request, token, out)
         else:
             if request.group_id not in self._store.groups and request.group_id not in self._groups:
-                # The group exists from now on, also for a coordinator that restarts before the first generation.
+                # From now on the group exists, even if the coordinator restarts before the first generation.
                 key = GroupMetadataKey(group.group_id)
                 out.records.append(GroupRecord(key, group.to_value({})))
             self._groups[request.group_id] = group
@@ -192,8 +192,8 @@ class ClassicGroups:
         member = group.members[member_id]
         protocols = _protocols(request)
         unchanged = list(protocols.items()) == list(member.protocols.items())
-        # A follower that repeats itself gets the current generation again: it may have missed the answer. The leader
-        # does so only before it has assigned; afterwards its join means that what is to be assigned has changed.
+        # A repeated join of a follower returns the current generation, because its first answer may be lost. The
+        # leader's does so only before its assignment; afterwards a join means that the data it assigns has changed.
         if unchanged and (
             group.state == GroupState.COMPLETING_REBALANCE
             or (group.state == GroupState.STABLE and group.leader != member_id)
@@ -224,7 +224,7 @@ class ClassicGroups:
     def _rejoin_static(
         self, now_ms: int, group: Group, old: Member, member_id: str, request: Join, token: Token, out: Out
     ) -> None:
-        """A static member is back without knowing its id: whoever still uses the old id is fenced."""
+        """Let a static member return without its id. The old id, if still in use, is fenced."""
         fenced = ErrorCode.FENCED_INSTANCE_ID
         self._rebalancer.answer_join(group, old, Joined(error_code=fenced, member_id=old.member_id), out)
         self._rebalancer.answer_sync(old, Synced(error_code=fenced), out)
@@ -234,7 +234,7 @@ class ClassicGroups:
         group.update(member, _protocols(request), _rebalance_timeout_ms(request), request.session_timeout_ms)
         self._rebalancer.touch(now_ms, group, member_id, member.session_timeout_ms)
         if group.state == GroupState.STABLE and group.select_protocol() == group.protocol_name:
-            # Nothing that was assigned changes: the new id takes the old one's place and its assignment.
+            # The assignment does not change: the new id takes over the old id's role and assignment.
             known = self._store.groups[group.group_id].members
             assignments = {id_: stored.assignment for id_, stored in known.items()}
             assignments[member_id] = assignments.pop(old.member_id, b"")
@@ -242,7 +242,8 @@ class ClassicGroups:
             out.replies.append((token, _returned(group, member, old_leader, request.api_version)))
             return
         group.set_join_token(member, token)
-        # While the leader assigns, it knows the old id: its assignment would miss the new one, so all join again.
+        # While the leader assigns, it knows only the old id. Its assignment would omit the new one, so all members
+        # rejoin.
         self._rebalancer.members_changed(now_ms, group, out)
 
     def _refuse_join(self, error: ErrorCode, member_id: str, token: Token, out: Out) -> None:
@@ -251,7 +252,7 @@ class ClassicGroups:
     # SyncGroup
 
     def sync(self, now_ms: int, request: Sync, token: Token, out: Out) -> None:
-        """Answers `token` in `out`, or parks it until the leader has assigned."""
+        """Answer `token` in `out`, or park it until the leader has assigned."""
         group = self._groups.get(request.group_id)
         if group is None or group.state == GroupState.EMPTY:
             out.replies.append((token, Synced(error_code=ErrorCode.UNKNOWN_MEMBER_ID)))
@@ -273,7 +274,7 @@ class ClassicGroups:
     def _stored_share(self, group: Group, member_id: str) -> Synced:
         stored = self._store.groups[group.group_id].members.get(member_id)
         if stored is None:
-            # A static member took its place, but the log did not take the record: it has to come in again.
+            # A static member took over its role, but the record was not written: it must join again.
             return Synced(error_code=ErrorCode.UNKNOWN_MEMBER_ID)
         return Synced(
             protocol_type=group.protocol_type, protocol_name=group.protocol_name, assignment=stored.assignment
@@ -282,7 +283,7 @@ class ClassicGroups:
     # Heartbeat
 
     def heartbeat(self, now_ms: int, request: Heartbeat) -> ErrorCode:
-        """Keeps the session alive; REBALANCE_IN_PROGRESS asks the member to rejoin."""
+        """Extend the session. REBALANCE_IN_PROGRESS asks the member to rejoin."""
         group = self._groups.get(request.group_id)
         if group is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
@@ -297,7 +298,7 @@ class ClassicGroups:
         return ErrorCode.NONE
 
     def heard_of(self, now_ms: int, group: Group, member_id: str) -> None:
-        """The member is alive: a heartbeat or a commit came."""
+        """Extend the member's session after a heartbeat or a commit."""
         member = group.members.get(member_id)
         if member is not None:
             self._rebalancer.touch(now_ms, group, member_id, member.session_timeout_ms)
@@ -305,7 +306,7 @@ class ClassicGroups:
     # LeaveGroup
 
     def leave(self, now_ms: int, request: Leave, out: Out) -> Left:
-        """Removes members, by id or by instance id."""
+        """Remove members, by id or by instance id."""
         group = self._groups.get(request.group_id)
         left = [self._leave_one(group, member, out) for member in request.members]
         if group is not None and any(not member.error_code for member in left):
@@ -334,7 +335,7 @@ class ClassicGroups:
     # Time
 
     def on_deadline(self, now_ms: int, deadline: Deadline, out: Out) -> None:
-        """Something of a group has run out."""
+        """React to an expired deadline of a group."""
         group = self._groups.get(deadline.group_id)
         if group is None:
             return
@@ -359,10 +360,10 @@ def _rebalance_timeout_ms(request: Join) -> int:
 
 
 def _returned(group: Group, member: Member, old_leader: str | None, api_version: int) -> Joined:
-    """The answer to a static member that took its old place in a stable group.
+    """Return the answer to a static member that took over its role in a stable group.
 
-    A client that cannot be told to skip the assignment (below v9) must not take itself for the leader: it is told the
-    leader's old id, and no members.
+    A client that cannot be told to skip the assignment (below v9) must not act as the leader. It receives the leader's
+    old id and no members.
     """
     skips = api_version >= _FIRST_JOIN_THAT_SKIPS_ASSIGNMENT
     leads = group.leader == member.member_id

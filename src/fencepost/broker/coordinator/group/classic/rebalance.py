@@ -1,9 +1,11 @@
-"""The course of a rebalance: everybody joins, the leader assigns, everybody syncs; whoever does not is left behind.
+"""Rebalances of classic groups: all members join, the leader assigns, and all members sync.
 
-The functions of `Rebalancer` change the volatile half (`group.py`) and put the answers that become due, and the
-records that have to be stored, into a GroupResult. Source: `GroupMetadataManager` of Apache Kafka 4.x. Differences:
-with an initial delay of 0 the first join phase ends at once, and a parked request is always answered, also where
-Kafka lets it run into the client's timeout (its member left, or asked again on another connection).
+Late members are removed.
+
+The methods of `Rebalancer` change the groups in memory (`group.py`), and put due answers and records into a
+GroupResult. Source: `GroupMetadataManager` of Apache Kafka 4.x. Differences: with an initial delay of 0 the first join
+phase ends at once, and a parked request is always answered, also where Kafka lets it run into the client's timeout (its
+member left, or sent it again on another connection).
 """
 
 from __future__ import annotations
@@ -37,11 +39,11 @@ class Rebalancer:
     # Sessions
 
     def touch(self, now_ms: int, group: Group, member_id: str, timeout_ms: int) -> None:
-        """The member was heard of: its session ends `timeout_ms` from now."""
+        """Start the member's session anew: it ends in `timeout_ms`."""
         self._deadlines.set(Deadline(DeadlineKind.SESSION, group.group_id, member_id), now_ms + timeout_ms)
 
     def remove(self, group: Group, member_id: str, out: Out, error: ErrorCode = ErrorCode.UNKNOWN_MEMBER_ID) -> None:
-        """Take a member, or an id that was handed out, from the group; its parked requests are told `error`."""
+        """Remove a member or a handed-out id from the group. Its parked requests are answered with `error`."""
         member = group.members.get(member_id)
         if member is not None:
             self.answer_join(group, member, Joined(error_code=error), out)
@@ -50,7 +52,10 @@ class Rebalancer:
         self._deadlines.cancel(Deadline(DeadlineKind.SESSION, group.group_id, member_id))
 
     def session_ended(self, now_ms: int, group: Group, member_id: str, out: Out) -> None:
-        """A session has run out. A member that waits for us, and so cannot send heartbeats, is spared."""
+        """Remove the member of an expired session.
+
+        A member with a parked request stays, because it cannot send heartbeats.
+        """
         member = group.members.get(member_id)
         if member is not None and member.keeps_session:
             return
@@ -65,14 +70,14 @@ class Rebalancer:
     # The join phase
 
     def members_changed(self, now_ms: int, group: Group, out: Out) -> None:
-        """Somebody came, left or changed: start a rebalance, or see whether the running rebalance can go on."""
+        """React to a changed member: start a rebalance, or continue the running one."""
         if group.state == GroupState.PREPARING_REBALANCE:
             self.try_complete_join(now_ms, group, out)
         else:
             self.prepare(now_ms, group, out)
 
     def prepare(self, now_ms: int, group: Group, out: Out) -> None:
-        """Start a rebalance: syncs that wait are sent back to join."""
+        """Start a rebalance. Parked syncs are answered with a request to rejoin."""
         if group.state == GroupState.COMPLETING_REBALANCE:
             for member in group.members.values():
                 if self.answer_sync(member, Synced(error_code=ErrorCode.REBALANCE_IN_PROGRESS), out):
@@ -92,12 +97,12 @@ class Rebalancer:
             self._deadlines.set(Deadline(DeadlineKind.JOIN, group.group_id), now_ms + group.rebalance_timeout_ms)
 
     def try_complete_join(self, now_ms: int, group: Group, out: Out) -> None:
-        """End the join phase if nobody is missing; the first one of a group lasts its delay regardless."""
+        """End the join phase if all members have joined. The first join phase of a group always lasts its delay."""
         if group.initial_remaining_ms is None and group.all_joined:
             self.complete_join(now_ms, group, out)
 
     def join_ended(self, now_ms: int, group: Group, out: Out) -> None:
-        """The time for joining is up. The first join phase goes on while new members keep coming."""
+        """End the join phase at its time limit. The first one is extended while new members arrive."""
         if group.state != GroupState.PREPARING_REBALANCE:
             return
         remaining_ms = group.initial_remaining_ms
@@ -110,13 +115,16 @@ class Rebalancer:
             self.complete_join(now_ms, group, out)
 
     def complete_join(self, now_ms: int, group: Group, out: Out) -> None:
-        """End the join phase: who has not rejoined is out (static members stay), who has is told the new generation."""
+        """End the join phase.
+
+        Members that have not rejoined are removed, except static ones; the others get the generation.
+        """
         self._deadlines.cancel(Deadline(DeadlineKind.JOIN, group.group_id))
         missing = [m for m in group.members.values() if m.join_token is None and m.group_instance_id is None]
         for member in missing:
             self.remove(group, member.member_id, out)
         if group.members and not group.elect():
-            # Only static members are left, and none of them has rejoined: wait for their sessions to end.
+            # Only static members are left, and none has rejoined: wait until their sessions end.
             group.initial_remaining_ms = None
             self._deadlines.set(Deadline(DeadlineKind.JOIN, group.group_id), now_ms + group.rebalance_timeout_ms)
             return
@@ -134,15 +142,15 @@ class Rebalancer:
     # The sync phase
 
     def synced(self, group: Group, member_id: str) -> None:
-        """The member has sent its sync for this generation."""
+        """Note that the member has sent its sync for this generation."""
         group.pending_syncs.discard(member_id)
         if not group.pending_syncs:
             self._deadlines.cancel(Deadline(DeadlineKind.SYNC, group.group_id))
 
     def assign(self, now_ms: int, group: Group, assignments: dict[str, bytes], out: Out) -> None:
-        """The leader has assigned: store it, and answer every sync that waits.
+        """Store the leader's assignment and answer every parked sync.
 
-        The group becomes stable when the record is replayed; the answers go out when it is durable.
+        The group becomes stable when the record is replayed. The answers are sent when it is durable.
         """
         value = group.to_value(assignments)
         out.records.append(GroupRecord(GroupMetadataKey(group.group_id), value))
@@ -156,7 +164,7 @@ class Rebalancer:
                 self.touch(now_ms, group, member.member_id, member.session_timeout_ms)
 
     def sync_ended(self, now_ms: int, group: Group, out: Out) -> None:
-        """The time for syncing is up: whoever has not is out, and the others rebalance."""
+        """End the sync phase at its time limit. Members without a sync are removed, and the others rebalance."""
         if group.state not in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE) or not group.pending_syncs:
             return
         for member_id in tuple(group.pending_syncs):
@@ -166,12 +174,12 @@ class Rebalancer:
     # Parked requests
 
     def park_join(self, group: Group, member: Member, token: Token, out: Out) -> None:
-        """Let a join wait. One that waits already has been given up by its client: it is told to try again."""
+        """Park a join. An earlier join of the member is answered, because its client has given it up."""
         self.answer_join(group, member, Joined(error_code=ErrorCode.REBALANCE_IN_PROGRESS), out)
         group.set_join_token(member, token)
 
     def park_sync(self, member: Member, token: Token, out: Out) -> None:
-        """Let a sync wait, likewise."""
+        """Park a sync. An earlier sync of the member is answered, because its client has given it up."""
         self.answer_sync(member, Synced(error_code=ErrorCode.REBALANCE_IN_PROGRESS), out)
         member.sync_token = token
 

@@ -1,8 +1,7 @@
-"""The states of a classic group, and every step between them.
+"""States of a classic group, and all transitions between them.
 
-Source: `ClassicGroupState` of Apache Kafka 4.x (valid previous states) and the places of its GroupMetadataManager that
-make each transition. Whatever is not in the table is illegal and raises `IllegalStep`. Nothing else may set a group's
-state.
+Source: `ClassicGroupState` of Apache Kafka 4.x (valid previous states) and the transitions in its GroupMetadataManager.
+A transition that is not in the table raises `IllegalStep`. Only these steps change a group's state.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ __all__ = ["TABLE", "GroupEvent", "GroupState", "IllegalStep", "step"]
 
 
 class GroupState(IntEnum):
-    """Where a group stands. `label` is the name on the wire."""
+    """State of a group. `label` is the name on the wire."""
 
     EMPTY = 0
     PREPARING_REBALANCE = 1
@@ -40,7 +39,7 @@ _LABELS = {
 
 
 class GroupEvent(IntEnum):
-    """What can happen to a group as a whole."""
+    """Event of a group as a whole."""
 
     MEMBERS_CHANGED = 0  # a member came, left, failed, or changed what it supports
     ALL_JOINED = 1  # the join phase is over and somebody is there
@@ -51,12 +50,12 @@ class GroupEvent(IntEnum):
 
 
 class IllegalStep(RuntimeError):
-    """The table has no such step: a defect of the coordinator, never of a client."""
+    """The table does not have this step. A defect of the coordinator, never of a client."""
 
 
 _S, _E = GroupState, GroupEvent
 
-# Why whatever the table does not list cannot be.
+# Reasons for the missing entries of the table.
 _WHY: Final = {
     _S.EMPTY: "nobody is there to join, to be assigned anything or to be converted",
     _S.PREPARING_REBALANCE: "the join phase is running: no assignment is taken, and only an empty group is deleted",

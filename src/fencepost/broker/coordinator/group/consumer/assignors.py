@@ -1,9 +1,9 @@
-"""Server-side assignors of consumer groups (KIP-848): who is to have which partition. Pure functions.
+"""Server-side assignors of consumer groups (KIP-848), as pure functions.
 
-`range`: each topic's partitions in runs, one run per member in order of their names, so that members with the same
-topics get the same indexes of each (co-partitioning). `uniform`: as even as subscriptions allow, and of all even
-assignments one that moves few partitions. What each promises is Kafka's (`RangeAssignor`, `UniformAssignor`); which of
-several equally good assignments comes out is not.
+`range` gives each member one run of each topic's partitions, in the order of member ids, so that members with the same
+topics get the same indexes of each (co-partitioning). `uniform` gives shares as even as subscriptions allow, and moves
+few partitions. Both have the properties of Kafka's assignors (`RangeAssignor`, `UniformAssignor`), but may choose
+another one of several equally good assignments.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["ASSIGNORS", "Assignee", "Assignor"]
 
 
 class Assignee(Value):
-    """A member to be assigned to: the topics it subscribes to (those that exist), and its present target."""
+    """A member: its subscribed topics that exist, and its present target."""
 
     member_id: str
     instance_id: str | None
@@ -31,7 +31,7 @@ Assignor = Callable[[Sequence[Assignee], Mapping[UUID, int]], Shares]
 
 
 def assign_range(members: Sequence[Assignee], partitions: Mapping[UUID, int]) -> Shares:
-    """Runs of each topic's partitions, static members first; `partitions` has the count per topic."""
+    """Assign runs of each topic's partitions, static members first. `partitions` has the count per topic."""
     ordered = sorted(members, key=lambda m: (m.instance_id is None, m.instance_id or "", m.member_id))
     shares: dict[str, set[TopicIdPartition]] = {member.member_id: set() for member in ordered}
     for topic_id, count in partitions.items():
@@ -48,14 +48,14 @@ def assign_range(members: Sequence[Assignee], partitions: Mapping[UUID, int]) ->
 
 
 def assign_uniform(members: Sequence[Assignee], partitions: Mapping[UUID, int]) -> Shares:
-    """Even shares, near to the present ones."""
+    """Assign even shares that differ little from the present ones."""
     if len({member.topics for member in members}) == 1:
         return _even(members, partitions)
     return _balanced(members, partitions)
 
 
 def _even(members: Sequence[Assignee], partitions: Mapping[UUID, int]) -> Shares:
-    """All subscribe to the same: everybody keeps up to a quota, the rest goes to whoever has room."""
+    """Assign for equal subscriptions: members keep partitions up to a quota, and the rest fills up the others."""
     topics = members[0].topics
     wanted = [TopicIdPartition(topic, i) for topic in sorted(topics) for i in range(partitions.get(topic, 0))]
     existing = frozenset(wanted)
@@ -63,7 +63,7 @@ def _even(members: Sequence[Assignee], partitions: Mapping[UUID, int]) -> Shares
     kept: dict[str, list[TopicIdPartition]] = {}
     quotas: dict[str, int] = {}
     taken: set[TopicIdPartition] = set()
-    # Whoever has most gets the extra ones: nothing of it has to move.
+    # The members with the most partitions get the larger quotas, so that nothing of theirs moves.
     by_size = sorted(members, key=lambda member: (-len(member.present & existing), member.member_id))
     for place, member in enumerate(by_size):
         quotas[member.member_id] = least + (place < extra)
@@ -79,7 +79,7 @@ def _even(members: Sequence[Assignee], partitions: Mapping[UUID, int]) -> Shares
 
 
 def _balanced(members: Sequence[Assignee], partitions: Mapping[UUID, int]) -> Shares:
-    """Subscriptions differ: place what is free, then move partitions while that makes two members more equal."""
+    """Assign for different subscriptions: place free partitions, then move partitions to even out members."""
     subscribers: dict[UUID, list[str]] = {}
     shares: dict[str, set[TopicIdPartition]] = {}
     owner: dict[TopicIdPartition, str] = {}
@@ -95,7 +95,7 @@ def _balanced(members: Sequence[Assignee], partitions: Mapping[UUID, int]) -> Sh
     everything = [
         TopicIdPartition(topic_id, index) for topic_id in subscribers for index in range(partitions.get(topic_id, 0))
     ]
-    # The fewer may have it, the earlier it is placed.
+    # Partitions with fewer possible members are placed first.
     everything.sort(key=lambda partition: (len(subscribers[partition.topic_id]), partition))
     for partition in everything:
         if partition not in owner:

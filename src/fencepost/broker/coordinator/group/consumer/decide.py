@@ -1,12 +1,14 @@
-"""Decisions about a ConsumerGroupHeartbeat: checks, then one decision. Only records change a group.
+"""Decisions about ConsumerGroupHeartbeat: checks, then records.
 
-A heartbeat that is not a leave goes through five steps: who is it (new, known, or back in a static member's place);
-what does it ask for (a record if that has changed); does the group's epoch rise (its subscriptions or its topics have
-changed); the target assignment of that epoch; one step of the member towards its part of it.
+Only replayed records change a group.
+
+A heartbeat that is not a leave goes through five steps. Identify the member (new, known, or a returning static member).
+Record its request if it changed. Raise the group's epoch if subscriptions or topics changed. Make the target assignment
+of that epoch. Move the member one step towards its target.
 
 Source: `GroupMetadataManager.consumerGroupHeartbeat` of Apache Kafka 4.3.1 and its checks of requests. Differences: a
-regular expression is looked up at once, and the assignment is made at once (Kafka does both in the background and
-tells the member with a later heartbeat).
+regular expression is resolved at once, and the assignment is made at once (Kafka does both in the background and tells
+the member with a later heartbeat).
 """
 
 from __future__ import annotations
@@ -99,7 +101,7 @@ def _problem(request: ConsumerHeartbeat) -> str | None:
 
 
 def decide_heartbeat(draft: Draft, request: ConsumerHeartbeat) -> ConsumerMember | Refusal:
-    """The member as it is from now on."""
+    """Decide a heartbeat. Return the resulting member, or the refusal."""
     member = _identify(draft, request)
     if isinstance(member, Refusal):
         return member
@@ -117,9 +119,11 @@ def settle(
     owned: frozenset[TopicIdPartition] | None,
     may_see: Callable[[str], bool] | None,
 ) -> ConsumerMember:
-    """All that follows once it is clear who asks for what and has what; the member as it is from now on.
+    """Apply a member's identified request, from the group's epoch to the member's step.
 
-    Without `may_see` regular expressions are left as they are: whose rights would count?
+    Return the resulting member.
+
+    Without `may_see`, regular expressions are not resolved again, because no caller's permissions apply.
     """
     group_id = draft.group.group_id
     known = draft.group.members.get(member_id)
@@ -140,7 +144,7 @@ def settle(
 
 
 def decide_leave(draft: Draft, request: ConsumerHeartbeat) -> Refusal | None:
-    """A member leaves (epoch -1), or a static one for a while (-2)."""
+    """Decide a leave (epoch -1), or a temporary one of a static member (-2)."""
     group = draft.group
     if request.instance_id is None:
         member = group.members.get(request.member_id)
@@ -158,7 +162,7 @@ def decide_leave(draft: Draft, request: ConsumerHeartbeat) -> Refusal | None:
 
 
 def fence(draft: Draft, member: ConsumerMember) -> None:
-    """Take a member out of the group for good; the others are assigned anew with their next heartbeats."""
+    """Remove a member from the group. The other members are assigned anew with their next heartbeats."""
     draft.remove(member)
     draft.drop_unused_regexes()
     draft.next_epoch(forced=True)
@@ -171,7 +175,7 @@ def check_commit(
 
     Returns:
         None if all offsets may be committed, or the error for all of them. The member if the request has an old epoch
-        of it: then it may commit the partitions that it has had since that epoch without a break.
+        of it: then it may commit the partitions that it has owned without interruption since that epoch.
     """
     transactional, epoch = isinstance(request, CommitTransactionalOffsets), request.generation_id
     if epoch < 0 and not group.members:
@@ -228,7 +232,7 @@ def _identify(draft: Draft, request: ConsumerHeartbeat) -> ConsumerMember | Refu
 
 
 def _check_epoch(member: ConsumerMember, request: ConsumerHeartbeat) -> Refusal | None:
-    """A member comes with its epoch, or with the epoch before if the answer that raised it may have been lost."""
+    """Check the epoch: the member's own, or the one before if the answer with the new one may have been lost."""
     epoch = request.member_epoch
     lost = epoch == member.previous_epoch and request.owned is not None and request.owned <= member.assigned.keys()
     if epoch in (0, member.epoch) or (epoch < member.epoch and lost):
@@ -240,7 +244,7 @@ def _check_epoch(member: ConsumerMember, request: ConsumerHeartbeat) -> Refusal 
 
 
 def take_place(draft: Draft, old: ConsumerMember, member_id: str) -> ConsumerMember:
-    """A static member goes on under a new id: it has what the old id had, and its target."""
+    """Let a static member continue under a new id, with the assignment and the target of the old one."""
     group_id = draft.group.group_id
     target = draft.group.target_of(old.member_id)
     draft.remove(old)
@@ -253,7 +257,7 @@ def take_place(draft: Draft, old: ConsumerMember, member_id: str) -> ConsumerMem
 
 
 def _come_back(draft: Draft, request: ConsumerHeartbeat, old: ConsumerMember) -> ConsumerMember | Refusal:
-    """Only who said that it would be back, or speaks the classic protocol still, lets another take its place."""
+    """Let a static member return. Its old id must have left temporarily, or use the classic protocol."""
     if old.away or old.wants.classic is not None:
         return take_place(draft, old, request.member_id)
     return Refusal(

@@ -1,7 +1,7 @@
-"""A consumer group and what a decision adds to it: records are replayed on a copy as they are made.
+"""A copy of a consumer group on which the records of one decision are replayed as they are made.
 
-So each step of a decision sees what the steps before it will have done, and the group itself changes only when the
-caller replays the records.
+So each step of a decision sees the results of the steps before it. The group itself changes only when the caller
+replays the records.
 """
 
 from __future__ import annotations
@@ -40,7 +40,10 @@ class Draft:
     def __init__(
         self, group: ConsumerGroup, topics: Topics, now_ms: int, assignors: Sequence[str], *, topics_changed: bool
     ) -> None:
-        """`topics_changed`: they may have, since the group was looked at. The first of `assignors` is the default."""
+        """Copy the group.
+
+        `topics_changed`: topics may have changed since it was last checked. `assignors[0]` is the default.
+        """
         self._origin = group
         self._topics = topics
         self._now_ms = now_ms
@@ -57,13 +60,13 @@ class Draft:
         self.records.append(GroupRecord(key, value))
 
     def remove(self, member: ConsumerMember) -> None:
-        """Take a member out."""
+        """Add the records that remove a member."""
         member_step(MemberState.AWAY if member.away else member.state, MemberEvent.GONE)
         for key in _keys_of(self.group.group_id, member.member_id):
             self.write(key, None)
 
     def look_up(self, may_see: Callable[[str], bool]) -> bool:
-        """Look the members' patterns up; whether any stands for other topics now. Raises InvalidPattern."""
+        """Resolve the members' patterns. Return true if any now matches other topics. Raises InvalidPattern."""
         used = {member.wants.topic_regex for member in self.group.members.values() if member.wants.topic_regex}
         changed = False
         self.drop_unused_regexes()
@@ -77,20 +80,20 @@ class Draft:
         return changed
 
     def drop_unused_regexes(self) -> None:
-        """Forget expressions that nobody subscribes to any more."""
+        """Remove expressions without subscribers."""
         used = {member.wants.topic_regex for member in self.group.members.values()}
         for regex in sorted(self.group.regexes.keys() - used):
             self.write(RegexKey(self.group.group_id, regex), None)
 
     def next_epoch(self, *, forced: bool) -> None:
-        """Raise the group's epoch if `forced`, or if its topics are not what they were."""
+        """Raise the group's epoch if `forced`, or if its topics have changed."""
         digest = metadata_hash(self._topics, self._subscribed())
         if forced or digest != self.group.metadata_hash:
             value = ConsumerGroupValue(self.group.epoch + 1, digest)
             self.write(ConsumerGroupKey(self.group.group_id), value)
 
     def assign(self) -> None:
-        """Make the target assignment of the group's epoch, if it has none yet."""
+        """Make the target assignment of the group's epoch, if it does not exist yet."""
         group = self.group
         if group.epoch <= group.assignment_epoch:
             return
@@ -120,7 +123,7 @@ class Draft:
 
 
 def tombstones(group: ConsumerGroup) -> list[GroupRecord]:
-    """The records that end a group and all of its members."""
+    """Return the records that delete a group and all of its members."""
     keys: list[ConsumerGroupLogKey] = []
     for member_id in group.members:
         keys.extend(_keys_of(group.group_id, member_id))

@@ -1,6 +1,8 @@
-"""A consumer group (KIP-848) as its records describe it, and the only writer of it: `ConsumerGroup.replay`.
+"""A consumer group (KIP-848) as its records describe it.
 
-Everything that a consumer group is lies in the log; only the timers of sessions and revocations do not. The same
+Only `ConsumerGroup.replay` changes it.
+
+The log contains the complete state of a consumer group, except for the timers of sessions and revocations. The same
 records in the same order always give the same group.
 
 Source: `ConsumerGroup` and `GroupMetadataManager.replay` of Apache Kafka 4.3.1.
@@ -46,7 +48,7 @@ _UNKNOWN = MemberValue(None, None, "", "", (), None, -1, None)
 
 
 class ConsumerMember(Value, kw_only=True):
-    """A member: what it asked for (`wants`), and what it has.
+    """A member: its request (`wants`) and its assignment.
 
     `assigned` and `revoking` have for each partition the member epoch at which it was assigned.
     """
@@ -61,16 +63,16 @@ class ConsumerMember(Value, kw_only=True):
 
     @property
     def away(self) -> bool:
-        """Whether it is a static member that will be back."""
+        """True for a static member that left temporarily."""
         return self.epoch == AWAY_EPOCH
 
     def current(self) -> CurrentAssignmentValue:
-        """The value of the record of what it has."""
+        """The value of the record of its current assignment."""
         return CurrentAssignmentValue(self.epoch, self.previous_epoch, self.state, self.assigned, self.revoking)
 
 
 class ConsumerGroup:
-    """A group's epoch, members, target assignment and looked-up regular expressions."""
+    """A consumer group: epoch, members, target assignment and resolved regular expressions."""
 
     __slots__ = (
         "assignment_epoch",
@@ -95,36 +97,36 @@ class ConsumerGroup:
         self.static_ids: dict[str, str] = {}
         self.target: dict[str, frozenset[TopicIdPartition]] = {}
         self.regexes: dict[str, RegexValue] = {}
-        self.owners: dict[TopicIdPartition, str] = {}  # who has it, or has not given it back yet
+        self.owners: dict[TopicIdPartition, str] = {}  # the member that owns the partition or has not revoked it yet
 
     def static_member(self, instance_id: str) -> ConsumerMember | None:
-        """The member that holds the instance id."""
+        """Return the member with the instance id."""
         return self.members.get(self.static_ids.get(instance_id, ""))
 
     def target_of(self, member_id: str) -> frozenset[TopicIdPartition]:
-        """What the member is to have."""
+        """Return the member's target assignment."""
         return self.target.get(member_id, _NO_TARGET)
 
     def topics_of(self, wants: MemberValue) -> set[str]:
-        """The names of the topics that a member asks for, those of its expression as of the last look."""
+        """Return the names of the topics that a member subscribes to. Regular expressions count as last resolved."""
         names = set(wants.topic_names)
         if wants.topic_regex and wants.topic_regex in self.regexes:
             names.update(self.regexes[wants.topic_regex].topics)
         return names
 
     def subscribes_to(self, topic: str) -> bool:
-        """Whether a member asks for the topic."""
+        """Return true if a member subscribes to the topic."""
         return any(topic in self.topics_of(member.wants) for member in self.members.values())
 
     def assignor(self, default: str) -> str:
-        """The assignor that most members ask for; the default where nobody asks, and the first by name in a tie."""
+        """Return the assignor most members request. The default if none does; the first by name in a tie."""
         votes = Counter(member.wants.server_assignor for member in self.members.values())
         votes.pop(None, None)
         return min(votes, key=lambda name: (-votes[name], name or ""), default=None) or default
 
     @property
     def state(self) -> ConsumerGroupState:
-        """The state that follows from epochs and members."""
+        """The state, derived from epochs and members."""
         if not self.members:
             return ConsumerGroupState.EMPTY
         if self.epoch > self.assignment_epoch:
@@ -134,7 +136,7 @@ class ConsumerGroup:
         return ConsumerGroupState.STABLE
 
     def copy(self) -> ConsumerGroup:
-        """A group of its own with the same content."""
+        """Return an independent copy."""
         twin = ConsumerGroup(self.group_id)
         twin.epoch, twin.metadata_hash = self.epoch, self.metadata_hash
         twin.assignment_epoch = self.assignment_epoch
@@ -147,11 +149,14 @@ class ConsumerGroup:
         return twin
 
     def snapshot(self) -> object:
-        """Everything it is, as a value that can be compared."""
+        """Return the complete state as a comparable value."""
         return (self.epoch, self.metadata_hash, self.assignment_epoch, self.members, self.target, self.regexes)
 
     def replay(self, key: ConsumerGroupLogKey, value: ConsumerGroupLogValue | None) -> bool:
-        """Apply a record of this group; False if it does not fit together. A tombstone of the group: see the store."""
+        """Apply a record of this group.
+
+        Return false if it is inconsistent. The store handles a tombstone of the group.
+        """
         if isinstance(key, ConsumerGroupKey) and isinstance(value, ConsumerGroupValue):
             self.epoch, self.metadata_hash = value.epoch, value.metadata_hash
         elif isinstance(key, TargetKey) and isinstance(value, TargetValue | None):
@@ -181,7 +186,7 @@ class ConsumerGroup:
     def _replay_member(self, member_id: str, value: MemberValue | None) -> None:
         present = self.members.get(member_id)
         instance_id = present.wants.instance_id if present is not None else None
-        # A successor may have taken the place already.
+        # The instance id may belong to a successor already.
         if instance_id is not None and self.static_ids.get(instance_id) == member_id:
             del self.static_ids[instance_id]
         if value is None:
@@ -202,7 +207,7 @@ class ConsumerGroup:
             if self.owners.get(partition) == member_id:
                 del self.owners[partition]
         if value is None:
-            # Its other tombstones follow.
+            # The other tombstones of the member follow.
             nothing = ConsumerMember(member_id=member_id, wants=present.wants, epoch=LEAVE_EPOCH)
             self.members[member_id] = nothing
             return

@@ -1,7 +1,7 @@
-"""Consumer groups at run time (KIP-848): heartbeats, leaves, sessions and revocations that take too long.
+"""Consumer groups at run time (KIP-848): heartbeats, leaves, session timeouts and revocation timeouts.
 
-The sibling of `ClassicGroups` behind the same facade. Groups are in the store; here are only their timers, and as of
-which state of the topics each was looked at.
+The counterpart of `ClassicGroups`. The groups are in the store. This module has their timers, and the version of the
+topics that each group's epoch reflects.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ __all__ = ["ConsumerGroups"]
 
 
 class ConsumerGroups:
-    """The groups of the newer protocol."""
+    """The consumer groups of a coordinator."""
 
     __slots__ = ("_config", "_deadlines", "_member_left", "_new_uuid", "_seen_topics", "_store", "_timing", "_topics")
 
@@ -67,7 +67,7 @@ class ConsumerGroups:
         timing: Callable[[str], MemberTiming] | None,
         member_left: Callable[[int, ConsumerGroup, Out], None],
     ) -> None:
-        """`member_left` is told of the group as it is when a member has left it for good."""
+        """`member_left` is called with the group after a member has left permanently."""
         self._config = config
         self._store = store
         self._deadlines = deadlines
@@ -75,14 +75,14 @@ class ConsumerGroups:
         self._member_left = member_left
         self._topics = topics
         self._timing = timing or (lambda _: config.consumer_timing)
-        self._seen_topics: dict[str, int] = {}  # of which version a group's epoch is known to be
+        self._seen_topics: dict[str, int] = {}  # version of the topics that a group's epoch reflects
 
     def find(self, group_id: str) -> ConsumerGroup | None:
-        """The group of that id."""
+        """Return the consumer group with the id."""
         return self._store.consumer_groups.get(group_id)
 
     def load(self, now_ms: int) -> None:
-        """All records were replayed: members get a whole session, and the whole time to give back what they owe."""
+        """Start all timers after the records were replayed: members get a full session and revocation timeout."""
         for group in self._store.consumer_groups.values():
             for member in group.members.values():
                 self._touch(now_ms, group.group_id, member)
@@ -91,7 +91,7 @@ class ConsumerGroups:
     def heartbeat(
         self, now_ms: int, request: ConsumerHeartbeat, out: Out, group: ConsumerGroup | None = None
     ) -> ConsumerHeartbeatReply:
-        """ConsumerGroupHeartbeat v0-1, checked already. `group`: one that is about to be stored."""
+        """Handle ConsumerGroupHeartbeat v0-1, already checked. `group`: one that is about to be stored."""
         group = group or self.find(request.group_id)
         if group is None:
             if request.member_epoch != 0:
@@ -110,7 +110,7 @@ class ConsumerGroups:
         if isinstance(member, Refusal):
             return ConsumerHeartbeatReply.refusing(*member)
         out.records.extend(draft.records)
-        if not draft.records:  # else whether they will be written is not known
+        if not draft.records:  # with records, it is unknown if they will be written
             self._seen_topics[group.group_id] = self._topics.version
         self._touch(now_ms, group.group_id, member)
         if member != before:
@@ -129,7 +129,7 @@ class ConsumerGroups:
         )
 
     def on_deadline(self, now_ms: int, deadline: Deadline, out: Out) -> None:
-        """A session is over, or a member has not given back in time what it owes: it is out."""
+        """Remove a member whose session or revocation timeout has expired."""
         group = self.find(deadline.group_id)
         member = group.members.get(deadline.member_id) if group is not None else None
         if group is None or member is None:
@@ -141,26 +141,26 @@ class ConsumerGroups:
         out.records.extend(draft.records)
         self._member_left(now_ms, draft.group, out)
 
-    # Members that speak the classic protocol
+    # Members with the classic protocol
 
     def converted(self, now_ms: int, value: GroupMetadataValue, group_id: str) -> Draft | Refusal:
-        """The consumer group that a classic one with members becomes."""
+        """Return the consumer group that a classic group with members is converted to."""
         draft = self._draft(now_ms, ConsumerGroup(group_id))
         return convert(draft, value, now_ms, self._topics) or draft
 
     def watch(self, now_ms: int, group: ConsumerGroup) -> None:
-        """A group was converted: its members get a whole session, and are to join again in time."""
+        """Start the session and join timers of a converted group's members."""
         for member in group.members.values():
             self._touch(now_ms, group.group_id, member)
 
     def forget(self, group: ConsumerGroup) -> None:
-        """A group goes on as a classic one."""
+        """Cancel the timers of a group that was converted to a classic one."""
         for member_id in group.members:
             self._forget(group.group_id, member_id)
         self._seen_topics.pop(group.group_id, None)
 
     def join(self, now_ms: int, group: ConsumerGroup, request: Join, token: Token, out: Out) -> None:
-        """JoinGroup, answered at once: nobody is waited for."""
+        """Answer JoinGroup at once, because the protocol has no join phase."""
         if len(group.members) >= self._config.consumer_max_size and request.member_id not in group.members:
             out.replies.append((token, Joined(error_code=ErrorCode.GROUP_MAX_SIZE_REACHED)))
             return
@@ -182,7 +182,7 @@ class ConsumerGroups:
         out.replies.append((token, answer))
 
     def sync(self, now_ms: int, group: ConsumerGroup, request: Sync) -> Synced:
-        """SyncGroup, answered at once."""
+        """Answer SyncGroup at once."""
         member = check_classic(group, request.member_id, request.group_instance_id, request.generation_id)
         if isinstance(member, ErrorCode):
             return Synced(error_code=member)
@@ -193,7 +193,7 @@ class ConsumerGroups:
         return share(member, request, self._topics)
 
     def classic_heartbeat(self, now_ms: int, group: ConsumerGroup, request: Heartbeat) -> ErrorCode:
-        """Heartbeat: REBALANCE_IN_PROGRESS asks the member to join again."""
+        """Answer Heartbeat. REBALANCE_IN_PROGRESS asks the member to rejoin."""
         member = check_classic(group, request.member_id, request.group_instance_id, request.generation_id)
         if isinstance(member, ErrorCode):
             return member
@@ -204,7 +204,7 @@ class ConsumerGroups:
         return ErrorCode.REBALANCE_IN_PROGRESS
 
     def classic_leave(self, now_ms: int, group: ConsumerGroup, request: Leave, out: Out) -> Left:
-        """LeaveGroup: classic members only."""
+        """Answer LeaveGroup, for classic members only."""
         draft = self._draft(now_ms, group)
         answers = []
         for wanted in request.members:
@@ -227,7 +227,7 @@ class ConsumerGroups:
     def refused_commits(
         self, group: ConsumerGroup, request: CommitOffsets | CommitTransactionalOffsets
     ) -> dict[tuple[str, int], ErrorCode]:
-        """Return the refused partitions: none, all, or those that the member has not had since its old epoch."""
+        """Return the refused partitions: none, all, or those that the member has not owned since its old epoch."""
         verdict = decide.check_commit(group, request)
         refused: dict[tuple[str, int], ErrorCode] = {}
         if isinstance(verdict, ErrorCode):
@@ -247,12 +247,12 @@ class ConsumerGroups:
     # The group as a whole
 
     def delete(self, group: ConsumerGroup, out: Out) -> None:
-        """Write what ends an empty group; its offsets are the caller's affair."""
+        """Write the tombstones of an empty group. The caller deletes its offsets."""
         out.records.extend(tombstones(group))
         self._seen_topics.pop(group.group_id, None)
 
     def describe(self, group_id: str, exists_otherwise: bool) -> DescribedConsumerGroup:
-        """ConsumerGroupDescribe v0-1, one group."""
+        """Describe one group for ConsumerGroupDescribe v0-1."""
         group = self.find(group_id)
         if group is None:
             why = f"Group {group_id} is not a consumer group." if exists_otherwise else f"Group {group_id} not found."

@@ -1,12 +1,12 @@
-"""Groups that change between the classic and the consumer protocol while they have members (KIP-848).
+"""Conversion between classic and consumer groups with members (KIP-848).
 
-A consumer group may have members that still speak the classic protocol: for them JoinGroup takes the place of a
-heartbeat that says everything, SyncGroup of the assignment in its answer, Heartbeat asks them to join again, and the
-member epoch is their generation. Nobody leads: the coordinator assigns.
+A consumer group may have members with the classic protocol. For them, JoinGroup replaces a full heartbeat, SyncGroup
+returns the assignment, Heartbeat asks them to rejoin, and the member epoch is the generation. There is no leader,
+because the coordinator assigns.
 
 Source: `GroupMetadataManager.classicGroup*ToConsumerGroup`, `ConsumerGroup.fromClassicGroup`,
-`ClassicGroup.fromConsumerGroup` of Apache Kafka 4.x. One difference: a member that joins and never syncs is not timed
-out for that, only for being silent.
+`ClassicGroup.fromConsumerGroup` of Apache Kafka 4.x. One difference: a member that joins and never syncs is not removed
+for that, but only when its session ends.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _FIRST_JOIN_WITH_KNOWN_ID = 4  # KIP-394
 
 
 def convert(draft: Draft, value: GroupMetadataValue, now_ms: int, topics: Topics) -> Refusal | None:
-    """Make the (new) group of the draft what the classic group was in its last generation."""
+    """Fill the draft's new group with the state of the classic group in its last generation."""
     if value.protocol_type != CONSUMER_PROTOCOL_TYPE:
         return Refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {draft.group.group_id} is of {value.protocol_type!r}.")
     group_id = draft.group.group_id
@@ -68,7 +68,8 @@ def convert(draft: Draft, value: GroupMetadataValue, now_ms: int, topics: Topics
             server_assignor=None,
             classic=ClassicProtocols(member.session_timeout_ms, protocols),
         )
-        # What a cooperative member had when it joined last, and nobody has been given, it may not have given back yet.
+        # A cooperative member may not have revoked partitions that it owned at its last join and that no member was
+        # assigned.
         kept = [partition for partition in subscription.owned if partition not in taken]
         taken.update(kept)
         has = dict.fromkeys(_by_id([*assigned, *kept], topics), value.generation)
@@ -81,16 +82,16 @@ def convert(draft: Draft, value: GroupMetadataValue, now_ms: int, topics: Topics
 
 
 def all_classic(group: ConsumerGroup) -> bool:
-    """Whether somebody is there, and nobody speaks the consumer protocol."""
+    """Return true if the group has members and all use the classic protocol."""
     return bool(group.members) and all(member.wants.classic is not None for member in group.members.values())
 
 
 def to_classic(group: ConsumerGroup, topics: Topics, now_ms: int) -> GroupMetadataValue | None:
-    """The classic group that a consumer group of classic members becomes, with what each still owns as assignment.
+    """Return the classic group for a consumer group of classic members, or None if they have no protocol in common.
 
-    Not its target: a consumer of the newer protocol may come before the member has given anything back.
-    It has no leader yet: what the last member of the other protocol had belongs to nobody, so a rebalance is due, also
-    for a coordinator that restarts before it has begun. None if the members have no protocol in common.
+    Each member's assignment is its present partitions, not its target, because a new consumer may join before the
+    member has revoked any. The group has no leader: the partitions of the last consumer-protocol member are unassigned,
+    so a rebalance is due, also after a restart of the coordinator.
     """
     offered = [dict(m.wants.classic.protocols) for m in group.members.values() if m.wants.classic is not None]
     common = [name for name in offered[0] if all(name in protocol for protocol in offered)]
@@ -118,13 +119,13 @@ def to_classic(group: ConsumerGroup, topics: Topics, now_ms: int) -> GroupMetada
                 encode_assignment(sorted(owned), version),
             )
         )
-    # Not the group's epoch, which rose when the last member of the other protocol left: nobody has heard of it.
+    # The group's epoch rose when the last consumer-protocol member left, and no member has seen the new one.
     generation = group.assignment_epoch
     return GroupMetadataValue(CONSUMER_PROTOCOL_TYPE, generation, protocol, None, now_ms, tuple(members))
 
 
 def join_classic(draft: Draft, request: Join, new_id: str, topics: Topics) -> ConsumerMember | Joined:
-    """A JoinGroup at a consumer group: the member as it is from now on, or the refusal."""
+    """Handle a JoinGroup at a consumer group. Return the resulting member, or the refusal."""
     subscription = None
     if request.protocols and request.protocol_type == CONSUMER_PROTOCOL_TYPE and _supported(draft.group, request):
         subscription = read_subscription(request.protocols[0][1])
@@ -143,7 +144,7 @@ def join_classic(draft: Draft, request: Join, new_id: str, topics: Topics) -> Co
             take_place(draft, holder, member_id)
     if member_id not in draft.group.members:
         if dynamic and subscription.owned:
-            # It was thrown out and has not heard of it: what it reads belongs to others by now.
+            # The member was removed without its knowledge, and its partitions belong to other members now.
             return Joined(error_code=ErrorCode.UNKNOWN_MEMBER_ID, member_id=request.member_id)
         member_step(MemberState.ABSENT, MemberEvent.JOINED)
     wants = MemberValue(
@@ -163,7 +164,7 @@ def join_classic(draft: Draft, request: Join, new_id: str, topics: Topics) -> Co
 
 
 def must_rejoin(group: ConsumerGroup, member: ConsumerMember) -> bool:
-    """Whether a classic member has to join again: the epoch has risen, it owes, or what it waits for is free."""
+    """Return true if a classic member must rejoin: new epoch, revocation, or awaited partitions became free."""
     if member.epoch < group.epoch or member.state == MemberState.UNREVOKED:
         return True
     if member.state != MemberState.UNRELEASED:
@@ -175,7 +176,7 @@ def must_rejoin(group: ConsumerGroup, member: ConsumerMember) -> bool:
 def check_classic(
     group: ConsumerGroup, member_id: str, instance_id: str | None, generation: int | None = None
 ) -> ConsumerMember | ErrorCode:
-    """The classic member that a request comes from; a `generation` has to be its own."""
+    """Return the classic member that sent a request, or the error. A given `generation` must match."""
     member = group.members.get(member_id) if instance_id is None else group.static_member(instance_id)
     if member is None:
         return ErrorCode.UNKNOWN_MEMBER_ID
@@ -189,7 +190,7 @@ def check_classic(
 
 
 def share(member: ConsumerMember, request: Sync, topics: Topics) -> Synced:
-    """What SyncGroup tells a classic member: what it has, in the version that it speaks."""
+    """Return SyncGroup's answer for a classic member: its assignment, in the version of its protocol."""
     protocol, metadata = member.wants.classic.protocols[0] if member.wants.classic is not None else ("", b"")
     strange_type = request.protocol_type not in (None, CONSUMER_PROTOCOL_TYPE)
     if strange_type or request.protocol_name not in (None, protocol):
@@ -204,7 +205,7 @@ def share(member: ConsumerMember, request: Sync, topics: Topics) -> Synced:
 
 
 def leaving(group: ConsumerGroup, member: LeavingMember) -> ConsumerMember | ErrorCode:
-    """The classic member that a LeaveGroup names; an instance id alone is enough, for administrators."""
+    """Return the classic member that a LeaveGroup names, or the error. Administrators may give an instance id alone."""
     member_id = member.member_id
     if not member_id and member.group_instance_id is not None:
         member_id = group.static_ids.get(member.group_instance_id, "")
@@ -212,7 +213,7 @@ def leaving(group: ConsumerGroup, member: LeavingMember) -> ConsumerMember | Err
 
 
 def _supported(group: ConsumerGroup, request: Join) -> bool:
-    """Whether a protocol of the request is one that all classic members have, as it has to be for a way back."""
+    """Return true if a protocol of the request is supported by all classic members, which a conversion back needs."""
     others = [
         {name for name, _ in member.wants.classic.protocols}
         for member in group.members.values()
@@ -227,6 +228,6 @@ def _by_id(partitions: Iterable[tuple[str, int]], topics: Topics) -> frozenset[T
 
 
 def _by_name(partitions: Iterable[TopicIdPartition], topics: Topics) -> list[tuple[str, int]]:
-    """Topics that are gone are left out."""
+    """Return topic names and partitions. Deleted topics are omitted."""
     found = ((topics.name_of(partition.topic_id), partition.partition) for partition in partitions)
     return [(name, index) for name, index in found if name is not None]

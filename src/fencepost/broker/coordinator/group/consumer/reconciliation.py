@@ -1,7 +1,7 @@
-"""How a member of a consumer group comes to what it is to have: give back first, then go to the next epoch (KIP-848).
+"""Reconciliation of a consumer group's member with its target: first revoke, then move to the next epoch (KIP-848).
 
 Source: `CurrentAssignmentBuilder` of Apache Kafka 4.3.1. One difference: a partition that the target takes from a
-member and gives back to it before anybody else had it is its own at once.
+member and returns before another member owned it is assigned again at once.
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ _NOTHING: Mapping[TopicIdPartition, int] = {}
 
 
 def owes(revoking: Container[TopicIdPartition], owned: frozenset[TopicIdPartition] | None) -> bool:
-    """Whether the member still has some of what it is to give back; yes if its request does not say what it has."""
+    """Return true if the member still owns partitions that it must revoke.
+
+    True if the request does not list its partitions.
+    """
     return owned is None or any(partition in revoking for partition in owned)
 
 
@@ -30,9 +33,10 @@ def reconcile(
     owned: frozenset[TopicIdPartition] | None,
     owners: Mapping[TopicIdPartition, str],
 ) -> ConsumerMember:
-    """The member one step nearer to its target; the same one if it cannot move.
+    """Return the member one step closer to its target, or unchanged if it cannot move.
 
-    `owned` is what it says it has, `owners` who has each partition or has not given it back.
+    `owned` has the partitions that the member reports. `owners` has the member that owns each partition or has not
+    revoked it.
     """
     if member.state == MemberState.STABLE and member.epoch == target_epoch:
         return member
@@ -57,6 +61,6 @@ def reconcile(
 
 
 def step_out(member: ConsumerMember) -> ConsumerMember:
-    """A static member that will be back: it keeps what it has, and what it had to give back is free."""
+    """Let a static member leave temporarily. It keeps its partitions, except for those it had to revoke."""
     member_step(MemberState.AWAY if member.away else member.state, MemberEvent.STEPPED_OUT)
     return replace(member, state=MemberState.STABLE, epoch=AWAY_EPOCH, revoking=_NOTHING)

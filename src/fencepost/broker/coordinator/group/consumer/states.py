@@ -1,7 +1,7 @@
-"""The states of a member of a consumer group (KIP-848) and of such a group, and every step of a member between them.
+"""States of a member of a consumer group (KIP-848) and of the group, and all transitions of a member.
 
-Source: `MemberState`, `CurrentAssignmentBuilder` and `ConsumerGroup.ConsumerGroupState` of Apache Kafka 4.3.1. What is
-not in the table of a member is illegal and raises `IllegalMemberStep`. A group has no transitions of its own: its state
+Source: `MemberState`, `CurrentAssignmentBuilder` and `ConsumerGroup.ConsumerGroupState` of Apache Kafka 4.3.1. A step
+that is not in the table of a member raises `IllegalMemberStep`. A group has no transitions of its own: its state
 follows from its epochs and its members.
 """
 
@@ -23,7 +23,7 @@ __all__ = [
 
 
 class ConsumerGroupState(StrEnum):
-    """Where a group stands; the value is the name on the wire."""
+    """State of a group. The value is the name on the wire."""
 
     EMPTY = "Empty"
     ASSIGNING = "Assigning"  # the group epoch is ahead of the target assignment
@@ -33,7 +33,7 @@ class ConsumerGroupState(StrEnum):
 
 
 class MemberState(IntEnum):
-    """Where a member stands. The first three are stored under these numbers; the others are seen from its epoch."""
+    """State of a member. The first three are stored under these numbers; the others follow from its epoch."""
 
     STABLE = 0  # it has all of its target
     UNREVOKED = 1  # it has to give partitions back before it goes to the next epoch
@@ -43,7 +43,7 @@ class MemberState(IntEnum):
 
 
 class MemberEvent(IntEnum):
-    """What can happen to a member."""
+    """Event of a member."""
 
     JOINED = 0  # it comes in with nothing, or takes the place of a static member that is away
     OWES = 1  # the target takes partitions that it has and has not given back
@@ -54,13 +54,13 @@ class MemberEvent(IntEnum):
 
 
 class IllegalMemberStep(RuntimeError):
-    """The table has no such step: a defect of the coordinator, never of a client."""
+    """The table does not have this step. A defect of the coordinator, never of a client."""
 
 
 _S, _E = MemberState, MemberEvent
 _THERE: Final = "it is in the group already; a join with epoch 0 only asks for its assignment again"
 
-# Why whatever the table does not list cannot be.
+# Reasons for the missing entries of the table.
 _WHY: Final = {
     _S.ABSENT: "nobody is there to be reconciled, or to go",
     _S.STABLE: _THERE,
@@ -74,12 +74,12 @@ def _illegal(state: MemberState, event: MemberEvent) -> IllegalMemberStep:
     return IllegalMemberStep(f"{event.name} in {state.name}: {_WHY[state]}")
 
 
-# Of each that is there: what comes next goes by its target alone.
+# Shared by the states of present members, because the next state depends only on the target.
 _OF_A_MEMBER: Final = {
     _E.OWES: _S.UNREVOKED,  # keep the epoch; start its rebalance timeout
     _E.WAITS: _S.UNRELEASED,  # take the target's epoch and what is free of it
     _E.RECONCILED: _S.STABLE,  # take the target's epoch and all of it
-    _E.STEPPED_OUT: _S.AWAY,  # what it had to give back is free
+    _E.STEPPED_OUT: _S.AWAY,  # its partitions to revoke are free
     _E.GONE: _S.ABSENT,  # its partitions are free
 }
 

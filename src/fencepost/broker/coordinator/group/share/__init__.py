@@ -1,1 +1,1 @@
-"""Share groups (KIP-932): their members and what these are to read; not how far: that is `broker/share`."""
+"""Share groups (KIP-932): members and their partitions. `broker/share` has the delivery state of records."""

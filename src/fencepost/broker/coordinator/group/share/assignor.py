@@ -1,10 +1,9 @@
-"""The partitions that each member of a share group reads (KIP-932): a pure function of members, topics and the present
-assignment.
+"""Assignor of share groups (KIP-932): a pure function of members, topics and the present assignment.
 
-As Kafka's simple assignor: every partition of a topic has the same number of readers, as few as give each subscriber at
-least one partition; the shares are even, and members keep what they read. Of an uneven rest, more goes to members that
-were heard from last, and partitions whose readers have been silent longest get a new reader first: a member that died
-is not known to be dead before its session ends.
+As in Kafka's simple assignor, every partition of a topic has the same number of readers: the lowest number that gives
+each subscriber at least one partition. The shares are even, and members keep their partitions. Of an uneven rest, more
+goes to members with the latest heartbeats. Partitions whose readers have been silent longest get a new reader first,
+because a dead member is unknown until its session ends.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _NOTHING: frozenset[TopicIdPartition] = frozenset()
 
 
 class _Topic:
-    """One topic while its partitions are given out. `quotas`: how many each subscriber is to read."""
+    """One topic during the assignment. `quotas`: the number of partitions that each subscriber gets."""
 
     def __init__(self, quotas: dict[str, int], sharing: int, count: int, heard_ms: Mapping[str, int]) -> None:
         self.quotas = quotas
@@ -33,20 +32,20 @@ class _Topic:
         self._heard_ms = heard_ms
 
     def keep(self, had: Mapping[str, list[int]]) -> None:
-        """Leave to everybody what it had, up to its quota and to the number of readers of a partition."""
+        """Let members keep their partitions, up to their quota and to the number of readers of a partition."""
         recent = sorted(had, key=lambda member_id: (-self._heard_ms[member_id], member_id))
         present: list[list[str]] = [[] for _ in self._readers]
         for member_id in recent:
             for index in had[member_id]:
                 present[index].append(member_id)
-        # Partitions with few readers first: who may keep only some keeps what nobody else reads.
+        # Partitions with few readers first, so that a member with a low quota keeps those that no other member reads.
         for index in sorted(range(len(present)), key=lambda index: (len(present[index]), index)):
             for member_id in present[index]:
                 if len(self._readers[index]) < self._sharing and self._has_room(member_id):
                     self._give(index, member_id)
 
     def fill(self) -> None:
-        """Give every partition its number of readers, as far as somebody has room who does not read it."""
+        """Give every partition its number of readers, as long as members with free quota do not read it yet."""
         short = [self._need(index) for index, readers in enumerate(self._readers) if len(readers) < self._sharing]
         free = [self._claim(member_id) for member_id in self.quotas if self._has_room(member_id)]
         heapq.heapify(short)
@@ -67,12 +66,12 @@ class _Topic:
                 heapq.heappush(free, claim)
 
     def _need(self, index: int) -> tuple[int, int, int]:
-        """The smaller, the sooner the partition needs a reader."""
+        """Return the sort key of a partition. The lowest key gets a reader first."""
         readers = self._readers[index]
         return (len(readers), max((self._heard_ms[each] for each in readers), default=-1), index)
 
     def _claim(self, member_id: str) -> tuple[int, int, str]:
-        """The smaller, the sooner the member is given a partition."""
+        """Return the sort key of a member. The lowest key is given a partition first."""
         return (len(self.given[member_id]), -self._heard_ms[member_id], member_id)
 
     def _has_room(self, member_id: str) -> bool:
@@ -127,12 +126,12 @@ def assign(
 def _quotas(
     had: Mapping[str, list[int]], places: int, sizes: Mapping[str, int], heard_ms: Mapping[str, int]
 ) -> dict[str, int]:
-    """How many of `places` each member gets. `sizes`: what it has been given of other topics."""
+    """Divide `places` among the members. `sizes`: the number of partitions of other topics that each already has."""
     least, extra = divmod(places, len(had))
 
     def order(member_id: str) -> tuple[int, bool, int, str]:
         keeps = len(had[member_id]) > least
-        # A partition stays where it is unless that makes a difference of two.
+        # A partition moves only if the sizes would differ by two otherwise.
         return (sizes[member_id] - keeps, not keeps, -heard_ms[member_id], member_id)
 
     more = set(sorted(had, key=order)[:extra])

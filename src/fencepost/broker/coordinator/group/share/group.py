@@ -1,4 +1,4 @@
-"""A share group (KIP-932) as its records say it is; `replay` is the only writer of it."""
+"""A share group (KIP-932) as its records describe it. Only `replay` changes it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _NOTHING: frozenset[TopicIdPartition] = frozenset()
 
 
 class ShareGroupState(StrEnum):
-    """Where a group stands; the value is the name on the wire."""
+    """State of a group. The value is the name on the wire."""
 
     EMPTY = "Empty"
     STABLE = "Stable"
@@ -34,7 +34,7 @@ class ShareGroupState(StrEnum):
 
 
 class ShareMember(Value, kw_only=True):
-    """A member: what it asked for (`wants`), and what it has."""
+    """A member: its request (`wants`) and its assignment."""
 
     member_id: str
     wants: ShareMemberValue = _UNKNOWN
@@ -56,25 +56,28 @@ class ShareGroup:
 
     @property
     def state(self) -> ShareGroupState:
-        """The state that follows from the members."""
+        """The state, derived from the members."""
         return ShareGroupState.STABLE if self.members else ShareGroupState.EMPTY
 
     def subscribes_to(self, topic: str) -> bool:
-        """Whether a member asks for the topic."""
+        """Return true if a member subscribes to the topic."""
         return any(topic in member.wants.topic_names for member in self.members.values())
 
     def copy(self) -> ShareGroup:
-        """A group of its own with the same content."""
+        """Return an independent copy."""
         twin = ShareGroup(self.group_id)
         twin.epoch, twin.metadata_hash, twin.members = self.epoch, self.metadata_hash, dict(self.members)
         return twin
 
     def snapshot(self) -> object:
-        """Everything it is, as a value that can be compared."""
+        """Return the complete state as a comparable value."""
         return (self.epoch, self.metadata_hash, self.members)
 
     def replay(self, key: ShareGroupLogKey, value: ShareGroupLogValue | None) -> bool:
-        """Apply a record of this group; False if it does not fit together. A tombstone of the group: see the store."""
+        """Apply a record of this group.
+
+        Return false if it is inconsistent. The store handles a tombstone of the group.
+        """
         if isinstance(key, ShareGroupKey) and isinstance(value, ShareGroupValue):
             self.epoch, self.metadata_hash = value.epoch, value.metadata_hash
         elif isinstance(key, ShareMemberKey) and isinstance(value, ShareMemberValue):
@@ -89,7 +92,7 @@ class ShareGroup:
                 assigned=value.assigned,
             )
         elif not isinstance(key, ShareCurrentKey) or value is not None:
-            return False  # else: a tombstone of what a member has, behind which that of the member comes
+            return False  # a tombstone of a current assignment, which precedes the member's
         return True
 
     def _member(self, member_id: str) -> ShareMember:

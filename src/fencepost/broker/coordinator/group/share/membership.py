@@ -1,11 +1,11 @@
-"""Share groups at run time (KIP-932): heartbeats, leaves and sessions.
+"""Share groups at run time (KIP-932): heartbeats, leaves and session timeouts.
 
-The sibling of `ConsumerGroups` behind the same facade. Groups are in the store; here are only their timers, and as of
-which state of the topics each was looked at. A member goes to its new assignment at once: nothing has to be given back,
-since several members may read one partition.
+The counterpart of `ConsumerGroups`. The groups are in the store. This module has their timers, and the version of the
+topics that each group's epoch reflects. A member moves to its new assignment at once, without revocation, because
+several members may read one partition.
 
 Source: `GroupMetadataManager.shareGroupHeartbeat` of Apache Kafka 4.3.1. Differences: assignments are made at once, and
-what a member is to have is not written before it learns of it.
+a target assignment is not written before its member receives it.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _LONGEST_MEMBER_ID = 36  # of a UUID, as text
 
 
 def check_request(request: ShareHeartbeat) -> Refusal | None:
-    """Whether the request makes sense by itself."""
+    """Check a request by itself. Return the refusal, or None."""
     problem = None
     if not request.member_id.strip():
         problem = "The member id is empty."
@@ -90,20 +90,20 @@ class ShareGroups:
         self._timing = timing or (lambda _: config.consumer_timing)
         self._seen_topics: dict[str, int] = {}
         self._shares: dict[str, tuple[object, Targets]] = {}
-        """What each member is to have, and what that was made of."""
+        """Target assignments by group, with the subscriptions and topics that they were made from."""
 
     def find(self, group_id: str) -> ShareGroup | None:
-        """The group of that id."""
+        """Return the share group with the id."""
         return self._store.share_groups.get(group_id)
 
     def load(self, now_ms: int) -> None:
-        """All records were replayed: members get a whole session."""
+        """Start all sessions after the records were replayed."""
         for group in self._store.share_groups.values():
             for member_id in group.members:
                 self._touch(now_ms, group.group_id, member_id)
 
     def heartbeat(self, now_ms: int, request: ShareHeartbeat, out: Out) -> ConsumerHeartbeatReply:
-        """ShareGroupHeartbeat v1, checked already."""
+        """Handle ShareGroupHeartbeat v1, already checked."""
         group = self.find(request.group_id)
         if group is None and request.member_epoch != 0:
             why = f"There is no share group {request.group_id}."
@@ -135,14 +135,14 @@ class ShareGroups:
         )
 
     def on_deadline(self, deadline: Deadline, out: Out) -> None:
-        """A session is over: the member is out."""
+        """Remove a member whose session has expired."""
         group = self.find(deadline.group_id)
         member = group.members.get(deadline.member_id) if group is not None else None
         if group is not None and member is not None:
             self._fence(group, member, out)
 
     def make(self, group_id: str, out: GroupResult[Any]) -> Refusal | None:
-        """Write a group without members if there is none; or say why there cannot be one."""
+        """Write a group without members unless it exists. Return a refusal if that is impossible."""
         group = self.find(group_id)
         if group is not None and group.members:
             return Refusal(ErrorCode.NON_EMPTY_GROUP, f"Group {group_id} is not empty.")
@@ -151,13 +151,13 @@ class ShareGroups:
         return None
 
     def delete(self, group: ShareGroup, out: Out) -> None:
-        """Write what ends a group without members."""
+        """Write the tombstone of a group without members."""
         out.records.append(GroupRecord(ShareGroupKey(group.group_id), None))
         self._seen_topics.pop(group.group_id, None)
         self._shares.pop(group.group_id, None)
 
     def describe(self, group_id: str, *, exists_otherwise: bool) -> DescribedShareGroup:
-        """ShareGroupDescribe v1, one group."""
+        """Describe one group for ShareGroupDescribe v1."""
         group = self.find(group_id)
         if group is None:
             why = f"Group {group_id} is not a share group." if exists_otherwise else f"Group {group_id} not found."
@@ -172,7 +172,7 @@ class ShareGroups:
         )
 
     def _move(self, group: ShareGroup, before: ShareMember, request: ShareHeartbeat, out: Out) -> ShareMember:
-        """The member with what it asks for now, in the group's epoch, with its part of the assignment."""
+        """Return the member with its request and its part of the assignment, in the group's epoch."""
         draft = group.copy()
 
         def write(key: ShareGroupLogKey, value: ShareGroupLogValue) -> None:
@@ -190,7 +190,7 @@ class ShareGroups:
             digest = metadata_hash(self._topics, names)
             if subscribed or digest != draft.metadata_hash:
                 write(ShareGroupKey(group_id), ShareGroupValue(draft.epoch + 1, digest))
-            else:  # else whether it will be written is not known
+            else:  # with records, it is unknown if they will be written
                 self._seen_topics[group_id] = self._topics.version
         share = self._shares_of(draft, member_id)[member_id]
         if before.epoch != draft.epoch or share != before.assigned:
@@ -198,7 +198,7 @@ class ShareGroups:
         return draft.members[member_id]
 
     def _shares_of(self, group: ShareGroup, asking: str) -> Targets:
-        """What each member is to have, while this one asks."""
+        """Return the target assignment of each member. `asking` counts as the latest to send a heartbeat."""
         basis = (group.metadata_hash, frozenset((m.member_id, m.wants.topic_names) for m in group.members.values()))
         known = self._shares.get(group.group_id)
         if known is None or known[0] != basis:
@@ -221,11 +221,14 @@ class ShareGroups:
         return known[1]
 
     def _session_end_ms(self, group_id: str, member_id: str) -> int:
-        """All sessions of a group are equally long, so their ends are in the order in which members were heard."""
+        """Return the end of a session.
+
+        All sessions of a group have one length, so the ends order the members' heartbeats.
+        """
         return self._deadlines.due_ms(Deadline(DeadlineKind.SHARE_SESSION, group_id, member_id)) or 0
 
     def _fence(self, group: ShareGroup, member: ShareMember, out: Out) -> None:
-        """Take a member out of the group; the others are assigned anew with their next heartbeats."""
+        """Remove a member from the group. The other members are assigned anew with their next heartbeats."""
         out.records.append(GroupRecord(ShareCurrentKey(group.group_id, member.member_id), None))
         out.records.append(GroupRecord(ShareMemberKey(group.group_id, member.member_id), None))
         value = ShareGroupValue(group.epoch + 1, group.metadata_hash)
@@ -237,7 +240,7 @@ class ShareGroups:
 
 
 def _merge(wants: ShareMemberValue, request: ShareHeartbeat) -> ShareMemberValue:
-    """What the member asks for now: what the request leaves out stays."""
+    """Return the member's wishes. Fields that the request omits do not change."""
     changed = replace(wants, client_id=request.client_id, client_host=request.client_host)
     if request.rack_id is not None:
         changed = replace(changed, rack_id=request.rack_id)
@@ -247,5 +250,5 @@ def _merge(wants: ShareMemberValue, request: ShareHeartbeat) -> ShareMemberValue
 
 
 def not_a_share_group(group_id: str) -> Refusal:
-    """Why a group of another kind is refused."""
+    """Return the refusal for a group of another kind."""
     return Refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a share group.")

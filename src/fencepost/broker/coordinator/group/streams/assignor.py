@@ -1,8 +1,8 @@
-"""Who runs which task: a pure function of the members, what they had, and the topology (KIP-1071, "Task assignor").
+"""Task assignor of streams groups (KIP-1071): a pure function of members, their previous tasks, and the topology.
 
-As Kafka's sticky assignor promises: tasks stay where they were as long as nobody has more than his part, go to where a
-standby kept their state, else to the process with the least to do per member; a standby task is in another process than
-its active task. Which of the even ways comes out is not Kafka's.
+As in Kafka's sticky assignor, a task stays with its member as long as no member exceeds its share. Otherwise it moves
+to a member whose standby has its state, or to the process with the lowest load per member. A standby task is in another
+process than its active task. Of several even assignments, the choice may differ from Kafka's.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ASSIGNOR_NAME = "sticky"
 
 
 class Assignee(Value):
-    """A member: whose process it is in, and what it was to have."""
+    """A member: its process, and its previous target."""
 
     member_id: str
     process_id: str
@@ -27,7 +27,7 @@ class Assignee(Value):
 
 
 class _Shares:
-    """What has been given out so far."""
+    """The tasks assigned so far."""
 
     def __init__(self, members: Mapping[str, Assignee]) -> None:
         self._members = members
@@ -39,11 +39,11 @@ class _Shares:
             self._threads[one.process_id] += 1
 
     def count(self, member_id: str) -> int:
-        """How many tasks the member has."""
+        """Return the number of the member's tasks."""
         return len(self.active[member_id]) + len(self.standby[member_id])
 
     def has(self, member_id: str, task: TaskId) -> bool:
-        """Whether the member's process has it: its state directory holds the state once."""
+        """Return true if the member's process has the task, because its state directory can hold the state once."""
         return task in self._of_process[self._members[member_id].process_id]
 
     def give(self, member_id: str, task: TaskId, *, active: bool) -> None:
@@ -51,7 +51,7 @@ class _Shares:
         self._of_process[self._members[member_id].process_id].add(task)
 
     def load(self, member_id: str) -> tuple[float, int, str]:
-        """To be compared: of the process per member, then of the member."""
+        """Return a sort key: the load of the process per member, then the load of the member."""
         process_id = self._members[member_id].process_id
         return (len(self._of_process[process_id]) / self._threads[process_id], self.count(member_id), member_id)
 
@@ -59,7 +59,10 @@ class _Shares:
 def assign(
     members: Mapping[str, Assignee], tasks: Mapping[str, int], stateful: set[str], standbys: int
 ) -> dict[str, Tasks]:
-    """What each member is to have. `tasks`: how many each subtopology has; `standbys`: copies of each stateful one."""
+    """Return the target of each member.
+
+    `tasks`: the number per subtopology. `standbys`: copies of each stateful task.
+    """
     if not members:
         return {}
     shares = _Shares(members)
@@ -78,7 +81,7 @@ def _assign_active(shares: _Shares, members: Mapping[str, Assignee], every: list
     for one in members.values():
         for task in (*one.before.standby, *one.before.warmup):
             kept.setdefault(task, []).append(one.member_id)
-    # As many have one more as there are odd tasks: who had more than that gives the others up.
+    # The remainder of the division gives that many members one more task. Members with more give tasks up.
     fewest, odd = divmod(len(every), len(members))
     full: set[str] = set()
 
@@ -105,7 +108,7 @@ def _assign_active(shares: _Shares, members: Mapping[str, Assignee], every: list
 
 
 def _assign_standby(shares: _Shares, members: Mapping[str, Assignee], stateful: list[TaskId], standbys: int) -> None:
-    """Where the state is already, as long as that is even; what has no process of its own is left out."""
+    """Prefer members that have the state, within an even share. A task is omitted if no further process can take it."""
     most = -(-(len(stateful) * standbys + sum(len(each) for each in shares.active.values())) // len(members))
     for task in sorted(stateful, key=lambda task: (task.partition, task.subtopology)):
         for _ in range(standbys):

@@ -36,15 +36,15 @@ _UNKNOWN = StreamsMemberValue(None, None, "", "", -1, -1, "")
 
 
 class MemberState(IntEnum):
-    """How near a member is to its target; stored under these numbers."""
+    """State of a member, stored under these numbers."""
 
     STABLE = 0
-    UNREVOKED = 1  # has to give tasks back first
-    UNRELEASED = 2  # waits for tasks that others have to give back
+    UNREVOKED = 1  # has to revoke tasks first
+    UNRELEASED = 2  # waits for tasks that other members have to revoke
 
 
 class StreamsGroupState(StrEnum):
-    """Where a group stands; the value is the name on the wire."""
+    """State of a group. The value is the name on the wire."""
 
     EMPTY = "Empty"
     NOT_READY = "NotReady"
@@ -55,7 +55,7 @@ class StreamsGroupState(StrEnum):
 
 
 class StreamsMember(Value, kw_only=True):
-    """A member: what it is (`wants`), and what it has."""
+    """A member: its request (`wants`) and its tasks."""
 
     member_id: str
     wants: StreamsMemberValue = _UNKNOWN
@@ -66,12 +66,12 @@ class StreamsMember(Value, kw_only=True):
     revoking: Tasks = NO_TASKS
 
     def current(self) -> StreamsCurrentValue:
-        """The value of the record of what it has."""
+        """The value of the record of its current tasks."""
         return StreamsCurrentValue(self.epoch, self.previous_epoch, self.state, self.assigned, self.revoking)
 
 
 class StreamsGroup:
-    """A group's epoch, topology, members and target assignment."""
+    """A streams group: epoch, topology, members and target assignment."""
 
     __slots__ = (
         "assignment_configs",
@@ -100,7 +100,7 @@ class StreamsGroup:
 
     @property
     def state(self) -> StreamsGroupState:
-        """The state that follows from epochs and members."""
+        """The state, derived from epochs and members."""
         if not self.members:
             return StreamsGroupState.EMPTY
         if self.topology is None or self.validated_topology_epoch != self.topology.epoch:
@@ -111,11 +111,11 @@ class StreamsGroup:
         return StreamsGroupState.STABLE if settled else StreamsGroupState.RECONCILING
 
     def target_of(self, member_id: str) -> Tasks:
-        """What the member is to have."""
+        """Return the member's target assignment."""
         return self.target.get(member_id, NO_TASKS)
 
     def subscribes_to(self, topic: str) -> bool:
-        """Whether the topology reads the topic."""
+        """Return true if the topology reads the topic."""
         parts = () if self.topology is None or not self.members else self.topology.subtopologies
         return any(
             topic in part.source_topics or any(topic == one.name for one in part.repartition_source_topics)
@@ -123,7 +123,7 @@ class StreamsGroup:
         )
 
     def owners(self, task: TaskId, besides: str) -> Iterator[tuple[StreamsMember, bool]]:
-        """Who of the others has the task, or has not given it back; and whether as active task."""
+        """Yield the other members that have the task or have not revoked it yet, and true for an active task."""
         for member in self.members.values():
             if member.member_id != besides:
                 for tasks in (member.assigned, member.revoking):
@@ -133,7 +133,7 @@ class StreamsGroup:
                         yield member, False
 
     def copy(self) -> StreamsGroup:
-        """A group of its own with the same content."""
+        """Return an independent copy."""
         twin = StreamsGroup(self.group_id)
         for name in self.__slots__:
             value = getattr(self, name)
@@ -141,11 +141,14 @@ class StreamsGroup:
         return twin
 
     def snapshot(self) -> object:
-        """Everything it is, as a value that can be compared."""
+        """Return the complete state as a comparable value."""
         return tuple(getattr(self, name) for name in self.__slots__)
 
     def replay(self, key: StreamsGroupLogKey, value: StreamsGroupLogValue | None) -> bool:
-        """Apply a record of this group; False if it does not fit together. A tombstone of the group: see the store."""
+        """Apply a record of this group.
+
+        Return false if it is inconsistent. The store handles a tombstone of the group.
+        """
         if isinstance(key, StreamsGroupKey) and isinstance(value, StreamsGroupValue):
             self.epoch, self.metadata_hash = value.epoch, value.metadata_hash
             self.validated_topology_epoch = value.validated_topology_epoch
@@ -166,7 +169,7 @@ class StreamsGroup:
         elif isinstance(key, StreamsCurrentKey) and isinstance(value, StreamsCurrentValue):
             return self._replay_current(key.member_id, value)
         elif not isinstance(key, StreamsCurrentKey) or value is not None:
-            return False  # else: a tombstone of what a member has, behind which that of the member comes
+            return False  # a tombstone of current tasks, which precedes the member's
         return True
 
     def _replay_current(self, member_id: str, value: StreamsCurrentValue) -> bool:

@@ -1,8 +1,8 @@
-"""Streams groups at run time (KIP-1071): heartbeats, leaves, sessions and revocations that take too long.
+"""Streams groups at run time (KIP-1071): heartbeats, leaves, session timeouts and revocation timeouts.
 
-The sibling of `ConsumerGroups` behind the same facade. Groups are in the store; here are only their timers, what their
-topologies come to with the topics that there are, and what Kafka does not write down either: who asked for a shutdown,
-and in which epoch the endpoints for queries are.
+The counterpart of `ConsumerGroups`. The groups are in the store. This module has their timers and their configured
+topologies. It also has the state that Kafka does not persist either: requests for a shutdown, and the epoch of the
+endpoints for queries.
 
 Source: `GroupMetadataManager.streamsGroupHeartbeat` of Apache Kafka 4.3.1. Difference: assignments are made at once.
 """
@@ -70,7 +70,7 @@ _STANDBYS = "num.standby.replicas"
 
 
 class StreamsTiming(NamedTuple):
-    """What is set for a group."""
+    """Settings of one group."""
 
     timing: MemberTiming = MemberTiming(45_000, 5_000)
     standby_replicas: int = 0
@@ -120,17 +120,17 @@ class StreamsGroups:
         self._shutdown: dict[str, str] = {}
 
     def find(self, group_id: str) -> StreamsGroup | None:
-        """The group of that id."""
+        """Return the streams group with the id."""
         return self._store.streams_groups.get(group_id)
 
     def load(self, now_ms: int) -> None:
-        """All records were replayed: members get a whole session, and the whole time to give back what they owe."""
+        """Start all timers after the records were replayed: members get a full session and revocation timeout."""
         for group in self._store.streams_groups.values():
             for member in group.members.values():
                 self._touch(now_ms, group.group_id, member)
 
     def heartbeat(self, now_ms: int, request: StreamsHeartbeat, out: Out) -> StreamsHeartbeatReply:
-        """StreamsGroupHeartbeat v0, checked already."""
+        """Handle StreamsGroupHeartbeat v0, already checked."""
         group = self.find(request.group_id)
         if group is None and request.member_epoch != 0:
             return _refusing(ErrorCode.GROUP_ID_NOT_FOUND, f"There is no streams group {request.group_id}.")
@@ -160,7 +160,7 @@ class StreamsGroups:
         return self._answer(draft.group, before, after, request, configured)
 
     def on_deadline(self, deadline: Deadline, out: Out) -> None:
-        """A session is over, or a member has not given back in time what it owes: it is out."""
+        """Remove a member whose session or revocation timeout has expired."""
         group = self.find(deadline.group_id)
         member = group.members.get(deadline.member_id) if group is not None else None
         if group is None or member is None:
@@ -170,7 +170,7 @@ class StreamsGroups:
         self._fence(group, member, out)
 
     def delete(self, group: StreamsGroup, out: Out) -> None:
-        """Write what ends a group without members; its offsets are the caller's affair."""
+        """Write the tombstones of a group without members. The caller deletes its offsets."""
         for key in (
             StreamsTargetKey(group.group_id),
             StreamsTopologyKey(group.group_id),
@@ -181,7 +181,7 @@ class StreamsGroups:
             table.pop(group.group_id, None)
 
     def describe(self, group_id: str, *, exists_otherwise: bool) -> DescribedStreamsGroup:
-        """StreamsGroupDescribe v0, one group."""
+        """Describe one group for StreamsGroupDescribe v0."""
         group = self.find(group_id)
         if group is None:
             why = f"Group {group_id} is not a streams group." if exists_otherwise else f"Group {group_id} not found."
@@ -205,7 +205,7 @@ class StreamsGroups:
     def _move(
         self, now_ms: int, draft: _Draft, before: StreamsMember, request: StreamsHeartbeat
     ) -> tuple[StreamsMember, Configured] | Refusal:
-        """The member as it is now, a step nearer to its target."""
+        """Return the member one step closer to its target, or the refusal."""
         group_id, member_id = request.group_id, request.member_id
         wants = decide.merge(before.wants, request)
         changed = member_id not in draft.group.members or wants != before.wants
@@ -245,7 +245,7 @@ class StreamsGroups:
         return None
 
     def _configure(self, group: StreamsGroup) -> Configured:
-        """Raises InvalidTopology."""
+        """Return the topology's configuration for the present topics. Raises InvalidTopology."""
         topology = group.topology
         if topology is None:
             return Configured()
@@ -264,7 +264,7 @@ class StreamsGroups:
         return configured
 
     def _next_epoch(self, draft: _Draft, configured: Configured, *, forced: bool) -> None:
-        """Raise the group's epoch if `forced`, or if its topics, topology or settings are not what they were."""
+        """Raise the group's epoch if `forced`, or if its topics, topology or settings have changed."""
         group, topology = draft.group, draft.group.topology
         digest = 0 if topology is None else metadata_hash(self._topics, required_topics(topology))
         validated = topology.epoch if topology is not None and configured.is_ready else -1
@@ -274,7 +274,7 @@ class StreamsGroups:
             draft.write(StreamsGroupKey(group.group_id), StreamsGroupValue(group.epoch + 1, *now))
 
     def _assign(self, now_ms: int, draft: _Draft, configured: Configured) -> None:
-        """Make the target assignment of the group's epoch, if it has none yet."""
+        """Make the target assignment of the group's epoch, if it does not exist yet."""
         group = draft.group
         if group.epoch <= group.assignment_epoch:
             return
@@ -339,7 +339,7 @@ class StreamsGroups:
         ]
 
     def _partitions(self, group: StreamsGroup, tasks: Iterable[TaskId]) -> list[tuple[str, list[int]]]:
-        """The partitions of source topics that the tasks read."""
+        """Return the source partitions that the tasks read."""
         found: dict[str, list[int]] = {}
         parts = {} if group.topology is None else {part.subtopology_id: part for part in group.topology.subtopologies}
         for subtopology, partition in sorted(tasks):
@@ -351,10 +351,10 @@ class StreamsGroups:
                     found.setdefault(name, []).append(partition)
         return list(found.items())
 
-    # --- members that go ---
+    # --- leaving members ---
 
     def _fence(self, group: StreamsGroup, member: StreamsMember, out: Out) -> None:
-        """Take a member out of the group; the others are assigned anew with their next heartbeats."""
+        """Remove a member from the group. The other members are assigned anew with their next heartbeats."""
         for key in (StreamsCurrentKey, StreamsTargetMemberKey, StreamsMemberKey):
             out.records.append(GroupRecord(key(group.group_id, member.member_id), None))
         value = StreamsGroupValue(
@@ -379,5 +379,5 @@ def _refusing(error_code: ErrorCode, message: str | None) -> StreamsHeartbeatRep
 
 
 def not_a_streams_group(group_id: str) -> Refusal:
-    """Why a group of another kind is refused."""
+    """Return the refusal for a group of another kind."""
     return Refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a streams group.")

@@ -1,7 +1,7 @@
-"""How a member of a streams group comes to what it is to have: give back first, then go to the next epoch (KIP-1071).
+"""Reconciliation of a streams group's member with its target: first revoke, then move to the next epoch (KIP-1071).
 
-A task is active in one member at a time, and a process has it once, as whatever: its state lies in one directory.
-Source: `CurrentAssignmentBuilder` of Apache Kafka 4.3.1.
+A task is active in one member at a time. A process has a task once, active or not, because its state is in one
+directory. Source: `CurrentAssignmentBuilder` of Apache Kafka 4.3.1.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ __all__ = ["reconcile"]
 
 
 def reconcile(group: StreamsGroup, member: StreamsMember, owned: Tasks | None) -> StreamsMember:
-    """The member one step nearer to its target; the same one if it cannot move. `owned`: what it says it has."""
+    """Return the member one step closer to its target, or unchanged if it cannot move.
+
+    `owned`: the tasks it reports.
+    """
     goal_epoch = group.assignment_epoch
     if member.state is MemberState.STABLE and member.epoch == goal_epoch:
         return member
@@ -54,14 +57,14 @@ def reconcile(group: StreamsGroup, member: StreamsMember, owned: Tasks | None) -
 
 
 def _owes(tasks: Tasks, owned: Tasks | None) -> bool:
-    """Whether the member still has some of what it is to give back; yes if its request does not say what it has."""
+    """Return true if the member still has tasks that it must revoke. True if the request does not list its tasks."""
     if owned is None:
         return True
     return bool(set(owned.active) & set(tasks.active) or owned.standby & tasks.standby or owned.warmup & tasks.warmup)
 
 
 def _free(group: StreamsGroup, member: StreamsMember, wanted: Iterable[TaskId], *, active: bool) -> frozenset[TaskId]:
-    """Those that nobody has who stands in the way."""
+    """Return the wanted tasks that no other member blocks."""
 
     def is_free(task: TaskId) -> bool:
         for other, is_active in group.owners(task, member.member_id):

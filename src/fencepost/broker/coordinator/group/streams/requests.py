@@ -1,4 +1,4 @@
-"""What is asked of streams groups and answered, as the APIs of KIP-1071 have it."""
+"""Requests to streams groups and their answers (KIP-1071)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["DescribedStreamsGroup", "EndpointPartitions", "StreamsHeartbeat", "S
 
 
 class StreamsHeartbeat(Value, kw_only=True):
-    """StreamsGroupHeartbeat. None (-1 for a time) is what it is on the wire: unchanged since the last one."""
+    """StreamsGroupHeartbeat. As on the wire, None (-1 for a time) means unchanged since the last heartbeat."""
 
     group_id: str
     member_id: str
@@ -34,7 +34,7 @@ class StreamsHeartbeat(Value, kw_only=True):
 
 
 class EndpointPartitions(Value):
-    """What an instance that answers queries has: (topic, partitions) of its active and its standby tasks."""
+    """Partitions of an instance that answers queries: (topic, partitions) of its active and its standby tasks."""
 
     endpoint: Endpoint
     active: Sequence[tuple[str, Sequence[int]]]
@@ -42,7 +42,7 @@ class EndpointPartitions(Value):
 
 
 class StreamsHeartbeatReply(Value, kw_only=True):
-    """The answer; without `tasks`, what the member has is unchanged. `missing`: the topics to make for the group."""
+    """The answer. Without `tasks`, the member's tasks are unchanged. `missing`: internal topics to create."""
 
     error_code: ErrorCode = ErrorCode.NONE
     error_message: str | None = None
@@ -57,7 +57,7 @@ class StreamsHeartbeatReply(Value, kw_only=True):
 
 
 class DescribedStreamsGroup(Value, kw_only=True):
-    """A group as StreamsGroupDescribe shows it; each member with its target."""
+    """A group as StreamsGroupDescribe shows it, with each member's target."""
 
     group_id: str
     error_code: ErrorCode = ErrorCode.NONE

@@ -1,4 +1,6 @@
-"""What a topology needs of the topics that there are: internal topics to make, tasks to run, or what is wrong. Pure.
+"""Configuration of a topology for the present topics: internal topics to create, tasks, or an error.
+
+Pure functions.
 
 Source: `InternalTopicManager`, `RepartitionTopics`, `CopartitionedTopicsEnforcer` and `ChangelogTopics` of Apache Kafka
 4.3.1.
@@ -16,12 +18,12 @@ from fencepost.values import Value
 __all__ = ["Configured", "InvalidTopology", "Status", "StatusCode", "configure", "required_topics", "tasks_of"]
 
 PartitionsOf = Callable[[str], int | None]
-"""How many partitions a topic has; None if there is none of that name."""
+"""Return the number of partitions of a topic, or None if it does not exist."""
 _MOST_NAMED = 3
 
 
 class StatusCode(IntEnum):
-    """What a member is told of its group, as on the wire."""
+    """Status of a group in a heartbeat's answer, with the codes of the wire."""
 
     STALE_TOPOLOGY = 0
     MISSING_SOURCE_TOPICS = 1
@@ -31,18 +33,18 @@ class StatusCode(IntEnum):
 
 
 class Status(Value):
-    """A code, and what it means here."""
+    """A status code with its message."""
 
     code: StatusCode
     detail: str
 
 
 class InvalidTopology(ValueError):
-    """No topics could make it work."""
+    """The topology is invalid, whatever topics exist."""
 
 
 class Configured(Value):
-    """How many tasks each subtopology has, and the internal topics that are missing; or why there can be none."""
+    """The tasks per subtopology and the missing internal topics, or the problem that prevents an assignment."""
 
     tasks: Mapping[str, int] = MappingProxyType({})
     missing: tuple[InternalTopic, ...] = ()
@@ -50,7 +52,7 @@ class Configured(Value):
 
     @property
     def is_ready(self) -> bool:
-        """Whether tasks can be assigned."""
+        """True if tasks can be assigned."""
         return self.problem is None
 
 
@@ -61,7 +63,7 @@ class _Wrong(Exception):
 
 
 def required_topics(topology: Topology) -> set[str]:
-    """Every topic that is read or kept: the sources, and what the group makes."""
+    """Return every topic that the topology reads, and the internal topics."""
     found: set[str] = set()
     for part in topology.subtopologies:
         found.update(part.source_topics)
@@ -70,12 +72,12 @@ def required_topics(topology: Topology) -> set[str]:
 
 
 def tasks_of(tasks: Mapping[str, int]) -> list[TaskId]:
-    """The tasks, by subtopology."""
+    """Return the tasks, by subtopology."""
     return [TaskId(part, number) for part in sorted(tasks) for number in range(tasks[part])]
 
 
 def configure(topology: Topology, partitions_of: PartitionsOf) -> Configured:
-    """The topology with the topics that there are. Raises InvalidTopology."""
+    """Configure the topology for the present topics. Raises InvalidTopology."""
     try:
         missing = {t for part in topology.subtopologies for t in part.source_topics if partitions_of(t) is None}
         if missing:
@@ -102,13 +104,13 @@ def configure(topology: Topology, partitions_of: PartitionsOf) -> Configured:
 
 
 def _count(topic: str, partitions_of: PartitionsOf, counts: Mapping[str, int]) -> int | None:
-    """What there is counts; else what was decided."""
+    """Return the number of partitions of an existing topic, or else the decided number."""
     found = partitions_of(topic)
     return counts.get(topic) if found is None else found
 
 
 def _repartition_counts(topology: Topology, partitions_of: PartitionsOf) -> dict[str, int]:
-    """How many partitions repartition topics get: as asked for, or as many as what is written to them comes from."""
+    """Decide the partitions of repartition topics: as requested, or as many as in the topics they are written from."""
     counts = {
         topic.name: topic.partitions
         for part in topology.subtopologies
@@ -143,7 +145,7 @@ def _repartition_counts(topology: Topology, partitions_of: PartitionsOf) -> dict
 
 
 def _copartition(topology: Topology, partitions_of: PartitionsOf, counts: dict[str, int]) -> None:
-    """Give repartition topics the number of partitions of what they are joined with."""
+    """Give repartition topics the number of partitions of the topics they are joined with."""
     internal = [topic for part in topology.subtopologies for topic in part.repartition_source_topics]
     fixed = {topic.name for topic in internal if topic.partitions}
     flexible = {topic.name for topic in internal if not topic.partitions}
@@ -179,7 +181,7 @@ def _copartition_one(
 
 
 def _width(part: Subtopology, partitions_of: PartitionsOf, counts: Mapping[str, int]) -> int:
-    """How many tasks: as many as the widest of the topics that are read has partitions."""
+    """Return the number of tasks: the highest number of partitions among the topics that the subtopology reads."""
     names = [*part.source_topics, *(topic.name for topic in part.repartition_source_topics)]
     widths = [_count(name, partitions_of, counts) or 0 for name in names]
     if not widths:
