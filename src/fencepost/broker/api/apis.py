@@ -1,8 +1,10 @@
-"""The APIs that are served: one row says all that is to be known of an API besides what its file does.
+"""The table of served APIs.
+
+Its row has all facts about an API, besides the code of its file.
 
 A new API is its row and its file, `api/<folder>/k<key>_<name>.py`, which offers its functions as `HANDLER` and is
-imported with its first request; `tools/gen_messages.py` makes its messages. ApiVersions is made from this table: what
-is not here is not advertised. Flexible versions are in the generated index of the messages (`protocol/messages`).
+imported with its first request; `tools/gen_messages.py` makes its messages. ApiVersions is made from this table: an API
+without a row is not advertised. Flexible versions are in the generated index of the messages (`protocol/messages`).
 """
 
 from __future__ import annotations
@@ -55,7 +57,7 @@ class Coordinator(Enum):
 
 
 _PARTITION_INDEXES = Likeness({"partitions": ("partition_indexes",)}, item="partition_index")
-# What Apache Kafka's coordinators answer when their log fails: clients look for the coordinator and ask again.
+# Apache Kafka's codes when a coordinator's log fails: clients look up the coordinator and retry.
 _NOT_COORDINATOR = ErrorCode.NOT_COORDINATOR
 
 
@@ -64,15 +66,15 @@ class Api(NamedTuple):
 
     key: int
     name: str
-    """Of the module of its messages, too."""
+    """Name of the API and of the module of its messages."""
     folder: str
-    """Where in `broker/api` its file is."""
+    """Folder of its file in `broker/api`."""
     min_version: int
     max_version: int
     rights: Rule | Unruled
     refusal: Likeness = Likeness()
     log_failure: ErrorCode = ErrorCode.KAFKA_STORAGE_ERROR
-    """The code for a request that the disk made fail."""
+    """Error code for a request that fails because of the disk."""
     relies_on: Coordinator | None = None
     writes: str | None = None
     """The internal topic that a request writes to. It is created before the handler runs (`internal_topics`)."""
@@ -209,7 +211,7 @@ _handlers: dict[int, Handler] = {}
 
 
 def handler(api: Api) -> Handler:
-    """The functions of an API, imported when they are asked for the first time."""
+    """Return the functions of an API. Its file is imported at the first call."""
     known = _handlers.get(api.key)
     if known is None:
         module = import_module(f"fencepost.broker.api.{api.folder}.k{api.key:02}_{api.name}")

@@ -1,4 +1,4 @@
-"""What several handlers share."""
+"""Functions shared by several handlers."""
 
 from __future__ import annotations
 
@@ -30,32 +30,32 @@ __all__ = [
 
 _NO_TOPIC = UUID(int=0)
 MOST_PARTITIONS = 10_000
-"""That one request may make, as in Kafka."""
+"""Largest number of partitions that one request may create, as in Kafka."""
 
-_NOT_ASKED = -(2**31)  # for authorized operations, KIP-430
+_NOT_ASKED = -(2**31)  # value of authorized operations that were not requested, KIP-430
 
 _log = logging.getLogger("fencepost.broker.api")
 
 
 def cluster_operations(call: Call, *, asked: bool) -> int:
-    """The bits of what the client may do with the cluster, if the request asked; none for those who may not know."""
+    """Return the client's permitted operations on the cluster as bits, if requested and the client may describe it."""
     if asked and not call.may(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
         return 0
     return authorized_operations(call, ResourceType.CLUSTER, CLUSTER_NAME, asked=asked)
 
 
 def authorized_operations(call: Call, resource: ResourceType, name: str, *, asked: bool) -> int:
-    """The bits of what the client may do with it, if the request asked for them."""
+    """Return the client's permitted operations on the resource as bits, if requested."""
     return call.operations(resource, name) if asked else _NOT_ASKED
 
 
 def may_see(call: Call, topic: str, *, quiet: bool = False) -> bool:
-    """Whether the client may know of a topic of that name, which need not exist."""
+    """Return true if the client may know of a topic of that name. The topic need not exist."""
     return call.may(Operation.DESCRIBE, ResourceType.TOPIC, topic, quiet=quiet)
 
 
 def absent_topic(name: str) -> tuple[int, str | None]:
-    """(error code, what is wrong with the name if it is that): what is said of a topic that there is not."""
+    """Return the error code for a missing topic, and the defect of its name, if any."""
     why = invalid_topic_name(name)
     return (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if why is None else ErrorCode.INVALID_TOPIC_EXCEPTION), why
 
@@ -63,7 +63,7 @@ def absent_topic(name: str) -> tuple[int, str | None]:
 def find_partition(
     core: BrokerParts, name: str | None, topic_id: UUID | None, index: int
 ) -> tuple[Partition | None, int, Topic | None]:
-    """(partition, 0, topic), or (None, error code, topic if that much was found). A topic is given by name or by id."""
+    """Return (partition, 0, topic), or (None, error code, topic if found). A topic is given by name or by id."""
     topic = core.topics.by_id(topic_id) if name is None else core.topics.get(name)
     partition = None if topic is None else topic.partition(index)
     if partition is not None:
@@ -72,7 +72,7 @@ def find_partition(
 
 
 def partition_error(topic: Topic | None, index: int, *, by_id: bool = False) -> int:
-    """What is said of a partition of a topic that was looked up, by id or by name: 0, or that it does not exist."""
+    """Return the error code for a partition of a topic that was looked up by id or by name: 0 if it exists."""
     if topic is None and by_id:
         return ErrorCode.UNKNOWN_TOPIC_ID
     if topic is None or topic.partition(index) is None:
@@ -81,12 +81,15 @@ def partition_error(topic: Topic | None, index: int, *, by_id: bool = False) -> 
 
 
 def partition_key(topic_id: UUID | None, index: int) -> TopicIdPartition:
-    """A partition as a request names it; no topic has the id that stands for none."""
+    """Return the key of a partition in a request. The zero id stands for a missing one, and no topic has it."""
     return TopicIdPartition(topic_id or _NO_TOPIC, index)
 
 
 def leader_epoch_error(current_leader_epoch: int) -> int:
-    """What a client that names this leader epoch is to be told; ours is always 0, and -1 says that it does not know."""
+    """Return the error for a client's leader epoch.
+
+    This broker's epoch is always 0, and -1 means unknown to the client.
+    """
     if current_leader_epoch < -1:
         return ErrorCode.FENCED_LEADER_EPOCH
     if current_leader_epoch > 0:
@@ -95,7 +98,10 @@ def leader_epoch_error(current_leader_epoch: int) -> int:
 
 
 def wrong_replicas(broker_ids: Sequence[int]) -> str | None:
-    """Why a partition cannot have these replicas, in Kafka's words; None when it can: there is this broker only."""
+    """Return Kafka's message if a partition cannot have these replicas, or None.
+
+    The only valid replica is this broker.
+    """
     if not broker_ids:
         return "The manual partition assignment includes an empty replica list."
     other = next((broker_id for broker_id in broker_ids if broker_id != BROKER_ID), None)

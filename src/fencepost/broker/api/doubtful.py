@@ -1,4 +1,4 @@
-"""Requests that would be decided by what is damaged are refused; see `coordinator/damage.py`."""
+"""Refusal of requests that depend on damaged records of an internal topic. See `coordinator/damage.py`."""
 
 from __future__ import annotations
 
@@ -16,15 +16,17 @@ _log = logging.getLogger("fencepost.broker.recovery")
 
 
 class DoubtfulRequests:
-    """Of one broker. Each name is told of once for each API."""
+    """Refuses doubtful requests of one broker. Each name is logged once per API."""
 
     def __init__(self, doubts: Doubts) -> None:
         self._doubts = doubts
         self._told: set[tuple[int, str]] = set()
 
     def refuse(self, api: Api, request: Any) -> Any:
-        """The answer to a request whose answer is in doubt, None for any other: UNKNOWN_SERVER_ERROR, which no client
-        tries again for ever."""
+        """Return the refusal of a request whose answer is in doubt, or None.
+
+        The code is UNKNOWN_SERVER_ERROR, which no client retries forever.
+        """
         if api.relies_on is Coordinator.OFFSETS:
             groups = [request.group_id, *(group.group_id for group in request.groups)]
             doubtful = [name for name in groups if name and self._doubts.of_group(name)]

@@ -1,6 +1,6 @@
-"""For any request: the topics it speaks of, and the answer that refuses all of it with one error code.
+"""For any request: the topics that it names, and the response that refuses all of it with one error code.
 
-A response is made in the likeness of its request: what the request lists comes back with the error code set.
+The response repeats the lists of the request, each item with the error code.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _shapes: dict[Any, tuple[tuple[str, type[Any] | None], ...]] = {}
 
 
 def refusal(request: Any, code: int) -> Any:
-    """The response to `request` with `code` in every place for an error code."""
+    """Return the response to `request` with `code` in every error code field."""
     if isinstance(request, ProduceRequest):
         return ProduceResponse(
             [ProducePartitionResult(each.topic, each.topic_id, each.partition, code) for each in request.partitions]
@@ -43,14 +43,14 @@ def refusal(request: Any, code: int) -> Any:
                 )
                 for topic in request.topics
             ],
-            # An incremental fetch lists nothing, so only the answer as a whole can tell.
+            # An incremental fetch has no lists, so only the response's own code can report the error.
             error_code=0 if request.topics else code,
         )
     return _Refused(SERVED[request.API_KEY], code).alike(_response_class(type(request)), request)
 
 
 def cut_messages(response: Any) -> None:
-    """Shorten what the response says in words: names in it may be as long as a string of the protocol can be."""
+    """Shorten the messages of a response, because names in them can be as long as a string of the protocol."""
     if isinstance(response, list | tuple):
         for each in response:
             cut_messages(each)
@@ -64,7 +64,7 @@ def cut_messages(response: Any) -> None:
 
 
 def topics_named(request: Any, name_of: Callable[[UUID | None], str | None]) -> Iterator[str]:
-    """Names of the topics that a request lists; `name_of` finds the name of a topic id."""
+    """Yield the names of the topics that a request lists. `name_of` finds the name of a topic id."""
     if isinstance(request, ProduceRequest):
         listed: Any = request.partitions
     else:
@@ -81,7 +81,7 @@ def topics_named(request: Any, name_of: Callable[[UUID | None], str | None]) -> 
 
 
 class _Refused:
-    """One API's way to say `code` to everything."""
+    """Builder of one API's refusal with `code`."""
 
     def __init__(self, api: Api, code: int) -> None:
         self._code = code
@@ -92,7 +92,7 @@ class _Refused:
             self._listed = {**self._listed, each.answered: (each.asked,)}
 
     def alike(self, made: type[Any], asked: Any) -> Any:
-        """The structure in the likeness of what was asked."""
+        """Return a structure of the response that repeats the lists of the request."""
         values: dict[str, Any] = {}
         for name, inner in _shape(made):
             sources = self._listed.get(name, (name,))
@@ -113,7 +113,7 @@ class _Refused:
 
 
 def _shape(made: type[Any]) -> tuple[tuple[str, type[Any] | None], ...]:
-    """(field, class of what it lists, None for a plain one). A single structure keeps its default: it is no list."""
+    """Return (field, class of its list items or None). Single structures are left out, so they keep their defaults."""
     found = _shapes.get(made)
     if found is None:
         hints = get_type_hints(made)

@@ -1,7 +1,7 @@
-"""What comes between a request and its handler where rights are enforced: the rule of its API, carried out.
+"""Authorization of requests: the rule of an API is applied before its handler.
 
-What the client may not is taken out of the request and refused in the response beside the handler's results, so that
-handlers need not know of rights.
+Items that the client has no rights for are removed from the request, and refused in the response beside the handler's
+results. So handlers need not check rights.
 """
 
 from __future__ import annotations
@@ -23,13 +23,15 @@ if TYPE_CHECKING:
 
 __all__ = ["enter"]
 
-# Kinds of resources in the configuration APIs; all others belong to the cluster.
+# Kinds of resources in the configuration APIs. All others belong to the cluster.
 _CONFIGURED: Mapping[int, ResourceType] = {2: ResourceType.TOPIC, 32: ResourceType.GROUP}
 
 
 def enter(call: Call, api: Api, request: Any) -> Any:
-    """The response that refuses the whole request, or None: the handler's turn. Items may be gone from the request;
-    then `call.finish` puts their refusals into the response."""
+    """Return the response that refuses the whole request, or None to continue with the handler.
+
+    Items may be removed from the request; `call.finish` then adds their refusals to the response.
+    """
     rule = api.rights
     if rule is Unruled.FREE:
         return None
@@ -80,7 +82,7 @@ def _each(call: Call, each: Each, request: Any) -> Any:
 
 
 def _resource(call: Call, each: Each, item: Any) -> tuple[ResourceType, str | None]:
-    """(kind, name), the name None for a topic id that does not exist."""
+    """Return (kind, name) of an item's resource. The name is None for an unknown topic id."""
     if each.resource_type is None:
         kind = _CONFIGURED.get(item.resource_type, ResourceType.CLUSTER)
         return kind, CLUSTER_NAME if kind is ResourceType.CLUSTER else item.resource_name
@@ -106,7 +108,7 @@ def _show(call: Call, shown: Shown) -> None:
 
 
 def _join(response: Any, answered: str, refused: Sequence[Any]) -> Any:
-    """An error of the whole request stands alone."""
+    """Add the refused items to a response, unless it is an error of the whole request."""
     if not getattr(response, "error_code", ErrorCode.NONE):
         setattr(response, answered, [*getattr(response, answered), *refused])
     return response

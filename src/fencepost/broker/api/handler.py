@@ -1,4 +1,4 @@
-"""What the file of an API offers: its handler, and where its rights need more than a rule, the functions that know."""
+"""Interface of an API's file: its handler, and functions for rights that no rule can express."""
 
 from __future__ import annotations
 
@@ -12,15 +12,17 @@ __all__ = ["Handler"]
 
 
 class Handler(NamedTuple):
-    """The functions of one API; its requests and responses are those of its messages.
+    """The functions of one API.
 
-    handle(call, now_ms, request): the response, or None where it has been or will be given through `call`.
-    authorize(call, request): the response that refuses all, or None. It may take items out of the request, and leave in
-    `call.finish` what is to be done to the handler's response.
-    refuse(call, code): the refusal of a whole request, where a refusal in its likeness would say too much.
-    hide(call, response): the response without what the client may not see.
+    Requests and responses are its messages.
 
-    All but `handle` are asked only where rights are enforced.
+    handle(call, now_ms, request): return the response, or None if it is given through `call`, now or later.
+    authorize(call, request): return the response that refuses all, or None. It may remove items from the request, and
+    set `call.finish` to a function that completes the handler's response. refuse(call, code): return the refusal of a
+    whole request, if one that repeats its lists would reveal too much. hide(call, response): return the response
+    without items that the client may not see.
+
+    All but `handle` are used only if rights are enforced.
     """
 
     handle: Callable[[Call, int, Any], Any]

@@ -1,7 +1,7 @@
 """Creation of the internal topic that a request writes to, before its handler runs.
 
-A client asks for its coordinator first, and FindCoordinator creates the topic. For a client that does not ask, the
-handler would have to create it at once, and a slow disk would hold up everybody.
+A client looks up its coordinator first, and FindCoordinator creates the topic. For a client that does not, the handler
+would have to create it at once, and a slow disk would block all other requests.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Requests that take long are worked off a piece at a time, so that others are answered in between."""
+"""Time slices for long requests, so that other requests are served in between."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fencepost.broker.connection import Call
 __all__ = ["TURN_MS", "Resume", "in_pieces", "in_turns"]
 
 TURN_MS: Final = 20
-"""Work that took so long gives way to that of others."""
+"""Length of a time slice in ms."""
 
 _PIECE = 1000
 
@@ -19,15 +19,17 @@ Item = TypeVar("Item")
 
 
 Resume = Callable[[Callable[[], None]], object]
-"""Calls something back when it is to go on."""
+"""Arranges a later call of a function."""
 
 
 def in_turns(call: Call, now_ms: int, request: object, turn: Callable[[int], Resume | None]) -> None:
-    """Call `turn(now_ms)`, and again whenever what it returned calls back, until it returns None: then all is done.
+    """Call `turn(now_ms)`.
 
-    Others are served in between: each turn is a decision of its own, on the state of its moment. The connection's next
-    request waits until the last is done; when the connection is gone, or a turn raises, the rest is left out. What is
-    done in a single turn is done at once.
+    As long as it returns a Resume, call it again when that calls back.
+
+    Other requests are served in between, so each turn must decide on the present state. The connection's next request
+    waits until the last turn has ended. After the connection is closed, or a turn raises, no further turn follows. Work
+    that fits in a single turn is done at once.
     """
     resume = turn(now_ms)
     if resume is None:
@@ -61,7 +63,7 @@ def in_pieces(
     *,
     size: int = _PIECE,
 ) -> None:
-    """Call `do(now_ms, piece)` for one piece of `items` after the other, each in a turn, and then `finish(now_ms)`."""
+    """Call `do(now_ms, piece)` for one piece of `items` per turn, and then `finish(now_ms)`."""
     pieces = deque(items[start : start + size] for start in range(0, max(len(items), 1), size))
 
     def turn(now_ms: int) -> Resume | None:

@@ -1,4 +1,4 @@
-"""What the rules of a `FaultTable` do to requests: refused, late, lost, or executed and the answer lost."""
+"""Effects of a `FaultTable`'s rules on requests: refused, delayed, lost, or executed with the answer lost."""
 
 from __future__ import annotations
 
@@ -18,13 +18,16 @@ _log = logging.getLogger("fencepost.broker.faults")
 
 
 class RequestFaults:
-    """Asked by the core for every request while there are rules, and for the answer of a request that a rule hit."""
+    """Applies the rules.
+
+    The core calls it for every request while there are rules, and for the answer of a matched request.
+    """
 
     def __init__(self, table: FaultTable) -> None:
         self.table = table
 
     def strike(self, call: Call, request: Any, frame: memoryview) -> bool:
-        """Do to the request what a rule wants; True when it must not be executed now."""
+        """Apply a matching rule to the request. Return true if the request must not be executed now."""
         connection, core = call.connection, call.core
         name_of = partial(core.topic_name, None)
         fault = self.table.for_request(call.api_key, call.client_id, lambda: frozenset(topics_named(request, name_of)))
@@ -47,7 +50,7 @@ class RequestFaults:
         return True
 
     def divert(self, call: Call, fault: RequestFault) -> None:
-        """The answer of a call that a rule hit is encoded: lose it or keep it back."""
+        """Lose or delay the encoded answer of a matched request."""
         call.fault = None
         if fault.action is Action.DROP_REPLY:
             call.core.reset(call.connection)
@@ -63,7 +66,7 @@ class RequestFaults:
 
     def _fail(self, call: Call, request: Any, code: int) -> None:
         if getattr(request, "acks", -1) == 0:
-            # Nothing is answered, so a failure can only be told by closing the connection, as Kafka does.
+            # The client expects no answer, so only a closed connection can report a failure, as in Kafka.
             call.core.reset(call.connection)
             return
         response = refusal(request, code)

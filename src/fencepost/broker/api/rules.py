@@ -1,4 +1,4 @@
-"""Which rights an API may need, in words that its row of `apis.py` is written in."""
+"""Rules for the rights that an API needs, as used in the rows of `apis.py`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["Each", "Need", "Rule", "Shown", "Unruled", "needs"]
 
 
 class Need(NamedTuple):
-    """The request needs one of these operations on the resource named in its `field` (the cluster has no field)."""
+    """The request needs one of these operations on the resource named in its `field`. The cluster needs no field."""
 
     operations: tuple[Operation, ...]
     resource_type: ResourceType
@@ -19,10 +19,10 @@ class Need(NamedTuple):
 
 
 class Each(NamedTuple):
-    """Each item of the request's `asked` needs the operation on the resource that its `name` says.
+    """Each item of the request's `asked` needs the operation on the resource given by its `name`.
 
-    `answered`: where the response lists the same. `name` "": the items are names. `resource_type` None: items name a
-    kind of resource as the configuration APIs do. `unless`: who may do this with the cluster needs nothing else.
+    `answered`: the response's list of the same items. `name` "": the items are names. `resource_type` None: an item has
+    a kind of resource, as in the configuration APIs. `unless`: this right on the cluster replaces all others.
     """
 
     operation: Operation
@@ -34,7 +34,7 @@ class Each(NamedTuple):
 
 
 class Shown(NamedTuple):
-    """Items of the response's `answered` are only shown to those who may do this with them."""
+    """Items of the response's `answered` are shown only to clients with this right on them."""
 
     operation: Operation
     resource_type: ResourceType
@@ -44,8 +44,11 @@ class Shown(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """`needs`: what the whole request depends on. `each`: items of the request that are allowed or refused one by one.
-    `shown`: items of the response that are left out where they may not be seen."""
+    """The rights of one API.
+
+    `needs`: for the whole request. `each`: for single items of the request, which are refused one by one. `shown`: for
+    items of the response, which are omitted without the right.
+    """
 
     needs: tuple[Need, ...] = ()
     each: Each | None = None
@@ -53,12 +56,12 @@ class Rule(NamedTuple):
 
 
 class Unruled(Enum):
-    """Instead of a rule."""
+    """Values that replace a rule."""
 
     FREE = "anybody may"
     IN_ITS_FILE = "what is needed depends on what is asked or found: `authorize` or the handler asks, by `Call.may`"
 
 
 def needs(resource_type: ResourceType, *operations: Operation, field: str = "") -> Need:
-    """One of the operations."""
+    """Return a Need of one of the operations."""
     return Need(operations, resource_type, field)

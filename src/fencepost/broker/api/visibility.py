@@ -1,4 +1,4 @@
-"""Requests that must not miss what an answered EndTxn has decided."""
+"""Waiting for the markers of answered EndTxn requests."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ def when_ends_are_visible(
     action: Callable[[int], object],
     partitions: Iterable[Partition | None] | None = None,
 ) -> None:
-    """Call `action(now_ms)` when the markers are durable of every transaction whose end was answered.
+    """Call `action(now_ms)` when the markers of every transaction with an answered EndTxn are durable.
 
     EndTxn is answered when its decision is durable, before its markers are. Readers of committed records and offsets
-    wait for them, a sync at most, so that a client reads what it has committed. At once where no marker is under way,
-    or none in `partitions`, where these are given.
+    wait for the markers, a sync at most, so that a client can read its own commits. There is no wait if no marker is in
+    progress, or none in `partitions`, if given.
     """
     core = call.core
     if core.transactions.writes_markers and (partitions is None or any(map(_awaits_markers, partitions))):

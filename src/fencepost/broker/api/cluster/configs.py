@@ -1,6 +1,6 @@
-"""Settings of topics, of this broker, its loggers and of groups as the configuration APIs see them.
+"""Settings of topics, of this broker, its loggers and of groups, for the configuration APIs.
 
-Refusals are Kafka's, code and words.
+Error codes and messages are Kafka's.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _TABLES: Mapping[int, Mapping[str, Setting]] = {
 }
 
 
-_AT_ONCE: Final = 200  # resources, which are written down together
+_AT_ONCE: Final = 200  # number of resources whose changes are written together
 
 
 class _Resource(Protocol):
@@ -69,7 +69,7 @@ Result = TypeVar("Result", bound=_Result)
 
 
 class Refused(Exception):
-    """A change or a question that is answered with an error code and a message."""
+    """A change or a query is answered with an error code and a message."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -78,7 +78,7 @@ class Refused(Exception):
 
 
 def find_topic(core: BrokerParts, name: str, missing: str) -> Topic:
-    """The topic of that name. Raises Refused; `missing` is the message when there is none."""
+    """Return the topic of that name. Raises Refused; `missing` is the message if it does not exist."""
     topic = core.topics.get(name)
     if topic is None:
         code, why = absent_topic(name)
@@ -87,15 +87,17 @@ def find_topic(core: BrokerParts, name: str, missing: str) -> Topic:
 
 
 def is_list(resource_type: int, key: str) -> bool:
-    """Whether the setting is a list."""
+    """Return true if the setting is a list."""
     setting = _TABLES[resource_type].get(key)
     return setting is not None and setting.kind is Kind.LIST
 
 
 def own_settings(core: BrokerParts, resource_type: int, name: str) -> tuple[Mapping[str, str], Mapping[str, str]]:
-    """(the settings that the resource itself has, the values that count of the lists). Raises Refused.
+    """Return the resource's own settings, and the effective values of list settings.
 
-    Whether there is such a topic is asked when the new settings are known to be right (`_Changes.add`), as Kafka does.
+    Raises Refused.
+
+    A missing topic is refused only after its new settings were checked (`_Changes.add`), as in Kafka.
     """
     if resource_type == TOPIC:
         topic = core.topics.get(name)
@@ -119,7 +121,7 @@ def own_settings(core: BrokerParts, resource_type: int, name: str) -> tuple[Mapp
 
 
 def check_logger_broker(name: str) -> None:
-    """Loggers are named by their broker, which is this one. Raises Refused."""
+    """Check that a logger's resource names this broker. Raises Refused."""
     if not name.removeprefix("-").isdecimal():
         raise Refused(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}")
     if name != str(BROKER_ID):
@@ -134,10 +136,11 @@ def change_each(
     result: Callable[..., Result],
     response: Callable[..., object],
 ) -> None:
-    """Change the request's resources, and reply with a result for each, others being served in between.
+    """Change the request's resources, serving other requests in between.
 
-    `given` says what a resource's own settings are to be, or raises Refused; `result` and `response` are the API's
-    messages.
+    Reply with a result for each.
+
+    `given` returns a resource's new own settings, or raises Refused. `result` and `response` are the API's messages.
     """
     named = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
     results: list[Result] = []
@@ -161,7 +164,7 @@ def change_each(
         resources = request.resources
         for start in range(0, len(resources), _AT_ONCE):
             if start:
-                yield _pass  # others are served, though nothing may have been written
+                yield _pass  # other requests are served even if no file was written
             yield from change_some(resources[start : start + _AT_ONCE])
         return response(responses=results)
 
@@ -169,11 +172,11 @@ def change_each(
 
 
 def _pass() -> None:
-    """A step that writes nothing."""
+    """Do nothing, as a step without a write."""
 
 
 class _Changes:
-    """New settings of resources, checked, and then made together: each file is written once."""
+    """Checked settings of resources, to be applied together: each file is written once."""
 
     def __init__(self, core: BrokerParts) -> None:
         self._core = core
@@ -183,7 +186,7 @@ class _Changes:
         self._levels: Mapping[str, str] | None = None
 
     def add(self, resource_type: int, name: str, given: Mapping[str, str]) -> None:
-        """These are to be the resource's own settings. Raises Refused."""
+        """Check and add a resource's new settings. Raises Refused."""
         if resource_type == BROKER:
             self._brokers[name] = _checked_of_broker(self._core, name, given)
             return
@@ -206,7 +209,7 @@ class _Changes:
             self._topics[find_topic(self._core, name, f"The topic '{name}' does not exist.")] = checked
 
     def make(self) -> Change[None]:
-        """Make the changes; they count at once. Raises OSError."""
+        """Apply the changes. They take effect at once. Raises OSError."""
         core = self._core
         if self._levels is not None:
             loggers.set_levels(self._levels)
@@ -217,13 +220,13 @@ class _Changes:
                 yield from core.settings.set_groups(self._groups)
             if self._topics:
                 yield from core.topics.set_configs(self._topics)
-        finally:  # what was changed before the disk refused the rest counts too
+        finally:  # changes made before the disk refused the rest are in effect, too
             if self._brokers or self._groups or self._topics:
                 core.settings_changed(core.now.ms)
 
 
 def _checked_levels(given: Mapping[str, str]) -> Mapping[str, str]:
-    """The levels of loggers. Raises Refused."""
+    """Check the levels of loggers. Raises Refused."""
     try:
         return loggers.check_levels(given)
     except InvalidSetting as error:
@@ -231,7 +234,7 @@ def _checked_levels(given: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def _checked_of_broker(core: BrokerParts, name: str, given: Mapping[str, str]) -> Mapping[str, str]:
-    """The settings as they are kept. Raises Refused."""
+    """Return the settings as they are stored. Raises Refused."""
     before = core.settings.of_broker(name)
     fixed = [
         key
@@ -242,7 +245,7 @@ def _checked_of_broker(core: BrokerParts, name: str, given: Mapping[str, str]) -
         message = f"Cannot update these configs dynamically: [{', '.join(fixed)}]"
         raise Refused(ErrorCode.INVALID_REQUEST, message)
     try:
-        # Kafka takes names that it does not know: a plugin might.
+        # Kafka accepts unknown names, because a plugin may use them.
         return {
             key: check_value(BROKER_SETTINGS[key], value) if key in BROKER_SETTINGS else value
             for key, value in given.items()

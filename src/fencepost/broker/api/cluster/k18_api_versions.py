@@ -1,11 +1,10 @@
-"""ApiVersions, v0-5: what this broker serves, made from the table of APIs, and the finalized features.
+"""ApiVersions, v0-5: the served APIs, from the table of APIs, and the finalized features.
 
 v3 adds the client's name and the features; it answers with the oldest response header, as every version does. v5 names
-the cluster and the node that the client means to reach (KIP-1242): another one answers 129, so that the client looks
-for its brokers anew.
-An unknown version is answered in v0 with error 35 and the range served, so that the client can ask again (franz-go
-asks v5 first). The finalized level of transaction.version tells clients which way of running transactions to take
-(KIP-890); level 0 is shown by leaving the feature out, as Kafka does.
+the cluster and the node that the client expects (KIP-1242): another one answers 129, so that the client looks for its
+brokers anew. An unknown version is answered in v0 with error 35 and the range served, so that the client can retry
+(franz-go starts with v5). The finalized level of transaction.version tells clients which transaction protocol to use
+(KIP-890); level 0 is represented by leaving the feature out, as in Kafka.
 """
 
 from __future__ import annotations
@@ -30,14 +29,14 @@ __all__ = ["HANDLER"]
 
 _FIRST_WITH_NAMES = 3
 _NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")  # KIP-511
-# librdkafka up to 2.6 compresses only where Produce v0 is listed, and otherwise sends plain batches without a word. It
-# never sends that version; Apache Kafka lists v0-2 for the same reason and serves them as little.
+# librdkafka up to 2.6 compresses only if Produce v0 is listed, and otherwise silently sends uncompressed batches. It
+# never sends that version; Apache Kafka lists v0-2 for the same reason and does not serve them either.
 _LISTED_FROM = {0: 0}
 _NO_NODE = -1
 
 
 def _handle(call: Call, now_ms: int, request: ApiVersionsRequest | None) -> ApiVersionsResponse:
-    """Answer with the table; `request` is None when its version is not served."""
+    """Answer with the table. `request` is None if its version is not served."""
     if request is None:
         own = SERVED[call.api_key]
         only = ApiVersion(api_key=own.key, min_version=own.min_version, max_version=own.max_version)
@@ -55,7 +54,7 @@ def _handle(call: Call, now_ms: int, request: ApiVersionsRequest | None) -> ApiV
         for name, level in levels.items()
         if level > 0
     ]
-    # v0-3 of the answer cannot say "from 0", so Kafka leaves such features out for them (KAFKA-17011).
+    # v0-3 of the answer cannot express "from 0", so Kafka omits such features in them (KAFKA-17011).
     supported = [
         SupportedFeatureKey(name=name, min_version=low, max_version=high)
         for name, (low, high) in SUPPORTED.items()
@@ -73,7 +72,7 @@ def _handle(call: Call, now_ms: int, request: ApiVersionsRequest | None) -> ApiV
 
 
 def _wrong_place(call: Call, request: ApiVersionsRequest) -> ErrorCode:
-    """Return why the client has not reached the node that it names, NONE if it has or names none."""
+    """Return the error if the client expects another cluster or node, or NONE."""
     if (request.cluster_id is None) != (request.node_id == _NO_NODE):
         return ErrorCode.INVALID_REQUEST
     if request.cluster_id is None:

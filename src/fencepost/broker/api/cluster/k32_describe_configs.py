@@ -1,7 +1,7 @@
 """DescribeConfigs, v1-4: settings of topics (2), of this broker (4), of its loggers (8) and of groups (32).
 
-v3 adds types and documentation. Synonyms are all values that a setting might have, with where each is from, in the
-order in which they count. An empty broker name asks for what was changed for all brokers, and nothing else.
+v3 adds types and documentation. Synonyms are all possible values of a setting with their origins, in the order of
+precedence. An empty broker name asks only for the settings that were changed for all brokers.
 """
 
 from __future__ import annotations
@@ -29,12 +29,13 @@ from fencepost.protocol.messages.describe_configs import (
 
 __all__ = ["HANDLER"]
 
-_TYPES = frozenset({TOPIC, BROKER, LOGGER, 16, GROUP})  # what Kafka knows; its client metrics are refused alone
+# types known to Kafka; only client metrics are refused one by one
+_TYPES = frozenset({TOPIC, BROKER, LOGGER, 16, GROUP})
 _FROM_LOGGER = 6
 
 
 def _handle(call: Call, now_ms: int, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
-    """Describe each resource; a type that nobody knows spoils the request, as at Kafka."""
+    """Describe each resource. An unknown type fails the whole request, as in Kafka."""
     if any(wanted.resource_type not in _TYPES for wanted in request.resources):
         return DescribeConfigsResponse(results=[_unknown_type(wanted) for wanted in request.resources])
     results = []
@@ -89,7 +90,7 @@ def _describe(
 def _of_resource(
     config: TopicConfig | GroupSettings, settings: Iterable[Setting]
 ) -> list[DescribeConfigsResourceResult]:
-    """What has no value is left out, as Kafka does with `internal.segment.bytes`."""
+    """Describe the settings. A setting without a value is omitted, as Kafka does with `internal.segment.bytes`."""
     values = [(setting, config.value(setting.key)) for setting in settings]
     return [_result(setting, value, config.origins(setting.key)) for setting, value in values if value is not None]
 
@@ -149,7 +150,7 @@ def _result(setting: Setting, value: str | None, origins: list[Origin]) -> Descr
 
 
 def _hidden(origins: list[Origin]) -> DescribeConfigsResourceResult:
-    """A setting that nobody knows: it might be a secret, so its value is not shown."""
+    """Describe an unknown setting. Its value is not shown, because it could be a secret."""
     return DescribeConfigsResourceResult(
         name=origins[0].key,
         value=None,

@@ -1,4 +1,4 @@
-"""AlterConfigs, v0-2: replace all settings that a topic, the broker or a group has of its own by the given ones."""
+"""AlterConfigs, v0-2: replace all own settings of a topic, the broker or a group."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _handle(call: Call, now_ms: int, request: AlterConfigsRequest) -> None:
         settings = _given(resource)
         if resource.resource_type == LOGGER:
             raise Refused(ErrorCode.INVALID_REQUEST, f"Unknown resource type {LOGGER}")
-        own_settings(call.core, resource.resource_type, resource.resource_name)  # is it of a kind that there is?
+        own_settings(call.core, resource.resource_type, resource.resource_name)  # refuses an unknown kind of resource
         return settings
 
     change_each(call, request, given, AlterConfigsResourceResponse, AlterConfigsResponse)

@@ -1,7 +1,6 @@
-"""IncrementalAlterConfigs, v0-1 (KIP-339): change single settings of a topic, of the broker, of its loggers
-(KIP-412) or of a group.
+"""IncrementalAlterConfigs, v0-1 (KIP-339): change single settings of a topic, the broker, its loggers or a group.
 
-Set is 0, delete 1, append 2 and subtract 3; the last two are for lists.
+Loggers are KIP-412. Set is 0, delete 1, append 2 and subtract 3; the last two are for lists.
 """
 
 from __future__ import annotations

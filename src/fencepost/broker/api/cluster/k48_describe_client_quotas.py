@@ -1,4 +1,4 @@
-"""DescribeClientQuotas, v0-1 (KIP-546): the quotas of users, client ids and addresses that a filter lets through."""
+"""DescribeClientQuotas, v0-1 (KIP-546): the quotas of users, client ids and addresses that match a filter."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["HANDLER"]
 
 
 def _handle(call: Call, now_ms: int, request: DescribeClientQuotasRequest) -> DescribeClientQuotasResponse:
-    """Describe what matches."""
+    """Describe the matching quotas."""
     filters = [Filter(wanted.entity_type, wanted.match_type, wanted.match) for wanted in request.components]
     try:
         check_filters(filters)

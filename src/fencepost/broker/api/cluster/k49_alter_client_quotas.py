@@ -1,7 +1,9 @@
-"""AlterClientQuotas, v0-1 (KIP-546): set and remove quotas; each entity by itself, answered when it is on disk.
+"""AlterClientQuotas, v0-1 (KIP-546): set and remove quotas.
 
-Byte rates count at once, for connections that are open too. The others are kept and told, and a warning says that they
-change nothing.
+Each entity has its own result, sent once it is on disk.
+
+Byte rates take effect at once, including open connections. Other quotas are only stored and described, and a warning
+says that they have no effect.
 """
 
 from __future__ import annotations
@@ -29,14 +31,14 @@ _log = logging.getLogger("fencepost.broker.quotas")
 
 
 def _handle(call: Call, now_ms: int, request: AlterClientQuotasRequest) -> None:
-    """Change what can be changed."""
+    """Change the valid entries."""
     call.change(request, _altered(call, request))
 
 
 def _altered(call: Call, request: AlterClientQuotasRequest) -> Change[AlterClientQuotasResponse]:
     changed: dict[Entity, Mapping[str, float]] = {}
     answers: dict[Entity, ResponseEntryData] = {}
-    for entry in request.entries:  # of an entity that is named twice the first counts, and the answer is the refusal
+    for entry in request.entries:  # of an entity named twice, the first entry counts, and the answer is an error
         named = tuple(sorted({part.entity_type: part.entity_name for part in entry.entity}.items(), key=itemgetter(0)))
         answers[named] = _one(call, entry, changed, is_known=named in answers)
     if changed and not request.validate_only:

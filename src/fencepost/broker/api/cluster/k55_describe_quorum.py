@@ -1,7 +1,7 @@
-"""DescribeQuorum, v0-2 (KIP-595): who decides about the cluster: this broker alone. v1 has times, v2 addresses.
+"""DescribeQuorum, v0-2 (KIP-595): the controllers of the cluster, which is this broker. v1 adds times, v2 addresses.
 
-There is no log of decisions as Kafka has it, so that nobody can lag: its end is told as 0, and has been reached now.
-Kafka answers for its metadata partition when it is asked for nothing else, and so does this.
+This broker has no metadata log, so no replica can lag: its end is reported as 0, reached now. As in Kafka, the answer
+is about the metadata partition if the request names nothing else.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""UpdateFeatures, v0-2 (KIP-584): change the finalized level of transaction.version; all others have one level only.
+"""UpdateFeatures, v0-2 (KIP-584): change the finalized level of transaction.version.
+
+Other features have one level.
 
 All updates are carried out or none. v1 has upgrade types and validate_only, v2 an answer without results.
 """
@@ -22,13 +24,13 @@ _UPGRADE = 1
 
 
 def _handle(call: Call, now_ms: int, request: UpdateFeaturesRequest) -> None:
-    """Change the levels; clients learn of it with their next ApiVersions."""
+    """Change the levels. Clients see them in their next ApiVersions."""
     call.change(request, _updated(call, request))
 
 
 def _updated(call: Call, request: UpdateFeaturesRequest) -> Change[UpdateFeaturesResponse]:
     updates = [
-        # v0 has no upgrade types, and Kafka takes no downgrades in it.
+        # v0 has no upgrade types, and Kafka accepts no downgrades in it.
         Update(each.feature, each.max_version_level, _UPGRADE if call.version == 0 else each.upgrade_type)
         for each in request.feature_updates
     ]

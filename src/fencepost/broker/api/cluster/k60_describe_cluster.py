@@ -1,7 +1,6 @@
-"""DescribeCluster, v0-2: cluster id, controller and brokers. v1 asks for brokers (1) or controllers (2), v2 for fenced
-brokers too.
+"""DescribeCluster, v0-2: cluster id, controller and brokers. v1 can ask for controllers (2), v2 for fenced brokers.
 
-Controllers are not to be asked through a broker's listener; Kafka answers MISMATCHED_ENDPOINT_TYPE, and so do we.
+Controllers cannot be described through a broker's listener: as in Kafka, the answer is MISMATCHED_ENDPOINT_TYPE.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""UnregisterBroker, v0 (KIP-631): forget a broker. There is none but this one, and it stays."""
+"""UnregisterBroker, v0 (KIP-631): remove a broker. This broker is the only one and cannot be removed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["HANDLER"]
 
 
 def _handle(call: Call, now_ms: int, request: UnregisterBrokerRequest) -> UnregisterBrokerResponse:
-    """Refuse."""
+    """Refuse the request."""
     if request.broker_id == BROKER_ID:
         message = f"Broker ID {BROKER_ID} is the only one."
         return UnregisterBrokerResponse(error_code=ErrorCode.INVALID_REQUEST, error_message=message)

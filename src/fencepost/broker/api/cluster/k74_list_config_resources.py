@@ -1,5 +1,7 @@
-"""ListConfigResources, v0-1 (KIP-1000, KIP-1142): what has settings. v0 is about client metrics, which are not here; v1
-about the kinds that are named, or all. Groups are those with settings of their own.
+"""ListConfigResources, v0-1 (KIP-1000, KIP-1142): resources with settings.
+
+v0 lists client metrics, of which there are none. v1 lists the requested kinds, or all. Groups are listed if they have
+settings of their own.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ _KINDS = frozenset({_TOPIC, _BROKER, _LOGGER, _CLIENT_METRICS, _GROUP})
 
 
 def _handle(call: Call, now_ms: int, request: ListConfigResourcesRequest) -> ListConfigResourcesResponse:
-    """List them."""
+    """List the resources."""
     kinds = {_CLIENT_METRICS} if call.version == 0 else set(request.resource_types) or _KINDS
     if not kinds <= _KINDS:
         return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)

@@ -1,8 +1,7 @@
-"""OffsetCommit, v2-10: a group's offsets. v2-4 name a retention, v6 leader epochs, v7 instance ids, v10 topic ids
-instead of names.
+"""OffsetCommit, v2-10: commit a group's offsets.
 
-Answered when the offsets are durable. A topic or partition that does not exist is refused alone; the others are
-committed.
+v2-4 have a retention, v6 leader epochs, v7 instance ids, v10 topic ids instead of names. The answer is sent when the
+offsets are durable. A missing topic or partition is refused by itself; the others are committed.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _FIRST_WITH_TOPIC_IDS = 10
 
 
 class _Results:
-    """The results of a request by partition. `offsets` are those that the coordinator has to commit."""
+    """The results of a request by partition. The coordinator commits `offsets`."""
 
     def __init__(self, call: Call, request: OffsetCommitRequest) -> None:
         self.offsets: list[PartitionOffset] = []
@@ -70,7 +69,7 @@ class _Results:
             self._taken.append((key, taken))
 
     def tell(self, topic: str, partition: int, code: int) -> None:
-        """A request may name a partition twice: both are told."""
+        """Add a result. A partition that the request names twice gets two results."""
         for result in self._by_place[topic, partition]:
             result.error_code = code
 
@@ -84,7 +83,7 @@ class _Results:
 
 
 def _handle(call: Call, now_ms: int, request: OffsetCommitRequest) -> None:
-    """Commit, and reply when durable."""
+    """Commit the offsets, and reply when they are durable."""
     results = _Results(call, request)
 
     def finish(now_ms: int) -> None:

@@ -1,8 +1,7 @@
-"""OffsetFetch, v1-10: a group's committed offsets. v2 can ask for all, v7 for stable ones only (KIP-447), v8 for
-several groups, v9 names a member, v10 uses topic ids instead of names.
+"""OffsetFetch, v1-10: a group's committed offsets. v2 can ask for all, v7 for stable ones only (KIP-447).
 
-While a transaction's offsets pend, a request that wants stable ones is answered UNSTABLE_OFFSET_COMMIT for these
-partitions.
+v8 has several groups, v9 names a member, v10 uses topic ids instead of names. While a transaction's offsets are
+pending, a request for stable offsets gets UNSTABLE_OFFSET_COMMIT for these partitions.
 """
 
 from __future__ import annotations
@@ -37,11 +36,13 @@ _UNSTABLE = (ErrorCode.UNSTABLE_OFFSET_COMMIT, ErrorCode.COORDINATOR_LOAD_IN_PRO
 
 
 def _handle(call: Call, now_ms: int, request: OffsetFetchRequest) -> None:
-    """Look the offsets up. What is told must not be lost again, so the reply waits for commits that are under way.
+    """Look the offsets up.
 
-    Where offsets pend for a transaction that is already decided, its markers are waited for: a matter of one sync,
-    while a client that is sent away sleeps first. They count, stable offsets asked for or not, where the transaction's
-    end was answered.
+    The reply waits for commits in progress, because reported offsets must not be lost again.
+
+    If offsets are pending for a decided transaction, the reply also waits for its markers. That takes one sync, while a
+    client that must retry sleeps first. Once EndTxn was answered, they count even if the request does not ask for
+    stable offsets.
     """
     core = call.core
 
@@ -56,7 +57,7 @@ def _handle(call: Call, now_ms: int, request: OffsetFetchRequest) -> None:
 
 
 def _answer(call: Call, request: OffsetFetchRequest) -> tuple[bool, OffsetFetchResponse]:
-    """(whether offsets pend, the response as of now)."""
+    """Return (true if offsets are pending, the present response)."""
     if call.version >= _FIRST_WITH_GROUPS:
         groups = [_fetch_group(call, group, request.require_stable) for group in request.groups]
         unstable = any(
@@ -72,8 +73,8 @@ def _answer(call: Call, request: OffsetFetchRequest) -> tuple[bool, OffsetFetchR
     found = _ask(call, request.group_id, partitions, request.require_stable)
     offsets = found.offsets
     if found.error_code and not offsets:
-        # Some clients (aiokafka) read only the partitions' errors, and would take an empty answer for "nothing
-        # committed".
+        # Some clients (aiokafka) read only the partitions' errors, and would treat an empty answer as "no committed
+        # offsets".
         offsets = [FetchedOffset(*partition, error_code=found.error_code) for partition in partitions or ()]
     topics = [
         OffsetFetchResponseTopic(
@@ -116,7 +117,7 @@ def _ask(
 def _as_asked(
     offsets: Iterable[FetchedOffset], asked: Sequence[OffsetFetchRequestTopic] | None
 ) -> list[tuple[str, list[FetchedOffset]]]:
-    """Topic by topic as they were asked for, or each topic once when all were."""
+    """Return the offsets by topic: in the order of the request, or each topic once if all were requested."""
     by_place = {(offset.topic, offset.partition): offset for offset in offsets}
     if asked is not None:
         return [
@@ -178,7 +179,7 @@ def _unknown(index: int) -> OffsetFetchResponsePartitions:
 
 
 def _authorize(call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse | None:
-    """Groups and topics that may not be described are taken out, and refused one by one."""
+    """Remove groups and topics that the client may not describe, and refuse them one by one."""
     if call.version < 8:
         return _authorize_one(call, request)
     refused: list[OffsetFetchResponseGroup] = []
@@ -225,7 +226,7 @@ def _authorize(call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse |
 
 
 def _authorize_one(call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse | None:
-    """v1-7: one group; v1 has no error code of its own."""
+    """Authorize v1-7, which has one group. v1 has no error code for the whole answer."""
     if not call.may(Operation.DESCRIBE, ResourceType.GROUP, request.group_id):
         code = ErrorCode.GROUP_AUTHORIZATION_FAILED
         topics = _offsets_refused(request.topics or (), code) if call.version < 2 else []

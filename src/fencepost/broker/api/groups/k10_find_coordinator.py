@@ -1,8 +1,7 @@
-"""FindCoordinator, v0-6: which broker looks after a group (type 0) or a transactional id (type 1). It is always this
-one.
+"""FindCoordinator, v0-6: the coordinator of a group (type 0) or a transactional id (type 1), which is this broker.
 
-v1 adds the type, v4 asks for several keys at once; v5 and v6 allow error 120 and share coordinators, for which only
-brokers ask (INVALID_REQUEST). The internal topic behind the coordinator is created with the first question for it.
+v1 adds the type, v4 several keys; v5 and v6 allow error 120 and share coordinators, which only brokers look up
+(INVALID_REQUEST). The first request for a coordinator creates its internal topic.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _KINDS = {0: ResourceType.GROUP, 1: ResourceType.TRANSACTIONAL_ID}
 
 
 def _handle(call: Call, now_ms: int, request: FindCoordinatorRequest) -> FindCoordinatorResponse | None:
-    """Name this broker. The coordinator's topic is created when it is missing."""
+    """Return this broker. A missing internal topic of the coordinator is created."""
     topic = _TOPICS.get(request.key_type)
     if topic is None:
         message = f"coordinator type {request.key_type} is not served"
@@ -62,7 +61,7 @@ def _found(call: Call, request: FindCoordinatorRequest) -> FindCoordinatorRespon
 
 
 def _authorize(call: Call, request: FindCoordinatorRequest) -> FindCoordinatorResponse | None:
-    """Groups and transactional ids that may not be described are refused one by one."""
+    """Refuse groups and transactional ids that the client may not describe, one by one."""
     kind = _KINDS.get(request.key_type)
     if kind is None:
         return None

@@ -1,7 +1,8 @@
-"""JoinGroup, v0-9: enter a classic group. v4 asks a new member to come again with its id, v5 knows static members, v9
-skips assignments.
+"""JoinGroup, v0-9: join a classic group.
 
-The request is parked until the rebalance is complete.
+In v4 a new member must rejoin with its id, v5 has static members.
+
+v9 can skip the assignment. The request is parked until the rebalance is complete.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _FIRST_NULLABLE_PROTOCOL = 7
 
 
 def _handle(call: Call, now_ms: int, request: JoinGroupRequest) -> None:
-    """Hand the request to the coordinator, which answers now or later."""
+    """Pass the request to the coordinator, which answers now or later."""
     join = Join(
         group_id=request.group_id,
         member_id=request.member_id,

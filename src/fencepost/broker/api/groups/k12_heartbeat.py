@@ -1,6 +1,8 @@
-"""Heartbeat, v0-4: a member of a classic group is alive; the answer tells it of a rebalance.
+"""Heartbeat, v0-4: extend the session of a classic group's member.
 
-v3 knows static members.
+The answer reports a rebalance.
+
+v3 has static members.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""LeaveGroup, v0-5: members leave a classic group. v3 takes several, static ones by instance id too."""
+"""LeaveGroup, v0-5: remove members of a classic group. v3 has several members, and static ones by instance id."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _FIRST_WITH_MEMBERS = 3
 
 
 def _handle(call: Call, now_ms: int, request: LeaveGroupRequest) -> None:
-    """Remove the members, and reply when that is durable."""
+    """Remove the members, and reply when the removal is durable."""
     several = call.version >= _FIRST_WITH_MEMBERS
     if several:
         members = [LeavingMember(member.member_id, member.group_instance_id) for member in request.members]

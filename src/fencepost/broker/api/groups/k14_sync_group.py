@@ -1,6 +1,6 @@
-"""SyncGroup, v0-5: the leader brings every member's assignment, each member fetches its own. v3 knows static members.
+"""SyncGroup, v0-5: the leader sends all assignments, and each member fetches its own. v3 has static members.
 
-A member's request is parked until the leader's has come and is durable.
+A member's request is parked until the leader's assignment is durable.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["HANDLER"]
 
 
 def _handle(call: Call, now_ms: int, request: SyncGroupRequest) -> None:
-    """Hand the request to the coordinator, which answers now or later."""
+    """Pass the request to the coordinator, which answers now or later."""
     sync = Sync(
         group_id=request.group_id,
         generation_id=request.generation_id,

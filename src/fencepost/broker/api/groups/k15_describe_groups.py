@@ -1,6 +1,6 @@
 """DescribeGroups, v0-6: state and members of classic groups.
 
-v3 may ask for the operations allowed; v6 has an error for unknown groups.
+v3 can ask for the permitted operations; v6 has an error for unknown groups.
 """
 
 from __future__ import annotations

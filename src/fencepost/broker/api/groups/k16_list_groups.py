@@ -1,4 +1,4 @@
-"""ListGroups, v0-5: the groups, from v4 on by state, from v5 on by type ("classic", "consumer", "share")."""
+"""ListGroups, v0-5: all groups; from v4 on filtered by state, from v5 on by type ("classic", "consumer", "share")."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["HANDLER"]
 
 
 def _handle(call: Call, now_ms: int, request: ListGroupsRequest) -> ListGroupsResponse:
-    """List what matches."""
+    """List the matching groups."""
     found = call.core.groups.coordinator.list_groups(request.states_filter, request.types_filter)
     return ListGroupsResponse(
         groups=[

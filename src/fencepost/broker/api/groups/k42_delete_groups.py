@@ -1,6 +1,6 @@
 """DeleteGroups, v0-3: remove groups without members, with their offsets.
 
-v3 has room for a message beside each code. As in Apache Kafka, the codes that this broker answers come without one.
+v3 has a message beside each code. As in Apache Kafka, this broker's codes come without one.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ __all__ = ["HANDLER"]
 
 
 def _handle(call: Call, now_ms: int, request: DeleteGroupsRequest) -> None:
-    """Remove the groups, and reply when that is durable."""
+    """Remove the groups, and reply when the removal is durable."""
     groups = call.core.groups
     result = groups.coordinator.delete_groups(request.groups_names)
     shares = call.core.shares

@@ -1,4 +1,4 @@
-"""OffsetDelete, v0: forget a group's offsets for partitions that no member subscribes to."""
+"""OffsetDelete, v0: delete a group's offsets for partitions that no member subscribes to."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["HANDLER"]
 
 
 def _handle(call: Call, now_ms: int, request: OffsetDeleteRequest) -> None:
-    """Forget the offsets, and reply when that is durable. A partition that does not exist is refused alone."""
+    """Delete the offsets, and reply when that is durable. A missing partition is refused by itself."""
     asked = [(topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions]
     errors: dict[tuple[str, int], int] = {}
     known = []

@@ -1,7 +1,6 @@
-"""ConsumerGroupHeartbeat, v0-1 (KIP-848): join, stay in and leave a consumer group; v1 has regular expressions, and
-members make their own ids.
+"""ConsumerGroupHeartbeat, v0-1 (KIP-848): join, stay in and leave a consumer group. v1 has regular expressions.
 
-Answered when what the answer tells is durable.
+In v1 members choose their ids. The answer is sent when everything in it is durable.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ __all__ = ["HANDLER"]
 
 
 def _handle(call: Call, now_ms: int, request: ConsumerGroupHeartbeatRequest) -> None:
-    """Hand the heartbeat to the coordinator."""
+    """Pass the heartbeat to the coordinator."""
     groups = call.core.groups
     heartbeat = ConsumerHeartbeat(
         group_id=request.group_id,
@@ -77,7 +76,7 @@ def _assignment(partitions: Iterable[TopicIdPartition]) -> Assignment:
 
 
 def _authorize(call: Call, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroupHeartbeatResponse | None:
-    """Every topic that is named has to be visible."""
+    """Refuse the request unless the client may see every topic that it names."""
     if sees_all(call, request.subscribed_topic_names or ()):
         return None
     return ConsumerGroupHeartbeatResponse(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)

@@ -1,4 +1,4 @@
-"""ConsumerGroupDescribe, v0-1 (KIP-848): state, epochs and members of consumer groups; v1 tells each member's type."""
+"""ConsumerGroupDescribe, v0-1 (KIP-848): state, epochs and members of consumer groups. v1 adds each member's type."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """ShareGroupHeartbeat, v1 (KIP-932): join, stay in and leave a share group.
 
-Answered when what the answer tells is durable. A member that leaves gives back what it was handed out.
+The answer is sent when everything in it is durable. A leaving member releases its acquired records.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["HANDLER"]
 
 
 def _handle(call: Call, now_ms: int, request: ShareGroupHeartbeatRequest) -> None:
-    """Hand the heartbeat to the coordinator."""
+    """Pass the heartbeat to the coordinator."""
     groups = call.core.groups
     heartbeat = ShareHeartbeat(
         group_id=request.group_id,
@@ -58,7 +58,7 @@ def _assignment(partitions: Iterable[TopicIdPartition]) -> Assignment:
 
 
 def _authorize(call: Call, request: ShareGroupHeartbeatRequest) -> ShareGroupHeartbeatResponse | None:
-    """Every topic that is named has to be visible."""
+    """Refuse the request unless the client may see every topic that it names."""
     if sees_all(call, request.subscribed_topic_names or ()):
         return None
     return ShareGroupHeartbeatResponse(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)

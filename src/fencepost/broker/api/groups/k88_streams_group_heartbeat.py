@@ -1,8 +1,10 @@
-"""StreamsGroupHeartbeat, v0-1 (KIP-1071): join, stay in and leave a streams group; its internal topics are made.
+"""StreamsGroupHeartbeat, v0-1 (KIP-1071): join, stay in and leave a streams group.
 
-v1 widens a field of the answer, and may ask for a description of the topology, which this broker never does (KIP-1331).
-Answered when what the answer tells is durable. Whoever may not create a missing internal topic is told so in the
-status, and the group waits for it.
+Creates its internal topics.
+
+v1 widens a field of the answer, and can request a description of the topology, which this broker never does (KIP-1331).
+The answer is sent when everything in it is durable. For a client without the right to create a missing internal topic,
+the status says so, and the group waits for the topic.
 """
 
 from __future__ import annotations
@@ -41,15 +43,15 @@ from fencepost.protocol.messages.streams_group_heartbeat import (
 
 __all__ = ["HANDLER"]
 
-# Nobody uses them here, for there are no warm-up tasks; Kafka's defaults.
+# Unused, because there are no warm-up tasks. Kafka's defaults.
 _ACCEPTABLE_RECOVERY_LAG = 10_000
 _NO_LAG = -1
-_FIRST_WITH_LAG = 1  # v0 has a narrower field for it, which Apache Kafka leaves at 0
+_FIRST_WITH_LAG = 1  # v0 has a narrower field for it, which Apache Kafka sets to 0
 _TASK_OFFSET_INTERVAL_MS = 60_000
 
 
 def _handle(call: Call, now_ms: int, request: StreamsGroupHeartbeatRequest) -> StreamsGroupHeartbeatResponse | None:
-    """Hand the heartbeat to the coordinator, and make what is missing."""
+    """Pass the heartbeat to the coordinator, and create missing topics."""
     wrong = _wrong_topics(request.topology)
     if wrong is not None:
         return _response(
@@ -83,7 +85,7 @@ def _created(
 
 
 def _with_creation(call: Call, reply: asked.StreamsHeartbeatReply) -> Change[list[Status]]:
-    """Make the missing internal topics; the status, and why some could not be made."""
+    """Create the missing internal topics. Return the status, including topics that could not be created."""
     names = [topic.name for topic in reply.missing]
     refused: list[str] = []
     if not call.may(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME, quiet=True):
@@ -238,7 +240,7 @@ def _task_ids(tasks: Iterable[log.TaskId]) -> list[ResponseTaskIds]:
 
 
 def _authorize(call: Call, request: StreamsGroupHeartbeatRequest) -> StreamsGroupHeartbeatResponse | None:
-    """Every topic that the topology names has to be visible."""
+    """Refuse the request unless the client may see every topic of the topology."""
     if request.topology is None or sees_all(call, sorted(_topics_of(request.topology))):
         return None
     return _refuse(call, ErrorCode.TOPIC_AUTHORIZATION_FAILED)

@@ -1,4 +1,4 @@
-"""The topics and partitions of members as heartbeats and descriptions of groups tell them (KIP-848, KIP-932)."""
+"""Topics and partitions of members in heartbeats and descriptions of groups (KIP-848, KIP-932)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["by_topic", "by_topic_name", "hide_unless_all_seen", "sees_all"]
 
 
 def by_topic(partitions: Iterable[TopicIdPartition]) -> dict[UUID, list[int]]:
-    """The partitions of each topic, in their order."""
+    """Return the partitions of each topic in order."""
     indexes: dict[UUID, list[int]] = {}
     for topic_id, index in sorted(partitions):
         indexes.setdefault(topic_id, []).append(index)
@@ -23,14 +23,14 @@ def by_topic(partitions: Iterable[TopicIdPartition]) -> dict[UUID, list[int]]:
 
 
 def by_topic_name(call: Call, partitions: Iterable[TopicIdPartition]) -> list[tuple[UUID, str, list[int]]]:
-    """(topic's id, its name, partitions); topics that have been deleted since are left out."""
+    """Return (topic id, name, partitions). Topics deleted in the meantime are omitted."""
     catalogue = call.core.topics
     listed = [(catalogue.by_id(topic_id), indexes) for topic_id, indexes in by_topic(partitions).items()]
     return [(topic.topic_id, topic.name, indexes) for topic, indexes in listed if topic is not None]
 
 
 def sees_all(call: Call, topics: Iterable[str]) -> bool:
-    """Whether the client may know of all of these topics."""
+    """Return true if the client may see all of these topics."""
     return all(may_see(call, name) for name in topics)
 
 
@@ -39,7 +39,7 @@ def hide_unless_all_seen(
     group: consumer_group_describe.DescribedGroup | share_group_describe.DescribedGroup,
     topics: Iterable[str],
 ) -> None:
-    """A group is shown as a whole, so not to those who may not see all of its topics."""
+    """Hide a group from clients that may not see all of its topics."""
     if not sees_all(call, sorted(topics)):
         group.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         group.error_message = "The group uses topics that the client may not describe."

@@ -1,4 +1,4 @@
-"""In which order Kafka lists the results of an offset commit, which some clients read by position."""
+"""The order of results of an offset commit, as in Kafka. Some clients read them by position."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from uuid import UUID
 __all__ = ["NameOrId", "listed"]
 
 NameOrId = tuple[str, UUID | None]
-"""A topic as a request says it: by its name, or by its id."""
+"""A topic in a request: its name, or its id."""
 
 Topic = TypeVar("Topic", bound=Hashable)
 Result = TypeVar("Result")
@@ -18,9 +18,11 @@ Result = TypeVar("Result")
 def listed(
     refused: dict[Topic, list[Result]], taken: Sequence[tuple[Topic, list[Result]]]
 ) -> list[tuple[Topic, list[Result]]]:
-    """`refused`: what the coordinator need not be asked; `taken`: what it decided, topic by topic as it was asked.
+    """Merge results.
 
-    As it was asked, unless something was refused: then each topic comes once.
+    `refused` did not reach the coordinator; `taken` has its results by topic in the request's order.
+
+    The request's order is kept unless something was refused. Then each topic comes once.
     """
     if not refused:
         return list(taken)

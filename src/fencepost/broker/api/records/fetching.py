@@ -1,5 +1,9 @@
-"""A fetch that may have to wait: it is judged when it comes and when a partition it reads has more, by offsets and
-indexes alone. What it asks for is read once, when it is answered."""
+"""A parked Fetch.
+
+It is checked on arrival, and when one of its partitions has more records, by offsets and indexes alone.
+
+The records are read once, when it is answered.
+"""
 
 from __future__ import annotations
 
@@ -71,22 +75,22 @@ class ParkedFetch:
         self._as_replica = request.replica_id >= 0
         self._is_valid = request.max_bytes >= 0
         self._max_bytes = min(request.max_bytes, call.core.config.number("fetch.max.bytes"))
-        # Who waits for more than an answer can hold would wait in vain.
+        # A fetch for more bytes than an answer can hold would wait until its time is over.
         self._min_bytes = min(request.min_bytes, self._max_bytes)
         if self._min_bytes > 1:
             most = sum(max(reader.request.max_bytes, 0) for reader in opened.readers)
             self._min_bytes = max(1, min(self._min_bytes, most))
         self._timer: Timer | None = None
         self._sizes: dict[Partition, dict[Reader, int]] = {}
-        """What each reader of a partition could be given, while it waits."""
+        """Position of each reader in the answer, while it waits."""
         self._extents: dict[Reader, Extent] = {}
         self._total = 0
         self._places: dict[Reader, int] = {}
-        """Each reader's place in the answer, while it waits."""
+        """Bytes available to the first reader."""
         self._first: Reader | None = None
-        """The first reader for which there is something: its first batch is given whole, however large it is."""
+        """The first reader with records. Its first batch is returned whole, regardless of its size."""
         self._as_first = 0
-        """What it could be given as the first one."""
+        """Bytes available to the first reader."""
 
     def start(self, now_ms: int, max_wait_ms: int) -> None:
         """Answer at once when there is enough, an error, or no time to wait; otherwise wait."""
@@ -130,7 +134,7 @@ class ParkedFetch:
             self._timer.cancel()
 
     def _is_ready(self, readers: Iterable[Reader]) -> bool:
-        """Whether there is enough, or an error to be told, now that these readers are looked at anew."""
+        """Check these readers again. Return true if there is enough, or an error to report."""
         for reader in readers:
             size = self._size(reader)
             if size is None or reader.partition is None:
@@ -144,8 +148,7 @@ class ParkedFetch:
         return self._total + extra >= self._min_bytes
 
     def _size(self, reader: Reader) -> int | None:
-        """How much the answer holds for the reader; None when there is nothing to wait for: an error, or no more can
-        come."""
+        """Return the bytes that the answer has for the reader. None for an error, or if no more can come."""
         if self._find(reader) or reader.partition is None:
             return None
         log, offset = open_log(reader.partition, self._call.core.metrics), reader.request.fetch_offset
@@ -166,7 +169,7 @@ class ParkedFetch:
         return size
 
     def _note_first(self, reader: Reader, size: int) -> None:
-        """There is something for this reader. Before the fetch waits, readers are looked at in the answer's order."""
+        """Note a reader with records. Before the fetch waits, readers are checked in the answer's order."""
         first = self._first
         if first is None or first is reader or self._places.get(reader, len(self._places)) < self._places.get(first, 0):
             self._first, self._as_first = reader, size
@@ -205,7 +208,7 @@ class ParkedFetch:
         return [reader for reader in readers if not _has_no_news(reader)]
 
     def _collect(self, readers: Iterable[Reader]) -> Results:
-        """The results as of now: no more than there is room for among all the answers that nobody has taken yet."""
+        """Read the present results, limited by the memory for all answers that clients have not read yet."""
         room = min(self._max_bytes, self._call.core.answer_room())
         results, nothing_yet = [], True
         for reader in readers:
@@ -277,7 +280,7 @@ class ParkedFetch:
 
 
 def _has_diverged(log: PartitionLog, request: FetchPartition) -> bool:
-    """Whether the reader has read more of the one epoch that there is, 0, than there is of it."""
+    """Return true if the reader has read beyond the log's end in the only epoch, 0."""
     return request.last_fetched_epoch == 0 and request.fetch_offset > log.log_end_offset
 
 
@@ -287,10 +290,9 @@ def _is_out_of_range(log: PartitionLog, request: FetchPartition) -> bool:
 
 
 def _has_no_news(reader: Reader) -> bool:
-    """Whether a session's partition need not be looked at: it was read to its end, and nothing has moved since.
+    """Return true if a session's partition needs no check, because it was read to its end and has not changed.
 
-    This is asked for every partition of a session with every fetch. A deleted topic's logs are closed, and so it does
-    not hold there.
+    This runs for every partition of a session at every fetch. It is false for a deleted topic, whose logs are closed.
     """
     partition = reader.partition
     log = None if partition is None else partition.opened

@@ -136,7 +136,7 @@ def _keep_last_of_each(request: ProduceRequest) -> None:
 def _refused_whole(
     call: Call, request: ProduceRequest, headers: Iterable[BatchHeader | Flaw]
 ) -> tuple[int, str | None] | None:
-    """Why nothing of the request is taken: bytes in which nobody can tell batches, or no right to the transaction."""
+    """Return the error that refuses the whole request, or None: unreadable batches, or no right to the transaction."""
     for header in headers:
         if isinstance(header, Flaw) and header.code == ErrorCode.CORRUPT_MESSAGE:
             return header.code, header.message

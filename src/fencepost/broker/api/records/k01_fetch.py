@@ -1,7 +1,7 @@
 """Fetch, v4-18: batches as they are in the log, up to the isolation bound, with the ranges of aborted transactions.
 
 v4 isolation levels, v5 log start offset, v7 sessions (KIP-227), v9 leader epochs, v12 flexible, v13 topic ids, v15 on:
-replica state. It waits until min_bytes are there, an error is to be told, or max_wait_ms are over.
+replica state. The answer waits for min_bytes, an error, or max_wait_ms.
 """
 
 from __future__ import annotations

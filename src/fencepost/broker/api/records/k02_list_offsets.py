@@ -1,9 +1,8 @@
-"""ListOffsets, v1-11: offsets by time. v2 isolation levels, v4 leader epochs, v7 -3 (latest timestamp), v8 -4, v9 -5,
-v11 -6.
+"""ListOffsets, v1-11: offsets by time. v2 isolation levels, v4 leader epochs, v7 -3 (latest timestamp).
 
--1 is the end a reader may reach: the high watermark, or the last stable offset for read_committed, which is asked for
-when the markers of answered transactions are durable. -2 and -4 are the
-first offset (there is no remote storage), so -5 and -6 find nothing: offset -1.
+v8 adds -4, v9 -5, v11 -6. -1 is the end for the reader: the high watermark, or for read_committed the last stable
+offset, which is read once the markers of answered transactions are durable. -2 and -4 are the first offset (there is no
+remote storage), so -5 and -6 find nothing: offset -1.
 """
 
 from __future__ import annotations
@@ -40,8 +39,10 @@ _SINCE = {_MAX_TIMESTAMP: 7, _EARLIEST_LOCAL: 8, _LATEST_TIERED: 9, _EARLIEST_PE
 
 
 def _handle(call: Call, now_ms: int, request: ListOffsetsRequest) -> ListOffsetsResponse | None:
-    """Look each partition's offset up, a turn after the other: a time may lie in a batch that takes long to decompress.
-    A partition that is named twice is refused."""
+    """Look up each partition's offset in turns, because a time may lie in a batch that takes long to decompress.
+
+    A partition that is named twice is refused.
+    """
     committed = request.isolation_level == 1
     if request.isolation_level not in _ISOLATION_LEVELS:
         return ListOffsetsResponse(topics=[_refuse(topic) for topic in request.topics])
@@ -110,7 +111,7 @@ def _known(timestamp: int, version: int) -> bool:
 
 
 def _find(log: PartitionLog, timestamp: int, committed: bool, decompress: Decompress) -> tuple[int, int]:
-    """(offset, timestamp), -1 where there is none. Raises OSError, CorruptSegment, PutOff."""
+    """Return (offset, timestamp), -1 if there is none. Raises OSError, CorruptSegment, PutOff."""
     if timestamp == _LATEST:
         return log.last_stable_offset if committed else log.high_watermark, -1
     if timestamp in (_EARLIEST, _EARLIEST_LOCAL):

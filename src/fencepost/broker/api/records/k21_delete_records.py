@@ -1,6 +1,6 @@
 """DeleteRecords, v0-2: move partitions' first offset forward; -1 means to the high watermark.
 
-The state of producers stays.
+The producer state is not changed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _log = logging.getLogger("fencepost.broker.storage")
 
 
 def _handle(call: Call, now_ms: int, request: DeleteRecordsRequest) -> None:
-    """Delete from each partition; of a partition that is named twice the last word counts."""
+    """Delete from each partition. If a partition is named twice, the last offset counts."""
     call.change(request, _deleted(call, request))
 
 

@@ -1,6 +1,8 @@
-"""OffsetForLeaderEpoch, v2-4: where a leader epoch ended. There is one epoch, 0, and it ends at the end of the log.
+"""OffsetForLeaderEpoch, v2-4: the end of a leader epoch.
 
-A later epoch is not known, (-1, -1), and one before the first ended, under its own number, where the log begins.
+The only epoch, 0, ends at the end of the log.
+
+A later epoch is unknown, (-1, -1). An earlier one ended at the log start offset, under its own number.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""SaslHandshake, v0-1: the client names a SASL mechanism.
+"""SaslHandshake, v0-1: the client chooses a SASL mechanism.
 
-After v0 the mechanism's tokens come as bare frames, after v1 in SaslAuthenticate. A mechanism that is not served is
-answered with those that are, and then the connection ends. On a listener without SASL: ILLEGAL_SASL_STATE; likewise
-for an authenticated client that would not have to authenticate again (KIP-368).
+After v0 the mechanism's tokens come as bare frames, after v1 in SaslAuthenticate. The answer to an unknown mechanism
+lists the known ones, and the connection is closed. The answer is ILLEGAL_SASL_STATE on a listener without SASL, and for
+an authenticated client that need not authenticate again (KIP-368).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["HANDLER"]
 
 
 def _handle(call: Call, now_ms: int, request: SaslHandshakeRequest) -> SaslHandshakeResponse | None:
-    """Take the mechanism or refuse it."""
+    """Accept the mechanism or refuse it."""
     login = call.connection.login
     raw = call.version == 0
     if login is None or login.is_for_ever or (login.done and raw):

@@ -19,11 +19,11 @@ from fencepost.protocol.messages.describe_acls import (
 __all__ = ["HANDLER"]
 
 _UNKNOWN = 0
-"""The code for what a client did not understand itself. Others that nobody knows match nothing."""
+"""The code for a value that the client itself did not understand. Other unknown codes match nothing."""
 
 
 def _handle(call: Call, now_ms: int, request: DescribeAclsRequest) -> DescribeAclsResponse:
-    """Describe what matches."""
+    """Describe the matching bindings."""
     rights = call.core.rights
     if not rights.enforced:
         message = "No Authorizer is configured."

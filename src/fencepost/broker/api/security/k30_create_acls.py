@@ -1,6 +1,8 @@
-"""CreateAcls, v1-3: add bindings. v2 is flexible, v3 knows users. One that is there already is a success.
+"""CreateAcls, v1-3: add bindings. v2 is flexible, v3 knows users.
 
-Answered when they are on disk; from then on they count. Without an authorizer: SECURITY_DISABLED.
+An existing binding is a success.
+
+The bindings take effect, and the answer is sent, once they are on disk. Without an authorizer: SECURITY_DISABLED.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ __all__ = ["HANDLER"]
 
 
 def _handle(call: Call, now_ms: int, request: CreateAclsRequest) -> None:
-    """Add the valid ones; each has its own result."""
+    """Add the valid bindings. Each has its own result."""
     call.change(request, _created(call, request))
 
 

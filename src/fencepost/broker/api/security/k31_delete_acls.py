@@ -1,6 +1,6 @@
 """DeleteAcls, v1-3: remove the bindings that match filters. v2 is flexible, v3 knows users.
 
-Answered when that is on disk, with what was removed. Without an authorizer: SECURITY_DISABLED.
+The answer lists the removed bindings and is sent once the removal is on disk. Without an authorizer: SECURITY_DISABLED.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["HANDLER"]
 
 
 def _handle(call: Call, now_ms: int, request: DeleteAclsRequest) -> None:
-    """Remove what matches; each filter has its own result."""
+    """Remove the matching bindings. Each filter has its own result."""
     call.change(request, _deleted(call, request))
 
 

@@ -1,7 +1,7 @@
-"""SaslAuthenticate, v0-2: the client proves who it is. v1 tells for how long that counts (KIP-368), v2 is flexible.
+"""SaslAuthenticate, v0-2: the client authenticates. v1 has the session's lifetime (KIP-368), v2 is flexible.
 
-A wrong proof is answered with SASL_AUTHENTICATION_FAILED and Kafka's message, after
-`connection.failed.authentication.delay.ms`, and then the connection ends.
+A failed authentication is answered with SASL_AUTHENTICATION_FAILED and Kafka's message, after
+`connection.failed.authentication.delay.ms`, and the connection is closed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["HANDLER"]
 
 
 def _handle(call: Call, now_ms: int, request: SaslAuthenticateRequest) -> SaslAuthenticateResponse | None:
-    """Let the client in or not."""
+    """Authenticate the client or refuse it."""
     login = call.connection.login
     if login is None or login.done:
         message = "SaslAuthenticate request received after successful authentication"
@@ -24,7 +24,7 @@ def _handle(call: Call, now_ms: int, request: SaslAuthenticateRequest) -> SaslAu
     try:
         answer = login.authenticate(now_ms, bytes(request.auth_bytes))
     except LoginFailed as failed:
-        if not failed.challenge:  # which has told it
+        if not failed.challenge:  # the challenge has reported it otherwise
             call.core.login_failed(call.connection, str(failed))
         refused = SaslAuthenticateResponse(error_code=ErrorCode.SASL_AUTHENTICATION_FAILED, error_message=str(failed))
         call.reply_and_close(refused)

@@ -1,4 +1,4 @@
-"""CreateDelegationToken, v1-3 (KIP-48): give a token. v3 for others (KIP-373). Always refused: see `tokens`."""
+"""CreateDelegationToken, v1-3 (KIP-48): create a token. v3 for others (KIP-373). Always refused: see `tokens`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["HANDLER"]
 
 
 def _handle(call: Call, now_ms: int, request: CreateDelegationTokenRequest) -> CreateDelegationTokenResponse:
-    """Refuse, and say who asked for whom. There are no times: -1."""
+    """Refuse, naming requester and owner. Times are -1."""
     requester_type, _, requester_name = call.connection.principal.partition(":")
     owner_type, owner_name = requester_type, requester_name
     if request.owner_principal_name:

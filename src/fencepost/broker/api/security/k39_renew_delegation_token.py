@@ -1,4 +1,4 @@
-"""RenewDelegationToken, v1-2 (KIP-48): let a token live longer. Always refused: see `tokens`."""
+"""RenewDelegationToken, v1-2 (KIP-48): extend the lifetime of a token. Always refused: see `tokens`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["HANDLER"]
 
 
 def _handle(call: Call, now_ms: int, request: RenewDelegationTokenRequest) -> RenewDelegationTokenResponse:
-    """Refuse."""
+    """Refuse the request."""
     return RenewDelegationTokenResponse(error_code=why_no_token(call), expiry_timestamp_ms=-1)
 
 

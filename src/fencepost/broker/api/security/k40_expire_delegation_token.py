@@ -14,7 +14,7 @@ __all__ = ["HANDLER"]
 
 
 def _handle(call: Call, now_ms: int, request: ExpireDelegationTokenRequest) -> ExpireDelegationTokenResponse:
-    """Refuse."""
+    """Refuse the request."""
     return ExpireDelegationTokenResponse(error_code=why_no_token(call), expiry_timestamp_ms=-1)
 
 

@@ -1,4 +1,4 @@
-"""DescribeDelegationToken, v1-3 (KIP-48): tell of tokens. Always refused: see `tokens`."""
+"""DescribeDelegationToken, v1-3 (KIP-48): describe tokens. Always refused: see `tokens`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["HANDLER"]
 
 
 def _handle(call: Call, now_ms: int, request: DescribeDelegationTokenRequest) -> DescribeDelegationTokenResponse:
-    """Refuse."""
+    """Refuse the request."""
     return DescribeDelegationTokenResponse(error_code=why_no_token(call))
 
 

@@ -1,6 +1,6 @@
-"""DescribeUserScramCredentials, v0 (KIP-554): which users have credentials of SCRAM, of which mechanism.
+"""DescribeUserScramCredentials, v0 (KIP-554): the users with SCRAM credentials, and their mechanisms.
 
-Those that are stored: users that a listener's settings name are not among them. Without names: all.
+Only stored credentials are listed, not users in a listener's settings. Without names, all users are listed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["HANDLER"]
 def _handle(
     call: Call, now_ms: int, request: DescribeUserScramCredentialsRequest
 ) -> DescribeUserScramCredentialsResponse:
-    """Describe each user that is named."""
+    """Describe the named users."""
     found: defaultdict[str, list[CredentialInfo]] = defaultdict(list)
     for (user, mechanism), credential in sorted(call.core.credentials.stored.items()):
         found[user].append(CredentialInfo(mechanism=mechanism, iterations=credential.iterations))

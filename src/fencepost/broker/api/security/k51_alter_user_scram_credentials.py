@@ -1,7 +1,7 @@
-"""AlterUserScramCredentials, v0 (KIP-554): add, replace and remove users' credentials of SCRAM.
+"""AlterUserScramCredentials, v0 (KIP-554): add, replace and remove users' SCRAM credentials.
 
-A request may name a user once. What of it can be done is done, and each user is answered when that is on disk; who is
-logged in stays so. Codes and messages are Kafka's.
+A request may name a user once. Valid changes are made even if others fail. Each user is answered when its change is on
+disk, and existing sessions continue. Codes and messages are Kafka's.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _NOT_THERE = (ErrorCode.RESOURCE_NOT_FOUND, "Attempt to delete a user credential
 
 
 def _handle(call: Call, now_ms: int, request: AlterUserScramCredentialsRequest) -> None:
-    """Change what can be changed."""
+    """Make the valid changes."""
     call.change(request, _altered(call, request))
 
 

@@ -1,4 +1,4 @@
-"""Delegation tokens (KIP-48): there are none here, and who asks for one is told so."""
+"""Refusal of delegation tokens (KIP-48), which this broker does not support."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["why_no_token"]
 
 
 def why_no_token(call: Call) -> int:
-    """What Kafka says without `delegation.token.secret.key`; to somebody who has not said who he is, as always."""
+    """Return Kafka's error without `delegation.token.secret.key`, or its error for an unauthenticated client."""
     if call.connection.login is None:
         return ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
     return ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED

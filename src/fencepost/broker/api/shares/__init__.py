@@ -1,1 +1,1 @@
-"""Share groups (KIP-932): what is read, what is said of it, and how far groups have come."""
+"""APIs of share groups (KIP-932): fetch, acknowledge, and positions."""

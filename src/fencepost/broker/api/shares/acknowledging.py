@@ -1,4 +1,4 @@
-"""What members say of records that they were handed out: with ShareFetch, or by itself with ShareAcknowledge."""
+"""Acknowledgements of acquired records, by ShareFetch or ShareAcknowledge."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LONGEST_MEMBER_ID = 36
 
 
 class Batch(Protocol):
-    """As both requests have it."""
+    """A batch of acknowledgements, as in both requests."""
 
     first_offset: int
     last_offset: int
@@ -30,7 +30,7 @@ class Batch(Protocol):
 
 
 class Said(NamedTuple):
-    """What is said of one partition."""
+    """The acknowledgements of one partition."""
 
     topic_id: UUID | None
     partition: int
@@ -43,7 +43,7 @@ class Said(NamedTuple):
 
 
 def member_error(group_id: str | None, member_id: str | None) -> str | None:
-    """Why nobody can be meant by these, None when somebody can."""
+    """Return the error of an invalid group id or member id, or None."""
     if group_id is None:
         return "Invalid group id in the request."
     if not member_id or len(member_id) > _LONGEST_MEMBER_ID:
@@ -54,9 +54,11 @@ def member_error(group_id: str | None, member_id: str | None) -> str | None:
 def acknowledge(
     call: Call, now_ms: int, group_id: str, member_id: str, said: Iterable[Said], *, renews: bool
 ) -> dict[TopicIdPartition, int]:
-    """Do as the member says, partition by partition; the error code of each. Raises OSError.
+    """Apply the acknowledgements.
 
-    `renews`: the request says that there are renewals in it, and nothing is fetched with it.
+    Return the error code of each partition. Raises OSError.
+
+    `renews`: the request declares that it has renewals, and fetches nothing.
     """
     return {each.key: _one(call, now_ms, group_id, member_id, each, renews) for each in said}
 
@@ -83,7 +85,7 @@ def _one(call: Call, now_ms: int, group_id: str, member_id: str, said: Said, ren
 
 
 def _is_valid(batches: Sequence[Batch], highest: int, renews: bool) -> bool:
-    """Whether the batches are in order, and each has one type, or one for each record."""
+    """Return true if the batches are in order and each has one type, or one per record."""
     end = -1
     for batch in batches:
         kinds, size = batch.acknowledge_types, batch.last_offset - batch.first_offset + 1

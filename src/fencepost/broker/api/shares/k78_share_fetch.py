@@ -1,7 +1,7 @@
-"""ShareFetch, v1-2 (KIP-932): a member is handed out records, and says what became of those it has; v2 has a strict
-limit of records (KIP-1206) and renews locks (KIP-1222).
+"""ShareFetch, v1-2 (KIP-932): acquire records, and acknowledge earlier ones.
 
-Epoch 0 begins a session, which is then named by group and member; -1 ends it, and what the member has comes back.
+v2 has a strict limit of records (KIP-1206) and renews locks (KIP-1222). Epoch 0 begins a session, identified by group
+and member. Epoch -1 ends it and releases the member's records.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _handle(call: Call, now_ms: int, request: ShareFetchRequest) -> ShareFetchRe
     else:
         session = sessions.go_on(group_id, member_id, epoch)
     if session is ErrorCode.SHARE_SESSION_LIMIT_REACHED:
-        # A client that is refused asks again at once.
+        # A refused client retries at once.
         call.after(request.max_wait_ms, lambda _: call.reply(ShareFetchResponse(error_code=session)))
         return None
     if isinstance(session, ErrorCode):
@@ -79,7 +79,10 @@ def _forgotten(request: ShareFetchRequest) -> list[TopicIdPartition]:
 
 
 def _renewal_problem(request: ShareFetchRequest) -> str | None:
-    """Why a request that renews cannot be, in Kafka's words: while it fetched, the locks could run out again."""
+    """Return Kafka's error for a request that renews and fetches, or None.
+
+    Its locks could expire again while it waits.
+    """
     wrong = [name for name in _FETCHES_NOTHING if getattr(request, name)] if request.is_renew_ack else []
     if not wrong:
         return None
@@ -87,7 +90,7 @@ def _renewal_problem(request: ShareFetchRequest) -> str | None:
 
 
 def _authorize(call: Call, request: ShareFetchRequest) -> ShareFetchResponse | None:
-    """The group has to be readable; topics are asked for one by one."""
+    """Check the right to read the group, and each topic by itself."""
     if request.group_id is None or call.may(Operation.READ, ResourceType.GROUP, request.group_id):
         return None
     return ShareFetchResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)

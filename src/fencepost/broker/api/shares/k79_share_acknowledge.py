@@ -1,6 +1,7 @@
-"""ShareAcknowledge, v1-2 (KIP-932): what a member says of records that it was handed out; v2 renews locks (KIP-1222).
+"""ShareAcknowledge, v1-2 (KIP-932): acknowledge acquired records. v2 renews locks (KIP-1222).
 
-Answered when it is durable. With the final epoch the session ends, and what the member has besides comes back.
+The answer is sent when the acknowledgements are durable. The final epoch ends the session and releases the member's
+other records.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ __all__ = ["HANDLER"]
 
 
 def _handle(call: Call, now_ms: int, request: ShareAcknowledgeRequest) -> ShareAcknowledgeResponse | None:
-    """Do as the member says."""
+    """Apply the acknowledgements."""
     problem = member_error(request.group_id, request.member_id)
     if problem is not None:
         return ShareAcknowledgeResponse(error_code=ErrorCode.INVALID_REQUEST, error_message=problem)
@@ -60,7 +61,7 @@ def _handle(call: Call, now_ms: int, request: ShareAcknowledgeRequest) -> ShareA
 
 
 def _authorize(call: Call, request: ShareAcknowledgeRequest) -> ShareAcknowledgeResponse | None:
-    """The group has to be readable; topics are asked for one by one."""
+    """Check the right to read the group, and each topic by itself."""
     if request.group_id is None or call.may(Operation.READ, ResourceType.GROUP, request.group_id):
         return None
     return ShareAcknowledgeResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)

@@ -1,6 +1,6 @@
-"""DescribeShareGroupOffsets, v0-1 (KIP-932): from where share groups read, and since v1 how much is left (KIP-1226).
+"""DescribeShareGroupOffsets, v0-1 (KIP-932): start offsets of share groups, and since v1 their lag (KIP-1226).
 
-What a group has not begun to read, or does not exist, has the offset -1: no error, as with OffsetFetch.
+A partition that the group has not started to read, or that does not exist, has the offset -1, as with OffsetFetch.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["HANDLER"]
 
 
 def _handle(call: Call, now_ms: int, request: DescribeShareGroupOffsetsRequest) -> None:
-    """Describe what each group reads."""
+    """Describe the partitions of each group."""
 
     def answer(_now_ms: int) -> None:
         call.reply(DescribeShareGroupOffsetsResponse(groups=[_of_group(call, asked) for asked in request.groups]))
@@ -45,7 +45,7 @@ def _of_group(call: Call, asked: DescribeShareGroupOffsetsRequestGroup) -> Descr
 
 
 def _all_topics(call: Call, group_id: str) -> list[DescribeShareGroupOffsetsRequestTopic]:
-    """What the group has begun to read, as far as the client may see it."""
+    """Return the partitions that the group has started to read, of topics that the client may see."""
     by_name: dict[str, list[int]] = {}
     for key, _ in call.core.shares.of_group(group_id):
         name = call.core.topic_name(None, key.topic_id)
@@ -87,7 +87,7 @@ def _of_partition(
 
 
 def _lag(call: Call, group_id: str, topic: Topic, index: int, shared: SharePartition) -> int:
-    """How many offsets are left to be delivered; -1 where the log cannot be read."""
+    """Return the number of offsets still to be delivered; -1 if the log cannot be read."""
     log = open_log(topic.partitions[index], call.core.metrics)
     if log is None:
         return -1

@@ -1,4 +1,7 @@
-"""AlterShareGroupOffsets, v0 (KIP-932): a share group without members goes on elsewhere; a new one is made."""
+"""AlterShareGroupOffsets, v0 (KIP-932): set the start offsets of a share group without members.
+
+Creates a missing group.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ __all__ = ["HANDLER"]
 
 
 def _handle(call: Call, now_ms: int, request: AlterShareGroupOffsetsRequest) -> AlterShareGroupOffsetsResponse | None:
-    """Set the offsets, and reply when that is durable."""
+    """Set the offsets, and reply when they are durable."""
     if not request.group_id:
         return AlterShareGroupOffsetsResponse(error_code=ErrorCode.INVALID_GROUP_ID)
     groups = call.core.groups
@@ -33,7 +36,7 @@ def _handle(call: Call, now_ms: int, request: AlterShareGroupOffsetsRequest) -> 
         refused = groups.apply(now_ms, made)
         if refused:
             return AlterShareGroupOffsetsResponse(error_code=refused)
-    results: dict[str, list[AlterShareGroupOffsetsResponsePartition]] = {}  # a topic that is named twice, once
+    results: dict[str, list[AlterShareGroupOffsetsResponsePartition]] = {}  # a topic that is named twice appears once
     for asked in request.topics:
         results.setdefault(asked.topic_name, []).extend(_set_topic(call, now_ms, request.group_id, asked))
     call.reply_when_durable(now_ms, AlterShareGroupOffsetsResponse(responses=list(_responses(call, results))))
@@ -57,7 +60,7 @@ def _set_topic(
 def _responses(
     call: Call, results: Mapping[str, list[AlterShareGroupOffsetsResponsePartition]]
 ) -> Iterator[AlterShareGroupOffsetsResponseTopic]:
-    """As in Kafka, a topic without partitions is only named if it exists."""
+    """Yield the results by topic. As in Kafka, a topic without partitions is listed only if it exists."""
     for name, partitions in results.items():
         topic = call.core.topics.get(name)
         if partitions or topic is not None:

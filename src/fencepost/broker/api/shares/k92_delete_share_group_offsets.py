@@ -1,4 +1,4 @@
-"""DeleteShareGroupOffsets, v0 (KIP-932): a share group without members forgets what it has read of a topic."""
+"""DeleteShareGroupOffsets, v0 (KIP-932): delete a topic's offsets of a share group without members."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["HANDLER"]
 
 
 def _handle(call: Call, now_ms: int, request: DeleteShareGroupOffsetsRequest) -> DeleteShareGroupOffsetsResponse | None:
-    """Forget the offsets, and reply when that is durable."""
+    """Delete the offsets, and reply when that is durable."""
     if not request.group_id:
         return DeleteShareGroupOffsetsResponse(error_code=ErrorCode.INVALID_GROUP_ID)
     group = call.core.groups.coordinator.share_group(request.group_id)
@@ -39,7 +39,7 @@ def _handle(call: Call, now_ms: int, request: DeleteShareGroupOffsetsRequest) ->
 
 
 def _forget_topic(call: Call, now_ms: int, group_id: str, name: str) -> DeleteShareGroupOffsetsResponseTopic:
-    """As in Kafka, only a topic that was forgotten comes with its id."""
+    """Delete one topic's offsets. As in Kafka, the result has the topic's id only on success."""
     topic = call.core.topics.get(name)
     if not call.may(Operation.READ, ResourceType.TOPIC, name):
         return _refused(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED)

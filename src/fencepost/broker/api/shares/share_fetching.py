@@ -1,5 +1,9 @@
-"""A ShareFetch that may have to wait: it is looked at when it comes, and when one of its partitions has more to hand
-out; when there is something, or its time is over, it takes what it can."""
+"""A parked ShareFetch.
+
+It is checked on arrival, and when one of its partitions has more records to acquire.
+
+When there are enough, or its time is over, it acquires as many as it can.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +47,7 @@ _RECORD_LIMIT = 1
 
 
 class ParkedShareFetch:
-    """A ShareFetch until it is answered. `acknowledged`: the codes of what it said besides, by partition."""
+    """A ShareFetch until it is answered. `acknowledged`: the codes of its acknowledgements by partition."""
 
     __slots__ = (
         "_acknowledged",
@@ -80,10 +84,10 @@ class ParkedShareFetch:
         self._timer: Timer | None = None
         self._waits_at: dict[Partition, TopicIdPartition] = {}
         self._sizes: dict[TopicIdPartition, int] = {}
-        """What each partition had to hand out when it was last looked at."""
+        """Bytes available in each partition at its last check."""
 
     def start(self, now_ms: int) -> None:
-        """Answer at once when there is enough, an error, or no time to wait; otherwise wait."""
+        """Answer at once if there is enough, an error, or no time to wait. Wait otherwise."""
         if self._committed:
             found = (find_partition(self._call.core, None, *wanted)[0] for wanted in self._partitions)
             when_ends_are_visible(self._call, now_ms, self._request, lambda _: self._start(), found)
@@ -91,7 +95,7 @@ class ParkedShareFetch:
             self._start()
 
     def _start(self) -> None:
-        # What was acknowledged with the request is answered with it, and its member may wait for that.
+        # The request's acknowledgements are answered with it, and the member may wait for them.
         wait_ms = 0 if self._acknowledged else self._request.max_wait_ms
         if wait_ms <= 0 or not self._wants_any() or self._is_ready():
             self._answer()
@@ -105,11 +109,11 @@ class ParkedShareFetch:
         self._call.on_closed = self._leave
 
     def _wants_any(self) -> bool:
-        """Whether the request's limits let anything be handed out."""
+        """Return true if the request's limits allow any record."""
         return bool(self._partitions) and self._request.max_records > 0 and self._request.max_bytes > 0
 
     def look(self, partition: Partition) -> None:
-        """The partition has changed: answer when there is enough now."""
+        """Check a changed partition, and answer if there is enough now."""
         self._call.go_on(self._request, partial(self._look, partition), self._call.core.now.ms)
 
     def _look(self, partition: Partition, now_ms: int) -> None:
@@ -117,7 +121,7 @@ class ParkedShareFetch:
         size = self._size(wanted)
         if size is not None:
             self._sizes[wanted] = size
-        # What the others had may be with other members by now: they are looked at before the answer, not before.
+        # Other members may have acquired records of the other partitions, so all are checked again before the answer.
         if size is None or (sum(self._sizes.values()) >= self._min_bytes and self._is_ready()):
             self._expire(now_ms)
 
@@ -132,7 +136,7 @@ class ParkedShareFetch:
             self._timer.cancel()
 
     def _is_ready(self) -> bool:
-        """Whether there is enough to hand out, or an error to be told."""
+        """Return true if there are enough bytes to acquire, or an error to report."""
         self._sizes.clear()
         for wanted in self._partitions:
             size = self._size(wanted)
@@ -142,7 +146,7 @@ class ParkedShareFetch:
         return sum(self._sizes.values()) >= self._min_bytes
 
     def _size(self, wanted: TopicIdPartition) -> int | None:
-        """How many bytes there are to hand out of the partition; None for an error, or when no more can come."""
+        """Return the bytes available in the partition; None for an error, or if no more can come."""
         opened = self._open(wanted)
         if isinstance(opened, int):
             return None
@@ -154,15 +158,15 @@ class ParkedShareFetch:
         try:
             extent = measure(log, offset, bound, None)
         except (CorruptSegment, OSError):
-            return None  # reading it will tell
+            return None  # reading it reports the error
         if extent is None:
             return 0
         if extent.segment is not log.segments[-1] and bound >= extent.segment.next_offset:
-            return None  # a partition's part ends with the segment, and this one does not grow
+            return None  # an answer ends with the segment, and this one does not grow
         return extent.end - extent.position
 
     def _open(self, wanted: TopicIdPartition) -> tuple[SharePartition, PartitionLog] | int:
-        """The partition as the group reads it, and its log; an error code where it cannot be read."""
+        """Return the group's state of the partition and its log, or an error code."""
         core = self._call.core
         partition, code, topic = find_partition(core, None, wanted.topic_id, wanted.partition)
         if topic is not None and not self._call.may(Operation.READ, ResourceType.TOPIC, topic.name):
@@ -170,7 +174,7 @@ class ParkedShareFetch:
         if partition is None:
             return code
         if core.groups.coordinator.share_group(self._group_id) is None:
-            return ErrorCode.GROUP_ID_NOT_FOUND  # nothing is kept for names that nobody joined under
+            return ErrorCode.GROUP_ID_NOT_FOUND  # names without members have no state
         log = open_log(partition, core.metrics)
         if log is None:
             return ErrorCode.KAFKA_STORAGE_ERROR
@@ -180,7 +184,7 @@ class ParkedShareFetch:
             return ErrorCode.KAFKA_STORAGE_ERROR
 
     def _answer(self) -> None:
-        """Hand out what there is, and say how it went with what was acknowledged."""
+        """Acquire records, and answer with them and the codes of the acknowledgements."""
         told: dict[TopicIdPartition, PartitionData] = {
             wanted: PartitionData(
                 partition_index=wanted.partition, acknowledge_error_code=code, current_leader=LeaderIdAndEpoch()
@@ -210,7 +214,7 @@ class ParkedShareFetch:
             self._call.reply(response)
 
     def _take(self, wanted: TopicIdPartition, room: int, count: int, *, nothing_yet: bool) -> PartitionData:
-        """What is handed out of one partition: at most some `count` records and `room` bytes."""
+        """Acquire records of one partition: about `count` at most, and `room` bytes."""
         data = PartitionData(
             partition_index=wanted.partition,
             acknowledge_error_code=self._acknowledged.get(wanted, ErrorCode.NONE),
@@ -238,7 +242,7 @@ class ParkedShareFetch:
                 ]
                 return data
             if shared.next_offset(self._limits) == offset:
-                return data  # nothing moved: the batch has no room among what is handed out
+                return data  # nothing moved, because the limit of acquired records leaves no room for the batch
         return data
 
     def _acquire(
@@ -253,7 +257,7 @@ class ParkedShareFetch:
 
 
 def _up_to(records: bytes | memoryview, offset: int) -> bytes:
-    """The whole batches up to the one that holds the offset."""
+    """Return the whole batches up to the one that contains the offset."""
     size = 0
     for header, batch in iter_batches(records):
         if header.base_offset > offset:
@@ -263,7 +267,7 @@ def _up_to(records: bytes | memoryview, offset: int) -> bytes:
 
 
 def _spans(read: ReadResult, committed: bool) -> Iterator[Span]:
-    """The batches that were read, and of which there is nothing to hand out: markers, and what was aborted."""
+    """Yield the batches read that have no records to acquire: markers and aborted batches."""
     waiting = sorted(read.aborted, key=lambda pair: pair[1]) if committed else []
     aborting: set[int] = set()
     for header, batch in iter_batches(read.records):

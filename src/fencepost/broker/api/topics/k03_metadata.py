@@ -1,8 +1,8 @@
-"""Metadata, v0-13: the broker, the topics and who leads their partitions.
+"""Metadata, v0-13: the broker, the topics and the leaders of their partitions.
 
-v0 asks for all topics with an empty list, later versions with null; v4 says whether missing topics may be created; v8
-may ask for the operations allowed; v10 carries topic ids, v12 accepts them as the question; v13 has an error for the
-whole answer. A topic that is created here is there at once. With one broker, it leads every partition with epoch 0.
+v0 asks for all topics with an empty list, later versions with null; v4 allows or forbids creating missing topics; v8
+can ask for the permitted operations; v10 has topic ids, v12 accepts them in the request; v13 has an error for the whole
+answer. A created topic is available at once. This broker leads every partition with epoch 0.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _FIRST_BY_ID = 12
 
 
 def _handle(call: Call, now_ms: int, request: MetadataRequest) -> MetadataResponse | None:
-    """Describe the topics asked for. Missing ones that may be created are created first."""
+    """Describe the requested topics. Missing ones that may be created are created first."""
     core = call.core
     asked = request.topics or ()
     if call.version < _FIRST_BY_ID and any(topic.name is None or topic.topic_id is not None for topic in asked):
@@ -89,7 +89,7 @@ def _response(call: Call, request: MetadataRequest, topics: list[MetadataRespons
 
 
 def _distinct(asked: Sequence[MetadataRequestTopic]) -> list[MetadataRequestTopic]:
-    """Each topic once. As soon as one is asked for by its id, only ids count."""
+    """Return each topic once. If any is requested by its id, only ids count."""
     by_id = {topic.topic_id: topic for topic in asked if topic.topic_id is not None}
     return [*by_id.values()] if by_id else [*{topic.name: topic for topic in asked}.values()]
 
@@ -100,7 +100,7 @@ def _refuse_id(asked: MetadataRequestTopic) -> MetadataResponseTopic:
 
 
 def _create_missing(call: Call, asked: Sequence[MetadataRequestTopic]) -> Change[dict[str, int]]:
-    """Create, together, the topics that are asked for by name and do not exist; error codes of those that stay so."""
+    """Create the missing topics that are requested by name together. Return the error codes of those not created."""
     core = call.core
     codes: dict[str, int] = {}
     wanted: dict[str, int] = {}
@@ -123,7 +123,7 @@ def _create_missing(call: Call, asked: Sequence[MetadataRequestTopic]) -> Change
             what = f"topic {name}: there is room for {left} more partitions (max.partitions)"
             core.refused_topics.note(core.now.ms, what)
         elif count > room:
-            codes[name] = ErrorCode.LEADER_NOT_AVAILABLE  # no more with one request: clients ask again
+            codes[name] = ErrorCode.LEADER_NOT_AVAILABLE  # at the limit of one request; clients retry
         else:
             wanted[name] = count
             taken.add(flat_name(name))

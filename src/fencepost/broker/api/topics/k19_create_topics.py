@@ -1,8 +1,7 @@
-"""CreateTopics, v2-7. v4 takes -1 for the default number of partitions and replicas, v5 answers with the settings, v7
-with the topic id.
+"""CreateTopics, v2-7: create topics. v4 accepts -1 for the default number of partitions and replicas.
 
-Replica assignments may only name this broker; the replication factor is 1 (or -1). `validate_only` checks and creates
-nothing.
+v5 answers with the settings, v7 with the topic id. Replica assignments may only name this broker; the replication
+factor is 1 (or -1). `validate_only` checks and creates nothing.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ _log = logging.getLogger("fencepost.broker")
 
 
 def _handle(call: Call, now_ms: int, request: CreateTopicsRequest) -> CreateTopicsResponse | None:
-    """Create the topics, each with its own result; those that can be come into being together."""
+    """Create the valid topics together. Each has its own result."""
     core = call.core
     if _too_many_partitions(core, request):
         message = "Excessively large number of partitions per request."
@@ -59,7 +58,7 @@ def _created(core: BrokerParts, request: CreateTopicsRequest) -> Change[CreateTo
 def create_topics(
     core: BrokerParts, topics: Sequence[CreatableTopic], *, only_check: bool = False
 ) -> Change[list[CreatableTopicResult]]:
-    """Create those that can be, together; the result of each."""
+    """Create the valid topics together. Return the result of each."""
     named = Counter(topic.name for topic in topics)
     results = []
     for name, times in named.items():
@@ -87,7 +86,7 @@ def create_topics(
 
 
 def _too_many_partitions(core: BrokerParts, request: CreateTopicsRequest) -> bool:
-    """Whether the topics of the request have more partitions together than one request may make."""
+    """Return true if the topics of the request have more partitions together than one request may create."""
     usual = core.config.number("num.partitions")
     counts = (
         len(topic.assignments) or (usual if topic.num_partitions == -1 else topic.num_partitions)
@@ -97,7 +96,7 @@ def _too_many_partitions(core: BrokerParts, request: CreateTopicsRequest) -> boo
 
 
 def _create(core: BrokerParts, planned: Sequence[tuple[CreatableTopicResult, Mapping[str, str]]]) -> Change[None]:
-    """Make the topics and complete their results."""
+    """Create the topics and complete their results."""
     made: Sequence[Topic | OSError]
     try:
         made = yield from core.topics.create_all(
@@ -119,8 +118,10 @@ def _create(core: BrokerParts, planned: Sequence[tuple[CreatableTopicResult, Map
 def _plan(
     core: BrokerParts, wanted: CreatableTopic, taken: set[str]
 ) -> tuple[CreatableTopicResult, Mapping[str, str] | None]:
-    """The result of a topic that can be made, and its settings; or why it cannot, and None. `taken`: flat names of the
-    same request."""
+    """Return the result and the settings of a valid topic, or the refusal and None.
+
+    `taken`: names of the same request in the form that metrics use.
+    """
     code, message = _check_name(core, wanted, taken)
     if code:
         return CreatableTopicResult(name=wanted.name, error_code=code, error_message=message), None
@@ -161,7 +162,7 @@ def _check_name(core: BrokerParts, wanted: CreatableTopic, taken: set[str]) -> t
 
 
 def _check_size(core: BrokerParts, wanted: CreatableTopic) -> tuple[int, str | None, int]:
-    """(error code, message, number of partitions). Asked after the settings, as Kafka does."""
+    """Return (error code, message, number of partitions). Checked after the settings, as in Kafka."""
     if wanted.assignments:
         return _check_assignments(wanted)
     if wanted.replication_factor < -1 or wanted.replication_factor == 0:
@@ -213,7 +214,7 @@ def _settings(config: TopicConfig) -> list[CreatableTopicConfigs]:
 
 
 def _authorize(call: Call, request: CreateTopicsRequest) -> CreateTopicsResponse | None:
-    """Topics that may not be created are refused one by one; settings are shown to those who may see them."""
+    """Refuse topics that the client may not create, one by one. Settings are shown only with the right to see them."""
     allowed = list(request.topics)
     if not call.may(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME, quiet=True):
         allowed = [topic for topic in allowed if call.may(Operation.CREATE, ResourceType.TOPIC, topic.name)]

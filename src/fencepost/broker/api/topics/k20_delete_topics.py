@@ -1,7 +1,8 @@
-"""DeleteTopics, v1-6: remove topics by name, from v6 also by id. Fetches that wait for them are answered.
+"""DeleteTopics, v1-6: delete topics by name, from v6 also by id.
 
-An open transaction on a deleted topic ends without a marker there: the coordinator counts a partition that is gone as
-done.
+Waiting fetches of them are answered.
+
+An open transaction on a deleted topic ends without a marker there: the coordinator acknowledges a deleted partition.
 """
 
 from __future__ import annotations
@@ -70,14 +71,14 @@ def _unclear(name: str | None, topic_id: UUID | None) -> DeletableTopicResult:
 
 
 def _doom(call: Call, doomed: dict[Topic, None], name: str | None, topic_id: UUID | None) -> DeletableTopicResult:
-    """The result for one topic, which joins the doomed if it is to go."""
+    """Return the result for one topic, and add it to the doomed ones if it is to be deleted."""
     core = call.core
     topic = core.topics.get(name) if name is not None else core.topics.by_id(topic_id)
-    if topic in doomed:  # by its name and by its id
+    if topic in doomed:  # named by its name and by its id
         topic = None
     known = name if topic is None else topic.name
     if known is not None and not call.may(Operation.DELETE, ResourceType.TOPIC, known):
-        # An id is no secret, but the name behind it is.
+        # An id is no secret, but its name is.
         shown = known if name is not None or may_see(call, known) else None
         denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         return DeletableTopicResult(name=shown, topic_id=topic_id, error_code=denied)

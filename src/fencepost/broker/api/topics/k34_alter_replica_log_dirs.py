@@ -1,6 +1,8 @@
-"""AlterReplicaLogDirs, v1-2 (KIP-113): every partition is in the one data directory, where it stays.
+"""AlterReplicaLogDirs, v1-2 (KIP-113): move partitions to another directory.
 
-To be moved there is done already; other directories are not known, as they are not to a Kafka that was not told them.
+There is only one.
+
+A move to the present directory succeeds. Other directories are unknown, as in a Kafka that is not configured with them.
 """
 
 from __future__ import annotations
@@ -21,12 +23,12 @@ from fencepost.protocol.messages.alter_replica_log_dirs import (
 
 __all__ = ["HANDLER"]
 
-# Kafka builds a copy beside the original, whose directory has a longer name: topic-partition.<32 digits>-future.
+# Kafka copies into a directory with a longer name: topic-partition.<32 digits>-future.
 _LONGEST_NAME: Final = 255 - len(".") - 32 - len("-future")
 
 
 def _handle(call: Call, now_ms: int, request: AlterReplicaLogDirsRequest) -> AlterReplicaLogDirsResponse:
-    """What is asked for a partition last counts."""
+    """Answer for each partition. If a partition is named twice, the last directory counts."""
     wanted = {
         (topic.name, index): each.path for each in request.dirs for topic in each.topics for index in topic.partitions
     }

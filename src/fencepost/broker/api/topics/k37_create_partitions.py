@@ -1,4 +1,4 @@
-"""CreatePartitions, v0-3: give topics more partitions.
+"""CreatePartitions, v0-3: add partitions to topics.
 
 `validate_only` checks and changes nothing; assignments may only name this broker.
 """
@@ -24,7 +24,7 @@ __all__ = ["HANDLER"]
 
 
 def _handle(call: Call, now_ms: int, request: CreatePartitionsRequest) -> None:
-    """Grow the topics together; each has its own result."""
+    """Grow the topics together. Each has its own result."""
     call.change(request, _grown(call, request))
 
 

@@ -1,6 +1,8 @@
-"""ElectLeaders, v0-2. The one broker leads every partition, so no election is ever needed: 84 for each that is named.
+"""ElectLeaders, v0-2.
 
-Codes and texts are Apache Kafka 4.3.1's. Asked for all partitions, it names every topic and no partition.
+This broker leads every partition, so no election is needed: 84 for each named partition.
+
+Codes and texts are Apache Kafka 4.3.1's. For all partitions, the answer names every topic and no partition.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ _ELECTION_TYPES = (0, 1)  # preferred, unclean
 
 
 def _handle(call: Call, now_ms: int, request: ElectLeadersRequest) -> ElectLeadersResponse:
-    """Say of each partition that its leader may stay."""
+    """Answer for each partition that no election is needed."""
     known = request.election_type in _ELECTION_TYPES
     named: list[tuple[str, tuple[int, ...]]]
     if request.topic_partitions is None:

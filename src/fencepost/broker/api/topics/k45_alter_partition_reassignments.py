@@ -1,7 +1,7 @@
-"""AlterPartitionReassignments, v0-1 (KIP-455): which brokers are to have a partition; v1 may keep their number.
+"""AlterPartitionReassignments, v0-1 (KIP-455): change the replicas of partitions. v1 can require the same number.
 
-Every partition is on this broker, so that moving one here is done at once, moving one elsewhere cannot be, and there is
-nothing to cancel. Codes and messages are Kafka's.
+Every partition is on this broker. A reassignment to it succeeds at once, to another one fails, and there is none to
+cancel. Codes and messages are Kafka's.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ __all__ = ["HANDLER"]
 def _handle(
     call: Call, now_ms: int, request: AlterPartitionReassignmentsRequest
 ) -> AlterPartitionReassignmentsResponse:
-    """Say of each partition whether it can be there. As in Kafka, who asks for nothing is not answered what he said."""
+    """Answer for each partition.
+
+    As in Kafka, an empty request does not get its allow_replication_factor_change back.
+    """
     if not request.topics:
         return AlterPartitionReassignmentsResponse()
     return AlterPartitionReassignmentsResponse(

@@ -1,4 +1,4 @@
-"""ListPartitionReassignments, v0 (KIP-455): partitions on their way to other brokers. There are none, ever."""
+"""ListPartitionReassignments, v0 (KIP-455): reassignments in progress, of which there are none."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["HANDLER"]
 
 
 def _handle(call: Call, now_ms: int, request: ListPartitionReassignmentsRequest) -> ListPartitionReassignmentsResponse:
-    """None."""
+    """Answer with an empty list."""
     return ListPartitionReassignmentsResponse()
 
 

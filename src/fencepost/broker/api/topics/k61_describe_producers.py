@@ -1,4 +1,4 @@
-"""DescribeProducers, v0: the producers that a partition knows, with their open transactions (KIP-664)."""
+"""DescribeProducers, v0: producer states of partitions, with open transactions (KIP-664)."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _describe(call: Call, name: str, index: int) -> PartitionResponse:
             current_txn_start_offset=state.txn_first_offset,
         )
         for state in log.producers
-        if not state.shrunk  # expired: Kafka would know nothing of it
+        if not state.shrunk  # Kafka does not keep expired states
     ]
     return PartitionResponse(partition_index=index, active_producers=producers)
 

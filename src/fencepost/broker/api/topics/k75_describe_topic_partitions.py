@@ -1,8 +1,9 @@
-"""DescribeTopicPartitions, v0 (KIP-966): topics and partitions in pages, in order of topic names. An empty list asks
-for all topics.
+"""DescribeTopicPartitions, v0 (KIP-966): topics and partitions in pages, by topic name.
 
-`cursor` says where a page starts; there are never more than 2000 partitions in one. There are no eligible leader
-replicas beside the leader: empty lists, since the Java client cannot read the nulls that the schema allows.
+An empty list asks for all.
+
+`cursor` is the start of a page of at most 2000 partitions. There are no eligible leader replicas beside the leader:
+empty lists, since the Java client cannot read the nulls that the schema allows.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ def _handle(call: Call, now_ms: int, request: DescribeTopicPartitionsRequest) ->
 
 
 def _is_astray(request: DescribeTopicPartitionsRequest, cursor: Cursor) -> bool:
-    """Whether the page would begin at no partition, or at none of the topics that are asked for."""
+    """Return true if the cursor has an invalid partition, or a topic that is not requested."""
     names = {topic.name for topic in request.topics}
     return cursor.partition_index < 0 or bool(names and cursor.topic_name not in names)
 

@@ -1,8 +1,8 @@
 """InitProducerId, v0-6: a producer id and epoch, for idempotence alone (null id) or for a transactional id.
 
-v3 names the (producer id, epoch) that the client has (KIP-360), v4 knows PRODUCER_FENCED, v6 two-phase commit and
-keeping what was prepared (KIP-939). An open transaction is aborted first, and the request waits for its markers
-instead of sending the client away.
+v3 names the client's present (producer id, epoch) (KIP-360), v4 knows PRODUCER_FENCED, v6 two-phase commit and
+KeepPreparedTxn (KIP-939). An open transaction is aborted first, and the request waits for its markers, so that the
+client need not retry.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["HANDLER"]
 
 
 def _handle(call: Call, now_ms: int, request: InitProducerIdRequest) -> InitProducerIdResponse | None:
-    """Give out a producer id and epoch. Keeping what was prepared needs no other right than WRITE."""
+    """Return a producer id and epoch. KeepPreparedTxn needs no right beyond WRITE."""
     transactional_id = request.transactional_id
     if transactional_id is None:
         if not call.may(Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, CLUSTER_NAME, quiet=True) and not (
@@ -40,7 +40,7 @@ def _handle(call: Call, now_ms: int, request: InitProducerIdRequest) -> InitProd
         or call.may(Operation.TWO_PHASE_COMMIT, ResourceType.TRANSACTIONAL_ID, transactional_id)
     )
     if call.core.meta.is_short_of_producer_ids:
-        return _refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)  # as Kafka, when its block is used up
+        return _refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)  # as in Kafka when its block of ids is used up
     transactions = call.core.transactions
     asked = InitRequest(
         transactional_id,

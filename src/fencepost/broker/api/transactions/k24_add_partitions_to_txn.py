@@ -1,8 +1,7 @@
-"""AddPartitionsToTxn, v0-5: enlist partitions in a transaction. v4+ take several transactions and can ask without
-enlisting (KIP-890).
+"""AddPartitionsToTxn, v0-5: enlist partitions in a transaction.
 
-One partition that does not exist (3) or that is the broker's own (29) keeps the others out too (55, not attempted).
-Offsets come into a transaction by AddOffsetsToTxn only.
+v4+ have several transactions and can verify without enlisting (KIP-890). If one partition does not exist (3) or is
+internal (29), the others are not enlisted either (55, not attempted). Offsets need AddOffsetsToTxn.
 """
 
 from __future__ import annotations
@@ -66,7 +65,10 @@ def _add_one(call: Call, now_ms: int, request: AddPartitionsToTxnRequest) -> Non
 
 
 def _errors(call: Call, now_ms: int, transaction: AddPartitionsToTxnTransaction) -> Errors | int:
-    """Carry one transaction's part out; the error code of each partition, or the coordinator's of all."""
+    """Enlist or verify one transaction's partitions.
+
+    Return the error code of each, or the coordinator's code for all.
+    """
     core = call.core
     asked = [TopicPartition(topic.name, index) for topic in transaction.topics for index in topic.partitions]
     refused = {partition: code for partition in asked if (code := _refusal(core, partition))}
@@ -83,14 +85,17 @@ def _errors(call: Call, now_ms: int, transaction: AddPartitionsToTxnTransaction)
 
 
 def _refusal(core: BrokerParts, partition: TopicPartition) -> int:
-    """Why no client may enlist the partition, 0 if it may. A marker among the coordinators' records is never right."""
+    """Return the error if no client may enlist the partition, or 0. Internal topics must not contain markers."""
     if is_internal(partition.topic):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     return ErrorCode.NONE if core.topics.partition(*partition) is not None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def _results(transaction: AddPartitionsToTxnTransaction, errors: Errors | int) -> list[AddPartitionsToTxnTopicResult]:
-    """A code for all is listed as the request lists the partitions, codes of their own by topic, as Kafka does."""
+    """Return the results.
+
+    One code for all keeps the request's order; single codes are grouped by topic, as in Kafka.
+    """
     if not isinstance(errors, int):
         return _topics(transaction.topics, errors)
     return [
@@ -106,7 +111,7 @@ def _results(transaction: AddPartitionsToTxnTransaction, errors: Errors | int) -
 
 
 def _topics(topics: Sequence[AddPartitionsToTxnTopic], errors: Errors) -> list[AddPartitionsToTxnTopicResult]:
-    """Each partition's result, once, by topic; a topic without partitions has none."""
+    """Return each partition's result once, by topic. A topic without partitions is omitted."""
     by_topic: dict[str, dict[int, AddPartitionsToTxnPartitionResult]] = {}
     for topic in topics:
         for index in topic.partitions:
@@ -121,7 +126,7 @@ def _topics(topics: Sequence[AddPartitionsToTxnTopic], errors: Errors) -> list[A
 
 
 def _authorize(call: Call, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse | None:
-    """v4 and later come from brokers; before, one topic that is denied keeps the others out too."""
+    """Authorize the request. v4 and later come from brokers. Below, one denied topic prevents enlisting the others."""
     if call.version >= 4:
         if call.may(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME):
             return None

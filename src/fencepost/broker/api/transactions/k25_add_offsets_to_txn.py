@@ -1,6 +1,6 @@
 """AddOffsetsToTxn, v0-4: enlist a group's partition of `__consumer_offsets` in a transaction.
 
-Clients on KIP-890 do without it.
+Clients with KIP-890 do not send it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""EndTxn, v0-5: commit or abort. v2 knows PRODUCER_FENCED, v5 hands out the epoch of the next transaction (KIP-890).
+"""EndTxn, v0-5: commit or abort. v2 knows PRODUCER_FENCED, v5 returns the epoch of the next transaction (KIP-890).
 
-The answer says that the decision is durable; the markers follow at once. From the decision on no batch of the finished
-transaction's epoch is accepted by the partitions that were enlisted.
+The answer is sent when the decision is durable; the markers follow at once. From the decision on, the enlisted
+partitions accept no batch with the finished transaction's epoch.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["HANDLER"]
 
 
 def _handle(call: Call, now_ms: int, request: EndTxnRequest) -> None:
-    """Decide, and reply when the decision is durable, before the first marker."""
+    """Decide, and reply when the decision is durable, before the first marker is written."""
     transactions = call.core.transactions
     pair = ProducerPair(request.producer_id, request.producer_epoch)
     asked = EndRequest(request.transactional_id, pair, request.committed, call.version, call.connection.software_name)
@@ -36,7 +36,8 @@ def _handle(call: Call, now_ms: int, request: EndTxnRequest) -> None:
             again = partial(attempt, may_wait=False)
             when_markers_are_written(call, now_ms, request, request.transactional_id, again)
             return
-        # A decider knows a kept transaction by its records' pair, and asks for the one that ends it after this answer.
+        # A decider knows only the pair of a kept transaction's records, and looks up the pair that ends it after this
+        # answer.
         if ending_of(current, pair) is not Ending.OPEN:
             note_refusal(call.core.metrics, "end_txn", reply.error_code, request.transactional_id)
         if reply.error_code == ErrorCode.INVALID_TXN_STATE and asked.commit:

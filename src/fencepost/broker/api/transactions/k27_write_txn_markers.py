@@ -1,8 +1,7 @@
-"""WriteTxnMarkers, v1-2: markers written by an administrator (`kafka-transactions abort`), without asking the
-coordinator.
+"""WriteTxnMarkers, v1-2: an administrator writes markers (`kafka-transactions abort`), without the coordinator.
 
-They end the partition's transaction although the coordinator may still call it ongoing, as in Kafka. v2 carries the
-transaction version. A group's offsets may be ended so as well; the coordinator's own log takes no markers (29).
+They end the partition's transaction even if it is ongoing for the coordinator, as in Kafka. v2 has the transaction
+version. A group's offsets can be ended in this way, too; the coordinator's own log accepts no markers (29).
 """
 
 from __future__ import annotations
@@ -25,12 +24,14 @@ from fencepost.protocol.messages.write_txn_markers import (
 __all__ = ["HANDLER"]
 
 _UNKNOWN_VERSION = -1
-"""What Kafka calls a transaction version that was not said; it takes any other number."""
+"""Kafka's value for a missing transaction version. It accepts any other number."""
 
 
 def _handle(call: Call, now_ms: int, request: WriteTxnMarkersRequest) -> None:
-    """Write the markers and reply when they are durable: as in Kafka, a result for each producer id that names a
-    partition, with each of its partitions once."""
+    """Write the markers and reply when they are durable.
+
+    As in Kafka, the result lists each producer id that names a partition, with each of its partitions once.
+    """
     written: dict[int, dict[str, dict[int, int]]] = {}
     for marker in request.markers:
         places = [(topic.name, index) for topic in marker.topics for index in topic.partition_indexes]
@@ -62,7 +63,7 @@ def _write(call: Call, now_ms: int, marker: WritableTxnMarker, name: str, index:
     partition = core.topics.partition(name, index)
     if partition is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    # Of nobody, or by no rules: Kafka stumbles over it and writes nothing.
+    # An invalid producer or version. Kafka fails on it and writes nothing.
     if marker.producer_id < 0 or marker.transaction_version == _UNKNOWN_VERSION:
         return ErrorCode.INVALID_REQUEST
     if marker.producer_epoch < 0:

@@ -1,8 +1,8 @@
-"""TxnOffsetCommit, v0-6: offsets that take effect when the transaction commits. v3 names the member (KIP-447), v5
-enlists by itself, v6 has topic ids instead of names (KIP-1319).
+"""TxnOffsetCommit, v0-6: offsets that take effect when the transaction commits. v3 names the member (KIP-447).
 
-A producer whose transaction has timed out may be answered 0 with nothing stored: its EndTxn(commit), which cannot
-succeed any more, tells it in a way that clients of its generation survive.
+v5 enlists the group, v6 has topic ids instead of names (KIP-1319). After a timeout of the transaction, the answer may
+be 0 although nothing was stored: the following EndTxn(commit) fails with an error that clients of that generation
+handle.
 """
 
 from __future__ import annotations
@@ -35,7 +35,10 @@ Place = tuple[str, int]  # topic and partition
 
 
 def _handle(call: Call, now_ms: int, request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse | None:
-    """Enlist the group's partition, store the offsets, reply when durable. Of what is not there nobody is asked."""
+    """Enlist the group's partition, store the offsets, reply when durable.
+
+    Missing partitions are refused beforehand.
+    """
     _name_topics(call, request)
     missing = _missing(call, request)
     if all((topic.name, wanted.partition_index) in missing for topic in request.topics for wanted in topic.partitions):
@@ -49,7 +52,7 @@ def _handle(call: Call, now_ms: int, request: TxnOffsetCommitRequest) -> TxnOffs
 
 
 def _name_topics(call: Call, request: TxnOffsetCommitRequest) -> None:
-    """Give topics that the request knows by their ids the names that they have here; "" if there is none."""
+    """Fill in the names of topics given by id; "" for an unknown id."""
     for topic in request.topics if call.version >= _FIRST_WITH_TOPIC_IDS else ():
         known = call.core.topics.by_id(topic.topic_id)
         topic.name = "" if known is None else known.name
@@ -119,7 +122,7 @@ def _store(call: Call, now_ms: int, request: TxnOffsetCommitRequest, missing: Co
 def _answer(
     call: Call, request: TxnOffsetCommitRequest, missing: Collection[Place], codes: Mapping[Place, int], otherwise: int
 ) -> TxnOffsetCommitResponse:
-    """Answer what is missing as such; `codes`, or `otherwise`, is what the coordinator said of the rest."""
+    """Return the response: the error of missing partitions, `codes` of others, or `otherwise` for all of these."""
     by_id = call.version >= _FIRST_WITH_TOPIC_IDS
     refused: dict[NameOrId, list[TxnOffsetCommitResponsePartition]] = {}
     taken: list[tuple[NameOrId, list[TxnOffsetCommitResponsePartition]]] = []

@@ -1,10 +1,10 @@
 """DescribeTransactions, v0: state, timeout, owner and partitions of transactional ids (KIP-664).
 
-A client that sets `tell_ending` is also told how the transaction ended that it names by producer id and epoch, and
-which pair the records of an open transaction carry. These are tagged fields of our own: no other client gets them.
-The reply waits until what it tells is durable.
+A client that sets `tell_ending` also gets the outcome of the transaction that it names by producer id and epoch, and
+the pair on the records of an open transaction. These are tagged fields of Fencepost: other clients do not get them. The
+reply is sent when everything in it is durable.
 
-Of the topics only those are named that the client may describe.
+Only topics that the client may describe are listed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["HANDLER"]
 
 
 def _handle(call: Call, now_ms: int, request: DescribeTransactionsRequest) -> None:
-    """Describe each id. What was answered to be ended is complete, and what is told is durable."""
+    """Describe each id, after completing transactions whose EndTxn was answered. Everything in the reply is durable."""
 
     def answer(now_ms: int) -> None:
         states = [_describe(call, name, request) for name in request.transactional_ids]

@@ -15,7 +15,7 @@ __all__ = ["HANDLER"]
 
 
 def _handle(call: Call, now_ms: int, request: ListTransactionsRequest) -> None:
-    """List what matches every filter. What was answered to be ended is complete."""
+    """List the transactions that match every filter, after completing those whose EndTxn was answered."""
     when_ends_are_visible(call, now_ms, request, lambda now_ms: call.reply(_list(call, now_ms, request)))
 
 

@@ -1,4 +1,4 @@
-"""What the handlers of transactional requests share."""
+"""Waiting for markers, for the handlers of transactional requests."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ __all__ = ["decide_and_reply", "when_markers_are_written"]
 def when_markers_are_written(
     call: Call, now_ms: int, request: object, transactional_id: str, again: Callable[[int], None]
 ) -> None:
-    """Call `again(now_ms)` when no markers of the id are being written, unless the client has gone meanwhile.
+    """Call `again(now_ms)` when no markers of the id are being written, unless the client has disconnected.
 
-    A client that is told CONCURRENT_TRANSACTIONS would ask again after a pause of its own, 20 to 100 ms; here it waits
-    for a write or a sync. What the disk refuses then is the failure of this request, and not of the completion that it
-    has waited for: that one is written, and must not be written again.
+    A client that gets CONCURRENT_TRANSACTIONS retries after 20 to 100 ms; waiting here takes a write or a sync. If the
+    disk refuses a write of `again`, this request fails, but not the completion that it waited for: that one is already
+    written, and must not be repeated.
     """
     call.core.transactions.when_idle(now_ms, transactional_id, partial(call.go_on, request, again))
 
@@ -32,9 +32,10 @@ def decide_and_reply(
     transactional_id: str,
     decide: Callable[[int], tuple[int, Callable[[int], None]]],
 ) -> None:
-    """Decide, wait once where markers are being written, and reply.
+    """Decide, wait once for markers being written, and reply.
 
-    `decide(now_ms)` makes the decision and carries it out up to the reply; it returns the error code and what replies.
+    `decide(now_ms)` decides and carries the decision out up to the reply. It returns the error code and the function
+    that replies.
     """
 
     def attempt(now_ms: int, *, may_wait: bool) -> None:
