@@ -19,12 +19,7 @@ from tests.support.tidy import ROOT
 
 MOST_WORDS = 25
 
-UNFINISHED: tuple[str, ...] = tuple(
-    """
-    broker/connection.py broker/core.py broker/log broker/parts.py broker/server.py
-    cli/ui spark
-    """.split()
-)
+UNFINISHED: tuple[str, ...] = ("cli/ui", "spark")
 """Folders and files that do not keep the rules yet, below src/fencepost. This list may only become shorter."""
 
 QUESTION = re.compile(r"(?:What|Whether|Who|Whose|How|Where|Why)\b", re.IGNORECASE)

@@ -1,5 +1,4 @@
-"""A client's connection as the core sees it: requests are handled as they come, answers leave in the order of the
-requests."""
+"""A client's connection in the core: requests are handled on arrival, and answers leave in the order of requests."""
 
 from __future__ import annotations
 
@@ -64,33 +63,33 @@ class Connection:
         self.principal = principal
         host, _, _ = peer[0].partition("%")
         self.host = host.removeprefix("::ffff:") if "." in host else host
-        """The client's address as ACLs name it: without zone, and IPv4 as such."""
+        """The client's address in the form of ACLs: without zone, and IPv4 as such."""
         self.local = local
         self.peer = peer
         self.software_name = ""
         self.client_id = ""
         self.held: deque[memoryview] | None = None
-        """Frames that wait behind a request that is to be handled late; None where none is."""
+        """Frames that wait for a delayed request; None if there is none."""
         self._holds = 0
         self.closed = False
         self.calls: deque[Call] = deque()
         self.made_bytes = 0
-        """Of all answers so far, those included that wait for their turn."""
+        """Bytes of all answers so far, including those that wait for earlier ones."""
         self.unanswered_bytes = 0
-        """Of the requests in `calls`."""
+        """Bytes of the requests in `calls`."""
 
     def __repr__(self) -> str:
         return f"{self.connection_id} from {self.peer[0]}:{self.peer[1]}"
 
     def hold(self, *first: memoryview) -> None:
-        """Hold back these frames and what comes from now on, until `release` was called as often."""
+        """Hold back these frames and all later ones. Each call needs a call of `release`."""
         self._holds += 1
         if self.held is None:
             self.held = deque()
         self.held.extend(first)
 
     def release(self) -> deque[memoryview]:
-        """The frames that were held back; what comes now is handled at once. None while somebody else holds on."""
+        """Return the held frames, and handle later ones at once. None while another hold is active."""
         self._holds -= 1
         if self._holds:
             return deque()
@@ -98,12 +97,12 @@ class Connection:
         return held
 
     def enter(self, call: Call) -> None:
-        """A request is to be answered."""
+        """Add a request that will be answered."""
         self.calls.append(call)
         self.unanswered_bytes += call.size
 
     def made(self, answer: Buffers | None) -> None:
-        """An answer is encoded; None: it was, and is counted when it comes."""
+        """Note an encoded answer. None: it was encoded before, and is counted when it arrives."""
         self.made_bytes += sum(map(len, answer or ()))
 
     def flush(self, effects: list[Effect]) -> None:
@@ -234,8 +233,10 @@ class Call:
             self.core.request_failed(self.connection, error)
 
     def change(self, request: object, change: Change[Any]) -> None:
-        """Carry out a change of what is kept in small files, and answer with what it returns; with None the answer is
-        given elsewhere. Requests of this connection wait for that, those of others do not."""
+        """Carry out a change of small files, and answer with its result; None means that another answer is given.
+
+        Later requests of this connection wait for it, those of others do not.
+        """
         core, connection = self.core, self.connection
         is_waiting = False
         early: list[Callable[[], Any]] = []
@@ -283,11 +284,11 @@ class Call:
         return self.core.rights.may(self.connection, operation, resource_type, name, quiet=quiet)
 
     def operations(self, resource_type: ResourceType, name: str) -> int:
-        """The bits of all that the client may do with the resource."""
+        """Return the client's permitted operations on the resource as bits."""
         return self.core.rights.operations(self.connection, resource_type, name)
 
     def no_reply(self) -> None:
-        """The request has no answer (Produce with acks=0)."""
+        """Complete a request without an answer (Produce with acks=0)."""
         if not self.connection.closed:
             self.connection.calls.remove(self)
             self.connection.unanswered_bytes -= self.size
@@ -295,7 +296,7 @@ class Call:
 
 
 def _tell_failure(call: Call, request: object, result: Callable[[], Any]) -> None:
-    """Log why the change of a client that is gone failed, if it did."""
+    """Log the failure of a change whose client has disconnected."""
     try:
         result()
     except OSError as error:

@@ -1,8 +1,8 @@
-"""The broker without its sockets and its clock: frames in, effects out, one caller at a time.
+"""The broker without sockets and clock: frames in, effects out, one caller at a time.
 
-The shell tells it what happened (`connected`, `handle_frame`, `disconnected`, `on_time`, `synced`), takes the effects
-after each call, and calls `on_time` again at `next_deadline_ms`. Files, the time and random ids are handed in, so that
-the same code runs under a simulator. Whatever is to survive is written through `files` before a reply that promises it
+The shell reports events (`connected`, `handle_frame`, `disconnected`, `on_time`, `synced`), carries out the effects
+after each call, and calls `on_time` again at `next_deadline_ms`. Files, the time and random ids are passed in, so that
+the same code runs under a simulator. Durable state is written through `files` before the reply that depends on it
 becomes an effect.
 """
 
@@ -86,7 +86,7 @@ class BrokerCore(Core):
         listener: int = 0,
         principal: str = ANONYMOUS,
     ) -> None:
-        """A client has connected to `listeners[listener]`; `principal`: who it is until it logs in."""
+        """Register a client's connection to `listeners[listener]`. `principal` applies until it logs in."""
         where = self.listeners[listener]
         login = Login(where, self.credentials) if where.sasl else None
         connection = Connection(connection_id, local, peer, where, login, principal)
@@ -105,7 +105,7 @@ class BrokerCore(Core):
         return connection is not None and (connection.login is None or connection.login.done)
 
     def disconnected(self, now_ms: int, connection_id: int) -> None:
-        """The connection is gone; what it waited for is dropped."""
+        """Remove a closed connection and drop its waiting requests."""
         connection = self._connections.pop(connection_id, None)
         if connection is not None:
             connection.closed = True
@@ -117,7 +117,7 @@ class BrokerCore(Core):
             self._settle()
 
     def handle_frame(self, now_ms: int, connection_id: int, frame: memoryview) -> None:
-        """One request, without its size prefix. Bytes that are not one close the connection."""
+        """Handle one request, without its size prefix. Invalid bytes close the connection."""
         connection = self._connections.get(connection_id)
         if connection is None:
             return
@@ -129,7 +129,7 @@ class BrokerCore(Core):
         self._settle()
 
     def take(self, connection: Connection, frame: memoryview, *, spared: bool = False) -> None:
-        """Handle one frame now; `spared`: whatever the faults say."""
+        """Handle one frame now. `spared`: no fault rule applies to it."""
         now_ms = self.now.ms
         self.follow_up()
         try:
@@ -142,17 +142,17 @@ class BrokerCore(Core):
             self.request_failed(connection, error)
 
     def release(self, connection: Connection, *, spared: bool = False) -> None:
-        """Handle the frames that were held back; `spared`: the first of them whatever the faults say."""
+        """Handle the held frames. `spared`: no fault rule applies to the first one."""
         held = connection.release()
         while held and not connection.closed:
             self.take(connection, held.popleft(), spared=spared)
             spared = False
-            if connection.held is not None:  # a later frame holds those behind it back as well
+            if connection.held is not None:  # a later frame holds back those after it as well
                 connection.held.extend(held)
                 return
 
     def on_time(self, now_ms: int) -> None:
-        """Do what is due."""
+        """Do the due work."""
         self.now.ms = now_ms
         self.timers.run(now_ms)
         self._waits.run(now_ms if self._steady_ms is None else self._steady_ms())
@@ -162,7 +162,10 @@ class BrokerCore(Core):
         self._settle()
 
     def synced(self, now_ms: int, token: int, failed: Sequence[tuple[File, OSError]] = ()) -> None:
-        """The files of that `Sync` are synced, but for the failed ones. Raises OSError when the broker cannot go on."""
+        """Note that the files of a `Sync` are synced, except for the failed ones.
+
+        Raises OSError if the broker must stop.
+        """
         self.now.ms = now_ms
         before = self.durability.failures
         self.durability.synced(now_ms, token, failed)
@@ -170,13 +173,13 @@ class BrokerCore(Core):
         self._settle()
 
     def written(self, now_ms: int, token: int, error: Exception | None) -> None:
-        """The step of that `Write` was carried out; `error`: what it raised."""
+        """Note that the step of a `Write` was carried out. `error`: its exception."""
         self.now.ms = now_ms
         self.changes.written(token, error)
         self._settle()
 
     def time_jumped(self, now_ms: int, by_ms: int) -> None:
-        """Time has jumped forward to `now_ms`: what is under way keeps the time it had left."""
+        """Shift all deadlines after a forward jump of the clock, so that they keep their remaining time."""
         self.metrics.count("time_jumps")
         self.jumps.add(now_ms, by_ms)
         self.groups.coordinator.time_jumped(now_ms, by_ms)
@@ -194,8 +197,12 @@ class BrokerCore(Core):
         return effects
 
     def follow_up(self) -> bool:
-        """Do what no answer waits for; whether there was anything. To be called when the effects have been carried out;
-        no request sees that it is not done yet."""
+        """Do the work that no answer waits for.
+
+        Return true if there was any.
+
+        Call it after the effects were carried out. No request can see that this work is still pending.
+        """
         if not self.transactions.owes_markers:
             return False
         self.transactions.write_owed(self.now.ms)
@@ -215,7 +222,7 @@ class BrokerCore(Core):
         return None if self._steady_ms is None else self._waits.next_ms()
 
     def housekeep(self, now_ms: int) -> None:
-        """Delete at once what is too old or too much, which otherwise happens now and then."""
+        """Run retention and expiry now, which otherwise run periodically."""
         self.now.ms = now_ms
         self.cleaner.expire_producers(now_ms)
         self._clean_logs(now_ms)
@@ -257,15 +264,19 @@ class BrokerCore(Core):
         self._effects.append(Reply(connection.connection_id, (frame,)))
 
     def unanswered(self, call: Call) -> None:
-        """A request that has no answer is done."""
+        """Complete a request without an answer."""
         if self.settings.quotas:
             self._taken(call, None)
         self._effects.append(GoOn(call.connection.connection_id))
         call.connection.flush(self._effects)
 
     def _taken(self, call: Call, response: ProduceResponse | FetchResponse | None) -> int:
-        """Count what the client takes. If that is too much, what it sends is held back for some time (KIP-219): returns
-        how many milliseconds it is to be told."""
+        """Count the client's bytes for its quotas.
+
+        Return the throttle time in ms.
+
+        Above the quota, the connection's requests are delayed for that time (KIP-219).
+        """
         connection = call.connection
         if isinstance(response, FetchResponse):
             kind = CONSUMER_BYTE_RATE
@@ -281,7 +292,7 @@ class BrokerCore(Core):
         return wait_ms
 
     def _waited(self, connection: Connection) -> None:
-        """A client has waited for its quota. What it had under way may be waiting in front of the core."""
+        """Continue with a client after its throttle time. Its frames may be waiting before the core."""
         if not connection.closed:
             self.release(connection)
             self._effects.append(GoOn(connection.connection_id))
@@ -291,17 +302,17 @@ class BrokerCore(Core):
         connection.flush(self._effects)
 
     def drop(self, now_ms: int, connection: Connection) -> None:
-        """Close a connection whose client can be told in no other way."""
+        """Close a connection, because no response can tell its client about an error."""
         self._effects.append(Close(connection.connection_id))
         self.disconnected(now_ms, connection.connection_id)
 
     def reset(self, connection: Connection) -> None:
-        """Close a connection at once, with what was still to be sent on it."""
+        """Close a connection at once and drop its unsent answers."""
         self._effects.append(Close(connection.connection_id, reset=True))
         self.disconnected(self.now.ms, connection.connection_id)
 
     def disconnect(self, client_id: str | None = None) -> int:
-        """Reset the connections of that client, or all; returns how many."""
+        """Reset the connections of that client, or all. Return their number."""
         doomed = [each for each in self._connections.values() if client_id is None or each.client_id == client_id]
         for connection in doomed:
             self.reset(connection)
@@ -370,7 +381,7 @@ class BrokerCore(Core):
         return handler(served).handle(call, self.now.ms, request)
 
     def storage_failed(self, now_ms: int, call: Call, request: Any, error: OSError) -> None:
-        """Nothing may be promised; where there is a place for it, the answer says why."""
+        """Handle a refusal of the disk: the response has an error, if it can."""
         self.metrics.count("storage_errors")
         _log.error("API %s of %s: the data directory failed: %s", call.api_key, call.connection, error)
         if call.connection.closed or call not in call.connection.calls:
@@ -381,13 +392,16 @@ class BrokerCore(Core):
             self.answer(call, refusal(request, SERVED[call.api_key].log_failure))
 
     def tell_malformed(self, now_ms: int, connection: Connection, error: Exception) -> None:
-        """The connection is closed for what came. A client comes again at once: each cause is told now and then."""
+        """Log and close a connection after invalid bytes.
+
+        Each cause is logged at a limited rate, because clients reconnect.
+        """
         if times := self._malformed.hit(now_ms, connection.host, str(error)):
             again = f"; {times} times since this was last said" if times > 1 else ""
             _log.warning("closing connection %s: %s%s", connection, error, again)
 
     def login_failed(self, connection: Connection, why: str) -> None:
-        """A client was not let in. It may try as often as it likes: each name of an address is logged now and then."""
+        """Log a failed login. Each name and address is logged at a limited rate."""
         self.metrics.count("failed_logins")
         tried = "" if connection.login is None else connection.login.tried[:_MOST_SHOWN]
         times = self._failed_logins.hit(self.now.ms, connection.host, tried)
@@ -400,19 +414,19 @@ class BrokerCore(Core):
         _rights_log.info("%s was not let in%s: %s%s%s", connection, who, why, again, more)
 
     def request_failed(self, connection: Connection, error: Exception) -> None:
-        """A request raised what it must not, at once or after it had waited: it costs its own connection."""
+        """Close the connection of a request that raised an unexpected exception."""
         self.metrics.count("failed_requests")
         self._effects.append(Failed(connection.connection_id, error))
         self.disconnected(self.now.ms, connection.connection_id)
 
     def _expect_login(self, connection: Connection, login: Login) -> None:
-        """Somebody who does not say who it is must not occupy a connection for ever."""
+        """Close a connection that does not log in within the time limit."""
         if not connection.closed and not login.principal:
             _log.info("closing connection %s: not authenticated in time", connection)
             self.drop(self.now.ms, connection)
 
     def _check_login(self, now_ms: int, login: Login, key: int, size: int) -> None:
-        """Raises MalformedMessage where the client has to say first who it is."""
+        """Check that the client may send this request before its login. Raises MalformedMessage."""
         if not login.done:
             login.received_bytes += size
             if login.received_bytes > self.config.number("sasl.server.max.receive.size"):
@@ -421,7 +435,7 @@ class BrokerCore(Core):
             raise MalformedMessage(f"API {key} before authentication ({login.state.value})")
 
     def _take_token(self, now_ms: int, connection: Connection, login: Login, frame: memoryview) -> None:
-        """A SASL token without a request around it, as it follows SaslHandshake v0."""
+        """Handle a bare SASL token, as it follows SaslHandshake v0."""
         try:
             answer = login.authenticate(now_ms, bytes(frame))
         except LoginFailed as failed:
@@ -462,7 +476,7 @@ def _decode(key: int, version: int, body: memoryview) -> Any:
 def _encode(response: Any, version: int) -> bytes:
     try:
         return encode_response(response, version)
-    except ValueError:  # a string is longer than they can be
+    except ValueError:  # a string exceeds the protocol's limit
         cut_messages(response)
         return encode_response(response, version)
 

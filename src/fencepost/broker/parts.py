@@ -1,6 +1,8 @@
-"""The parts of a broker, put together. Each part receives what it needs, and knows none of the others.
+"""The parts of a broker and their construction.
 
-Handlers work with these parts; `core.BrokerCore` adds what requests need: connections, frames, effects.
+Each part receives its dependencies, and knows no other part.
+
+Handlers work with these parts; `core.BrokerCore` adds connections, frames and effects.
 """
 
 from __future__ import annotations
@@ -56,8 +58,8 @@ _UNBOUNDED: Final = 2**63 - 1
 class BrokerParts:
     """The parts of one broker over one data directory.
 
-    `steady_ms`: a clock that runs even where the broker's own is moved or stands still. How long a client is kept
-    waiting is counted on it; without it, on the broker's own.
+    `steady_ms`: a clock that never jumps or stops, unlike the broker's own. It measures the waiting times of clients.
+    The default is the broker's clock.
     """
 
     broker_id = BROKER_ID
@@ -124,7 +126,7 @@ class BrokerParts:
         slots = config.number("max.incremental.fetch.session.cache.slots")
         self.fetch_sessions = FetchSessions(slots, _SESSION_EVICTION_MS, lambda: new_uuid().int & 0x7FFF_FFFF)
         self.answer_room: Callable[[], int] = lambda: _UNBOUNDED
-        """How many bytes a further answer may have; the shell knows what is not taken yet."""
+        """Limit of bytes for another answer. The shell knows the bytes that clients have not read."""
         self.large = LargeBatches(self.soon)
         self._advanced: dict[Partition, None] = {}
 
@@ -195,7 +197,7 @@ class BrokerParts:
         self.meta.start_above(self._highest_producer_id())
         try:
             self.meta.fill()
-        except OSError as error:  # ids are written down when one is asked for, and refused until then
+        except OSError as error:  # ids are written when one is requested, and refused until then
             if not is_full(error):
                 raise
             _log.warning("the disk is full (%s): there are no new producer ids until there is room", error)
@@ -219,15 +221,15 @@ class BrokerParts:
             _log.warning("the disk is full (%s): the next start checks the logs as after a crash", error)
 
     def after(self, wait_ms: int, action: Callable[[], None]) -> Timer:
-        """Do something once a client has waited that long."""
+        """Call `action` after a client has waited that long."""
         return self._waits.at(self.steady_ms() + wait_ms, lambda _: action())
 
     def soon(self, action: Callable[[], None]) -> None:
-        """Do something when others have been served."""
+        """Call `action` after other requests were served."""
         self.after(0, action)
 
     def steady_ms(self) -> int:
-        """The time of the clock that never jumps, for what takes time and is not written down."""
+        """Return the time in ms of the clock that never jumps, for durations that are not stored."""
         return self.now.ms if self._steady_ms is None else self._steady_ms()
 
     def partition_room(self) -> int:
@@ -235,27 +237,29 @@ class BrokerParts:
         return max(0, self.config.number("max.partitions") - self.topics.partition_count)
 
     def settings_changed(self, now_ms: int) -> None:
-        """The broker's or a topic's settings were changed: let them count at once, for what is there already too."""
+        """Apply changed settings of the broker or a topic to everything that exists."""
         self.topics.broker_settings_changed()
         self.transactions.settings_changed()
         self.timers.at(now_ms, self.cleaner.expire_producers)
         self.timers.at(now_ms, self._clean_logs)
 
     def advanced(self, partition: Partition) -> None:
-        """The partition has more to be read, or is gone: fetches that wait for it are to be looked at."""
+        """Check the fetches that wait for a partition, because it has more records or was deleted."""
         if partition.waiting:
             self._advanced[partition] = None
 
     def topic_name(self, name: str | None, topic_id: UUID | None) -> str | None:
-        """The name of a topic that is given by name or by id; None for an id that does not exist."""
+        """Return the name of a topic given by name or by id; None for an unknown id."""
         if name:
             return name
         topic = self.topics.by_id(topic_id)
         return None if topic is None else topic.name
 
     def _highest_producer_id(self) -> int:
-        """The highest id that the transaction log knows; where no file says which were given out, that any log
-        knows."""
+        """Return the highest producer id in the transaction log.
+
+        If the file with the allocated ids is missing, all logs count.
+        """
         highest = self.transactions.coordinator.highest_producer_id
         if self.meta.producer_ids_lost:
             for topic in self.topics:

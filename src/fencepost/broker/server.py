@@ -1,8 +1,7 @@
 """The broker's shell: sockets, the clock, timers and fsync around one `BrokerCore`.
 
-One event loop owns the core. A connection whose client does not read its answers is not read from any more until it
-does. Syncs run in threads of their own; when one fails the broker stops, because nobody can tell any more what is on
-disk.
+One event loop owns the core. The broker reads no further requests from a client that does not read its answers. Syncs
+run in separate threads. After a failed sync the broker stops, because the synced data is unknown.
 """
 
 from __future__ import annotations
@@ -52,13 +51,13 @@ _LONGEST_DELAY_S = 3600.0
 _LOOK_S = 1.0
 _SET_BACK_MS = 60_000
 _SLOW_MS = 500
-_STRIDES = 2000  # in how many steps time moves at most, however far
+_STRIDES = 2000  # most steps of a jump in time
 
 _log = logging.getLogger("fencepost.broker")
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
-    """uvloop's loop where it is installed, else asyncio's."""
+    """Return uvloop's event loop if it is installed, else asyncio's."""
     try:
         import uvloop
     except ImportError:
@@ -67,7 +66,7 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 
 
 def _in_a_thread(work: Callable[[], None]) -> None:
-    """Not a daemon: it may be in compiled code when the interpreter ends, which waits for it."""
+    """Run the work in a non-daemon thread, because the interpreter must wait for compiled code at its end."""
 
     def told() -> None:
         try:
@@ -83,18 +82,20 @@ def _in_a_thread(work: Callable[[], None]) -> None:
 
 
 def system_clock() -> Clock:
-    """The system's time, forward."""
-    wall_s = time.time  # as it is now: a test that sets the clock sets that of brokers made from then on
+    """Return a clock that follows the system's time and never goes back."""
+    wall_s = time.time  # looked up now, so that a test that replaces it affects brokers made later
     system = SystemTime(lambda: int(wall_s() * 1000), _steady_ms)
     return Clock(system.now_ms, system)
 
 
 class BrokerServer:
-    """One broker over one data directory. `clock`: its time; `faults`: what is to go wrong.
+    """One broker over one data directory.
 
-    It listens at `host` and `port`, or where the setting `listeners` says. `await start()`, then `listeners` have the
-    ports they got and `address` is the first one's; `failed` is done, with the reason, when it had to give up;
-    `await stop()` closes the logs cleanly. Raises InvalidSetting for listeners that cannot be.
+    `clock`: its time. `faults`: injected faults.
+
+    It listens at `host` and `port`, or at the addresses in the setting `listeners`. After `await start()`, `listeners`
+    have their ports and `address` is that of the first one. `failed` completes with the reason if the broker has to
+    stop. `await stop()` closes the logs cleanly. Raises InvalidSetting for invalid listeners.
     """
 
     def __init__(
@@ -199,7 +200,7 @@ class BrokerServer:
         self.pump()
 
     async def stop(self, *, clean: bool = True) -> None:
-        """Stop accepting, drop the connections, close the logs; not `clean`: leave the logs as they are."""
+        """Stop accepting, close the connections and the logs. With `clean` false the logs are left as they are."""
         self._stopping = True
         for server in self._servers:
             server.close()
@@ -209,7 +210,7 @@ class BrokerServer:
                 timer.cancel()
         for task in (self._syncing, self._writing):
             if task is not None:
-                await asyncio.wait((task,))  # what waits for it is answered
+                await asyncio.wait((task,))  # requests that wait for it are answered
         for client in list(self._clients.values()):
             client.abort()
         await self._synced()  # the end of one sync may begin the next
@@ -231,11 +232,11 @@ class BrokerServer:
             self._lock = -1
 
     def pump(self) -> None:
-        """Carry out what the core wants done, and come back when it wants to be called."""
+        """Carry out the core's effects, and schedule its next call."""
         self._perform()
         while self.core.follow_up():
             self._perform()
-        # While time stands still nothing is due but what clients wait for.
+        # While time stands still, only clients' waiting times are due.
         due = (None if self.clock.frozen else self.core.next_deadline_ms(), self.core.next_wait_ms())
         if due != self._timer_due and not self._stopping:
             self._set_timer(*due)
@@ -267,16 +268,16 @@ class BrokerServer:
             self._send(connection_id, buffers)
 
     def _send(self, connection_id: int, buffers: Sequence[Buffer]) -> None:
-        """Answers of one connection, all that there are now, in one write."""
+        """Send all present answers of one connection in one write."""
         client = self._clients.get(connection_id)
         if client is not None and buffers:
             client.send(buffers)
             self._admission.used(_steady_ms(), connection_id, asked=False)
 
     async def advance(self, duration_ms: int) -> None:
-        """Let time pass, and return when all that fell due meanwhile is done and durable.
+        """Advance the time, and return when all work due in between is done and durable.
 
-        Time goes from one deadline to the next, so that what follows from one happens in its turn.
+        Time moves from one deadline to the next, so that consequences happen in order.
         """
         async with self._moving:
             was_frozen = self.clock.frozen
@@ -302,7 +303,7 @@ class BrokerServer:
             self.pump()
 
     def read_certificates(self) -> None:
-        """Read the TLS files of all listeners anew, as a new connection does when one of them has changed."""
+        """Reload the TLS files of all listeners, as happens at a new connection after a change."""
         for certificates in self._certificates:
             certificates.context()
         _log.info(
@@ -311,7 +312,7 @@ class BrokerServer:
         )
 
     async def snapshot(self) -> Snapshot:
-        """What the broker has counted, and its present state."""
+        """Return the broker's counters and its present state."""
         return take_snapshot(
             self.core,
             self.now_ms(),
@@ -323,13 +324,13 @@ class BrokerServer:
         )
 
     def disconnect(self, client_id: str | None) -> int:
-        """Reset the connections of that client, or all; returns how many."""
+        """Reset the connections of that client, or all. Return their number."""
         count = self.core.disconnect(client_id)
         self.pump()
         return count
 
     def enter(self, client: ClientSocket, host: str) -> int:
-        """Register a new connection from that address; returns its id, 0 when it is not let in."""
+        """Register a new connection from that address. Return its id, or 0 if it is refused."""
         now_ms = _steady_ms()
         connection_id = self._next_client + 1
         admitted = self._admission.enter(now_ms, connection_id, host)
@@ -354,7 +355,7 @@ class BrokerServer:
         return connection_id
 
     def asked(self, connection_id: int, *, is_known: bool) -> None:
-        """A whole request has come on the connection, from somebody who is known or is not."""
+        """Note that a whole request has arrived. `is_known`: the client has authenticated."""
         self._admission.used(_steady_ms(), connection_id, asked=is_known)
 
     def leave(self, connection_id: int) -> None:
@@ -366,31 +367,31 @@ class BrokerServer:
             self.soon(self.pump)
 
     def soon(self, action: Callable[[], None]) -> None:
-        """Do that when what is being done is done."""
+        """Call `action` after the present work."""
         self._loop.call_soon(action)
 
     def later(self, delay_s: float, action: Callable[[], None]) -> asyncio.TimerHandle:
-        """Do that after so long."""
+        """Call `action` after a delay."""
         return self._loop.call_later(delay_s, action)
 
     def handshake_failed(self, listener: Listener, host: str, why: str) -> None:
-        """A client could not be let in for its TLS."""
+        """Log and count a failed TLS handshake."""
         self.core.metrics.count("failed_handshakes")
         if times := self._handshakes.hit(_steady_ms(), listener.name, host, why):
             again = f"; {times} times since this was last said" if times > 1 else ""
             _log.warning("listener %s: a client at %s is not let in: %s%s", listener.name, host, why, again)
 
     def untaken(self, connection_id: int, untaken_bytes: int) -> None:
-        """So much of what was written on the connection waits for its client to read."""
+        """Note the number of written bytes that the client has not read."""
         if connection_id in self._clients:
             self._memory.untaken(connection_id, untaken_bytes)
 
     def held(self, connection_id: int, held_bytes: int, *, finished: bool) -> None:
-        """So much memory is held for requests of the connection that are not whole, or wait."""
+        """Note the memory held for requests of the connection that are incomplete or waiting."""
         self._memory.held(connection_id, held_bytes, finished=finished)
 
     def may_read(self, connection_id: int) -> bool:
-        """Whether there is memory for more requests of the connection."""
+        """Return true if there is memory for more requests of the connection."""
         return self._memory.requests.may_read(connection_id)
 
     def _drop(self, connection_id: int) -> None:
@@ -399,7 +400,7 @@ class BrokerServer:
             client.abort()
 
     def _watch_idle(self) -> None:
-        """Come back when the connection that was not used for longest may be closed for it."""
+        """Schedule the check for idle connections at the time when the longest idle one may expire."""
         due_ms = self._admission.next_ms()
         if self._idle_timer is None and due_ms is not None and not self._stopping:
             delay_s = min(max(0, due_ms - _steady_ms()) / 1000, _LONGEST_DELAY_S)
@@ -414,7 +415,7 @@ class BrokerServer:
         self._watch_idle()
 
     def fail(self, error: BaseException) -> None:
-        """Give up: answer nothing any more and say why."""
+        """Stop answering and report the reason."""
         if not self.failed.done():
             self.failed.set_exception(error)
             for client in list(self._clients.values()):
@@ -445,9 +446,9 @@ class BrokerServer:
         self._timer = self._loop.call_later(max(0, min(delays_ms)) / 1000, self._on_time) if delays_ms else None
 
     async def settle(self) -> None:
-        """Do what is due now, and wait until all that was appended is durable and what follows from it is done.
+        """Do the due work, and wait until all appended records are durable and their consequences are done.
 
-        Raises what ended the broker, if something did.
+        Raises the error that ended the broker, if any.
         """
         self._on_time()
         await self._synced()
@@ -455,7 +456,7 @@ class BrokerServer:
             self.failed.result()
 
     async def _synced(self) -> None:
-        """Return when nothing is being synced or written and nothing follows."""
+        """Return when no sync or write is in progress and none follows."""
         while running := [task for task in (self._syncing, self._writing) if task is not None and not task.done()]:
             await asyncio.wait(running)
 
@@ -471,12 +472,12 @@ class BrokerServer:
             self.pump()
 
     def _look_at_place(self) -> None:
-        """Every now and then, since without a sync nothing else would tell."""
+        """Check the data directory periodically, because without a sync nothing else would detect its loss."""
         if self._is_in_place(self.core.presence.look):
             self._place_timer = self._loop.call_later(_LOOK_S, self._look_at_place)
 
     def _is_in_place(self, look: Callable[[], None] = lambda: None) -> bool:
-        """Whether the data directory is still there, and `look` misses nothing in it; gives up otherwise."""
+        """Return true if the data directory still exists and `look` finds it complete. Stop the broker otherwise."""
         try:
             check_place(self._directory, self._lock)
             look()
@@ -494,7 +495,7 @@ class BrokerServer:
             took_ms = _steady_ms() - began_ms
             self.core.metrics.syncs.add(took_ms)
             self._note_slowness(took_ms)
-            if not self._is_in_place():  # before anybody is told that it is safe
+            if not self._is_in_place():  # before any client is told that its data is safe
                 return
             self.core.synced(self.now_ms(), effect.token, failed)
         except Exception as error:  # noqa: BLE001 - whatever it is, what is on disk is in doubt
@@ -504,7 +505,7 @@ class BrokerServer:
         self.pump()
 
     async def _write(self, effect: Write) -> None:
-        """Carry out a step of a change, away from the loop."""
+        """Carry out a step of a change in another thread."""
         began_ms = _steady_ms()
         try:
             error = await self._threads.write(effect.step)
@@ -527,8 +528,12 @@ class BrokerServer:
             )
 
     async def _sync_until_told(self, files: Sequence[File]) -> list[tuple[File, OSError]]:
-        """Sync the files; returns those that could not be. For want of a descriptor nothing was tried, so it is tried
-        again: nothing is promised meanwhile, and nothing is in doubt."""
+        """Sync the files.
+
+        Return those that failed, with their errors.
+
+        Without free file descriptors nothing was tried, so it is repeated. Meanwhile no reply depends on the data.
+        """
         failed: list[tuple[File, OSError]] = []
         while True:
             postponed = []

@@ -1,4 +1,4 @@
-"""A partition's log in Apache Kafka's on-disk format. `partition.PartitionLog` is the way in."""
+"""A partition's log in Apache Kafka's on-disk format. `partition.PartitionLog` is its interface."""
 
 from fencepost.broker.log.config import LogConfig
 from fencepost.broker.log.partition import PartitionLog

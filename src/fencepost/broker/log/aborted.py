@@ -37,7 +37,7 @@ class AbortedIndex:
         self._entries: list[Aborted] = []
         self._last_offsets: list[int] = []
         self._flushed = 0
-        self._seal: tuple[int, int] | None = None  # of the present entries, once somebody asked
+        self._seal: tuple[int, int] | None = None  # of the present entries, once computed
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -53,12 +53,12 @@ class AbortedIndex:
 
     @staticmethod
     def begins_with(data: bytes, seal: tuple[int, int]) -> bool:
-        """Whether the file's bytes begin with the entries that were sealed."""
+        """Return true if the file's bytes begin with the sealed entries."""
         size = seal[0] * _ENTRY.size
         return len(data) >= size and crc32c(data[:size]) == seal[1]
 
     def load(self, data: bytes) -> bool:
-        """Take over a file's bytes. False (and empty) when they cannot be such an index."""
+        """Load the bytes of a file. Return false, and stay empty, if they cannot be such an index."""
         self._seal = None
         whole = len(data) % _ENTRY.size == 0
         rows = list(_ENTRY.iter_unpack(data if whole else b""))
@@ -77,8 +77,10 @@ class AbortedIndex:
         self._last_offsets.append(entry.last_offset)
 
     def collect(self, from_offset: int, to_offset: int, into: list[Aborted]) -> bool:
-        """Add the transactions that overlap from_offset <= offset < to_offset. True: no later segment can hold
-        another."""
+        """Add the transactions that overlap from_offset <= offset < to_offset.
+
+        Return true if no later segment can have another.
+        """
         for slot in range(bisect_left(self._last_offsets, from_offset), len(self._entries)):
             entry = self._entries[slot]
             if entry.first_offset < to_offset:
@@ -88,7 +90,7 @@ class AbortedIndex:
         return False
 
     def truncate(self, offset: int) -> None:
-        """Drop entries whose marker is at or behind `offset`."""
+        """Drop entries whose marker is at or after `offset`."""
         self._seal = None
         slot = bisect_left(self._last_offsets, offset)
         del self._entries[slot:]
@@ -96,7 +98,7 @@ class AbortedIndex:
         self._flushed = min(self._flushed, slot)
 
     def flush(self) -> None:
-        """Write what the file does not have; no file is made for an index that never had an entry."""
+        """Write the entries that the file lacks. An index without entries gets no file."""
         if not self._entries and self._flushed == 0 and not self._file.exists():
             return
         data = b"".join(_ENTRY.pack(_VERSION, *entry) for entry in self._entries[self._flushed :])
@@ -104,11 +106,11 @@ class AbortedIndex:
         self._flushed = len(self._entries)
 
     def create(self) -> None:
-        """Make the file, be it empty: it is to take the place of another."""
+        """Create the file, even without entries, because it replaces another one."""
         self._file.file()
 
     def file(self) -> File | None:
-        """None when there is no file."""
+        """The file, or None if it does not exist."""
         return self._file.file() if self._file.exists() else None
 
     def opened(self) -> list[File]:
@@ -116,11 +118,11 @@ class AbortedIndex:
 
     @property
     def is_flushed(self) -> bool:
-        """Whether the file has every entry."""
+        """True if the file has every entry."""
         return self._flushed == len(self._entries)
 
     def unload(self) -> None:
-        """Forget the entries, which are all in the file."""
+        """Drop the entries from memory. All of them are in the file."""
         self._seal = None
         self._entries, self._last_offsets, self._flushed = [], [], 0
         self.close()

@@ -1,12 +1,12 @@
-"""The one rule by which a batch of a log is judged, and the one walk over a segment that applies it.
+"""Validity of the batches in a segment, and the walk over a segment that checks it.
 
-A batch is whole when its header can be read, its CRC is right and its base offset is due. The CRC does not cover base
-offset, length, leader epoch and magic, so the walk judges the base offset by what is around it: it is the offset that
-is due, or it lies in a gap and the next whole batch comes after it. No batch reaches beyond the bounds of its segment.
-The leader epoch is not judged: the log writes 0 in every batch, so readers are given 0 whatever stands there.
+A batch is whole if its header can be parsed, its CRC is right and its base offset is the expected one. The CRC does not
+cover base offset, length, leader epoch and magic, so the walk checks the base offset by its surroundings: it is the
+expected offset, or it comes after a gap and the next whole batch follows it. No batch exceeds the bounds of its
+segment. The leader epoch is not checked: the log writes 0 in every batch, and readers always get 0.
 
-The walk never ends at damage. It yields a `Hole` and goes on at the next whole batch: behind the damaged one where its
-length can be believed, else at the first bytes that look like a batch and are one.
+Damage does not end the walk. It yields a `Hole` and continues at the next whole batch: after the damaged one if its
+length is plausible, or else at the first bytes that look like a batch and have a right CRC.
 """
 
 from __future__ import annotations
@@ -35,17 +35,18 @@ LEADER_EPOCH: Final = 0
 
 _CHUNK_BYTES = 1 << 20
 _SPAN = 2**31
-"""So many offsets fit into a segment: its indexes name them relative to the first one."""
-_LOOKS = bytes([0, 0, 0, LEADER_EPOCH, MAGIC])  # what every stored batch has at the same position
+"""Number of offsets in a segment. Its indexes store them relative to the first one."""
+_LOOKS = bytes([0, 0, 0, LEADER_EPOCH, MAGIC])  # bytes that every stored batch has at the same position
 _OFFSET_BYTES = 8
 _LOOKS_FROM = PARTITION_LEADER_EPOCH_AT
 
 
 class Bounds(NamedTuple):
-    """Offsets that a segment may hold: from `first` to below `end`, ANYWHERE while the end is unknown.
+    """Offsets that a segment may hold: from `first` to below `end`, which is ANYWHERE while the end is unknown.
 
-    Compaction may have left gaps in front of batches below `gaps_below`. `synced`: the log was synced up to there, so
-    that its last batch most often ends there; -1 when nothing is known."""
+    Compaction may have left gaps before batches below `gaps_below`. `synced`: the synced end of the log, where its last
+    batch usually ends; -1 if unknown.
+    """
 
     first: int
     end: int
@@ -54,7 +55,7 @@ class Bounds(NamedTuple):
 
 
 class Whole(NamedTuple):
-    """A batch that can be believed."""
+    """A valid batch."""
 
     position: int
     header: BatchHeader
@@ -62,9 +63,11 @@ class Whole(NamedTuple):
 
 
 class Hole(NamedTuple):
-    """Damage: bytes `position` to `end` are no batch of the log, and the offsets `first_offset` to below `next_offset`
-    are missing. Either range may be empty. `next_offset` is ANYWHERE when nothing whole follows and the end of the
-    segment is unknown."""
+    """Damage: bytes `position` to `end` are no batch of the log.
+
+    The offsets `first_offset` to below `next_offset` are missing. Either range may be empty. `next_offset` is ANYWHERE
+    if no whole batch follows and the end of the segment is unknown.
+    """
 
     position: int
     end: int
@@ -73,7 +76,7 @@ class Hole(NamedTuple):
     reason: str
 
     def error(self, path: str) -> CorruptSegment:
-        """The same as an exception."""
+        """Return the damage as an exception."""
         return CorruptSegment(path, self.position, self.reason)
 
 
@@ -91,8 +94,10 @@ class BatchWalk:
         self._limit = min(bounds.end, bounds.first + _SPAN)
 
     def items(self, start: int, expected: int, *, chunk_bytes: int = _CHUNK_BYTES) -> Iterator[Whole | Hole]:
-        """Everything from position `start` on, where a batch of offset `expected` is due. So many bytes are read at a
-        time. Raises OSError."""
+        """Yield whole batches and holes from position `start` on, where a batch of offset `expected` is due.
+
+        Reads `chunk_bytes` at a time. Raises OSError.
+        """
         position, want, size = start, chunk_bytes, self._size
         while position < size:
             asked = min(want, size - position)
@@ -116,8 +121,11 @@ class BatchWalk:
     def _within(
         self, data: memoryview, position: int, expected: int
     ) -> Generator[Whole | Hole, None, tuple[int, int, int, str]]:
-        """The whole batches in bytes that were read from `position`. Returns how far they reach, the offset behind
-        them, the bytes that the next batch needs, and what is wrong with it."""
+        """Yield the whole batches in bytes that were read from `position`.
+
+        Returns the end of the last one, the offset after it, the number of bytes that the next batch needs, and its
+        defect.
+        """
         at, limit = 0, self._limit
         while at + HEADER_BYTES <= len(data):
             try:
@@ -144,8 +152,10 @@ class BatchWalk:
         return at, expected, HEADER_BYTES, ""
 
     def _misplaced(self, header: BatchHeader, position: int, expected: int, *, is_confirmed: bool = False) -> str:
-        """Return the reason why an intact batch may not stand there; empty when it may. `is_confirmed`: the bytes
-        behind it begin with a later base offset."""
+        """Return the reason why an intact batch is misplaced, or "".
+
+        `is_confirmed`: the next batch has a later base offset.
+        """
         base, last = header.base_offset, header.last_offset
         is_inside = expected <= base <= last < self._limit
         if is_inside and (base == expected or is_confirmed or self._is_confirmed(header, position, expected)):
@@ -153,11 +163,13 @@ class BatchWalk:
         return f"offsets {base} to {last}" if base == expected else f"base offset {base}, {expected} is due"
 
     def _is_confirmed(self, header: BatchHeader, position: int, expected: int) -> bool:
-        """Whether a batch behind a gap is followed by one that comes after it. One that comes before it, although it
-        is not too early itself, shows that the base offset of this one has jumped ahead."""
+        """Return true if the batch after this one confirms its base offset, which follows a gap.
+
+        A next batch with an earlier, but not too early, base offset shows that this one's base offset is damaged.
+        """
         after = position + header.size_bytes
         if after >= self._size:
-            # A segment ends with the last of its offsets.
+            # The last batch of a segment ends with the segment's last offset.
             return header.last_offset + 1 in (self._bounds.end, self._bounds.synced)
         following = self._intact_at(after) or next((each for _, each in self._look_alikes(after + 1)), None)
         if following is not None and following.base_offset > header.last_offset:
@@ -166,7 +178,7 @@ class BatchWalk:
         return is_other_wrong and header.base_offset < self._bounds.gaps_below
 
     def _hole(self, position: int, expected: int, reason: str) -> Hole:
-        """The damage at that position, up to the next whole batch."""
+        """Return the damage at that position, up to the next whole batch."""
         found = self._next_whole(position, expected)
         if found is None:
             return Hole(position, self._size, expected, self._bounds.end, reason)
@@ -180,9 +192,9 @@ class BatchWalk:
             following = self._intact_at(after)
             due = expected + header.last_offset_delta + 1
             if following is not None and following.base_offset == due and self._fits(following, after, due):
-                return after, following  # both the length and the offsets of the damaged batch lead there
+                return after, following  # both the length and the offsets of the damaged batch lead to the next batch
             if self._intact_at(position) is not None:
-                start = after  # its length is right, and nothing inside of it is a batch
+                start = after  # the length is right, so no batch lies within
         for at, found in self._look_alikes(start):
             if self._fits(found, at, expected):
                 return at, found
@@ -192,7 +204,7 @@ class BatchWalk:
         return not self._misplaced(header, position, expected)
 
     def _look_alikes(self, start: int) -> Iterator[tuple[int, BatchHeader]]:
-        """(position, header) of the intact batches from `start` on, found by their looks."""
+        """Yield (position, header) of the intact batches from `start` on, searched by their constant bytes."""
         while start + HEADER_BYTES <= self._size:
             data = self._file.read(start, _CHUNK_BYTES + HEADER_BYTES)
             at = data.find(_LOOKS, _LOOKS_FROM)
@@ -204,7 +216,7 @@ class BatchWalk:
             start += _CHUNK_BYTES
 
     def _header_at(self, position: int) -> BatchHeader | None:
-        """The header there, when a batch of that size is inside of the file."""
+        """Return the header at a position, if a batch of its size is inside the file."""
         if not 0 <= position <= self._size - HEADER_BYTES:
             return None
         try:
@@ -214,7 +226,7 @@ class BatchWalk:
         return header if position + header.size_bytes <= self._size else None
 
     def _intact_at(self, position: int) -> BatchHeader | None:
-        """The header of the batch that begins there, when its CRC is right."""
+        """Return the header at a position, if its batch has a right CRC."""
         header = self._header_at(position)
         if header is None:
             return None
@@ -223,5 +235,5 @@ class BatchWalk:
 
 
 def is_intact(header: BatchHeader, batch: memoryview) -> bool:
-    """Whether the CRC is that of the batch's bytes."""
+    """Return true if the CRC matches the batch's bytes."""
     return crc32c(batch[CRC_FROM:]) == header.crc

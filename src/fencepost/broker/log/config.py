@@ -1,5 +1,4 @@
-"""Settings of one partition's log. Names and defaults are Kafka's topic settings, units last; the last group is
-ours."""
+"""Settings of one partition's log: Kafka's topic settings with their defaults and units, then our own."""
 
 from __future__ import annotations
 
@@ -23,14 +22,14 @@ class LogConfig(Value):
     max_decompressed_record_bytes: int = 2**31 - 9
     """Largest record of a compressed batch, decompressed."""
     compression_type: str = "producer"
-    """`producer`: as the producer sent it; else what batches are compressed with anew when they come otherwise."""
+    """`producer`: as sent by the producer. Otherwise batches in another codec are compressed again with this one."""
     compression_levels: Mapping[str, int] = MappingProxyType({})
-    """By codec; where there is none, the codec's own default."""
+    """Level by codec. Without an entry, the codec's default."""
     message_timestamp_type: Literal["CreateTime", "LogAppendTime"] = "CreateTime"
     message_timestamp_before_max_ms: int = 2**63 - 1
     message_timestamp_after_max_ms: int = 3_600_000
     retention_ms: int = 7 * 24 * 3600 * 1000
-    """-1: for ever."""
+    """-1: no limit."""
     retention_bytes: int = -1
     """-1: unlimited."""
     cleanup_policy: str = "delete"
@@ -39,23 +38,28 @@ class LogConfig(Value):
     min_compaction_lag_ms: int = 0
     max_compaction_lag_ms: int = 2**63 - 1
     delete_retention_ms: int = 24 * 3600 * 1000
-    """How long a compacted log keeps tombstones, and markers of transactions that have no records left."""
+    """Time in ms for which compaction keeps tombstones, and markers of transactions without records."""
     producer_id_expiration_ms: int = 24 * 3600 * 1000
 
     fsync: Fsync = "commit"
     """`commit`: the high watermark follows `mark_synced`. `interval`, `never`: it follows the append."""
     verify_reads: bool = True
-    """Check the CRC of every batch that is read, so that a flipped bit is an error here and not at the consumer."""
+    """Check the CRC of every batch that is read, so that the broker and not the consumer reports a flipped bit."""
     snapshot_interval_bytes: int = 64 << 20
-    """How much log may lie behind the last producer snapshot, and so how much is scanned after a crash."""
+    """Most bytes of log after the last producer snapshot. A start after a crash scans them."""
     snapshot_interval_batches: int = 20_000
-    """The same in batches, which take their time however small they are; more where there are more producers."""
+    """The same in batches, because small batches take time as well. The limit rises with the number of producers."""
     producer_state_check: Literal["strict", "kafka"] = "strict"
     compaction_keys_max: int = 300_000
-    """Keys that one round of compaction holds in memory (about 150 bytes each); what lies behind waits for the next."""
+    """Number of keys that a round of compaction holds in memory (about 150 bytes each).
+
+    The rest waits for the next round.
+    """
     shrunk_producers_max: int = 100_000
-    """How many expired producer ids keep their (producer id, epoch, last sequence); beyond it the longest idle are
-    forgotten."""
+    """Number of expired producer ids that keep (producer id, epoch, last sequence).
+
+    The longest idle ones are dropped.
+    """
 
     @property
     def compacted(self) -> bool:

@@ -1,4 +1,4 @@
-"""Where in a log a read begins and how far it may go, found by offsets and indexes alone."""
+"""Start and end of a read in the log, found by offsets and indexes alone."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Extent", "find_extent", "measure", "slice_of"]
 
 
 class SegmentedLog(Protocol):
-    """What finding needs of a `PartitionLog`."""
+    """A `PartitionLog`, as far as it is used here."""
 
     config: LogConfig
     segments: list[Segment]
@@ -36,7 +36,9 @@ class Extent(NamedTuple):
 
 
 def find_extent(log: SegmentedLog, offset: int, bound: int) -> Extent | None:
-    """What a read from `offset` to below `bound` can give, None for nothing. It never spans two segments.
+    """Return the bytes for a read from `offset` to below `bound`, or None.
+
+    They never span two segments.
 
     Raises CorruptSegment, OSError.
     """
@@ -58,9 +60,10 @@ def find_extent(log: SegmentedLog, offset: int, bound: int) -> Extent | None:
 
 
 def measure(log: SegmentedLog, offset: int, bound: int, before: Extent | None) -> Extent | None:
-    """What `find_extent` finds, None for offsets outside of the log.
+    """Return the result of `find_extent`, or None for offsets outside the log.
 
-    With what was found `before` for the same offset nothing is read again. Raises CorruptSegment, OSError.
+    With `before`, an earlier result for the same offset, only the end is determined again. Raises CorruptSegment,
+    OSError.
     """
     if not log.log_start_offset <= offset < bound:
         return None
@@ -72,7 +75,7 @@ def measure(log: SegmentedLog, offset: int, bound: int, before: Extent | None) -
 
 
 def _end(log: SegmentedLog, number: int, bound: int) -> int:
-    """Where in the segment a read to below `bound` ends."""
+    """Return the position in the segment at which a read to below `bound` ends."""
     segment = log.segments[number]
     if bound >= segment.next_offset:
         return segment.size
@@ -85,13 +88,16 @@ def _end(log: SegmentedLog, number: int, bound: int) -> int:
 def slice_of(
     log: SegmentedLog, offset: int, max_bytes: int, bound: int, min_one: bool
 ) -> tuple[bytes | memoryview, int]:
-    """The whole batches from `offset` on, and an offset behind their last record. Raises OSError, CorruptSegment."""
+    """Return the whole batches from `offset` on, and an offset after their last record.
+
+    Raises OSError, CorruptSegment.
+    """
     extent = find_extent(log, offset, bound)
     if extent is None:
         return b"", offset
     try:
         return _read(log, extent, max_bytes, min_one)
-    except CorruptSegment:  # a damaged header may have led to a batch that does not hold the offset
+    except CorruptSegment:  # a damaged header can lead to a batch that does not contain the offset
         position, base, size = extent.segment.find(offset)
     return _read(log, extent._replace(position=position, base=base, first_size=size), max_bytes, min_one)
 

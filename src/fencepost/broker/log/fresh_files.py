@@ -1,4 +1,4 @@
-"""Small files of a new log, which are synced with its first records."""
+"""Small files of a new log, which are synced together with its first records."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["FreshFiles"]
 
 
 class FreshFiles:
-    """Files that were written and never synced. A record of the log may be promised when they are synced, too."""
+    """Files that were written and never synced. A record of the log is durable only after they are synced, too."""
 
     def __init__(self, files: Iterable[File | None] = ()) -> None:
         self._files = [file for file in files if file is not None]
@@ -20,7 +20,7 @@ class FreshFiles:
         return list(self._files)
 
     def forget(self) -> None:
-        """They are synced, or go with the log."""
+        """Drop the files, after they were synced or removed."""
         for file in self._files:
             file.close()
         self._files = []

@@ -1,11 +1,11 @@
 """The two sparse indexes of a segment, in Kafka's format: offset -> position, and timestamp -> offset.
 
-They only make searches short: the log is what is true, and both can be rebuilt from it. Entries are kept in memory
-and written in groups (`flush`), always after the bytes of the log that they point into.
+They only speed up searches: both can be rebuilt from the log, which takes precedence. Entries are kept in memory and
+written in groups (`flush`), always after the bytes of the log that they point into.
 
-.index: relative offset int32, position int32: the last offset of a batch, and where that batch begins.
-.timeindex: timestamp int64, relative offset int32: the largest timestamp so far, and the last offset of the first
-batch that has it.
+.index: relative offset int32, position int32: the last offset of a batch, and the position where it begins. .timeindex:
+timestamp int64, relative offset int32: the largest timestamp so far, and the last offset of the first batch that has
+it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def _strictly_increasing(values: array[int]) -> bool:
 
 
 class IndexFile:
-    """The file of an index: opened when it is first written."""
+    """The file of an index. It is opened at the first write."""
 
     __slots__ = ("_file", "_files", "path")
 
@@ -52,7 +52,7 @@ class IndexFile:
             file.append(data)
 
     def opened(self) -> list[File]:
-        """The file when it is open."""
+        """Return the file if it is open."""
         return [] if self._file is None else [self._file]
 
     def exists(self) -> bool:
@@ -65,7 +65,7 @@ class IndexFile:
 
 
 class _Index:
-    """What both have: a column of offsets, relative to the segment's, and beside it one of positions or timestamps."""
+    """Base of both indexes: a column of relative offsets, and a column of positions or timestamps."""
 
     __slots__ = ("_base", "_file", "_flushed", "_offsets", "_values")
     VALUES: ClassVar[str]
@@ -80,15 +80,15 @@ class _Index:
         self._take(array("i"), array(self.VALUES))
 
     def _take(self, offsets: array[int], values: array[int]) -> None:
-        """Have the entries of the file."""
+        """Load the entries of the file."""
         self._offsets, self._values = offsets, values
-        self._flushed = len(offsets)  # entries that are in the file
+        self._flushed = len(offsets)  # number of entries in the file
 
     def __len__(self) -> int:
         return len(self._offsets)
 
     def truncate(self, offset: int) -> None:
-        """Drop entries of batches that end at or behind `offset`."""
+        """Drop entries of batches that end at or after `offset`."""
         slot = bisect_right(self._offsets, min(offset - 1 - self._base, 2**31 - 1))
         del self._offsets[slot:]
         del self._values[slot:]
@@ -102,11 +102,11 @@ class _Index:
 
     @property
     def is_flushed(self) -> bool:
-        """Whether the file has every entry."""
+        """True if the file has every entry."""
         return self._flushed == len(self._offsets)
 
     def unload(self) -> None:
-        """Forget the entries, which are all in the file."""
+        """Drop the entries from memory. All of them are in the file."""
         self._forget()
         self.close()
 
@@ -121,7 +121,7 @@ class OffsetIndex(_Index):
     VALUES = "i"
 
     def load(self, data: bytes, log_size: int) -> bool:
-        """Take over a file's bytes. False (and empty) when they cannot be an index of a log of that size."""
+        """Load the bytes of a file. Return false, and stay empty, if they cannot be an index of a log of that size."""
         entries: array[int] = array("i")
         entries.frombytes(data[: len(data) - len(data) % _ENTRY_BYTES])
         if sys.byteorder == "little":
@@ -144,7 +144,7 @@ class OffsetIndex(_Index):
         self._values.append(position)
 
     def entry(self, offset: int) -> tuple[int, int] | None:
-        """(last offset, position) of the indexed batch nearest to `offset` whose last offset is not above it."""
+        """Return (last offset, position) of the last indexed batch whose last offset is not above `offset`."""
         slot = bisect_right(self._offsets, min(offset - self._base, 2**31 - 1)) - 1
         return (self._base + self._offsets[slot], self._values[slot]) if slot >= 0 else None
 
@@ -152,11 +152,11 @@ class OffsetIndex(_Index):
         return list(self._values)
 
     def last(self) -> tuple[int, int] | None:
-        """(last offset, position) of the last entry."""
+        """Return (last offset, position) of the last entry."""
         return (self._base + self._offsets[-1], self._values[-1]) if self._offsets else None
 
     def flush(self) -> None:
-        """Write what the file does not have. Raises OSError; calling again then writes the same entries."""
+        """Write the entries that the file lacks. Raises OSError; another call then writes them again."""
         pairs: array[int] = array("i", bytes(_ENTRY_BYTES * (len(self._offsets) - self._flushed)))
         pairs[0::2], pairs[1::2] = self._offsets[self._flushed :], self._values[self._flushed :]
         if sys.byteorder == "little":
@@ -172,7 +172,7 @@ class TimeIndex(_Index):
     VALUES = "q"
 
     def load(self, data: bytes) -> bool:
-        """Take over a file's bytes. False (and empty) when they cannot be a time index."""
+        """Load the bytes of a file. Return false, and stay empty, if they cannot be a time index."""
         whole = len(data) % _TIME_ENTRY.size == 0
         timestamps: array[int] = array("q")
         offsets: array[int] = array("i")
@@ -187,27 +187,30 @@ class TimeIndex(_Index):
         return True
 
     def add(self, timestamp: int, last_offset: int) -> None:
-        """Ignored unless the timestamp is larger than the last entry's (Kafka does the same)."""
+        """Add an entry, unless its timestamp is not larger than the last one's, as in Kafka."""
         if timestamp >= 0 and (not self._values or timestamp > self._values[-1]):
             self._values.append(timestamp)
             self._offsets.append(last_offset - self._base)
 
     def entry(self, timestamp: int) -> tuple[int, int] | None:
-        """(timestamp, offset) of the last entry that is older than `timestamp`: so is everything up to that offset."""
+        """Return (timestamp, offset) of the last entry older than `timestamp`.
+
+        All records up to that offset are older, too.
+        """
         slot = bisect_right(self._values, timestamp - 1) - 1
         return (self._values[slot], self._base + self._offsets[slot]) if slot >= 0 else None
 
     def newest_up_to(self, offset: int) -> tuple[int, int] | None:
-        """(timestamp, offset) of the last entry whose offset is not above `offset`."""
+        """Return (timestamp, offset) of the last entry whose offset is not above `offset`."""
         slot = bisect_right(self._offsets, min(offset - self._base, 2**31 - 1)) - 1
         return (self._values[slot], self._base + self._offsets[slot]) if slot >= 0 else None
 
     def last(self) -> tuple[int, int]:
-        """(largest timestamp, last offset of its batch); (-1, base offset) when empty."""
+        """Return (largest timestamp, last offset of its batch); (-1, base offset) if empty."""
         return (self._values[-1], self._base + self._offsets[-1]) if self._offsets else (-1, self._base)
 
     def flush(self) -> None:
-        """Write what the file does not have, as the other."""
+        """Write the entries that the file lacks. Raises OSError; another call then writes them again."""
         data = b"".join(map(_TIME_ENTRY.pack, self._values[self._flushed :], self._offsets[self._flushed :]))
         self._file.store(self._flushed * _TIME_ENTRY.size, data)
         self._flushed = len(self._offsets)

@@ -1,5 +1,7 @@
-"""Batches that are small on the wire and large when they are looked at: so many bytes in a turn of the broker, whoever
-sent them. What would exceed them stands in one line, and other requests are served between two turns."""
+"""Limit of the bytes that highly compressed batches decompress to, per turn of the event loop and over all clients.
+
+Batches beyond the limit wait in one queue, and other requests are served between two turns.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +18,10 @@ from fencepost.protocol.records.walk import section_of
 __all__ = ["LARGE_BYTES", "TURN_BYTES", "LargeBatches", "PutOff"]
 
 LARGE_BYTES: Final = 4 << 20
-"""What decompresses to no more is never put off."""
+"""Batches that decompress to at most this many bytes never wait."""
 
 TURN_BYTES: Final = 32 << 20
-"""When so much was decompressed in a turn, large batches wait for the next; the last one may exceed it."""
+"""Limit of decompressed bytes per turn. Large batches beyond it wait for the next turn; the last one may exceed it."""
 
 
 class PutOff(Exception):
@@ -27,7 +29,7 @@ class PutOff(Exception):
 
 
 class LargeBatches:
-    """`soon` calls something back when others have been served."""
+    """Decompresses within the limit. `soon` calls a function after other requests were served."""
 
     def __init__(self, soon: Callable[[Callable[[], None]], object]) -> None:
         self._soon = soon
@@ -36,11 +38,11 @@ class LargeBatches:
 
     @property
     def has_room(self) -> bool:
-        """Return true while this turn puts no batch off."""
+        """Return true while no batch has to wait in this turn."""
         return self._left > 0
 
     def section_of(self, header: BatchHeader, batch: memoryview) -> Buffer:
-        """The records section, decompressed. Raises CorruptBatch, PutOff."""
+        """Return the decompressed records section. Raises CorruptBatch, PutOff."""
         if not header.codec:
             return section_of(header, batch)
         is_left = self._left > 0
@@ -57,7 +59,7 @@ class LargeBatches:
         return section
 
     def wait(self, go_on: Callable[[], None]) -> None:
-        """Call `go_on` when the turn of somebody whose batch was put off has come."""
+        """Call `go_on` in a later turn, after earlier waiting batches."""
         self._line.append(go_on)
 
     def _spend(self, size_bytes: int) -> None:

@@ -1,10 +1,10 @@
-"""Names and small text files of a partition's directory, as Apache Kafka lays them out.
+"""Names and small text files of a partition's directory, in Apache Kafka's layout.
 
-`partition.metadata` has one line more than Kafka's: a flipped bit would else give the directory to another topic.
-`log-start-offset` is ours (Kafka keeps that number in one file for all partitions): version, offset, CRC-32C of the
+`partition.metadata` has one line more than Kafka's, because a flipped bit would give the directory to another topic.
+`log-start-offset` is our own (Kafka stores that number in one file for all partitions): version, offset, CRC-32C of the
 offset's digits. So is `clean-offset`: version, first dirty offset, the offset below which compaction may have left
 gaps, CRC-32C of the two. Compaction writes a segment's files under names that end in .cleaned, and renames them to
-.swap when they are to take the place of others.
+.swap when they become valid.
 """
 
 from __future__ import annotations
@@ -61,12 +61,12 @@ class CleanPoint(NamedTuple):
 
 
 def file_name(offset: int, suffix: str) -> str:
-    """20 digits and the suffix."""
+    """Return the 20 digits of the offset and the suffix."""
     return f"{offset:020d}{suffix}"
 
 
 def offset_of(name: str, suffix: str) -> int | None:
-    """The offset in a file's name; None when the name is not of that kind."""
+    """Return the offset in a file's name; None if the name has another form."""
     stem = name.removesuffix(suffix)
     if stem == name or len(stem) != 20 or not stem.isascii() or not stem.isdigit():
         return None
@@ -80,7 +80,9 @@ def encode_metadata(topic_id: uuid.UUID) -> bytes:
 
 
 def decode_metadata(data: bytes) -> uuid.UUID:
-    """Return the topic id. Kafka and older releases write no third line.
+    """Return the topic id.
+
+    Kafka and earlier versions write no third line.
 
     Raises:
         ValueError: it is not a version 0 file, or the id does not have that CRC.
@@ -101,7 +103,7 @@ def encode_log_start(offset: int) -> bytes:
 
 
 def decode_log_start(data: bytes) -> int:
-    """Raises ValueError when version or CRC are not right."""
+    """Decode the file. Raises ValueError for a wrong version or CRC."""
     parts = data.split()
     if len(parts) != 3 or parts[0] != b"0" or int(parts[2], 16) != crc32c(parts[1]):
         raise ValueError(f"not a log start offset file of version 0: {data[:100]!r}")
@@ -114,7 +116,7 @@ def encode_clean_point(point: CleanPoint) -> bytes:
 
 
 def decode_clean_point(data: bytes) -> CleanPoint:
-    """Raises ValueError when version or CRC are not right."""
+    """Decode the file. Raises ValueError for a wrong version or CRC."""
     parts = data.split()
     if len(parts) != 4 or parts[0] != b"0" or int(parts[3], 16) != crc32c(b" ".join(parts[1:3])):
         raise ValueError(f"not a clean offset file of version 0: {data[:100]!r}")

@@ -1,7 +1,7 @@
 """The log start offset on disk.
 
-`log-start-offset` lies beside a copy (`two_copies`), because nothing else says where a log begins inside a segment:
-without it, deleted records would be served again. Older releases have left no copy.
+`log-start-offset` has a copy (`two_copies`), because no other file has the start of a log inside a segment: without it,
+deleted records would be served again. Earlier versions wrote no copy.
 """
 
 from __future__ import annotations
@@ -35,5 +35,5 @@ def read_log_start(files: Files, directory: str, names: list[str], report: Recov
 
 
 def write_log_start(files: Files, directory: str, offset: int) -> None:
-    """Write the log start before the first file below it goes. Raises OSError."""
+    """Write the log start before the first file below it is removed. Raises OSError."""
     write_kept(files, f"{directory}/{LOG_START}", encode_log_start(offset))

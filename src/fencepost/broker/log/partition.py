@@ -1,12 +1,12 @@
-"""One partition's log: append, read, and the offsets that bound what a reader may see.
+"""One partition's log: append, read, and the offsets that bound reads.
 
-A client's batches are checked record by record (`validate.py`) and stored as they came: base offset and leader epoch
-(always 0) are written, both outside the CRC. One append is one write to one file. Not thread-safe: one owner calls
-it; only the files from `unsynced()` may be synced elsewhere.
+A client's batches are checked record by record (`validate.py`) and stored unchanged, except for base offset and leader
+epoch (always 0), which are outside the CRC. One append is one write to one file. Not thread-safe: one owner calls it;
+only the files from `unsynced()` may be synced elsewhere.
 
-What a crash finds is decided by the log alone: indexes and producer snapshots are written after the bytes they
-describe, and are made again from them when they are missing or damaged. Left out: replication, and leader epochs other
-than 0. Compaction (`cleaning/compaction.py`) replaces closed segments from outside.
+After a crash the log alone decides: indexes and producer snapshots are written after the bytes they describe, and are
+rebuilt from them if they are missing or damaged. Not supported: replication, and leader epochs other than 0. Compaction
+(`cleaning/compaction.py`) replaces closed segments from outside.
 """
 
 from __future__ import annotations
@@ -54,13 +54,18 @@ __all__ = ["PartitionLog"]
 
 _LEADER_EPOCH: Final = 0
 _RECENT_MAX: Final = 512
-MOST_INDEXED: Final = 2**31 - 1  # bytes and offsets of a segment, as far as its indexes have places for them
+MOST_INDEXED: Final = 2**31 - 1  # most bytes and offsets of a segment, limited by the size of index entries
 _INDEXES_KEPT: Final = 4  # closed segments whose indexes are in memory
 
 
 class PartitionLog:
-    """Open with `PartitionLog.open`. OSError never leaves `append`, `append_marker`, `append_internal` and `read`:
-    they answer KAFKA_STORAGE_ERROR (56); `failure` keeps the last cause."""
+    """One partition's log.
+
+    Open it with `PartitionLog.open`.
+
+    OSError never leaves `append`, `append_marker`, `append_internal` and `read`: they answer KAFKA_STORAGE_ERROR (56),
+    and `failure` has the last cause.
+    """
 
     def __init__(self, files: Files, directory: str, config: LogConfig, recovered: Recovered, begin: Begin) -> None:
         self.files = files
@@ -79,10 +84,10 @@ class PartitionLog:
         self._point: RecoveryPoint | None = None
         self._fresh = FreshFiles()
         self._sync_failed = False
-        self._torn = False  # a failed append may have left bytes behind the end of the active file
+        self._torn = False  # a failed append may have left bytes after the end of the active file
         self.snapshots = SnapshotKeeper(files, directory, recovered.snapshots)
         self._begin = begin
-        self._is_writing = False  # a snapshot, or about to
+        self._is_writing = False  # a snapshot is being written, or about to be
         self._bytes_since_snapshot = self._batches_since_snapshot = 0
         self._recent_last: list[int] = []  # last offset and position of the last batches of the active segment
         self._recent_positions: list[int] = []
@@ -101,9 +106,13 @@ class PartitionLog:
         point: RecoveryPoint | None = None,
         begin: Begin = carry_out,
     ) -> PartitionLog:
-        """Open or create. `clean`: the last owner closed it; the scan is then expected to find nothing, which
-        `report` would tell. `point`: where to note how far it is synced. `begin`: carries out what is written when
-        nobody waits for it. Raises OSError."""
+        """Open or create the log.
+
+        Raises OSError.
+
+        `clean`: the last owner closed it, so the scan should find nothing; `report` shows the result. `point`: the
+        recovery point to update. `begin`: carries out writes that no request waits for.
+        """
         files.makedirs(directory)
         claimed = None if topic_id is None else claim(files, directory, topic_id)
         recovered = recover(files, directory, config, clean=clean, synced=-1 if point is None else point.offset)
@@ -130,8 +139,10 @@ class PartitionLog:
 
     @property
     def last_stable_offset(self) -> int:
-        """First offset of the earliest transaction that is open (or whose marker is not durable); else the high
-        watermark."""
+        """First offset of the earliest open transaction, or the high watermark.
+
+        A transaction counts as open until its marker is durable.
+        """
         unstable = self.producers.first_unstable_offset()
         if unstable is None or unstable >= self.high_watermark:
             return self.high_watermark
@@ -152,8 +163,11 @@ class PartitionLog:
         decompress: Decompress = section_of,
         header: BatchHeader | None = None,
     ) -> Appended | Duplicate | Rejected:
-        """Append a client's batch, which is not changed. `produce_version`: of the request, see `check_batch`. `header`:
-        of the batch, if it is parsed. What else `decompress` raises leaves nothing behind."""
+        """Append a client's batch, which is not changed.
+
+        `produce_version`: of the request, see `check_batch`. `header`: of the batch, if it is parsed. After an
+        exception of `decompress` nothing has changed.
+        """
         found = admitted(batch, self.config, now_ms, decompress, header)
         if isinstance(found, Flaw):
             return found.rejected(self.log_start_offset)
@@ -182,9 +196,11 @@ class PartitionLog:
         return Appended(base_offset, last_offset, append_time, self.log_start_offset, unknown, earlier)
 
     def append_internal(self, batch: Buffer, now_ms: int) -> Appended | Rejected:
-        """Append what the broker itself made, one batch or several in a row. A transactional batch (offsets committed
-        in a transaction) opens its producer's transaction; its epoch is checked, sequences it has none. Raises
-        CorruptBatch when it is no batch."""
+        """Append the broker's own records, as one batch or several in a row.
+
+        A transactional batch (offsets committed in a transaction) opens its producer's transaction. Its epoch is
+        checked; it has no sequences. Raises CorruptBatch for an invalid batch.
+        """
         first, last = self.log_end_offset, self.log_end_offset
         for header, view in iter_batches(batch):
             facts = facts_of(header) if header.producer_id >= 0 else None
@@ -213,8 +229,10 @@ class PartitionLog:
         *,
         transaction_version: int = 2,
     ) -> Appended | Rejected:
-        """End the producer's transaction here. Appended also when none is open, as Kafka does. Lifts the producer's
-        fence."""
+        """End the producer's transaction here, and remove the producer's fence.
+
+        As in Kafka, the marker is appended even if no transaction is open.
+        """
         verdict = self.producers.check_marker(
             producer_id,
             epoch=producer_epoch,
@@ -244,15 +262,17 @@ class PartitionLog:
         return Appended(offset, offset, -1, self.log_start_offset)
 
     def fence(self, producer_id: int, epoch: int) -> None:
-        """Refuse the producer id's batches with a lower epoch from now on, until a marker for it is appended. Not
-        kept on disk: whoever replays the transaction log sets it again."""
+        """Refuse the producer id's batches with a lower epoch until a marker for it is appended.
+
+        The fence is not on disk. The replay of the transaction log sets it again.
+        """
         self.producers.fence(producer_id, epoch)
 
     def _refused(self, verdict: Refusal) -> Rejected:
         return Rejected(verdict.code, verdict.log_start or self.log_start_offset, verdict.message)
 
     def _write(self, header: BatchHeader, batch: Buffer, append_time_ms: int, now_ms: int) -> Rejected | None:
-        """Put one batch at the end of the log. None: it is there; producer state is the caller's."""
+        """Write one batch at the end of the log. Return None on success. The caller updates the producer state."""
         if self._sync_failed or (self._torn and not self._mended()):
             return self._storage_error()
         base_offset = self.log_end_offset
@@ -292,11 +312,12 @@ class PartitionLog:
         return None
 
     def _appended(self) -> None:
-        """After the producer state has followed an append."""
+        """Take a snapshot if one is due, after the producer state was updated."""
         if self.config.fsync != "commit":
             self._advance(self.log_end_offset)
         self._batches_since_snapshot += 1
-        many = max(self.config.snapshot_interval_batches, len(self.producers))  # each is written, so they must pay
+        # a snapshot writes all of them, so more producers need a longer interval
+        many = max(self.config.snapshot_interval_batches, len(self.producers))
         if self._bytes_since_snapshot > self.config.snapshot_interval_bytes or self._batches_since_snapshot > many:
             self.prepare_snapshot()
 
@@ -304,7 +325,7 @@ class PartitionLog:
         return Rejected(ErrorCode.KAFKA_STORAGE_ERROR, -1, f"{self.directory} is read-only: {self.failure}")
 
     def _mended(self) -> bool:
-        """Cut off what a failed append left behind. Until that works the partition is read-only."""
+        """Cut off the bytes of a failed append. The partition is read-only until this succeeds."""
         segment = self.segments[-1]
         try:
             segment.log.truncate(segment.size)
@@ -319,7 +340,8 @@ class PartitionLog:
             return True
         if not self._is_due(segment, size, timestamp, now_ms):
             return False
-        # To roll before the first sync takes a sync of the directory. The segment grows instead, so nobody waits here.
+        # Rolling before the first sync needs a sync of the directory. The segment grows instead, so that no request
+        # waits here.
         return self.config.fsync == "never" or not self._is_unnamed(segment)
 
     def _is_due(self, segment: Segment, size: int, timestamp: int, now_ms: int) -> bool:
@@ -344,10 +366,11 @@ class PartitionLog:
         closed = self.segments[-1]
         closed.flush_indexes(final=True)
         if self._is_unnamed(closed):
-            self.files.sync_directory(self.directory)  # without the first one's name, this would look like the start
+            # without the name of the first segment, this one would look like the start of the log
+            self.files.sync_directory(self.directory)
         segment = Segment(self.files, self.directory, self.log_end_offset)
         segment.gaps_below = self.clean_point.gaps_below
-        if segment.size:  # left by a crash: nothing behind the log's end belongs to it
+        if segment.size:  # left by a crash; bytes after the log's end do not belong to it
             segment.log.truncate(0)
             segment.size = 0
         segment.reset_indexes()
@@ -361,7 +384,7 @@ class PartitionLog:
     # Durability
 
     def unsynced(self) -> list[File]:
-        """The files to sync before `mark_synced(log_end_offset as of now)` may be called."""
+        """Return the files to sync before `mark_synced(log_end_offset as of now)` may be called."""
         files: list[File] = []
         for segment in reversed(self.segments):
             if segment.next_offset <= self.synced_offset:
@@ -373,8 +396,11 @@ class PartitionLog:
         return files
 
     def mark_synced(self, log_end_offset: int) -> None:
-        """All up to that offset is on disk, as are the files that `unsynced` named. Moves the high watermark with
-        fsync=commit. Without effect after `sync_failed`: a later success says nothing of the earlier bytes."""
+        """Note that everything up to that offset is synced, with the files of `unsynced`.
+
+        With fsync=commit this moves the high watermark. After `sync_failed` it has no effect, because a later success
+        does not cover earlier bytes.
+        """
         if self._sync_failed:
             return
         self._fresh.forget()
@@ -394,7 +420,7 @@ class PartitionLog:
             self._point.move(self.synced_offset)
 
     def _sync_now(self) -> None:
-        """Sync here and now (with fsync=never only say so). Raises OSError."""
+        """Sync directly; with fsync=never only note it. Raises OSError."""
         for file in self.unsynced():
             if self.config.fsync != "never":
                 file.sync()
@@ -404,8 +430,7 @@ class PartitionLog:
         self._begin_snapshots()
 
     def sync_failed(self, error: OSError) -> None:
-        """A sync of this log's files failed: what of it is on disk is unknown for good. Read-only until it is opened
-        again."""
+        """Note a failed sync. The synced part of the log is unknown, so it is read-only until it is opened again."""
         self.failure = error
         self._sync_failed = True
 
@@ -423,7 +448,7 @@ class PartitionLog:
             self.producers.high_watermark_moved(high_watermark)
 
     def prepare_snapshot(self) -> None:
-        """Let the next sync write a producer snapshot: what lies below it is not scanned at a start."""
+        """Let the next sync write a producer snapshot. A start scans only the log after it."""
         try:
             self.segments[-1].flush_indexes(final=True)
             self._take_snapshot()
@@ -434,7 +459,7 @@ class PartitionLog:
             self._bytes_since_snapshot = self._batches_since_snapshot = 0
 
     def _take_snapshot(self) -> None:
-        """Prepare a snapshot of now. Indexes have been flushed."""
+        """Prepare a snapshot of the present state. Indexes have been flushed."""
         self._bytes_since_snapshot = self._batches_since_snapshot = 0
         files = [file for segment in self.segments[-2:] for file in segment.index_files()]
         last = self.segments[-1]
@@ -443,12 +468,12 @@ class PartitionLog:
         self.snapshots.prepare(self.log_end_offset, data, files)
 
     def _write_snapshots(self) -> Change[None]:
-        """Write snapshots until none is ready. Only the next start takes longer when that fails."""
+        """Write snapshots until none is ready. A failure only makes the next start take longer."""
         try:
             while not self.closed and self.snapshots.is_ready(self.synced_offset):
                 yield from self.snapshots.writing(self.synced_offset)
                 if not self.closed:
-                    self.remove_below(self.log_start_offset)  # what had to wait for a snapshot
+                    self.remove_below(self.log_start_offset)  # segments that waited for a snapshot
         except OSError as error:
             self.failure = error
         finally:
@@ -457,12 +482,14 @@ class PartitionLog:
     # Reading
 
     def read(self, offset: int, max_bytes: int, *, committed_only: bool = False, min_one: bool = True) -> ReadResult:
-        """Whole batches from the one that holds `offset` on, at most `max_bytes` of them; the first one whole however
-        large it is with `min_one`. Up to the last stable offset with `committed_only`, else up to the high watermark.
-        Never spans two segments.
+        """Read whole batches from the one that contains `offset` on, at most `max_bytes`, from one segment.
 
-        OFFSET_OUT_OF_RANGE outside of log start and log end; CORRUPT_MESSAGE, with the file and position in `message`,
-        when bytes are damaged (a client must not ask again and again); KAFKA_STORAGE_ERROR when the disk fails."""
+        With `min_one` the first batch is returned regardless of its size. The bound is the last stable offset with
+        `committed_only`, else the high watermark.
+
+        Errors: OFFSET_OUT_OF_RANGE outside of log start and log end; CORRUPT_MESSAGE for damaged bytes, with file and
+        position in `message`, because clients must not retry forever; KAFKA_STORAGE_ERROR if the disk fails.
+        """
         bound = self.last_stable_offset if committed_only else self.high_watermark
         if offset >= bound or offset < self.log_start_offset:
             is_inside = self.log_start_offset <= offset <= self.log_end_offset
@@ -494,7 +521,7 @@ class PartitionLog:
         return max(0, bisect_right(segments, offset, key=attrgetter("base_offset")) - 1)
 
     def locate(self, number: int, offset: int) -> tuple[int, int, int]:
-        """`Segment.locate`, with the help of the last batches' remembered positions."""
+        """Do `Segment.locate`, using the remembered positions of the last batches."""
         segment = self.segments[number]
         if number == len(self.segments) - 1 and self._recent_last and offset > self._recent_last[0]:
             slot = bisect_left(self._recent_last, offset)
@@ -508,7 +535,10 @@ class PartitionLog:
         return segment.locate(offset)
 
     def _use_indexes(self, segment: Segment) -> None:
-        """The indexes of few closed segments are in memory at a time, however long the log is. Raises OSError."""
+        """Load the segment's indexes, and unload others: only a few closed segments have theirs in memory.
+
+        Raises OSError.
+        """
         if segment is not self.segments[-1]:
             self._indexed.pop(segment, None)
             self._indexed[segment] = None
@@ -518,7 +548,10 @@ class PartitionLog:
                 oldest.unload_indexes()
 
     def aborted_between(self, from_offset: int, to_offset: int) -> list[Aborted]:
-        """The aborted transactions that overlap from_offset <= offset < to_offset. Raises OSError, CorruptSegment."""
+        """Return the aborted transactions that overlap from_offset <= offset < to_offset.
+
+        Raises OSError, CorruptSegment.
+        """
         found: list[Aborted] = []
         for segment in self.segments[self.segment_of(from_offset) :]:
             segment.load_aborted()
@@ -533,15 +566,17 @@ class PartitionLog:
     def offset_for_timestamp(
         self, timestamp_ms: int, decompress: Decompress = section_of, *, committed_only: bool = False
     ) -> tuple[int, int] | None:
-        """(timestamp, offset) of the first record that is not older, among those that `read` gives; None without one.
-        Raises OSError, CorruptSegment, and what `decompress` raises."""
+        """Return (timestamp, offset) of the first record that is not older, or None.
+
+        Only records that `read` returns count. Raises OSError, CorruptSegment, and the exceptions of `decompress`.
+        """
         readable = self._readable(committed_only)
         return first_at_or_after(self.segments, timestamp_ms, readable, self._use_indexes, decompress)
 
     def offset_of_max_timestamp(
         self, decompress: Decompress = section_of, *, committed_only: bool = False
     ) -> tuple[int, int] | None:
-        """(timestamp, offset) of the first record with the largest timestamp; else as `offset_for_timestamp`."""
+        """Return (timestamp, offset) of the first record with the largest timestamp. See `offset_for_timestamp`."""
         return newest(self.segments, self._readable(committed_only), self._use_indexes, decompress)
 
     def _readable(self, committed_only: bool) -> range:
@@ -555,8 +590,10 @@ class PartitionLog:
             pass
 
     def remove_first_below(self, offset: int) -> bool:
-        """Remove the first segment if it is closed and wholly below the offset, and if a snapshot keeps its producers;
-        return whether it went. Raises OSError."""
+        """Remove the first segment if it is closed, below the offset, and covered by a snapshot of its producers.
+
+        Returns true if it was removed. Raises OSError.
+        """
         if len(self.segments) == 1 or self.segments[0].next_offset > min(offset, self.snapshots.newest):
             return False
         segment = self.segments[0]
@@ -566,14 +603,14 @@ class PartitionLog:
         return True
 
     def moving_clean_point(self, point: CleanPoint) -> Change[None]:
-        """Note how far compaction has come. Raises OSError."""
+        """Write the progress of compaction. Raises OSError."""
         yield partial(write_clean_point, self.files, self.directory, point)
         self.clean_point = point
         for segment in self.segments:
             segment.gaps_below = point.gaps_below
 
     def close(self) -> None:
-        """Flush, sync and release the files. Raises OSError; the log is then found by recovery."""
+        """Flush, sync and release the files. Raises OSError; then the next start recovers the log."""
         segment = self.segments[-1]
         self._begin, self._is_writing = carry_out, False
         try:
@@ -586,14 +623,14 @@ class PartitionLog:
                 except OSError as error:
                     if not is_full(error):
                         raise
-                    self.failure = error  # the next start scans what no snapshot stands for
+                    self.failure = error  # the next start scans the log after the last snapshot
                 self._sync_now()
         finally:
             self.closed = True
         self.release()
 
     def release(self) -> None:
-        """Close the files as they are: the log is about to be removed."""
+        """Close the files without a flush, before the log is removed."""
         self.closed = True
         self._fresh.forget()
         for segment in self.segments:

@@ -1,4 +1,4 @@
-"""Reading a log past what is damaged: which whole batches there are, and what is missing between them."""
+"""Reading of a log across damage: its whole batches, and the gaps between them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Gap", "batches_of", "has_gap"]
 
 
 class Gap(NamedTuple):
-    """Offsets of which nothing whole is left, and why."""
+    """Offsets without a whole batch, and the reason."""
 
     first_offset: int
     next_offset: int
@@ -23,8 +23,10 @@ class Gap(NamedTuple):
 def batches_of(
     log: PartitionLog, offset: int, end: int | None = None
 ) -> Iterator[tuple[BatchHeader, memoryview] | Gap]:
-    """Every whole batch from the one that holds `offset` on up to `end` (the high watermark without it), oldest
-    first, and in their places the gaps that damage has left. Raises OSError."""
+    """Yield every whole batch from the one that contains `offset` up to `end`, and a gap for each damaged part.
+
+    The default of `end` is the high watermark. Raises OSError.
+    """
     bound = log.high_watermark if end is None else end
     for segment in log.segments[log.segment_of(offset) :]:
         if offset >= bound:
@@ -52,5 +54,5 @@ def _offsets_of(item: Whole | Hole) -> tuple[int, int]:
 
 
 def has_gap(log: PartitionLog, offset: int) -> bool:
-    """Whether anything from there on is damaged. Raises OSError."""
+    """Return true if any part from `offset` on is damaged. Raises OSError."""
     return any(isinstance(item, Gap) for item in batches_of(log, offset))

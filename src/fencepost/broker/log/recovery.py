@@ -1,11 +1,10 @@
-"""Opening a partition's log: find the segments, load the newest producer snapshot, scan what lies behind it, cut what
-is torn.
+"""Opening of a partition's log: find the segments, load the newest producer snapshot, scan the rest, cut a torn tail.
 
-Below the snapshot the log was synced before the snapshot was written (except with fsync=never), so it is not scanned;
-should a disk have damaged it since, reads find out. Behind it the scan passes over what is damaged below the point up
-to which the log is known to be synced: that was promised to somebody, so it stays, is in the report, and its offsets
-are not given out again, be the bytes themselves gone. Behind that point the first batch that is not whole ends the
-log: the rest of that file, and all later files, were never promised. Whatever is cut is in the report too.
+The log below the snapshot was synced before the snapshot was written (except with fsync=never), so it is not scanned.
+If the disk has damaged it since, reads report that. The scan skips damage below the recovery point: those records were
+acknowledged, so the damage stays, is in the report, and its offsets are not used again, even if the bytes are missing.
+After the recovery point, the first batch that is not whole ends the log: the rest of that file, and all later files,
+were never acknowledged. All cuts are in the report, too.
 """
 
 from __future__ import annotations
@@ -62,18 +61,18 @@ class Recovered:
     producers: ProducerTable
     log_start_offset: int
     snapshots: list[int]
-    """Offsets of the snapshots that are there, ascending."""
+    """Offsets of the existing snapshots, ascending."""
     report: RecoveryReport
     clean_point: CleanPoint = NO_CLEAN_POINT
     lost_markers: LostMarkers = field(default_factory=LostMarkers)
     scanned: list[tuple[Segment, int]] = field(default_factory=list)
-    """Segments that were scanned or cut, and from which position on."""
+    """Segments that were scanned or cut, with the start position."""
     fresh: File | None = None
     """A new small file, to be synced with the first records."""
 
 
 def recover(files: Files, directory: str, config: LogConfig, *, clean: bool, synced: int = -1) -> Recovered:
-    """`synced`: all below that offset is known to have been synced; -1 when nothing is. Raises OSError."""
+    """Recover a log. `synced`: everything below that offset was synced; -1 if unknown. Raises OSError."""
     files.makedirs(directory)
     report = RecoveryReport(clean=clean)
     names = finish_swaps(files, directory, report)
@@ -101,14 +100,18 @@ def recover(files: Files, directory: str, config: LogConfig, *, clean: bool, syn
 
 
 def claim(files: Files, directory: str, topic_id: uuid.UUID) -> File | None:
-    """Say whose directory it is before anything is in it. Returns the file if it is new: it has to be synced before a
-    record is promised. Raises OSError when it says that it is another topic's."""
+    """Write the topic id into a directory before any other file.
+
+    Raises OSError if it belongs to another topic.
+
+    Returns the file if it is new: it must be synced before a record is acknowledged.
+    """
     path = f"{directory}/{METADATA}"
     if files.exists(path):
         try:
             owner = decode_metadata(files.read_bytes(path))
         except ValueError:
-            owner = None  # damaged; the catalogue knows
+            owner = None  # damaged; the topic catalogue has the id
         if owner == topic_id:
             return None
         if owner is not None:
@@ -119,8 +122,12 @@ def claim(files: Files, directory: str, topic_id: uuid.UUID) -> File | None:
 
 
 def _new(files: Files, path: str, data: bytes) -> File | None:
-    """A new file with that content, which is not synced yet. None where the disk is full: then it is written, and
-    synced, in the room that is kept for such files."""
+    """Write a new file without a sync.
+
+    Return None on a full disk.
+
+    On a full disk the file is written and synced in the space reserved for small files.
+    """
     file = files.open(path)
     try:
         file.append(data)
@@ -134,7 +141,7 @@ def _new(files: Files, path: str, data: bytes) -> File | None:
 
 
 def _load_and_scan(files: Files, directory: str, config: LogConfig, found: Recovered, synced: int) -> None:
-    """Scan from the newest snapshot that fits the log; from the start when there is none."""
+    """Scan from the newest snapshot that fits the log, or from the start."""
     number, position, offset = 0, 0, found.segments[0].base_offset
     for snapshot in reversed(found.snapshots):
         if snapshot < found.segments[0].base_offset:
@@ -166,7 +173,7 @@ def _load_and_scan(files: Files, directory: str, config: LogConfig, found: Recov
         files.remove(f"{directory}/{file_name(snapshot, SNAPSHOT)}")
         found.snapshots.remove(snapshot)
     if ahead:
-        files.sync_directory(directory)  # back after a crash, they would stand for another history
+        files.sync_directory(directory)  # after a crash they could reappear, with the state of another history
 
 
 def _take_seals(found: Recovered, place: Place) -> None:
@@ -177,7 +184,7 @@ def _take_seals(found: Recovered, place: Place) -> None:
 
 
 def _miss_segments(found: Recovered, bases: list[int], scanned_from: int) -> None:
-    """Tell of segments that a snapshot knows and that are gone, unless compaction has put others in their places."""
+    """Report segments that a snapshot lists and that are missing, unless compaction replaced them."""
     segments = found.segments
     there = {segment.base_offset for segment in segments}
     missing = [base for base in bases if base not in there and base > segments[0].base_offset]
@@ -191,8 +198,7 @@ def _miss_segments(found: Recovered, bases: list[int], scanned_from: int) -> Non
 
 
 def _position_of(found: Recovered, offset: int, place: Place | None) -> tuple[int, int] | None:
-    """(number of the segment, position) from which on the log has to be scanned after a snapshot; None when it does
-    not fit."""
+    """Return (number of the segment, position) for the scan after a snapshot; None if the snapshot does not fit."""
     segments = found.segments
     number = max(i for i, segment in enumerate(segments) if segment.base_offset <= offset)
     segment = segments[number]
@@ -207,13 +213,13 @@ def _position_of(found: Recovered, offset: int, place: Place | None) -> tuple[in
     if place.segment != segment.base_offset or place.position > segment.size:
         return None
     if offset < found.clean_point.gaps_below and place.position + HEADER_BYTES > segment.size:
-        return None  # its segment was compacted since
+        return None  # its segment was compacted later
     if place.position == segment.size:
         return number, place.position
     following = segment.log.read(place.position, HEADER_BYTES)
     if len(following) == HEADER_BYTES and following[_MAGIC_AT] == MAGIC:
         return (number, place.position) if int.from_bytes(following[:8], "big") == offset else None
-    # No batch: a torn tail, or bytes came into the file and what is below the snapshot ends elsewhere.
+    # These bytes are no batch: a torn tail, or foreign bytes, in which case the log below the snapshot ends elsewhere.
     return (number, place.position) if _ends_at(segment, place.position, offset) else None
 
 
@@ -228,8 +234,11 @@ def _ends_at(segment: Segment, position: int, offset: int) -> bool:
 
 
 def _walk_to(segment: Segment, number: int, offset: int) -> tuple[int, int] | None:
-    """The same for a snapshot that does not say its place. The segment is walked from its start: a wrong entry of its
-    index would make the scan begin behind batches that the snapshot does not know."""
+    """Return the same for a snapshot without a position.
+
+    The segment is walked from its start: with a wrong index entry, the scan would start after batches that the snapshot
+    does not include.
+    """
     position, expected = 0, segment.base_offset
     for item in segment.walk():
         if isinstance(item, Hole):
@@ -243,13 +252,13 @@ def _walk_to(segment: Segment, number: int, offset: int) -> tuple[int, int] | No
 def _scan(
     files: Files, directory: str, config: LogConfig, found: Recovered, start: tuple[int, int, int], synced: int
 ) -> None:
-    """Replay everything from (number of the segment, position, log end offset so far) on."""
+    """Replay everything from (number of the segment, position, present log end offset) on."""
     number, position, offset = start
     segments = found.segments
     while number < len(segments):
         segment, began = segments[number], position
         damage = _wrong_start(found, number, position, offset)
-        is_behind = damage is not None and segment.base_offset > offset  # the damage is in front of the segment
+        is_behind = damage is not None and segment.base_offset > offset  # the damage lies before the segment
         if damage is None:
             offset = max(offset, segment.base_offset)
             position, offset, damage = _scan_segment(config, found, segment, position, offset)
@@ -261,7 +270,7 @@ def _scan(
         problem = damage.error(segment.path)
         resume = number if is_behind else number + 1
         if resume < len(segments) and segments[resume].base_offset <= found.log_start_offset:
-            # All before it was deleted, and the removal of some files was undone by a crash: begin there.
+            # All earlier records were deleted, and a crash undid the removal of some files: begin here.
             found.report.notes.append(f"{problem}; it is below the log start offset")
             _forget_first(found, resume)
             number, position, offset = 0, 0, segments[0].base_offset
@@ -283,12 +292,12 @@ def _scan(
             found.scanned.append((segment, began))
         break
     segments[-1].next_offset = offset
-    segments[-1].load_indexes()  # a cut may have made a segment the last one that was not scanned
+    segments[-1].load_indexes()  # a cut can make an unscanned segment the last one
     _end_at(files, directory, found, max(offset, synced))
 
 
 def _wrong_start(found: Recovered, number: int, position: int, offset: int) -> Hole | None:
-    """The damage when the segment does not begin where the one before it ended."""
+    """Return the damage if the segment does not begin at the end of the previous one."""
     segment = found.segments[number]
     is_gap = segment.base_offset > offset and (number > 0 or segment.base_offset >= found.clean_point.gaps_below)
     if not is_gap and (segment.base_offset >= offset or position):
@@ -301,7 +310,7 @@ def _end_at(files: Files, directory: str, found: Recovered, end: int) -> None:
     """Set the log's end after all offsets that were assigned, if its own end is missing or damaged."""
     last = found.segments[-1]
     if found.report.damaged and found.report.damaged[-1].next_offset == end and last.size:
-        pass  # nothing more may be appended to a file that ends in damage
+        pass  # a file that ends in damage accepts no further appends
     elif last.next_offset == end:
         return
     else:
@@ -317,8 +326,7 @@ def _end_at(files: Files, directory: str, found: Recovered, end: int) -> None:
 
 
 def _behind(found: Recovered, number: int, damage: Hole, synced: int) -> tuple[int, int, int]:
-    """(number, position, offset) from which on there are whole batches again; the synced point behind all segments
-    where there is none."""
+    """Return (number, position, offset) of the next whole batch, or the synced end after all segments."""
     if damage.end < found.segments[number].size:
         return number, damage.end, damage.next_offset
     is_last = number + 1 == len(found.segments)
@@ -328,8 +336,10 @@ def _behind(found: Recovered, number: int, damage: Hole, synced: int) -> tuple[i
 def _scan_segment(
     config: LogConfig, found: Recovered, segment: Segment, position: int, offset: int
 ) -> tuple[int, int, Hole | None]:
-    """Replay one segment from a position; the position and offset behind its last whole batch, and the damage that
-    ended it there."""
+    """Replay one segment from a position.
+
+    Return position and offset after its last whole batch, and the damage there.
+    """
     if position == 0:
         segment.reset_indexes()
     else:
@@ -363,7 +373,7 @@ def _forget_first(found: Recovered, count: int) -> None:
 
 def marker_in(header: BatchHeader, batch: memoryview, segment: Segment, position: int) -> Marker | None:
     if not header.is_control or not header.record_count:
-        return None  # compaction may leave a marker without its record; it ends nothing any more
+        return None  # compaction can leave a marker without its record; it ends no transaction any more
     try:
         return parse_marker(batch)
     except CorruptBatch as error:
@@ -373,7 +383,10 @@ def marker_in(header: BatchHeader, batch: memoryview, segment: Segment, position
 def _cut(
     files: Files, directory: str, found: Recovered, number: int, position: int, offset: int, problem: CorruptSegment
 ) -> None:
-    """End the log at `position` of segment `number`. Later files go first: a crash in between must not leave a hole."""
+    """End the log at `position` of segment `number`.
+
+    Later files are removed first, because a crash must not leave a hole.
+    """
     segments = found.segments
     for segment in reversed(segments[number + 1 :]):
         found.report.cuts.append(Cut(segment.path, 0, segment.size, "behind a cut"))
@@ -398,10 +411,11 @@ def _cut(
 
 
 def rebuild_aborted(segments: Sequence[Segment], target: Segment) -> None:
-    """Make the target's index of aborted transactions anew, from all whole batches up to its end. Slow, and only for a
-    damaged index file. The last one of the segments is the target, or behind it.
+    """Rebuild the target's index of aborted transactions from all whole batches up to its end.
 
-    Raises OSError, CorruptSegment."""
+    This is slow, and only for a damaged index file. The last of `segments` is the target, or follows it. Raises
+    OSError, CorruptSegment.
+    """
     producers = ProducerTable()
     target.aborted.truncate(target.base_offset)
     for segment in segments:
@@ -417,12 +431,15 @@ def rebuild_aborted(segments: Sequence[Segment], target: Segment) -> None:
 
 
 def make_durable(found: Recovered, point: RecoveryPoint | None) -> None:
-    """Put what the scan found on disk for good: it is about to be shown to readers. Raises OSError.
+    """Rewrite and sync the scanned data before readers can see it.
 
-    So is the point that damage was judged by: by an older one the next start would cut it.
+    Raises OSError.
 
-    The bytes may come from the page cache of a process that died after a failed fsync, where they look clean and are
-    not on disk; syncing them again would do nothing. So they are written again, in place, and then synced."""
+    The recovery point is synced, too: with an older one, the next start would cut damage that this one kept.
+
+    After a failed fsync of an earlier process, the page cache may contain bytes that look clean and are not on disk;
+    another sync would not write them. So they are written again, in place, and then synced.
+    """
     if found.report.damaged and point is not None:
         point.sync()
     for segment, began in found.scanned:
@@ -435,7 +452,7 @@ def make_durable(found: Recovered, point: RecoveryPoint | None) -> None:
 
 
 def keep_indexes(found: Recovered, *, durably: bool) -> None:
-    """Write the indexes that the scan made. Raises OSError; the next start then makes them again."""
+    """Write the indexes from the scan. Raises OSError; then the next start rebuilds them."""
     for segment, _ in found.scanned:
         segment.flush_indexes(final=True)
         for file in segment.index_files() if durably else ():

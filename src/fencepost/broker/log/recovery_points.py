@@ -1,14 +1,14 @@
-"""How far each partition's log is known to be synced: `recovery-points.fencepost`, beside the partitions' directories.
+"""Recovery points: the synced end of each partition's log, in `recovery-points.fencepost` beside their directories.
 
-Damage below that point was promised to somebody, so the next start tells of it and cuts nothing; what lies behind is
-a torn tail. The point also says that a partition has records, should its directory or its last segments be gone.
+Records below that point were acknowledged, so a start reports damage there and cuts nothing. Damage after it is a torn
+tail. The point also shows that a partition has records if its directory or its last segments are missing.
 
-A partition has two places of 64 bytes, which are written in turns, so that one whole place is always there: CRC-32C
-uint32 of the next 36 bytes, topic id (16 bytes), partition int32, turn int64, offset int64; the rest is zero.
-A point is written over the older one, without a sync of its own, after every sync of its log: what it says is true by
-then, and an older one that a power loss leaves is true as well. Only where a start finds damage below it, it is synced:
-an older one would let the next start cut what this one told of. The places are taken before a partition's first append,
-so that a disk that is full by the time of the sync can note it.
+A partition has two slots of 64 bytes, which are written in turns, so that one slot is always whole: CRC-32C uint32 of
+the next 36 bytes, topic id (16 bytes), partition int32, turn int64, offset int64; the rest is zero. After every sync of
+its log a point is written over the older one, without a sync of its own. It is true by then, and an older one that a
+power loss restores is true as well. Only a start that finds damage below it syncs it: with an older one, the next start
+would cut the reported damage. The slots are allocated before a partition's first append, so that the point can be
+written to a full disk.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class _Place(NamedTuple):
 
 
 class RecoveryPoint:
-    """One partition's point."""
+    """The recovery point of one partition."""
 
     __slots__ = ("_owner", "_pair", "_turn", "offset", "partition", "topic_id")
 
@@ -52,19 +52,22 @@ class RecoveryPoint:
         self.topic_id = topic_id
         self.partition = partition
         self.offset = -1
-        """All below it was synced; -1 when nothing is known."""
+        """Everything below it was synced; -1 if unknown."""
 
     def found(self, pair: int, turn: int, offset: int) -> None:
-        """Take over what is on disk."""
+        """Load the point from disk."""
         self._pair, self._turn, self.offset = pair, turn, offset
 
     def take_places(self) -> None:
-        """Have the room that a later `move` needs. Raises OSError."""
+        """Allocate the slots for a later `move`. Raises OSError."""
         if self._pair < 0:
             self._pair = self._owner.take()
 
     def move(self, offset: int) -> None:
-        """All below `offset` is synced. A disk that refuses to note it leaves the older point, which is true too."""
+        """Note that everything below `offset` is synced.
+
+        If the disk refuses, the older point remains, which is true as well.
+        """
         if offset <= self.offset:
             return
         turn = self._turn + 1
@@ -78,18 +81,18 @@ class RecoveryPoint:
         self._turn, self.offset = turn, offset
 
     def sync(self) -> None:
-        """Let no loss of power bring an older point back. Raises OSError."""
+        """Sync the point, so that a power loss cannot restore an older one. Raises OSError."""
         for file in self._owner.files():
             file.sync()
 
     def release(self) -> int:
-        """Forget the places; returns their pair, -1 when there was none."""
+        """Release the slots. Return their pair, -1 if there was none."""
         pair, self._pair, self.offset = self._pair, -1, -1
         return pair
 
 
 class RecoveryPoints:
-    """All partitions' points."""
+    """The recovery points of all partitions."""
 
     def __init__(self, files: Files) -> None:
         self._files = files
@@ -103,8 +106,12 @@ class RecoveryPoints:
         return iter(self._points.values())
 
     def load(self, *, expected: bool) -> None:
-        """Read the file; a new directory gets one. `expected`: it must be there, and is told when it is not. Raises
-        OSError."""
+        """Read the file, or create it in a new directory.
+
+        Raises OSError.
+
+        `expected`: the file should exist, and an error is logged if it does not.
+        """
         if expected and not self._files.exists(FILE):
             _log.error(
                 "%s is missing: damage in logs cannot be told from a torn tail until they are synced again", FILE
@@ -128,7 +135,7 @@ class RecoveryPoints:
             _log.error("%s: %s of %s places are damaged", FILE, unreadable, self._pairs)
 
     def of(self, topic_id: UUID, partition: int) -> RecoveryPoint:
-        """The partition's point."""
+        """Return the partition's point."""
         key = topic_id, partition
         point = self._points.get(key)
         if point is None:
@@ -136,7 +143,7 @@ class RecoveryPoints:
         return point
 
     def forget(self, topic_ids: Collection[UUID]) -> None:
-        """These topics are gone: others may have their places."""
+        """Release the slots of deleted topics."""
         for key in [key for key in self._points if key[0] in topic_ids]:
             pair = self._points.pop(key).release()
             if pair >= 0:
@@ -147,7 +154,7 @@ class RecoveryPoints:
                 self._free.append(pair)
 
     def take(self) -> int:
-        """A pair of empty places. Raises OSError."""
+        """Allocate a pair of empty slots. Raises OSError."""
         pair = self._free[-1] if self._free else self._pairs
         self._write(pair * _PAIR_BYTES, bytes(_PAIR_BYTES))
         if self._free:
@@ -157,21 +164,21 @@ class RecoveryPoints:
         return pair
 
     def write(self, pair: int, which: int, data: bytes) -> None:
-        """Write one place of a pair. Raises OSError."""
+        """Write one slot of a pair. Raises OSError."""
         self._write(pair * _PAIR_BYTES + which * _PLACE_BYTES, data)
 
     def files(self) -> list[File]:
-        """What to sync now and then, and before the end."""
+        """Return the files to sync periodically, and at the end."""
         return [] if self._file is None else [self._file]
 
     def failed(self, error: OSError) -> None:
-        """Tell, once, that points cannot be written."""
+        """Log, once, that points cannot be written."""
         if not self._has_failed:
             self._has_failed = True
             _log.warning("%s cannot be written, older points stay: %s", FILE, error)
 
     def close(self) -> None:
-        """Release the file."""
+        """Close the file."""
         if self._file is not None:
             self._file.close()
 

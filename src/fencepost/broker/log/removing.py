@@ -1,6 +1,6 @@
-"""The two ways in which the log start moves: DeleteRecords and retention.
+"""Moves of the log start, by DeleteRecords and by retention.
 
-Both are changes (`disk.changes`). While a step is under way, records are appended and read as before.
+Both are changes (`disk.changes`). Records are appended and read during a step.
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ __all__ = ["expirable", "moving", "retaining"]
 
 
 def moving(log: PartitionLog, offset: int) -> Change[int]:
-    """Move the log start there (-1: to the high watermark), remove segments wholly below it; return the log start.
+    """Move the log start to the offset (-1: the high watermark) and remove segments below it.
 
-    Producer state stays, as in Kafka.
+    Return the log start.
+
+    The producer state stays, as in Kafka.
 
     Raises:
         ValueError: the offset is negative or above the high watermark.
@@ -38,13 +40,16 @@ def moving(log: PartitionLog, offset: int) -> Change[int]:
 
 
 def retaining(log: PartitionLog, now_ms: int) -> Change[int]:
-    """Remove segments that are too old or too many; return the number of segments that are no longer read.
+    """Remove segments that are too old or too many.
 
-    Only whole segments below the last stable offset go, so that prepared records are there when they are committed.
+    Return the number of segments that are no longer read.
+
+    Only whole segments below the last stable offset are removed, so that a prepared transaction's records remain until
+    its commit.
 
     Raises:
         OSError: the disk failed, or the log was closed meanwhile.
-        CorruptSegment: the age of a segment cannot be found out.
+        CorruptSegment: the age of a segment cannot be determined.
     """
     count = expirable(log, now_ms)
     if count:
@@ -53,7 +58,7 @@ def retaining(log: PartitionLog, now_ms: int) -> Change[int]:
             log.roll()
         try:
             yield from moving(log, start)
-        except OSError:  # a full disk has no room for the new log start: make some
+        except OSError:  # a full disk has no space for the new log start, so files are removed first
             _check_open(log)
             yield from _removing_below(log, start)
             yield from moving(log, start)
@@ -68,13 +73,13 @@ def expirable(log: PartitionLog, now_ms: int) -> int:
 
 
 def _removing_below(log: PartitionLog, offset: int) -> Change[None]:
-    """Remove segments durably, one after the other: no log start on disk says that they are gone."""
+    """Remove segments durably, one at a time, because no log start on disk excludes them."""
     while log.remove_first_below(offset):
         yield partial(log.files.sync_directory, log.directory)
         _check_open(log)
 
 
 def _check_open(log: PartitionLog) -> None:
-    """Raise OSError when the log was closed: its directory may be another topic's by now."""
+    """Raise OSError if the log was closed, because its directory may belong to another topic by now."""
     if log.closed:
         raise OSError(f"{log.directory} is closed")

@@ -1,5 +1,4 @@
-"""What a partition's log answers. Wire error codes are values here; exceptions are kept for what the caller did
-wrong."""
+"""Results of a partition's log. Error codes of the protocol are values; exceptions mean a wrong call."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ __all__ = ["Appended", "CorruptSegment", "Cut", "Damage", "Duplicate", "ReadResu
 
 
 class Appended(NamedTuple):
-    """The batch is in the log at base_offset..last_offset (durable only when the high watermark says so)."""
+    """The batch is in the log at base_offset..last_offset. It is durable once it is below the high watermark."""
 
     base_offset: int
     last_offset: int
@@ -21,10 +20,12 @@ class Appended(NamedTuple):
     """-1 with create time."""
     log_start_offset: int
     unknown_producer: bool = False
-    """Accepted from a producer id without state in mid-sequence (Kafka's rules, or an old client): possible loss,
-    worth counting."""
+    """Accepted in mid-sequence from a producer id without state (Kafka's rules, or an old client).
+
+    Counted, because records may be lost.
+    """
     earlier_producer: bool = False
-    """Accepted from a producer id without state in mid-sequence that wrote to a deleted topic of this name: no loss."""
+    """Accepted in mid-sequence from a producer id without state that wrote to a deleted topic of this name: no loss."""
 
     @property
     def is_usual(self) -> bool:
@@ -33,7 +34,7 @@ class Appended(NamedTuple):
 
 
 class Duplicate(NamedTuple):
-    """The batch had been appended before. Answer success with these, once `last_offset` is below the high watermark."""
+    """The batch is a duplicate. Answer success with these values once `last_offset` is below the high watermark."""
 
     base_offset: int
     last_offset: int
@@ -42,8 +43,10 @@ class Duplicate(NamedTuple):
 
 
 class Rejected(NamedTuple):
-    """Nothing was appended. `log_start_offset` is what the response must carry: -1 or -2 where it must not be the
-    true one."""
+    """Nothing was appended.
+
+    `log_start_offset` is the value for the response: -1 or -2 if it must not be the true one.
+    """
 
     error_code: ErrorCode
     log_start_offset: int
@@ -52,7 +55,7 @@ class Rejected(NamedTuple):
 
 
 class ReadResult(NamedTuple):
-    """Whole batches from the one that holds the asked offset on. On an error `records` is empty."""
+    """Whole batches from the one that contains the requested offset on. On an error `records` is empty."""
 
     records: bytes | memoryview
     high_watermark: int
@@ -65,7 +68,7 @@ class ReadResult(NamedTuple):
 
 
 class CorruptSegment(Exception):
-    """Bytes in the log are not what was written. Names the file and the position (bytes)."""
+    """Bytes in the log are damaged. Names the file and the position (bytes)."""
 
     def __init__(self, path: str, position: int, reason: str) -> None:
         super().__init__(f"{path} at byte {position}: {reason}")
@@ -75,7 +78,7 @@ class CorruptSegment(Exception):
 
 
 class Damage(NamedTuple):
-    """Offsets of which nothing whole is left although they had been synced. `place`: a file and what is wrong there."""
+    """Synced offsets without a whole batch. `place`: a file and its damage."""
 
     first_offset: int
     next_offset: int
@@ -93,13 +96,15 @@ class Cut(NamedTuple):
 
 @dataclass(slots=True)
 class RecoveryReport:
-    """What `PartitionLog.open` did."""
+    """Report of the actions of `PartitionLog.open`."""
 
     clean: bool
     scanned_bytes: int = 0
     cuts: list[Cut] = field(default_factory=list)
     removed_files: list[str] = field(default_factory=list)
     damaged: list[Damage] = field(default_factory=list)
-    """What is wrong below a point that had been synced: it stays, reads of it answer CORRUPT_MESSAGE, its offsets are
-    not given out again, and what it said of producers is missing."""
+    """Damage below the recovery point.
+
+    It stays: reads of it answer CORRUPT_MESSAGE, its offsets are not used again, and its producer states are missing.
+    """
     notes: list[str] = field(default_factory=list)

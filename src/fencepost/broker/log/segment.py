@@ -1,7 +1,7 @@
-"""One segment: the file of batches, its indexes, and walking over them by headers.
+"""One segment: the file of batches, its indexes, and walks over it by batch headers.
 
-Positions are bytes from the start of the file. A batch is looked at as little as possible: base offset and length to
-walk, its CRC to trust it.
+Positions are bytes from the start of the file. Batches are read as little as possible: base offset and length for a
+step, the CRC for trust.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ __all__ = ["Segment", "WholeBytes"]
 _CHUNK_BYTES = 1 << 20
 _REBUILD_INTERVAL_BYTES = 4096
 _WALK_BYTES = 8192  # enough to step over one interval of the sparse index
-_ABORTED_KEPT = 256  # entries of a segment that stay in memory; every read_committed fetch asks all later segments
+# most entries of a segment that stay in memory; every read_committed fetch reads those of all later segments
+_ABORTED_KEPT = 256
 
 
 class WholeBytes(NamedTuple):
@@ -40,13 +41,13 @@ class WholeBytes(NamedTuple):
 
     size: int
     next_offset: int
-    """Behind the last of them."""
+    """Offset after the last of them."""
     wrong_epochs: Sequence[int]
-    """Where among them are batches whose leader epoch is damaged."""
+    """Positions of batches whose leader epoch is damaged."""
 
 
 class Segment:
-    """`size` and `next_offset` say what belongs to the log; the file may hold more bytes after a failed append."""
+    """One segment. `size` and `next_offset` bound the log's data; after a failed append the file may contain more."""
 
     __slots__ = (
         "_aborted_loaded",
@@ -77,8 +78,13 @@ class Segment:
     def __init__(
         self, files: Files, directory: str, base_offset: int, suffix: str = "", *, log_suffix: str = ""
     ) -> None:
-        """Raises OSError. Indexes are loaded when they are first needed. `suffix`: behind the names of its files, while
-        they are not part of the log. `log_suffix`: behind the log's name only, until `take_name`."""
+        """Open the segment.
+
+        Indexes are loaded when first needed. Raises OSError.
+
+        `suffix`: appended to the names of its files while they are not part of the log. `log_suffix`: appended to the
+        log file's name only, until `take_name`.
+        """
         self._files = files
         self._suffix = suffix
         self.base_offset = base_offset
@@ -92,26 +98,30 @@ class Segment:
         self.times = TimeIndex(files, self.stem + TIME_INDEX + suffix, base_offset)
         self.aborted = AbortedIndex(files, self.stem + TXN_INDEX + suffix)
         self.aborted_lost = False
-        self.synced = -1  # the log was synced up to there, for a scan that does not know where the log ends
-        self.sealed = (-1, 0)  # what its index of aborted transactions begins with, as far as somebody noted it
-        self.sealed_timestamp = -1  # its largest one at least, as far as somebody noted it
+        self.synced = -1  # synced end of the log, for a scan that does not know the log's end
+        self.sealed = (-1, 0)  # known beginning of its index of aborted transactions
+        self.sealed_timestamp = -1  # known lower bound of its largest timestamp
         self.max_timestamp = -1
         self.max_timestamp_offset = base_offset
         self.first_timestamp = -1
         self.bytes_since_index = 0
-        self.touched_ms = -1  # when it was last written to, or opened
+        self.touched_ms = -1  # time of the last write, or of opening
         self._loaded = self._aborted_loaded = self.size == 0
 
     def take_name(self) -> None:
-        """Give the log the name that belongs to its base offset. Raises OSError."""
+        """Give the log file its final name. Raises OSError."""
         path = self.stem + LOG
         self._files.rename(self.path, path)
         self.log.close()
         self.path, self.log = path, self._files.open(path)
 
     def load_indexes(self) -> bool:
-        """Read the index files, once. Sparse indexes that cannot be right are rebuilt from the log; an index of
-        aborted transactions that cannot be right sets `aborted_lost`. False when either happened. Raises OSError."""
+        """Read the index files, once.
+
+        Return false if one was invalid. Raises OSError.
+
+        Invalid sparse indexes are rebuilt from the log. An invalid index of aborted transactions sets `aborted_lost`.
+        """
         if self._loaded:
             return True
         whole = self.load_aborted()
@@ -127,7 +137,7 @@ class Segment:
     def _take_sparse(self, offsets: bytes, times: bytes) -> bool:
         sane = self.offsets.load(offsets, self.size) and self.times.load(times)
         if sane and (len(self.times) == 0 or (len(self.offsets) == 0 and self.size > 4 * _CHUNK_BYTES)):
-            sane = False  # a segment has entries when it is closed, unless they were lost
+            sane = False  # a closed segment has index entries, unless they were lost
         if sane and self.times.last()[0] >= self.sealed_timestamp and self._agrees(*self.times.last()):
             self.max_timestamp, self.max_timestamp_offset = self.times.last()
         else:
@@ -139,22 +149,26 @@ class Segment:
         try:
             position, _, size = self.locate(offset)
         except CorruptSegment:
-            return True  # the log is damaged there, and not the index
+            return True  # the log is damaged there, not the index
         return size > 0 and parse_header(self.log.read(position, HEADER_BYTES)).max_timestamp == timestamp
 
     def load_aborted(self) -> bool:
-        """Read the index of aborted transactions alone, once. False when it cannot be right. Raises OSError."""
+        """Read the index of aborted transactions, once. Return false if it is invalid. Raises OSError."""
         if self._aborted_loaded:
             return True
         data = self._bytes(TXN_INDEX)
-        self._aborted_loaded = True  # only now: an index that could not be read is not an empty one
+        self._aborted_loaded = True  # set only now, because an unreadable index must not count as an empty one
         is_sealed = self.sealed[0] < 0 or self.aborted.begins_with(data, self.sealed)
         self.aborted_lost = not (self.aborted.load(data) and is_sealed)
         return not self.aborted_lost
 
     def note_aborted(self, entry: Aborted) -> OSError | None:
-        """Add an entry and write it at once: should its marker be damaged, only the entry tells what became of the
-        transaction. Returns the error of a disk that refuses; the next flush writes it then."""
+        """Add an entry and write it at once.
+
+        If its marker is damaged later, only the entry has the transaction's outcome.
+
+        Returns the disk's error, if any; then the next flush writes the entry.
+        """
         self.aborted.add(entry)
         try:
             self.aborted.flush()
@@ -163,15 +177,14 @@ class Segment:
         return None
 
     def aborted_on_disk(self) -> list[Aborted]:
-        """The entries of the index file as it is, whatever is in memory; none when it cannot be right. Raises
-        OSError."""
+        """Return the entries of the index file, regardless of memory; none if it is invalid. Raises OSError."""
         data = self._bytes(TXN_INDEX)
         index = AbortedIndex(self._files, self.stem + TXN_INDEX + self._suffix)
         is_sealed = self.sealed[0] < 0 or index.begins_with(data, self.sealed)
         return index.entries() if is_sealed and index.load(data) else []
 
     def aborted_seal(self) -> tuple[int, int]:
-        """(entries of the index of aborted transactions, their CRC-32C), -1 entries when nobody has looked."""
+        """Return (entries of the index of aborted transactions, their CRC-32C); -1 entries if it was not read."""
         if self._aborted_loaded and not self.aborted_lost:
             self.sealed = self.aborted.seal()
         return self.sealed
@@ -194,14 +207,14 @@ class Segment:
         self.max_timestamp, self.max_timestamp_offset, self.bytes_since_index = -1, self.base_offset, 0
 
     def reset_indexes(self) -> None:
-        """Forget all indexes, whatever their files say: a scan from the first byte follows."""
+        """Drop all indexes, because a scan from the first byte follows."""
         self._loaded = self._aborted_loaded = True
         self.aborted_lost = False
         self._reset_sparse()
         self.aborted.truncate(self.base_offset)
 
     def forget_from(self, offset: int, position: int) -> None:
-        """Drop index entries at or behind `offset`, whose batch begins at `position`: a scan goes on from there."""
+        """Drop index entries from `offset` on, whose batch begins at `position`, because a scan from there follows."""
         self.load_indexes()
         self.offsets.truncate(offset)
         self.times.truncate(offset)
@@ -211,11 +224,11 @@ class Segment:
         self.bytes_since_index = position - (last[1] if last else 0)
 
     def index_batch(self, header: BatchHeader, position: int, size: int, interval_bytes: int) -> None:
-        """Note a batch that is in the log at `position`."""
+        """Index a batch at `position` of the log."""
         self.note(header.base_offset + header.last_offset_delta, header.max_timestamp, position, size, interval_bytes)
 
     def note(self, last_offset: int, timestamp: int, position: int, size: int, interval_bytes: int) -> None:
-        """The same, by its parts."""
+        """Index a batch, given by its parts."""
         if timestamp > self.max_timestamp:
             self.max_timestamp, self.max_timestamp_offset = timestamp, last_offset
         if position == 0:
@@ -229,8 +242,12 @@ class Segment:
     def walk(
         self, position: int = 0, expected: int | None = None, *, chunk_bytes: int = _CHUNK_BYTES
     ) -> Iterator[Whole | Hole]:
-        """All whole batches from `position` on, where offset `expected` is due (the first one's without it), and the
-        damage between them. Raises OSError."""
+        """Yield all whole batches from `position` on, and the damage between them.
+
+        Raises OSError.
+
+        Offset `expected` is due there; by default the first one's.
+        """
         bounds = Bounds(self.base_offset, self.next_offset, self.gaps_below, self.synced)
         walk = BatchWalk(self.log, self.path, self.size, bounds)
         return walk.items(position, self.base_offset if expected is None else expected, chunk_bytes=chunk_bytes)
@@ -238,8 +255,10 @@ class Segment:
     def intact(
         self, position: int, expected: int, below: int = ANYWHERE
     ) -> Iterator[tuple[int, BatchHeader, memoryview]]:
-        """(position, header, batch) from there on, up to offset `below`, where a batch begins. Raises CorruptSegment
-        where offsets are missing, OSError."""
+        """Yield (position, header, batch) from there on, up to offset `below`, where a batch begins.
+
+        Raises CorruptSegment for missing offsets, OSError.
+        """
         for item in self.walk(position, expected):
             first = item.first_offset if isinstance(item, Hole) else item.header.base_offset
             if first >= below:
@@ -250,31 +269,32 @@ class Segment:
                 raise item.error(self.path)
 
     def locate(self, offset: int) -> tuple[int, int, int]:
-        """(position, base offset, size) of the first batch that ends at or behind `offset`; (size, next_offset, 0)
-        when there is none.
+        """Return (position, base offset, size) of the first batch that ends at or after `offset`.
 
-        The batches up to there are looked at by their headers only, as long as each begins where the one before it
-        ended. Raises CorruptSegment where damage may have been that batch, OSError."""
+        Without such a batch, the result is (size, next_offset, 0). Earlier batches are checked by their headers only,
+        as long as each begins at the end of the one before. Raises CorruptSegment if damage may have been that batch,
+        OSError.
+        """
         start, expected = self.near(offset)
         return self._step_to(offset, start, expected) or self._search(offset, start, expected)
 
     def find(self, offset: int) -> tuple[int, int, int]:
-        """The same with every batch checked: for what `locate` found and turned out to be damaged."""
+        """Return the same after checking every batch, for a result of `locate` that is damaged."""
         return self._search(offset, *self.near(offset))
 
     def near(self, offset: int) -> tuple[int, int]:
-        """(position, base offset) of a batch that is not behind `offset`. Raises OSError."""
+        """Return (position, base offset) of a batch that is not after `offset`. Raises OSError."""
         self.load_indexes()
         entry = self.offsets.entry(offset)
         base = self._base_at(*entry) if entry is not None else None
         if entry is not None and base is None:
-            self._rebuild_sparse()  # an index is believed where the log agrees
+            self._rebuild_sparse()  # an index entry counts only if the log agrees
             entry = self.offsets.entry(offset)
             base = self._base_at(*entry) if entry is not None else None
         return (0, self.base_offset) if entry is None or base is None else (entry[1], base)
 
     def _step_to(self, offset: int, position: int, expected: int) -> tuple[int, int, int] | None:
-        """Step over headers; None as soon as something is not as it is in a log without damage and gaps."""
+        """Step over headers. Return None at the first sign of damage or a gap."""
         end, limit = self.size, self.next_offset
         while position < end:
             data = self.log.read(position, min(_WALK_BYTES, end - position))
@@ -304,10 +324,10 @@ class Segment:
         return self.size, self.next_offset, 0
 
     def locate_time(self, timestamp: int, from_offset: int) -> tuple[int, int]:
-        """(position, base offset) of a batch before which everything is older than `timestamp` or before
-        `from_offset`.
+        """Return (position, base offset) of a batch that follows no record with the timestamp or a later one.
 
-        Raises CorruptSegment, OSError."""
+        Records before `from_offset` do not count. Raises CorruptSegment, OSError.
+        """
         self.load_indexes()
         entry = self.times.entry(timestamp)
         if entry is not None and not self._agrees(*entry):
@@ -316,7 +336,7 @@ class Segment:
         return self.locate(max(entry[1] if entry is not None else self.base_offset, from_offset))[:2]
 
     def _base_at(self, last_offset: int, position: int) -> int | None:
-        """The base offset of the batch that begins there, when it ends with that offset."""
+        """Return the base offset of the batch at a position, if it ends with that offset."""
         data = self.log.read(position, HEADER_BYTES)
         if len(data) < HEADER_BYTES:
             return None
@@ -324,8 +344,10 @@ class Segment:
         return int(base) if magic == MAGIC and delta >= 0 and base + delta == last_offset else None
 
     def end_offset(self) -> int:
-        """The offset behind its last batch, by the file and not by what follows; where it is damaged, by what follows.
-        Raises OSError."""
+        """Return the offset after the last batch in the file; if that is damaged, by the following segment.
+
+        Raises OSError.
+        """
         self.load_indexes()
         last = self.offsets.last()
         for item in self.walk(*self.near(self.base_offset if last is None else last[0])):
@@ -368,7 +390,7 @@ class Segment:
         return WholeBytes(at, expected, wrong_epochs)
 
     def whole_to(self, position: int, base_offset: int, size: int) -> WholeBytes:
-        """The same, past the gaps that compaction has left: how many of the `size` bytes from `position` on."""
+        """Return the same across the gaps left by compaction, for `size` bytes from `position` on."""
         end, expected = position, base_offset
         wrong_epochs: list[int] = []
         for item in self.walk(position, base_offset, chunk_bytes=size):
@@ -395,16 +417,16 @@ class Segment:
         return self.first_timestamp
 
     def largest_timestamp(self) -> int:
-        """Of all its batches; -1 when empty."""
+        """Return the largest timestamp of all batches; -1 if empty."""
         if self.max_timestamp < 0:
             self.load_indexes()
         return max(self.max_timestamp, self.sealed_timestamp)  # a damaged batch may have had it
 
     def newest_before(self, bound: int) -> tuple[int, int, int]:
-        """(largest timestamp, last offset of its batch, offset from which on batches are not counted) of the batches
-        below offset `bound`, as far as the indexes tell: a timestamp of -1 where they tell nothing.
+        """Return (largest timestamp, last offset of its batch, end of the counted batches) of batches below `bound`.
 
-        Raises CorruptSegment, OSError."""
+        Only the indexes are used. The timestamp is -1 if they have no answer. Raises CorruptSegment, OSError.
+        """
         self.load_indexes()
         if self.max_timestamp_offset < bound:
             return self.max_timestamp, self.max_timestamp_offset, self.next_offset
@@ -415,8 +437,7 @@ class Segment:
         return *newest, indexed[0]
 
     def unload_indexes(self) -> None:
-        """Forget what is in memory of the indexes of a segment that grows no more; they are read again when needed.
-        Raises OSError."""
+        """Drop the indexes of a closed segment from memory. They are read again when needed. Raises OSError."""
         if not self._loaded or self.aborted_lost or self.size == 0:
             return
         if not (self.offsets.is_flushed and self.times.is_flushed and self.aborted.is_flushed):
@@ -429,9 +450,13 @@ class Segment:
             self._aborted_loaded = False
 
     def flush_indexes(self, *, final: bool = False) -> None:
-        """Write the indexes. `final`: with the largest timestamp as the last entry, so that nobody has to scan for
-        it. Raises OSError."""
-        self.load_indexes()  # or the files would be cut to what is in memory
+        """Write the indexes.
+
+        Raises OSError.
+
+        `final`: the last entry has the largest timestamp, so that no scan has to find it.
+        """
+        self.load_indexes()  # otherwise the files would be cut to the entries in memory
         if final:
             self.times.add(self.max_timestamp, self.max_timestamp_offset)
         self.offsets.flush()
@@ -454,7 +479,7 @@ class Segment:
         self.aborted.close()
 
     def remove(self) -> None:
-        """Close and remove the files, the log last: until it is gone the segment exists. Raises OSError."""
+        """Close and remove the files, the log last: until it is removed the segment exists. Raises OSError."""
         self.close()
         for suffix in (INDEX, TIME_INDEX, TXN_INDEX, LOG):
             self._files.remove(self.stem + suffix + self._suffix)

@@ -1,4 +1,4 @@
-"""Finding a record by its timestamp. Of a whole segment only one batch is looked into."""
+"""Search of a record by its timestamp. Only one batch of a whole segment is decompressed."""
 
 from __future__ import annotations
 
@@ -27,10 +27,11 @@ def first_at_or_after(
     use: Callable[[Segment], None],
     decompress: Decompress,
 ) -> tuple[int, int] | None:
-    """(timestamp, offset) of the first record in `offsets` that is not older than `timestamp`. `use` is called before a
-    segment's indexes are. `offsets` ends where a batch begins.
+    """Return (timestamp, offset) of the first record in `offsets` that is not older than `timestamp`.
 
-    Raises OSError, CorruptSegment, and what `decompress` raises."""
+    `use` is called before a segment's indexes are read. `offsets` ends where a batch begins. Raises OSError,
+    CorruptSegment, and the exceptions of `decompress`.
+    """
     for segment in _holding(segments, offsets):
         use(segment)
         if segment.largest_timestamp() >= timestamp:
@@ -43,16 +44,16 @@ def first_at_or_after(
 def newest(
     segments: Sequence[Segment], offsets: range, use: Callable[[Segment], None], decompress: Decompress
 ) -> tuple[int, int] | None:
-    """(timestamp, offset) of the first record in `offsets` with the largest timestamp of them; None where none has a
-    timestamp. `offsets` ends where a batch begins.
+    """Return (timestamp, offset) of the first record in `offsets` with the largest timestamp; None without timestamps.
 
-    Raises OSError, CorruptSegment, and what `decompress` raises."""
+    `offsets` ends where a batch begins. Raises OSError, CorruptSegment, and the exceptions of `decompress`.
+    """
     candidates = []
     for segment in _holding(segments, offsets):
         use(segment)
         candidates.append((segment.largest_timestamp(), segment))
     best: tuple[int, int] | None = None
-    # The largest timestamp of a segment is an upper bound: it may belong to a record outside of `offsets`.
+    # The largest timestamp of a segment is an upper bound: its record may be outside `offsets`.
     for upper, segment in sorted(candidates, key=lambda each: (-each[0], each[1].base_offset)):
         if upper < 0 or (best is not None and (-best[0], best[1]) < (-upper, segment.base_offset)):
             break
@@ -64,7 +65,7 @@ def newest(
 
 
 def _holding(segments: Sequence[Segment], offsets: range) -> Iterator[Segment]:
-    """The segments that may hold records with these offsets."""
+    """Yield the segments that may contain records with these offsets."""
     for segment in segments:
         if segment.size and segment.base_offset < offsets.stop and segment.next_offset > offsets.start:
             yield segment
@@ -81,9 +82,9 @@ def _first_in(segment: Segment, timestamp: int, offsets: range, decompress: Deco
 
 
 def _newest_in(segment: Segment, offsets: range, decompress: Decompress) -> tuple[int, int] | None:
-    """The same for one segment. Of its batches only those are read that the time index does not tell of."""
+    """Return the same for one segment. Only batches that the time index does not cover are read."""
     top, its_offset, scan_from = -1, segment.base_offset, offsets.start
-    if segment.base_offset >= offsets.start:  # else the index does not tell the timestamps of deleted records apart
+    if segment.base_offset >= offsets.start:  # otherwise the index includes timestamps of deleted records
         top, its_offset, scan_from = segment.newest_before(offsets.stop)
     found: tuple[int, int] | None = None
     for at, header, batch in _batches(segment, segment.locate(scan_from)[:2], offsets):
@@ -109,7 +110,7 @@ def _newest_in(segment: Segment, offsets: range, decompress: Decompress) -> tupl
 def _newest_of(
     header: BatchHeader, section: Buffer, segment: Segment, position: int, from_offset: int
 ) -> tuple[int, int] | None:
-    """(timestamp, offset) of the first record with the largest timestamp from that offset on, in one batch."""
+    """Return (timestamp, offset) of the batch's first record with the largest timestamp from that offset on."""
     found: tuple[int, int] | None = None
     while later := _find(header, section, segment, position, found[0] + 1 if found else 0, _LATEST, from_offset):
         found = later
@@ -117,7 +118,7 @@ def _newest_of(
 
 
 def _batches(segment: Segment, start: tuple[int, int], offsets: range) -> Iterator[tuple[int, BatchHeader, memoryview]]:
-    """(position, header, batch) of the batches with records in `offsets`, from that position and base offset on."""
+    """Yield (position, header, batch) of the batches with records in `offsets`, from that position on."""
     for found in segment.intact(*start, offsets.stop):
         if found[1].last_offset >= offsets.start:
             yield found
@@ -133,7 +134,7 @@ def _section(header: BatchHeader, batch: memoryview, segment: Segment, position:
 def _find(
     header: BatchHeader, section: Buffer, segment: Segment, position: int, wanted: int, most: int, from_offset: int
 ) -> tuple[int, int] | None:
-    """(timestamp, offset) of the first record from that offset on with wanted <= timestamp <= most."""
+    """Return (timestamp, offset) of the first record from that offset on with wanted <= timestamp <= most."""
     base = header.base_offset
     try:
         if header.timestamp_type == "create_time" and header.record_count > FEW and is_compiled():

@@ -40,7 +40,7 @@ from fencepost.protocol.records.walk import Record, record_sizes, section_of, wa
 
 __all__ = ["Decompress", "Flaw", "admitted", "header_of"]
 
-_SMALLEST_MESSAGE: Final = 14  # of any magic
+_SMALLEST_MESSAGE: Final = 14  # size in bytes, of any magic
 _RECORD_ERRORS_MAX: Final = 100  # of one batch; a client shows the first few
 
 
@@ -49,7 +49,7 @@ class Flaw(NamedTuple):
     message: str
     record_errors: tuple[RecordError, ...] = ()
     tells_log_start: bool = True
-    """Whether the answer says where the log begins: not of what is refused before its records are looked at."""
+    """True if the answer contains the log start offset: not for refusals before the records are checked."""
 
     def rejected(self, log_start_offset: int) -> Rejected:
         start = log_start_offset if self.tells_log_start else -1
@@ -57,7 +57,7 @@ class Flaw(NamedTuple):
 
 
 class _Inspected(NamedTuple):
-    """A batch that may be appended; `section` are its records, decompressed."""
+    """A valid batch. `section` has its decompressed records."""
 
     header: BatchHeader
     section: Buffer
@@ -65,7 +65,7 @@ class _Inspected(NamedTuple):
 
 
 def header_of(batch: Buffer) -> BatchHeader | Flaw:
-    """The header of what a client sent as one partition's records, or why it has none that counts."""
+    """Return the header of a client's records for one partition, or its flaw."""
     if len(batch) > MAGIC_AT and LENGTH.unpack_from(batch, LENGTH_AT)[0] < _SMALLEST_MESSAGE:
         return Flaw(ErrorCode.CORRUPT_MESSAGE, "the batch's length is less than any header's")
     try:
@@ -78,7 +78,7 @@ def header_of(batch: Buffer) -> BatchHeader | Flaw:
 
 
 Decompress = Callable[[BatchHeader, memoryview], Buffer]
-"""The records section of a batch, decompressed. Raises CorruptBatch."""
+"""Returns the decompressed records section of a batch. Raises CorruptBatch."""
 
 
 def admitted(
@@ -88,7 +88,7 @@ def admitted(
     decompress: Decompress = section_of,
     header: BatchHeader | None = None,
 ) -> tuple[BatchHeader, Buffer] | Flaw:
-    """The one batch in `batch` as the log is to keep it, with its header; or what is wrong with it.
+    """Return the one batch in `batch` as the log stores it, with its header; or its flaw.
 
     `header`: the batch's, if it is parsed already.
     """
@@ -124,7 +124,7 @@ def _inspect(
 
 
 def _stored_form(found: _Inspected, batch: Buffer, config: LogConfig) -> tuple[BatchHeader, Buffer] | Flaw:
-    """The batch as the log keeps it: the very bytes, unless compression.type or the largest timestamp differ."""
+    """Return the batch as stored: unchanged, unless compression.type or the largest timestamp differ."""
     header = found.header
     codec = header.codec if config.compression_type == "producer" else CODECS.index(config.compression_type)
     newest = found.checked.max_timestamp
@@ -174,9 +174,9 @@ def _inspect_header(header: BatchHeader, config: LogConfig) -> Flaw | None:
 
 
 def _inspect_records(found: _Inspected, config: LogConfig, now_ms: int) -> Flaw | None:
-    """Return what single records may not be where the topic is as it is."""
+    """Return the flaw of single records under the topic's settings, or None."""
     checked, most = found.checked, config.max_decompressed_record_bytes
-    # Kafka counts what it decompresses: max.message.bytes bounds the records of other batches.
+    # Kafka counts decompressed bytes. Other batches' records are limited by max.message.bytes.
     if found.header.codec and len(found.section) > most:
         sizes = record_sizes(found.section, found.header.record_count)
         large = [number for number, size in enumerate(sizes) if size > most]
@@ -202,7 +202,7 @@ def _inspect_records(found: _Inspected, config: LogConfig, now_ms: int) -> Flaw 
 
 
 def _flaw(found: _Inspected, code: ErrorCode, is_wrong: Callable[[Record], bool], what: str) -> Flaw:
-    """Names the records that are wrong, up to a number of them."""
+    """Return a flaw that names the wrong records, up to a limit."""
     errors = []
     for number, record in enumerate(walk(found.header, found.section)):
         if is_wrong(record):

@@ -1,5 +1,7 @@
-"""What compaction has to know of transactions while it walks over a log: which batches are aborted, and which markers
-nothing needs any more. A marker is only removable when no batch of its transaction was met, not even an empty one."""
+"""Transactions during a compaction: which batches are aborted, and which markers can be removed.
+
+A marker can be removed only if the walk met no batch of its transaction, not even an empty one.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +15,16 @@ __all__ = ["CleanedTransactions"]
 
 
 class CleanedTransactions:
-    """Tell it every batch, in order."""
+    """State of transactions during the walk. Call its methods for every batch, in order."""
 
     def __init__(self, aborted: Iterable[Aborted]) -> None:
-        """`aborted`: all aborted transactions that overlap what is walked over."""
+        """`aborted`: all aborted transactions that overlap the compacted offsets."""
         self._coming = sorted(aborted, key=lambda entry: entry.first_offset, reverse=True)
         self._aborting: dict[int, Aborted] = {}
-        self._met: set[int] = set()  # producer ids with a batch in their present transaction
+        self._met: set[int] = set()  # producer ids with a batch in their current transaction
 
     def is_aborted(self, header: BatchHeader) -> bool:
-        """Whether the batch, which is no marker, belongs to an aborted transaction."""
+        """Return true if the batch, which is no marker, belongs to an aborted transaction."""
         self._begin_up_to(header.last_offset)
         if not header.is_transactional:
             return False
@@ -30,8 +32,10 @@ class CleanedTransactions:
         return header.producer_id in self._aborting
 
     def marker(self, header: BatchHeader, marker: Marker | None) -> tuple[bool, Aborted | None]:
-        """Whether the marker is removable, and what the index of aborted transactions has to keep. `marker`: None when
-        its record is gone already."""
+        """Return true if the marker can be removed, and the entry to keep in the index of aborted transactions.
+
+        `marker` is None if its record was removed before.
+        """
         self._begin_up_to(header.last_offset)
         if marker is None:
             return True, None

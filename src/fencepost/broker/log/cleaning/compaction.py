@@ -1,15 +1,16 @@
-"""Compaction: of each key only the last record stays, offsets stay as they are.
+"""Compaction: only the last record of each key remains, and offsets do not change.
 
-The rules are Kafka's (KIP-58, KIP-98, KIP-354, KIP-534): nothing at or above the last stable offset, nor of the active
-segment, is touched; tombstones, and markers of transactions that have no batch left, go when their delete horizon has
-passed, which the first round that sees them sets; aborted records go at once; the last batch of every producer that is
-remembered stays, without its records if need be, so that a scan of the log still knows its epoch and last sequence.
-Records without a key go too: a compacted topic takes none.
+The rules are Kafka's (KIP-58, KIP-98, KIP-354, KIP-534). Offsets from the last stable offset on, and the active
+segment, are not touched. Tombstones, and markers of transactions without batches, are removed after their delete
+horizon, which the first round that meets them sets. Aborted records are removed at once. The last batch of every
+remembered producer remains, without its records if necessary, so that a scan of the log finds its epoch and last
+sequence. Records without a key are removed, too: a compacted topic accepts none.
 
-One round reads the dirty part into a map of keys, then writes every segment below it anew. It runs in small steps
-between requests, because one task owns the log: no locks, and nothing of the log can change within a step. What ends a
-step is counted work and no clock, so that a simulated run can be repeated. What may change between two steps (retention
-takes a segment, the topic is deleted) ends the round with `Abandoned`. A thread is no faster: the work is Python's.
+A round reads the dirty part into a map of keys, then rewrites every segment below it. It runs in small steps between
+requests, in the one task that owns the log: there are no locks, and the log cannot change within a step. Steps are
+limited by counted work instead of time, so that a simulated run can be repeated. A change between two steps (retention
+removes a segment, the topic is deleted) ends the round with `Abandoned`. A thread would not be faster, because the work
+is Python code.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ __all__ = ["Abandoned", "Compaction", "Plan", "Step", "plan"]
 Step = Sequence[File] | Change[None]
 """Files to sync, or a change to carry out."""
 
-# A step is the work of so many records, about half a millisecond. A batch is as much work as four, and each KiB as one.
+# A step is the work of so many records, about half a millisecond. A batch counts as four records, and each KiB as one.
 _STEP_RECORDS: Final = 200
 _BATCH_RECORDS: Final = 4
 _WRITE_BYTES: Final = 1 << 17
@@ -50,7 +51,7 @@ _RELATIVE_MAX: Final = 2**31 - 1
 
 
 class Abandoned(Exception):
-    """The log has changed in a way that ends this round. Nothing is lost, a later round begins again."""
+    """The log changed, so this round ends. No data is lost, and a later round starts again."""
 
 
 class Plan(Value):
@@ -61,11 +62,11 @@ class Plan(Value):
     clean_bytes: int
     dirty_bytes: int
     overdue: bool
-    """Something dirty is older than max.compaction.lag.ms."""
+    """True if dirty records are older than max.compaction.lag.ms."""
 
     @property
     def ratio(self) -> float:
-        """Dirty bytes of all that can be compacted."""
+        """Fraction of dirty bytes among all that can be compacted."""
         total = self.clean_bytes + self.dirty_bytes
         return self.dirty_bytes / total if total else 0.0
 
@@ -78,7 +79,7 @@ def plan(log: PartitionLog, now_ms: int) -> Plan | None:
     dirty = log.clean_point.dirty_offset
     if not log.log_start_offset <= dirty <= log.log_end_offset:
         dirty = log.log_start_offset
-    # Below a snapshot that is on disk, so that no snapshot has to find its place in a segment that is written anew.
+    # Compact only below a snapshot on disk. Then no snapshot refers to a position in a rewritten segment.
     bound = min(log.last_stable_offset, log.segments[-1].base_offset, log.snapshots.newest)
     if config.min_compaction_lag_ms > 0:
         young = now_ms - config.min_compaction_lag_ms
@@ -100,7 +101,7 @@ def plan(log: PartitionLog, now_ms: int) -> Plan | None:
 
 
 class Compaction:
-    """One round over one log. Run `steps`, then look at the counts."""
+    """One round over one log. Run `steps`, then read the counters."""
 
     def __init__(self, log: PartitionLog, wanted: Plan, now_ms: int) -> None:
         self._log = log
@@ -110,7 +111,7 @@ class Compaction:
         self._last: dict[bytes, int] = {}  # offset by key
         self._mapped_end = wanted.end_offset
         self._work = 0
-        self._target: Segment | None = None  # the segment that is being written
+        self._target: Segment | None = None  # the segment being written
         self._transactions = CleanedTransactions([])
         self.bytes_read = 0
         self.bytes_written = 0
@@ -119,10 +120,13 @@ class Compaction:
         self.clean_offset = wanted.dirty_offset
 
     def steps(self) -> Iterator[Step]:
-        """Each step does a bounded piece of work. Before the next one, the yielded files are to be synced, or the
-        yielded change is to be carried out; mostly there is nothing to do.
+        """Yield steps of bounded work.
 
-        Raises Abandoned, OSError, CorruptSegment; call `discard` then, and when the round is not run to its end."""
+        Sync the yielded files, or carry out the yielded change, before the next step.
+
+        Most steps yield nothing to do. Raises Abandoned, OSError, CorruptSegment. Call `discard` after an error, and if
+        the round is not completed.
+        """
         log = self._log
         yield from self._map_keys()
         segments = [segment for segment in log.segments[:-1] if segment.base_offset < self._mapped_end]
@@ -137,7 +141,7 @@ class Compaction:
         self.clean_offset = self._mapped_end
 
     def discard(self) -> None:
-        """Remove what is half written. Raises OSError."""
+        """Remove the unfinished segment. Raises OSError."""
         target, self._target = self._target, None
         if target is not None:
             target.close()
@@ -172,7 +176,7 @@ class Compaction:
     # Second pass
 
     def _groups(self, segments: Sequence[Segment]) -> list[list[Segment]]:
-        """Neighbours that fit into one segment together."""
+        """Return groups of neighbours that fit into one segment."""
         config = self._log.config
         groups: list[list[Segment]] = []
         for segment in segments:
@@ -188,7 +192,7 @@ class Compaction:
         log, base = self._log, group[0].base_offset
         self._check(group)
         self._target = target = Segment(log.files, log.directory, base, CLEANED)
-        if target.size:  # of a round that was given up
+        if target.size:  # left by a round that was given up
             target.log.truncate(0)
             target.size = 0
         target.reset_indexes()
@@ -231,8 +235,12 @@ class Compaction:
         yield self._swapping(group, target)
 
     def _swapping(self, group: list[Segment], target: Segment) -> Change[None]:
-        """Put the new segment in the place of the group. All changes of the log's files come one after the other, so
-        the group is what it was until this one is done; meanwhile records are appended and read."""
+        """Replace the group by the new segment.
+
+        Changes of a log's files run one at a time, so the group stays until then.
+
+        Meanwhile records are appended and read.
+        """
         self._check(group)
         log, end = self._log, group[-1].next_offset
         target.close()
@@ -254,11 +262,12 @@ class Compaction:
         except Abandoned:
             raise
         except Exception as error:
-            log.sync_failed(error if isinstance(error, OSError) else OSError(str(error)))  # the next start finds out
+            # the next start finds out which of the two counts
+            log.sync_failed(error if isinstance(error, OSError) else OSError(str(error)))
             raise
 
     def _replace(self, group: list[Segment], end: int) -> Segment:
-        """Let the log read the new segment, whose log still has the name of one that takes a place."""
+        """Let the log read the new segment, whose log file still has its temporary name."""
         log = self._log
         new = Segment(log.files, log.directory, group[0].base_offset, log_suffix=SWAP)
         new.next_offset, new.gaps_below = end, log.clean_point.gaps_below
@@ -268,7 +277,7 @@ class Compaction:
         return new
 
     def _records_of(self, header: BatchHeader, batch: memoryview, segment: Segment, at: int) -> Iterator[Record]:
-        """The records of a batch that is not of an aborted transaction."""
+        """Yield the records of a batch, unless its transaction is aborted."""
         return iter(()) if self._transactions.is_aborted(header) else _records(header, batch, segment, at)
 
     def _rebuilt(
@@ -327,7 +336,7 @@ class Compaction:
         return True
 
     def _check(self, segments: Sequence[Segment]) -> None:
-        """Raises Abandoned when a segment does not belong to the log any more, or the log takes no writes."""
+        """Raise Abandoned if a segment no longer belongs to the log, or if the log is read-only."""
         if self._log.read_only or self._log.closed:
             raise Abandoned("the log is closed or read-only")
         if any(segment not in self._log.segments for segment in segments):
@@ -342,7 +351,7 @@ def _records(header: BatchHeader, batch: memoryview, segment: Segment, at: int) 
 
 
 def _short(key: bytes) -> bytes:
-    """The key, or what stands for it in memory."""
+    """Return the key, or a digest of a long one."""
     return key if len(key) <= _LONG_KEY_BYTES else b"#" + hashlib.blake2b(key, digest_size=_LONG_KEY_BYTES).digest()
 
 

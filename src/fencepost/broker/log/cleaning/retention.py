@@ -1,4 +1,4 @@
-"""Which segments of a log are too old or too many."""
+"""Retention: the choice of segments that are too old or too many."""
 
 from __future__ import annotations
 
@@ -11,8 +11,13 @@ __all__ = ["expired"]
 
 
 def expired(segments: Sequence[Segment], config: LogConfig, stable_offset: int, now_ms: int) -> int:
-    """How many of the oldest segments go, by their largest timestamp (without one by the time of the last write, or of
-    opening the log) and by the size of all. None that is not wholly below `stable_offset`. Raises OSError."""
+    """Return the number of oldest segments to remove, by age and by total size.
+
+    Raises OSError.
+
+    The age is that of the largest timestamp, or without one of the last write or of opening the log. Only segments
+    wholly below `stable_offset` count.
+    """
     count = 0
     excess = sum(segment.size for segment in segments) - config.retention_bytes if config.retention_bytes >= 0 else 0
     for segment in segments:

@@ -1,11 +1,12 @@
-"""Putting a compacted segment in the place of those it was made from, so that a crash at any step leaves the one or
-the other.
+"""Replacement of segments by a compacted one.
+
+After a crash at any step either the old or the new segments are complete.
 
 The new segment's files are written and synced as `<base>.log.cleaned` and so on. They are renamed to .swap, the log
-last; as soon as `<base>.log.swap` is durable it counts, and every later step can be done again: the files of the other
-segments it covers go, its indexes take their names, then the log takes its own. It covers the segments that begin below
-its last offset, which is why the last batch of a compacted segment is never left out, only emptied. Apache Kafka
-finishes a swap by the same rule.
+last. Once `<base>.log.swap` is durable the new segment counts, and every later step can be repeated: the files of the
+other segments it covers are removed, its indexes get their final names, then the log gets its own. It covers the
+segments that begin below its last offset, which is why the last batch of a compacted segment is never removed, only
+emptied. Apache Kafka finishes a swap by the same rule.
 """
 
 from __future__ import annotations
@@ -50,18 +51,21 @@ _INDEXES: Final = (INDEX, TIME_INDEX, TXN_INDEX)
 
 
 def announcing(files: Files, directory: str, base_offset: int) -> Change[None]:
-    """Let the .cleaned files of that segment, which are synced, be what counts. Raises OSError; it is then open which
-    of the two counts."""
+    """Rename the synced .cleaned files of a segment to .swap, which makes it valid.
+
+    Raises OSError. Then either the old or the new segments are valid.
+    """
     stem = f"{directory}/{file_name(base_offset, '')}"
     for suffix in _INDEXES:
         files.rename(stem + suffix + CLEANED, stem + suffix + SWAP)
-    yield partial(files.sync_directory, directory)  # the log must not be found without them: the old ones do not fit it
+    # the new log must not become durable before its indexes: the old ones do not fit it
+    yield partial(files.sync_directory, directory)
     files.rename(stem + LOG + CLEANED, stem + LOG + SWAP)
     yield partial(files.sync_directory, directory)
 
 
 def take_places(files: Files, directory: str, base_offset: int, others: Iterable[int]) -> None:
-    """Remove the further segments that the announced one replaces, and give its indexes their names. Raises OSError."""
+    """Remove the other segments that the new one replaces, and rename its indexes. Raises OSError."""
     stem = f"{directory}/{file_name(base_offset, '')}"
     for other in others:
         for suffix in (*_INDEXES, LOG):
@@ -72,8 +76,12 @@ def take_places(files: Files, directory: str, base_offset: int, others: Iterable
 
 
 def finish(files: Files, directory: str, base_offset: int, others: Iterable[int]) -> None:
-    """Give the announced segment its name. `others`: base offsets of the further segments it replaces. May be done
-    again after a crash. Raises OSError."""
+    """Give the new segment its final name.
+
+    Can be repeated after a crash. Raises OSError.
+
+    `others`: base offsets of the other segments that it replaces.
+    """
     stem = f"{directory}/{file_name(base_offset, '')}"
     take_places(files, directory, base_offset, others)
     files.sync_directory(directory)
@@ -82,14 +90,16 @@ def finish(files: Files, directory: str, base_offset: int, others: Iterable[int]
 
 
 def discard(files: Files, directory: str, base_offset: int) -> None:
-    """Remove what was written for a segment that was never announced. Raises OSError."""
+    """Remove the .cleaned files of a segment that did not become valid. Raises OSError."""
     for suffix in (*_INDEXES, LOG):
         files.remove(f"{directory}/{file_name(base_offset, suffix + CLEANED)}")
 
 
 def finish_swaps(files: Files, directory: str, report: RecoveryReport) -> list[str]:
-    """After a crash: finish what was announced, remove what was not; the names that are in the directory then. Raises
-    OSError."""
+    """After a crash, complete valid replacements and remove all others.
+
+    Return the names left in the directory. Raises OSError.
+    """
     names = files.listdir(directory)
     announced = sorted(base for base in (offset_of(name, LOG + SWAP) for name in names) if base is not None)
     for base in announced:
@@ -114,14 +124,16 @@ def finish_swaps(files: Files, directory: str, report: RecoveryReport) -> list[s
 
 
 def _contents(files: Files, path: str, base_offset: int, bases: Collection[int]) -> tuple[int, str | None]:
-    """(offset behind the last whole batch, the first damage) of an announced segment. Its end is not written down:
-    another segment begins there. `bases`: base offsets of the segments that are there."""
+    """Return the offset after the last whole batch of a .swap segment, and its first damage.
+
+    Its end is not stored, but the next segment begins there. `bases`: base offsets of the existing segments.
+    """
     file = files.open(path)
     try:
         size = file.size()
         last = _last(BatchWalk(file, path, size, Bounds(base_offset, ANYWHERE, ANYWHERE)).items(0, base_offset))
         if isinstance(last, Hole) and last.end == size:
-            # The last batch, behind a gap: only the segment that follows can tell that its base offset is right.
+            # Only the next segment can confirm the base offset of a last batch that follows a gap.
             ends = [base for base in bases if base > last.first_offset]
             walks = (BatchWalk(file, path, size, Bounds(base_offset, end, ANYWHERE)) for end in sorted(ends))
             tails = (_last(walk.items(last.position, last.first_offset)) for walk in walks)
@@ -162,9 +174,9 @@ def read_clean_point(files: Files, directory: str, names: list[str], report: Rec
         return decode_clean_point(files.read_bytes(f"{directory}/{CLEAN_POINT}"))
     except ValueError as error:
         report.notes.append(str(error))
-        return CleanPoint(0, ANYWHERE)  # it was compacted, nobody knows how far
+        return CleanPoint(0, ANYWHERE)  # compacted to an unknown offset
 
 
 def write_clean_point(files: Files, directory: str, point: CleanPoint) -> None:
-    """Raises OSError."""
+    """Write the file. Raises OSError."""
     files.write_atomic(f"{directory}/{CLEAN_POINT}", encode_clean_point(point))

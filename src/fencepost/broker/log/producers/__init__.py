@@ -1,1 +1,1 @@
-"""What a partition knows of idempotent producers, and its snapshots."""
+"""Producer state of a partition, and its snapshots."""

@@ -1,19 +1,19 @@
-"""Idempotent producers on one partition: which batch is new, which is a repeat, which is refused, and how.
+"""Rules for idempotent producers of one partition: a batch is new, a duplicate or refused.
 
 Pure functions over a small state per producer id (KIP-98, KIP-360, KIP-890, and R2 of docs/observed.md: "out of order"
 always means loss):
 
 * one of the last five batches again: success, with its original offset;
-* wholly at or below the last sequence of the same epoch, within what this broker saw: DUPLICATE_SEQUENCE_NUMBER (46),
-  which every client takes as success. It would be silent loss if said of anything that was not appended, hence the
-  guard `seen`;
+* wholly at or below the last sequence of the same epoch, within the sequences that this broker saw:
+  DUPLICATE_SEQUENCE_NUMBER (46), which every client takes as success. For sequences that were never appended this
+  would be silent loss, hence the limit `seen`;
 * a gap or a partial overlap: OUT_OF_ORDER_SEQUENCE_NUMBER (45);
 * no state at all and a sequence that is not 0: UNKNOWN_PRODUCER_ID (59). Never while there is state: a client that
   then restarts at 0 in the same epoch would be answered with an old offset, and its records would be lost. Nor for a
   producer that wrote to a deleted topic of the same name (`is_earlier`): DeleteTopics removed its records on purpose.
 
-Apache Kafka 4.3.1 accepts any sequence from an unknown producer, but not where a Produce request enlists the partition
-by itself, and answers 45 to an old repeat; `kafka_rules=True` does the same. Sequences are 0 ... 2**31-1 and wrap to 0.
+Apache Kafka 4.3.1 accepts any sequence from an unknown producer, but not if the Produce request enlists the partition,
+and answers 45 to an old duplicate; `kafka_rules=True` does the same. Sequences are 0 ... 2**31-1 and wrap to 0.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ __all__ = [
 
 LAST_BATCHES: Final = 5
 NEWEST_PRODUCE: Final = 13
-_LAST_LENIENT: Final = 7  # clients of this Produce version and older cannot live with 59
+_LAST_LENIENT: Final = 7  # clients of this Produce version and older cannot handle 59
 _FIRST_ENLISTING: Final = 12  # Produce since transaction version 2 (KIP-890)
 _SEQUENCES: Final = 2**31
-_SEEN_MAX: Final = 2**30  # more than this is not told apart from a wrapped sequence
+_SEEN_MAX: Final = 2**30  # a larger distance cannot be distinguished from a wrapped sequence
 
 _ENDED: Final = struct.Struct(">hiq")
 
@@ -67,7 +67,7 @@ class LastBatch(NamedTuple):
 
 
 class BatchFacts(NamedTuple):
-    """What the rules need to know of a batch."""
+    """Facts about a batch that the rules need."""
 
     producer_id: int
     epoch: int
@@ -77,13 +77,13 @@ class BatchFacts(NamedTuple):
 
 
 class Repeat(NamedTuple):
-    """The batch is already there: answer with what was answered then."""
+    """The batch is a duplicate: repeat the first answer."""
 
     batch: LastBatch
 
 
 class Refusal(NamedTuple):
-    """`log_start`: what the answer carries as log start offset, TRUE_LOG_START for the true one."""
+    """A refusal. `log_start`: log start offset for the answer; TRUE_LOG_START stands for the true one."""
 
     code: ErrorCode
     log_start: int
@@ -91,7 +91,7 @@ class Refusal(NamedTuple):
 
 
 class ProducerState:
-    """What a partition knows of one producer id. Only `apply_batch`, `apply_marker` and `shrink` change it."""
+    """Producer state of one producer id in a partition. Only `apply_batch`, `apply_marker` and `shrink` change it."""
 
     __slots__ = (
         "batches",
@@ -110,18 +110,18 @@ class ProducerState:
     def __init__(self, producer_id: int, epoch: int = -1) -> None:
         self.producer_id = producer_id
         self.epoch = epoch
-        self.coordinator_epoch = -1  # of the last marker; -1 before the first
+        self.coordinator_epoch = -1  # of the last marker; -1 before the first one
         self.last_timestamp_ms = -1
-        self.txn_first_offset = -1  # of the open transaction; -1 when none is open
+        self.txn_first_offset = -1  # of the open transaction; -1 if there is none
         self.last_sequence = -1  # in this epoch; -1 before its first batch
         self.last_offset = -1
         self.last_offset_delta = 0
-        self.seen = 0  # how many sequences up to last_sequence this broker saw in this epoch
+        self.seen = 0  # number of sequences up to last_sequence that this broker saw in this epoch
         self.batches: list[LastBatch] = []  # the last five, oldest first
-        self.shrunk = False  # expired: only (producer id, epoch, last sequence) is left
+        self.shrunk = False  # expired: only (producer id, epoch, last sequence) remains
 
     def facts(self) -> tuple[object, ...]:
-        """Everything, comparable."""
+        """Return the complete state as a comparable value."""
         return tuple(getattr(self, name) if name != "batches" else tuple(self.batches) for name in self.__slots__)
 
     def __eq__(self, other: object) -> bool:
@@ -143,12 +143,14 @@ def check_batch(
     is_earlier: bool = False,
     awaited: tuple[int, int] | None = None,
 ) -> Repeat | Refusal | None:
-    """Judge a client's batch; None: append it.
+    """Judge a client's batch.
 
-    `fenced_below`: batches with a smaller epoch are refused (the transaction they belong to has been ended).
-    `produce_version`: of the request that brought it. To v7 and older any sequence of an unknown id is accepted.
-    `is_earlier`: the producer id was given out before this topic replaced a deleted one of the same name.
-    `awaited`: the (epoch, sequence) of its first batch that was refused in between.
+    None: append it.
+
+    `fenced_below`: batches with a smaller epoch are refused, because their transaction has ended. `produce_version`: of
+    the request that brought it. From v7 and older, any sequence of an unknown id is accepted. `is_earlier`: the
+    producer id was given out before this topic replaced a deleted one of the same name. `awaited`: the (epoch,
+    sequence) of its first batch that was refused in between.
     """
     epoch = batch.epoch
     if epoch < fenced_below:
@@ -189,14 +191,14 @@ def check_batch(
 
 
 def _is_ahead(batch: BatchFacts, awaited: tuple[int, int]) -> bool:
-    """Whether another batch of the same epoch comes first."""
+    """Return true if another batch of the same epoch must come first."""
     epoch, sequence = awaited
     distance = (batch.first_sequence - sequence) % _SEQUENCES
     return batch.epoch == epoch and batch.first_sequence != 0 and 0 < distance < _SEEN_MAX
 
 
 def _check_unknown(batch: BatchFacts, produce_version: int, kafka_rules: bool, is_earlier: bool) -> Refusal | None:
-    """No state at all."""
+    """Judge a batch of a producer without state."""
     enlists = batch.transactional and produce_version >= _FIRST_ENLISTING
     takes_any = (kafka_rules or is_earlier) and not enlists
     if batch.first_sequence == 0 or produce_version <= _LAST_LENIENT or takes_any:
@@ -213,7 +215,7 @@ def _check_unknown(batch: BatchFacts, produce_version: int, kafka_rules: bool, i
 
 
 def _check_sequence(state: ProducerState, batch: BatchFacts, kafka_rules: bool) -> Refusal | None:
-    """Same epoch, and none of the remembered batches."""
+    """Judge a batch of the present epoch that is not a remembered one."""
     last = state.last_sequence
     if batch.first_sequence == (last + 1) % _SEQUENCES:  # -1 + 1 is 0, as is the wrap
         return None
@@ -240,7 +242,7 @@ def _refuse(batch: BatchFacts, code: ErrorCode, message: str) -> Refusal:
 def apply_batch(
     state: ProducerState, batch: BatchFacts, *, base_offset: int, last_offset: int, timestamp_ms: int
 ) -> bool:
-    """Note an appended batch (also at replay, where nothing is refused). True when it opened a transaction."""
+    """Update the state for an appended batch, also at replay. Return true if the batch opened a transaction."""
     if batch.epoch != state.epoch:
         state.epoch = batch.epoch
         _forget_sequences(state)
@@ -267,9 +269,14 @@ def apply_batch(
 def check_marker(
     state: ProducerState | None, *, epoch: int, coordinator_epoch: int, transaction_version: int
 ) -> Refusal | None:
-    """Judge a commit or abort marker; None: append it. A marker for an unknown id or without an open transaction is
-    appended, as Kafka does. From transaction version 2 on a marker carries the bumped epoch (KIP-890): one with the
-    epoch of an open transaction is a late one of an earlier transaction and must not end this one (47)."""
+    """Judge a commit or abort marker.
+
+    None: append it.
+
+    As in Kafka, a marker for an unknown id or without an open transaction is appended. From transaction version 2 on a
+    marker carries the bumped epoch (KIP-890): one with the epoch of an open transaction belongs to an earlier
+    transaction and must not end this one (47).
+    """
     if epoch < 0:
         return Refusal(ErrorCode.INVALID_PRODUCER_EPOCH, NO_LOG_START, f"marker with epoch {epoch}")
     if state is None:
@@ -290,7 +297,10 @@ def check_marker(
 
 
 def apply_marker(state: ProducerState, *, epoch: int, coordinator_epoch: int, timestamp_ms: int) -> int:
-    """Note an appended marker. Returns the first offset of the transaction it ended, -1 when none was open."""
+    """Update the state for an appended marker.
+
+    Return the first offset of the ended transaction, -1 if none was open.
+    """
     if epoch != state.epoch:
         state.epoch = epoch
         _forget_sequences(state)
@@ -302,8 +312,10 @@ def apply_marker(state: ProducerState, *, epoch: int, coordinator_epoch: int, ti
 
 
 def shrink(state: ProducerState) -> None:
-    """Expiry: keep (producer id, epoch, last sequence), so that exactly the next batch is still accepted. Raises
-    ValueError when a transaction is open."""
+    """Expire the state: keep (producer id, epoch, last sequence), so that only the next batch is still accepted.
+
+    Raises ValueError if a transaction is open.
+    """
     if state.txn_first_offset >= 0:
         raise ValueError(f"producer id {state.producer_id} has an open transaction")
     state.batches = []
@@ -311,24 +323,26 @@ def shrink(state: ProducerState) -> None:
 
 
 def has_ended(state: ProducerState) -> bool:
-    """Whether nothing is left of the state but an epoch: its last transaction has ended and took the sequences with it
-    (transaction version 2). There is one for every transactional id that ever wrote here."""
+    """Return true if only an epoch remains, because the last transaction has ended and its sequences were dropped.
+
+    This happens with transaction version 2. There is one such state for every transactional id that ever wrote here.
+    """
     return state.txn_first_offset == state.last_offset == state.last_sequence == -1 and not (state.seen or state.shrunk)
 
 
 def pack_ended(epoch: int, coordinator_epoch: int, timestamp_ms: int) -> bytes:
-    """Such a state, small; its producer id is kept beside it."""
+    """Pack such a state. The producer id is stored beside it."""
     return _ENDED.pack(epoch, coordinator_epoch, timestamp_ms)
 
 
 def unpack_ended(packed: bytes) -> tuple[int, int, int]:
-    """Epoch, coordinator epoch, time of the last marker in ms."""
+    """Return epoch, coordinator epoch, and time of the last marker in ms."""
     epoch, coordinator_epoch, timestamp_ms = _ENDED.unpack(packed)
     return epoch, coordinator_epoch, timestamp_ms
 
 
 def ended_of(producer_id: int, packed: bytes) -> ProducerState:
-    """The state that was packed."""
+    """Unpack a state."""
     state = ProducerState(producer_id)
     state.epoch, state.coordinator_epoch, state.last_timestamp_ms = unpack_ended(packed)
     return state

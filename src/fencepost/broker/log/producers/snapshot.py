@@ -1,17 +1,16 @@
 """Producer snapshots: the state of every producer id at an offset, in Kafka's `<offset>.snapshot` format.
 
-version int16 (1), CRC-32C uint32 of all that follows, entry count int32, then per producer id: producer id int64,
-epoch int16, last sequence int32, last offset int64, offset delta int32, timestamp int64, coordinator epoch int32,
-first offset of the open transaction int64.
+version int16 (1), CRC-32C uint32 of all that follows, entry count int32, then per producer id: producer id int64, epoch
+int16, last sequence int32, last offset int64, offset delta int32, timestamp int64, coordinator epoch int32, first
+offset of the open transaction int64.
 
-Kafka remembers only the last batch across a restart. Behind its entries, under the same CRC and skipped by its
-reader, follows what makes a restart invisible to a producer that repeats an older batch: `FP01`, the place in the log
-(base offset of the segment int64, position int64: what lies below it needs no scan), then for each entry, in order:
-seen int32, flags int8 (1: shrunk), batch count int8, and per batch first sequence int32, last sequence int32, base
-offset int64, last offset int64, timestamp int64; and at the end `FP02` and all segments (count int32; each base
-offset int64, entries of its index of aborted transactions int32, CRC-32C of those entries uint32, largest
-timestamp int64), so that what is gone
-or damaged of them is missed.
+Kafka keeps only the last batch across a restart. After its entries, under the same CRC and skipped by its reader,
+follows the data for recognizing older duplicates: `FP01`, the position in the log (base offset of the segment int64,
+position int64: bytes below it need no scan), then for each entry, in order: seen int32, flags int8 (1: shrunk), batch
+count int8, and per batch first sequence int32, last sequence int32, base offset int64, last offset int64, timestamp
+int64. At the end follow `FP02` and all segments, so that missing or damaged ones are detected: count int32; for each
+base offset int64, entries of its index of aborted transactions int32, CRC-32C of those entries uint32, largest
+timestamp int64.
 """
 
 from __future__ import annotations
@@ -42,30 +41,30 @@ NOTHING: Mapping[int, bytes] = MappingProxyType({})
 
 
 class SegmentSeal(NamedTuple):
-    """A segment that was there, and what was in its index of aborted transactions (-1 entries: nobody looked)."""
+    """A segment, and a seal of its index of aborted transactions (-1 entries: unknown)."""
 
     base_offset: int
     aborted: int
     crc: int
     timestamp: int
-    """The largest timestamp so far, -1 when nobody looked."""
+    """Largest timestamp, -1 if unknown."""
 
 
 class Place(NamedTuple):
-    """Where in the log a snapshot was taken: the base offset of a segment and a position (bytes) in it."""
+    """Position of a snapshot in the log: the base offset of a segment and a position (bytes) in it."""
 
     segment: int
     position: int
     segments: tuple[SegmentSeal, ...] = ()
-    """All segments there were; empty when it does not say."""
+    """All segments of the log; empty if unknown."""
 
 
 class CorruptSnapshot(Exception):
-    """The bytes are not a snapshot; an older one, or a scan of the log, must do."""
+    """The bytes are not a valid snapshot. An older one, or a scan of the log, replaces it."""
 
 
 def encode_snapshot(states: Iterable[ProducerState], place: Place, ended: Mapping[int, bytes] = NOTHING) -> bytes:
-    """`ended`: packed states by producer id, see `pack_ended`."""
+    """Encode a snapshot. `ended`: packed states by producer id, see `pack_ended`."""
     entries, extras = [], [_EXTRA_MAGIC, _PLACE.pack(place.segment, place.position)]
     for state in states:
         entries.append(
@@ -93,17 +92,17 @@ def encode_snapshot(states: Iterable[ProducerState], place: Place, ended: Mappin
 
 
 class Decoded(NamedTuple):
-    """What a snapshot says."""
+    """A decoded snapshot."""
 
     states: list[ProducerState]
     ended: dict[int, bytes]
     """Packed states by producer id, see `pack_ended`."""
     place: Place | None
-    """None in a snapshot that Apache Kafka wrote."""
+    """None in a snapshot written by Apache Kafka."""
 
 
 def decode_snapshot(data: bytes) -> Decoded:
-    """Also reads a snapshot that Apache Kafka wrote. Raises CorruptSnapshot."""
+    """Decode a snapshot, also one written by Apache Kafka. Raises CorruptSnapshot."""
     place = None
     try:
         version, crc = _HEAD.unpack_from(data)
@@ -165,7 +164,7 @@ def _decode_segments(data: bytes, position: int) -> tuple[SegmentSeal, ...]:
 
 
 def _decode_extra(data: bytes, position: int, state: ProducerState) -> int:
-    """The position behind it."""
+    """Decode the extra data of a state. Return the position after it."""
     seen, flags, count = _EXTRA.unpack_from(data, position)
     if not 0 <= count <= LAST_BATCHES:
         raise CorruptSnapshot(f"{count} batches of producer id {state.producer_id}")

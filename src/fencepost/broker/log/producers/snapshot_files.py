@@ -24,12 +24,12 @@ class _Pending:
     offset: int
     data: bytes
     offered: bool = False
-    """Whether its index files have been handed out for a sync."""
+    """True once its index files were returned for a sync."""
 
 
 class SnapshotKeeper:
     def __init__(self, files: Files, directory: str, offsets: list[int]) -> None:
-        """`offsets`: of the snapshots that are on disk, ascending."""
+        """`offsets`: of the snapshots on disk, ascending."""
         self._files = files
         self._directory = directory
         self.offsets = offsets
@@ -38,17 +38,17 @@ class SnapshotKeeper:
 
     @property
     def newest(self) -> int:
-        """Offset of the newest snapshot on disk; -1 when there is none."""
+        """Offset of the newest snapshot on disk; -1 if there is none."""
         return self.offsets[-1] if self.offsets else -1
 
     def prepare(self, offset: int, data: bytes, index_files: Iterable[File]) -> None:
-        """Let a snapshot wait. At most two do: the oldest, which the next sync releases, and the newest."""
+        """Add a waiting snapshot. At most two wait: the oldest, which the next sync releases, and the newest."""
         self._index_files.update(dict.fromkeys(index_files))
         del self._pending[1:]
         self._pending.append(_Pending(offset, data))
 
     def offer(self) -> list[File]:
-        """The index files to sync along with the log."""
+        """Return the index files to sync together with the log."""
         for pending in self._pending:
             pending.offered = True
         return list(self._index_files)
@@ -61,7 +61,7 @@ class SnapshotKeeper:
         return bool(self._ready(synced_offset))
 
     def writing(self, synced_offset: int) -> Change[None]:
-        """Write the newest snapshot that is ready. Raises OSError; it is then tried again later."""
+        """Write the newest snapshot that is ready. Raises OSError; it is then repeated later."""
         newest = self._ready(synced_offset)[-1]
         yield partial(self._files.write_atomic, self._path(newest.offset), newest.data)
         self._pending = [pending for pending in self._pending if pending.offset > newest.offset]
@@ -74,14 +74,14 @@ class SnapshotKeeper:
             del self.offsets[0]
 
     def keep_from(self, offset: int) -> None:
-        """Remove those below: the segments that they point into are about to be written anew. Raises OSError."""
+        """Remove the snapshots below an offset, because their segments are about to be rewritten. Raises OSError."""
         self._pending = [pending for pending in self._pending if pending.offset >= offset]
         while self.offsets and self.offsets[0] < offset:
             self._files.remove(self._path(self.offsets[0]))
             del self.offsets[0]
 
     def forget_files(self, files: Iterable[File]) -> None:
-        """Of a segment that is being removed."""
+        """Drop files of a segment that is being removed."""
         for file in files:
             self._index_files.pop(file, None)
 

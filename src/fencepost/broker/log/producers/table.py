@@ -1,5 +1,4 @@
-"""All producer ids of one partition: their states, open transactions, fences, and what of that bounds the last stable
-offset."""
+"""All producer states of one partition, with open transactions and fences, and their bound of the stable offset."""
 
 from __future__ import annotations
 
@@ -32,20 +31,20 @@ __all__ = ["ProducerTable"]
 
 
 class ProducerTable:
-    """Read it freely; only the partition's log changes it."""
+    """The producer states of a partition. Only the partition's log changes them."""
 
     def __init__(self) -> None:
         self._states: dict[int, ProducerState] = {}
-        self._ended: dict[int, bytes] = {}  # packed states of which nothing but an epoch is left
-        self._open: OrderedDict[int, int] = OrderedDict()  # producer id -> first offset, in the order of these offsets
+        self._ended: dict[int, bytes] = {}  # packed states with only an epoch left
+        self._open: OrderedDict[int, int] = OrderedDict()  # producer id -> first offset, ascending by offset
         self._undurable: deque[tuple[int, int]] = (
             deque()
         )  # (offset of the marker, first offset), markers above the high watermark
         self._fences: dict[int, int] = {}
         self.earlier_below = 0
-        """Producer ids below it were given out before this topic replaced a deleted one of the same name."""
+        """Producer ids below this one were given out before this topic replaced a deleted one of the same name."""
         self.awaited: dict[int, tuple[int, int]] = {}
-        """Of these the (epoch, sequence) that comes first: it was refused while there was no topic."""
+        """(epoch, sequence) that must come first, by earlier producer id: it was refused while there was no topic."""
 
     def __len__(self) -> int:
         return len(self._states) + len(self._ended)
@@ -60,7 +59,7 @@ class ProducerTable:
         return state
 
     def _known(self, producer_id: int) -> ProducerState:
-        """The state, to be changed."""
+        """Return a state that may be changed."""
         state = self._states.get(producer_id)
         if state is None:
             packed = self._ended.pop(producer_id, None)
@@ -69,25 +68,25 @@ class ProducerTable:
         return state
 
     def highest_id(self, below: int) -> int:
-        """Of all below that have a state here; -1 when there is none."""
+        """Return the highest producer id below `below` with a state; -1 if there is none."""
         return max((known for known in chain(self._states, self._ended) if known < below), default=-1)
 
     @property
     def open_transactions(self) -> Mapping[int, int]:
-        """First offset by producer id, earliest first."""
+        """First offset by producer id, in ascending order."""
         return MappingProxyType(self._open)
 
     @property
     def fences(self) -> Mapping[int, int]:
-        """Lowest epoch that is still accepted, by producer id; gone once the marker is there."""
+        """Lowest accepted epoch by producer id. A marker removes the entry."""
         return MappingProxyType(self._fences)
 
     def first_open_offset(self) -> int | None:
-        """First offset of the earliest open transaction."""
+        """Return the first offset of the earliest open transaction."""
         return next(iter(self._open.values())) if self._open else None
 
     def first_unstable_offset(self) -> int | None:
-        """The same, counting transactions whose marker is not below the high watermark yet."""
+        """Return the same, including transactions whose marker is not below the high watermark yet."""
         first = self.first_open_offset()
         if not self._undurable:
             return first
@@ -96,7 +95,7 @@ class ProducerTable:
 
     @property
     def awaits_markers(self) -> bool:
-        """Whether there are markers that are not below the high watermark yet."""
+        """True if a marker is not below the high watermark yet."""
         return bool(self._undurable)
 
     def high_watermark_moved(self, high_watermark: int) -> None:
@@ -107,7 +106,7 @@ class ProducerTable:
         self._fences[producer_id] = max(epoch, self._fences.get(producer_id, -1))
 
     def is_earlier(self, producer_id: int) -> bool:
-        """Whether the producer may have written to a deleted topic of the same name."""
+        """Return true if the producer may have written to a deleted topic of the same name."""
         return producer_id < self.earlier_below
 
     def check(self, facts: BatchFacts, *, produce_version: int, kafka_rules: bool) -> Repeat | Refusal | None:
@@ -132,14 +131,17 @@ class ProducerTable:
         )
 
     def note_batch(self, facts: BatchFacts, base_offset: int, last_offset: int, timestamp_ms: int) -> None:
-        """A batch is in the log."""
+        """Update the state for an appended batch."""
         state = self._known(facts.producer_id)
         self.awaited.pop(facts.producer_id, None)
         if apply_batch(state, facts, base_offset=base_offset, last_offset=last_offset, timestamp_ms=timestamp_ms):
             self._open[facts.producer_id] = base_offset
 
     def note_marker(self, header: BatchHeader, marker: Marker, *, durable: bool) -> Aborted | None:
-        """A marker is in the log at header.base_offset. What the aborted index has to keep, if it aborted something."""
+        """Update the state for a marker at header.base_offset.
+
+        Return the entry for the index of aborted transactions, if any.
+        """
         producer_id, offset = header.producer_id, header.base_offset
         state = self._known(producer_id)
         first_offset = apply_marker(
@@ -164,12 +166,12 @@ class ProducerTable:
         return Aborted(producer_id, first_offset, offset, offset + 1 if first_open is None else first_open)
 
     def end(self, producer_id: int) -> None:
-        """The producer's open transaction has ended, and its marker cannot be read."""
+        """End the producer's open transaction, whose marker cannot be read."""
         if self._open.pop(producer_id, None) is not None:
             self._states[producer_id].txn_first_offset = -1
 
     def replay(self, header: BatchHeader, marker: Marker | None) -> Aborted | None:
-        """A batch found in the log at recovery; nothing is refused."""
+        """Replay a batch during recovery, without checks."""
         if header.producer_id < 0:
             return None
         if marker is not None:
@@ -179,11 +181,11 @@ class ProducerTable:
         return None
 
     def encode(self, place: Place) -> bytes:
-        """A snapshot taken at that place of the log."""
+        """Encode a snapshot taken at that position of the log."""
         return encode_snapshot(self._states.values(), place, self._ended)
 
     def load(self, data: bytes) -> Place | None:
-        """Take over a snapshot; its place when it says so. Raises CorruptSnapshot, and then nothing has changed."""
+        """Load a snapshot. Return its position, if known. Raises CorruptSnapshot; then nothing has changed."""
         states, self._ended, place = decode_snapshot(data)
         self._states = {state.producer_id: state for state in states}
         still_open = sorted((s.txn_first_offset, s.producer_id) for s in states if s.txn_first_offset >= 0)
@@ -192,10 +194,11 @@ class ProducerTable:
         return place
 
     def expire(self, now_ms: int, expiration_ms: int, is_live: Callable[[int], bool], shrunk_max: int) -> None:
-        """Shrink states that were idle for `expiration_ms`, except those of live transactional ids and of open
-        transactions; forget the longest idle shrunk ones beyond `shrunk_max`. States with nothing but an epoch are
-        forgotten like Kafka's: an older epoch is fenced by the coordinator, which is asked before anything
-        transactional is appended."""
+        """Shrink states that were idle for `expiration_ms`, except for live transactional ids and open transactions.
+
+        The longest idle shrunk states beyond `shrunk_max` are dropped. States with only an epoch are dropped as in
+        Kafka: the coordinator fences older epochs, and decides before any transactional append.
+        """
         for producer_id, packed in list(self._ended.items()):
             if now_ms - unpack_ended(packed)[2] >= expiration_ms:
                 del self._ended[producer_id]
