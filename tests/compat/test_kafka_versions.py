@@ -37,7 +37,7 @@ from fencepost.errors import (
     UnsupportedVersionError,
 )
 from fencepost.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
-from fencepost.spark.errors import LevelUnavailableError, SupersededError
+from fencepost.spark.errors import GuaranteeUnavailableError, SupersededError
 from fencepost.spark.sink import plan
 from fencepost.spark.sink.plan_steps import AbortOutcome
 from fencepost.spark.sink.runner import Link, SinkLink
@@ -427,16 +427,16 @@ def listed_transactions(cluster: Cluster) -> None:
 
 
 def spark_sink(cluster: Cluster) -> str:
-    """The Spark sink exactly once: its level, where two-phase commit is switched on"""
+    """The Spark sink exactly once: its guarantee, where two-phase commit is switched on"""
     link = Link({"bootstrap.servers": cluster.servers})
     try:
-        level = SinkLink(link, SinkConfig()).level(cluster.name("sink"), None)
-    except LevelUnavailableError as error:
-        assert "Kafka 2.5 or newer" in str(error)  # noqa: PT017
+        abilities = SinkLink(link, SinkConfig()).abilities(cluster.name("sink"), None)
+    except GuaranteeUnavailableError as error:
+        assert "Kafka 3.6 or newer" in str(error)  # noqa: PT017
         return NO
     finally:
         link.close()
-    bench = Bench(cluster.servers, level)
+    bench = Bench(cluster.servers, abilities)
     decided, aborted = [bench.task(bench.open(), 0)], [bench.task(bench.open(), 0)]
     assert bench.runner.run(plan.abort_batch(bench.sink, aborted)) is AbortOutcome.ABORTED
     with pytest.raises(SupersededError):
@@ -444,7 +444,7 @@ def spark_sink(cluster: Cluster) -> str:
     decided = [bench.task(bench.open(), 0)]
     assert bench.runner.run(plan.commit_batch(bench.sink, 0, decided))
     assert (bench.committed(), bench.open_ids()) == ([0], [])
-    return level.value
+    return abilities.guarantee.value
 
 
 ROWS: Final = (

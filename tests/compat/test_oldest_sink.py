@@ -1,98 +1,97 @@
-"""The Spark sink on Apache Kafka 2.5.1, the oldest that it takes (K114): level `resume-unlisted`, without Spark.
-
-Its answers differ from Kafka 2.8's (tests/spark/test_runner.py) only in 47 for 90.
-"""
+"""The Spark sink on Apache Kafka 3.3.2: exactly-once is refused by name, and at-least-once works."""
 
 from __future__ import annotations
 
-import time
+import json
+import pickle
+import re
 from collections.abc import Iterator
-from typing import Any
+from functools import partial
 
+import pyarrow as pa
 import pytest
 
-from fencepost.client.types import Isolation, TopicPartition
-from fencepost.errors import PreparedTransactionLostError
-from fencepost.protocol.codes import ErrorCode
-from fencepost.spark.errors import BatchTimedOutError, SupersededError
-from fencepost.spark.sink import plan, plan_steps
-from fencepost.spark.sink.plan_steps import AbortOutcome, Level
-from tests.spark.hand_played import Bench
+from fencepost import Admin, Consumer, TopicPartition
+from fencepost.cli.main import main
+from fencepost.spark.errors import GuaranteeUnavailableError
+from fencepost.spark.sink.decision_store import DEFAULT_TOPIC
+from fencepost.spark.sink.runner import resolve_sink
+from fencepost.spark.sink.writer import StreamWriter, TaskMessage
 from tests.support.older_kafka import OlderKafka
 from tests.support.raw_client import Producer, RawClient
+from tests.support.txn_requests import add_partition
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+
+COLUMNS = [("key", "string"), ("value", "string")]
+REASON = r"exactly-once is not possible.*accept a batch after the end of its transaction.*AddPartitionsToTxn v3"
 
 
 @pytest.fixture(scope="module")
 def servers() -> Iterator[str]:
-    with OlderKafka("2.5.1", {"transaction.abort.timed.out.transaction.cleanup.interval.ms": 200}) as kafka:
+    with OlderKafka("3.3.2") as kafka:
         yield kafka.bootstrap_servers
 
 
-def held_back(bench: Bench) -> int:
-    place = TopicPartition(bench.topic, 0)
-
-    def end(isolation: Isolation) -> int:
-        return int(bench.link.io.run(bench.link.admin.list_offsets({place: -1}, isolation=isolation))[place].offset)
-
-    return end(Isolation.READ_UNCOMMITTED) - end(Isolation.READ_COMMITTED)
+@pytest.fixture
+def raw(servers: str) -> Iterator[RawClient]:
+    with RawClient(servers) as client:
+        yield client
 
 
-def wait_until_none_is_open(bench: Bench) -> None:
-    until = time.monotonic() + 120
-    while held_back(bench) and time.monotonic() < until:
-        time.sleep(0.05)
-    assert held_back(bench) == 0
+def writer(servers: str, topic: str, **options: str) -> StreamWriter:
+    sink = {"kafka.bootstrap.servers": servers, "topic": topic, "sink.id": topic, **options}
+    return StreamWriter(sink, COLUMNS)
 
 
-def test_a_batch_is_decided_or_aborted_by_who_owns_the_sink(servers: str) -> None:
-    bench = Bench(servers, Level.RESUME_UNLISTED)
-    opened = bench.open()
-    winner, _ = bench.task(opened, 0), bench.task(opened, 0)
-    assert bench.runner.run(plan.commit_batch(bench.sink, 0, [winner]))
-    wait_until_none_is_open(bench)  # the loser is fenced
-    bench.task(opened, 0)  # a speculative copy that is late
-    bench.decide(1, [bench.task(bench.open(), 1)])
-    bench.open()
-    wait_until_none_is_open(bench)
-    stale, fresh = [bench.task(bench.open(), 2)], [bench.task(bench.open(), 2)]
-    with pytest.raises(SupersededError):
-        bench.runner.run(plan.commit_batch(bench.sink, 2, stale))
-    assert bench.runner.run(plan.abort_batch(bench.sink, stale)) is AbortOutcome.LEFT
-    assert bench.runner.run(plan.abort_batch(bench.sink, fresh)) is AbortOutcome.ABORTED
-    decided = [bench.task(bench.open(), 2)]
-    assert bench.runner.run(plan.commit_batch(bench.sink, 2, decided))
-    assert bench.runner.run(plan.abort_batch(bench.sink, decided)) is AbortOutcome.COMMITTED
-    wait_until_none_is_open(bench)
-    assert bench.committed() == [0, 1, 2]
+def test_exactly_once_is_refused_with_the_reason_and_leaves_nothing_behind(
+    servers: str, raw: RawClient, capsys: pytest.CaptureFixture[str]
+) -> None:
+    topic = raw.create_topic("refused")
+    for options in ({}, {"require.guarantee": "timed"}, {"require.guarantee": "durable"}):
+        with pytest.raises(GuaranteeUnavailableError, match=REASON) as refused:
+            pickle.dumps(writer(servers, topic, **options))
+        assert "Upgrade all brokers to Kafka 3.6 or newer, or write with delivery=at-least-once" in str(refused.value)
+    with pytest.raises(GuaranteeUnavailableError, match=REASON):
+        resolve_sink(servers, topic)
+    assert raw.describe_transaction(f"fencepost-sink/{topic}").error_code != 0
+    with Admin(servers) as admin:
+        assert DEFAULT_TOPIC not in admin.describe_topics()
+    capsys.readouterr()
+    with pytest.raises(SystemExit):
+        main(["doctor", "--json", "-b", servers])
+    told = json.loads(capsys.readouterr().out)
+    assert told["about"]["guarantee of Spark sinks"] == "none"
+    (refusal,) = [found["words"] for found in told["findings"] if found["code"] == "FP603"]
+    assert re.search(REASON, refusal)
 
 
-def test_what_timed_out_is_not_decided_and_a_loss_is_loud(servers: str) -> None:
-    bench = Bench(servers, Level.RESUME_UNLISTED, timeout_ms=2000)
-    messages = [bench.task(bench.open(), 0)]
-    wait_until_none_is_open(bench)
-    with pytest.raises(BatchTimedOutError, match="INVALID_PRODUCER_EPOCH"):
-        bench.runner.run(plan.commit_batch(bench.sink, 0, messages))
-    bench.runner = bench.another_process(timeout_ms=8000)
-    bench.decide(0, [bench.task(bench.open(), 0)])
-    wait_until_none_is_open(bench)
-    with pytest.raises(PreparedTransactionLostError):
-        bench.open()
-    assert bench.committed() == []
+def test_at_least_once_works(servers: str, raw: RawClient) -> None:
+    topic = raw.create_topic("at-least-once")
+    planned = pickle.dumps(writer(servers, topic, delivery="at-least-once"))
+    rows = pa.record_batch({"key": ["a", "b"], "value": ["1", "2"]})
+    message = pickle.loads(planned).write_partition(iter([rows]), "query", 0)
+    assert message == TaskMessage(None)
+    writer(servers, topic, delivery="at-least-once").commit([message], 0)
+    with Consumer(bootstrap_servers=servers) as consumer:
+        consumer.assign([TopicPartition(topic, 0)])
+        consumer.seek_to_beginning()
+        found: list[bytes | None] = []
+        while len(found) < rows.num_rows:
+            found += [record.value for record in consumer.poll(10_000)]
+    assert found == [b"1", b"2"]
 
 
-@pytest.mark.parametrize(("fence", "answer"), [(True, ErrorCode.INVALID_PRODUCER_EPOCH), (False, ErrorCode.NONE)])
-def test_a_fence_keeps_a_late_batch_out_and_an_end_does_not(servers: str, fence: bool, answer: ErrorCode) -> None:
+def test_the_reason_holds_a_late_batch_hangs_in_the_partition(raw: RawClient) -> None:
     """K113."""
-    bench = Bench(servers, Level.RESUME_UNLISTED)
-    late: Any = bench.task(bench.open(), 0)
-    end = plan_steps.End(late.transactional_id, late.pair, commit=False, fence=fence)
-    assert bench.runner._perform(plan_steps.EndTransactions((end,))) == (0,)
-    wait_until_none_is_open(bench)
-    producer = Producer(late.pair.producer_id, late.pair.epoch)
-    with RawClient(servers) as raw:
-        name = late.transactional_id
-        sent = raw.produce(bench.topic, [b"x"], transactional_id=name, producer=producer, sequence=1, version=8)
-    assert sent.error_code == answer
-    assert held_back(bench) == (0 if fence else 1)
+    topic, name = raw.create_topic("late"), "late"
+    given = raw.settled(partial(raw.init_producer_id, name, version=4))
+    producer = Producer(given.producer_id, given.producer_epoch)
+    assert add_partition(raw, name, producer, topic) == 0
+    send = partial(raw.produce, topic, transactional_id=name, producer=producer, version=9)
+    assert send([b"in time"], sequence=0).error_code == 0
+    raw.end_transaction(name, producer, commit=False, version=3)
+    raw.wait_for_state(name, "CompleteAbort")
+    assert send([b"late"], sequence=1).error_code == 0
+    assert raw.end_offset(topic) - raw.end_offset(topic, committed=True) == 1
+    assert raw.describe_transaction(name).transaction_state == "CompleteAbort"

@@ -189,10 +189,7 @@ def test_doctor(broker: BrokerUnderTest, admin: fencepost.Admin, capsys: pytest.
     assert about["features"]["transaction.version"] == 2
     assert "differs by" in about["clock"]
     assert {"describe", "alter", "cluster-action"} <= set(about["rights on the cluster"])
-    level = about["level of Spark sinks"]
-    assert level.startswith("keep-prepared: " if broker.is_ours else "two-phase: ")
-    why = "(not keep-prepared: keeping a prepared transaction was answered UNSUPPORTED_VERSION (35))"
-    assert broker.is_ours or level.endswith(why)
+    assert about["guarantee of Spark sinks"] == "durable: a decided batch cannot be lost"
 
 
 @pytest.mark.parametrize("words", [("topics", "list"), ("transactions", "list")], ids=" ".join)

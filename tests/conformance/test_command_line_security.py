@@ -136,7 +136,7 @@ def test_doctor_tells_the_rights_that_one_has(world: Secured, run: Commands, mon
     assert found["about"]["rights on the cluster"] == []
     told = {each["name"]: each["words"] for each in found["findings"] if each["code"] == "FP002"}
     assert told["clock"].startswith("clock: not known: describe the quorum: CLUSTER_AUTHORIZATION_FAILED")
-    assert "TRANSACTIONAL_ID_AUTHORIZATION_FAILED (53)" in told["level of Spark sinks"]
+    assert "TRANSACTIONAL_ID_AUTHORIZATION_FAILED (53)" in told["guarantee of Spark sinks"]
     assert "CLUSTER_AUTHORIZATION_FAILED" in told["disks of broker 1"]
     assert "leave out the objects that this principal may not see" in told["objects of others"]
 

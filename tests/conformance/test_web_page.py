@@ -15,10 +15,10 @@ from fencepost.cli.ui.server import Page
 from fencepost.client.admin import Acl, AclOperation, ResourceType
 from fencepost.client.net.list_offsets import LATEST
 from fencepost.client.types import Isolation
-from fencepost.spark.sink.plan_steps import Level
 from tests.spark.hand_played import Bench
 from tests.support.brokers import BrokerUnderTest, FencepostProcess
 from tests.support.chromium import chromium
+from tests.support.sink_abilities import KEEPING
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -210,7 +210,7 @@ def test_topics_and_groups(cluster: str, serve: Callable[..., str], show: Callab
 
 
 def test_a_sink_is_resolved(cluster: str, serve: Callable[..., str], show: Callable[..., Tab]) -> None:
-    bench = Bench(cluster, Level.KEEP_PREPARED)
+    bench = Bench(cluster, KEEPING)
     opened = bench.open()
     decided, _ = bench.task(opened, 0), bench.task(opened, 0)
     bench.decide(0, [decided])

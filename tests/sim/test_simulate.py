@@ -102,8 +102,7 @@ def test_plants_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
         (["--profile", "wild"], "swarm, lite or liveness"),
         (["--world", "clients", "--option", "colour=red"], "there is no option 'colour'"),
         (["--world", "spark", "--option", "sinks=many"], "sinks is a int"),
-        (["--world", "spark", "--option", "level=strong"], "'strong' is not a valid Level"),
-        (["--world", "spark", "--option", "level=resume-unverified"], "is not simulated"),
+        (["--world", "spark", "--option", "brokers=strong"], "'strong' is not a valid Brokers"),
     ],
 )
 def test_bad_options_end_with_2(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:

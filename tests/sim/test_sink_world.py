@@ -8,20 +8,23 @@ from fencepost.check.net import NetworkFaults
 from fencepost.check.plants import PLANTS, planted
 from fencepost.check.plants.plant import Patches
 from fencepost.check.plants.sink import commits_do_not_look
-from fencepost.check.sink_world import BROKERS, STRIKES, SinkFaults, SinkReport, run_sink_world
+from fencepost.check.sink_world import STRIKES, Brokers, SinkFaults, SinkReport, run_sink_world
 from fencepost.check.spark_driver import SparkFaults
-from fencepost.spark.sink.plan_steps import Level
 
 ROWS = 40
 SEEDS = 40  # in which something is looked for that has to happen; each search begins where that is soon
 
 
 def storm(
-    level: Level, *, transaction_timeout_ms: int = 20_000, crash_interval_ms: float = 0.0, damage_chance: float = 0.0
+    brokers: Brokers,
+    *,
+    transaction_timeout_ms: int = 20_000,
+    crash_interval_ms: float = 0.0,
+    damage_chance: float = 0.0,
 ) -> SinkFaults:
     """Everything at once."""
     return SinkFaults(
-        level=level,
+        brokers=brokers,
         transaction_timeout_ms=transaction_timeout_ms,
         step_timeout_ms=5_000,
         sinks=1,
@@ -56,20 +59,20 @@ def check_whole(report: SinkReport) -> None:
         assert report.history.decisions
 
 
-@pytest.mark.parametrize("level", BROKERS)
+@pytest.mark.parametrize("brokers", Brokers)
 @pytest.mark.parametrize("seed", range(1, 4))
-def test_the_output_is_the_input_under_drawn_faults(level: Level, seed: int) -> None:
+def test_the_output_is_the_input_under_drawn_faults(brokers: Brokers, seed: int) -> None:
     """`make soak` draws them from more seeds."""
-    check_whole(run_sink_world(seed, rows=ROWS, level=level))
+    check_whole(run_sink_world(seed, rows=ROWS, brokers=brokers))
 
 
-@pytest.mark.parametrize("level", BROKERS)
-def test_the_output_is_the_input_in_a_storm(level: Level) -> None:
+@pytest.mark.parametrize("brokers", Brokers)
+def test_the_output_is_the_input_in_a_storm(brokers: Brokers) -> None:
     strikes: set[str] = set()
     ends: set[str] = set()
     inherited = 0
     for seed in range(301, 331):
-        report = run_sink_world(seed, rows=ROWS, faults=storm(level))
+        report = run_sink_world(seed, rows=ROWS, faults=storm(brokers))
         check_whole(report)
         strikes |= report.happened.keys() & set(STRIKES.values())
         ends |= report.ends.keys()
@@ -82,19 +85,19 @@ def test_the_output_is_the_input_in_a_storm(level: Level) -> None:
     assert {"ProcessLost", "SupersededError"} <= ends
 
 
-@pytest.mark.parametrize("level", BROKERS)
-def test_the_output_is_the_input_when_the_broker_loses_power(level: Level) -> None:
-    report = run_sink_world(401, rows=ROWS, faults=storm(level, crash_interval_ms=3_000.0))
+@pytest.mark.parametrize("brokers", Brokers)
+def test_the_output_is_the_input_when_the_broker_loses_power(brokers: Brokers) -> None:
+    report = run_sink_world(401, rows=ROWS, faults=storm(brokers, crash_interval_ms=3_000.0))
     check_whole(report)
     assert report.happened["crashes"] > 1
 
 
-@pytest.mark.parametrize("level", BROKERS)
-def test_the_output_is_the_input_when_checkpoints_lose_batches_and_are_repaired(level: Level) -> None:
+@pytest.mark.parametrize("brokers", Brokers)
+def test_the_output_is_the_input_when_checkpoints_lose_batches_and_are_repaired(brokers: Brokers) -> None:
     told: set[str] = set()
     wanted = {"BatchChangedError", "CheckpointRolledBackError"}
     for seed in range(501, 531):
-        report = run_sink_world(seed, rows=ROWS, faults=storm(level, damage_chance=0.5))
+        report = run_sink_world(seed, rows=ROWS, faults=storm(brokers, damage_chance=0.5))
         check_whole(report)
         told |= report.ends.keys()
         if seed > 502 and wanted <= told:
@@ -102,10 +105,10 @@ def test_the_output_is_the_input_when_checkpoints_lose_batches_and_are_repaired(
     assert wanted <= told
 
 
-@pytest.mark.parametrize(("level", "first"), [(Level.KEEP_PREPARED, 6), (Level.RESUME, 8)])
-def test_a_batch_that_took_longer_than_its_transactions_may_is_repeated(level: Level, first: int) -> None:
+@pytest.mark.parametrize(("brokers", "first"), [(Brokers.KEEPS_PREPARED, 6), (Brokers.ONE_PHASE, 8)])
+def test_a_batch_that_took_longer_than_its_transactions_may_is_repeated(brokers: Brokers, first: int) -> None:
     for seed in range(first, first + SEEDS):
-        report = run_sink_world(seed, rows=ROWS, faults=storm(level, transaction_timeout_ms=3_000))
+        report = run_sink_world(seed, rows=ROWS, faults=storm(brokers, transaction_timeout_ms=3_000))
         check_whole(report)
         if "BatchTimedOutError" in report.ends:
             return
@@ -113,13 +116,13 @@ def test_a_batch_that_took_longer_than_its_transactions_may_is_repeated(level: L
 
 
 def test_a_decided_transaction_that_timed_out_is_lost_aloud() -> None:
-    """Level resume with a transaction timeout shorter than what a commit worker stands still for."""
+    """Without two-phase commit, and with a transaction timeout that is shorter than the pause of a commit worker."""
     patches = Patches()
     commits_do_not_look(patches)  # so that it happens often enough
     lost = 0
     try:
         for seed in range(12, 12 + SEEDS):
-            report = run_sink_world(seed, rows=ROWS, faults=storm(Level.RESUME, transaction_timeout_ms=3_000))
+            report = run_sink_world(seed, rows=ROWS, faults=storm(Brokers.ONE_PHASE, transaction_timeout_ms=3_000))
             assert report.anomalies == []
             lost += bool(report.history.lost)
             if lost:
@@ -131,13 +134,13 @@ def test_a_decided_transaction_that_timed_out_is_lost_aloud() -> None:
 
 def test_nothing_is_lost_where_no_transaction_times_out() -> None:
     for seed in range(1, 4):
-        report = run_sink_world(seed, rows=ROWS, faults=storm(Level.RESUME, transaction_timeout_ms=900_000))
+        report = run_sink_world(seed, rows=ROWS, faults=storm(Brokers.ONE_PHASE, transaction_timeout_ms=900_000))
         check_whole(report)
         assert not report.history.lost
 
 
 def test_the_same_seed_is_the_same_run() -> None:
-    faults = storm(Level.KEEP_PREPARED, crash_interval_ms=3_000.0)
+    faults = storm(Brokers.KEEPS_PREPARED, crash_interval_ms=3_000.0)
     first, second, other = (run_sink_world(seed, rows=ROWS, faults=faults) for seed in (7, 7, 8))
     assert first.trace == second.trace
     assert len(first.trace) > 200
@@ -145,20 +148,20 @@ def test_the_same_seed_is_the_same_run() -> None:
     assert first.trace != other.trace
 
 
-# The check that tells of each defect, the level and a seed under which it shows. A change anywhere makes another run of
-# each seed: then it is looked for in those behind.
-PLANTED: list[tuple[str, Level, int, str]] = [
-    ("commit-worker-claims", Level.KEEP_PREPARED, 5, "sink_duplicate"),
-    ("decisions-read-before-the-claim", Level.KEEP_PREPARED, 7, "sink_duplicate"),
-    ("abort-does-not-ask", Level.TWO_PHASE, 4, "sink_contradiction"),
-    ("task-ids-made-of-partitions", Level.KEEP_PREPARED, 8, "sink_contradiction"),
-    ("task-ids-inherited-by-two", Level.KEEP_PREPARED, 1116, "sink_duplicate"),
-    ("ends-not-waited-for", Level.RESUME, 13, "sink_missing"),
-    ("decision-without-fencing", Level.KEEP_PREPARED, 7, "sink_duplicate"),
-    ("task-ids-free-at-once", Level.KEEP_PREPARED, 507, "sink_contradiction"),
-    ("decision-written-last", Level.KEEP_PREPARED, 5, "sink_duplicate"),
-    ("batch-known-by-its-number", Level.KEEP_PREPARED, 2, "sink_missing"),
-    ("loss-not-told", Level.RESUME, 45, "sink_missing"),
+# The check that reports each defect, with brokers and a seed that show it. A change anywhere makes another run of each
+# seed: then the search continues with the next seeds.
+PLANTED: list[tuple[str, Brokers, int, str]] = [
+    ("commit-worker-claims", Brokers.KEEPS_PREPARED, 5, "sink_duplicate"),
+    ("decisions-read-before-the-claim", Brokers.KEEPS_PREPARED, 7, "sink_duplicate"),
+    ("abort-does-not-ask", Brokers.TWO_PHASE, 4, "sink_contradiction"),
+    ("task-ids-made-of-partitions", Brokers.KEEPS_PREPARED, 8, "sink_contradiction"),
+    ("task-ids-inherited-by-two", Brokers.KEEPS_PREPARED, 1116, "sink_duplicate"),
+    ("ends-not-waited-for", Brokers.ONE_PHASE, 13, "sink_missing"),
+    ("decision-without-fencing", Brokers.KEEPS_PREPARED, 7, "sink_duplicate"),
+    ("task-ids-free-at-once", Brokers.KEEPS_PREPARED, 507, "sink_contradiction"),
+    ("decision-written-last", Brokers.KEEPS_PREPARED, 5, "sink_duplicate"),
+    ("batch-known-by-its-number", Brokers.KEEPS_PREPARED, 2, "sink_missing"),
+    ("loss-not-told", Brokers.ONE_PHASE, 45, "sink_missing"),
 ]
 FEW_ROWS = 20  # in which each of them shows
 DAMAGED = ("batch-known-by-its-number",)
@@ -168,9 +171,9 @@ def test_every_plant_of_the_sink_is_tried() -> None:
     assert {name for name, *_ in PLANTED} == {one.name for one in PLANTS.values() if one.world == "spark"}
 
 
-@pytest.mark.parametrize(("name", "level", "first", "check"), PLANTED)
-def test_a_planted_defect_is_found(name: str, level: Level, first: int, check: str) -> None:
-    faults = storm(level, damage_chance=0.5 * (name in DAMAGED))
+@pytest.mark.parametrize(("name", "brokers", "first", "check"), PLANTED)
+def test_a_planted_defect_is_found(name: str, brokers: Brokers, first: int, check: str) -> None:
+    faults = storm(brokers, damage_chance=0.5 * (name in DAMAGED))
     with planted(name):
         for seed in range(first, first + SEEDS):
             report = run_sink_world(seed, rows=FEW_ROWS, faults=faults)

@@ -13,7 +13,6 @@ from tests.spark.copying import Copy, make_copy
 from tests.spark.session_here import SparkHere
 from tests.support.apache_kafka import ApacheKafka
 from tests.support.apache_kafka_cluster import ApacheKafkaCluster
-from tests.support.older_kafka import OlderKafka
 
 
 @pytest.fixture(scope="module")
@@ -38,20 +37,6 @@ def own_broker_of_version_0() -> Iterator[Broker]:
 def kafka_without_two_phase() -> Iterator[ApacheKafka]:
     """An Apache Kafka as most are: no two-phase commit."""
     with ApacheKafka({"transaction.two.phase.commit.enable": False, "unstable.api.versions.enable": False}) as kafka:
-        yield kafka
-
-
-@pytest.fixture(scope="module")
-def kafka_3_3() -> Iterator[ApacheKafka]:
-    """Before 3.6: a partition takes a batch whose transaction is over."""
-    with OlderKafka("3.3.2") as kafka:
-        yield kafka
-
-
-@pytest.fixture(scope="module")
-def kafka_2_8() -> Iterator[ApacheKafka]:
-    """Before 3.0: nobody lists or describes transactions."""
-    with OlderKafka("2.8.2", {"transaction.abort.timed.out.transaction.cleanup.interval.ms": 200}) as kafka:
         yield kafka
 
 

@@ -39,7 +39,7 @@ def query_of(spark: SparkSession, arguments: dict[str, str]) -> Any:
         "topic": arguments["target"],
         "sink.id": arguments["sink"],
         "checkpointLocation": arguments["checkpoint"],
-        **({"require.level": arguments["level"]} if "level" in arguments else {}),
+        **({"require.guarantee": arguments["guarantee"]} if "guarantee" in arguments else {}),
     }
     if "arrow" in arguments:
         return arrow_pipeline(spark, source=source, transform=lambda rows: rows.select(["key", "value"]), sink=sink)

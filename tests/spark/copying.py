@@ -22,24 +22,22 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # its stubs forget it
 
-from fencepost import Admin, Isolation, OffsetSpec
+from fencepost import Admin
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 SOURCES = ROOT / "src"
 RECORDS = 2500
 PARTITIONS = 2  # as many as task slots
-ARMS = {  # which fixture of conftest.py gives the broker, and the level that the sink has there
-    "fencepost": ("own_broker", "keep-prepared"),
-    "fencepost in Arrow": ("own_broker", "keep-prepared"),
-    "fencepost of transaction.version 0": ("own_broker_of_version_0", "resume-v1"),
-    "kafka": ("apache_kafka", "two-phase"),
-    "kafka without two-phase commit": ("kafka_without_two_phase", "resume"),
-    "kafka 3.3": ("kafka_3_3", "resume-unverified"),
-    "kafka 2.8": ("kafka_2_8", "resume-unlisted"),
-    "three kafkas": ("three_kafkas", "resume-v1"),
-    "windows": ("own_broker", "keep-prepared"),
-    "pairs": ("own_broker", "keep-prepared"),
+ARMS = {  # the fixture of conftest.py with the brokers, and the sink's guarantee there
+    "fencepost": ("own_broker", "durable"),
+    "fencepost in Arrow": ("own_broker", "durable"),
+    "fencepost of transaction.version 0": ("own_broker_of_version_0", "timed"),
+    "kafka": ("apache_kafka", "durable"),
+    "kafka without two-phase commit": ("kafka_without_two_phase", "timed"),
+    "three kafkas": ("three_kafkas", "timed"),
+    "windows": ("own_broker", "durable"),
+    "pairs": ("own_broker", "durable"),
 }
 
 
@@ -125,7 +123,7 @@ class Copy:
     servers: str
     folder: Path
     name: str = field(default_factory=lambda: f"copy-{uuid.uuid4().hex[:8]}")
-    level: str = "two-phase"
+    guarantee: str = "durable"
     driver: Driver | None = None
     in_arrow: bool = False
 
@@ -176,7 +174,7 @@ class Copy:
             "target": self.target,
             "sink": self.name,
             "checkpoint": str(self.folder / "checkpoint"),
-            "level": self.level,
+            "guarantee": self.guarantee,
             **({"arrow": "yes"} if self.in_arrow else {}),
             **more,
         }
@@ -220,11 +218,6 @@ class Copy:
         found = Counter(self.values())
         assert found == wanted, {"doubled": list((found - wanted).items())[:9], "lost": list(wanted - found)[:9]}
         with Admin(self.servers) as admin:
-            if self.level == "resume-unlisted":
-                places = {(self.target, number): OffsetSpec.LATEST for number in range(PARTITIONS)}
-                committed = admin.list_offsets(places, isolation=Isolation.READ_COMMITTED)
-                assert committed == admin.list_offsets(places)
-                return
             mine = [one for one in admin.list_transactions() if f"/{self.name}" in one.transactional_id]
         assert mine
         assert [one for one in mine if one.state not in ("Empty", "CompleteCommit", "CompleteAbort")] == []
@@ -233,10 +226,9 @@ class Copy:
 def make_copy(
     request: pytest.FixtureRequest, arm: str, folder: Path, driver: Driver, kind: Callable[..., Copy] = Copy
 ) -> Copy:
-    """Our broker gives the strongest level, and with old transactions the weakest; Apache Kafka 4.3.1 the second, or as
-    it comes the third."""
-    broker, level = ARMS[arm]
+    """Return a copy job on the brokers of an arm, with its topics."""
+    broker, guarantee = ARMS[arm]
     servers = request.getfixturevalue(broker).bootstrap_servers
-    made = kind(servers, folder, level=level, driver=driver, in_arrow="Arrow" in arm)
+    made = kind(servers, folder, guarantee=guarantee, driver=driver, in_arrow="Arrow" in arm)
     made.create()
     return made

@@ -11,8 +11,8 @@ from fencepost.protocol.records.batch import set_producer
 from fencepost.protocol.records.plain import encode_pairs
 from fencepost.protocol.records.walk import pairs_of
 from fencepost.spark.sink import names, plan, plan_steps, wire
+from fencepost.spark.sink.abilities import BrokerAbilities
 from fencepost.spark.sink.decision import Content
-from fencepost.spark.sink.plan_steps import Level
 from fencepost.spark.sink.runner import Link, SinkLink
 from fencepost.spark.sink.steps import SinkConfig
 
@@ -32,14 +32,17 @@ class Bench:
     """A sink on a fresh topic, played by hand. `settings`: further ones of its clients."""
 
     def __init__(
-        self, servers: str, level: Level, timeout_ms: int | None = None, settings: Mapping[str, str] | None = None
+        self,
+        servers: str,
+        abilities: BrokerAbilities,
+        timeout_ms: int | None = None,
+        settings: Mapping[str, str] | None = None,
     ) -> None:
-        self.servers, self.level, self.settings = servers, level, dict(settings or {})
+        self.servers, self.abilities, self.settings = servers, abilities, dict(settings or {})
         self.sink = f"bench/{uuid.uuid4().hex[:8]}"
         self.query = f"{uuid.uuid4().hex[:8]}-query"
         self.topic = f"out-{uuid.uuid4().hex[:8]}"
         self.link = Link({"bootstrap.servers": servers, **self.settings})
-        self._names: dict[int, str] = {}  # transactional ids by their producers' ids
         self._make_topic()
         self.runner = self.another_process(timeout_ms)
 
@@ -53,13 +56,12 @@ class Bench:
 
     def open(self) -> plan_steps.Opened:
         opened = self.another_process().open(self.sink)
-        assert opened.level is self.level
+        assert opened.abilities == self.abilities
         return opened
 
     def task(self, opened: plan_steps.Opened, batch_id: int) -> plan_steps.Message:
         def write(step: plan_steps.Step) -> Content:
             assert isinstance(step, plan_steps.WriteRows)
-            self._names[step.pair.producer_id] = step.transactional_id
             batch = encode_pairs([(b"k", b"%d" % batch_id)], int(time.time() * 1000))
             set_producer(batch, step.pair.producer_id, step.pair.epoch, 0, True)
             cluster = self.link.admin.cluster
@@ -74,8 +76,6 @@ class Bench:
             plan_steps.HasRows: lambda _: True,
             plan_steps.WriteRows: write,
         }
-        timeout_ms, opened_ms = self.runner.transaction_timeout_ms, opened.opened_ms or 0
-        own[plan_steps.FindTrace] = lambda _: plan_steps.Trace(self.topic, 0, timeout_ms, opened_ms)
         own[plan_steps.Drain] = lambda _: Content(1, batch_id)
         return self.runner.run_task(plan.write_task(opened, self.query, batch_id), own)
 
@@ -111,17 +111,9 @@ class Bench:
         raise TimeoutError(f"the markers of {self.sink}'s decision are not written")
 
     def open_ids(self) -> list[str]:
-        if not self.level.lists:
-            return self._open_on_topic()
         listed = self.link.io.run(self.link.admin.list_transactions(states=("Ongoing",)))
         return [
             one.transactional_id
             for one in listed
             if (name := names.parse(one.transactional_id)) is not None and name.sink == self.sink
         ]
-
-    def _open_on_topic(self) -> list[str]:
-        """Where no coordinator tells, the partition does."""
-        place = TopicPartition(self.topic, 0)
-        producers = self.link.io.run(self.link.admin.describe_producers([place]))[place]
-        return [self._names[one.producer_id] for one in producers if one.transaction_start_offset >= 0]

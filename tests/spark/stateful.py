@@ -50,7 +50,7 @@ def written(frame: DataFrame, arguments: dict[str, str]) -> Any:
         .option("topic", arguments["target"])
         .option("sink.id", arguments["sink"])
         .option("checkpointLocation", arguments["checkpoint"])
-        .option("require.level", arguments["level"])
+        .option("require.guarantee", arguments["guarantee"])
     )
 
 

@@ -271,7 +271,7 @@ def test_deleted_records_are_no_silence(broker: Broker, tmp_path: Path, capsys: 
 
 
 def steps_of(query: Query, last: int) -> Callable[[], plan.Plan[bool]]:
-    return lambda: adopt_steps(Decision(query.id, query.id, last, ()), sink_of(query).level(query.id, None))
+    return lambda: adopt_steps(Decision(query.id, query.id, last, ()), sink_of(query).abilities(query.id, None))
 
 
 def sink_of(query: Query) -> SinkLink:
@@ -427,7 +427,7 @@ def test_killed_at_any_step_a_release_is_repeated_to_the_same_end(
         query = moved(broker, tmp_path / str(count))
         forget()
         query.message(query.plan(4), 4)
-        is_over = carry_out(query, plan.open_sink(query.id, sink_of(query).level(query.id, None)), count)
+        is_over = carry_out(query, plan.open_sink(query.id, sink_of(query).abilities(query.id, None)), count)
         count += 1
         assert query.command("release", "--yes") == 0
         assert query.known() == (3, 3, True)

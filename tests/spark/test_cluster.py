@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 @pytest.fixture
 def copy(spark_here: SparkHere, tmp_path: Path) -> Iterator[Copy]:
     with Broker({"transaction.two.phase.commit.enable": True}) as broker:
-        made = Copy(broker.bootstrap_servers, tmp_path, level="keep-prepared", driver=spark_here)
+        made = Copy(broker.bootstrap_servers, tmp_path, guarantee="durable", driver=spark_here)
         made.create()
         yield made
 

@@ -53,23 +53,9 @@ ZOMBIES = [
     Kill("ReadDecisions", "before", 2, zombie=True),
     Kill("ListTransactions", "before", 2, zombie=True),
 ]
-# Level A keeps its winners. Below B all is whole as long as the restart comes before the transactions time out: these
-# arms come first, and are killed last.
+# With the guarantee `timed` no row is lost if the restart comes before the transactions time out. These arms come
+# first, and are killed last.
 OF_AN_ARM = {
-    "kafka 2.8": [
-        Kill("RegisterTask", "after", 5),
-        Kill("AskWinners", "after", 2),
-        Kill("WriteDecision", "after", 2),
-        Kill("EndTransactions", "before", 3),
-        Kill("AskWinners", "before", 2, zombie=True),
-        Kill("WriteDecision", "before", 2, zombie=True),
-    ],
-    "kafka 3.3": [
-        Kill("BeginTask", "after", 5),
-        Kill("WriteDecision", "after", 2),
-        Kill("EndTransactions", "before", 3),
-        Kill("WriteDecision", "before", 2, zombie=True),
-    ],
     "kafka without two-phase commit": [
         Kill("DescribeWinners", "after", 2),
         Kill("WriteDecision", "after", 2),
@@ -97,7 +83,7 @@ OF_AN_ARM = {
     ],
     "kafka": [*KILLS, *ZOMBIES],
 }
-# The first batch is decided and none of it committed. The weakest level has the least to ask the brokers.
+# The first batch is decided and none of it committed, on brokers with the fewest abilities.
 WITH_ITS_COORDINATOR = ("three kafkas", Kill("WriteDecision", "after", 1))
 # The first decision is the first batch that emits a window; the kill comes before it is known to Spark.
 OF_A_STATE = {

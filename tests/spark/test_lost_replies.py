@@ -15,8 +15,8 @@ from fencepost.broker.embedded import Broker
 from fencepost.client.net.connection import Connection
 from fencepost.errors import DisconnectedError, KafkaError
 from fencepost.spark.sink import plan, plan_steps
-from fencepost.spark.sink.plan_steps import Level
 from tests.spark.hand_played import Bench
+from tests.support.sink_abilities import KEEPING
 
 REQUESTS = {
     "Produce": 0,
@@ -29,8 +29,8 @@ REQUESTS = {
     "DescribeTransactions": 65,
     "ListTransactions": 66,
 }
-# In a batch at level keep-prepared: its claim, two probes of the level, and a begin and a prepare for both tasks; one
-# EndTxn for the decision and one for each task.
+# A batch has a claim, two probes of the abilities, and a begin and a prepare for both tasks; one EndTxn for the
+# decision, and one for each task.
 SEEN_AT_LEAST = {"Produce": 3, "InitProducerId": 6, "EndTxn": 3}
 
 
@@ -98,7 +98,7 @@ def attempt(bench: Bench, opened: plan_steps.Opened, batch_id: int) -> plan_step
 def test_a_lost_reply_changes_nothing(broker: Broker, monkeypatch: pytest.MonkeyPatch, request_name: str) -> None:
     occurrences = 0
     for nth in range(1, 40):
-        bench = Bench(broker.bootstrap_servers, Level.KEEP_PREPARED)
+        bench = Bench(broker.bootstrap_servers, KEEPING)
         run_batch(bench, 0)  # so that there is a decision to read
         bench.task(bench.open(), 1)  # and a transaction to abort
         with monkeypatch.context() as patch:

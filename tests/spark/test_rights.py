@@ -16,7 +16,7 @@ from fencepost import Admin
 from fencepost.broker.embedded import Broker
 from fencepost.client.admin.acls import Acl, AclFilter, AclOperation, PatternType, ResourceType
 from fencepost.errors import AuthorizationError, KafkaError
-from fencepost.spark.errors import LevelUnavailableError
+from fencepost.spark.errors import GuaranteeUnavailableError
 from fencepost.spark.sink.decision_store import DEFAULT_TOPIC
 from fencepost.spark.sink.plan_steps import Prepared
 from fencepost.spark.sink.writer import StreamWriter
@@ -64,7 +64,7 @@ def options(broker: Broker, topic: str) -> dict[str, str]:
         "kafka.delivery.timeout.ms": "5000",
         "topic": topic,
         "sink.id": topic,
-        "require.level": "keep-prepared",
+        "require.guarantee": "durable",
     }
 
 
@@ -92,7 +92,7 @@ def test_the_documented_rights_are_enough(broker: Broker) -> None:
     [
         ("write topic", AuthorizationError, "out-"),
         ("write ids", AuthorizationError, "fencepost-sink/"),
-        ("two-phase", LevelUnavailableError, "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"),
+        ("two-phase", GuaranteeUnavailableError, "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"),
         ("read decisions", AuthorizationError, DEFAULT_TOPIC),
         ("write decisions", KafkaError, "TOPIC_AUTHORIZATION_FAILED"),
         ("create decisions", AuthorizationError, DEFAULT_TOPIC),

@@ -1,11 +1,10 @@
-"""The protocol's steps with the real client, without Spark: our broker and Apache Kafka, each at its levels."""
+"""The protocol's steps with the real client, without Spark: our broker and Apache Kafka, each with its abilities."""
 
 from __future__ import annotations
 
-import dataclasses
+import logging
 import time
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,19 +13,18 @@ from _pytest.mark import ParameterSet
 from fencepost.broker.embedded import Broker
 from fencepost.client.net.connection import Connection
 from fencepost.errors import ConfigurationError, PreparedTransactionLostError
-from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
-from fencepost.spark.errors import BatchTimedOutError, LevelUnavailableError, SupersededError
-from fencepost.spark.sink import decision_store, plan, plan_steps
-from fencepost.spark.sink.decision import Content, Decision, Pair, Winner
-from fencepost.spark.sink.plan_steps import AbortOutcome, Level
+from fencepost.spark.errors import BatchTimedOutError, GuaranteeUnavailableError, SupersededError
+from fencepost.spark.sink import plan, plan_steps
+from fencepost.spark.sink.abilities import BrokerAbilities, Guarantee
+from fencepost.spark.sink.decision import Content
+from fencepost.spark.sink.plan_steps import AbortOutcome
 from fencepost.spark.sink.repair import settle_lost_batch
 from fencepost.spark.sink.runner import resolve_sink
 from tests.spark.hand_played import Bench
 from tests.support.apache_kafka import ApacheKafka
 from tests.support.older_kafka import OlderKafka
-from tests.support.raw_client import Producer, RawClient
-from tests.support.txn_requests import add_partition
+from tests.support.sink_abilities import KEEPING, ONE_PHASE, TWO_PHASE, VERSION_0
 
 
 @pytest.fixture(scope="module")
@@ -35,26 +33,24 @@ def kafka_3() -> Iterator[ApacheKafka]:
         yield kafka
 
 
-def _kafka(level: Level, fixture: str, *more: pytest.MarkDecorator) -> ParameterSet:
-    return pytest.param((level, fixture), marks=[pytest.mark.kafka, *more], id=f"{level.value}-{fixture}")
+def _kafka(abilities: BrokerAbilities, fixture: str, *more: pytest.MarkDecorator) -> ParameterSet:
+    return pytest.param((abilities, fixture), marks=[pytest.mark.kafka, *more], id=fixture)
 
 
 ARMS = [
-    pytest.param((Level.KEEP_PREPARED, "own_broker"), id="keep-prepared"),
-    pytest.param((Level.RESUME_V1, "own_broker_of_version_0"), id="resume-v1"),
-    _kafka(Level.TWO_PHASE, "apache_kafka"),
-    _kafka(Level.RESUME_V1, "kafka_of_version_0", pytest.mark.slow),
-    _kafka(Level.TWO_PHASE, "kafka_of_version_1", pytest.mark.slow),
-    _kafka(Level.RESUME_V1, "kafka_3", pytest.mark.slow),
-    _kafka(Level.RESUME_UNVERIFIED, "kafka_3_3", pytest.mark.slow),
-    _kafka(Level.RESUME_UNLISTED, "kafka_2_8", pytest.mark.slow),
+    pytest.param((KEEPING, "own_broker"), id="fencepost"),
+    pytest.param((VERSION_0, "own_broker_of_version_0"), id="fencepost_of_version_0"),
+    _kafka(TWO_PHASE, "apache_kafka"),
+    _kafka(VERSION_0, "kafka_of_version_0", pytest.mark.slow),
+    _kafka(TWO_PHASE, "kafka_of_version_1", pytest.mark.slow),
+    _kafka(VERSION_0, "kafka_3", pytest.mark.slow),
 ]
 
 
 @pytest.fixture(params=ARMS)
 def bench(request: pytest.FixtureRequest) -> Bench:
-    level, fixture = request.param
-    return Bench(request.getfixturevalue(fixture).bootstrap_servers, level)
+    abilities, fixture = request.param
+    return Bench(request.getfixturevalue(fixture).bootstrap_servers, abilities)
 
 
 def test_a_batch_is_invisible_until_it_is_committed_and_there_once_afterwards(bench: Bench) -> None:
@@ -91,7 +87,7 @@ def test_a_decided_batch_is_completed_by_the_next_open(bench: Bench) -> None:
     resolved = resolve_sink(bench.servers, bench.sink)
     assert isinstance(message, plan_steps.Prepared)
     assert (resolved.committed, resolved.aborted) == ([message.transactional_id], [])
-    assert resolved.level == bench.level.value
+    assert (resolved.unknown, resolved.guarantee) == ([], bench.abilities.guarantee.value)
     assert bench.committed() == [0]
 
 
@@ -116,57 +112,10 @@ def test_abort_settles_whether_the_batch_was_decided(bench: Bench) -> None:
     assert bench.committed() == [0]
 
 
-@pytest.mark.kafka
-@pytest.mark.slow
-def test_before_kafka_3_6_a_late_batch_is_kept_out_by_fencing(kafka_3_3: ApacheKafka) -> None:
-    """And not by EndTxn: there it begins a transaction that no coordinator knows, and nobody ends."""
-    bench = Bench(kafka_3_3.bootstrap_servers, Level.RESUME_UNVERIFIED)
-    with RawClient(kafka_3_3.bootstrap_servers) as raw:
-        for fences in (True, False):
-            topic, name = raw.create_topic(f"late-{fences}"), f"late-{fences}"
-            given = raw.settled(partial(raw.init_producer_id, name, version=4))
-            producer = Producer(given.producer_id, given.producer_epoch)
-            assert add_partition(raw, name, producer, topic) == 0
-            send = partial(raw.produce, topic, transactional_id=name, producer=producer, version=9)
-            assert send([b"in time"], sequence=0).error_code == 0
-            if fences:
-                end = plan_steps.End(name, Pair(producer.producer_id, producer.epoch), commit=False, fence=True)
-                bench.runner._link.io.run(bench.runner._steps.perform(plan_steps.EndTransactions((end,))))
-            else:
-                raw.end_transaction(name, producer, commit=False, version=3)
-                raw.wait_for_state(name, "CompleteAbort")
-            late = send([b"late"], sequence=1).error_code
-            assert late == (ErrorCode.INVALID_PRODUCER_EPOCH if fences else 0)
-            held_back = raw.end_offset(topic) - raw.end_offset(topic, committed=True)
-            assert held_back == (0 if fences else 1)
-            assert raw.describe_transaction(name).transaction_state != "Ongoing"
-
-
-def test_what_is_opened_at_the_weakest_level_stays_at_it_on_newer_brokers(
-    own_broker_of_version_0: Broker, own_broker: Broker
-) -> None:
-    """As after a rolling upgrade: the level of the run says how to abort and to ask, not the brokers of the moment."""
-    for broker in (own_broker_of_version_0, own_broker):
-        bench = Bench(broker.bootstrap_servers, Level.RESUME_UNVERIFIED)
-        open_sink, level = partial(plan.open_sink, bench.sink), Level.RESUME_UNVERIFIED
-        message = bench.task(opened := bench.runner.run(open_sink(level)), 0)
-        loser = bench.task(opened, 0)
-        assert isinstance(loser, plan_steps.Prepared)
-        bench.runner.run(plan.commit_batch(bench.sink, 0, [message]))
-        assert bench.open_ids() == []
-        (fenced,) = bench.link.io.run(bench.link.admin.describe_transactions([loser.transactional_id]))
-        assert fenced.producer_epoch > loser.pair.epoch
-        assert bench.runner.run(plan.abort_batch(bench.sink, [message])) is AbortOutcome.COMMITTED
-        again = [bench.task(bench.runner.run(open_sink(level)), 1)]
-        assert bench.runner.run(plan.abort_batch(bench.sink, again)) is AbortOutcome.ABORTED
-        assert bench.open_ids() == []
-        assert bench.committed() == [0]
-
-
-def test_at_resume_v1_nothing_is_sent_to_a_broker_that_was_taken_back(
+def test_nothing_is_sent_to_a_broker_that_was_downgraded_below_kafka_3_6(
     own_broker_of_version_0: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bench = Bench(own_broker_of_version_0.bootstrap_servers, Level.RESUME_V1)
+    bench = Bench(own_broker_of_version_0.bootstrap_servers, VERSION_0)
     runner = bench.another_process()
     opened = runner.open(bench.sink)
     message = bench.task(opened, 0)
@@ -177,9 +126,14 @@ def test_at_resume_v1_nothing_is_sent_to_a_broker_that_was_taken_back(
             lambda: bench.runner.run(plan.commit_batch(bench.sink, 0, [message])),
             lambda: runner.open(bench.sink),
         ):
-            with pytest.raises(LevelUnavailableError, match=r"level 'resume-v1', for which brokers are too old now"):
+            with pytest.raises(GuaranteeUnavailableError, match="can no longer write exactly once"):
                 act()
-        assert runner.open(bench.sink).level is Level.RESUME_UNVERIFIED
+        with pytest.raises(GuaranteeUnavailableError, match="exactly-once is not possible"):
+            runner.open(bench.sink)
+    again = [bench.task(runner.open(bench.sink), 0)]
+    assert bench.open_ids() == [
+        message.transactional_id for message in again if isinstance(message, plan_steps.Prepared)
+    ]
     assert bench.committed() == []
 
 
@@ -205,14 +159,14 @@ def test_a_claim_is_over_when_it_was_used_or_taken(bench: Bench) -> None:
             bench.another_process().run(plan.abort_batch(bench.sink, messages))
         else:
             bench.open()
-        assert bench.runner.is_over(bench.sink, claim) is bench.level.lists, end
+        assert bench.runner.is_over(bench.sink, claim), end
 
 
 def test_a_decision_can_be_made_only_once_with_a_claim(bench: Bench) -> None:
     opened = bench.open()
     first, second = [bench.task(opened, 0)], [bench.task(opened, 0)]
     bench.runner.run(plan.commit_batch(bench.sink, 0, first))
-    if bench.level is Level.TWO_PHASE:
+    if bench.abilities == TWO_PHASE:
         # Between EndTxn's answer and the marker, Apache Kafka lets a batch of the old epoch join the finished
         # transaction (36 of 36 were seen to); our broker fences the partition before it answers.
         bench.wait_for_markers()
@@ -229,13 +183,13 @@ WITHOUT_TWO_PHASE: dict[str, str | int | bool] = {
 
 
 @pytest.mark.parametrize("broker", [Broker, pytest.param(ApacheKafka, marks=pytest.mark.kafka)])
-def test_without_two_phase_commit_the_level_is_resume_and_a_loss_is_loud(
+def test_without_two_phase_commit_the_guarantee_is_timed_and_a_loss_is_loud(
     broker: type[Broker | ApacheKafka],
 ) -> None:
     with broker(WITHOUT_TWO_PHASE) as running:
-        bench = Bench(running.bootstrap_servers, Level.RESUME, timeout_ms=8000)
-        with pytest.raises(LevelUnavailableError, match="TRANSACTIONAL_ID_AUTHORIZATION_FAILED"):
-            bench.runner.open(bench.sink, Level.TWO_PHASE)
+        bench = Bench(running.bootstrap_servers, ONE_PHASE, timeout_ms=8000)
+        with pytest.raises(GuaranteeUnavailableError, match="TRANSACTIONAL_ID_AUTHORIZATION_FAILED"):
+            bench.runner.open(bench.sink, Guarantee.DURABLE)
         good = [bench.task(bench.open(), 0)]
         bench.runner.run(plan.commit_batch(bench.sink, 0, good))
         bench.decide(1, [bench.task(bench.open(), 1)])  # and then nobody comes in time
@@ -250,16 +204,7 @@ def test_without_two_phase_commit_the_level_is_resume_and_a_loss_is_loud(
 @pytest.mark.parametrize("broker", [Broker, pytest.param(ApacheKafka, marks=pytest.mark.kafka)])
 def test_a_batch_that_is_lost_in_part_is_settled_by_a_person(broker: type[Broker | ApacheKafka], lost: str) -> None:
     with broker(WITHOUT_TWO_PHASE) as running:
-        loses_and_settles(Bench(running.bootstrap_servers, Level.RESUME, timeout_ms=8000), lost)
-
-
-@pytest.mark.kafka
-@pytest.mark.slow
-@pytest.mark.parametrize("lost", ["accept", "again"])
-def test_where_nobody_lists_transactions_a_loss_is_loud_and_settled_by_a_person(
-    kafka_2_8: ApacheKafka, lost: str
-) -> None:
-    loses_and_settles(Bench(kafka_2_8.bootstrap_servers, Level.RESUME_UNLISTED, timeout_ms=8000), lost)
+        loses_and_settles(Bench(running.bootstrap_servers, ONE_PHASE, timeout_ms=8000), lost)
 
 
 def loses_and_settles(bench: Bench, lost: str) -> None:
@@ -285,64 +230,6 @@ def loses_and_settles(bench: Bench, lost: str) -> None:
     assert bench.committed()[-1] == 1
 
 
-@pytest.mark.kafka
-@pytest.mark.slow
-def test_where_nobody_lists_transactions_a_batch_that_timed_out_or_is_about_to_is_not_decided(
-    kafka_2_8: ApacheKafka,
-) -> None:
-    bench = Bench(kafka_2_8.bootstrap_servers, Level.RESUME_UNLISTED, timeout_ms=2000)
-    messages = [bench.task(bench.open(), 0)]
-    wait_until_none_is_open(bench)
-    with pytest.raises(BatchTimedOutError, match=r"PRODUCER_FENCED.*transaction\.timeout\.ms is 2000"):
-        bench.runner.run(plan.commit_batch(bench.sink, 0, messages))
-    bench.runner = bench.another_process(timeout_ms=900_000)
-    opened = dataclasses.replace(bench.open(), opened_ms=int(time.time() * 1000) - 900_000 + 59_000)
-    with pytest.raises(BatchTimedOutError, match="Ongoing, begun 84"):
-        bench.runner.run(plan.commit_batch(bench.sink, 0, [bench.task(opened, 0)]))
-    assert bench.open_ids() == []
-    assert bench.committed() == []
-
-
-@pytest.mark.kafka
-@pytest.mark.slow
-def test_where_nobody_lists_transactions_an_open_decision_does_not_hide_what_tasks_register(
-    kafka_2_8: ApacheKafka,
-) -> None:
-    """Its process may be dead; the claim ends it, and that comes after the list."""
-    bench = Bench(kafka_2_8.bootstrap_servers, Level.RESUME_UNLISTED)
-    opened = bench.open()
-    message = bench.task(opened, 0)
-    assert isinstance(message, plan_steps.Prepared)
-    winner = Winner(message.transactional_id, message.pair)
-    store = bench.runner._steps._store
-    deadline_ms = bench.link.admin.cluster.runtime.now_ms() + 20_000
-    decision = Decision(bench.sink, bench.query, 0, (winner,), message.content)
-    assert bench.link.io.run(store.write(opened.claim, decision, deadline_ms)) == 0  # and never ended
-    behind = bench.task(opened, 0)
-    assert isinstance(behind, plan_steps.Prepared)
-    listed = bench.link.io.run(store.registered(bench.sink, deadline_ms))
-    assert listed == (message.transactional_id, behind.transactional_id)
-    assert bench.open().decided == ()
-    assert bench.open_ids() == []
-
-
-def test_a_process_that_fenced_a_registered_task_lists_it_no_more_and_nobody_what_has_timed_out(
-    own_broker_of_version_0: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    bench = Bench(own_broker_of_version_0.bootstrap_servers, Level.RESUME_UNLISTED)
-    opened = bench.runner.run(plan.open_sink(bench.sink, Level.RESUME_UNLISTED))
-    winner, loser = bench.task(opened, 0), bench.task(opened, 0)
-    assert isinstance(loser, plan_steps.Prepared)
-    assert bench.runner.run(plan.commit_batch(bench.sink, 0, [winner]))
-    lists = plan_steps.ListTransactions(bench.sink, registered=True)
-    assert bench.runner._perform(lists) == ()  # the winner is decided, the loser fenced
-    (again,) = bench.another_process()._perform(lists)
-    assert again.transactional_id == loser.transactional_id
-    monkeypatch.setattr(decision_store, "GRACE_MS", -900_001)  # as if its timeout were over
-    assert bench.another_process()._perform(lists) == ()
-    assert bench.committed() == [0]
-
-
 def ending(end: plan_steps.End) -> plan.Plan[None]:
     assert (yield plan_steps.EndTransactions((end,))) == (0,)
 
@@ -359,7 +246,7 @@ def test_without_two_phase_commit_a_batch_that_took_too_long_is_repeated_and_not
     broker: type[Broker | ApacheKafka],
 ) -> None:
     with broker(WITHOUT_TWO_PHASE) as running:
-        bench = Bench(running.bootstrap_servers, Level.RESUME, timeout_ms=2000)
+        bench = Bench(running.bootstrap_servers, ONE_PHASE, timeout_ms=2000)
         opened = bench.open()
         messages = [bench.task(opened, 0)]
         wait_until_none_is_open(bench)
@@ -381,7 +268,7 @@ def test_a_batch_that_is_about_to_be_timed_out_is_not_decided(
     """The coordinator's clock counts: ours can be moved, Kafka's cannot, but it times nothing out before it looks."""
     settings = {**WITHOUT_TWO_PHASE, "transaction.abort.timed.out.transaction.cleanup.interval.ms": 60_000}
     with broker(settings) as running:
-        bench = Bench(running.bootstrap_servers, Level.RESUME, timeout_ms=timeout_s * 1000)
+        bench = Bench(running.bootstrap_servers, ONE_PHASE, timeout_ms=timeout_s * 1000)
         messages = [bench.task(bench.open(), 0)]
         three_quarters_and_a_bit = timeout_s * 0.75 + 0.1
         if isinstance(running, Broker):
@@ -396,19 +283,43 @@ def test_a_batch_that_is_about_to_be_timed_out_is_not_decided(
 
 def test_the_brokers_longest_timeout_is_taken_unless_another_was_asked_for() -> None:
     with Broker({"transaction.two.phase.commit.enable": False, "transaction.max.timeout.ms": 45_000}) as broker:
-        bench = Bench(broker.bootstrap_servers, Level.RESUME)
+        bench = Bench(broker.bootstrap_servers, ONE_PHASE)
         message = bench.task(bench.open(), 0)
         assert isinstance(message, plan_steps.Prepared)
         (found,) = bench.link.io.run(bench.link.admin.describe_transactions([message.transactional_id]))
         assert found.timeout_ms == 45_000
-        strict = Bench(broker.bootstrap_servers, Level.RESUME, timeout_ms=60_000)
+        strict = Bench(broker.bootstrap_servers, ONE_PHASE, timeout_ms=60_000)
         with pytest.raises(ConfigurationError, match="45000"):
             strict.task(strict.open(), 0)
 
 
+def test_an_expired_id_of_a_decided_transaction_is_reported_as_unknown(caplog: pytest.LogCaptureFixture) -> None:
+    """As after a long stop: the broker cannot tell a committed transaction from one that its timeout has aborted."""
+    week_ms, day_s = 604_800_000, 86_400.0
+    with Broker({**WITHOUT_TWO_PHASE, "transactional.id.expiration.ms": week_ms}) as broker:
+        bench = Bench(broker.bootstrap_servers, ONE_PHASE)
+        message = bench.task(bench.open(), 0)
+        assert isinstance(message, plan_steps.Prepared)
+        assert bench.runner.run(plan.commit_batch(bench.sink, 0, [message]))
+        for _ in range(8):
+            broker.clock.advance(day_s)
+            broker.settle()
+        with caplog.at_level(logging.WARNING, "fencepost.spark"):
+            opened = bench.open()
+        assert opened.decided == (plan_steps.Decided(bench.query, 0, Content(1, 0)),)
+        (told,) = [one.getMessage() for one in caplog.records if "do not know whether" in one.getMessage()]
+        words = (bench.sink, f"batch 0 of query {bench.query}", message.transactional_id, str(message.pair))
+        for part in (*words, "commits/0", "fencepost transactions complete"):
+            assert part in told
+        resolved = resolve_sink(bench.servers, bench.sink)
+        assert (resolved.committed, resolved.unknown) == ([], [message.transactional_id])
+        settled = settle_lost_batch(bench.servers, bench.sink, bench.query, lost="accept")
+        assert (settled.committed, settled.lost, settled.unknown) == ((), (), (message.transactional_id,))
+
+
 def test_sinks_that_share_a_prefix_do_not_touch_each_other(own_broker: Broker) -> None:
-    one = Bench(own_broker.bootstrap_servers, Level.KEEP_PREPARED)
-    other = Bench(own_broker.bootstrap_servers, Level.KEEP_PREPARED)
+    one = Bench(own_broker.bootstrap_servers, KEEPING)
+    other = Bench(own_broker.bootstrap_servers, KEEPING)
     other.sink = f"{one.sink}/eu"
     message = other.task(other.open(), 0)
     one.open()
@@ -417,7 +328,7 @@ def test_sinks_that_share_a_prefix_do_not_touch_each_other(own_broker: Broker) -
 
 
 def test_many_transactions_in_doubt_are_resolved(own_broker: Broker) -> None:
-    bench = Bench(own_broker.bootstrap_servers, Level.KEEP_PREPARED)
+    bench = Bench(own_broker.bootstrap_servers, KEEPING)
     opened = bench.open()
     messages = [bench.task(opened, 0) for _ in range(200)]
     assert len(bench.open_ids()) == len(messages)
@@ -426,13 +337,15 @@ def test_many_transactions_in_doubt_are_resolved(own_broker: Broker) -> None:
     assert bench.committed() == []
 
 
-@pytest.mark.parametrize("before", [Level.RESUME, Level.KEEP_PREPARED])
-def test_what_was_decided_is_finished_after_the_brokers_level_changed(tmp_path: Path, before: Level) -> None:
+@pytest.mark.parametrize("before", [ONE_PHASE, KEEPING])
+def test_decided_batches_are_finished_after_the_brokers_abilities_changed(
+    tmp_path: Path, before: BrokerAbilities
+) -> None:
     """Two-phase commit is turned on (an upgrade) or off between the decision and its completion."""
-    after = Level.RESUME if before is Level.KEEP_PREPARED else Level.KEEP_PREPARED
+    after = ONE_PHASE if before == KEEPING else KEEPING
 
-    def settings(level: Level) -> dict[str, object]:
-        return {"transaction.two.phase.commit.enable": level is Level.KEEP_PREPARED}
+    def settings(abilities: BrokerAbilities) -> dict[str, object]:
+        return {"transaction.two.phase.commit.enable": abilities == KEEPING}
 
     with Broker(settings(before), data_dir=str(tmp_path)) as broker:
         bench = Bench(broker.bootstrap_servers, before)
@@ -442,7 +355,7 @@ def test_what_was_decided_is_finished_after_the_brokers_level_changed(tmp_path: 
         bench.decide(1, [decided])
         port = int(broker.bootstrap_servers.rpartition(":")[2])
     with Broker(settings(after), data_dir=str(tmp_path), port=port):
-        bench.level = after
+        bench.abilities = after
         opened = bench.open()
         assert opened.decided == (plan_steps.Decided(bench.query, 1, Content(1, 1)),)
         assert isinstance(loser, plan_steps.Prepared)

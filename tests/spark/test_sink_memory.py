@@ -17,7 +17,7 @@ from fencepost.broker.embedded import Broker
 from fencepost.errors import ConfigurationError
 from fencepost.spark.errors import CheckpointRolledBackError, SupersededError, UnknownQueryError
 from fencepost.spark.sink import plan, runner
-from fencepost.spark.sink.decision import Beginning, decode_key, decode_registration, encode_beginning
+from fencepost.spark.sink.decision import Beginning, decode_key, encode_beginning
 from fencepost.spark.sink.plan_steps import Prepared, Skipped
 from fencepost.spark.sink.repair import settle_lost_batch
 from fencepost.spark.sink.runner import Link, resolve_sink
@@ -270,10 +270,9 @@ def test_a_batch_write_is_refused_where_its_sink_is_forgotten(
     assert query.written() == 6
 
 
-def test_earlier_releases_pass_a_beginning_over() -> None:
-    key, value = encode_beginning(Beginning("sink", "query", 3, (("topic", "out"),)))
+def test_a_beginning_is_not_taken_for_a_decision() -> None:
+    key, _ = encode_beginning(Beginning("sink", "query", 3, (("topic", "out"),)))
     assert decode_key(key) is None
-    assert decode_registration(key, value) is None
 
 
 # --- the default name ---
@@ -305,29 +304,6 @@ def test_a_checkpoint_is_one_sink_however_it_is_spelled_and_wherever_it_lies(
     assert isinstance(query.batch(0), Skipped)
     query.batch(1)
     assert query.written() == 4
-
-
-@pytest.mark.parametrize("spelled", ["{}", "file:{}"])
-def test_a_query_of_an_earlier_release_keeps_its_sink(
-    broker: Broker, tmp_path: Path, another_process: Callable[[], None], spelled: str
-) -> None:
-    """Which was named by the checkpoint's location."""
-    query = Query(broker, tmp_path / "checkpoint")
-    location = spelled.format(query.folder)
-    query.options |= {"checkpointlocation": location, "sink.id": location}
-    query.decide_only(0)
-    del query.options["sink.id"]
-    another_process()
-    assert isinstance(query.batch(0), Skipped)
-    query.batch(1)
-    assert query.plan(2).name == location
-    assert query.written() == 4
-    # Another query at the same place is another sink.
-    other = Query(broker, tmp_path / "other")
-    other.options["checkpointlocation"] = location
-    (tmp_path / "checkpoint" / "metadata").write_text(json.dumps({"id": other.query_id}))
-    (tmp_path / "checkpoint" / "offsets" / "1").unlink(missing_ok=True)
-    assert StreamWriter(other.options, COLUMNS).name == other.query_id
 
 
 def test_a_checkpoint_elsewhere_names_its_sink_by_its_whole_location(broker: Broker) -> None:

@@ -12,8 +12,8 @@ from fencepost.errors import AuthorizationError
 from fencepost.spark.errors import DecisionRefusedError
 from fencepost.spark.sink import names, plan, plan_steps
 from fencepost.spark.sink.decision_store import DEFAULT_TOPIC
-from fencepost.spark.sink.plan_steps import Level
 from tests.spark.hand_played import Bench
+from tests.support.sink_abilities import KEEPING, ONE_PHASE
 
 USERS = {"admin": "a", "sink": "s"}
 AUTHORIZER = {
@@ -35,7 +35,7 @@ class LimitedBench(Bench):
     def __init__(self, servers: str) -> None:
         super().__init__(
             servers,
-            Level.KEEP_PREPARED,
+            KEEPING,
             settings={
                 "security.protocol": "SASL_PLAINTEXT",
                 "sasl.mechanism": "PLAIN",
@@ -99,8 +99,8 @@ def test_none_of_them_can_be_spared(servers: str, missing: int) -> None:
         assert missing == 2
 
 
-def test_without_the_right_to_two_phase_commit_the_level_is_another(servers: str) -> None:
+def test_without_the_right_to_two_phase_commit_the_guarantee_is_timed(servers: str) -> None:
     bench = LimitedBench(servers)
     with administrator(servers) as admin:
         admin.create_acls([right for right in bench.rights() if right.operation != AclOperation.TWO_PHASE_COMMIT])
-    assert bench.another_process().open(bench.sink).level is Level.RESUME
+    assert bench.another_process().open(bench.sink).abilities == ONE_PHASE

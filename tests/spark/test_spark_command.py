@@ -19,12 +19,11 @@ from fencepost.cli.main import main
 from fencepost.errors import ConfigurationError, PreparedTransactionLostError
 from fencepost.spark import settle_lost_batch
 from fencepost.spark.sink import names, plan, plan_steps
-from fencepost.spark.sink.plan_steps import Level
 from fencepost.spark.sink.writer import StreamWriter
 from tests.spark.hand_played import Bench
 from tests.spark.test_sink_writer import COLUMNS, rows
-from tests.support.apache_kafka import ApacheKafka
 from tests.support.readme import ROOT
+from tests.support.sink_abilities import KEEPING
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +42,7 @@ class LostInPart(Bench):
     """A decided batch of three transactions: one committed, one still open, one that was aborted."""
 
     def __init__(self, broker: Broker) -> None:
-        super().__init__(broker.bootstrap_servers, Level.KEEP_PREPARED)
+        super().__init__(broker.bootstrap_servers, KEEPING)
         self.at = ["-b", broker.bootstrap_servers]
         opened = self.open()
         messages = [self.task(opened, 0) for _ in range(3)]
@@ -57,29 +56,6 @@ class LostInPart(Bench):
         """Of the sink's own id: every claim moves it."""
         (found,) = self.link.io.run(self.link.admin.describe_transactions([names.sink_id(self.sink)]))
         return found.producer_epoch
-
-
-@pytest.mark.kafka
-@pytest.mark.slow
-def test_where_nobody_lists_transactions_a_sink_is_shown_and_finished_by_the_decision_topic(
-    kafka_2_8: ApacheKafka, capsys: pytest.CaptureFixture[str]
-) -> None:
-    bench = Bench(kafka_2_8.bootstrap_servers, Level.RESUME_UNLISTED)
-    at = ["-b", bench.servers]
-    opened = bench.open()
-    decided, open_one = bench.task(opened, 0), bench.task(opened, 0)
-    assert isinstance(decided, plan_steps.Prepared) and isinstance(open_one, plan_steps.Prepared)
-    bench.decide(0, [decided])
-    capsys.readouterr()
-    assert command("spark", "decisions", bench.sink, *at) == 0
-    assert "transactions: 1 unknown\n" in capsys.readouterr().out
-    assert command("transactions", "resolve", bench.sink, *at) == 0
-    told = f"committed {decided.transactional_id}\naborted {open_one.transactional_id}\n1 committed, 1 aborted\n"
-    assert capsys.readouterr().out == told
-    assert (bench.open_ids(), bench.committed()) == ([], [0])
-    assert command("transactions", "resolve", "nobody", *at) == 1
-    assert command("doctor", *at) == 4, "this Kafka lists no transactions, and does not report free space"
-    assert "resume-unlisted: " in capsys.readouterr().out
 
 
 def test_decisions_are_shown_with_what_became_of_their_transactions(
@@ -112,7 +88,7 @@ def test_decisions_are_shown_with_what_became_of_their_transactions(
 def test_of_many_transactions_some_are_shown_and_the_others_counted(
     broker: Broker, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bench = Bench(broker.bootstrap_servers, Level.KEEP_PREPARED)
+    bench = Bench(broker.bootstrap_servers, KEEPING)
     opened = bench.open()
     bench.decide(0, [bench.task(opened, 0) for _ in range(5)])
     at = ["-b", broker.bootstrap_servers]
@@ -146,7 +122,7 @@ def test_a_batch_that_is_lost_in_part_is_settled_when_a_person_says_how(
     asked = {"accept": "without the rows of 1 lost", "again": "have the rows of 2 committed transactions twice"}
     assert asked[lost] in err
     assert f"committed {bench.ids[0]}\ncommitted {bench.ids[1]}\nlost {bench.ids[2]}\n" in out
-    goes_on = {"accept": "goes on behind it", "again": "writes the whole of it again"}
+    goes_on = {"accept": "continues after it", "again": "writes all of it again"}
     assert out.endswith(f"batch 0: 2 committed, 1 lost; the query {goes_on[lost]}\n")
     opened = bench.open()
     replayed = [bench.task(opened, 0) for _ in range(3)]
@@ -157,7 +133,7 @@ def test_a_batch_that_is_lost_in_part_is_settled_when_a_person_says_how(
 def test_what_is_not_lost_is_not_written_again_and_a_query_that_is_gone_is_forgotten(
     broker: Broker, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    bench = Bench(broker.bootstrap_servers, Level.KEEP_PREPARED)
+    bench = Bench(broker.bootstrap_servers, KEEPING)
     bench.decide(0, [bench.task(bench.open(), 0)])
     words = ["forget", bench.sink, "--query", bench.query, "--yes", "-b", broker.bootstrap_servers]
     assert command("spark", *words, "--lost", "again") == 1
@@ -188,7 +164,7 @@ def test_a_sink_or_query_that_is_not_there_is_an_error_and_leaves_nothing(
             settle_lost_batch(empty.bootstrap_servers, "nosuch", "q", lost="accept")
         with Admin(empty.bootstrap_servers) as admin:
             assert (admin.list_transactions(), admin.list_topics()) == ([], [])
-    bench = Bench(broker.bootstrap_servers, Level.KEEP_PREPARED)
+    bench = Bench(broker.bootstrap_servers, KEEPING)
     at = ["-b", broker.bootstrap_servers]
     bench.decide(0, [bench.task(bench.open(), 0)])
     open_ids = bench.open_ids()
@@ -273,7 +249,7 @@ def test_the_commands_of_the_documentation_are_as_they_stand_there(
         assert command("spark", *(places.get(word, word) for word in words), *extra, *bench.at) == 0, line
     assert seen == {"sinks", "decisions", "repair", "forget"}
     assert sink.other.read_text().endswith('{"in":{"0":20}}')
-    assert "1 lost; the query goes on behind it" in capsys.readouterr().out
+    assert "1 lost; the query continues after it" in capsys.readouterr().out
     bench.open()
 
 

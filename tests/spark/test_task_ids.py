@@ -8,13 +8,13 @@ import pytest
 
 from fencepost.broker.embedded import Broker
 from fencepost.spark.sink import names, plan, plan_steps
-from fencepost.spark.sink.plan_steps import Level
 from tests.spark.hand_played import Bench
+from tests.support.sink_abilities import KEEPING, ONE_PHASE
 
 
-@pytest.fixture(params=[Level.KEEP_PREPARED, Level.RESUME])
+@pytest.fixture(params=[KEEPING, ONE_PHASE])
 def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
-    with Broker({"transaction.two.phase.commit.enable": request.param is Level.KEEP_PREPARED}) as broker:
+    with Broker({"transaction.two.phase.commit.enable": request.param is KEEPING}) as broker:
         yield Bench(broker.bootstrap_servers, request.param)
 
 
@@ -49,7 +49,7 @@ def test_ids_are_used_again(bench: Bench) -> None:
 
 def test_a_healthy_stream_counts_no_trouble() -> None:
     with Broker({"transaction.two.phase.commit.enable": True}) as broker:
-        bench = Bench(broker.bootstrap_servers, Level.KEEP_PREPARED)
+        bench = Bench(broker.bootstrap_servers, KEEPING)
         for number in range(4):
             batch(bench, number)
         counters = broker.metrics().counters
@@ -91,7 +91,7 @@ def test_more_decisions_than_fit_are_settled_by_the_next(bench: Bench, monkeypat
     assert len(bench.runner.decisions(bench.sink)) == 6
 
 
-@pytest.mark.parametrize("bench", [Level.KEEP_PREPARED], indirect=True)
+@pytest.mark.parametrize("bench", [KEEPING], indirect=True)
 def test_a_decided_transaction_that_a_stranger_keeps_is_committed(bench: Bench) -> None:
     opened = bench.open()
     messages = [bench.task(opened, 0) for _ in range(2)]

@@ -19,10 +19,11 @@ from fencepost.protocol.records.batch import set_producer
 from fencepost.protocol.records.plain import encode_pairs
 from fencepost.spark.errors import UnfinishedSinkError
 from fencepost.spark.sink import names, plan, plan_steps, wire
-from fencepost.spark.sink.plan_steps import Level
+from fencepost.spark.sink.abilities import BrokerAbilities
 from fencepost.spark.sink.runner import resolve_sink
 from tests.spark.hand_played import Bench
 from tests.support.older_kafka import OlderKafka
+from tests.support.sink_abilities import KEEPING, ONE_PHASE
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +48,7 @@ def decided_and_loser(bench: Bench) -> tuple[plan_steps.Prepared, plan_steps.Pre
 
 
 def test_list_describe_abort_and_resolve(broker: Broker, capsys: pytest.CaptureFixture[str]) -> None:
-    bench = Bench(broker.bootstrap_servers, Level.KEEP_PREPARED)
+    bench = Bench(broker.bootstrap_servers, KEEPING)
     decided, loser = decided_and_loser(bench)
     at = ["--bootstrap-servers", broker.bootstrap_servers]
 
@@ -84,7 +85,7 @@ def test_no_decision_topic_is_made_by_looking(capsys: pytest.CaptureFixture[str]
     with Broker() as broker:
         assert command("list", "-b", broker.bootstrap_servers) == 0
         assert capsys.readouterr().out == "TRANSACTIONAL ID  STATE  PREPARED  AGE  PARTITIONS  SPARK\n"
-        bench = Bench(broker.bootstrap_servers, Level.KEEP_PREPARED)
+        bench = Bench(broker.bootstrap_servers, KEEPING)
         assert bench.link.io.run(bench.link.admin.list_topics()) == [bench.topic]
 
 
@@ -98,7 +99,7 @@ class Stranger:
     """Open transactions of somebody who is gone."""
 
     def __init__(self, broker: Broker) -> None:
-        self.bench = Bench(broker.bootstrap_servers, Level.KEEP_PREPARED)
+        self.bench = Bench(broker.bootstrap_servers, KEEPING)
         self.at = ["--bootstrap-servers", broker.bootstrap_servers]
 
     def leave(self, transactional_id: str, number: int) -> None:
@@ -172,7 +173,7 @@ def test_pooled_names_of_a_flink_sink_are_not_taken_for_checkpoints(
 
 
 def test_commit_is_for_strangers_and_for_what_is_decided(broker: Broker, capsys: pytest.CaptureFixture[str]) -> None:
-    bench = Bench(broker.bootstrap_servers, Level.KEEP_PREPARED)
+    bench = Bench(broker.bootstrap_servers, KEEPING)
     at = ["--bootstrap-servers", broker.bootstrap_servers]
     decided, loser = decided_and_loser(bench)
     assert command("commit", loser.transactional_id, *at) == 1
@@ -308,7 +309,7 @@ def test_a_sink_that_is_not_there_is_an_error_and_leaves_nothing(capsys: pytest.
 
 
 def test_sinks_are_listed_with_what_they_have_decided(broker: Broker, capsys: pytest.CaptureFixture[str]) -> None:
-    bench = Bench(broker.bootstrap_servers, Level.KEEP_PREPARED)
+    bench = Bench(broker.bootstrap_servers, KEEPING)
     decided_and_loser(bench)
     assert command("sinks", "-b", broker.bootstrap_servers) == 0
     (line,) = [one.split() for one in capsys.readouterr().out.splitlines() if one.startswith(bench.sink)]
@@ -320,7 +321,7 @@ def test_sinks_are_listed_with_what_they_have_decided(broker: Broker, capsys: py
 
 def test_what_another_sink_has_written_is_not_committed_again(capsys: pytest.CaptureFixture[str]) -> None:
     with Broker({"transaction.two.phase.commit.enable": True}) as broker:
-        old, new = (Bench(broker.bootstrap_servers, Level.KEEP_PREPARED) for _ in range(2))
+        old, new = (Bench(broker.bootstrap_servers, KEEPING) for _ in range(2))
         decided_and_loser(old)
         new.query = old.query
         new.runner.run(plan.commit_batch(new.sink, 0, [new.task(new.open(), 0)]))
@@ -372,11 +373,11 @@ def meanings(bench: Bench, capsys: pytest.CaptureFixture[str], *words: str) -> d
     return {one["transactional_id"]: one["spark"].removeprefix(f"sink {bench.sink}: ") for one in told}
 
 
-@pytest.mark.parametrize("level", [Level.KEEP_PREPARED, Level.RESUME])
-def test_what_is_over_is_not_called_undecided(level: Level, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("abilities", [KEEPING, ONE_PHASE])
+def test_what_is_over_is_not_called_undecided(abilities: BrokerAbilities, capsys: pytest.CaptureFixture[str]) -> None:
     """A decision is kept until its query's next one: what older batches have written is written all the same."""
-    with Broker({"transaction.two.phase.commit.enable": level is Level.KEEP_PREPARED}) as broker:
-        bench = Bench(broker.bootstrap_servers, level)
+    with Broker({"transaction.two.phase.commit.enable": abilities == KEEPING}) as broker:
+        bench = Bench(broker.bootstrap_servers, abilities)
         written: list[str] = []
         lost: list[str] = []
         for number in range(2):
@@ -404,7 +405,7 @@ def test_what_is_over_is_not_called_undecided(level: Level, capsys: pytest.Captu
 def test_a_decided_transaction_that_was_aborted_is_called_lost(
     broker: Broker, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    bench = Bench(broker.bootstrap_servers, Level.KEEP_PREPARED)
+    bench = Bench(broker.bootstrap_servers, KEEPING)
     decided, loser = decided_and_loser(bench)
     named = f"decided, batch 0 of query {bench.query}: "
     assert meanings(bench, capsys) == {

@@ -90,7 +90,7 @@ def started(spark: Any, servers: str, folder: Path) -> Any:
     read = source.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", str(IN_A_BATCH)).load()
     rows = read.select("value").mapInArrow(killing(servers, folder / "armed"), "value binary")
     writer = rows.writeStream.format("fencepost").option("kafka.bootstrap.servers", servers).option("topic", "out")
-    writer = writer.option("sink.id", "workers").option("require.level", "keep-prepared")
+    writer = writer.option("sink.id", "workers").option("require.guarantee", "durable")
     return writer.option("checkpointLocation", str(folder / "checkpoint")).trigger(availableNow=True).start()
 
 

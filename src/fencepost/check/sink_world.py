@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
+from enum import Enum
 from random import Random
 from typing import Any, Final
 
@@ -33,13 +34,14 @@ from fencepost.spark.errors import (
     CorruptDecisionError,
     SinkContradictionError,
 )
-from fencepost.spark.sink import plan_steps, wire
+from fencepost.spark.sink import wire
+from fencepost.spark.sink.abilities import BrokerAbilities, Guarantee
 from fencepost.spark.sink.decision import Decision, decode_value
 from fencepost.spark.sink.decision_store import DEFAULT_TOPIC, DecisionStore, partition_of
 from fencepost.spark.sink.steps import SinkConfig
 from fencepost.spark.sink.task_ids import OwnPool
 
-__all__ = ["BROKERS", "STRIKES", "SinkFaults", "SinkReport", "SinkWorld", "run_sink_world"]
+__all__ = ["STRIKES", "Brokers", "SinkFaults", "SinkReport", "SinkWorld", "run_sink_world"]
 
 TOPIC: Final = "out"
 PARTITIONS: Final = 2
@@ -60,24 +62,40 @@ NEVER_RIGHT: Final = (SinkContradictionError, CorruptDecisionError)
 CHECKPOINT_IS_WRONG: Final = (CheckpointRolledBackError, BatchChangedError)
 
 
-# The broker's settings at each level. It refuses a batch whose transaction is over, so that `resume-unverified` is left
-# to the model of the sink's protocol.
-BROKERS: Final[Mapping[plan_steps.Level, Mapping[str, str | int | bool]]] = {
-    plan_steps.Level.KEEP_PREPARED: {},
-    plan_steps.Level.TWO_PHASE: {},
-    plan_steps.Level.RESUME: {"transaction.two.phase.commit.enable": False},
-    plan_steps.Level.RESUME_V1: {"transaction.version": 0},
+class Brokers(Enum):
+    """The simulated broker, by the abilities that the sink finds (sink/abilities.py)."""
+
+    KEEPS_PREPARED = "keeps-prepared"
+    TWO_PHASE = "two-phase"
+    ONE_PHASE = "one-phase"
+    TRANSACTION_VERSION_0 = "transaction-version-0"
+
+    @property
+    def abilities(self) -> BrokerAbilities:
+        """The abilities that the sink finds, or is told: the broker cannot hide that it keeps transactions."""
+        return BrokerAbilities(
+            two_phase=self in (Brokers.KEEPS_PREPARED, Brokers.TWO_PHASE),
+            keeps_prepared=self is Brokers.KEEPS_PREPARED,
+            raises_epochs=self is not Brokers.TRANSACTION_VERSION_0,
+        )
+
+    @property
+    def settings(self) -> Mapping[str, str | int | bool]:
+        """The broker's settings."""
+        return _SETTINGS.get(self, {})
+
+
+_SETTINGS: Final[Mapping[Brokers, Mapping[str, str | int | bool]]] = {
+    Brokers.ONE_PHASE: {"transaction.two.phase.commit.enable": False},
+    Brokers.TRANSACTION_VERSION_0: {"transaction.version": 0},
 }
 
 
 @dataclass(frozen=True, slots=True)
 class SinkFaults:
-    """The faults of a run and the settings of the sink, drawn from the seed unless given.
+    """The faults of a run and the settings of the sink, drawn from the seed unless given."""
 
-    Raises ValueError for a level that the simulated broker cannot have.
-    """
-
-    level: plan_steps.Level
+    brokers: Brokers
     transaction_timeout_ms: int
     step_timeout_ms: int
     sinks: int
@@ -88,24 +106,13 @@ class SinkFaults:
     inherits: bool  # true if processes inherit task ids
     machine: MachineFaults = field(default_factory=MachineFaults)
 
-    def __post_init__(self) -> None:
-        if self.level not in BROKERS:
-            raise ValueError(f"level {self.level.value} is not simulated: the broker here is never that weak")
-
     @classmethod
-    def draw(cls, random: Random, level: plan_steps.Level | None = None) -> SinkFaults:
+    def draw(cls, random: Random, brokers: Brokers | None = None) -> SinkFaults:
         """Draw faults. Some runs have every fault and some have few, because each kind finds other defects."""
         pick = random.choice
-        drawn = pick(
-            (
-                plan_steps.Level.KEEP_PREPARED,
-                plan_steps.Level.KEEP_PREPARED,
-                plan_steps.Level.TWO_PHASE,
-                plan_steps.Level.RESUME,
-            )
-        )
+        drawn = pick((Brokers.KEEPS_PREPARED, Brokers.KEEPS_PREPARED, Brokers.TWO_PHASE, Brokers.ONE_PHASE))
         return cls(
-            level=level or drawn,
+            brokers=brokers or drawn,
             transaction_timeout_ms=pick((3_000, 20_000, 900_000)),
             step_timeout_ms=pick((5_000, 120_000)),
             sinks=pick((1, 1, 1, 2)),
@@ -153,7 +160,7 @@ class SinkWorld:
         self._random = Random(seed)
         self._given = faults
         self.report = SinkReport(seed, faults)
-        settings = dict(BROKERS[faults.level])
+        settings = dict(faults.brokers.settings)
         network = _copy(faults.network)
         self._stage = Stage(Random(self._random.getrandbits(64)), network, settings, self.report.trace, self._broke)
         self._config = SinkConfig(
@@ -163,8 +170,9 @@ class SinkWorld:
         self._drivers: dict[Process, Driver] = {}
         self._inherited = OwnPool()  # shared by all executors, which end, are killed, freeze and continue
         self._lives = 0
-        # Only a transaction timeout can abort a decided transaction, and only without two-phase commit.
-        self._may_lose = faults.level.may_lose and faults.transaction_timeout_ms < NEVER_MS
+        # Only a timeout can end a decided transaction, and only without two-phase commit.
+        is_timed = faults.brokers.abilities.guarantee is Guarantee.TIMED
+        self._may_lose = is_timed and faults.transaction_timeout_ms < NEVER_MS
         self.faults = faults.spark
         self._checkpoints = [Checkpoint(f"query-of-{sink}", sink, rows) for sink in SINKS[: faults.sinks]]
 
@@ -182,9 +190,9 @@ class SinkWorld:
         return process
 
     def hands(self, process: Process, sink: str) -> SinkHands:
-        level = self._given.level if self._given.level is plan_steps.Level.TWO_PHASE else None
+        abilities = self._given.brokers.abilities if self._given.brokers is Brokers.TWO_PHASE else None
         pool = self._inherited if self._given.inherits else OwnPool()
-        return SinkHands(process, sink, level, self._config, self._stage.fork(), self.trace, pool)
+        return SinkHands(process, sink, abilities, self._config, self._stage.fork(), self.trace, pool)
 
     def _broke(self, what: str) -> None:
         self.report.anomalies.append(Anomaly("defect", f"the broker: {what}"))
@@ -451,8 +459,8 @@ def _copy(faults: NetworkFaults) -> NetworkFaults:
 
 
 def run_sink_world(
-    seed: int, *, rows: int = 80, level: plan_steps.Level | None = None, faults: SinkFaults | None = None
+    seed: int, *, rows: int = 80, brokers: Brokers | None = None, faults: SinkFaults | None = None
 ) -> SinkReport:
     """Run the sink's world once. Raises SimulationStuck if something never ends; anomalies are in the report."""
-    drawn = faults or SinkFaults.draw(Random(seed * 7919 + 1), level)
+    drawn = faults or SinkFaults.draw(Random(seed * 7919 + 1), brokers)
     return SinkWorld(seed, rows=rows, faults=drawn).run()

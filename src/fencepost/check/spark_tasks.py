@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from fencepost.check.process import Process
 from fencepost.config import ProducerConfig
 from fencepost.spark.cluster_calls import ClusterCalls
-from fencepost.spark.sink import plan, plan_level, plan_steps
+from fencepost.spark.sink import plan, plan_abilities, plan_steps
+from fencepost.spark.sink.abilities import BrokerAbilities
 from fencepost.spark.sink.content import content_of
 from fencepost.spark.sink.decision import Content, SourceOffsets
 from fencepost.spark.sink.names import UNIQUE_BYTES
@@ -51,13 +52,13 @@ class TaskInput:
 
 
 class SinkHands:
-    """The sink's code in one process. With `level` None it asks the broker."""
+    """The sink's code in one process. With `abilities` None it asks the broker."""
 
     def __init__(
         self,
         process: Process,
         sink: str,
-        level: plan_steps.Level | None,
+        abilities: BrokerAbilities | None,
         config: SinkConfig,
         chance: Random,
         trace: Callable[[str], None],
@@ -65,7 +66,7 @@ class SinkHands:
     ) -> None:
         self._process = process
         self._sink = sink
-        self._level = level
+        self._abilities = abilities
         self._config = config
         self._chance = chance
         self._trace = trace
@@ -76,10 +77,10 @@ class SinkHands:
 
     async def open(self) -> bytes:
         """Open the sink in the planning process, as pickling the writer does."""
-        level = self._level
-        if level is None:
-            level = await self._run(plan_level.choose_level(self._sink, None), {})
-        return pickle.dumps(await self._run(plan.open_sink(self._sink, level), {}))
+        abilities = self._abilities
+        if abilities is None:
+            abilities = await self._run(plan_abilities.ask_abilities(self._sink, None), {})
+        return pickle.dumps(await self._run(plan.open_sink(self._sink, abilities), {}))
 
     async def write(self, opened: bytes, task: TaskInput) -> bytes:
         """Run one task attempt."""
@@ -119,7 +120,7 @@ class SinkHands:
     async def abort(self, messages: Sequence[bytes | None], opened: bytes) -> plan_steps.AbortOutcome:
         """Abort the batch in the commit worker, which has the claim of the driver's `opened`."""
         own: plan_steps.Opened = pickle.loads(opened)
-        return await self._run(plan.abort_batch(self._sink, _unpickled(messages), (own.claim, own.level)), {})
+        return await self._run(plan.abort_batch(self._sink, _unpickled(messages), own.claim), {})
 
     async def _run(self, steps: plan.Plan[T], own: dict[type, OwnStep]) -> T:
         """Run a plan as StepRunner.run does, with a task's own steps and a trace line for each step."""

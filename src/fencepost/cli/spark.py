@@ -174,8 +174,8 @@ def forget(
     lost: Annotated[
         Lost | None,
         typer.Option(
-            help="accept: the query goes on behind the batch, without the lost rows. again: it writes the whole batch "
-            "again, and what is committed is there twice.  [default: ask]"
+            help="accept: the query continues after the batch, without the lost rows. again: it writes the whole batch "
+            "again, and its committed rows are in the topic twice.  [default: ask]"
         ),
     ] = None,
     bootstrap_servers: Servers = None,
@@ -184,10 +184,10 @@ def forget(
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Settle the last decided batch of a query that has lost a part of it, or of one that nobody runs any more.
+    """Let a query continue after its last decided batch was lost in part, or forget a query that runs no more.
 
-    Shows what is committed and what is lost, and asks what becomes of the rest. What is still open is committed. Stop
-    the query first: it would be superseded.
+    Shows which transactions are committed, lost or unknown, and asks how to continue. Commits those that are still
+    open. Stop the query first: it would be superseded.
 
     Example: fencepost spark forget orders-copy --query 5ad5c0c6-2f0b-4c1e-9d3a-0d1f0a5c7c11 --lost accept
     """
@@ -207,14 +207,19 @@ def forget(
         servers, options = sink_options(settings, decision_topic)
         settled = settle_lost_batch(servers, sink, query, lost=chosen.value, **options)
     if as_json:
-        done = {"committed": list(settled.committed), "lost": list(settled.lost)}
+        done = {
+            "committed": list(settled.committed),
+            "lost": list(settled.lost),
+            "unknown": list(settled.unknown),
+        }
         print_json({"sink": sink, "query": query, "batch": settled.decision.batch_id, "settled": chosen.value, **done})
         return
-    for word, ids in (("committed", settled.committed), ("lost", settled.lost)):
+    for word, ids in (("committed", settled.committed), ("lost", settled.lost), ("unknown", settled.unknown)):
         for transactional_id in ids:
             print_line(f"{word} {transactional_id}")
-    goes_on = "goes on behind it" if chosen is Lost.ACCEPT else "writes the whole of it again"
+    goes_on = "continues after it" if chosen is Lost.ACCEPT else "writes all of it again"
     counts = f"{len(settled.committed)} committed, {len(settled.lost)} lost"
+    counts += f", {len(settled.unknown)} unknown" if settled.unknown else ""
     sys.stdout.write(f"batch {settled.decision.batch_id}: {counts}; the query {goes_on}\n")
 
 
@@ -227,19 +232,21 @@ def _asked() -> Lost:
 
 def _check(decision: Decision, states: States, chosen: Lost) -> None:
     if chosen is Lost.AGAIN and not {WinnerState.LOST, WinnerState.UNKNOWN} & set(states.values()):
-        refuse(
-            f"nothing of batch {decision.batch_id} is known to be lost: written again, all of it would be twice there"
-        )
+        refuse(f"no transaction of batch {decision.batch_id} is lost: written again, all its rows would be there twice")
 
 
 def _question(decision: Decision, states: States, chosen: Lost) -> str:
     count = Counter(states.values())
-    what = f"Go on behind batch {decision.batch_id}"
+    what = f"Continue after batch {decision.batch_id}"
     if chosen is Lost.ACCEPT:
-        lost = count[WinnerState.LOST]
-        return f"{what}, without the rows of {lost} lost transactions?" if lost else f"{what}?"
-    there = len(states) - count[WinnerState.LOST]
-    return f"Write batch {decision.batch_id} again, and have the rows of {there} committed transactions twice?"
+        lost, unknown = count[WinnerState.LOST], count[WinnerState.UNKNOWN]
+        parts = [f"{lost} lost transactions"] if lost else []
+        parts += [f"{unknown} transactions that may be lost"] if unknown else []
+        return f"{what}, without the rows of {' and '.join(parts)}?" if parts else f"{what}?"
+    unknown = count[WinnerState.UNKNOWN]
+    there = len(states) - count[WinnerState.LOST] - unknown
+    maybe = f" and perhaps of {unknown} more" if unknown else ""
+    return f"Write batch {decision.batch_id} again, and have the rows of {there} committed transactions{maybe} twice?"
 
 
 def _facts(decision: Decision, states: States) -> dict[str, Any]:
@@ -262,7 +269,7 @@ def _print(decision: Decision, states: States) -> None:
     fact = _facts(decision, states)
     count = Counter(states.values())
     parts = [f"{count[state]} {state.value}" for state in WinnerState if count[state]]
-    unknown = "not written down (decided by an older release)" if decision.content is None else "not known"
+    unknown = "not known (adopted without its rows)" if decision.content is None else "not known"
     offsets = decision.offsets
     lines = {
         "batch": str(decision.batch_id),

@@ -31,7 +31,7 @@ _DECIDED: Final = {
     WinnerState.COMMITTED: "committed",
     WinnerState.OPEN: "to be committed",
     WinnerState.LOST: "lost, its rows are not in the topic",
-    WinnerState.EXPIRED: "ended so long ago that the brokers do not know how",
+    WinnerState.UNKNOWN: "unknown, its transactional id has expired",
 }
 # Meaning of a task's transaction that no decision names, by Kafka's states. A query keeps a decision until its next
 # one. So a completed transaction belongs to an older batch or a losing attempt, or was ended by hand.

@@ -197,11 +197,13 @@ def resolve(
             done = resolve_sink(servers, sink, even_if_written_again=even_if_written_again, **options)
         except UnfinishedSinkError as error:
             refuse(f"{error}. If they do not, use --even-if-written-again; else `abort ID --even-if-decided` for each")
-    for word, ids in (("committed", done.committed), ("aborted", done.aborted)):
+    outcomes = {"committed": done.committed, "aborted": done.aborted, "unknown": done.unknown}
+    for word, ids in outcomes.items():
         for transactional_id in ids:
             tell_done(f"{word} {transactional_id}", word, as_json=as_json, transactional_id=transactional_id)
     if not as_json:
-        sys.stdout.write(f"{len(done.committed)} committed, {len(done.aborted)} aborted\n")
+        sys.stdout.write(", ".join(f"{len(ids)} {word}" for word, ids in outcomes.items() if ids or word != "unknown"))
+        sys.stdout.write("\n")
 
 
 @transactions.command()

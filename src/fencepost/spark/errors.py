@@ -1,7 +1,7 @@
-"""What can go wrong in the sink beyond `fencepost.errors`, whose bases say what to do: a restart heals an
-ApplicationRecoverableError, a FatalError needs a person (docs/spark.md, "When something is wrong").
+"""Exceptions of the sink. Their base classes in `fencepost.errors` say what to do.
 
-`PreparedTransactionLostError` (fencepost.errors) tells of a loss: a decided transaction is not there any more.
+A restart of the query recovers from an ApplicationRecoverableError. A FatalError needs a person (docs/spark.md, "When
+something is wrong"). `PreparedTransactionLostError` (fencepost.errors) reports the loss of a decided transaction.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = [
     "CorruptDecisionError",
     "DecisionRefusedError",
     "DecisionUnknownError",
-    "LevelUnavailableError",
+    "GuaranteeUnavailableError",
     "SinkContradictionError",
     "SupersededError",
     "TaskTimedOutError",
@@ -37,15 +37,15 @@ class SupersededError(ApplicationRecoverableError):
 
 
 class BatchTimedOutError(ApplicationRecoverableError):
-    """Transactions of the batch have ended, or would before they could be committed. It was aborted as a whole."""
+    """Transactions of the batch have ended, or would end before their commit. The whole batch was aborted."""
 
     def __init__(self, query_id: str, batch_id: int, ended: list[str], of: int) -> None:
         super().__init__(
             f"batch {batch_id} of query {query_id} was not decided, and nothing of it is visible: {len(ended)} of its "
             f"{of} transactions have ended or are about to: {', '.join(ended[:3])}. A batch has to be written and "
             "committed within kafka.transaction.timeout.ms: raise it and the brokers' transaction.max.timeout.ms, or "
-            "give each batch less (maxOffsetsPerTrigger). If it was not that: another query writes under the same "
-            "sink.id, or somebody has ended them"
+            "give each batch less (maxOffsetsPerTrigger). If time was not the cause: another query writes under the "
+            "same sink.id, or a person has ended them"
         )
 
 
@@ -60,8 +60,8 @@ class TaskTimedOutError(BatchTimedOutError):
             )
         else:
             why = (
-                f"somebody ended it before its timeout ({timeout_ms} ms): a newer run of the sink, the batch's end "
-                "without this attempt, or a person"
+                f"another process ended it before its timeout ({timeout_ms} ms): a newer run of the sink, the batch's "
+                "end without this attempt, or a person"
             )
         ApplicationRecoverableError.__init__(
             self, f"{cause}: transaction {transactional_id} ended {age_s:.0f} s after its task began it: {why}"
@@ -69,30 +69,33 @@ class TaskTimedOutError(BatchTimedOutError):
 
 
 class DecisionRefusedError(ApplicationRecoverableError):
-    """The broker refused the decision (a timeout, say). The batch is not decided, nothing was aborted."""
+    """The broker refused the decision, for example after a timeout. The batch is not decided; nothing was aborted."""
 
 
 class DecisionUnknownError(ApplicationRecoverableError):
-    """No answer says whether the batch's decision took effect. Nothing was aborted; the next run finds out."""
+    """The broker did not answer whether the batch is decided. Nothing was aborted; the next run finds out."""
 
 
 class CorruptDecisionError(FatalError):
-    """A decision record's bytes are not what this or an older version writes."""
+    """A decision record is damaged, or a newer release has written it."""
 
 
 class SinkContradictionError(FatalError):
-    """Messages or records that the protocol excludes (a mixed batch, two claims, another sink's transaction)."""
+    """Messages or records contradict the protocol: a mixed batch, two claims, or another sink's transaction."""
 
 
 class CheckpointRolledBackError(FatalError):
-    """Spark runs a batch below the last that was written: its checkpoint is older. Nothing was written."""
+    """Spark runs a batch below the last written batch, because its checkpoint is older. Nothing was written."""
 
 
 class BatchChangedError(FatalError):
-    """A batch that was written comes again under its number with other rows. Nothing was written.
+    """A written batch comes again under its number, with other rows. Nothing was written.
 
-    `decided` is in the topic, `came` is what came now; `decided_offsets` and `came_offsets` are Spark's source offsets
-    of both, where they could be read.
+    Attributes:
+        decided: The content of the batch in the topic.
+        came: The content of the batch that came now.
+        decided_offsets: Spark's source offsets of the first, if they could be read.
+        came_offsets: Spark's source offsets of the second, if they could be read.
     """
 
     def __init__(
@@ -125,30 +128,30 @@ class BatchChangedError(FatalError):
             told += (
                 f"Its source offsets were {_shown(decided_offsets)} and are {_shown(came_offsets)}: the checkpoint was "
                 "restored or lost files, and Spark planned the batch anew; `fencepost spark repair` puts back the "
-                "offsets of what was written"
+                "offsets of the written batch"
             )
-        super().__init__(f"sink {sink!r}: {told}. Option same.batch says what is trusted")
+        super().__init__(f"sink {sink!r}: {told}. Option same.batch chooses the comparison")
 
 
 def _shown(offsets: SourceOffsets) -> str:
-    """The sources' lines of Spark's offset log, without its version and metadata."""
+    """Return the sources' lines of Spark's offset log, without its version and metadata."""
     text = "; ".join(offsets.batch.splitlines()[2:]) or offsets.batch
     return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}..."
 
 
-class LevelUnavailableError(ConfigurationError):
-    """The brokers do not offer the guarantee level that `require.level` asks for, or no safe level at all."""
+class GuaranteeUnavailableError(ConfigurationError):
+    """The brokers do not support the guarantee that `require.guarantee` asks for, or exactly-once at all."""
 
 
 class UnfinishedSinkError(ConfigurationError):
     """Transactions or decisions of this query wait under another sink.id, or for a query that wrote exactly once.
 
-    Going on would leave them open for ever, or write their rows again. The message says what to do.
+    Continuing would leave them open for ever, or write their rows again. The message says what to do.
     """
 
 
 class UnknownQueryError(ConfigurationError):
-    """The decision topic knows nothing of a query or sink that has written before: its memory is gone, or elsewhere.
+    """The decision topic has no record of a query or sink that has written before.
 
-    Going on could write a batch again. The message says what to set back, and which option begins anew.
+    Continuing could write a batch again. The message says which setting to restore, and which option starts again.
     """

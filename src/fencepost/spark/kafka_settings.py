@@ -60,7 +60,7 @@ OF_THE_SINK: Final[Mapping[str, str]] = {
     "max.in.flight.requests.per.connection": "each partition has one batch on the way",
     "partitioner.adaptive.partitioning.enable": "rows without keys go to partitions in turn",
     "retries": "kafka.delivery.timeout.ms limits all attempts together",
-    "transaction.two.phase.commit.enable": "the brokers are asked; require.level insists on a level",
+    "transaction.two.phase.commit.enable": "the sink asks the brokers; require.guarantee=durable insists on it",
 }
 OF_THE_SOURCE: Final[Mapping[str, str]] = {
     "auto.commit.interval.ms": "commitOffsets tells a group the offsets of each finished batch",

@@ -1,7 +1,7 @@
-"""Options of `format("fencepost")`, as Spark hands them over: lower-case keys, text values.
+"""Options of `format("fencepost")`, as Spark passes them: lower-case keys, text values.
 
-Names are those of Spark's own Kafka connector; `kafka.*` goes to the client under Kafka's name. What the sink adds:
-sink.id, delivery, require.level, same.batch, decision.topic, query.copied, first.batch, step.timeout.
+Names are those of Spark's own Kafka connector; `kafka.*` goes to the client under Kafka's name. The sink adds:
+sink.id, delivery, require.guarantee, same.batch, decision.topic, query.copied, first.batch, step.timeout.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from fencepost.errors import ConfigurationError
 from fencepost.foreign_settings import ALIASES
 from fencepost.spark.kafka_settings import nearest, note, without_java
 from fencepost.spark.sink import names, plan_steps
+from fencepost.spark.sink.abilities import Guarantee
 from fencepost.spark.sink.decision_store import DEFAULT_TOPIC
 from fencepost.spark.sink.steps import STEP_TIMEOUT_MS, SinkConfig
 
@@ -28,8 +29,8 @@ __all__ = [
     "SinkOptions",
     "client_settings",
     "flag",
+    "guarantee_of",
     "hint_of_none",
-    "level_of",
     "milliseconds",
     "whole",
 ]
@@ -41,9 +42,9 @@ _COMMON: Final = frozenset(field.name for field in fields(CommonConfig))
 _NO_JAVA: Final = "there are no Java classes in this client"
 _PEM: Final = "stores with a password are JKS or PKCS12; only PEM is read, which `keytool -exportcert -rfc` writes"
 _BYTES: Final = "keys and values are bytes here; convert them with the data frame's functions"
-# What the sink and the source decide themselves. Spark's own connector refuses most of them too.
+# Settings that the sink and the source choose. Spark's own connector refuses most of them too.
 NOT_YOURS: Final[Mapping[str, str]] = {
-    "transactional.id": "the sink mints its transactional ids; name the sink with sink.id",
+    "transactional.id": "the sink makes its transactional ids; name the sink with sink.id",
     "enable.idempotence": "it is always on",
     "acks": "every replica in sync acknowledges: with less, a record that was reported as written could be lost",
     "auto.offset.reset": "use startingOffsets",
@@ -58,12 +59,12 @@ NOT_YOURS: Final[Mapping[str, str]] = {
     "ssl.keystore.password": _PEM,
     "ssl.engine.factory.class": _NO_JAVA,
 }
-# Of the sink; Spark hands over the last three for its own use.
+# Options of the sink. Spark passes the last three for its own use.
 SINK_OPTIONS: Final = (
     "topic",
     "sink.id",
     "delivery",
-    "require.level",
+    "require.guarantee",
     "same.batch",
     "decision.topic",
     "query.copied",
@@ -74,7 +75,7 @@ SINK_OPTIONS: Final = (
     "path",
 )
 MOST_OF_32_BITS: Final = 2**31 - 1
-TYPO: Final = 0.8  # how like a known name an unknown name has to be to be refused
+TYPO: Final = 0.8  # the likeness to a known name from which on an unknown name is refused
 _AS_IT_IS: Final[Mapping[str, tuple[str, ...]]] = {"enable.idempotence": ("true",), "acks": ("all", "-1")}
 
 NAMELESS: Final = (
@@ -87,22 +88,22 @@ Settings = tuple[tuple[str, str], ...]  # Kafka's dotted names, sorted; hashable
 
 @dataclass(frozen=True, slots=True)
 class ClientSettings:
-    """`common` makes a client; `own` are the producer's or consumer's settings, checked."""
+    """Checked settings: `common` of any client, `own` of the producer or consumer."""
 
     common: Settings = field(repr=False)  # passwords are among them
     own: tuple[tuple[str, Any], ...] = field()
 
     def value(self, name: str) -> Any:
-        """One of the producer's or consumer's settings by its snake_case name."""
+        """Return a setting of the producer or consumer by its snake_case name."""
         return dict(self.own)[name]
 
     def producer(self) -> ProducerConfig:
-        """The sink's settings as a whole."""
+        """Return all settings of the sink's producer."""
         return replace(ProducerConfig.from_dotted(dict(self.common)), **dict(self.own))
 
 
 def client_settings(options: Mapping[str, str], kind: type[ProducerConfig | ConsumerConfig]) -> ClientSettings:
-    """The kafka.* options. Raises ConfigurationError for unknown settings and those the connector decides itself."""
+    """Parse the kafka.* options. Raises ConfigurationError for unknown settings and those the connector chooses."""
     given = {key[len("kafka.") :]: value for key, value in options.items() if key.lower().startswith("kafka.")}
     for name, why in NOT_YOURS.items():
         if name in given and given[name].strip().lower() not in _AS_IT_IS.get(name, ()):
@@ -120,11 +121,11 @@ def client_settings(options: Mapping[str, str], kind: type[ProducerConfig | Cons
 
 
 def hint_of_none(options: Mapping[str, str]) -> str:
-    """Return the likely reason why no option has arrived at all; "" where some have."""
+    """Return the likely reason why Spark passed no option at all; "" if it passed some."""
     if any(name.lower() != "path" for name in options):
         return ""
     return (
-        "; no option has arrived. Spark hands the OPTIONS of a CREATE TABLE to no source or sink in Python: use CREATE "
+        "; Spark passed no option. It passes the OPTIONS of a CREATE TABLE to no source or sink in Python: use CREATE "
         "TEMPORARY VIEW ... USING fencepost OPTIONS (...), or repeat them: SELECT ... FROM t WITH (...) or "
         "INSERT INTO t WITH (...) ...; a stream takes them from spark.readStream.option(...).table(...)"
     )
@@ -153,7 +154,7 @@ def whole(options: Mapping[str, str], name: str, lowest: int, most: int = MOST_O
 
 
 def _setting(dotted: str) -> str:
-    """The client's name of a setting, whichever of its names is given."""
+    """Return the client's name of a setting that is given by any of its names."""
     name = dotted.replace(".", "_")
     return ALIASES.get(name, name)
 
@@ -173,27 +174,29 @@ def milliseconds(options: Mapping[str, str], name: str, default: int) -> int:
 
 
 def _check_names(options: Mapping[str, str]) -> None:
-    """Refuse misspelled options of the sink, tell of other unknown names. Raises ConfigurationError."""
+    """Refuse misspelled options of the sink, and log other unknown names. Raises ConfigurationError."""
     for given in sorted(options):
         if given.lower() in SINK_OPTIONS or given.lower().startswith("kafka."):
             continue
+        if given.lower() == "require.level":
+            raise ConfigurationError("option require.level is now require.guarantee: durable or timed")
         meant = nearest(given, SINK_OPTIONS, TYPO)
         if meant is not None:
             raise ConfigurationError(f"option {given} is not known; was {meant} meant?")
         note(f"option {given} is not known to the sink; it has no effect")
 
 
-def level_of(text: str) -> plan_steps.Level:
-    """By its name, like "two-phase" or "resume-v1". Raises ConfigurationError that names all."""
+def guarantee_of(text: str) -> Guarantee:
+    """Return the guarantee named "durable" or "timed". Raises ConfigurationError."""
     try:
-        return plan_steps.Level(text.strip().lower())
+        return Guarantee(text.strip().lower())
     except ValueError as error:
-        choices = ", ".join(level.value for level in plan_steps.Level)
-        raise ConfigurationError(f"guarantee level {text!r}: one of {choices}") from error
+        choices = " or ".join(guarantee.value for guarantee in Guarantee)
+        raise ConfigurationError(f"option require.guarantee={text!r}: {choices}") from error
 
 
 def same_of(text: str) -> plan_steps.SameBatch:
-    """From "rows", "count", "offsets" or "number". Raises ConfigurationError."""
+    """Return the rule named "rows", "count", "offsets" or "number". Raises ConfigurationError."""
     try:
         return plan_steps.SameBatch(text.strip().lower())
     except ValueError as error:
@@ -208,18 +211,18 @@ class SinkOptions:
     client: ClientSettings
     topic: str | None
     exactly_once: bool
-    given_id: str | None  # sink.id; without it identity.py finds a name
-    checkpoint: str | None  # its location as it is written
+    given_id: str | None  # sink.id; without it, checkpoint.py finds a name
+    checkpoint: str | None  # the location as it was given
     query_name: str | None
-    required: plan_steps.Level | None
+    required: Guarantee | None
     steps: SinkConfig
-    query_is_copy: bool  # of another query, which goes on under the same query id and another sink's name
-    first_batch: int | None  # the number with which a query begins here that has written elsewhere
+    query_is_copy: bool  # another query continues with the same query id and another sink's name
+    first_batch: int | None  # the first batch here of a query that has written elsewhere
     same: plan_steps.SameBatch = plan_steps.SameBatch.ROWS
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SinkOptions:
-        """Raises ConfigurationError that names the option."""
+        """Parse the options. Raises ConfigurationError, which names the option."""
         client = client_settings(options, ProducerConfig)
         _check_names(options)
         delivery = options.get("delivery", EXACTLY_ONCE).strip().lower()
@@ -234,8 +237,8 @@ class SinkOptions:
             if name is None:
                 raise ConfigurationError(NAMELESS)
             names.sink_id(name)
-        elif "require.level" in options:
-            raise ConfigurationError(f"option require.level needs delivery={EXACTLY_ONCE}")
+        elif "require.guarantee" in options:
+            raise ConfigurationError(f"option require.guarantee needs delivery={EXACTLY_ONCE}")
         timeout_is_given = "kafka.transaction.timeout.ms" in options
         steps = SinkConfig(
             int(client.value("transaction_timeout_ms")) if timeout_is_given else None,
@@ -243,7 +246,7 @@ class SinkOptions:
             options.get("decision.topic", DEFAULT_TOPIC),
             options.get("topic"),
         )
-        required = options.get("require.level")
+        required = options.get("require.guarantee")
         return cls(
             client,
             options.get("topic"),
@@ -251,7 +254,7 @@ class SinkOptions:
             sink,
             location,
             query_name,
-            None if required is None else level_of(required),
+            None if required is None else guarantee_of(required),
             steps,
             flag(options, "query.copied", False),
             whole(options, "first.batch", 0),

@@ -346,7 +346,7 @@ def _says(process: psutil.Process, word: str) -> bool:
 def run(given: argparse.Namespace, folder: Path) -> Findings:
     found = Findings()
     chance = random.Random(given.seed)
-    level = "two-phase" if given.two_phase else "resume" if given.transaction_version else "resume-v1"
+    guarantee = "durable" if given.two_phase else "timed"
     settings = {"transaction.two.phase.commit.enable": given.two_phase, "unstable.api.versions.enable": given.two_phase}
     feature = ("--feature", f"transaction.version={given.transaction_version}")
     with contextlib.ExitStack() as stack:
@@ -357,7 +357,7 @@ def run(given: argparse.Namespace, folder: Path) -> Findings:
         with fencepost.Admin(servers) as admin:
             for topic, count in PARTITIONS.items():
                 admin.create_topic(topic, count, 3)
-        arguments = {"servers": servers, "source": "in", "target": "out", "sink": SINK, "level": level}
+        arguments = {"servers": servers, "source": "in", "target": "out", "sink": SINK, "guarantee": guarantee}
         arguments |= {"checkpoint": str(folder / "checkpoint"), "rows_per_batch": "1000"}
         cluster, host = None, "127.0.0.1"
         if not given.local:

@@ -24,7 +24,6 @@ from tests.support.torture.spark_world import SINK, Run, World, killer_environme
 
 TOLD = ("CheckpointRolledBackError", "BatchChangedError")
 STEPS = ("Claim", "ReadDecisions", "ListTransactions", "BeginTask", "WriteDecision", "EndTransactions", "AskOwner")
-OF_LEVEL = {"A": ("KeepWinners",), "B": ("DescribeWinners",), "C": ("DescribeWinners",)}
 ZOMBIE_MOST_S = 60.0
 # A batch of the situation "lost" has to be complete within this; one of "too slow" takes longer.
 SHORT_TIMEOUT_MS = 8000
@@ -52,9 +51,9 @@ class Torture:
             "offsets lost": self._offsets_lost,
             "speculation": self._speculation,
         }
-        if self.world.level != "B":
+        if self.world.keeps_prepared or self.world.guarantee == "timed":
             found["too slow"] = self._too_slow
-        if self.world.level == "C":
+        if self.world.guarantee == "timed":
             found["lost"] = self._lost
         return found
 
@@ -110,7 +109,7 @@ class Torture:
         self._healthy_run()
 
     def _order(self, mode: str) -> dict[str, object]:
-        step = self._chance.choice((*STEPS, *OF_LEVEL[self.world.level]))
+        step = self._chance.choice((*STEPS, "KeepWinners" if self.world.keeps_prepared else "DescribeWinners"))
         when = self._chance.choice(("before", "after"))
         return {"step": step, "when": when, "nth": self._chance.randint(1, 3), "mode": mode}
 
@@ -304,11 +303,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=20)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--level", choices=("A", "B", "C"), default="A")
+    parser.add_argument("--guarantee", choices=("durable", "timed"), default="durable")
     parser.add_argument("--broker", choices=("fencepost", "kafka"), default="fencepost")
     parser.add_argument("--only", nargs="*", default=[], help="situations by name")
     given = parser.parse_args()
-    world = World(given.level, given.broker)
+    world = World(given.guarantee, given.broker)
     Torture(world, given.seed).run(given.minutes, given.only)
     for what, count in sorted(world.happened.items()):
         print(f"{count:7} {what}")

@@ -32,28 +32,28 @@ SINK = "tortured"
 IS_ONE_OF_OURS = b"record "
 
 
-def broker_of(level: str, broker: str) -> FencepostProcess | ApacheKafka:
-    """One that offers guarantee level A (keep-prepared), B (two-phase) or C (resume)."""
-    if (level == "A" and broker == "kafka") or (level == "B" and broker != "kafka"):
-        raise ValueError(f"{broker} does not offer level {level}")
+def broker_of(guarantee: str, broker: str) -> FencepostProcess | ApacheKafka:
+    """Return a broker with which the sink has this guarantee, "durable" or "timed"."""
+    two_phase = guarantee == "durable"
     settings: dict[str, str | int | bool] = {
-        "transaction.two.phase.commit.enable": level != "C",
+        "transaction.two.phase.commit.enable": two_phase,
         "transaction.state.log.num.partitions": 3,
     }
     if broker == "kafka":
-        return ApacheKafka({**settings, "unstable.api.versions.enable": level != "C"})
+        return ApacheKafka({**settings, "unstable.api.versions.enable": two_phase})
     return FencepostProcess(settings)
 
 
 class World:
     """`anomalies` is what must not be; `happened` is what was met."""
 
-    def __init__(self, level: str, broker: str) -> None:
-        self.level = level
+    def __init__(self, guarantee: str, broker: str) -> None:
+        self.guarantee = guarantee
+        self.keeps_prepared = guarantee == "durable" and broker != "kafka"
         self.folder = Path(tempfile.mkdtemp(prefix="fencepost-checkpoints-"))
         self.checkpoint = self.folder / "checkpoint"
         self.copies: list[Path] = []
-        self.broker = broker_of(level, broker)
+        self.broker = broker_of(guarantee, broker)
         self.sent = 0
         self.happened: Counter[str] = Counter()
         self.anomalies: list[str] = []

@@ -35,6 +35,8 @@ class Coordinator:
     """The broker: transactions, what they committed, and the decision topic."""
 
     def __init__(self, timed_out_code: int = 48, epochs: int = 2**15) -> None:
+        self.producer_ids = 100
+        self.forgotten: list[str] = []
         self.timed_out_code = timed_out_code  # Kafka 4.3.1's answer to the commit; 120 is our broker's
         self.epochs = epochs  # of a producer id of S
         self.txns: dict[str, Txn] = {}
@@ -42,7 +44,7 @@ class Coordinator:
         self.decisions: list[Decision] = []
 
     def init(self, transactional_id: str, two_phase: bool) -> Pair:
-        txn = self.txns.setdefault(transactional_id, Txn(len(self.txns) + 100))
+        txn = self.txn_of(transactional_id)
         if txn.state == "Ongoing":
             self._finish(txn, False)
         txn.epoch += 1
@@ -51,9 +53,26 @@ class Coordinator:
         txn.state, txn.ended, txn.two_phase = "Empty", None, two_phase
         return Pair(txn.producer_id, txn.epoch)
 
+    def txn_of(self, transactional_id: str) -> Txn:
+        if transactional_id not in self.txns:
+            self.txns[transactional_id] = Txn(self.producer_ids)
+            self.producer_ids += 1
+        return self.txns[transactional_id]
+
+    def ended(self) -> list[str]:
+        """Ids of tasks whose transaction has ended."""
+        return [name for name, txn in self.txns.items() if txn.state.startswith("Complete") and name != S]
+
+    def forget(self, transactional_id: str) -> None:
+        """The id expires (transactional.id.expiration.ms)."""
+        del self.txns[transactional_id]
+        self.forgotten.append(transactional_id)
+
     def keep(self, transactional_id: str, pair: Pair) -> Pair | None:
         """With the pair it was begun with. A repeated one gets the same answer."""
-        txn = self.txns[transactional_id]
+        txn = self.txns.get(transactional_id)
+        if txn is None or txn.producer_id != pair.producer_id:
+            return None
         if txn.state != "Ongoing":
             if txn.ended is not None and txn.ended[0] == pair.epoch:
                 txn.state, txn.ended = "Empty", None  # granted without a bump; how it ended is forgotten
@@ -143,7 +162,9 @@ class Coordinator:
                 return tuple(txn for txn in self.listed() if txn.transactional_id in ids)
             case plan_steps.DescribeWinners(_, ids):
                 txns = {txn.transactional_id: txn for txn in self.listed()}
-                return tuple(plan_steps.Seen(txns[name].pair, txns[name].state, 0, 1, is_late=False) for name in ids)
+                gone = plan_steps.Listed("", Pair(0, 0), "not known any more")
+                found = [txns.get(name, gone) for name in ids]
+                return tuple(plan_steps.Seen(txn.pair, txn.state, 0, 1, is_late=False) for txn in found)
             case plan_steps.ReadDecisions():
                 return self.last_decisions()
             case plan_steps.Claim():

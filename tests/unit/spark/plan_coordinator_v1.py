@@ -1,4 +1,4 @@
-"""Kafka's transaction coordinator before transaction version 2: partitions are enlisted, and no end raises the epoch.
+"""Kafka's transaction coordinator before transaction.version 1: partitions are enlisted, and no end raises the epoch.
 
 The answers are Apache Kafka 3.9's, where a batch is verified (KIP-890, part 1). Markers are instant.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Any
 
 from fencepost.errors import UnsupportedVersionError
-from fencepost.protocol.codes import ErrorCode
 from fencepost.spark.sink import plan_steps
 from fencepost.spark.sink.decision import Pair
 from tests.unit.spark.plan_coordinator import Coordinator, S, Txn
@@ -28,7 +27,7 @@ class CoordinatorV1(Coordinator):
         self.last.clear()
 
     def init(self, transactional_id: str, two_phase: bool) -> Pair:
-        txn = self.txns.setdefault(transactional_id, Txn(len(self.txns) + 100))
+        txn = self.txn_of(transactional_id)
         if txn.state == "Ongoing":
             self._fence(txn)
         self.last.pop(transactional_id, None)
@@ -60,15 +59,15 @@ class CoordinatorV1(Coordinator):
 
     def enlist(self, transactional_id: str, pair: Pair) -> bool:
         """AddPartitionsToTxn: of a transaction that is over, too, if the epoch is its epoch still."""
-        txn = self.txns[transactional_id]
-        if pair != Pair(txn.producer_id, txn.epoch):
+        txn = self.txns.get(transactional_id)
+        if txn is None or pair != Pair(txn.producer_id, txn.epoch):
             return False
         txn.state = "Ongoing"
         return True
 
     def produce(self, transactional_id: str, pair: Pair, row: Any) -> bool:
-        txn = self.txns[transactional_id]
-        if pair != Pair(txn.producer_id, txn.epoch) or txn.state != "Ongoing":
+        txn = self.txns.get(transactional_id)
+        if txn is None or pair != Pair(txn.producer_id, txn.epoch) or txn.state != "Ongoing":
             return False
         if (transactional_id, pair, row) not in self._written:  # idempotence: the same batch again
             self._written.add((transactional_id, pair, row))
@@ -121,7 +120,8 @@ class UnverifyingCoordinator(CoordinatorV1):
 
     def hanging(self) -> list[str]:
         """Ids with rows that no coordinator will ever end."""
-        return [name for (name, _), rows in self._pending.items() if rows and self.txns[name].state != "Ongoing"]
+        open_ones = {name for name, txn in self.txns.items() if txn.state == "Ongoing"}
+        return [name for (name, _), rows in self._pending.items() if rows and name not in open_ones]
 
     def use_up(self, transactional_id: str, pair: Pair) -> int:
         txn = self.txns[transactional_id]
@@ -175,9 +175,9 @@ class RollingCoordinator(UnverifyingCoordinator):
 
     PARTS = ("decisions", "rows", "coordinator")
 
-    def __init__(self, verifies: bool) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.verifies = dict.fromkeys(self.PARTS, verifies)
+        self.verifies = dict.fromkeys(self.PARTS, True)
         self._started = dict.fromkeys(self.PARTS, 0)
 
     def roll(self, part: str) -> None:
@@ -199,8 +199,9 @@ class RollingCoordinator(UnverifyingCoordinator):
         part = "decisions" if transactional_id == S else "rows"
         if connection != self._started[part]:
             return None
-        txn = self.txns[transactional_id]
-        if self.verifies[part] and (pair != Pair(txn.producer_id, txn.epoch) or txn.state != "Ongoing"):
+        txn = self.txns.get(transactional_id)
+        is_open = txn is not None and pair == Pair(txn.producer_id, txn.epoch) and txn.state == "Ongoing"
+        if self.verifies[part] and not is_open:
             return False
         return self.produce(transactional_id, pair, row)
 
@@ -208,40 +209,3 @@ class RollingCoordinator(UnverifyingCoordinator):
         if self.verifies["coordinator"]:
             return CoordinatorV1.use_up(self, transactional_id, pair)
         return super().use_up(transactional_id, pair)
-
-
-class UnlistedCoordinator(RollingCoordinator):
-    """Before Kafka 3.0: nobody lists or describes; what a winner's own pair is answered is all there is (K110 to K113).
-
-    `remembers`: what was fenced is listed no more, as for who has fenced it; else it is, as for a new process.
-    """
-
-    def __init__(self, *, remembers: bool) -> None:
-        super().__init__(verifies=False)
-        self._remembers = remembers
-        self._registered: list[str] = []
-
-    def register(self, transactional_id: str) -> None:
-        self._registered.append(transactional_id)
-
-    def fence(self, transactional_id: str) -> None:
-        """Plain InitProducerId, of an id that may have never begun."""
-        self.init(transactional_id, two_phase=False)
-        if self._remembers and transactional_id in self._registered:
-            self._registered.remove(transactional_id)
-
-    def ask(self, transactional_id: str, pair: Pair) -> plan_steps.Seen:
-        """AddPartitionsToTxn of a partition that the transaction has. What has ended with this epoch begins again."""
-        if self.enlist(transactional_id, pair):
-            return plan_steps.Seen(pair, "Ongoing", 0, 1, is_late=False)
-        return plan_steps.Seen(pair, ErrorCode.PRODUCER_FENCED.name, 0, 1, is_late=False)
-
-    def answer(self, step: plan_steps.Step) -> Any:
-        match step:
-            case plan_steps.ListTransactions(registered=True):
-                found = dict.fromkeys(self._registered)
-                return tuple(plan_steps.Listed(one, plan_steps.NO_PAIR, plan_steps.REGISTERED) for one in found)
-            case plan_steps.ListTransactions() | plan_steps.DescribeTasks() | plan_steps.DescribeWinners():
-                raise NotImplementedError(f"no broker answers {type(step).__name__}")
-            case _:
-                return super().answer(step)

@@ -93,7 +93,7 @@ class Run:
 
     def __init__(self, world: World) -> None:
         self.world, self.alive = world, True
-        self.level = world.level()
+        self.abilities = world.settings.abilities
         self.messages: dict[int, plan_steps.Message] = {}
         self.attempts: dict[int, int] = {}
         self.batch = self.input = 0
@@ -107,7 +107,7 @@ class Run:
             return
         world = self.world
         self.input = world.inputs.setdefault(self.batch, 0)
-        world.spawn(f"open {self.batch}", world.rules.open_sink(SINK, self.level), self.opened, self)
+        world.spawn(f"open {self.batch}", world.rules.open_sink(SINK, self.abilities), self.opened, self)
 
     def opened(self, result: Any) -> None:
         if not self.alive:
@@ -115,7 +115,7 @@ class Run:
         if isinstance(result, KafkaError):
             self.fail(result)
             return
-        self.writer, self.world.noted = result, (result.claim, result.level)
+        self.writer, self.world.noted = result, result.claim
         for partition in range(self.world.settings.partitions):
             self.attempt(partition)
 
@@ -172,7 +172,7 @@ class Run:
         world = self.world
         world.swept = self.writer.claim
         prepared = [message for message in messages if isinstance(message, plan_steps.Prepared)]
-        asked = prepared[0].claim if prepared else world.noted and world.noted[0]
+        asked = prepared[0].claim if prepared else world.noted
         steps = world.rules.abort_batch(SINK, messages, world.noted)
         world.spawn("abort", steps, lambda result: self.aborted(asked, result), self)
         self.fail(cause)

@@ -1,4 +1,4 @@
-"""Where lives meet in plan_world.py: from one state on, undisturbed, all go the same way, and a search goes it once."""
+"""Known ends of lives in plan_world.py: undisturbed lives continue alike from a state, so a search runs each once."""
 
 from __future__ import annotations
 
@@ -14,22 +14,24 @@ _NOT_STATE = _THE_SAME | _TOLD | _LOOKED_AT
 
 
 def _state(world: World) -> bytes:
-    """All that the rest of a life depends on where no task lives, no process is awake, no request is on its way and
-    nothing goes wrong any more. Who sleeps does not wake up; errors count only from the last run on."""
+    """Return the state that determines the rest of a life without tasks, awake processes, late requests and faults.
+
+    Sleeping processes do not wake up then. Errors count only from the last run on.
+    """
     state = {name: value for name, value in vars(world).items() if name not in _NOT_STATE}
     sleepers = sum(process.alive for process, _ in world.processes)
-    idle = [(worker.ids.pool, sorted(worker.ids._once)) for worker in world.idle]
+    idle = [worker.ids.pool for worker in world.idle]
     return pickle.dumps((state, sleepers, idle, len(world.runs)))
 
 
 class Ends:
-    """Of the lives of one search: by state, what is wrong in the end, and how many ids are used again until then."""
+    """The ends of the lives of one search, by state: the problem, and the number of ids used again until then."""
 
     def __init__(self) -> None:
         self._known: dict[bytes, tuple[str | None, int]] = {}
 
     def live(self, world: World, is_settled: Callable[[], bool]) -> str | None:
-        """One life, up to where its end is known; returns its verdict. `is_settled`: nothing goes wrong any more."""
+        """Run one life until its end is known, and return its verdict. `is_settled`: no fault happens any more."""
         passed: list[tuple[bytes, int]] = []
         known: list[tuple[str | None, int]] = []
 
@@ -37,7 +39,7 @@ class Ends:
             if world.late or not (world.healing or is_settled()):
                 return False
             if any(process.name.startswith("task") and process.alive for process, _ in world.processes):
-                return False  # in the end its worker is idle, and its ids with it
+                return False  # at its end its worker becomes idle, with its ids
             state = _state(world)
             if state in self._known:
                 known.append(self._known[state])

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
-from fencepost.errors import KafkaError
-from fencepost.spark.sink import names, plan, plan_owner, plan_steps
+from fencepost.spark.sink import names, plan, plan_steps
+from fencepost.spark.sink.abilities import BrokerAbilities
 from fencepost.spark.sink.decision import NO_ROWS, Decision, Pair, Winner
-from fencepost.spark.sink.plan_steps import Level
 from fencepost.spark.sink.task_ids import OwnPool, TaskIds
 from tests.unit.spark.plan_settings import Rules
 
 
-def claim_before_list(sink: str, level: Level) -> plan.Plan[plan_steps.Opened]:
-    rest = plan.open_sink(sink, level)
+def claim_before_list(sink: str, abilities: BrokerAbilities) -> plan.Plan[plan_steps.Opened]:
+    rest = plan.open_sink(sink, abilities)
     listing = rest.send(None)
     claim = yield plan_steps.Claim(sink)
     listed = yield listing
@@ -25,8 +23,8 @@ def claim_before_list(sink: str, level: Level) -> plan.Plan[plan_steps.Opened]:
     return opened
 
 
-def read_before_claim(sink: str, level: Level) -> plan.Plan[plan_steps.Opened]:
-    rest = plan.open_sink(sink, level)
+def read_before_claim(sink: str, abilities: BrokerAbilities) -> plan.Plan[plan_steps.Opened]:
+    rest = plan.open_sink(sink, abilities)
     listed = yield rest.send(None)
     claiming = rest.send(listed)
     decisions = yield plan_steps.ReadDecisions(sink)
@@ -78,7 +76,7 @@ def abort_that_asks_nobody(sink: str, messages: Any, _: Any) -> plan.Plan[Any]:
         )
 
 
-def open_that_finishes_nothing(sink: str, level: Level) -> plan.Plan[plan_steps.Opened]:
+def open_that_finishes_nothing(sink: str, abilities: BrokerAbilities) -> plan.Plan[plan_steps.Opened]:
     listed = yield plan_steps.ListTransactions(sink)
     claim = yield plan_steps.Claim(sink)
     decisions = yield plan_steps.ReadDecisions(sink)
@@ -86,12 +84,12 @@ def open_that_finishes_nothing(sink: str, level: Level) -> plan.Plan[plan_steps.
     ends = [plan_steps.End(one.transactional_id, one.pair, False) for one in listed if one.state == "Ongoing"]
     yield plan_steps.EndTransactions(tuple(end for end in ends if end.transactional_id not in named))
     return plan_steps.Opened(
-        sink, level, claim, tuple(plan_steps.Decided(one.query_id, one.batch_id, one.content) for one in decisions)
+        sink, abilities, claim, tuple(plan_steps.Decided(one.query_id, one.batch_id, one.content) for one in decisions)
     )
 
 
-def open_that_aborts_nothing(sink: str, level: Level) -> plan.Plan[plan_steps.Opened]:
-    rest = plan.open_sink(sink, level)
+def open_that_aborts_nothing(sink: str, abilities: BrokerAbilities) -> plan.Plan[plan_steps.Opened]:
+    rest = plan.open_sink(sink, abilities)
     rest.send((yield rest.send(None)) and ())
     opened: plan_steps.Opened = yield from continued(rest, (yield plan_steps.Claim(sink)))
     return opened
@@ -113,7 +111,7 @@ def commit_that_goes_by_the_number(sink: str, batch_id: int, messages: Any) -> p
 
 
 def write_that_never_skips(opened: plan_steps.Opened, query_id: str, batch_id: int) -> plan.Plan[plan_steps.Message]:
-    return plan.write_task(plan_steps.Opened(opened.sink, opened.level, opened.claim, ()), query_id, batch_id)
+    return plan.write_task(plan_steps.Opened(opened.sink, opened.abilities, opened.claim, ()), query_id, batch_id)
 
 
 def commit_that_aborts_when_refused(sink: str, batch_id: int, messages: Any) -> plan.Plan[Any]:
@@ -215,20 +213,20 @@ def abort_that_chases(sink: str, messages: Any, claim: Any) -> plan.Plan[Any]:
     return seeing(plan.abort_batch(sink, messages, claim), lambda step, seen: ends_again(step, seen, commit=False))
 
 
-def open_that_chases_losers(sink: str, level: Level) -> plan.Plan[plan_steps.Opened]:
-    return seeing(plan.open_sink(sink, level), lambda step, seen: ends_again(step, seen, commit=False))
+def open_that_chases_losers(sink: str, abilities: BrokerAbilities) -> plan.Plan[plan_steps.Opened]:
+    return seeing(plan.open_sink(sink, abilities), lambda step, seen: ends_again(step, seen, commit=False))
 
 
-def open_that_chases_winners(sink: str, level: Level) -> plan.Plan[plan_steps.Opened]:
-    return seeing(plan.open_sink(sink, level), lambda step, seen: ends_again(step, seen, commit=True))
+def open_that_chases_winners(sink: str, abilities: BrokerAbilities) -> plan.Plan[plan_steps.Opened]:
+    return seeing(plan.open_sink(sink, abilities), lambda step, seen: ends_again(step, seen, commit=True))
 
 
 def commit_that_chases_winners(sink: str, batch_id: int, messages: Any) -> plan.Plan[Any]:
     return seeing(plan.commit_batch(sink, batch_id, messages), lambda step, seen: ends_again(step, seen, commit=True))
 
 
-def open_that_asks_before_it_looks(sink: str, level: Level) -> plan.Plan[plan_steps.Opened]:
-    steps = plan.open_sink(sink, level)
+def open_that_asks_before_it_looks(sink: str, abilities: BrokerAbilities) -> plan.Plan[plan_steps.Opened]:
+    steps = plan.open_sink(sink, abilities)
     claim: Any = None
     owner: list[int] = []
     observation: Any = None
@@ -243,13 +241,13 @@ def open_that_asks_before_it_looks(sink: str, level: Level) -> plan.Plan[plan_st
         claim = observation if isinstance(step, plan_steps.Claim) else claim
 
 
-def open_that_takes_a_keep_for_a_loss(sink: str, level: Level) -> plan.Plan[plan_steps.Opened]:
-    return answering(plan.open_sink(sink, level), (plan_steps.DescribeTasks, lambda _: ()))
+def open_that_takes_a_keep_for_a_loss(sink: str, abilities: BrokerAbilities) -> plan.Plan[plan_steps.Opened]:
+    return answering(plan.open_sink(sink, abilities), (plan_steps.DescribeTasks, lambda _: ()))
 
 
-def open_that_completes_one_query(sink: str, level: Level) -> plan.Plan[plan_steps.Opened]:
+def open_that_completes_one_query(sink: str, abilities: BrokerAbilities) -> plan.Plan[plan_steps.Opened]:
     decisions: list[Decision] = []
-    steps = plan.open_sink(sink, level)
+    steps = plan.open_sink(sink, abilities)
     observation: Any = None
     while True:
         try:
@@ -278,69 +276,21 @@ def ask_without_the_decisions(sink: str, claim: Pair) -> plan.Plan[int]:
     return refused or int(code)
 
 
-def write_that_registers(
-    opened: plan_steps.Opened, query_id: str, batch_id: int, after: type[plan_steps.Step] | None
-) -> plan.Plan[plan_steps.Message]:
-    """As where brokers list; a task registers its id after this step."""
-    steps = plan.write_task(replace(opened, level=Level.RESUME_UNVERIFIED), query_id, batch_id)
-    observation: Any = None
-    taken = ""
-    while True:
-        try:
-            step = steps.send(observation)
-        except StopIteration as stop:
-            message: plan_steps.Message = stop.value
-            break
-        try:
-            observation = yield step
-        except KafkaError as error:
-            steps.throw(error)
-            raise
-        if isinstance(step, plan_steps.TakeId):
-            taken = observation
-        if after is not None and isinstance(step, after):
-            yield plan_steps.RegisterTask(opened.sink, taken)
-    if isinstance(message, plan_steps.Prepared):
-        return replace(message, level=opened.level, trace=plan_steps.Trace("out", 0, 1, 0))
-    return message
+def unreported(steps: plan.Plan[Any]) -> plan.Plan[Any]:
+    """The same plan: a winner whose id has expired counts as committed."""
+    return answering(steps, (plan_steps.ReportUnknown, lambda _: None))
 
 
-def commit_that_asks_nobody(sink: str, batch_id: int, messages: Any) -> plan.Plan[Any]:
-    def seen(step: Any) -> Any:
-        return tuple(plan_steps.Seen(one.pair, "Ongoing", 0, 1, is_late=False) for one in step.prepared)
-
-    return answering(plan.commit_batch(sink, batch_id, messages), (plan_steps.AskWinners, seen))
+def open_that_takes_expired_for_committed(sink: str, abilities: BrokerAbilities) -> plan.Plan[plan_steps.Opened]:
+    return unreported(plan.open_sink(sink, abilities))
 
 
-def commit_that_asks_when_it_is_over(sink: str, batch_id: int, messages: Any) -> plan.Plan[Any]:
-    asked: list[plan_steps.AskWinners] = []
-
-    def then(step: Any, seen: Any) -> Generator[plan_steps.Step, Any, Any]:
-        if isinstance(step, plan_steps.AskWinners):
-            asked.append(step)
-        if isinstance(step, plan_steps.EndTransactions) and step.ends[0].commit:
-            yield asked[0]
-        return seen
-
-    return seeing(plan.commit_batch(sink, batch_id, messages), then)
+def commit_that_takes_expired_for_committed(sink: str, batch_id: int, messages: Any) -> plan.Plan[Any]:
+    return unreported(plan.commit_batch(sink, batch_id, messages))
 
 
-def commit_that_ends_before_it_decides(sink: str, batch_id: int, messages: Any) -> plan.Plan[Any]:
-    def then(step: Any, seen: Any) -> Generator[plan_steps.Step, Any, Any]:
-        if isinstance(step, plan_steps.AskWinners):
-            ends = tuple(plan_steps.End(one.transactional_id, one.pair, True) for one in step.prepared)
-            yield plan_steps.EndTransactions(ends)
-        return seen
-
-    return seeing(plan.commit_batch(sink, batch_id, messages), then)
-
-
-def abort_that_knows_no_decisions(sink: str, messages: Any, claim: Any) -> plan.Plan[Any]:
-    return answering(plan.abort_batch(sink, messages, claim), (plan_steps.ReadDecisions, lambda _: ()))
-
-
-def commit_that_knows_no_decisions(sink: str, batch_id: int, messages: Any) -> plan.Plan[Any]:
-    return answering(plan.commit_batch(sink, batch_id, messages), (plan_steps.ReadDecisions, lambda _: ()))
+def abort_that_takes_expired_for_committed(sink: str, messages: Any, claim: Any) -> plan.Plan[Any]:
+    return unreported(plan.abort_batch(sink, messages, claim))
 
 
 def commit_that_forgets_nobody(sink: str, batch_id: int, messages: Any) -> plan.Plan[Any]:
@@ -395,13 +345,6 @@ class Unanswered(TaskIds):
         following = 0 if decided is None else decided.batch_id + 1
         self.begun(taken, plan_steps.Use(opened.sink, opened.claim, "q", following))
         return taken
-
-
-class UsedAgain(TaskIds):
-    """Where an abort names no pair."""
-
-    def take(self, opened: plan_steps.Opened) -> str:
-        return super().take(replace(opened, level=Level.RESUME_V1))
 
 
 class Lent(OwnPool):
@@ -459,23 +402,10 @@ MISTAKES = {
     "an id is inherited unseen": Rules(pool=TakenUnseen),
     "v1: the end tells whose it is": Rules(ask_owner=ask_by_the_end_alone),
     "v1: the end tells what is decided": Rules(ask_owner=ask_without_the_decisions),
-    "unverified: tasks are ended": Rules(fences=False),
-    "unverified: the claim is ended": Rules(ask_unverified=plan_owner.ask_owner),
-    "unverified: an id is used again": Rules(ids=UsedAgain),
-    "unverified: a roll: the broker that is asked says how to abort": Rules(by_release=True),
     "v1: a roll: any broker is sent to": Rules(sends_to_all=True),
-    "unlisted: tasks are ended": Rules(fences=False),
-    "unlisted: an id is used again": Rules(ids=UsedAgain),
-    "unlisted: no task is registered": Rules(write_task=partial(write_that_registers, after=None)),
-    "unlisted: a task is registered before its id": Rules(
-        write_task=partial(write_that_registers, after=plan_steps.TakeId)
+    "an expired winner counts as committed": Rules(
+        open_sink=open_that_takes_expired_for_committed,
+        commit_batch=commit_that_takes_expired_for_committed,
+        abort_batch=abort_that_takes_expired_for_committed,
     ),
-    "unlisted: a task is registered when it has written": Rules(
-        write_task=partial(write_that_registers, after=plan_steps.WriteRows)
-    ),
-    "unlisted: a winner is not asked": Rules(commit_batch=commit_that_asks_nobody),
-    "unlisted: a winner is asked when it is over": Rules(commit_batch=commit_that_asks_when_it_is_over),
-    "unlisted: a winner is ended before it is decided": Rules(commit_batch=commit_that_ends_before_it_decides),
-    "unlisted: abort fences what is decided": Rules(abort_batch=abort_that_knows_no_decisions),
-    "unlisted: commit fences what is decided": Rules(commit_batch=commit_that_knows_no_decisions),
 }

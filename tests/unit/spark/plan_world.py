@@ -12,15 +12,11 @@ from fencepost.spark.errors import CheckpointRolledBackError
 from fencepost.spark.sink import names, plan, plan_steps
 from fencepost.spark.sink.decision import NO_ROWS, Decision, Pair, SourceOffsets, Winner
 from fencepost.spark.sink.task_ids import TaskIds
+from tests.support.sink_abilities import KEEPING, TWO_PHASE, VERSION_0, may_lose
 from tests.unit.spark.plan_coordinator import SINK, Coordinator, Row, S, content
-from tests.unit.spark.plan_coordinator_v1 import (
-    CoordinatorV1,
-    RollingCoordinator,
-    UnlistedCoordinator,
-    UnverifyingCoordinator,
-)
+from tests.unit.spark.plan_coordinator_v1 import CoordinatorV1, RollingCoordinator
 from tests.unit.spark.plan_driver import LOST, QUERY, Call, Place, Process, Read, Run, View, Worker
-from tests.unit.spark.plan_settings import LOSING, Rules, Settings
+from tests.unit.spark.plan_settings import Rules, Settings
 
 GONE = "gone"
 GONE_ROW: Row = (-1, 0, 0)
@@ -38,13 +34,8 @@ class World:
         may_depart: Callable[[], bool] = lambda: True,
     ) -> None:
         self.settings, self.rules, self.choose, self.may_depart = settings, rules, choose, may_depart
-        self.unlisted = None if settings.level.lists else UnlistedCoordinator(remembers=settings.remembers)
-        self.rolling: RollingCoordinator | None = None
-        if settings.rolls:
-            self.rolling = self.unlisted or RollingCoordinator(settings.level is plan_steps.Level.RESUME_V1)
-        self.unverified = self.rolling or self.unlisted or (UnverifyingCoordinator() if settings.level.fences else None)
-        is_v1 = settings.level is plan_steps.Level.RESUME_V1 and self.rolling is None
-        self.old = CoordinatorV1() if is_v1 else self.unverified
+        self.rolling = RollingCoordinator() if settings.rolls else None
+        self.old = self.rolling or (CoordinatorV1() if settings.abilities == VERSION_0 else None)
         self.broker = self.old or Coordinator()
         self.broker.timed_out_code, self.broker.epochs = settings.timed_out_code, settings.epochs
         self.processes: list[tuple[Process, Run]] = []
@@ -59,10 +50,10 @@ class World:
         self.strays: list[str] = []
         self.swept: Pair | None = None  # whose batch is decided or to be aborted, and no task has done anything since
         self.sweeps: Counter[str] = Counter()
-        self.noted: tuple[Pair, plan_steps.Level] | None = (
-            None  # the newest claim, of whatever run: drivers share a host
-        )
+        self.noted: Pair | None = None  # the newest claim, of whatever run: drivers share a host
         self.lost_reports = 0
+        self.unknown_batches: list[int] = []  # with transactions whose outcome was reported as unknown
+        self.refused = 0  # starts of the query, because brokers are too old
         self.minted = 0
         self.reused = 0
         self.idle: list[Worker] = []  # what was busy last is the last
@@ -79,22 +70,24 @@ class World:
 
     def _decide_for_the_gone(self) -> None:
         """Decided, and complete only where it could be lost."""
-        name, level = names.task_id(SINK, bytes(16)), self.settings.level
-        pair = self.broker.init(name, level is plan_steps.Level.TWO_PHASE)
+        name, abilities = names.task_id(SINK, bytes(16)), self.settings.abilities
+        pair = self.broker.init(name, abilities == TWO_PHASE)
         if self.old is not None:
             self.old.enlist(name, pair)
         self.broker.produce(name, pair, GONE_ROW)
-        if level is plan_steps.Level.KEEP_PREPARED:
+        if abilities == KEEPING:
             pair = self.broker.keep(name, pair) or pair
         self.broker.decisions.append(Decision(SINK, GONE, 9, (Winner(name, pair),), NO_ROWS))
-        if level in LOSING:
+        if may_lose(abilities):
             self.broker.end(name, pair, True)
 
-    def level(self) -> plan_steps.Level:
-        """That a run begins with."""
-        if self.rolling is None or self.settings.level.fences:
-            return self.settings.level
-        return self.settings.level if all(self.rolling.verifies.values()) else plan_steps.Level.RESUME_UNVERIFIED
+    def _upgrade(self) -> None:
+        """A query is refused while a broker is too old. A person then upgrades all brokers."""
+        if self.rolling is not None:
+            old = [part for part, verifies in self.rolling.verifies.items() if not verifies]
+            self.refused += bool(old)
+            for part in old:
+                self.rolling.roll(part)
 
     # -- carrying plans out --
 
@@ -170,14 +163,9 @@ class World:
                     return None
                 place.worker.ids.begun(transactional_id, use)
                 return pair
-            case plan_steps.RegisterTask(_, transactional_id) if self.unlisted is not None:
-                return (yield from _retried(partial(self.unlisted.register, transactional_id)))
-            case plan_steps.FindTrace():
-                return plan_steps.Trace("out", 0, 1, 0)
-            case plan_steps.ReadClock():
-                return 0
-            case plan_steps.AskWinners(prepared) if self.unlisted is not None:
-                return (yield from self._ask_winners(self.unlisted, prepared))
+            case plan_steps.ReportUnknown(_, _, unknown):
+                self._note_unknown(unknown)
+                return None
             case plan_steps.WriteRows(transactional_id, pair, verified):
                 row = (task[0], task[1], task[3])
                 yield from self._enlist(transactional_id, pair)
@@ -187,17 +175,16 @@ class World:
                     self.faults -= 1
                     raise KafkaError("a row's own code raised")
                 return content(row)
-            case plan_steps.GiveUp(transactional_id, pair, fence):
-                return (yield partial(self._end, plan_steps.End(transactional_id, pair, commit=False, fence=fence)))
+            case plan_steps.GiveUp(transactional_id, pair):
+                return (yield partial(self._end, plan_steps.End(transactional_id, pair, commit=False)))
             case plan_steps.EndTransactions(ends):
                 return (yield from self._each([partial(self._end, end) for end in ends]))
             case plan_steps.KeepWinners(winners):
                 return (
                     yield from self._each([partial(broker.keep, one.transactional_id, one.pair) for one in winners])
                 )
-            case plan_steps.AskOwner(sink, claim, fence) if self.old is not None:
-                ask = self.rules.ask_unverified if self._fences(fence) else self.rules.ask_owner
-                return (yield from self._calls(place, ask(sink, claim), task))
+            case plan_steps.AskOwner(sink, claim) if self.old is not None:
+                return (yield from self._calls(place, self.rules.ask_owner(sink, claim), task))
             case plan_steps.Claim() | plan_steps.AskOwner() | plan_steps.UseUp():
                 return (yield from _retried(partial(broker.answer, step)))
             case _:
@@ -226,21 +213,11 @@ class World:
             if answer is not None and answer is not LOST:
                 return bool(answer)
 
-    def _ask_winners(
-        self, unlisted: UnlistedCoordinator, prepared: tuple[plan_steps.Prepared, ...]
-    ) -> Generator[Call, Any, tuple[plan_steps.Seen, ...]]:
-        seen: list[plan_steps.Seen] = []
-        for message in prepared:
-            ask = partial(unlisted.ask, message.transactional_id, message.pair)
-            answer = yield from _retried(ask) if self.rules.asks_again else _once(ask)
-            seen.append(plan_steps.Seen(message.pair, "not answered", 0, 1, False) if answer is LOST else answer)
-        return tuple(seen)
-
-    def _fences(self, fence: bool) -> bool:
-        """Whether to abort by fencing; `fence`: what the plan says."""
-        if self.rolling is not None and self.rules.by_release:
-            return not self.rolling.verifies["coordinator"]
-        return fence
+    def _note_unknown(self, unknown: plan_steps.Unknown) -> None:
+        for winner in unknown.winners:
+            if winner.transactional_id not in self.broker.forgotten:
+                self.strays.append(f"{winner.transactional_id} is known, and was reported as unknown, it")
+        self.unknown_batches.append(unknown.batch_id if unknown.query_id == QUERY else GONE_ROW[0])
 
     def _each(self, calls: Iterable[Call]) -> Generator[Call, Any, Any]:
         """What a step does to several transactions, which may end between any two."""
@@ -250,15 +227,7 @@ class World:
         return tuple(answers)
 
     def _end(self, end: plan_steps.End) -> int:
-        if self.old is None or end.commit or not self._fences(end.fence) or not self.rules.fences:
-            txn = self.broker.txns[end.transactional_id]
-            pair = Pair(txn.producer_id, txn.epoch) if end.pair == plan_steps.NO_PAIR else end.pair
-            return self.broker.end(end.transactional_id, pair, end.commit)
-        if self.unlisted is not None:
-            self.unlisted.fence(end.transactional_id)
-        else:
-            self.old.init(end.transactional_id, two_phase=False)
-        return 0
+        return self.broker.end(end.transactional_id, end.pair, end.commit)
 
     def _take(self, ids: TaskIds, opened: plan_steps.Opened) -> Generator[Call, Any, str]:
         if isinstance(view := ids.pool, View):
@@ -304,8 +273,7 @@ class World:
 
     def _start(self) -> None:
         self.trace.append("start")
-        if self.level() is not self.settings.level:
-            self._stop_query()  # there are no two drivers of one sink at two levels: docs/upgrading.md
+        self._upgrade()
         self.runs.append(Run(self))
 
     def _go(self, process: Process) -> None:
@@ -347,13 +315,15 @@ class World:
         if self.old is not None:
             options.append(("the coordinator moves", partial(self._faulty, self.old.move)))
         if self.rolling is not None:
-            down = self.settings.level is plan_steps.Level.RESUME_V1
-            for part in [one for one, verifies in self.rolling.verifies.items() if verifies or not down]:
+            for part in self.rolling.verifies:
                 options.append((f"{part} go to the other release", partial(self._faulty, self._rolled(part))))
         if self.settings.strangers:
             for name in self.broker.ongoing():
                 keep = partial(self.broker.keep_as_stranger, name)
                 options.append((f"a stranger keeps {name}", partial(self._faulty, keep)))
+        if self.settings.forgets:
+            for name in self.broker.ended():
+                options.append((f"{name} expires", partial(self._faulty, partial(self.broker.forget, name))))
         if self.settings.may_time_out:
             for name in self.broker.timeouts() if self._may_time_out_now() else ():
                 options.append((f"{name} times out", partial(self._faulty, partial(self.broker.time_out, name))))
@@ -370,7 +340,7 @@ class World:
     def _may_time_out_now(self) -> bool:
         """Where a decided transaction must never be lost, none times out under a commit that has asked for it."""
         return (
-            self.settings.level not in LOSING
+            not may_lose(self.settings.abilities)
             or self.settings.may_lose
             or (
                 not any(process.name.startswith(("commit", "abort")) for process, _ in self.processes)
@@ -426,7 +396,7 @@ class World:
             return  # somebody has claimed the sink since: what is open is left to them
         self.sweeps[own.state] += 1
         if open_ones := self.broker.ongoing():
-            self.strays.append(f"{open_ones} of {self.settings.level}")
+            self.strays.append(f"{open_ones} of {self.settings.abilities}")
 
     def check_was_decided(self, claim: Pair) -> None:
         """An abort has found that: nothing of the batch is aborted then."""
@@ -507,7 +477,8 @@ class World:
 
     def _resolve(self) -> None:
         """An Open with nothing after it, as a person does who cleans up."""
-        steps = self.rules.open_sink(SINK, self.level())
+        self._upgrade()
+        steps = self.rules.open_sink(SINK, self.settings.abilities)
         process = Process("resolver", self._calls(Place(), steps, (0, 0, 0, 0)), self._resolved)
         while process.call is not None:
             process.send(process.call())
@@ -521,7 +492,7 @@ class World:
 
     def verdict(self) -> str | None:
         """What is wrong in the end; None when all is well."""
-        if self.unverified is not None and (hanging := self.unverified.hanging()):
+        if self.rolling is not None and (hanging := self.rolling.hanging()):
             return f"rows hang in a partition, of {hanging}"
         if self.strays:
             return f"a loser outlives its batch: {self.strays[0]}"
@@ -553,7 +524,8 @@ class World:
         wanted = {(b, p) for b in range(self.settings.batches + 1) for p in range(self.settings.partitions)}
         if self.settings.gone:
             wanted.add(GONE_ROW[:2])
-        if {row[:2] for _, row in self.broker.committed} != wanted:
+        missing = wanted - {row[:2] for _, row in self.broker.committed}
+        if any(batch not in self.unknown_batches or not self.settings.may_lose for batch, _ in missing):
             return "rows are missing and nobody said so"
         if any(self.finished[batch] != which for _, (batch, _, which) in self.broker.committed):
             return "Spark goes on behind other rows than those in the topic"
@@ -566,10 +538,6 @@ class World:
 
 def _read(call: Call) -> Generator[Call, Any, Any]:
     return (yield Read(call))
-
-
-def _once(call: Call) -> Generator[Call, Any, Any]:
-    return (yield call)
 
 
 def _retried(call: Call) -> Generator[Call, Any, Any]:

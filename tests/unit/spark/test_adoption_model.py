@@ -17,11 +17,13 @@ from fencepost.errors import KafkaError, PreparedTransactionLostError
 from fencepost.spark.adoption.move import adopt_steps
 from fencepost.spark.adoption.refusals import AdoptionRefusedError
 from fencepost.spark.sink import plan
+from fencepost.spark.sink.abilities import BrokerAbilities
 from fencepost.spark.sink.decision import Decision
-from fencepost.spark.sink.plan_steps import Level, ReadDecisions
+from fencepost.spark.sink.plan_steps import ReadDecisions
+from tests.support.sink_abilities import ALL, TWO_PHASE, may_lose
 from tests.unit.spark.plan_coordinator import SINK
 from tests.unit.spark.plan_driver import QUERY, Run
-from tests.unit.spark.plan_settings import LOSING, Rules, Settings
+from tests.unit.spark.plan_settings import Rules, Settings
 from tests.unit.spark.plan_world import World
 
 WALKS = 100 * int(os.environ.get("FENCEPOST_MODEL_EFFORT", "1"))
@@ -77,18 +79,18 @@ class Moving(World):
         return next((one for one in self.broker.last_decisions() if one.query_id == QUERY), None)
 
 
-def world_of(level: Level, seed: int) -> Moving:
+def world_of(abilities: BrokerAbilities, seed: int) -> Moving:
     """Some batches, in any state, when the person comes."""
     source = random.Random(seed)
     calm = (0.5, 0.7, 0.9)[seed % 3]
     setting = Settings(
-        level,
+        abilities,
         batches=3,
         partitions=1 + seed % 2,
         faults=2 + seed % 5,
         gone=seed % 5 > 2,
-        may_time_out=level is not Level.TWO_PHASE,
-        may_lose=level in LOSING and seed % 7 == 0,
+        may_time_out=abilities != TWO_PHASE,
+        may_lose=may_lose(abilities) and seed % 7 == 0,
         attempts=2,
     )
     world = Moving(setting, Rules(), lambda options: 0 if source.random() < calm else source.randrange(options))
@@ -100,12 +102,12 @@ def world_of(level: Level, seed: int) -> Moving:
     return world
 
 
-@pytest.mark.parametrize("level", list(Level))
-def test_after_a_release_nothing_of_the_query_comes_any_more(level: Level) -> None:
+@pytest.mark.parametrize("abilities", ALL.values(), ids=ALL)
+def test_after_a_release_nothing_of_the_query_comes_any_more(abilities: BrokerAbilities) -> None:
     zombies = 0
     for seed in range(WALKS):
-        world = world_of(level, seed)
-        if world.by_a_person(lambda: plan.open_sink(SINK, level)) is None:
+        world = world_of(abilities, seed)
+        if world.by_a_person(lambda: plan.open_sink(SINK, abilities)) is None:
             continue
         before = world.facts()
         zombies += any(process.alive for process, _ in world.processes)
@@ -114,21 +116,21 @@ def test_after_a_release_nothing_of_the_query_comes_any_more(level: Level) -> No
     assert zombies > WALKS // 10
 
 
-@pytest.mark.parametrize("level", list(Level))
-def test_after_an_adoption_the_sink_knows_the_batch_and_nothing_else_comes(level: Level) -> None:
+@pytest.mark.parametrize("abilities", ALL.values(), ids=ALL)
+def test_after_an_adoption_the_sink_knows_the_batch_and_nothing_else_comes(abilities: BrokerAbilities) -> None:
     """The query went back without a release: another sink has written up to batch 7."""
     wanted = Decision(SINK, QUERY, 7, ())
     zombies = 0
     for seed in range(WALKS):
-        world = world_of(level, seed)
-        if world.by_a_person(lambda: adopt_steps(wanted, level)) is None:
+        world = world_of(abilities, seed)
+        if world.by_a_person(lambda: adopt_steps(wanted, abilities)) is None:
             continue
         before = world.facts()
         assert before[1] == wanted
         zombies += any(process.alive for process, _ in world.processes)
         world.live_on()
         assert world.facts() == before, "\n".join(world.trace)
-        assert world.by_a_person(lambda: adopt_steps(wanted, level)) is False
+        assert world.by_a_person(lambda: adopt_steps(wanted, abilities)) is False
     assert zombies > WALKS // 10
 
 
@@ -139,7 +141,7 @@ def test_a_release_that_only_looks_is_found_out() -> None:
         return (yield ReadDecisions(SINK))
 
     for seed in range(WALKS):
-        world = world_of(Level.TWO_PHASE, seed)
+        world = world_of(TWO_PHASE, seed)
         world.by_a_person(look)
         before = world.facts()
         world.live_on()
@@ -152,7 +154,7 @@ def test_an_adoption_below_what_the_sink_has_decided_is_refused() -> None:
     world = World(Settings(faults=0), Rules(), lambda _: 0)
     world.live()
     decided = next(one for one in world.broker.last_decisions() if one.query_id == QUERY)
-    steps = adopt_steps(Decision(SINK, QUERY, decided.batch_id - 1, ()), Level.TWO_PHASE)
+    steps = adopt_steps(Decision(SINK, QUERY, decided.batch_id - 1, ()), TWO_PHASE)
     told: list[Any] = []
     world.spawn("person", steps, told.append, world.runs[-1])
     while not told:

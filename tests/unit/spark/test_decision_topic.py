@@ -62,7 +62,7 @@ def test_it_is_made_with_the_outputs_replicas() -> None:
 
 @pytest.mark.parametrize("policy", ["delete", "compact,delete"])
 def test_one_that_deletes_decisions_is_refused(policy: str) -> None:
-    with pytest.raises(ConfigurationError, match=f"cleanup.policy={policy}; it has to be compact"):
+    with pytest.raises(ConfigurationError, match=f"cleanup.policy={policy}; set it to compact"):
         ensured(Brokers(decisions=(1, {"cleanup.policy": policy})), None)
 
 

@@ -11,8 +11,9 @@ import pytest
 from fencepost.spark.sink import names
 from fencepost.spark.sink.decision import Pair
 from fencepost.spark.sink.local.id_folder import IdFolder
-from fencepost.spark.sink.plan_steps import Decided, Level, Opened, Use
+from fencepost.spark.sink.plan_steps import Decided, Opened, Use
 from fencepost.spark.sink.task_ids import OwnPool, TaskIds
+from tests.support.sink_abilities import ONE_PHASE
 
 QUERY = "9d0cbd2e-6bb1-4c5e-9c12-c0f1d3ce9c27"
 
@@ -22,7 +23,7 @@ def worker(folder: Path | str, servers: str = "a:9092", topic: str = "decisions"
 
 
 def opened(decided: int, epoch: int = 20, sink: str = "s", query_id: str = QUERY) -> Opened:
-    return Opened(sink, Level.RESUME, Pair(1, epoch), (Decided(query_id, decided, None),))
+    return Opened(sink, ONE_PHASE, Pair(1, epoch), (Decided(query_id, decided, None),))
 
 
 def use(batch_id: int, epoch: int = 10, sink: str = "s", query_id: str = QUERY) -> Use:

@@ -13,8 +13,8 @@ from fencepost.errors import ConfigurationError
 from fencepost.foreign_settings import ALIASES
 from fencepost.spark import kafka_settings
 from fencepost.spark.options import SinkOptions, client_settings
+from fencepost.spark.sink.abilities import Guarantee
 from fencepost.spark.sink.checkpoint import SinkName, name_of
-from fencepost.spark.sink.plan_steps import Level
 from fencepost.spark.source.options import SourceOptions
 
 SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
@@ -31,9 +31,9 @@ def test_the_sinks_name_comes_from_the_first_option_that_has_one(tmp_path: Path)
     options = {**SERVERS, "queryname": "q", "checkpointlocation": location, "sink.id": "s"}
     assert name(options) == SinkName("s")
     del options["sink.id"]
-    assert name(options) == SinkName("an-id", (str(tmp_path), location), "an-id")
+    assert name(options) == SinkName("an-id")
     assert "sink.id" in name({**options, "query.copied": "true"}).refusal
-    assert name({**options, "checkpointlocation": "s3a://b/c/"}) == SinkName("s3a://b/c", ("s3a://b/c/",))
+    assert name({**options, "checkpointlocation": "s3a://b/c/"}) == SinkName("s3a://b/c")
     assert name({**options, "checkpointlocation": "/no/such"}) == SinkName("/no/such")
     del options["checkpointlocation"]
     assert name(options) == SinkName("q")
@@ -43,18 +43,18 @@ def test_the_sinks_name_comes_from_the_first_option_that_has_one(tmp_path: Path)
     assert not SinkOptions.parse({**options, "delivery": "at-least-once"}).exactly_once
 
 
-def test_level_timeout_and_topic() -> None:
+def test_guarantee_timeout_and_topic() -> None:
     parsed = SinkOptions.parse(
         {
             **SERVERS,
             "sink.id": "s",
             "topic": "t",
-            "require.level": "Two-Phase",
+            "require.guarantee": "Durable",
             "kafka.transaction.timeout.ms": "1234",
             "decision.topic": "d",
         }
     )
-    assert (parsed.topic, parsed.required) == ("t", Level.TWO_PHASE)
+    assert (parsed.topic, parsed.required) == ("t", Guarantee.DURABLE)
     assert (parsed.steps.transaction_timeout_ms, parsed.steps.decision_topic) == (1234, "d")
 
 
@@ -62,8 +62,8 @@ def test_level_timeout_and_topic() -> None:
     "wrong",
     [
         {"delivery": "maybe"},
-        {"require.level": "best"},
-        {"delivery": "at-least-once", "require.level": "resume"},
+        {"require.guarantee": "best"},
+        {"delivery": "at-least-once", "require.guarantee": "timed"},
         {"kafka.transactional.id": "x"},
         {"kafka.enable.idempotence": "false"},
         {"kafka.acks": "1"},
@@ -76,6 +76,11 @@ def test_level_timeout_and_topic() -> None:
 def test_wrong_options_are_named(wrong: dict[str, str]) -> None:
     with pytest.raises(ConfigurationError):
         SinkOptions.parse({**SERVERS, "sink.id": "s", **wrong})
+
+
+def test_the_old_name_of_an_option_is_refused_with_the_new_name() -> None:
+    with pytest.raises(ConfigurationError, match=r"require\.level is now require\.guarantee: durable or timed"):
+        SinkOptions.parse({**SERVERS, "sink.id": "s", "require.level": "resume"})
 
 
 def test_what_is_so_anyway_may_be_said() -> None:
@@ -116,9 +121,9 @@ def warnings(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) 
 @pytest.mark.parametrize(
     ("typo", "meant"),
     [
-        ("requirelevel", "require.level"),
-        ("require_level", "require.level"),
-        ("require.levels", "require.level"),
+        ("requireguarantee", "require.guarantee"),
+        ("require_guarantee", "require.guarantee"),
+        ("require.guarantees", "require.guarantee"),
         ("sinkid", "sink.id"),
         ("decision.topics", "decision.topic"),
         ("steptimeout", "step.timeout"),
@@ -210,7 +215,7 @@ def test_the_patience_for_a_step_is_an_option() -> None:
 def test_options_that_do_not_arrive_are_told_from_forgotten_ones(given: dict[str, str]) -> None:
     """Spark gives a Python source the options of a view, and those of a table not."""
     for parse in (SinkOptions.parse, partial(SourceOptions.parse, stream=False)):
-        with pytest.raises(ConfigurationError, match=r"no option has arrived.*CREATE TEMPORARY VIEW"):
+        with pytest.raises(ConfigurationError, match=r"Spark passed no option.*CREATE TEMPORARY VIEW"):
             parse(given)
         with pytest.raises(ConfigurationError) as raised:
             parse({"topic": "t"})

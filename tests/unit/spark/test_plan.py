@@ -21,13 +21,15 @@ from fencepost.spark.errors import (
     CheckpointRolledBackError,
     DecisionRefusedError,
     DecisionUnknownError,
-    LevelUnavailableError,
+    GuaranteeUnavailableError,
     SinkContradictionError,
     SupersededError,
 )
-from fencepost.spark.sink import names, plan, plan_level, plan_steps
+from fencepost.spark.sink import names, plan, plan_abilities, plan_steps
+from fencepost.spark.sink.abilities import BrokerAbilities, Guarantee
 from fencepost.spark.sink.decision import Content, Decision, Pair, SourceOffsets, Winner
-from fencepost.spark.sink.plan_steps import AbortOutcome, End, Level, SameBatch
+from fencepost.spark.sink.plan_steps import AbortOutcome, End, SameBatch
+from tests.support.sink_abilities import ALL, KEEPING, ONE_PHASE, TWO_PHASE, VERSION_0
 
 SINK = "s"
 CLAIM = Pair(1, 4)
@@ -52,10 +54,10 @@ def play(steps: plan.Plan[Any], answers: Sequence[Any]) -> tuple[list[plan_steps
 
 
 def prepared(
-    number: int, batch_id: int = 7, claim: Pair = CLAIM, query: str = "q", level: Level = Level.TWO_PHASE
+    number: int, batch_id: int = 7, claim: Pair = CLAIM, query: str = "q", abilities: BrokerAbilities = TWO_PHASE
 ) -> plan_steps.Prepared:
     return plan_steps.Prepared(
-        level, claim, query, batch_id, task(number), Pair(100 + number, 0), Content(number, 7 * number)
+        abilities, claim, query, batch_id, task(number), Pair(100 + number, 0), Content(number, 7 * number)
     )
 
 
@@ -74,7 +76,7 @@ def test_open_lists_then_claims_then_reads_then_finishes_then_aborts() -> None:
         plan_steps.Listed(task(4, sink="s/other"), Pair(104, 0), "Ongoing"),
         plan_steps.Listed(names.sink_id(SINK), Pair(1, 3), "Ongoing"),
     )
-    asked, opened = play(plan.open_sink(SINK, Level.TWO_PHASE), [listed, CLAIM, (DECIDED,), (0,), (0,)])
+    asked, opened = play(plan.open_sink(SINK, TWO_PHASE), [listed, CLAIM, (DECIDED,), (0,), (0,)])
     assert asked == [
         plan_steps.ListTransactions(SINK),
         plan_steps.Claim(SINK),
@@ -82,13 +84,50 @@ def test_open_lists_then_claims_then_reads_then_finishes_then_aborts() -> None:
         commits(1),
         plan_steps.EndTransactions((End(task(2), Pair(102, 3), False),)),
     ]
-    assert opened == plan_steps.Opened(SINK, Level.TWO_PHASE, CLAIM, (plan_steps.Decided("q", 7, None),), ("q",))
+    assert opened == plan_steps.Opened(SINK, TWO_PHASE, CLAIM, (plan_steps.Decided("q", 7, None),), ("q",))
 
 
-@pytest.mark.parametrize("code", [0, 49])
-def test_a_decided_transaction_that_is_committed_or_forgotten_is_done(code: int) -> None:
-    asked, _ = play(plan.open_sink(SINK, Level.RESUME), [(), CLAIM, (DECIDED,), (code,)])
+def test_a_decided_transaction_that_is_committed_is_done() -> None:
+    asked, _ = play(plan.open_sink(SINK, ONE_PHASE), [(), CLAIM, (DECIDED,), (0,)])
     assert len(asked) == 4
+
+
+BOTH = Decision(SINK, "q", 7, (Winner(task(1), Pair(101, 0)), Winner(task(2), Pair(102, 0))))
+UNKNOWN = plan_steps.Unknown("q", 7, (Winner(task(1), Pair(101, 0)),))
+
+
+@pytest.mark.parametrize("abilities", ALL.values(), ids=ALL)
+def test_a_decided_transaction_whose_id_has_expired_is_reported_as_unknown(abilities: BrokerAbilities) -> None:
+    """K17: the coordinator forgets an id that was committed, and also an id that was aborted by its timeout."""
+    report = plan_steps.ReportUnknown(SINK, abilities, UNKNOWN)
+    other = Decision(SINK, "p", 3, (Winner(task(3), Pair(103, 0)),))
+    asked, opened = play(plan.open_sink(SINK, abilities), [(), CLAIM, (other, BOTH), (0, 49, 0), None])
+    assert asked[4:] == [report]
+    assert opened.claim == CLAIM  # the query starts
+    aborted = prepared(1, abilities=abilities)
+    asked, outcome = play(plan.abort_batch(SINK, [aborted]), [(), 48, (BOTH,), (49, 0), None])
+    assert (asked[-1], outcome) == (report, AbortOutcome.COMMITTED)
+
+
+def test_a_loss_is_an_error_also_beside_an_unknown_outcome() -> None:
+    steps = plan.open_sink(SINK, ONE_PHASE)
+    for answer in (None, (), CLAIM, (BOTH,), (49, 48), ()):
+        steps.send(answer)
+    assert steps.send(0) == plan_steps.ReportUnknown(SINK, ONE_PHASE, UNKNOWN)
+    with pytest.raises(PreparedTransactionLostError, match="1 of 2 transactions"):
+        steps.send(None)
+
+
+@pytest.mark.parametrize("code", [47, 90])
+def test_an_id_that_expires_between_the_end_and_the_description_is_unknown(code: int) -> None:
+    asked, _ = play(plan.open_sink(SINK, ONE_PHASE), [(), CLAIM, (DECIDED,), (code,), (), None])
+    assert asked[-1] == plan_steps.ReportUnknown(SINK, ONE_PHASE, UNKNOWN)
+
+
+def test_a_settled_batch_names_the_transactions_with_an_unknown_outcome() -> None:
+    asked, settled = play(plan.settle_lost(SINK, "q", ONE_PHASE, again=False), [CLAIM, (BOTH,), (49, 0), 0])
+    assert asked[-1] == plan_steps.WriteDecision(CLAIM, Decision(SINK, "q", 7, ()))
+    assert (settled.committed, settled.lost, settled.unknown) == ((task(2),), (), (task(1),))
 
 
 @pytest.mark.parametrize("code", [48, 59, 90, 120])
@@ -96,9 +135,10 @@ def test_a_decided_transaction_that_is_committed_or_forgotten_is_done(code: int)
 def test_a_contradiction_is_loud_unless_somebody_newer_owns_the_sink(
     code: int, owner: int, error: type[Exception] | None
 ) -> None:
-    for shown in ((), (plan_steps.Listed(task(1), Pair(101, 1), "CompleteAbort"),)):
+    aborted = (plan_steps.Listed(task(1), Pair(101, 1), "CompleteAbort"),)
+    for shown in (aborted,) if code == 90 else ((), aborted):
         with pytest.raises(error or PreparedTransactionLostError):
-            play(plan.open_sink(SINK, Level.RESUME), [(), CLAIM, (DECIDED,), (code,), shown, owner])
+            play(plan.open_sink(SINK, ONE_PHASE), [(), CLAIM, (DECIDED,), (code,), shown, owner])
 
 
 def test_a_decided_transaction_that_somebody_else_kept_is_not_lost() -> None:
@@ -107,7 +147,7 @@ def test_a_decided_transaction_that_somebody_else_kept_is_not_lost() -> None:
     newer, complete = Pair(1, 6), plan_steps.Listed(task(1), Pair(101, 3), "CompleteCommit")
     first = [(kept,), CLAIM, (DECIDED,), (90,), (kept,), 0, (0,)]
     again = [(complete,), newer, (DECIDED,), (90,), (complete,)]  # the question has used the claim up
-    asked, opened = play(plan.open_sink(SINK, Level.KEEP_PREPARED), [*first, *again])
+    asked, opened = play(plan.open_sink(SINK, KEEPING), [*first, *again])
     assert asked[3:7] == [
         commits(1),
         plan_steps.DescribeTasks((task(1),)),
@@ -116,7 +156,7 @@ def test_a_decided_transaction_that_somebody_else_kept_is_not_lost() -> None:
     ]
     assert opened.claim == newer
     with pytest.raises(SupersededError):
-        play(plan.open_sink(SINK, Level.KEEP_PREPARED), [*first[:5], 90])
+        play(plan.open_sink(SINK, KEEPING), [*first[:5], 90])
 
 
 def test_after_a_loss_what_was_only_kept_is_committed_too() -> None:
@@ -128,7 +168,7 @@ def test_after_a_loss_what_was_only_kept_is_committed_too() -> None:
     complete = plan_steps.Listed(task(1), Pair(101, 2), "CompleteCommit")
     first = [CLAIM, (both,), (90, 48), (kept, gone), 0, (0,)]
     asked, settled = play(
-        plan.settle_lost(SINK, "q", Level.RESUME, again=False),
+        plan.settle_lost(SINK, "q", ONE_PHASE, again=False),
         [*first, Pair(1, 6), (both,), (90, 48), (complete, gone), 0],
     )
     assert asked[-1] == plan_steps.WriteDecision(Pair(1, 6), Decision(SINK, "q", 7, ()))
@@ -138,25 +178,25 @@ def test_after_a_loss_what_was_only_kept_is_committed_too() -> None:
 @pytest.mark.parametrize("code", [0, 48, 49])
 def test_aborting_what_is_gone_is_fine(code: int) -> None:
     listed = (plan_steps.Listed(task(2), Pair(102, 3), "Ongoing"),)
-    _, opened = play(plan.open_sink(SINK, Level.RESUME), [listed, CLAIM, (), (code,)])
+    _, opened = play(plan.open_sink(SINK, ONE_PHASE), [listed, CLAIM, (), (code,)])
     assert opened.decided == ()
 
 
 def test_other_refusals_are_not_taken_for_done() -> None:
     with pytest.raises(TransactionalIdAuthorizationError):
-        play(plan.open_sink(SINK, Level.RESUME), [(), CLAIM, (DECIDED,), (53,)])
+        play(plan.open_sink(SINK, ONE_PHASE), [(), CLAIM, (DECIDED,), (53,)])
     listed = (plan_steps.Listed(task(2), Pair(102, 3), "Ongoing"),)
     with pytest.raises(TransactionalIdAuthorizationError):
-        play(plan.open_sink(SINK, Level.RESUME), [listed, CLAIM, (), (53,)])
+        play(plan.open_sink(SINK, ONE_PHASE), [listed, CLAIM, (), (53,)])
 
 
 def test_what_somebody_keeps_again_and_again_is_given_up_and_neither_lost_nor_settled() -> None:
     kept = (plan_steps.Listed(task(1), Pair(101, 2), "Ongoing"),)
-    with pytest.raises(KafkaTimeoutError, match="somebody else changes"):
-        play(plan.open_sink(SINK, Level.KEEP_PREPARED), [(), CLAIM, (DECIDED,), *[(90,), kept, 0] * plan.ROUNDS])
-    with pytest.raises(KafkaTimeoutError, match="somebody else changes"):
+    with pytest.raises(KafkaTimeoutError, match="another process keeps changing"):
+        play(plan.open_sink(SINK, KEEPING), [(), CLAIM, (DECIDED,), *[(90,), kept, 0] * plan.ROUNDS])
+    with pytest.raises(KafkaTimeoutError, match="another process keeps changing"):
         play(
-            plan.settle_lost(SINK, "q", Level.RESUME, again=False),
+            plan.settle_lost(SINK, "q", ONE_PHASE, again=False),
             [CLAIM, (DECIDED,), (90,), kept, 0, (0,)] * plan.ROUNDS,
         )
 
@@ -174,7 +214,7 @@ CAME = Content(3, 21)
 @pytest.mark.parametrize(("batch_id", "skipped"), [(7, True), (8, False)])
 def test_a_task_skips_by_what_open_read(batch_id: int, skipped: bool) -> None:
     opened = plan_steps.Opened(
-        SINK, Level.TWO_PHASE, CLAIM, (plan_steps.Decided("other", 99, None), plan_steps.Decided("q", 7, CAME))
+        SINK, TWO_PHASE, CLAIM, (plan_steps.Decided("other", 99, None), plan_steps.Decided("q", 7, CAME))
     )
     answers: list[Any] = [CAME] if skipped else [False]
     asked, message = play(plan.write_task(opened, "q", batch_id), answers)
@@ -183,7 +223,7 @@ def test_a_task_skips_by_what_open_read(batch_id: int, skipped: bool) -> None:
 
 
 def test_a_batch_below_the_last_decided_one_is_never_skipped() -> None:
-    opened = plan_steps.Opened(SINK, Level.TWO_PHASE, CLAIM, (plan_steps.Decided("q", 7, CAME),))
+    opened = plan_steps.Opened(SINK, TWO_PHASE, CLAIM, (plan_steps.Decided("q", 7, CAME),))
     with pytest.raises(CheckpointRolledBackError, match=r"batch 6 of query q.*written batch 7"):
         play(plan.write_task(opened, "q", 6), [])
 
@@ -196,7 +236,7 @@ def test_a_decided_batch_that_comes_again_is_compared() -> None:
     """Whichever way the rows are cut into tasks now."""
     assert play(plan.commit_batch(SINK, 7, [skipped(3, 21), skipped(0, 0)]), []) == ([], False)
     assert play(plan.commit_batch(SINK, 7, [skipped(1, 30), skipped(2, 2**64 - 9)]), []) == ([], False)
-    assert play(plan.commit_batch(SINK, 7, [skipped(9, 9, None)]), []) == ([], False)  # decided by version 1
+    assert play(plan.commit_batch(SINK, 7, [skipped(9, 9, None)]), []) == ([], False)  # adopted without its rows
     for messages in ([skipped(3, 22)], [skipped(2, 21)], [skipped(0, 0)]):
         with pytest.raises(BatchChangedError, match=r"3 rows with checksum 0{14}15.*nothing of it was written"):
             play(plan.commit_batch(SINK, 7, messages), [(DECIDED,), None])
@@ -238,47 +278,30 @@ def test_what_is_trusted_can_be_chosen(
         assert (raised.value.decided_offsets, raised.value.came_offsets) == (then, now)
 
 
-@pytest.mark.parametrize("level", [level for level in Level if level.lists])
-def test_a_task_takes_an_id_begins_and_writes(level: Level) -> None:
-    opened = plan_steps.Opened(SINK, level, CLAIM, ())
+@pytest.mark.parametrize("abilities", ALL.values(), ids=ALL)
+def test_a_task_takes_an_id_begins_and_writes(abilities: BrokerAbilities) -> None:
+    opened = plan_steps.Opened(SINK, abilities, CLAIM, ())
     asked, message = play(plan.write_task(opened, "q", 3), [True, task(9), Pair(5, 0), CAME])
     assert asked == [
         plan_steps.HasRows(),
         plan_steps.TakeId(opened),
-        plan_steps.BeginTask(task(9), plan_steps.Use(SINK, CLAIM, "q", 3), two_phase=level is Level.TWO_PHASE),
-        plan_steps.WriteRows(task(9), Pair(5, 0), verified=level is Level.RESUME_V1),
+        plan_steps.BeginTask(task(9), plan_steps.Use(SINK, CLAIM, "q", 3), two_phase=abilities == TWO_PHASE),
+        plan_steps.WriteRows(task(9), Pair(5, 0), verified=abilities == VERSION_0),
     ]
-    assert message == plan_steps.Prepared(level, CLAIM, "q", 3, task(9), Pair(5, 0), CAME)
+    assert message == plan_steps.Prepared(abilities, CLAIM, "q", 3, task(9), Pair(5, 0), CAME)
 
 
-@pytest.mark.parametrize("level", [Level.RESUME, Level.RESUME_V1, Level.RESUME_UNVERIFIED])
-def test_what_is_aborted_is_fenced_at_the_weakest_level_alone(level: Level) -> None:
-    fence = level is Level.RESUME_UNVERIFIED
-    listed = (plan_steps.Listed(task(2), Pair(102, 3), "Ongoing"),)
-    asked, _ = play(plan.open_sink(SINK, level), [listed, CLAIM, (), (0,)])
-    assert asked[-1] == plan_steps.EndTransactions((End(task(2), Pair(102, 3), commit=False, fence=fence),))
-    asked, _ = play(plan.abort_batch(SINK, [None], (CLAIM, level)), [listed, 0, (0,)])
-    assert asked[1:] == [
-        plan_steps.AskOwner(SINK, CLAIM, fence),
-        plan_steps.EndTransactions((End(task(2), Pair(102, 3), commit=False, fence=fence),)),
-    ]
-    steps = plan.write_task(plan_steps.Opened(SINK, level, CLAIM, ()), "q", 3)
-    for answer in (None, True, task(9), Pair(5, 0)):
-        steps.send(answer)
-    assert steps.throw(ZeroDivisionError("a row")) == plan_steps.GiveUp(task(9), Pair(5, 0), fence)
-
-
-def test_a_broker_that_was_taken_back_is_told_of_by_name() -> None:
-    steps = plan.write_task(plan_steps.Opened(SINK, Level.RESUME_V1, CLAIM, ()), "q", 3)
+def test_a_downgraded_broker_is_named() -> None:
+    steps = plan.write_task(plan_steps.Opened(SINK, VERSION_0, CLAIM, ()), "q", 3)
     for answer in (None, True, task(9), Pair(5, 0)):
         steps.send(answer)
     assert steps.throw(UnsupportedVersionError("b1 is old")) == plan_steps.GiveUp(task(9), Pair(5, 0))
-    with pytest.raises(LevelUnavailableError, match=r"sink 's' writes at level 'resume-v1'.*b1 is old"):
+    with pytest.raises(GuaranteeUnavailableError, match=r"sink 's' can no longer write exactly once.*b1 is old"):
         steps.send(None)
 
 
 def test_a_task_that_fails_ends_its_own_transaction() -> None:
-    opened = plan_steps.Opened(SINK, Level.TWO_PHASE, CLAIM, ())
+    opened = plan_steps.Opened(SINK, TWO_PHASE, CLAIM, ())
     steps = plan.write_task(opened, "q", 3)
     for answer in (None, True, task(9)):
         steps.send(answer)
@@ -289,7 +312,7 @@ def test_a_task_that_fails_ends_its_own_transaction() -> None:
 
 
 def test_a_lost_begin_is_never_repeated_with_the_same_id() -> None:
-    opened = plan_steps.Opened(SINK, Level.TWO_PHASE, CLAIM, ())
+    opened = plan_steps.Opened(SINK, TWO_PHASE, CLAIM, ())
     asked, message = play(plan.write_task(opened, "q", 3), [True, task(1), None, task(2), Pair(5, 0), CAME])
     assert [step.transactional_id for step in asked if isinstance(step, plan_steps.BeginTask)] == [task(1), task(2)]
     assert message.transactional_id == task(2)
@@ -301,12 +324,12 @@ def fine(*numbers: int) -> tuple[plan_steps.Seen, ...]:
     return tuple(plan_steps.Seen(Pair(100 + n, 0), "Ongoing", 10, None, is_late=False) for n in numbers)
 
 
-@pytest.mark.parametrize("level", [Level.TWO_PHASE, Level.RESUME])
-def test_commit_looks_then_decides_then_completes_then_ends_what_is_left(level: Level) -> None:
+@pytest.mark.parametrize("abilities", [TWO_PHASE, ONE_PHASE])
+def test_commit_looks_then_decides_then_completes_then_ends_what_is_left(abilities: BrokerAbilities) -> None:
     messages: list[plan_steps.Message] = [
-        prepared(1, level=level),
+        prepared(1, abilities=abilities),
         plan_steps.Nothing("q", 7),
-        prepared(2, level=level),
+        prepared(2, abilities=abilities),
     ]
     stray = plan_steps.Listed(task(3), Pair(103, 0), "Ongoing")
     listed = (plan_steps.Listed(task(1), Pair(101, 1), "CompleteCommit"), stray)
@@ -325,8 +348,8 @@ def test_commit_looks_then_decides_then_completes_then_ends_what_is_left(level: 
     assert done is True
 
 
-def test_the_strongest_level_keeps_the_winners_and_decides_with_the_pairs_that_end_them() -> None:
-    messages = [prepared(1, level=Level.KEEP_PREPARED)]
+def test_where_brokers_can_winners_are_kept_and_decided_with_the_pairs_that_end_them() -> None:
+    messages = [prepared(1, abilities=KEEPING)]
     asked, done = play(plan.commit_batch(SINK, 7, messages), [None, (Pair(101, 1),), 0, (0,), ()])
     winners = (Winner(task(1), Pair(101, 1)),)
     assert asked == [
@@ -370,7 +393,7 @@ def test_what_is_lost_or_about_to_be_is_never_decided(gone: plan_steps.Seen) -> 
 
 
 def test_what_cannot_be_kept_is_never_decided() -> None:
-    messages = [prepared(1, level=Level.KEEP_PREPARED), prepared(2, level=Level.KEEP_PREPARED)]
+    messages = [prepared(1, abilities=KEEPING), prepared(2, abilities=KEEPING)]
     steps = plan.commit_batch(SINK, 7, messages)
     for answer in (None, None, (Pair(101, 1), None), (*fine(1), GONE[0])):
         steps.send(answer)
@@ -386,7 +409,7 @@ def test_what_cannot_be_kept_is_never_decided() -> None:
 
 def test_a_decision_settles_what_other_queries_have_decided() -> None:
     """Their transactions are complete: Open has seen to that. No later Open asks for them again."""
-    opened = plan_steps.Opened(SINK, Level.TWO_PHASE, CLAIM, (), ("gone", "q"))
+    opened = plan_steps.Opened(SINK, TWO_PHASE, CLAIM, (), ("gone", "q"))
     _, message = play(plan.write_task(opened, "q", 7), [True, task(1), Pair(101, 0), Content(1, 7)])
     gone = Decision(SINK, "gone", 99, (Winner(task(8), Pair(108, 0)),), CAME, HERE)
     before = Decision(SINK, "q", 6, (Winner(task(9), Pair(109, 0)),))
@@ -398,7 +421,7 @@ def test_a_decision_settles_what_other_queries_have_decided() -> None:
         plan_steps.WriteDecision(CLAIM, decision, (Decision(SINK, "gone", 99, (), CAME, HERE),)),
     ]
     for naming in ((), ("q",)):  # the ordinary case costs nothing
-        opened = plan_steps.Opened(SINK, Level.TWO_PHASE, CLAIM, (), naming)
+        opened = plan_steps.Opened(SINK, TWO_PHASE, CLAIM, (), naming)
         _, message = play(plan.write_task(opened, "q", 7), [True, task(1), Pair(101, 0), Content(1, 7)])
         asked, _ = play(plan.commit_batch(SINK, 7, [message]), [None, fine(1), 0, (0,), ()])
         assert plan_steps.ReadDecisions(SINK) not in asked
@@ -463,12 +486,12 @@ LISTS, ASKS = plan_steps.ListTransactions(SINK), plan_steps.AskOwner(SINK, CLAIM
 def test_what_moves_on_while_it_is_aborted_is_aborted_if_it_is_no_newer_run_s() -> None:
     """A zombie's keep, or a newer run that uses the id again: it is listed, and only then asked whose the sink is."""
     newer = Pair(1, 6)
-    asked, opened = play(plan.open_sink(SINK, Level.KEEP_PREPARED), [BEFORE, CLAIM, (), (90,), 0, NOW, newer, (), (0,)])
+    asked, opened = play(plan.open_sink(SINK, KEEPING), [BEFORE, CLAIM, (), (90,), 0, NOW, newer, (), (0,)])
     assert asked[3:6] == [ABORTS_BEFORE, ASKS, LISTS]
     assert asked[-1] == ABORTS_NOW
     assert opened.claim == newer
     with pytest.raises(SupersededError):
-        play(plan.open_sink(SINK, Level.KEEP_PREPARED), [BEFORE, CLAIM, (), (90,), 90])
+        play(plan.open_sink(SINK, KEEPING), [BEFORE, CLAIM, (), (90,), 90])
 
     asked, done = play(
         plan.commit_batch(SINK, 7, [prepared(1)]), [None, fine(1), 0, (0,), BEFORE, 48, (90,), NOW, 48, (0,)]
@@ -483,110 +506,59 @@ def test_what_moves_on_while_it_is_aborted_is_aborted_if_it_is_no_newer_run_s() 
     assert (asked[-1], outcome) == (ASKS, AbortOutcome.LEFT)
 
 
+def versions(
+    init_producer_id: int, end_txn: int, transaction_version: int, add_partitions: int = 5, describe: int = 0
+) -> plan_steps.BrokerVersions:
+    return plan_steps.BrokerVersions(init_producer_id, end_txn, add_partitions, describe, transaction_version)
+
+
 @pytest.mark.parametrize(
-    ("offer", "answers", "level"),
+    ("offer", "answers", "abilities"),
     [
-        # What Apache Kafka 4.3.1 answers: 35 to keep, 0 or 53 to two-phase; a broker with KIP-939 whole: 0.
-        (plan_steps.BrokerOffer(6, 5, 2), [0], Level.KEEP_PREPARED),
-        (plan_steps.BrokerOffer(6, 5, 2), [35, 0], Level.TWO_PHASE),
-        (plan_steps.BrokerOffer(6, 5, 2), [53, 53], Level.RESUME),
-        (plan_steps.BrokerOffer(5, 5, 1), [], Level.RESUME),
+        # Apache Kafka 4.3.1 answers a keep with 35, and a two-phase transaction with 0 or 53. Our broker keeps.
+        (versions(6, 5, 2), [0], KEEPING),
+        (versions(6, 5, 2), [35, 0], TWO_PHASE),
+        (versions(6, 5, 2), [53, 53], ONE_PHASE),
+        (versions(5, 5, 1), [], ONE_PHASE),
+        (versions(6, 5, 0), [], VERSION_0),
+        (versions(4, 4, 0, 4), [], VERSION_0),  # Apache Kafka 3.6
     ],
 )
-def test_the_level_is_the_strongest_that_is_offered(
-    offer: plan_steps.BrokerOffer, answers: list[int], level: Level
+def test_the_guarantee_follows_from_the_abilities(
+    offer: plan_steps.BrokerVersions, answers: list[int], abilities: BrokerAbilities
 ) -> None:
-    assert play(plan_level.choose_level(SINK, None), [offer, *answers])[1] is level
-    assert play(plan_level.choose_level(SINK, level), [offer, *answers])[1] is level
-    if level is not Level.KEEP_PREPARED:
-        with pytest.raises(LevelUnavailableError):
-            play(plan_level.choose_level(SINK, Level.KEEP_PREPARED), [offer, *answers])
+    for required in (None, Guarantee.TIMED):
+        assert play(plan_abilities.ask_abilities(SINK, required), [offer, *answers])[1] == abilities
+    durable = plan_abilities.ask_abilities(SINK, Guarantee.DURABLE)
+    if abilities.two_phase:
+        assert play(durable, [offer, *answers])[1] == abilities
+        assert abilities.guarantee is Guarantee.DURABLE
+        return
+    assert abilities.guarantee is Guarantee.TIMED
+    with pytest.raises(GuaranteeUnavailableError, match=r"sink 's': require\.guarantee=durable needs two-phase"):
+        play(durable, [offer, *answers])
 
 
-@pytest.mark.parametrize("offer", [plan_steps.BrokerOffer(6, 5, 0, 5), plan_steps.BrokerOffer(4, 4, 0, 4)])
-def test_before_transaction_version_1_the_level_is_the_weakest(offer: plan_steps.BrokerOffer) -> None:
-    assert play(plan_level.choose_level(SINK, None), [offer])[1] is Level.RESUME_V1
-    with pytest.raises(LevelUnavailableError, match=r"transaction\.version 0; the stronger levels need"):
-        play(plan_level.choose_level(SINK, Level.RESUME), [offer])
+@pytest.mark.parametrize(
+    ("offer", "reasons"),
+    [
+        (versions(6, 5, 0, 3), ["AddPartitionsToTxn v3"]),
+        (versions(4, 3, 0, 3), ["AddPartitionsToTxn v3"]),  # Apache Kafka 3.3.2
+        (versions(4, 3, 0, 3, -1), ["AddPartitionsToTxn v3", "KIP-664"]),  # Apache Kafka 2.8.2
+        (versions(1, 1, 0, 1, -1), ["AddPartitionsToTxn v1", "KIP-664", "InitProducerId v1"]),  # Apache Kafka 2.4
+    ],
+)
+def test_brokers_without_the_abilities_are_refused_with_the_reasons_and_the_way_out(
+    offer: plan_steps.BrokerVersions, reasons: list[str]
+) -> None:
+    with pytest.raises(GuaranteeUnavailableError, match="exactly-once is not possible") as refused:
+        play(plan_abilities.ask_abilities(SINK, None), [offer])
+    for reason in (*reasons, "Kafka 3.6 or newer", "delivery=at-least-once"):
+        assert reason in str(refused.value)
 
 
-@pytest.mark.parametrize("offer", [plan_steps.BrokerOffer(6, 5, 0, 3), plan_steps.BrokerOffer(4, 3, 0, 3)])
-def test_where_late_batches_are_taken_the_level_has_a_name_of_its_own(offer: plan_steps.BrokerOffer) -> None:
-    assert play(plan_level.choose_level(SINK, None), [offer])[1] is Level.RESUME_UNVERIFIED
-    with pytest.raises(LevelUnavailableError, match="a batch that comes after its transaction"):
-        play(plan_level.choose_level(SINK, Level.RESUME_V1), [offer])
-
-
-def test_where_nobody_lists_transactions_the_level_has_a_name_of_its_own() -> None:
-    offer = plan_steps.BrokerOffer(4, 3, 0, 3, -1)  # Apache Kafka 2.8.2
-    assert play(plan_level.choose_level(SINK, None), [offer])[1] is Level.RESUME_UNLISTED
-    with pytest.raises(LevelUnavailableError, match=r"do not list transactions \(KIP-664, Kafka 3\.0\)"):
-        play(plan_level.choose_level(SINK, Level.RESUME_UNVERIFIED), [offer])
-
-
-def test_brokers_that_cannot_raise_an_epoch_by_request_are_refused() -> None:
-    with pytest.raises(LevelUnavailableError, match=r"Kafka 2\.5 or newer"):
-        play(plan_level.choose_level(SINK, None), [plan_steps.BrokerOffer(1, 1, 0, 1, -1)])  # Apache Kafka 2.4
-
-
-TRACE = plan_steps.Trace("out", 3, 60_000, opened_ms=17)
-UNLISTED = dataclasses.replace(prepared(1, level=Level.RESUME_UNLISTED), trace=TRACE)
-REGISTERED = tuple(plan_steps.Listed(task(n), plan_steps.NO_PAIR, plan_steps.REGISTERED) for n in (1, 2))
-
-
-def fences(*numbers: int) -> plan_steps.EndTransactions:
-    return plan_steps.EndTransactions(
-        tuple(End(task(n), plan_steps.NO_PAIR, commit=False, fence=True) for n in numbers)
-    )
-
-
-def test_where_nobody_lists_transactions_open_fences_what_tasks_have_registered() -> None:
-    answers = [17, REGISTERED, CLAIM, (DECIDED,), (0,), (0,)]
-    asked, opened = play(plan.open_sink(SINK, Level.RESUME_UNLISTED), answers)
-    assert asked[:2] == [plan_steps.ReadClock(), plan_steps.ListTransactions(SINK, registered=True)]
-    assert asked[4:] == [commits(1), fences(2)]
-    assert opened.opened_ms == 17
-
-
-def test_where_nobody_lists_transactions_a_loss_is_told_by_the_end_alone() -> None:
-    for code in (48, 90):
-        with pytest.raises(PreparedTransactionLostError):
-            play(plan.open_sink(SINK, Level.RESUME_UNLISTED), [17, (), CLAIM, (DECIDED,), (code,), 0])
-
-
-def test_where_nobody_lists_transactions_a_task_registers_its_id_before_it_writes() -> None:
-    opened = plan_steps.Opened(SINK, Level.RESUME_UNLISTED, CLAIM, (), opened_ms=17)
-    answers = [True, task(8), None, task(9), Pair(5, 0), None, CAME, TRACE]
-    asked, message = play(plan.write_task(opened, "q", 3), answers)
-    assert asked[5:] == [
-        plan_steps.RegisterTask(SINK, task(9)),
-        plan_steps.WriteRows(task(9), Pair(5, 0)),
-        plan_steps.FindTrace(opened, task(9)),
-    ]
-    assert message.trace == TRACE
-
-
-def test_where_nobody_describes_transactions_a_winner_is_asked_before_its_decision() -> None:
-    decided = Decision(SINK, "q", 7, (Winner(task(1), Pair(101, 0)),), Content(1, 7))
-    asked, done = play(
-        plan.commit_batch(SINK, 7, [UNLISTED]), [None, fine(1), 0, (0,), (decided,), REGISTERED, 48, (0,)]
-    )
-    assert asked[1] == plan_steps.AskWinners((UNLISTED,))
-    assert (asked[2], asked[-1]) == (plan_steps.WriteDecision(CLAIM, decided), fences(2))
-    assert done
-    unanswered = (dataclasses.replace(fine(1)[0], state="not answered"),)
-    steps = plan.commit_batch(SINK, 7, [UNLISTED])
-    for answer in (None, None, unanswered):
-        asks = steps.send(answer)
-    assert asks == plan_steps.AskOwner(SINK, CLAIM, fence=True)
-    fenced = plan_steps.EndTransactions((End(task(1), Pair(101, 0), commit=False, fence=True),))
-    assert steps.send(0) == fenced
-    with pytest.raises(BatchTimedOutError, match="not answered"):
-        steps.send((0,))
-
-
-def test_where_nobody_lists_transactions_an_abort_leaves_what_decisions_name() -> None:
-    """Fenced, a complete transaction would look like lost when the next Open commits it again."""
-    answers = [REGISTERED, 0, (DECIDED,), (0,)]
-    asked, outcome = play(plan.abort_batch(SINK, [None], (CLAIM, Level.RESUME_UNLISTED)), answers)
-    assert (asked[-1], outcome) == (fences(2), AbortOutcome.ABORTED)
+def test_brokers_that_were_downgraded_below_kafka_3_6_stop_a_running_query() -> None:
+    assert play(plan_abilities.check_abilities(SINK, ONE_PHASE), []) == ([], None)
+    assert play(plan_abilities.check_abilities(SINK, VERSION_0), [versions(4, 4, 0, 4)])[1] is None
+    with pytest.raises(GuaranteeUnavailableError, match=r"can no longer write exactly once.*AddPartitionsToTxn v3"):
+        play(plan_abilities.check_abilities(SINK, VERSION_0), [versions(4, 3, 0, 3)])

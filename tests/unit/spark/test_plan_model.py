@@ -14,16 +14,19 @@ from dataclasses import replace
 
 import pytest
 
-from fencepost.spark.sink.plan_steps import Level
-from tests.unit.spark.plan_coordinator import SINK, S
+from fencepost.spark.sink.abilities import BrokerAbilities
+from tests.support.sink_abilities import ALL, KEEPING, ONE_PHASE, TWO_PHASE, VERSION_0, may_lose
+from tests.unit.spark.plan_coordinator import SINK
 from tests.unit.spark.plan_ends import Ends
 from tests.unit.spark.plan_mistakes import MISTAKES
-from tests.unit.spark.plan_settings import LOSING, Rules, Settings
+from tests.unit.spark.plan_settings import Rules, Settings
 from tests.unit.spark.plan_world import World, walk
 
 EFFORT = int(os.environ.get("FENCEPOST_MODEL_EFFORT", "1"))
 WALKS = 1500 * EFFORT
-KEPT_BY_STRANGERS = (Level.KEEP_PREPARED, Level.RESUME)  # where brokers know the request
+KEPT_BY_STRANGERS = (KEEPING, ONE_PHASE)  # where brokers know the request
+
+for_all = pytest.mark.parametrize("abilities", ALL.values(), ids=ALL)
 
 
 def wild(seed: int, calm: float) -> Callable[[int], int]:
@@ -32,62 +35,63 @@ def wild(seed: int, calm: float) -> Callable[[int], int]:
     return lambda options: 0 if source.random() < calm else source.randrange(options)
 
 
-def settings(level: Level, seed: int = 0) -> Settings:
+def settings(abilities: BrokerAbilities, seed: int = 0) -> Settings:
     return Settings(
-        level,
+        abilities,
         batches=2 + 2 * (seed % 4 > 1),
         partitions=1 + seed % 2,
         faults=2 + seed % 6,
-        strangers=level in KEPT_BY_STRANGERS and seed % 3 == 0,
+        strangers=abilities in KEPT_BY_STRANGERS and seed % 3 == 0,
         gone=seed % 5 > 2,
         epochs=6 if seed % 8 > 5 else 2**15,
-        may_time_out=level is not Level.TWO_PHASE,
-        may_lose=level in LOSING and seed % 3 > 0,
+        may_time_out=abilities != TWO_PHASE,
+        may_lose=may_lose(abilities) and seed % 3 > 0,
         breaking_rows=seed % 7 == 0,
         timed_out_code=120 if seed % 4 > 1 else 48,
         checkpoint_faults=seed % 5 == 0,
         attempts=1 + seed % 3,
         one_host=seed % 11 > 5,
-        remembers=seed % 13 > 5,
+        forgets=seed % 13 > 8,
     )
 
 
-def rolling(level: Level, seed: int) -> Settings:
-    return replace(settings(level, seed), rolls=True)
+def rolling(seed: int) -> Settings:
+    return replace(settings(VERSION_0, seed), rolls=True)
 
 
 def told(problem: str | None, world: World) -> str:
     return f"{problem}:\n" + "\n".join(world.trace)
 
 
-@pytest.mark.parametrize("level", list(Level))
-def test_random_walks_end_exactly_once(level: Level) -> None:
-    disturbed = repaired = reused = 0
+@for_all
+def test_random_walks_end_exactly_once(abilities: BrokerAbilities) -> None:
+    disturbed = repaired = reused = unknown = 0
     swept: Counter[str] = Counter()
     for seed in range(WALKS):
-        problem, world = walk(settings(level, seed), Rules(), wild(seed, (0.3, 0.6, 0.9)[seed % 3]))
+        problem, world = walk(settings(abilities, seed), Rules(), wild(seed, (0.3, 0.6, 0.9)[seed % 3]))
         assert problem is None, told(problem, world)
         disturbed += len(world.runs) > 2
         repaired += world.repairs
+        unknown += bool(world.unknown_batches)
         swept += world.sweeps
         reused += world.reused
     assert disturbed > WALKS // 4  # the walks were not all peaceful
     assert repaired > WALKS // 100
+    assert unknown > WALKS // 100
     assert swept["CompleteCommit"] > WALKS // 4
-    raises = level.fences or level is Level.RESUME_V1
+    raises = abilities == VERSION_0
     assert swept["Empty" if raises else "CompleteAbort"] > WALKS // 100  # it is the question that leaves "Empty"
-    assert raises or not swept["Empty"]  # nothing was left to be timed out
-    assert reused > WALKS // 2 or not (level.uses_ids_again or reused)
+    assert raises or not swept["Empty"]  # no transaction was left to be timed out
+    assert reused > WALKS // 2
 
 
-@pytest.mark.parametrize("level", [Level.RESUME_V1, Level.RESUME_UNVERIFIED, Level.RESUME_UNLISTED])
-def test_brokers_go_to_the_other_side_of_kafka_3_6_under_a_query(level: Level) -> None:
-    left = 0
+def test_brokers_are_downgraded_below_kafka_3_6_under_a_query() -> None:
+    refused = 0
     for seed in range(WALKS):
-        problem, world = walk(rolling(level, seed), Rules(), wild(seed, (0.3, 0.6, 0.9)[seed % 3]))
+        problem, world = walk(rolling(seed), Rules(), wild(seed, (0.3, 0.6, 0.9)[seed % 3]))
         assert problem is None, told(problem, world)
-        left += any(run.level is not level for run in world.runs)
-    assert left > WALKS // 4 or level.fences
+        refused += bool(world.refused)
+    assert refused > WALKS // 4
 
 
 def searched(setting: Settings, rules: Rules, disturbances: int) -> Iterator[tuple[str | None, World]]:
@@ -119,23 +123,26 @@ def searched(setting: Settings, rules: Rules, disturbances: int) -> Iterator[tup
                 stack.extend({**departures, place: option} for option in range(1, widths[place]))
 
 
-@pytest.mark.parametrize("level", list(Level))
-def test_every_life_with_few_disturbances_ends_exactly_once(level: Level) -> None:
-    ends, loses = level is not Level.TWO_PHASE, level in LOSING
-    small = Settings(level, 1, 1, faults=3, may_time_out=ends, may_lose=loses, checkpoint_faults=True)
-    wide = Settings(level, 2, 2, faults=3, may_time_out=ends, may_lose=loses, checkpoint_faults=True)
-    in_time = Settings(level, 1, 2, faults=3, may_time_out=ends, breaking_rows=True)
-    again = Settings(level, 3, 1, faults=3, strangers=level in KEPT_BY_STRANGERS, gone=True)
-    failing = Settings(level, 1, 2, faults=3, attempts=1)
+@for_all
+def test_every_life_with_few_disturbances_ends_exactly_once(abilities: BrokerAbilities) -> None:
+    ends, loses = abilities != TWO_PHASE, may_lose(abilities)
+    strangers = abilities in KEPT_BY_STRANGERS
+    small = Settings(abilities, 1, 1, faults=3, may_time_out=ends, may_lose=loses, checkpoint_faults=True)
+    wide = Settings(abilities, 2, 2, faults=3, may_time_out=ends, may_lose=loses, checkpoint_faults=True)
+    in_time = Settings(abilities, 1, 2, faults=3, may_time_out=ends, breaking_rows=True)
+    again = Settings(abilities, 3, 1, faults=3, strangers=strangers, gone=True)
+    failing = Settings(abilities, 1, 2, faults=3, attempts=1)
+    forgetting = Settings(abilities, 1, 1, faults=3, may_time_out=ends, may_lose=loses, gone=True, forgets=True)
     lives = reused = 0
     inherited = [(replace(one, one_host=True), 1) for one in (wide, again)]
-    for setting, least in ((small, 2), (wide, 1), (in_time, 1), (again, 1), (failing, 1), *inherited):
+    worlds = ((small, 2), (wide, 1), (in_time, 1), (again, 1), (failing, 1), (forgetting, 2), *inherited)
+    for setting, least in worlds:
         for problem, world in searched(setting, Rules(), least + (EFFORT > 1)):
             assert problem is None, told(problem, world)
             lives += 1
             reused += world.reused
     assert lives > 2000
-    assert reused > 2000 or not (level.uses_ids_again or reused)
+    assert reused > 2000
 
 
 @pytest.mark.parametrize("mistake", ["open finishes nothing", "abort asks nobody"])
@@ -145,7 +152,7 @@ def test_a_search_finds_what_it_finds_without_known_ends(mistake: str, monkeypat
             world.live()
             return world.verdict()
 
-    setting = Settings(Level.TWO_PHASE, 1, 2, faults=3, checkpoint_faults=True)
+    setting = Settings(TWO_PHASE, 1, 2, faults=3, checkpoint_faults=True)
     found = [(problem, world.reused) for problem, world in searched(setting, MISTAKES[mistake], 1)]
     monkeypatch.setattr("tests.unit.spark.test_plan_model.Ends", Unknown)
     assert found == [(problem, world.reused) for problem, world in searched(setting, MISTAKES[mistake], 1)]
@@ -154,54 +161,34 @@ def test_a_search_finds_what_it_finds_without_known_ends(mistake: str, monkeypat
 
 def test_a_timed_out_decided_transaction_is_loud_and_never_silent() -> None:
     for seed in range(WALKS):
-        problem, world = walk(settings(Level.RESUME, seed), Rules(), wild(seed, 0.5))
+        problem, world = walk(settings(ONE_PHASE, seed), Rules(), wild(seed, 0.5))
         assert problem is None, told(problem, world)  # verdict() has checked that it lost no row unless it said so
         if world.lost_reports:
             return
     pytest.fail("no walk lost anything")
 
 
-@pytest.mark.parametrize("asks_again", [False, True])
-def test_a_question_that_comes_late_is_no_loss_unless_it_was_asked_again(asks_again: bool) -> None:
-    """It opens what is committed, and a timeout then ends what an Open asks for."""
-    setting = Settings(Level.RESUME_UNLISTED, 1, 1, faults=3, may_time_out=True, may_lose=True)
-    script = ["commit 0 has a late request", "a late request arrives", "times out"]
-
-    def choose(_: int) -> int:
-        offered, world.offered = world.offered, []
-        is_due = len(script) != 2 or any(
-            txn.state == "CompleteCommit" for name, txn in world.broker.txns.items() if name != S
-        )
-        for number, name in enumerate(offered):
-            if script and is_due and name.endswith(script[0]):
-                script.pop(0)
-                return number
-        return 0
-
-    world = World(setting, Rules(asks_again=asks_again), choose)
-    world.live()
-    assert world.verdict() == ("a loss was told, and nothing is lost" if asks_again else None)
-    assert script == ([] if asks_again else ["times out"])  # nothing is open that could
-
-
 # --- the known mistakes, planted: plan_mistakes.py ---
 
 
-# The level at which a mistake shows, where that is not the second.
+# The abilities with which a mistake shows, where those are not TWO_PHASE.
 SHOWS_AT = {
-    "a contradiction is not reported": Level.RESUME,
-    "commit decides what is lost": Level.RESUME,
-    "winners are not kept": Level.KEEP_PREPARED,
-    "open asks before it looks": Level.KEEP_PREPARED,
-    "a keep is taken for a loss": Level.KEEP_PREPARED,
-    **{name: Level.RESUME_V1 for name in MISTAKES if name.startswith("v1: ")},
-    **{name: Level.RESUME_UNVERIFIED for name in MISTAKES if name.startswith("unverified: ")},
-    **{name: Level.RESUME_UNLISTED for name in MISTAKES if name.startswith("unlisted: ")},
+    "a contradiction is not reported": ONE_PHASE,
+    "commit decides what is lost": ONE_PHASE,
+    "winners are not kept": KEEPING,
+    "open asks before it looks": KEEPING,
+    "a keep is taken for a loss": KEEPING,
+    **{name: VERSION_0 for name in MISTAKES if name.startswith("v1: ")},
+    "an expired winner counts as committed": ONE_PHASE,
 }
 # Rare ones: a world in which they show, and how calm it is.
 RARE: dict[str, tuple[Settings, tuple[float, float, float]]] = {
-    "losers are chased": (Settings(Level.KEEP_PREPARED, 4, 1, faults=3), (0.9, 0.95, 0.97)),
+    "losers are chased": (Settings(KEEPING, 4, 1, faults=3), (0.9, 0.95, 0.97)),
     "abort reads the topic": (Settings(faults=6), (0.3, 0.5, 0.7)),
+    "an expired winner counts as committed": (
+        Settings(ONE_PHASE, 1, 1, faults=4, may_time_out=True, may_lose=True, forgets=True),
+        (0.6, 0.8, 0.9),
+    ),
     "commit asks before it lists": (Settings(faults=4), (0.3, 0.6, 0.8)),
 }
 # From which seed on these are looked for, so that it does not take long.
@@ -217,23 +204,18 @@ FIRST_SEED = {
     "commit asks before it lists": 650,
     "commit chases winners": 800,
     "commit decides what is lost": 1350,
-    "unlisted: a winner is not asked": 430,
-    "unlisted: an id is used again": 700,
-    "unverified: a roll: the broker that is asked says how to abort": 300,
-    "unverified: an id is used again": 1400,
-    "unverified: the claim is ended": 2600,
 }
 
 
 def unlike(mistake: str, seed: int) -> tuple[Settings, float]:
     """The worlds in which mistakes are looked for: every other one without what most do not need."""
-    level = SHOWS_AT.get(mistake, Level.TWO_PHASE)
+    abilities = SHOWS_AT.get(mistake, TWO_PHASE)
     if " a roll: " in mistake:
-        return rolling(level, seed), (0.3, 0.6, 0.9)[seed % 3]
+        return rolling(seed), (0.3, 0.6, 0.9)[seed % 3]
     if mistake in RARE:
         world, calm = RARE[mistake]
         return world, calm[seed % 3]
-    world = settings(level, seed // 2) if seed % 2 else Settings(level, faults=4)
+    world = settings(abilities, seed // 2) if seed % 2 else Settings(abilities, faults=4)
     if "inherited" in mistake:
         world = replace(world, one_host=True)
     return world, (0.3, 0.6, 0.9)[seed % 3]

@@ -14,9 +14,10 @@ import pytest
 
 from fencepost.errors import KafkaError
 from fencepost.spark.sink import names, plan, plan_steps
+from fencepost.spark.sink.abilities import BrokerAbilities
 from fencepost.spark.sink.decision import Content, Decision, Pair, Winner, encode_key, encode_value
-from fencepost.spark.sink.plan_steps import Level
 from fencepost.spark.sink.task_ids import OwnPool, TaskIds, is_free
+from tests.support.sink_abilities import ALL, ONE_PHASE
 from tests.unit.spark.plan_coordinator import SINK, Coordinator, S
 
 TASKS, WORKERS, CYCLE = 10, 12, 100
@@ -42,13 +43,13 @@ class State(NamedTuple):
 class Stream:
     """One query, its Python workers, and a broker; other queries of the sink are gone."""
 
-    def __init__(self, level: Level, ids: type[TaskIds] = TaskIds, pools: int = WORKERS) -> None:
-        self.level = level
+    def __init__(self, abilities: BrokerAbilities, ids: type[TaskIds] = TaskIds, pools: int = WORKERS) -> None:
+        self.abilities = abilities
         self.broker = Coordinator(epochs=750)  # so that S changes its producer id now and then
         self.minted = self.rows = self.batch = 0
         shared = [OwnPool() for _ in range(pools)]
         self.workers = [ids(self._unique, shared[number % pools]) for number in range(WORKERS)]
-        chance = random.Random(level.rank)
+        chance = random.Random(3 - list(ALL.values()).index(abilities))
         self.script = [
             Faults(
                 frozenset(p for p in range(TASKS) if chance.random() < 0.03),
@@ -84,7 +85,7 @@ class Stream:
         )
 
     def _once(self, faults: Faults) -> None:
-        opened = self._play(plan.open_sink(SINK, self.level))
+        opened = self._play(plan.open_sink(SINK, self.abilities))
         turn = self.batch % WORKERS
         workers = self.workers[turn:] + self.workers[:turn]
         messages: list[plan_steps.Message] = []
@@ -150,9 +151,9 @@ def rows_of(row: Any) -> Content:
     return Content(1, 31 * row[0] + row[1])
 
 
-@pytest.mark.parametrize("level", [level for level in Level if level.uses_ids_again])
-def test_later_batches_leave_no_more_than_the_first_thousand(level: Level) -> None:
-    stream = Stream(level)
+@pytest.mark.parametrize("abilities", ALL.values(), ids=ALL)
+def test_later_batches_leave_no_more_than_the_first_thousand(abilities: BrokerAbilities) -> None:
+    stream = Stream(abilities)
     after = stream.run(1000)
     claims = stream.broker.txns[S].producer_id
     assert stream.run(2500) == after
@@ -169,12 +170,12 @@ def test_without_ids_that_are_used_again_they_are_as_many_as_tasks() -> None:
         def begun(self, transactional_id: str, use: plan_steps.Use) -> None:
             pass
 
-    assert Stream(Level.RESUME, Minted).run(100).ids > 100 * TASKS
+    assert Stream(ONE_PHASE, Minted).run(100).ids > 100 * TASKS
 
 
 def test_ids_that_are_inherited_are_as_many_as_two_batches_use() -> None:
     """Whatever worker comes: with a pool for all of them it makes no difference how many there have been."""
-    ids = Stream(Level.RESUME, pools=1).run(1000).ids - QUERIES_GONE - 1
+    ids = Stream(ONE_PHASE, pools=1).run(1000).ids - QUERIES_GONE - 1
     assert 2 * TASKS <= ids < 4 * TASKS
 
 
@@ -184,7 +185,7 @@ def use(batch_id: int, epoch: int, query_id: str = "q", sink: str = SINK) -> pla
 
 def opened(decided: int | None, epoch: int, producer_id: int = 1) -> plan_steps.Opened:
     last = () if decided is None else (plan_steps.Decided("q", decided, None),)
-    return plan_steps.Opened(SINK, Level.RESUME, Pair(producer_id, epoch), last)
+    return plan_steps.Opened(SINK, ONE_PHASE, Pair(producer_id, epoch), last)
 
 
 def test_an_id_is_free_once_a_later_batch_is_decided() -> None:

@@ -102,7 +102,7 @@ def test_what_is_whole_is_read() -> None:
     [
         (flipped(WHOLE, len(WHOLE) - 3), "checksum"),  # in the value: nothing but the checksum tells of it
         (flipped(WHOLE, 16), "magic"),
-        (WHOLE[:-1], "no whole batch"),
+        (WHOLE[:-1], "without a complete batch"),
     ],
 )
 def test_damaged_records_are_told_with_their_place(records: bytes, why: str) -> None:

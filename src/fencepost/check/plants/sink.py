@@ -11,12 +11,13 @@ from fencepost.check.plants.plant import STORM, Patches, plant
 from fencepost.errors import KafkaTimeoutError
 from fencepost.spark.errors import SupersededError
 from fencepost.spark.sink import plan, plan_steps, task_ids
+from fencepost.spark.sink.abilities import BrokerAbilities
 from fencepost.spark.sink.decision import Decision, Winner
 from fencepost.spark.sink.steps import StepRunner
 from fencepost.spark.sink.task_ids import OwnPool
 
 
-@plant("spark", *STORM, "level=keep-prepared")
+@plant("spark", *STORM, "brokers=keeps-prepared")
 def commit_worker_claims(patches: Patches) -> None:
     """The commit worker claims the sink, so a zombie worker takes it from the run that has written the batch again."""
     original = plan.commit_batch
@@ -36,14 +37,14 @@ def _with_claim(message: Any, claim: Any) -> Any:
     return replace(message, claim=claim)
 
 
-@plant("spark", *STORM, "level=keep-prepared")
+@plant("spark", *STORM, "brokers=keeps-prepared")
 def decisions_read_before_the_claim(patches: Patches) -> None:
     """Decisions are read before the claim. A decision between the two is missed, and its transactions are aborted."""
 
     honest = plan.open_sink
 
-    def open_sink(sink: str, level: plan_steps.Level) -> plan.Plan[plan_steps.Opened]:
-        steps = honest(sink, level)
+    def open_sink(sink: str, abilities: BrokerAbilities) -> plan.Plan[plan_steps.Opened]:
+        steps = honest(sink, abilities)
         decisions = yield plan_steps.ReadDecisions(sink)
         observation: Any = None
         while True:
@@ -57,7 +58,7 @@ def decisions_read_before_the_claim(patches: Patches) -> None:
     patches.setattr(plan, "open_sink", open_sink)
 
 
-@plant("spark", *STORM, "level=two-phase")
+@plant("spark", *STORM, "brokers=two-phase")
 def abort_does_not_ask(patches: Patches) -> None:
     """Abort does not read the decisions, although a decision whose answer was lost may have taken effect."""
 
@@ -71,13 +72,13 @@ def abort_does_not_ask(patches: Patches) -> None:
     patches.setattr(plan, "abort_batch", abort)
 
 
-@plant("spark", *STORM, "level=keep-prepared")
+@plant("spark", *STORM, "brokers=keeps-prepared")
 def task_ids_made_of_partitions(patches: Patches) -> None:
     """A task's id is its partition, so a late InitProducerId of an earlier attempt aborts a later one's transaction."""
     patches.setattr(spark_tasks, "unique_bytes", lambda chance, task: task.encode().ljust(16)[:16])
 
 
-@plant("spark", *STORM, "level=keep-prepared", "inherits=True")
+@plant("spark", *STORM, "brokers=keeps-prepared", "inherits=True")
 def task_ids_inherited_by_two(patches: Patches) -> None:
     """Two processes inherit the same task id. The later one aborts the other's prepared or decided transaction."""
 
@@ -87,7 +88,7 @@ def task_ids_inherited_by_two(patches: Patches) -> None:
     patches.setattr(OwnPool, "take", take)
 
 
-@plant("spark", *STORM, "level=resume")
+@plant("spark", *STORM, "brokers=one-phase")
 def ends_not_waited_for(patches: Patches) -> None:
     """The sink does not wait for the ends.
 
@@ -106,7 +107,7 @@ def ends_not_waited_for(patches: Patches) -> None:
     patches.setattr(StepRunner, "_end_all", end_all)
 
 
-@plant("spark", *STORM, "level=keep-prepared")
+@plant("spark", *STORM, "brokers=keeps-prepared")
 def decision_without_fencing(patches: Patches) -> None:
     """The decision claims the sink anew, even if a newer run has taken it over."""
     original = StepRunner.perform
@@ -119,13 +120,13 @@ def decision_without_fencing(patches: Patches) -> None:
     patches.setattr(StepRunner, "perform", perform)
 
 
-@plant("spark", *STORM, "level=keep-prepared")
+@plant("spark", *STORM, "brokers=keeps-prepared")
 def task_ids_free_at_once(patches: Patches) -> None:
     """A process reuses an id while an earlier use of it may still be completed or aborted."""
     patches.setattr(task_ids, "is_free", lambda last, opened: True)
 
 
-@plant("spark", *STORM, "level=keep-prepared")
+@plant("spark", *STORM, "brokers=keeps-prepared")
 def decision_written_last(patches: Patches) -> None:
     """The decision is written after the ends, so a crash between the ends leaves half a batch."""
 
@@ -146,7 +147,7 @@ def decision_written_last(patches: Patches) -> None:
     patches.setattr(plan, "commit_batch", commit)
 
 
-@plant("spark", *STORM, "level=keep-prepared", "spark.damage_chance=0.5")
+@plant("spark", *STORM, "brokers=keeps-prepared", "spark.damage_chance=0.5")
 def batch_known_by_its_number(patches: Patches) -> None:
     """A batch whose number is already decided is dropped without comparing its contents."""
     honest = plan.commit_batch
@@ -185,9 +186,14 @@ def commits_do_not_look(patches: Patches) -> None:
     patches.setattr(plan, "commit_batch", commit)
 
 
-@plant("spark", *STORM, "level=resume")
+@plant("spark", *STORM, "brokers=one-phase")
 def loss_not_told(patches: Patches) -> None:
     """A transaction that cannot be committed is reported as committed."""
     commits_do_not_look(patches)
-    patches.setattr(plan, "_CONTRADICTS", frozenset())
-    patches.setattr(plan, "_COMMITTED", frozenset(range(-1, 200)))
+
+    def commit(ends: tuple[plan_steps.End, ...]) -> plan.Plan[dict[plan_steps.End, int]]:
+        if ends:
+            yield plan_steps.EndTransactions(ends)
+        return {}
+
+    patches.setattr(plan, "_commit", commit)

@@ -22,16 +22,15 @@ from fencepost.client.diagnosis.facts import unknown_of
 from fencepost.client.diagnosis.findings import Finding, Kind, exit_status, ordered
 from fencepost.client.diagnosis.limits import Limits
 from fencepost.errors import KafkaError
-from fencepost.spark.errors import LevelUnavailableError
-from fencepost.spark.sink import plan_level
+from fencepost.spark.errors import GuaranteeUnavailableError
+from fencepost.spark.sink import plan_abilities
+from fencepost.spark.sink.abilities import Guarantee
 from fencepost.spark.sink.decision_store import DEFAULT_TOPIC
-from fencepost.spark.sink.plan_steps import Level
-from fencepost.spark.sink.runner import PROMISES
 
 __all__ = ["doctor"]
 
 PROBE: Final = "fencepost-doctor"  # in place of a sink's name, so that at most one transactional id remains
-LEVEL: Final = "level of Spark sinks"
+GUARANTEE: Final = "guarantee of Spark sinks"
 
 
 def doctor(
@@ -78,12 +77,12 @@ def doctor(
             look = examiner.look_twice(watch, progress)
         except KafkaError as error:
             _tell(None, [_unreachable(settings["bootstrap.servers"], error)], "", as_json=as_json)
-        level = "not asked (--no-probe)"
+        guarantee = "not asked (--no-probe)"
         if probe:
             progress("trying two-phase commit")
-            look, level = _level(look, settings)
+            look, guarantee = _guarantee(look, settings)
         findings = diagnose(look, limits)
-    _tell(look, findings, level, as_json=as_json)
+    _tell(look, findings, guarantee, as_json=as_json)
 
 
 @contextmanager
@@ -112,9 +111,9 @@ def _unreachable(servers: str, error: KafkaError) -> Finding:
     return finding
 
 
-def _tell(look: Look | None, findings: list[Finding], level: str, *, as_json: bool) -> None:
+def _tell(look: Look | None, findings: list[Finding], guarantee: str, *, as_json: bool) -> None:
     """Print what was found, and exit with the status of the worst finding."""
-    about = {} if look is None else _about(look, level)
+    about = {} if look is None else _about(look, guarantee)
     if as_json:
         print_json({"about": about, "findings": list(map(as_value, findings))})
     else:
@@ -133,7 +132,7 @@ def _tell(look: Look | None, findings: list[Finding], level: str, *, as_json: bo
     raise typer.Exit(exit_status(findings))
 
 
-def _about(look: Look, level: str) -> dict[str, Any]:
+def _about(look: Look, guarantee: str) -> dict[str, Any]:
     clock = "not known"
     if look.clock_ahead_ms is not None:
         clock = f"the controller's clock differs by {abs(look.clock_ahead_ms)} ms from the local one"
@@ -146,7 +145,7 @@ def _about(look: Look, level: str) -> dict[str, Any]:
         "features": "not known" if look.features is None else dict(sorted(look.features.items())),
         "clock": clock,
         "rights on the cluster": unknown or [each.name.lower().replace("_", "-") for each in look.rights or ()],
-        LEVEL: level,
+        GUARANTEE: guarantee,
     }
 
 
@@ -156,24 +155,19 @@ def _words(value: Any) -> str:
     return ", ".join(map(str, value)) or "none" if isinstance(value, list) else str(value)
 
 
-def _level(look: Look, settings: dict[str, str]) -> tuple[Look, str]:
-    """Return the facts with the result of the probe, and the level in words."""
+def _guarantee(look: Look, settings: dict[str, str]) -> tuple[Look, str]:
+    """Return the facts with the result of the probe, and the guarantee in words."""
     try:
         return _probed(look, Session(settings, DEFAULT_TOPIC))
     except KafkaError as error:
-        return replace(look, unknown=(*look.unknown, unknown_of(LEVEL, error))), "not known"
+        return replace(look, unknown=(*look.unknown, unknown_of(GUARANTEE, error))), "not known"
 
 
 def _probed(look: Look, session: Session) -> tuple[Look, str]:
     """Raises KafkaError."""
     try:
-        level = session.sink_link.run(plan_level.choose_level(PROBE, None))
-    except LevelUnavailableError as error:
+        abilities, weakness = session.sink_link.run(plan_abilities.probe_abilities(PROBE))
+    except GuaranteeUnavailableError as error:
         return replace(look, sinks_refused=str(error)), "none"
-    words = f"{level.value}: {PROMISES[level]}"
-    try:
-        session.sink_link.run(plan_level.choose_level(PROBE, Level.KEEP_PREPARED))
-    except LevelUnavailableError as error:
-        why = str(error).partition(f"offer {level.value!r}: ")[2]
-        return look, f"{words} (not {Level.KEEP_PREPARED.value}: {why or error})"
-    return look, words
+    words = str(abilities.guarantee)
+    return look, words if abilities.guarantee is Guarantee.DURABLE else f"{words} ({weakness})"

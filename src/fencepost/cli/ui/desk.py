@@ -233,7 +233,8 @@ class ClusterDesk:
         servers, options = sink_options(self._settings, self._topic)
         # A batch that another sink has written, too, is refused here: that takes the command.
         done = resolve_sink(servers, sink, even_if_written_again=False, **options)
-        return {"done": f"{len(done.committed)} committed, {len(done.aborted)} aborted"}
+        unknown = f", {len(done.unknown)} unknown" if done.unknown else ""
+        return {"done": f"{len(done.committed)} committed, {len(done.aborted)} aborted{unknown}"}
 
 
 def _text(wanted: Mapping[str, Any], name: str) -> str:

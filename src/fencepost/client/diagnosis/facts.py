@@ -123,7 +123,7 @@ _CODES: Final = {
     E.COORDINATOR_NOT_AVAILABLE: Why.NO_COORDINATOR,
     E.NOT_COORDINATOR: Why.NO_COORDINATOR,
 }
-COORDINATED: Final = {"transactions": "transactions", "groups": "groups", "level of Spark sinks": "transactions"}
+COORDINATED: Final = {"transactions": "transactions", "groups": "groups", "guarantee of Spark sinks": "transactions"}
 """Parts that coordinators answer, and the kind of coordinator."""
 
 

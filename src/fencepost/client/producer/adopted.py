@@ -38,7 +38,6 @@ class _OpenTransaction:
         self._wake = wake  # the sender, to look what is to be dropped
         self.failure: KafkaError | None = None
         self._topics: dict[str, UUID] = {}  # those that have rows
-        self.place: tuple[str, int] | None = None  # the last topic and partition that were let have a batch
         self._cluster, self._sender, self._config = cluster, sender, config
         self._enlisted: set[tuple[str, int]] = set()
         self._wanted: set[tuple[str, int]] = set()
@@ -62,7 +61,6 @@ class _OpenTransaction:
             self._wake()
             return False
         if self.implicit or (topic, partition) in self._enlisted:
-            self.place = (topic, partition)
             return True
         self._wanted.add((topic, partition))
         if self._enlisting is None:
@@ -148,11 +146,6 @@ class AdoptedProducer:
             await self._sender.wait_for_room(None)  # no limit: the records in the buffer have their delivery timeout
             self._check()
             self._accumulator.append_table(name, piece, piece.nbytes)
-
-    @property
-    def place(self) -> tuple[str, int] | None:
-        """A partition that the transaction has, when everything is flushed."""
-        return None if self._transaction is None else self._transaction.place
 
     async def flush(self) -> None:
         """Wait until everything is acknowledged. Raises KafkaError: why a record is not."""

@@ -27,8 +27,9 @@ from fencepost.spark.adoption.tail import LastWrite, last_writes, read_tail
 from fencepost.spark.adoption.verdict import Verdict
 from fencepost.spark.sink import checkpoint as sink_checkpoint
 from fencepost.spark.sink import plan
+from fencepost.spark.sink.abilities import BrokerAbilities
 from fencepost.spark.sink.decision import Decision
-from fencepost.spark.sink.plan_steps import Level, WriteDecision
+from fencepost.spark.sink.plan_steps import WriteDecision
 from fencepost.spark.sink.runner import Link, SinkLink
 
 __all__ = ["Asked", "Looked", "adopt_steps", "look_to_adopt", "look_to_release"]
@@ -88,33 +89,33 @@ class Looked:
         if files_of(self.folder) != self.files:
             raise AdoptionRefusedError(f"{self.folder} has changed meanwhile: the query runs. Stop it first")
         _sync(self.folder, self.files)
-        level = self.link.level(sink.name, None)
+        abilities = self.link.abilities(sink.name, None)
         if self.is_release:
             # Opened first: older runs of the sink are shut out, and no batch can be decided behind this look.
-            self.link.run(plan.open_sink(sink.name, level))
+            self.link.run(plan.open_sink(sink.name, abilities))
             move = plans.release(self.checkpoint, _facts(self.link, sink.name, self.checkpoint.query_id))
         if move.fills and self.fill is not None:
             self.fill()
         if move.decision is not None:
-            self.link.run(adopt_steps(move.decision, level))
+            self.link.run(adopt_steps(move.decision, abilities))
         if move.beginning is not None:
             self.link.begin(move.beginning)
         return move
 
 
-def adopt_steps(decision: Decision, level: Level) -> plan.Plan[bool]:
+def adopt_steps(decision: Decision, abilities: BrokerAbilities) -> plan.Plan[bool]:
     """Claim the sink and note what another sink has written, as this sink's decision. Returns False when it is there.
 
     Older runs of the sink are shut out, and what they left open is ended, as by every open. Raises
     AdoptionRefusedError when the sink has decided a later batch.
     """
-    opened = yield from plan.open_sink(decision.sink, level)
+    opened = yield from plan.open_sink(decision.sink, abilities)
     last = opened.last(decision.query_id)
     if last is not None and last.batch_id > decision.batch_id:
         raise AdoptionRefusedError(f"sink {decision.sink!r} has decided batch {last.batch_id} meanwhile: it runs")
     if last is not None and last.batch_id == decision.batch_id:
         return False
-    code: int | None = yield WriteDecision(opened.claim, decision, verified=level.must_verify)
+    code: int | None = yield WriteDecision(opened.claim, decision, verified=abilities.must_verify)
     plan.must_be_decided(decision.sink, decision.batch_id, code)
     return True
 
@@ -134,7 +135,7 @@ def look_to_adopt(link: Link, sink_link: SinkLink, asked: Asked) -> Looked:
                 f"{folder}: no source of the query is a Kafka source. If its sink is to move, give --topic"
             )
         return Looked(folder, files, found, None, None, None, "", newest_s, None, sink_link)
-    name = asked.sink or _default_name(sink_link, asked.location)
+    name = asked.sink or _default_name(asked.location)
     sink = _facts(sink_link, name, found.query_id)
     sink = replace(sink, elsewhere=sink_link.elsewhere(name, found.query_id))
     judged, rows = None, None
@@ -163,7 +164,7 @@ def look_to_release(sink_link: SinkLink, location: str, sink: str | None) -> Loo
     Raises AdoptionRefusedError, KafkaError and OSError.
     """
     folder, files, found = _checkpoint(location)
-    name = sink or _default_name(sink_link, location)
+    name = sink or _default_name(location)
     facts = _facts(sink_link, name, found.query_id)
     move = plans.release(found, facts)
     newest_s = _newest_s(folder, files)
@@ -192,8 +193,11 @@ def _newest_s(folder: Path, files: Mapping[str, bytes]) -> float:
     return max(time.time() - newest, 0.0)
 
 
-def _default_name(link: SinkLink, location: str) -> str:
-    return link.name_in_use(sink_checkpoint.name_of(None, location, None))
+def _default_name(location: str) -> str:
+    found = sink_checkpoint.name_of(None, location, None)
+    if found.refusal:
+        raise AdoptionRefusedError(found.refusal)
+    return found.name
 
 
 def _facts(link: SinkLink, name: str, query_id: str) -> SinkFacts:

@@ -1,12 +1,10 @@
-"""Spark's checkpoint of a query, as far as the sink needs it: the record of what each batch is, in local files.
+"""The parts of Spark's checkpoint that the sink needs: the query's id and each batch's offsets, in local files.
 
-`offsets/N` says where batch N ends. Spark does not sync it, and a decision is synced: `save` syncs it first, so that a
-loss of power cannot leave a decided batch that Spark plans anew. `changes` and `restore` put back what a decision
-remembers.
+`offsets/N` says where batch N ends. Spark does not sync it, but a decision is synced. `save` therefore syncs it first,
+so that after a power loss Spark does not plan a decided batch again. `changes` and `restore` write back the offsets in
+a decision.
 
-The checkpoint's `metadata` also has the query's id, the default of `sink.id`, which no other query has. Earlier
-releases took the checkpoint's location, which two queries can share: a relative path, or a volume that every container
-mounts at the same place. A query whose decisions are under such a name keeps it.
+The checkpoint's `metadata` has the query's id. It is the default of `sink.id`, because no other query has it.
 """
 
 from __future__ import annotations
@@ -45,7 +43,7 @@ METADATA = "metadata"
 
 
 def local_folder(location: str | None) -> Path | None:
-    """The checkpoint's folder; None where it is not in the local file system."""
+    """Return the checkpoint's folder; None if it is not in the local file system."""
     if not location:
         return None
     parts = urlsplit(location)
@@ -55,7 +53,7 @@ def local_folder(location: str | None) -> Path | None:
 
 
 def query_of(folder: Path) -> str | None:
-    """The id of the query whose checkpoint this is; None when it cannot be read."""
+    """Return the id of the checkpoint's query; None if it cannot be read."""
     try:
         found = json.loads((folder / METADATA).read_text())["id"]
     except (OSError, ValueError, KeyError, TypeError):
@@ -64,28 +62,27 @@ def query_of(folder: Path) -> str | None:
 
 
 def newest(folder: Path) -> int | None:
-    """The digest of the newest batch's offsets: that of the batch which is being planned. None without any."""
+    """Return the digest of the newest batch's offsets, which is the batch being planned. None without any."""
     text = _read(folder, max(_batches(folder), default=-1))
     return None if text is None else _digest(text)
 
 
 def planned_batch(folder: Path) -> tuple[str, int] | None:
-    """The query's id and the number of the batch that is being planned; None where that cannot be seen."""
+    """Return the query's id and the number of the batch being planned; None if they cannot be read."""
     query_id, batch_id = query_of(folder), max(_batches(folder), default=None)
     return None if query_id is None or batch_id is None else (query_id, batch_id)
 
 
 def nothing_planned(folder: Path) -> bool:
-    """Whether a query has begun there, of which no batch was ever planned. False where that cannot be seen."""
+    """Return true if a query has begun there without planning a batch. False if that cannot be read."""
     return query_of(folder) is not None and not _batches(folder)
 
 
 def save(folder: Path, query_id: str, batch_id: int, planned: int | None) -> SourceOffsets | None:
-    """Sync what says what the batch is, and read it.
+    """Sync the files that define the batch, and read its offsets.
 
-    None when it is not there, another query's, or not what was `planned`: then Spark has planned the batch anew since,
-    and this is a zombie of the run before.
-    Raises OSError when the disk does not take it.
+    Returns None if they do not exist, belong to another query, or differ from `planned`. In the last case Spark has
+    planned the batch again since, and the caller is a zombie of the run before. Raises OSError if the sync fails.
     """
     batch = _read(folder, batch_id) if query_of(folder) == query_id else None
     if batch is None or _digest(batch) != planned:
@@ -100,7 +97,7 @@ def save(folder: Path, query_id: str, batch_id: int, planned: int | None) -> Sou
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A file of the checkpoint whose text is to change. `was` None: it is not there."""
+    """A file of the checkpoint with its old and new text. `was` is None if the file does not exist."""
 
     path: Path
     was: str | None
@@ -108,9 +105,9 @@ class Change:
 
 
 def changes(folder: Path, decision: Decision) -> list[Change]:
-    """What puts back the offsets of the decided batch, so that Spark replays it as it was; [] when they are there.
+    """Return the changes that restore the offsets of the decided batch, so that Spark replays it. [] without any.
 
-    Raises ConfigurationError when the decision does not say how, or the checkpoint is not the query's.
+    Raises ConfigurationError if the decision has no offsets, or the checkpoint is not the query's.
     """
     offsets, batch_id = decision.offsets, decision.batch_id
     if offsets is None or (offsets.before is None and batch_id > 0):
@@ -130,15 +127,15 @@ def changes(folder: Path, decision: Decision) -> list[Change]:
 
 
 def restore(folder: Path, wanted: Sequence[Change]) -> None:
-    """Carry `changes` out.
+    """Carry out `changes`.
 
-    Each file that was there is kept beside it as `.N.replaced`. Nothing else of the checkpoint is touched; a query with
-    state can go on only if its state of that batch is still there. Stop the query first.
-    Raises ConfigurationError when the checkpoint is not what it was any more; OSError.
+    Each old file is kept beside the new file as `.N.replaced`. Nothing else of the checkpoint changes. A query with
+    state can continue only if its state of that batch still exists. Stop the query first.
+    Raises ConfigurationError if the checkpoint has changed since; OSError.
     """
     for change in wanted:
         if _read(folder, int(change.path.name)) != change.was:
-            raise ConfigurationError(f"{change.path} has changed meanwhile: does the query run?")
+            raise ConfigurationError(f"{change.path} has changed meanwhile: stop the query first")
     for change in wanted:
         _replace(change.path, change.becomes)
     _sync(folder / OFFSETS)
@@ -187,29 +184,18 @@ def _sync(path: Path) -> None:
 # --- the sink's name ---
 
 
-SAY: Final = "set option sink.id, a name that stays over restarts and that no other query has"
+SAY: Final = "set option sink.id to a name that stays the same over restarts and that no other query has"
 
 
 class SinkName(NamedTuple):
-    """A sink's name, and the names that earlier releases gave to the same query's sink, the likeliest first.
+    """A sink's name; or `refusal`, the reason why there is none."""
 
-    `query_id`: the query whose decisions show that a former name is its own; None where that cannot be known, and a
-    former name counts that was ever claimed. `refusal`: the reason why only a former name can do; "" otherwise.
-    """
-
-    own: str
-    former: tuple[str, ...] = ()
-    query_id: str | None = None
+    name: str
     refusal: str = ""
-
-    @property
-    def all(self) -> tuple[str, ...]:
-        """Every name under which the sink may have something open."""
-        return (*([] if self.refusal else [self.own]), *self.former)
 
 
 def name_of(given: str | None, location: str | None, query_name: str | None, *, is_copy: bool = False) -> SinkName:
-    """The sink's name from its options. Reads the checkpoint's `metadata` where that is in local files.
+    """Return the sink's name from its options. Reads the checkpoint's `metadata` if that is in local files.
 
     Args:
         given: Option sink.id.
@@ -223,15 +209,14 @@ def name_of(given: str | None, location: str | None, query_name: str | None, *, 
         return SinkName(given)
     if not location:
         return SinkName(query_name or "")
-    spelled = names.of_location(location)
-    former = tuple(dict.fromkeys((spelled, location)))
     folder = local_folder(location)
     query_id = None if folder is None else query_of(folder)
     if query_id is not None:
         refusal = f"query.copied needs sink.id, for the other query has the same default; {SAY}" if is_copy else ""
-        return SinkName(query_id, former, query_id, refusal)
+        return SinkName(query_id, refusal)
     if folder is None or folder.is_absolute():
         # On another file system, which the executors' Python cannot read: the whole location is the name.
-        return SinkName(spelled, former[1:])
-    refusal = f"the checkpoint {location!r} is a relative path and cannot be read here, so it names no query; {SAY}"
-    return SinkName(spelled, former, None, refusal)
+        return SinkName(names.of_location(location))
+    return SinkName(
+        "", f"the checkpoint {location!r} is a relative path and cannot be read here, so it names no query; {SAY}"
+    )

@@ -1,31 +1,26 @@
-"""The decision record: the one durable fact that a micro-batch's transactions are to be committed.
+"""The decision record: the one durable record that says which transactions of a micro-batch are to be committed.
 
-It is written by one transaction on the sink's own id S, under a key made of sink and query id: a compacted topic keeps
-the last decision of each query. That is enough: Open has finished it before a later decision replaces it.
+One transaction on the sink's own id S writes it, with a key of sink and query id. A compacted topic keeps the last
+decision of each query. That is enough, because Open completes a decision before a later decision replaces it.
 
 Value (big endian)::
 
-    magic "FPD" | version u8 | crc32c u32 of all that follows | batch id i64 | sink | query id | count u32 | winners
+    magic "FPD" | version u8 | crc32c u32 of the rest | batch id i64 | sink | query id | count u32 | winners
+    [| rows u64 | checksum u64 | length u32 | offsets]
     sink, query id: length u16, UTF-8     winner: 16 unique bytes of the transactional id, producer id i64, epoch i16
+    offsets: zlib of JSON {"batch": ..., "before": ...}, or empty
 
-Version 2 goes on with what the batch was::
+The part in brackets is missing in the decision of an adopted batch whose rows are unknown.
 
-    rows u64 | checksum u64 | length u32 | offsets     offsets: zlib of JSON {"batch": ..., "before": ...}, or empty
+The sink's name is in every winner's transactional id. A winner therefore takes 26 bytes, and 30,000 of them fit in
+Kafka's default limit of 1 MiB. Key: magic "FPK" | 1 | sink | query id. The key never changes its form, because
+compaction compares its bytes.
 
-The sink's name is in every winner's transactional id, so a winner is 26 bytes and 30,000 fit in Kafka's default 1 MiB.
-Key: magic "FPK" | 1 | sink | query id. The key never changes form: compaction compares its bytes.
-A new version adds its reader to `_READERS` and keeps the older readers.
-
-Where brokers do not list transactions, a task writes its transactional id down before it writes rows, in a record of no
-transaction beside the sink's decisions: its *registration*. Releases that do not know it pass it over. Key: magic "FPT"
-| 1 | sink | slot u8. Value: the id's 16 unique bytes, its transaction's timeout in ms u32. The slot is only there so
-that compaction leaves no more than SLOTS of them; who reads the log sees every one that is not compacted yet.
-
-A query's *beginning* is a third kind of record, of no transaction either, and passed over by releases that do not know
-it. The sink writes it before it decides the query's first batch. So a topic that has lost a query is told from a query
-whose batches had no rows. Key: magic "FPB" | 1 | sink | query id. Value: JSON with the number of that batch (`first`)
-and texts for a person. `fencepost spark adopt` writes it for a query that comes from another sink, and `release` marks
-it when the query goes back. The sink refuses batches below `first`, and all batches of a marked query.
+A query's *beginning* is a second kind of record, outside of any transaction. The sink writes it before it decides the
+query's first batch. It distinguishes a topic that has lost a query from a query whose batches had no rows. Key: magic
+"FPB" | 1 | sink | query id. Value: JSON with the number of that batch (`first`) and texts for a person. `fencepost
+spark adopt` writes it for a query that comes from another sink, and `release` marks it when the query goes back. The
+sink refuses batches below `first`, and all batches of a marked query.
 """
 
 from __future__ import annotations
@@ -33,7 +28,7 @@ from __future__ import annotations
 import json
 import struct
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Final
@@ -50,7 +45,6 @@ __all__ = [
     "MAX_QUERY_ID_BYTES",
     "MAX_WINNERS",
     "NO_ROWS",
-    "SLOTS",
     "Beginning",
     "Content",
     "Decision",
@@ -60,27 +54,22 @@ __all__ = [
     "decode_beginning",
     "decode_beginning_key",
     "decode_key",
-    "decode_registration",
     "decode_value",
     "encode_beginning",
     "encode_key",
-    "encode_registration",
     "encode_value",
 ]
 
 MAX_WINNERS: Final = 30_000
 MAX_QUERY_ID_BYTES: Final = 1000
-VERSION: Final = 2
-SLOTS: Final = 16  # of a sink's registrations
+VERSION: Final = 1
 RELEASED: Final = "released after"  # among a beginning's texts
 MAX_OFFSETS_BYTES: Final = 128 * 1024  # compressed; with all winners a decision stays below 1 MiB
 MAX_OFFSETS_TEXT_BYTES: Final = 64 * 1024 * 1024
 
 _VALUE_MAGIC: Final = b"FPD"
 _KEY_MAGIC: Final = b"FPK\x01"
-_TASK_MAGIC: Final = b"FPT\x01"
 _BEGIN_MAGIC: Final = b"FPB\x01"
-_SLOT: Final = struct.Struct(">B")
 _HEAD: Final = struct.Struct(">3sBI")
 _BATCH: Final = struct.Struct(">q")
 _LENGTH: Final = struct.Struct(">H")
@@ -92,7 +81,7 @@ _MAX_EPOCH: Final = 2**15 - 1
 
 @dataclass(frozen=True, slots=True, order=True)
 class Pair:
-    """(producer id, epoch): what EndTxn must carry."""
+    """Producer id and epoch, as EndTxn carries them."""
 
     producer_id: int
     epoch: int
@@ -128,7 +117,7 @@ NO_ROWS: Final = Content(0, 0)
 
 @dataclass(frozen=True, slots=True)
 class SourceOffsets:
-    """Spark's offset log for a batch, each as its file's text: where the batch ends, and where the batch before did."""
+    """Spark's offset log as the texts of two files: the end of the batch, and the end of the batch before."""
 
     batch: str
     before: str | None
@@ -138,7 +127,8 @@ class SourceOffsets:
 class Decision:
     """Batch `batch_id` of query `query_id` of `sink` consists of exactly these transactions.
 
-    `content`: None in version 1. `offsets`: None where the checkpoint could not be read, or they are too long.
+    `content` is None for an adopted batch whose rows are unknown. `offsets` is None if the checkpoint could not be
+    read, or if they are too long.
     """
 
     sink: str
@@ -151,7 +141,7 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """The batch from which on a sink remembers a query, and what tells a person which query it is."""
+    """The first batch that a sink remembers of a query, with texts that identify the query for a person."""
 
     sink: str
     query_id: str
@@ -160,11 +150,11 @@ class Beginning:
 
     @property
     def is_released(self) -> bool:
-        """True when another sink writes the query now: `fencepost spark release` has given it back."""
+        """Return True if another sink writes the query now, because `fencepost spark release` has given it back."""
         return any(name == RELEASED for name, _ in self.about)
 
     def released_after(self, batch_id: int | None) -> Beginning:
-        """The same, given back after this batch; None: no batch was finished."""
+        """Return the same beginning, marked as given back after this batch; None: no batch was finished."""
         return replace(self, about=(*self.about, (RELEASED, "nothing" if batch_id is None else f"batch {batch_id}")))
 
     def __str__(self) -> str:
@@ -173,12 +163,12 @@ class Beginning:
 
 
 def encode_key(sink: str, query_id: str) -> bytes:
-    """The record key of the sink's query."""
+    """Return the record key of the sink's query."""
     return _KEY_MAGIC + _text(sink, names.MAX_SINK_BYTES) + _text(query_id, MAX_QUERY_ID_BYTES)
 
 
 def decode_key(key: bytes) -> tuple[str, str] | None:
-    """(sink, query id), or None for a key of another kind."""
+    """Return (sink, query id), or None for a key of another kind."""
     return _owner(key, _KEY_MAGIC)
 
 
@@ -193,13 +183,16 @@ def _owner(key: bytes, magic: bytes) -> tuple[str, str] | None:
 
 
 def encode_value(decision: Decision) -> bytes:
-    """The record value. SinkContradictionError when the decision breaks a limit or names what is not the sink's."""
+    """Return the record value.
+
+    Raises SinkContradictionError if the decision breaks a limit or names a transaction of another sink.
+    """
     if len(decision.winners) > MAX_WINNERS:
         raise SinkContradictionError(
             f"a decision names at most {MAX_WINNERS} transactions, not {len(decision.winners)}"
         )
     if not 0 <= decision.batch_id < 2**63:
-        raise SinkContradictionError(f"batch id {decision.batch_id} cannot be")
+        raise SinkContradictionError(f"batch id {decision.batch_id} is negative or too large")
     body = bytearray(_BATCH.pack(decision.batch_id))
     body += _text(decision.sink, names.MAX_SINK_BYTES)
     body += _text(decision.query_id, MAX_QUERY_ID_BYTES)
@@ -214,16 +207,15 @@ def encode_value(decision: Decision) -> bytes:
         seen.add(name.unique)
         _check_pair(winner.pair)
         body += _WINNER.pack(name.unique, winner.pair.producer_id, winner.pair.epoch)
-    if decision.content is None:  # a version 1 decision that is written again
-        return _HEAD.pack(_VALUE_MAGIC, 1, crc32c.crc32c(bytes(body))) + bytes(body)
-    body += _CONTENT.pack(decision.content.rows, decision.content.checksum)
-    offsets = _packed(decision.offsets)
-    body += _COUNT.pack(len(offsets)) + offsets
+    if decision.content is not None:
+        body += _CONTENT.pack(decision.content.rows, decision.content.checksum)
+        offsets = _packed(decision.offsets)
+        body += _COUNT.pack(len(offsets)) + offsets
     return _HEAD.pack(_VALUE_MAGIC, VERSION, crc32c.crc32c(bytes(body))) + bytes(body)
 
 
 def _packed(offsets: SourceOffsets | None) -> bytes:
-    """Empty when there are none, or too many: they help a person, the decision stands without them."""
+    """Return b"" if there are none, or too many: the decision is valid without them."""
     if offsets is None:
         return b""
     text = json.dumps({"batch": offsets.batch, "before": offsets.before}).encode()
@@ -249,42 +241,25 @@ def _unpacked(packed: bytes) -> SourceOffsets | None:
 
 
 def decode_value(value: bytes) -> Decision:
-    """Decode a value that `encode_value` of this or an older version wrote. Raises CorruptDecisionError otherwise."""
+    """Decode a value that `encode_value` wrote. Raises CorruptDecisionError for any other."""
     if len(value) < _HEAD.size:
         raise CorruptDecisionError(f"a decision of {len(value)} bytes is too short")
     magic, version, checksum = _HEAD.unpack_from(value)
     if magic != _VALUE_MAGIC:
         raise CorruptDecisionError(f"a decision begins with {_VALUE_MAGIC!r}, not {magic!r}")
-    reader = _READERS.get(version)
-    if reader is None:
+    if version != VERSION:
         raise CorruptDecisionError(
-            f"a decision of version {version} was written by a newer release; this release reads up to {VERSION}"
+            f"a decision has version {version}, which a newer release wrote; this release reads version {VERSION}"
         )
     body = value[_HEAD.size :]
     if crc32c.crc32c(body) != checksum:
         raise CorruptDecisionError("a decision's checksum does not fit its bytes")
     with _corrupt():
-        return reader(body)
+        return _read(body)
 
 
-def _read_v1(body: bytes) -> Decision:
+def _read(body: bytes) -> Decision:
     reader = Reader(body)
-    decision = _read_winners(reader)
-    reader.end()
-    return decision
-
-
-def _read_v2(body: bytes) -> Decision:
-    reader = Reader(body)
-    decision = _read_winners(reader)
-    content = Content(*reader.unpack(_CONTENT))
-    (length,) = reader.unpack(_COUNT)
-    offsets = _unpacked(bytes(reader.take(length)))
-    reader.end()
-    return replace(decision, content=content, offsets=offsets)
-
-
-def _read_winners(reader: Reader) -> Decision:
     (batch_id,) = reader.unpack(_BATCH)
     sink, query_id = _read_text(reader), _read_text(reader)
     (count,) = reader.unpack(_COUNT)
@@ -294,49 +269,28 @@ def _read_winners(reader: Reader) -> Decision:
     for _ in range(count):
         unique, producer_id, epoch = reader.unpack(_WINNER)
         winners.append(Winner(names.task_id(sink, unique), Pair(producer_id, epoch)))
-    return Decision(sink, query_id, batch_id, tuple(winners))
-
-
-_READERS: Final[dict[int, Callable[[bytes], Decision]]] = {1: _read_v1, 2: _read_v2}
-
-
-def encode_registration(transactional_id: str, timeout_ms: int) -> tuple[bytes, bytes]:
-    """Key and value of the record. SinkContradictionError when it is not a task's id."""
-    name = names.parse(transactional_id)
-    if not isinstance(name, names.TaskId):
-        raise SinkContradictionError(f"{transactional_id!r} is not a task id")
-    slot = _SLOT.pack(name.unique[-1] % SLOTS)
-    return _TASK_MAGIC + _text(name.sink, names.MAX_SINK_BYTES) + slot, name.unique + _COUNT.pack(timeout_ms)
-
-
-def decode_registration(key: bytes, value: bytes | None) -> tuple[str, str, int] | None:
-    """(sink, task id, timeout in ms), or None for a key of another kind. CorruptDecisionError for what is damaged."""
-    if not key.startswith(_TASK_MAGIC):
-        return None
-    with _corrupt():
-        reader = Reader(key, position=len(_TASK_MAGIC))
-        sink = _read_text(reader)
-        reader.unpack(_SLOT)
-        reader.end()
-    if value is None or len(value) != names.UNIQUE_BYTES + _COUNT.size:
-        raise CorruptDecisionError(f"a task's registration names {value!r}")
-    (timeout_ms,) = _COUNT.unpack_from(value, names.UNIQUE_BYTES)
-    return sink, names.task_id(sink, value[: names.UNIQUE_BYTES]), timeout_ms
+    decision = Decision(sink, query_id, batch_id, tuple(winners))
+    if reader.left:
+        content = Content(*reader.unpack(_CONTENT))
+        (length,) = reader.unpack(_COUNT)
+        decision = replace(decision, content=content, offsets=_unpacked(bytes(reader.take(length))))
+    reader.end()
+    return decision
 
 
 def encode_beginning(beginning: Beginning) -> tuple[bytes, bytes]:
-    """Key and value of the record."""
+    """Return key and value of the record."""
     owner = _text(beginning.sink, names.MAX_SINK_BYTES) + _text(beginning.query_id, MAX_QUERY_ID_BYTES)
     return _BEGIN_MAGIC + owner, json.dumps({"first": beginning.first_batch, **dict(beginning.about)}).encode()
 
 
 def decode_beginning_key(key: bytes) -> tuple[str, str] | None:
-    """(sink, query id), or None for a key of another kind."""
+    """Return (sink, query id), or None for a key of another kind."""
     return _owner(key, _BEGIN_MAGIC)
 
 
 def decode_beginning(sink: str, query_id: str, value: bytes) -> Beginning:
-    """The inverse of `encode_beginning`. CorruptDecisionError for what is damaged."""
+    """Decode a beginning. Raises CorruptDecisionError for a damaged record."""
     try:
         told = json.loads(value)
         first = int(told.pop("first"))
@@ -368,7 +322,7 @@ def _read_text(reader: Reader) -> str:
 
 @contextmanager
 def _corrupt() -> Iterator[None]:
-    """Bytes that do not fit are a damaged decision."""
+    """Raise CorruptDecisionError for malformed bytes."""
     try:
         yield
     except MalformedMessage as error:

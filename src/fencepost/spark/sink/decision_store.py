@@ -1,7 +1,7 @@
-"""Decision records on a compacted topic: written by a claim, read by the next Open.
+"""Decision records on a compacted topic. A claim writes them; the next Open reads them.
 
-A sink's records are all in one partition, `partition_of(sink)` of the first PARTITIONS; the number is fixed, so the
-topic may have more but not fewer. Sinks that share a partition wait for each other's open decisions, which are short.
+All records of a sink are in one partition, `partition_of(sink)`, which is one of the first PARTITIONS. The topic may
+have more partitions, but not fewer. Sinks that share a partition wait for each other's open decisions, which are short.
 """
 
 from __future__ import annotations
@@ -9,14 +9,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Final, NamedTuple, TypeAlias
 from uuid import UUID
 
 import crc32c
 
 from fencepost.client.net.list_offsets import EARLIEST, LATEST
-from fencepost.client.types import Isolation, TopicPartition
+from fencepost.client.types import TopicPartition
 from fencepost.errors import AuthorizationError, ConfigurationError, error_for
 from fencepost.protocol.errors import ProtocolError as WireError
 from fencepost.protocol.records.batch import set_producer
@@ -32,11 +31,9 @@ from fencepost.spark.sink.decision import (
     decode_beginning,
     decode_beginning_key,
     decode_key,
-    decode_registration,
     decode_value,
     encode_beginning,
     encode_key,
-    encode_registration,
     encode_value,
 )
 
@@ -48,12 +45,11 @@ TOPIC_CONFIGS: Final = {
     "cleanup.policy": "compact",
     "segment.bytes": "16777216",
     "min.cleanable.dirty.ratio": "0.1",
-    "message.timestamp.type": "LogAppendTime",  # so that brokers refuse no record for the clock of who writes it
+    "message.timestamp.type": "LogAppendTime",  # so that no broker refuses a record because of the writer's clock
 }
-# Of decisions: nobody reads it, and a topic with CreateTime would refuse the time of a clock that is an hour ahead.
+# The timestamp of decisions. Nothing reads it, and a topic with CreateTime would refuse the time of a fast clock.
 NO_TIME_MS: Final = -1
 
-GRACE_MS: Final = 60_000  # for clocks that differ, and for coordinators that look for timeouts now and then
 BATCH_BYTES_MOST: Final = 1_000_000  # Kafka's default max.message.bytes is 1,048,588
 RECORD_OVERHEAD: Final = 100
 MIN_IN_SYNC: Final = "min.insync.replicas"
@@ -84,15 +80,13 @@ class _Seen:
     topic_id: UUID | None
     position: int = 0
     last: dict[tuple[str, str], bytes] = field(default_factory=dict)
-    decided_with: dict[str, Pair] = field(default_factory=dict)  # of each sink: with what it last wrote anything
-    # Of each sink, where tasks register: ids that no decision has named so far, and when they have timed out.
-    registered: dict[str, dict[str, int]] = field(default_factory=dict)
-    # Of each sink's queries, in the order of their newest records; None: it began in an older release.
+    decided_with: dict[str, Pair] = field(default_factory=dict)  # the pair of each sink's last record
+    # The beginnings of each sink's queries, in the order of their newest records; None: the topic has lost it.
     begun: dict[tuple[str, str], bytes | None] = field(default_factory=dict)
 
 
 class KnownQuery(NamedTuple):
-    """A query of a sink, as far as the topic tells: its beginning and the last batch that was decided."""
+    """A query of a sink in the topic: its beginning and its last decided batch."""
 
     query_id: str
     beginning: Beginning | None
@@ -100,7 +94,7 @@ class KnownQuery(NamedTuple):
 
     @property
     def about(self) -> dict[str, str]:
-        """Output topic, checkpoint, host and name, as far as they were noted when the query began."""
+        """Output topic, checkpoint, host and name, as far as the beginning has them."""
         return {} if self.beginning is None else dict(self.beginning.about)
 
 
@@ -108,20 +102,19 @@ class DecisionStore:
     """The decision topic of one cluster."""
 
     def __init__(self, admin: ClusterCalls, topic: str = DEFAULT_TOPIC, output: str | None = None) -> None:
-        """`output`: the topic that the decided rows go to; decisions are to be kept at least as safely."""
+        """`output` is the topic of the decided rows. The decision topic should be replicated at least as well."""
         self._admin = admin
         self._cluster = admin.cluster
         self._topic = topic
         self._output = output
         self._is_checked = False
         self._seen: dict[int, _Seen] = {}
-        self._settled: set[str] = set()  # of registered ids
 
     async def ensure_topic(self, deadline_ms: int) -> None:
-        """Create the topic if it is not there, replicated like the output; look at it once.
+        """Create the topic if it does not exist, replicated like the output, and check it once.
 
-        Raises ConfigurationError when it has too few partitions, or deletes what is old. Warns when it is kept with
-        fewer replicas than the output.
+        Raises ConfigurationError if it has too few partitions, or deletes old records. Warns if it has fewer replicas
+        than the output.
         """
         left = max(deadline_ms - self._cluster.runtime.now_ms(), 1)
         known = (await self._admin.describe_topics([self._topic], api_timeout_ms=left)).get(self._topic)
@@ -142,7 +135,7 @@ class DecisionStore:
             self._is_checked = True
 
     async def _safety(self, topic: str | None, timeout_ms: int) -> _Safety:
-        """As far as it may be asked."""
+        """Return the settings that the client may read."""
         if topic is None:
             return _Safety()
         found = (await self._admin.describe_topics([topic], api_timeout_ms=timeout_ms)).get(topic)
@@ -152,7 +145,7 @@ class DecisionStore:
         try:
             told = await self._admin.describe_configs(topic, api_timeout_ms=timeout_ms)
         except AuthorizationError as error:
-            log.info("the settings of topic %r may not be seen: %s", topic, error)
+            log.info("topic %r: its settings cannot be read: %s", topic, error)
             return _Safety(replicas)
         in_sync = told.get(MIN_IN_SYNC)
         return _Safety(replicas, int(in_sync) if in_sync else None, told.get(CLEANUP))
@@ -160,8 +153,8 @@ class DecisionStore:
     def _check(self, own: _Safety, output: _Safety) -> None:
         if own.cleanup is not None and own.cleanup != "compact":
             raise ConfigurationError(
-                f"topic {self._topic!r} has {CLEANUP}={own.cleanup}; it has to be compact: a decision that is deleted "
-                "leaves its batch half written, or writes it twice"
+                f"topic {self._topic!r} has {CLEANUP}={own.cleanup}; set it to compact: a deleted decision leaves its "
+                "batch half written, or writes it twice"
             )
         weaker = [
             f"{name} {ours} and not {theirs}"
@@ -173,7 +166,7 @@ class DecisionStore:
         ]
         if weaker:
             log.warning(
-                "topic %r is kept less safely than %r, whose batches it decides: %s",
+                "topic %r is replicated less than topic %r, whose batches it decides: %s",
                 self._topic,
                 self._output,
                 ", ".join(weaker),
@@ -185,20 +178,20 @@ class DecisionStore:
         return bool(await self._admin.describe_topics([self._topic], api_timeout_ms=left))
 
     async def read(self, sink: str, deadline_ms: int) -> tuple[Decision, ...]:
-        """The last decision of every query of the sink, up to the end offset as it is now.
+        """Return the last decision of every query of the sink, up to the present end offset.
 
-        Raises CorruptDecisionError, CorruptRecordError, KafkaTimeoutError (an open transaction of another sink holds
-        the end back).
+        Raises CorruptDecisionError, CorruptRecordError, and KafkaTimeoutError, for example because an open transaction
+        of another sink holds the last stable offset back.
         """
         await self.ensure_topic(deadline_ms)
         seen = await self._catch_up(partition_of(sink), deadline_ms)
-        # Decoded only here: what another sink's newer release wrote is not ours to understand.
+        # Decoded only here: a newer release of another sink may write another version.
         return tuple(decode_value(value) for (owner, _), value in sorted(seen.last.items()) if owner == sink)
 
     async def queries(self, sink: str, deadline_ms: int) -> tuple[KnownQuery, ...]:
-        """The sink's queries, those with the newest records last. The topic is not created; raises what `read` raises.
+        """Return the sink's queries, those with the newest records last. Does not create the topic; raises as `read`.
 
-        A query whose decision was forgotten is among them.
+        A query whose decision was forgotten is included.
         """
         if not await self.is_there(deadline_ms):
             return ()
@@ -214,7 +207,7 @@ class DecisionStore:
         )
 
     def knows(self, sink: str, query_id: str) -> bool:
-        """Return whether what was read last knows the query, as one that was not released."""
+        """Return true if the last read found the query, and it was not released."""
         seen = self._seen.get(partition_of(sink))
         if seen is None or (sink, query_id) not in seen.begun:
             return False
@@ -222,62 +215,21 @@ class DecisionStore:
         return value is None or not decode_beginning(sink, query_id, value).is_released
 
     async def begin(self, beginning: Beginning, deadline_ms: int) -> None:
-        """Remember the query: `queries` has it from now on, in every process. Raises KafkaError."""
+        """Write the query's beginning, so that `queries` returns it in every process. Raises KafkaError."""
         await self.ensure_topic(deadline_ms)
         partition = partition_of(beginning.sink)
         batch = encode_pairs([encode_beginning(beginning)], NO_TIME_MS)
         code = await wire.produce_batch(self._cluster, None, self._topic, partition, batch, deadline_ms)
         if code != 0:
-            raise error_for(code, f"note in {self._topic}-{partition} that sink {beginning.sink!r} has a new query")
+            raise error_for(code, f"write to {self._topic}-{partition} that sink {beginning.sink!r} has a new query")
 
     async def has_decided(self, sink: str, claim: Pair, deadline_ms: int) -> bool:
         """Return true if the sink's last record, below the present end offset, came with this claim."""
         await self.ensure_topic(deadline_ms)
         return (await self._catch_up(partition_of(sink), deadline_ms)).decided_with.get(sink) == claim
 
-    async def register(self, transactional_id: str, timeout_ms: int, deadline_ms: int) -> None:
-        """Write a task's id down: `registered` has it from now on. Raises KafkaError."""
-        await self.ensure_topic(deadline_ms)
-        record = encode_registration(transactional_id, timeout_ms)
-        partition = partition_of(_sink_of(transactional_id))
-        batch = encode_pairs([record], self._cluster.runtime.wall_ms())
-        code = await wire.produce_batch(self._cluster, None, self._topic, partition, batch, deadline_ms)
-        if code != 0:
-            raise error_for(code, f"register {transactional_id!r} in {self._topic}-{partition}")
-
-    async def registered(self, sink: str, deadline_ms: int) -> tuple[str, ...]:
-        """The task ids that were registered, but for those that decisions name, are settled, or have timed out.
-
-        It does not wait for an open decision, whose process may be dead: behind it only registrations are looked at.
-        """
-        if not await self.is_there(deadline_ms):
-            return ()
-        partition = partition_of(sink)
-        place = TopicPartition(self._topic, partition)
-        left = max(deadline_ms - self._cluster.runtime.now_ms(), 1)
-        ask = partial(self._admin.list_offsets, {place: LATEST}, api_timeout_ms=left)
-        stable = (await ask(isolation=Isolation.READ_COMMITTED))[place].offset
-        end = (await ask())[place].offset
-        seen = await self._catch_up(partition, deadline_ms, stable)
-        found = {sink: dict(seen.registered.get(sink, {}))}
-        behind = wire.batches(self._cluster, self._topic, partition, stable, end, deadline_ms, committed=False)
-        async for header, batch in behind:
-            for _, key, value in pairs_of(header, batch) if not header.is_transactional else ():
-                _take_task(found, key, value, header.max_timestamp)
-        now_ms = self._cluster.runtime.wall_ms()
-        for ids in seen.registered.values():
-            _drop_late(ids, now_ms)
-        left_open = found[sink]
-        _drop_late(left_open, now_ms)
-        self._settled = {one for one in self._settled if one in left_open or _sink_of(one) != sink}
-        return tuple(one for one in left_open if one not in self._settled)
-
-    def settle(self, transactional_id: str) -> None:
-        """It was fenced: whoever has registered it opens nothing any more."""
-        self._settled.add(transactional_id)
-
     async def read_query(self, query_id: str, deadline_ms: int) -> tuple[Decision, ...]:
-        """The last decision of this query in every sink. Reads the whole topic; raises what `read` raises."""
+        """Return the last decision of this query in every sink. Reads the whole topic; raises as `read`."""
         await self.ensure_topic(deadline_ms)
         found: list[bytes] = []
         for partition in range(PARTITIONS):
@@ -286,24 +238,22 @@ class DecisionStore:
         return tuple(map(decode_value, found))
 
     async def sinks(self, deadline_ms: int) -> list[str]:
-        """The sinks that have decided something, whose queries have begun, or whose tasks have registered.
+        """Return the sinks that have decided a batch or whose queries have begun.
 
-        Reads the whole topic, which has to be there.
+        Reads the whole topic, which must exist.
         """
         found: set[str] = set()
         for partition in range(PARTITIONS):
             seen = await self._catch_up(partition, deadline_ms)
-            found.update(seen.registered, (sink for sink, _ in (*seen.last, *seen.begun)))
+            found.update(sink for sink, _ in (*seen.last, *seen.begun))
         return sorted(found)
 
-    async def _catch_up(self, partition: int, deadline_ms: int, up_to: int | None = None) -> _Seen:
-        """Read a partition up to its present end, or up to an offset."""
+    async def _catch_up(self, partition: int, deadline_ms: int) -> _Seen:
+        """Read a partition up to its present end."""
         place = TopicPartition(self._topic, partition)
         left = max(deadline_ms - self._cluster.runtime.now_ms(), 1)
-        # The end of the log, not the last stable offset: a decision whose marker is on its way has to be waited for.
-        end = up_to
-        if end is None:
-            end = (await self._admin.list_offsets({place: LATEST}, api_timeout_ms=left))[place].offset
+        # The end of the log, not the last stable offset: a decision whose marker is not yet written must be waited for.
+        end = (await self._admin.list_offsets({place: LATEST}, api_timeout_ms=left))[place].offset
         topic_id = (await self._cluster.topic(self._topic, deadline_ms)).topic_id
         seen = self._seen.get(partition)
         if seen is None or seen.topic_id != topic_id or seen.position > end:
@@ -317,13 +267,8 @@ class DecisionStore:
                 raise CorruptDecisionError(f"{where}: the records cannot be read: {error}") from error
             for _, key, value in records:
                 owner = _take(seen, key, value)
-                if owner is None:
-                    _take_task(seen.registered, key, value, header.max_timestamp)
-                    continue
-                seen.decided_with[owner] = Pair(header.producer_id, header.producer_epoch)
-                if value is not None and (registered := seen.registered.get(owner)):
-                    for winner in decode_value(value).winners:
-                        registered.pop(winner.transactional_id, None)
+                if owner is not None:
+                    seen.decided_with[owner] = Pair(header.producer_id, header.producer_epoch)
             seen.position = header.last_offset + 1
         seen.position = max(seen.position, end)
         self._seen[partition] = seen
@@ -341,22 +286,22 @@ class DecisionStore:
         *,
         verified: bool = False,
     ) -> int:
-        """Produce the record in a transaction on S with the claim: 0, or the wire code that refused it.
+        """Produce the record in a transaction on S with the claim. Return 0, or the error code of the refusal.
 
-        As many of `others` (the sink's, too) as fit go with it. The claim's first batch: sequence 0.
-        `verified`: as of `produce_batch`. Raises KafkaTimeoutError, UnsupportedVersionError.
+        As many of `others`, decisions of the same sink, go with it as fit. It is the claim's first batch, with
+        sequence 0. `verified`: as of `produce_batch`. Raises KafkaTimeoutError, UnsupportedVersionError.
         """
         records: list[_Record] = [_record(decision)]
         size = len(records[0][1] or b"")
         for record in map(_record, others):
             size += len(record[0]) + len(record[1] or b"") + RECORD_OVERHEAD
             if size > BATCH_BYTES_MOST:
-                break  # the next decision comes with more of them
+                break  # the next decision takes more of them
             records.append(record)
         return await self._produce(claim, decision.sink, records, deadline_ms, verified)
 
     async def forget(self, claim: Pair, sink: str, query_id: str, deadline_ms: int, *, verified: bool = False) -> int:
-        """As `write`, the tombstone of the query's decision. The query stays known, so that it may go on."""
+        """As `write`, with the tombstone of the query's decision. The query stays known, so that it can continue."""
         seen = self._seen.get(partition_of(sink))
         known = None if seen is None else seen.begun.get((sink, query_id))
         key, value = encode_beginning(Beginning(sink, query_id, 0))
@@ -376,26 +321,8 @@ def _record(decision: Decision) -> _Record:
     return encode_key(decision.sink, decision.query_id), encode_value(decision)
 
 
-def _sink_of(transactional_id: str) -> str:
-    name = names.parse(transactional_id)
-    return name.sink if name is not None else ""
-
-
-def _drop_late(ids: dict[str, int], now_ms: int) -> None:
-    """Without what has timed out, which nobody asks about any more: a driver runs for months."""
-    for one in [one for one, until in ids.items() if until <= now_ms]:
-        del ids[one]
-
-
-def _take_task(registered: dict[str, dict[str, int]], key: bytes, value: bytes | None, time_ms: int) -> None:
-    found = decode_registration(key, value)
-    if found is not None:
-        sink, transactional_id, timeout_ms = found
-        registered.setdefault(sink, {})[transactional_id] = time_ms + timeout_ms + GRACE_MS
-
-
 def _take(seen: _Seen, key: bytes, value: bytes | None) -> str | None:
-    """The sink whose decision it is."""
+    """Add a record to `seen`. Return the sink if it is a decision."""
     begins = decode_beginning_key(key)
     if begins is not None:
         seen.begun.pop(begins, None)

@@ -1,10 +1,10 @@
-"""The sink's protocol, pure: steps out, observations in. It knows neither Spark nor a client nor a clock.
+"""The sink's protocol as pure generators. They know neither Spark nor a client nor a clock.
 
-Each function here is a generator: it yields a step and is sent what the step's docstring promises. runner.py runs it
-with a real client, the tests with a simulated world.
+Each function here yields steps (plan_steps.py), and is sent the value that the step's docstring names. runner.py runs
+it with a real client, the tests with a simulated world.
 
-S is the sink's own transactional id; a *claim* is the pair that one InitProducerId(S) returned. The order of the steps
-was model-checked and each has its reason; tests/unit/spark/test_plan_model.py plants the known mistakes and finds them.
+S is the sink's own transactional id. A *claim* is the pair that one InitProducerId(S) returned. The order of the steps
+was model-checked: tests/unit/spark/test_plan_model.py plants the known mistakes and finds them.
 
     open_sink     in the process that plans a batch, once, before its tasks       steps 1-5
     write_task    in every task attempt                                           steps 6-7
@@ -12,18 +12,19 @@ was model-checked and each has its reason; tests/unit/spark/test_plan_model.py p
     abort_batch   in Spark's commit worker, after a failed commit or failed tasks step 11
     settle_lost   by a person, after a loss
 
-plan_level.py has which guarantee the brokers allow, plan_owner.py how AskOwner is carried out where EndTxn does not
-raise the epoch.
+plan_abilities.py finds the abilities of the brokers. plan_owner.py carries out AskOwner where EndTxn does not raise the
+epoch.
 
-The wire codes are EndTxn v5's as Apache Kafka 4.3.1 gives them: 0 done or done before, 48 INVALID_TXN_STATE (ended the
-other way), 49 INVALID_PRODUCER_ID_MAPPING (expired after completion), 90 PRODUCER_FENCED. Our broker answers the commit
-of a transaction that timed out with 120 TRANSACTION_ABORTABLE (below v5: 59), where Kafka says 48. None is retriable.
+The error codes are those of EndTxn v5 on Apache Kafka 4.3.1: 0 done or done before, 48 INVALID_TXN_STATE (ended the
+other way), 49 INVALID_PRODUCER_ID_MAPPING (the transactional id has expired), 90 PRODUCER_FENCED. Fencepost's broker
+answers the commit of a transaction that timed out with 120 TRANSACTION_ABORTABLE (below v5: 59), where Kafka answers
+48. None of them is retriable.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from fencepost.errors import (
@@ -44,13 +45,12 @@ from fencepost.spark.errors import (
     SupersededError,
 )
 from fencepost.spark.sink import names
+from fencepost.spark.sink.abilities import BrokerAbilities
 from fencepost.spark.sink.decision import NO_ROWS, Content, Decision, Pair, SourceOffsets, Winner
-from fencepost.spark.sink.plan_level import no_longer
+from fencepost.spark.sink.plan_abilities import no_longer
 from fencepost.spark.sink.plan_steps import (
-    REGISTERED,
     AbortOutcome,
     AskOwner,
-    AskWinners,
     BeginTask,
     Claim,
     Decided,
@@ -59,12 +59,10 @@ from fencepost.spark.sink.plan_steps import (
     Drain,
     End,
     EndTransactions,
-    FindTrace,
     ForgetQuery,
     GiveUp,
     HasRows,
     KeepWinners,
-    Level,
     Listed,
     ListTransactions,
     Message,
@@ -72,16 +70,15 @@ from fencepost.spark.sink.plan_steps import (
     Opened,
     Plan,
     Prepared,
-    ReadClock,
     ReadDecisions,
-    RegisterTask,
+    ReportUnknown,
     SameBatch,
     SaveOffsets,
     Seen,
     Settled,
     Skipped,
     TakeId,
-    Trace,
+    Unknown,
     Use,
     WriteDecision,
     WriteRows,
@@ -91,7 +88,7 @@ __all__ = ["abort_batch", "commit_batch", "decision_of", "must_be_decided", "ope
 __all__ += ["Plan"]
 
 BEGIN_ATTEMPTS: Final = 5
-ROUNDS: Final = 4  # a zombie commit worker can keep what is being ended once
+ROUNDS: Final = 4  # a zombie commit worker can keep a transaction that is being ended, once
 
 _NONE: Final = int(ErrorCode.NONE)
 _OTHER_WAY: Final = int(ErrorCode.INVALID_TXN_STATE)
@@ -99,55 +96,58 @@ _EXPIRED: Final = int(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
 _FENCED: Final = int(ErrorCode.PRODUCER_FENCED)
 _OLD_EPOCH: Final = int(ErrorCode.INVALID_PRODUCER_EPOCH)
 _TIMED_OUT: Final = frozenset({int(ErrorCode.TRANSACTION_ABORTABLE), int(ErrorCode.UNKNOWN_PRODUCER_ID)})
-_COMMITTED: Final = frozenset({_NONE, _EXPIRED})
 _CONTRADICTS: Final = frozenset({_OTHER_WAY, _FENCED, _OLD_EPOCH, *_TIMED_OUT})
 _ABORT_IS_FINE: Final = frozenset({_NONE, _OTHER_WAY, _EXPIRED, _FENCED, _OLD_EPOCH})
 _MOVED_ON: Final = frozenset({_FENCED, _OLD_EPOCH})
 _SUPERSEDED: Final = frozenset({_FENCED, _EXPIRED, _OLD_EPOCH})
-_MAY_BE_OPEN: Final = frozenset({"Ongoing", REGISTERED})
 _IS_COMMITTED: Final = frozenset({"PrepareCommit", "CompleteCommit"})  # Kafka's names of states
 
 
 # --- open ---
 
 
-def open_sink(sink: str, level: Level) -> Plan[Opened]:
-    """Take the sink over: finish what is decided, abort what never can be.
+def open_sink(sink: str, abilities: BrokerAbilities) -> Plan[Opened]:
+    """Take the sink over: commit the decided transactions, abort those that can never be decided.
 
-    Raises SupersededError, PreparedTransactionLostError, or what the broker's refusal maps to.
+    Raises SupersededError, PreparedTransactionLostError, or the error for a broker's refusal.
     """
-    opened_ms: int | None = None if level.lists else (yield ReadClock())
     for _ in range(ROUNDS):
-        # Listed before the claim: what is listed then belongs to drivers that the claim shuts out.
-        listed: tuple[Listed, ...] = yield ListTransactions(sink, not level.lists)
+        # Listed before the claim: only transactions of older drivers are listed, and the claim fences these.
+        listed: tuple[Listed, ...] = yield ListTransactions(sink)
         claim: Pair = yield Claim(sink)
         # Read after the claim: no older driver can add a decision any more.
         decisions: tuple[Decision, ...] = yield ReadDecisions(sink)
         for decision in decisions:
             if decision.sink != sink:
                 raise SinkContradictionError(f"a decision of sink {decision.sink!r} was read for sink {sink!r}")
-        winners = tuple(winner for decision in decisions for winner in decision.winners)
-        is_used_up = yield from _complete(sink, claim, winners, level)
-        decided = {winner.transactional_id for winner in winners}
-        moved = yield from _abort(_open_tasks(sink, listed, decided, level))
+        is_used_up = yield from _complete(sink, claim, decisions, abilities)
+        decided = {winner.transactional_id for decision in decisions for winner in decision.winners}
+        moved = yield from _abort(_open_tasks(sink, listed, decided))
         if moved and not is_used_up:
-            # A zombie's keep, or a newer run that uses the id again: whose it is now must not be guessed.
-            is_used_up = yield from _still_owned(sink, claim, level)
+            # A zombie has kept it, or a newer run uses the id again. The claim says which.
+            is_used_up = yield from _still_owned(sink, claim)
         if not is_used_up:
             break
     else:
-        raise KafkaTimeoutError(f"somebody else changes the transactions of sink {sink!r} again and again")
+        raise _changed_by_others(sink)
     last = [Decided(decision.query_id, decision.batch_id, decision.content) for decision in decisions]
     naming = tuple(sorted(decision.query_id for decision in decisions if decision.winners))
-    return Opened(sink, level, claim, tuple(sorted(last, key=lambda decided: decided.query_id)), naming, opened_ms)
+    return Opened(sink, abilities, claim, tuple(sorted(last, key=lambda decided: decided.query_id)), naming)
 
 
-def _open_tasks(sink: str, listed: tuple[Listed, ...], decided_ids: set[str], level: Level) -> tuple[End, ...]:
-    """Aborts of the sink's listed transactions that may be open and are not decided."""
+def _changed_by_others(sink: str) -> KafkaTimeoutError:
+    return KafkaTimeoutError(
+        f"sink {sink!r}: gave up after {ROUNDS} attempts, because another process keeps changing the sink's "
+        "transactions; stop the other query or tool, and start this query again"
+    )
+
+
+def _open_tasks(sink: str, listed: tuple[Listed, ...], decided_ids: Collection[str] = ()) -> tuple[End, ...]:
+    """Return aborts of the sink's listed transactions that are open and not decided."""
     return tuple(
-        End(txn.transactional_id, txn.pair, commit=False, fence=level.fences)
+        End(txn.transactional_id, txn.pair, commit=False)
         for txn in listed
-        if txn.state in _MAY_BE_OPEN and _is_task_of(sink, txn) and txn.transactional_id not in decided_ids
+        if txn.state == "Ongoing" and _is_task_of(sink, txn) and txn.transactional_id not in decided_ids
     )
 
 
@@ -162,9 +162,9 @@ def _is_task_of(sink: str, listed: Listed) -> bool:
 def write_task(opened: Opened, query_id: str, batch_id: int) -> Plan[Message]:
     """Write one task attempt's rows in a transaction of its own and leave it open.
 
-    Raises CheckpointRolledBackError for a batch below the last that was decided.
+    Raises CheckpointRolledBackError for a batch below the last decided batch.
     """
-    # By Open's record and not by reading again: all tasks of a batch have to come to the same answer.
+    # Open's record decides, not a new read: all tasks of a batch must reach the same result.
     last = opened.last(query_id)
     if last is not None and batch_id < last.batch_id:
         raise CheckpointRolledBackError(
@@ -182,26 +182,23 @@ def write_task(opened: Opened, query_id: str, batch_id: int) -> Plan[Message]:
     use = Use(opened.sink, opened.claim, query_id, batch_id)
     for _ in range(BEGIN_ATTEMPTS):
         transactional_id: str = yield TakeId(opened)
-        # A lost InitProducerId may arrive when the transaction is already prepared, and abort it: take another id.
-        pair: Pair | None = yield BeginTask(transactional_id, use, two_phase=opened.level is Level.TWO_PHASE)
+        # A lost InitProducerId may arrive after the transaction is prepared, and abort it: take another id.
+        pair: Pair | None = yield BeginTask(transactional_id, use, opened.abilities.begins_two_phase)
         if pair is not None:
             break
     else:
         raise KafkaTimeoutError(f"no transaction could be begun in {BEGIN_ATTEMPTS} attempts")
-    if not opened.level.lists:
-        # Before anything is open: from here on, who fences what the list has leaves nothing.
-        yield RegisterTask(opened.sink, transactional_id)
+    must_verify = opened.abilities.must_verify
     try:
-        content = yield WriteRows(transactional_id, pair, opened.level.must_verify)
+        content = yield WriteRows(transactional_id, pair, must_verify)
     except Exception as error:
-        # What a failed attempt leaves open would hide everybody's later records from read_committed readers.
-        yield GiveUp(transactional_id, pair, opened.level.fences)
-        if isinstance(error, UnsupportedVersionError) and opened.level.must_verify:
-            raise no_longer(opened.sink, opened.level, error) from error
+        # An open transaction would hide all later records of its partitions from read_committed readers.
+        yield GiveUp(transactional_id, pair)
+        if isinstance(error, UnsupportedVersionError) and must_verify:
+            raise no_longer(opened.sink, error) from error
         raise
-    trace: Trace | None = None if opened.level.lists else (yield FindTrace(opened, transactional_id))
     others = any(name != query_id for name in opened.naming)
-    return Prepared(opened.level, opened.claim, query_id, batch_id, transactional_id, pair, content, others, trace)
+    return Prepared(opened.abilities, opened.claim, query_id, batch_id, transactional_id, pair, content, others)
 
 
 # --- commit ---
@@ -210,49 +207,50 @@ def write_task(opened: Opened, query_id: str, batch_id: int) -> Plan[Message]:
 def commit_batch(
     sink: str, batch_id: int, messages: Sequence[Message | None], same: SameBatch = SameBatch.ROWS
 ) -> Plan[bool]:
-    """Decide the batch and complete it. Returns False when there was nothing to decide.
+    """Decide the batch and complete it. Return False if there was nothing to decide.
 
-    Raises BatchTimedOutError when it was too slow: it is aborted. Whatever else it raises, nothing was aborted:
+    Raises BatchTimedOutError if the batch was too slow; it is aborted then. All other errors abort nothing:
     DecisionUnknownError, DecisionRefusedError, SupersededError, PreparedTransactionLostError, SinkContradictionError,
     BatchChangedError.
     """
     if any(message is None for message in messages):
-        raise SinkContradictionError("a batch is to be committed of which a task has no message")
+        raise SinkContradictionError(f"commit of batch {batch_id} of sink {sink!r}: a task has no message")
     prepared = _prepared(messages)
     if any(message is not None and message.batch_id != batch_id for message in messages):
-        raise SinkContradictionError(f"a message of another batch came to the commit of batch {batch_id}")
+        raise SinkContradictionError(f"commit of batch {batch_id} of sink {sink!r}: a message is of another batch")
     skipped = [message for message in messages if isinstance(message, Skipped)]
     if skipped and not prepared:
         yield from _compare(sink, batch_id, skipped, same)
     if not prepared:
         return False
     if skipped:
-        raise SinkContradictionError("some tasks of the batch found it decided and some did not")
-    first = prepared[0]
-    # Durable before the decision is: after a loss of power the same number must not stand for other rows.
+        raise SinkContradictionError(
+            f"commit of batch {batch_id} of sink {sink!r}: some tasks found it decided, others did not"
+        )
+    first, must_verify = prepared[0], prepared[0].abilities.must_verify
+    # Durable before the decision: after a power loss the number must not stand for other rows.
     offsets: SourceOffsets | None = yield SaveOffsets(first.query_id, batch_id)
     content = sum((message.content for message in prepared), NO_ROWS)
     winners: tuple[Winner, ...] = yield from _secure(sink, prepared)
     decision = Decision(sink, first.query_id, batch_id, winners, content, offsets)
     complete = (yield from _complete_ones(sink, first.query_id)) if first.others_named else ()
-    level = first.level
     try:
-        code: int | None = yield WriteDecision(first.claim, decision, complete, level.must_verify)
+        code: int | None = yield WriteDecision(first.claim, decision, complete, must_verify)
     except UnsupportedVersionError as error:
-        if not level.must_verify:
+        if not must_verify:
             raise
-        raise no_longer(sink, level, error) from error
+        raise no_longer(sink, error) from error
     must_be_decided(sink, batch_id, code)
-    yield from _complete(sink, first.claim, winners, level)
-    yield from _end_strays(sink, first.claim, winners, level)
+    yield from _complete(sink, first.claim, (decision,), first.abilities)
+    yield from _end_strays(sink, first.claim, winners)
     return True
 
 
 def _complete_ones(sink: str, query_id: str) -> Plan[tuple[Decision, ...]]:
-    """Other queries' decisions, without their transactions: no Open is to ask for these again.
+    """Return the other queries' decisions without their transactions, so that no Open ends these again.
 
-    If the decision that they are written with counts, nobody has claimed the sink since its Open: then these are the
-    decisions that this Open has read, and completed.
+    If the decision that they are written with counts, nobody has claimed the sink since its Open. Then these are the
+    decisions that this Open has read and completed.
     """
     decisions: tuple[Decision, ...] = yield ReadDecisions(sink)
     return tuple(
@@ -261,16 +259,16 @@ def _complete_ones(sink: str, query_id: str) -> Plan[tuple[Decision, ...]]:
 
 
 def _secure(sink: str, prepared: tuple[Prepared, ...]) -> Plan[tuple[Winner, ...]]:
-    """The winners, with the pairs that complete them, once it is known that they can be completed.
+    """Check that the winners can be completed, and return them with the pairs that complete them.
 
-    Raises SupersededError, or BatchTimedOutError when they cannot: all of the batch is aborted then.
+    Raises SupersededError, or BatchTimedOutError if they cannot. The whole batch is aborted then.
     """
     first = prepared[0]
     winners = tuple(Winner(message.transactional_id, message.pair) for message in prepared)
     ids = tuple(message.transactional_id for message in prepared)
     seen: tuple[Seen, ...]
-    if first.level is Level.KEEP_PREPARED:
-        # Only from here on do they outlive their timeout; and only winners do.
+    if first.abilities.keeps_prepared:
+        # Removes the timeout, and only from winners.
         kept: tuple[Pair | None, ...] = yield KeepWinners(winners)
         secured = tuple(Winner(name, pair) for name, pair in zip(ids, kept, strict=True) if pair is not None)
         if len(secured) == len(winners):
@@ -280,7 +278,7 @@ def _secure(sink: str, prepared: tuple[Prepared, ...]) -> Plan[tuple[Winner, ...
         pairs = tuple(pair or winner.pair for winner, pair in zip(winners, kept, strict=True))
     else:
         pairs = tuple(winner.pair for winner in winners)
-        seen = yield DescribeWinners(sink, ids) if first.level.lists else AskWinners(prepared)
+        seen = yield DescribeWinners(sink, ids)
         bad = [
             (winner.transactional_id, what)
             for winner, what in zip(winners, seen, strict=True)
@@ -288,19 +286,18 @@ def _secure(sink: str, prepared: tuple[Prepared, ...]) -> Plan[tuple[Winner, ...
         ]
         if not bad:
             return winners
-    fence = first.level.fences
-    answer: int = yield AskOwner(sink, first.claim, fence)
-    if answer in _SUPERSEDED or answer == _OTHER_WAY:  # the latter: the claim has decided before
+    answer: int = yield AskOwner(sink, first.claim)
+    if answer in _SUPERSEDED or answer == _OTHER_WAY:  # 48: the claim has decided before
         raise _superseded(sink, first.batch_id, answer)
     if answer != _NONE:
         raise error_for(answer, f"asking whether sink {sink!r} is still owned")
-    # The claim is used up: the batch can never be decided. What somebody else has kept is left to abort_batch.
-    yield from _abort(tuple(End(name, pair, False, fence) for name, pair in zip(ids, pairs, strict=True)))
+    # The claim is used up, so the batch can never be decided. abort_batch ends those that another process has kept.
+    yield from _abort(tuple(End(name, pair, commit=False) for name, pair in zip(ids, pairs, strict=True)))
     raise BatchTimedOutError(first.query_id, first.batch_id, [f"{name} ({what})" for name, what in bad], len(winners))
 
 
 def decision_of(sink: str, query_id: str, decisions: Sequence[Decision]) -> Decision:
-    """The query's among the sink's. Raises ConfigurationError that names those that are there."""
+    """Return the query's decision. Raises ConfigurationError, which names the queries with a decision."""
     for decision in decisions:
         if decision.query_id == query_id:
             return decision
@@ -308,76 +305,83 @@ def decision_of(sink: str, query_id: str, decisions: Sequence[Decision]) -> Deci
     raise ConfigurationError(f"sink {sink!r} has no decision of query {query_id!r}; it has: {known}")
 
 
-def settle_lost(sink: str, query_id: str, level: Level, *, again: bool) -> Plan[Settled]:
-    """Let a query go on whose last decided batch is lost in part: behind the batch, or (`again`) with the whole of it.
+def settle_lost(sink: str, query_id: str, abilities: BrokerAbilities, *, again: bool) -> Plan[Settled]:
+    """Let a query continue whose last decided batch is lost in part: after the batch, or (`again`) with all of it.
 
-    For a person; it claims the sink. Raises ConfigurationError without a decision, what commit_batch raises.
+    For a person; it claims the sink. Raises ConfigurationError without a decision, and the errors of commit_batch.
     """
     for _ in range(ROUNDS):
         claim: Pair = yield Claim(sink)
         decisions: tuple[Decision, ...] = yield ReadDecisions(sink)
         decision = decision_of(sink, query_id, decisions)
-        contradicted: dict[End, int] = yield from _commit(
+        ended = yield from _commit_and_judge(
             tuple(End(winner.transactional_id, winner.pair, commit=True) for winner in decision.winners)
         )
-        gone, kept = _judged(contradicted, (yield from _shown(contradicted, level)))
-        if not kept:
+        if not ended.kept:
             break
-        yield from _still_owned(sink, claim, level)  # which uses the claim up
-        yield from _commit(kept)
+        yield from _still_owned(sink, claim)  # uses the claim up
+        yield from _commit(ended.kept)
     else:
-        raise KafkaTimeoutError(f"somebody else changes the transactions of sink {sink!r} again and again")
-    # Only what Open asks for again and again goes: the number and the content of the batch stay.
-    verified = level.must_verify
+        raise _changed_by_others(sink)
+    # Only the transactions go, which every Open would end again: the batch's number and content stay.
+    verified = abilities.must_verify
     forget, note = ForgetQuery(claim, sink, query_id, verified), replace(decision, winners=())
     written: int | None = yield forget if again else WriteDecision(claim, note, verified=verified)
     must_be_decided(sink, decision.batch_id, written)
-    lost = {end.transactional_id for end, _ in gone}
-    ids = [winner.transactional_id for winner in decision.winners]
+    lost, unknown = {end.transactional_id for end, _ in ended.lost}, set(ended.unknown)
+    ids = tuple(winner.transactional_id for winner in decision.winners)
     return Settled(
-        decision, tuple(name for name in ids if name not in lost), tuple(name for name in ids if name in lost)
+        decision,
+        tuple(name for name in ids if name not in lost | unknown),
+        tuple(name for name in ids if name in lost),
+        tuple(name for name in ids if name in unknown),
     )
 
 
 def must_be_decided(sink: str, batch_id: int, code: int | None) -> None:
-    """Raise unless WriteDecision was answered that the batch is decided."""
+    """Raise an error unless `code`, the answer to WriteDecision, says that the batch is decided."""
     if code is None:
-        raise DecisionUnknownError(f"no answer says whether batch {batch_id} of sink {sink!r} is decided")
+        raise DecisionUnknownError(
+            f"batch {batch_id} of sink {sink!r}: the broker did not answer whether it is decided. Nothing was aborted; "
+            "start the query again, which finds out"
+        )
     if code in _SUPERSEDED:
         raise _superseded(sink, batch_id, code)
     if code != _NONE:
-        raise DecisionRefusedError(f"batch {batch_id} could not be decided: {describe(code)}", code=code)
+        raise DecisionRefusedError(
+            f"batch {batch_id} of sink {sink!r} could not be decided: {describe(code)}", code=code
+        )
 
 
 def _superseded(sink: str, batch_id: int, code: int) -> SupersededError:
     return SupersededError(
-        f"a newer run of sink {sink!r} took over before batch {batch_id} was decided; it is written by that run. "
+        f"a newer run of sink {sink!r} took over before batch {batch_id} was decided, and writes the batch. "
         "If you did not start one: two queries have the same sink.id, or two drivers the same checkpoint",
         code=code,
     )
 
 
-def _end_strays(sink: str, claim: Pair, winners: tuple[Winner, ...], level: Level) -> Plan[None]:
-    """Abort what failed and losing attempts of the batch left open. The batch is decided and complete."""
-    named = {winner.transactional_id for winner in winners} | (yield from _named(sink, level))
+def _end_strays(sink: str, claim: Pair, winners: tuple[Winner, ...]) -> Plan[None]:
+    """Abort the transactions that failed and losing attempts of the batch left open. The batch is complete."""
+    named = {winner.transactional_id for winner in winners}
     for _ in range(ROUNDS):
-        listed: tuple[Listed, ...] = yield ListTransactions(sink, not level.lists)
-        strays = _open_tasks(sink, listed, named, level)
+        listed: tuple[Listed, ...] = yield ListTransactions(sink)
+        strays = _open_tasks(sink, listed, named)
         if not strays:
             return
-        # Listed before this question: were a newer run's among them, it would own the sink.
-        answer: int = yield AskOwner(sink, claim, level.fences)
-        if answer != _OTHER_WAY:  # the claim's own decision is not the last that happened to S
+        # Listed before this question: if a newer run's were among them, that run would own the sink.
+        answer: int = yield AskOwner(sink, claim)
+        if answer != _OTHER_WAY:  # the claim's own decision is not the last transaction of S
             return
         if not (yield from _abort(strays)):
             return
 
 
 def _compare(sink: str, batch_id: int, skipped: list[Skipped], same: SameBatch) -> Plan[None]:
-    """Is what came the batch that was decided under this number? Raises BatchChangedError when it is not."""
+    """Raise BatchChangedError if the rows that came are not those decided under this number."""
     query_id, decided = skipped[0].query_id, skipped[0].decided
     if any((message.query_id, message.decided) != (query_id, decided) for message in skipped):
-        raise SinkContradictionError("the tasks of one batch name several queries or decisions")
+        raise SinkContradictionError(f"batch {batch_id} of sink {sink!r}: its tasks name several queries or decisions")
     came = sum((message.content for message in skipped), NO_ROWS)
     if decided is None or came == decided or same is SameBatch.NUMBER:
         return
@@ -397,36 +401,38 @@ def _compare(sink: str, batch_id: int, skipped: list[Skipped], same: SameBatch) 
 # --- abort ---
 
 
-def abort_batch(
-    sink: str, messages: Sequence[Message | None], opened: tuple[Pair, Level] | None = None
-) -> Plan[AbortOutcome]:
-    """Abort the batch if it can never be decided, finish it if it is decided, leave it if a newer run owns the sink.
+def abort_batch(sink: str, messages: Sequence[Message | None], known: Pair | None = None) -> Plan[AbortOutcome]:
+    """Abort the batch if it can never be decided, complete it if it is decided, leave it if a newer run owns the sink.
 
-    `opened`: the batch's claim and level, where they are known without messages.
+    `known`: the batch's claim, where it is known without messages.
     """
     prepared = _prepared(messages)
     if not prepared:
-        # Attempts that were killed have left transactions, and no message. A claim that is not the newest does no harm.
-        return AbortOutcome.NOTHING if opened is None else (yield from abort_claim(sink, *opened))
-    claim, query_id, batch_id, level = prepared[0].claim, prepared[0].query_id, prepared[0].batch_id, prepared[0].level
-    outcome: AbortOutcome = yield from abort_claim(sink, claim, level)
+        # Killed attempts leave transactions and no message. A claim that is not the newest does no harm.
+        return AbortOutcome.NOTHING if known is None else (yield from abort_claim(sink, known))
+    claim, query_id, batch_id = prepared[0].claim, prepared[0].query_id, prepared[0].batch_id
+    outcome: AbortOutcome = yield from abort_claim(sink, claim)
     if outcome is AbortOutcome.COMMITTED:
-        # Now it is settled that there is a decision. It has the pairs; those of the messages may have moved on.
+        # There is a decision for certain. It has the pairs; those of the messages may have changed since.
         decisions: tuple[Decision, ...] = yield ReadDecisions(sink)
-        for decision in decisions:
-            if (decision.query_id, decision.batch_id) == (query_id, batch_id):
-                yield from _complete(sink, claim, decision.winners, level)
+        own = tuple(
+            decision for decision in decisions if (decision.query_id, decision.batch_id) == (query_id, batch_id)
+        )
+        yield from _complete(sink, claim, own, prepared[0].abilities)
     return outcome
 
 
-def abort_claim(sink: str, claim: Pair, level: Level) -> Plan[AbortOutcome]:
-    """Abort what was begun under this claim. COMMITTED: nothing was, for a batch is decided with it."""
+def abort_claim(sink: str, claim: Pair) -> Plan[AbortOutcome]:
+    """Abort the transactions begun under this claim. COMMITTED: it aborted nothing, for the claim has decided a batch.
+
+    Raises the error for a broker's refusal.
+    """
     for _ in range(ROUNDS):
-        # With the losers among them, and before the question who owns the sink: a newer run's are not among them.
-        listed: tuple[Listed, ...] = yield ListTransactions(sink, not level.lists)
-        # The topic would not tell: a decision whose answer was lost can still take effect. This request settles it.
-        code: int = yield AskOwner(sink, claim, level.fences)
-        if code != _NONE or not (yield from _abort(_open_tasks(sink, listed, (yield from _named(sink, level)), level))):
+        # Losers are listed too. Listed before the question who owns the sink: a newer run's are not among them.
+        listed: tuple[Listed, ...] = yield ListTransactions(sink)
+        # The topic does not tell: a decision whose answer was lost can still take effect. This request settles it.
+        code: int = yield AskOwner(sink, claim)
+        if code != _NONE or not (yield from _abort(_open_tasks(sink, listed))):
             break
     if code == _NONE:
         return AbortOutcome.ABORTED
@@ -443,103 +449,107 @@ def abort_claim(sink: str, claim: Pair, level: Level) -> Plan[AbortOutcome]:
 def _prepared(messages: Sequence[Message | None]) -> tuple[Prepared, ...]:
     prepared = tuple(message for message in messages if isinstance(message, Prepared))
     if len({(message.claim, message.query_id, message.batch_id) for message in prepared}) > 1:
-        raise SinkContradictionError("the messages of one batch name several claims, queries or batches")
+        raise SinkContradictionError("the messages of one batch name several claims, queries, or batches")
     return prepared
 
 
-def _named(sink: str, level: Level) -> Plan[set[str]]:
-    """Return the ids in decisions, if brokers do not list ended transactions. Fencing them would look like a loss."""
-    if level.lists:
-        return set()
-    decisions: tuple[Decision, ...] = yield ReadDecisions(sink)
-    return {winner.transactional_id for decision in decisions for winner in decision.winners}
+def _complete(sink: str, claim: Pair, decisions: Sequence[Decision], abilities: BrokerAbilities) -> Plan[bool]:
+    """Commit each winner of an owner's decisions. Return whether that has used the claim up.
 
-
-def _complete(sink: str, claim: Pair, winners: tuple[Winner, ...], level: Level) -> Plan[bool]:
-    """EndTxn(commit) for each winner of an owner's decisions. Returns whether that has used the claim up.
-
-    Raises SupersededError, PreparedTransactionLostError when all that can be committed is.
+    Raises SupersededError, and PreparedTransactionLostError after all others are committed. Reports unknown outcomes.
     """
+    winners = tuple(winner for decision in decisions for winner in decision.winners)
     ends = tuple(End(winner.transactional_id, winner.pair, commit=True) for winner in winners)
     lost: list[tuple[End, int]] = []
+    unknown: set[str] = set()
     is_used_up = False
     for _ in range(ROUNDS):
-        contradicted: dict[End, int] = yield from _commit(ends)
-        if not contradicted:
-            break
-        gone, ends = _judged(contradicted, (yield from _shown(contradicted, level)))
-        lost += gone
-        if gone or ends:
-            # After the look: what was shown is not a newer run's, which may use ids of complete transactions again.
-            is_used_up = yield from _still_owned(sink, claim, level)
+        ended = yield from _commit_and_judge(ends)
+        lost += ended.lost
+        unknown.update(ended.unknown)
+        ends = ended.kept
+        if ended.lost or ends:
+            # Asked after the description: then it does not show a newer run's transaction under a reused id.
+            is_used_up = yield from _still_owned(sink, claim)
         if not ends:
             break
     else:
-        raise KafkaTimeoutError(f"somebody else changes the transactions of sink {sink!r} again and again")
+        raise _changed_by_others(sink)
+    for decision in decisions:
+        found = tuple(winner for winner in decision.winners if winner.transactional_id in unknown)
+        if found:
+            yield ReportUnknown(sink, abilities, Unknown(decision.query_id, decision.batch_id, found))
     if not lost:
         return is_used_up
     told = ", ".join(f"{end.transactional_id} ({end.pair}): {describe(code)}" for end, code in lost[:5])
     raise PreparedTransactionLostError(
         f"{len(lost)} of {len(winners)} transactions whose commit is decided cannot be committed: {told}. "
-        f"`fencepost spark decisions {sink}` shows what is lost, `fencepost spark forget` lets the query go on",
+        f"`fencepost spark decisions {sink}` shows which, `fencepost spark forget` lets the query continue",
         code=lost[0][1],
     )
 
 
-def _commit(ends: tuple[End, ...]) -> Plan[dict[End, int]]:
-    """Commit them, and return those that are answered neither 0 nor 49, with their codes.
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    """Decided transactions after their commit: lost, unknown, and kept by another process, to be committed again."""
 
-    49 counts as done. Coordinators forget only transactional ids whose transaction has ended (K17), after
-    `transactional.id.expiration.ms`, and a prepared transaction ends by its decision alone at the levels keep-prepared
-    and two-phase. At the weaker levels its timeout may have aborted it before, and nobody can tell any more:
-    docs/spark.md says to restart a query there before that time is over.
+    lost: tuple[tuple[End, int], ...]
+    unknown: tuple[str, ...]
+    kept: tuple[End, ...]
+
+
+def _commit_and_judge(ends: tuple[End, ...]) -> Plan[_Ended]:
+    """Commit decided transactions, and describe those that did not commit.
+
+    49 is an unknown outcome. Coordinators forget a transactional id some time after its transaction has ended (K17,
+    `transactional.id.expiration.ms`): by its commit, by a timeout, or by a person.
     """
-    codes: tuple[int, ...] = (yield EndTransactions(ends)) if ends else ()
-    for end, code in zip(ends, codes, strict=True):
-        if code not in _COMMITTED | _CONTRADICTS:
-            raise error_for(code, f"committing {end.transactional_id} ({end.pair}), which is decided")
-    return {end: code for end, code in zip(ends, codes, strict=True) if code in _CONTRADICTS}
-
-
-def _shown(contradicted: dict[End, int], level: Level) -> Plan[dict[str, Listed]]:
-    """Return the brokers' descriptions. Empty if they do not list transactions: then none can be kept."""
-    if not contradicted or not level.lists:
-        return {}
-    shown: tuple[Listed, ...] = yield DescribeTasks(tuple(end.transactional_id for end in contradicted))
-    return {task.transactional_id: task for task in shown}
-
-
-def _judged(contradicted: dict[End, int], shown: dict[str, Listed]) -> tuple[list[tuple[End, int]], tuple[End, ...]]:
-    """Of decided transactions: those that are lost, and those that somebody else has kept (KIP-939), to end again.
-
-    A keep leaves a transaction as it is, but moves on the pair that ends it. Somebody may also have committed it.
-    """
-    lost, again = [], []
+    codes = yield from _commit(ends)
+    unknown = [end.transactional_id for end, code in codes.items() if code == _EXPIRED]
+    contradicted = {end: code for end, code in codes.items() if code in _CONTRADICTS}
+    shown: dict[str, Listed] = {}
+    if contradicted:
+        listed: tuple[Listed, ...] = yield DescribeTasks(tuple(end.transactional_id for end in contradicted))
+        shown = {task.transactional_id: task for task in listed}
+    lost, kept = [], []
     for end, code in contradicted.items():
         found = shown.get(end.transactional_id)
-        if found is not None and found.state == "Ongoing":
-            again.append(replace(end, pair=found.pair))
+        if found is None and code in _MOVED_ON:
+            unknown.append(end.transactional_id)  # its id expired between the two requests
+        elif found is not None and found.state == "Ongoing":
+            # A keep (KIP-939) leaves a transaction open, but changes the pair that ends it.
+            kept.append(replace(end, pair=found.pair))
         elif found is None or found.state not in _IS_COMMITTED:
             lost.append((end, code))
-    return lost, tuple(again)
+    return _Ended(tuple(lost), tuple(unknown), tuple(kept))
 
 
-def _still_owned(sink: str, claim: Pair, level: Level) -> Plan[bool]:
-    """Returns True: the claim is used up by the question. Raises SupersededError when a newer claim is there."""
-    answer: int = yield AskOwner(sink, claim, level.fences)
+def _commit(ends: tuple[End, ...]) -> Plan[dict[End, int]]:
+    """Commit the transactions. Return the codes of those that did not commit."""
+    codes: tuple[int, ...] = (yield EndTransactions(ends)) if ends else ()
+    for end, code in zip(ends, codes, strict=True):
+        if code not in {_NONE, _EXPIRED, *_CONTRADICTS}:
+            raise error_for(code, f"committing {end.transactional_id} ({end.pair}), which is decided")
+    return {end: code for end, code in zip(ends, codes, strict=True) if code != _NONE}
+
+
+def _still_owned(sink: str, claim: Pair) -> Plan[bool]:
+    """Return True, because the question uses the claim up. Raises SupersededError if there is a newer claim."""
+    answer: int = yield AskOwner(sink, claim)
     if answer in _SUPERSEDED:
-        raise SupersededError(f"a newer run of sink {sink!r} took over; it finishes what is decided", code=answer)
-    # 0 after a claim; 48 after the claim's own decision, which an abort contradicts. Both say: still the owner.
+        raise SupersededError(
+            f"a newer run of sink {sink!r} took over; that run commits the decided transactions", code=answer
+        )
+    # 0 after a claim; 48 after the claim's own decision, which an abort contradicts. Both mean: still the owner.
     if answer not in (_NONE, _OTHER_WAY):
         raise error_for(answer, f"asking whether sink {sink!r} is still owned")
     return True
 
 
 def _abort(ends: tuple[End, ...]) -> Plan[bool]:
-    """EndTxn(abort) for each. Gone or ended is as good as aborted. Returns whether any may be open with another pair.
+    """Abort each. An ended or expired transaction counts as aborted. Return whether any may be open with another pair.
 
-    Whoever goes on with these has to list them, and to ask whose the sink is after that: a newer run may use the
-    ids again.
+    To abort those, list them again, and then verify the claim: a newer run may use the ids again.
     """
     if not ends:
         return False

@@ -1,9 +1,10 @@
-"""Whose is the sink, and has this claim decided: the question where an abort does not use a claim up.
+"""AskOwner below transaction.version 1: one request per part of the question.
 
-From transaction.version 1 with EndTxn v5 on one request answers both and raises the epoch (KIP-890). Before that, an
-aborted or empty transaction leaves the epoch as it is, so that the claim could still decide; and a late
-AddPartitionsToTxn can open the transaction of a decided claim again, so that EndTxn does not tell what was decided.
-There the epoch is raised by InitProducerId with the claim's own pair (KIP-360), and the decisions say the rest.
+From transaction.version 1 with EndTxn v5 on, one request says who owns the sink and whether the claim has decided, and
+raises the epoch (KIP-890). Before that, an aborted or empty transaction leaves the epoch as it is, so the claim could
+still decide. A late AddPartitionsToTxn can also open the transaction of a decided claim again, so EndTxn does not tell
+whether the claim has decided. Therefore InitProducerId with the claim's own pair raises the epoch (KIP-360), and the
+decision topic says the rest.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from fencepost.spark.sink import names
 from fencepost.spark.sink.decision import Pair
 from fencepost.spark.sink.plan_steps import End, EndTransactions, HasDecided, Plan, UseUp
 
-__all__ = ["ask_by_fencing", "ask_owner"]
+__all__ = ["ask_owner"]
 
 _OTHER_WAY: Final = int(ErrorCode.INVALID_TXN_STATE)
 _SETTLED: Final = frozenset(
@@ -30,23 +31,15 @@ _SETTLED: Final = frozenset(
 
 
 def ask_owner(sink: str, claim: Pair) -> Plan[int]:
-    """What EndTxn v5(abort) with the claim would be answered; the claim is used up by it.
+    """Return the code that EndTxn v5(abort) with the claim would have. The claim can decide nothing afterwards.
 
-    90 also where nobody else has claimed: the coordinator forgets what was asked when it moves.
+    The code is also 90 if nobody else has claimed the sink, but its coordinator has moved: the coordinator does not
+    store that it answered InitProducerId.
     """
-    # Ended first: InitProducerId with a pair raises the epoch twice while a transaction is open, and is then refused.
+    # Ended first: while a transaction is open, InitProducerId with a pair raises the epoch twice and is then refused.
     (code,) = yield EndTransactions((End(names.sink_id(sink), claim, commit=False),))
     if code not in _SETTLED:
         return int(code)
-    return (yield from ask_by_fencing(sink, claim))
-
-
-def ask_by_fencing(sink: str, claim: Pair) -> Plan[int]:
-    """As ask_owner, where a partition may take a batch whose transaction is over; with any release (Level.fences).
-
-    There EndTxn would let a late decision in behind it. InitProducerId leaves a marker of the next epoch where a
-    transaction is open, and is then refused: 90 also where nobody else has claimed.
-    """
     refused: int = yield UseUp(sink, claim)
     if refused != ErrorCode.NONE:
         return refused

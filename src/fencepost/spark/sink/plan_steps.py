@@ -1,23 +1,20 @@
-"""What plan.py's functions yield and return: the steps, what answers them, and what goes from process to process."""
+"""The steps that plan.py yields, the values that answer them, and the messages between Spark's processes."""
 
 from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
+from fencepost.spark.sink.abilities import BrokerAbilities
 from fencepost.spark.sink.decision import Content, Decision, Pair, Winner
 
 __all__ = [
-    "NO_PAIR",
-    "REGISTERED",
-    "VERIFYING_VERSION",
     "AbortOutcome",
     "AskOwner",
-    "AskWinners",
     "BeginTask",
-    "BrokerOffer",
+    "BrokerVersions",
     "Claim",
     "Decided",
     "DescribeBroker",
@@ -26,13 +23,11 @@ __all__ = [
     "Drain",
     "End",
     "EndTransactions",
-    "FindTrace",
     "ForgetQuery",
     "GiveUp",
     "HasDecided",
     "HasRows",
     "KeepWinners",
-    "Level",
     "ListTransactions",
     "Listed",
     "Message",
@@ -41,9 +36,8 @@ __all__ = [
     "Plan",
     "Prepared",
     "ProbeTwoPhase",
-    "ReadClock",
     "ReadDecisions",
-    "RegisterTask",
+    "ReportUnknown",
     "SameBatch",
     "SaveOffsets",
     "Seen",
@@ -51,7 +45,7 @@ __all__ = [
     "Skipped",
     "Step",
     "TakeId",
-    "Trace",
+    "Unknown",
     "Use",
     "UseUp",
     "WriteDecision",
@@ -59,61 +53,12 @@ __all__ = [
 ]
 
 
-VERIFYING_VERSION: Final = 4  # of AddPartitionsToTxn, with which a partition asks the coordinator
-REGISTERED: Final = "registered"  # in place of a state of Kafka's: it may be open, or have ended, or have not begun
-NO_PAIR: Final = Pair(-1, -1)
-
-
-class Level(Enum):
-    """What a broker's transactions can promise about a decided batch (docs/spark.md)."""
-
-    KEEP_PREPARED = "keep-prepared"  # a prepared transaction waits for ever; an attempt that died writing expires
-    TWO_PHASE = "two-phase"  # a transaction waits for ever from its beginning on
-    RESUME = "resume"  # it waits for transaction.timeout.ms; a decided transaction can be lost, loudly
-    RESUME_V1 = "resume-v1"  # as `resume`, before transaction version 2; who owns the sink is not always told
-    RESUME_UNVERIFIED = "resume-unverified"  # as `resume-v1`, where partitions take a batch whose transaction is over
-    RESUME_UNLISTED = "resume-unlisted"  # as `resume-unverified`, where nobody lists or describes transactions
-
-    @property
-    def rank(self) -> int:
-        """0 is the weakest; they are listed from the strongest on."""
-        return len(Level) - 1 - list(Level).index(self)
-
-    @property
-    def may_lose(self) -> bool:
-        """Whether a timeout can end what is decided."""
-        return self.rank <= Level.RESUME.rank
-
-    @property
-    def uses_ids_again(self) -> bool:
-        """Whether a task id may have a second use: not where what ends the first use names no pair."""
-        return not self.fences
-
-    @property
-    def fences(self) -> bool:
-        """Whether what is aborted is fenced, so that no partition takes a late batch of it, of whatever release."""
-        return self in (Level.RESUME_UNVERIFIED, Level.RESUME_UNLISTED)
-
-    @property
-    def lists(self) -> bool:
-        """Whether the brokers tell of transactions; else tasks register their ids, and a winner's own pair is asked."""
-        return self is not Level.RESUME_UNLISTED
-
-    @property
-    def must_verify(self) -> bool:
-        """Whether a batch may only go to a broker that asks whether its transaction is open."""
-        return self is Level.RESUME_V1
-
-
 # --- values ---
 
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A transaction that ListTransactions and DescribeTransactions showed; `state` is Kafka's name for it.
-
-    REGISTERED: a task's id of which nothing else is known; `pair` is NO_PAIR.
-    """
+    """A transaction as ListTransactions and DescribeTransactions show it. `state` is Kafka's name for its state."""
 
     transactional_id: str
     pair: Pair
@@ -122,7 +67,10 @@ class Listed:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A winner before its decision. `timeout_ms` None: it has none. `is_late`: it may end before it is completed."""
+    """The state of a winning transaction before the decision.
+
+    `timeout_ms` is None for a transaction without a timeout. `is_late`: the timeout may end it before its commit.
+    """
 
     pair: Pair
     state: str
@@ -133,14 +81,14 @@ class Seen:
     def __str__(self) -> str:
         begun = "" if self.age_ms is None else f", begun {self.age_ms} ms ago"
         timeout = "" if self.timeout_ms is None else f", transaction.timeout.ms is {self.timeout_ms}"
-        # Asking to keep a transaction that has ended leaves its id empty.
+        # A keep of a transaction that has ended leaves its id empty.
         state = "aborted before" if self.state == "Empty" else self.state
         return f"{state}{begun}{timeout}"
 
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """The last decided batch of a query; `content` None: decided by a release that did not write it down."""
+    """The last decided batch of a query. `content` is None for an adopted batch whose rows are unknown."""
 
     query_id: str
     batch_id: int
@@ -149,27 +97,25 @@ class Decided:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """What Open found, for the tasks of one batch: `decided` has the last decision of each query.
+    """The result of Open for the tasks of one batch. `decided` has the last decision of each query.
 
-    `naming`: the queries whose decisions still name transactions. All of these are complete.
-    `opened_ms`: by the driver's clock, before anything of the batch began; None where brokers tell what began when.
+    `naming`: the queries whose decisions still name transactions. All these transactions have ended.
     """
 
     sink: str
-    level: Level
+    abilities: BrokerAbilities
     claim: Pair
     decided: tuple[Decided, ...]
     naming: tuple[str, ...] = ()
-    opened_ms: int | None = None
 
     def last(self, query_id: str) -> Decided | None:
-        """The query's last decided batch."""
+        """Return the query's last decided batch."""
         return next((decision for decision in self.decided if decision.query_id == query_id), None)
 
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What a task id was used for."""
+    """The use of a task id: one batch under one claim."""
 
     sink: str
     claim: Pair
@@ -179,7 +125,10 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """The batch was decided before; the rows were thrown away. `decided`: the whole batch's content, as decided."""
+    """The batch was decided before. The task read its rows (`content`) and wrote none.
+
+    `decided` is the content of the whole batch in its decision.
+    """
 
     query_id: str
     batch_id: int
@@ -189,34 +138,20 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True)
 class Nothing:
-    """There were no rows; nothing was opened."""
+    """The task had no rows and began no transaction."""
 
     query_id: str
     batch_id: int
 
 
 @dataclass(frozen=True, slots=True)
-class Trace:
-    """By what a task's transaction can be asked for where nobody describes it: a partition that it has (K110).
-
-    `opened_ms`: as of Opened; nothing of the batch is older.
-    """
-
-    topic: str
-    partition: int
-    timeout_ms: int
-    opened_ms: int
-
-
-@dataclass(frozen=True, slots=True)
 class Prepared:
     """The rows are in a flushed, open transaction, begun with `pair`.
 
-    `others_named`: Open found other queries' decisions that name transactions, and has completed these.
-    `trace`: where Level.lists is not.
+    `others_named`: Open found decisions of other queries that name transactions, and has completed them.
     """
 
-    level: Level
+    abilities: BrokerAbilities
     claim: Pair
     query_id: str
     batch_id: int
@@ -224,58 +159,52 @@ class Prepared:
     pair: Pair
     content: Content
     others_named: bool = False
-    trace: Trace | None = None
 
 
 Message: TypeAlias = Skipped | Nothing | Prepared
 
 
 @dataclass(frozen=True, slots=True)
+class Unknown:
+    """Decided transactions whose transactional ids have expired: the brokers do not know how they ended."""
+
+    query_id: str
+    batch_id: int
+    winners: tuple[Winner, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Settled:
-    """What became of a decided batch's transactions, by their transactional ids."""
+    """The outcomes of a decided batch's transactions, as three lists of transactional ids."""
 
     decision: Decision
     committed: tuple[str, ...]
     lost: tuple[str, ...]
+    unknown: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class BrokerOffer:
-    """ApiVersions: the highest version of each API that all brokers have (-1: none), and transaction.version."""
+class BrokerVersions:
+    """ApiVersions of all brokers: the highest common version of each API (-1: none), and transaction.version."""
 
-    init_producer_id_max: int
-    end_txn_max: int
+    init_producer_id: int
+    end_txn: int
+    add_partitions_to_txn: int
+    describe_transactions: int
     transaction_version: int
-    add_partitions_max: int = -1
-    describe_transactions_max: int = 0
-
-    @property
-    def bumps_epochs(self) -> bool:
-        """Whether every end of a transaction raises the epoch, if it is asked for (EndTxn v5)."""
-        return self.end_txn_max >= 5 and self.transaction_version >= 1
-
-    @property
-    def verifies(self) -> bool:
-        """Whether a batch that comes after its transaction is refused. Brokers that do have AddPartitionsToTxn v4."""
-        return self.add_partitions_max >= VERIFYING_VERSION
-
-    @property
-    def shows_transactions(self) -> bool:
-        """Whether ListTransactions and DescribeTransactions are there (KIP-664)."""
-        return self.describe_transactions_max >= 0
 
 
 class SameBatch(Enum):
-    """When a batch that comes with a decided number is taken for the batch that was decided."""
+    """The rule by which a batch with a decided number counts as the decided batch."""
 
-    ROWS = "rows"  # its rows are the same: count and checksum
-    COUNT = "count"  # it has as many rows
-    OFFSETS = "offsets"  # it was planned with the same source offsets; Spark's checkpoint has to be readable
+    ROWS = "rows"  # the same rows: count and checksum
+    COUNT = "count"  # the same number of rows
+    OFFSETS = "offsets"  # planned with the same source offsets; needs a readable Spark checkpoint
     NUMBER = "number"  # always
 
 
 class AbortOutcome(Enum):
-    """What an abort found."""
+    """The result of an abort."""
 
     NOTHING = "there was nothing to abort"
     ABORTED = "the batch can never be decided; its transactions were aborted"
@@ -288,13 +217,9 @@ class AbortOutcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ListTransactions:
-    """-> tuple[Listed, ...]: at least the ongoing transactions of the sink's task ids.
-
-    `registered`: by RegisterTask instead of by the brokers.
-    """
+    """-> tuple[Listed, ...]: at least the ongoing transactions of the sink's task ids."""
 
     sink: str
-    registered: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,47 +231,50 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class ReadDecisions:
-    """-> tuple[Decision, ...]: the last decision of every query of the sink, up to the end offset taken now."""
+    """-> tuple[Decision, ...]: the last decision of every query of the sink, up to the present end offset."""
 
     sink: str
 
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """One EndTxn: v5, or the highest where the epoch does not rise.
-
-    An abort with `fence` (Level.fences): plain InitProducerId, which leaves a marker of the next epoch in every
-    partition that was enlisted, so that nothing late gets in; 0 then.
-    """
+    """One EndTxn: v5, or the highest version below transaction.version 1."""
 
     transactional_id: str
     pair: Pair
     commit: bool
-    fence: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class EndTransactions:
-    """-> tuple[int, ...]: the definite wire code of each, in order; they may be carried out in parallel."""
+    """-> tuple[int, ...]: the definite error code of each, in order. They may run in parallel."""
 
     ends: tuple[End, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class AskOwner:
-    """-> int: the definite wire code of EndTxn v5(abort) on S with the claim; plan_owner.py where there is none.
+class ReportUnknown:
+    """-> None: warn that the outcome of decided transactions is unknown."""
 
-    `fence`: asked as Level.fences needs it.
+    sink: str
+    abilities: BrokerAbilities
+    unknown: Unknown
+
+
+@dataclass(frozen=True, slots=True)
+class AskOwner:
+    """-> int: the definite error code of EndTxn v5(abort) on S with the claim.
+
+    Below transaction.version 1, plan_owner.py asks with other requests.
     """
 
     sink: str
     claim: Pair
-    fence: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class UseUp:
-    """-> int: the definite wire code of InitProducerId(S, the claim), which raises the epoch."""
+    """-> int: the definite error code of InitProducerId(S, the claim), which raises the epoch."""
 
     sink: str
     claim: Pair
@@ -354,7 +282,7 @@ class UseUp:
 
 @dataclass(frozen=True, slots=True)
 class HasDecided:
-    """-> bool: was a decision committed with this claim? Read up to the end offset taken now."""
+    """-> bool: true if a decision was committed with this claim. Reads up to the present end offset."""
 
     sink: str
     claim: Pair
@@ -362,11 +290,11 @@ class HasDecided:
 
 @dataclass(frozen=True, slots=True)
 class WriteDecision:
-    """-> int | None: one transaction on S with the claim, no new InitProducerId: the records, then EndTxn v5(commit).
+    """-> int | None: one transaction on S with the claim, without InitProducerId: the records, then EndTxn(commit).
 
-    `complete`: decisions of other queries, which from then on name no transactions; as many of them as fit.
-    0 when it is durable; the wire code of what refused it; None when no answer could be had.
-    `verified`: only by a broker that verifies (Level.must_verify); UnsupportedVersionError where it does not.
+    The code is 0 when the decision is durable, the error code of the refusal, or None without an answer.
+    `complete`: decisions of other queries without their transactions; as many of them as fit.
+    `verified`: write only to a broker that verifies the transaction; UnsupportedVersionError on any other.
     """
 
     claim: Pair
@@ -377,7 +305,7 @@ class WriteDecision:
 
 @dataclass(frozen=True, slots=True)
 class ForgetQuery:
-    """-> int | None: as WriteDecision, the tombstone of the query's decision."""
+    """-> int | None: as WriteDecision, with the tombstone of the query's decision."""
 
     claim: Pair
     sink: str
@@ -387,7 +315,7 @@ class ForgetQuery:
 
 @dataclass(frozen=True, slots=True)
 class SaveOffsets:
-    """-> SourceOffsets | None: make Spark's record of what the batch is durable, and read it; None: out of reach."""
+    """-> SourceOffsets | None: make Spark's record of the batch durable, and read it. None if it is out of reach."""
 
     query_id: str
     batch_id: int
@@ -395,24 +323,24 @@ class SaveOffsets:
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """-> Content: throw the task's rows away; what they were."""
+    """-> Content: read the task's rows, write none, and return their content."""
 
 
 @dataclass(frozen=True, slots=True)
 class HasRows:
-    """-> bool: is there a first row?"""
+    """-> bool: true if the task has a row."""
 
 
 @dataclass(frozen=True, slots=True)
 class TakeId:
-    """-> str: a task id of the sink: from its pool if it is free (task_ids.py), or a new id."""
+    """-> str: a task id of the sink: a free id from its pool (task_ids.py), or a new id."""
 
     opened: Opened
 
 
 @dataclass(frozen=True, slots=True)
 class BeginTask:
-    """-> Pair | None: InitProducerId of a taken id, sent once. None when its answer was lost: it may arrive late.
+    """-> Pair | None: InitProducerId of a taken id, sent once. None if its answer was lost: it may arrive late.
 
     Only an id whose answer came may be taken again.
     """
@@ -423,16 +351,8 @@ class BeginTask:
 
 
 @dataclass(frozen=True, slots=True)
-class RegisterTask:
-    """-> None: who lists from now on finds the id, until its transaction is decided or fenced."""
-
-    sink: str
-    transactional_id: str
-
-
-@dataclass(frozen=True, slots=True)
 class WriteRows:
-    """-> Content: produce all rows in a transaction of the id, and flush: every row is acknowledged.
+    """-> Content: produce all rows in a transaction of the id, and flush. Every row is acknowledged.
 
     `verified`: as of WriteDecision.
     """
@@ -443,30 +363,19 @@ class WriteRows:
 
 
 @dataclass(frozen=True, slots=True)
-class FindTrace:
-    """-> Trace: of the rows that WriteRows has written."""
-
-    opened: Opened
-    transactional_id: str
-
-
-@dataclass(frozen=True, slots=True)
 class GiveUp:
-    """-> KafkaError | None: EndTxn v5(abort) of the task's own transaction, with little patience: what hindered it.
-
-    `fence`: as of End.
-    """
+    """-> KafkaError | None: EndTxn(abort) of the task's own transaction, with little patience, and its error."""
 
     transactional_id: str
     pair: Pair
-    fence: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class KeepWinners:
     """-> tuple[Pair | None, ...]: InitProducerId(keep, 2PC) with each transaction's own pair, until it is answered.
 
-    The pair EndTxn must carry from now on, the same however often it is asked for; None: the transaction is not open.
+    Returns the pair that EndTxn must carry from now on. It is the same for every repetition of the request. None: the
+    transaction is not open.
     """
 
     winners: tuple[Winner, ...]
@@ -474,25 +383,10 @@ class KeepWinners:
 
 @dataclass(frozen=True, slots=True)
 class DescribeWinners:
-    """-> tuple[Seen, ...]: what DescribeTransactions says of each, and which are about to be timed out."""
+    """-> tuple[Seen, ...]: DescribeTransactions of each, and whether it is about to time out."""
 
     sink: str
     transactional_ids: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class AskWinners:
-    """-> tuple[Seen, ...]: as DescribeWinners, by what AddPartitionsToTxn of the trace's partition is answered (K110).
-
-    Sent once to each: what is not answered may come late, so it is not known to be open.
-    """
-
-    prepared: tuple[Prepared, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class ReadClock:
-    """-> int: this host's clock, in milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -504,12 +398,12 @@ class DescribeTasks:
 
 @dataclass(frozen=True, slots=True)
 class DescribeBroker:
-    """-> BrokerOffer."""
+    """-> BrokerVersions."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProbeTwoPhase:
-    """-> int: the wire code of InitProducerId v6(2PC) on the sink's probe id, with or without keep."""
+    """-> int: the error code of InitProducerId v6(2PC) on the sink's probe id, with or without keep."""
 
     sink: str
     keep_prepared: bool
@@ -520,6 +414,7 @@ Step: TypeAlias = (
     | Claim
     | ReadDecisions
     | EndTransactions
+    | ReportUnknown
     | AskOwner
     | UseUp
     | HasDecided
@@ -530,14 +425,10 @@ Step: TypeAlias = (
     | HasRows
     | TakeId
     | BeginTask
-    | RegisterTask
     | WriteRows
-    | FindTrace
     | GiveUp
     | KeepWinners
     | DescribeWinners
-    | AskWinners
-    | ReadClock
     | DescribeTasks
     | DescribeBroker
     | ProbeTwoPhase

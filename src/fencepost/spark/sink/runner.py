@@ -1,11 +1,10 @@
-"""Runs plans from ordinary (blocking) code: one client per process and cluster, in the process's I/O thread.
+"""Runs plans from blocking code, with one client per process and cluster in the process's I/O thread.
 
-Spark reuses its Python workers, so the client is kept; a forked worker makes its own.
+Spark reuses its Python workers, so the client stays. A forked worker makes its own client.
 """
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import sys
@@ -29,9 +28,9 @@ from fencepost.errors import (
 from fencepost.protocol.codes import ErrorCode
 from fencepost.spark import worker_garbage
 from fencepost.spark.cluster_calls import ClusterCalls
-from fencepost.spark.errors import LevelUnavailableError, UnfinishedSinkError, UnknownQueryError
-from fencepost.spark.sink import names, plan, plan_level, plan_steps, unfinished
-from fencepost.spark.sink.checkpoint import SinkName
+from fencepost.spark.errors import GuaranteeUnavailableError, UnfinishedSinkError, UnknownQueryError
+from fencepost.spark.sink import names, plan, plan_abilities, plan_steps, unfinished
+from fencepost.spark.sink.abilities import BrokerAbilities, Guarantee
 from fencepost.spark.sink.decision import Beginning, Decision, Pair
 from fencepost.spark.sink.decision_store import KnownQuery
 from fencepost.spark.sink.local.id_folder import IdFolder
@@ -45,7 +44,7 @@ log = logging.getLogger("fencepost.spark")
 
 TOPIC_PATIENCE_MS: Final = 10_000
 IS_OVER_MS: Final = 10_000
-FIRST_CONTACT_MS: Final = 15_000  # a job that has not begun loses nothing; running queries wait longer
+FIRST_CONTACT_MS: Final = 15_000  # before a job begins; running queries wait longer
 
 T = TypeVar("T")
 Performer = Callable[[plan_steps.Step], Any]
@@ -64,12 +63,11 @@ class Link:
 
         self.admin: ClusterCalls = self.io.run(make())
         self.sinks: dict[SinkConfig, StepRunner] = {}
-        self.levels: dict[tuple[str, plan_steps.Level | None], plan_steps.Level] = {}
+        self.abilities: dict[tuple[str, Guarantee | None], BrokerAbilities] = {}
         self._reached = False
         self._topics: set[str] = set()
-        self.names: dict[SinkName, str] = {}
         self.batch_limits = BatchLimits()
-        self.looked_for: set[tuple[str, ...]] = set()  # what unfinished.py has to look for once
+        self.looked_for: set[tuple[str, ...]] = set()  # the checks that were done once
 
     def reach(self, patience_ms: int = FIRST_CONTACT_MS) -> None:
         """Check before a job that a broker answers. Raises KafkaTimeoutError with the servers and the reason."""
@@ -84,7 +82,7 @@ class Link:
         await cluster.until_answered(what, partial(cluster.any_connection, deadline_ms), deadline_ms)
 
     def check_topic(self, name: str) -> None:
-        """Asked for once per topic: it is there, or the brokers make it. Raises ConfigurationError otherwise."""
+        """Check once per topic that it exists, or that the brokers create it. Raises ConfigurationError otherwise."""
         if name in self._topics:
             return
         if not self.io.run(self.admin.describe_topics([name])):
@@ -93,19 +91,19 @@ class Link:
                 self.io.run(cluster.topic(name, cluster.runtime.now_ms() + TOPIC_PATIENCE_MS))
             except (KafkaTimeoutError, UnknownTopicOrPartitionError) as error:
                 raise ConfigurationError(
-                    f"topic {name!r} does not exist, and the brokers do not make topics by themselves"
+                    f"topic {name!r} does not exist, and auto.create.topics.enable is off at the brokers; create it"
                 ) from error
         self._topics.add(name)
 
     def tell_of_strays(self, topic: str, sink: str) -> None:
-        """Once per topic: warn of other sinks' open transactions there."""
+        """Warn of other sinks' open transactions on the topic, once per topic."""
         if (topic, sink) in self.looked_for:
             return
         self.looked_for.add((topic, sink))
         try:
             strays = self.io.run(unfinished.open_on_topic(self.admin, topic, sink))
         except KafkaError as error:
-            log.info("open transactions of other sinks could not be looked for: %s", error)
+            log.info("topic %r: open transactions of other sinks could not be listed: %s", topic, error)
             return
         for stray in strays:
             log.warning("%s", stray.told(topic))
@@ -124,7 +122,7 @@ os.register_at_fork(after_in_child=_links.clear)
 
 
 def link_to(settings: Mapping[str, str]) -> Link:
-    """This process's client with these settings, made when first asked for."""
+    """Return this process's client with these settings. The first call makes it."""
     worker_garbage.imports.spare()  # every task asks for its client
     key = tuple(sorted(settings.items()))
     if key not in _links:
@@ -133,7 +131,7 @@ def link_to(settings: Mapping[str, str]) -> Link:
 
 
 def unique_bytes() -> bytes:
-    """Bytes that no process has ever had."""
+    """Return bytes that no process has ever had."""
     return os.urandom(UNIQUE_BYTES)
 
 
@@ -148,18 +146,18 @@ class SinkLink:
         self._steps = link.sinks[config]
 
     def run(self, steps: plan.Plan[T]) -> T:
-        """Carry out a plan all of whose steps are about the cluster."""
+        """Carry out a plan whose steps all talk to the cluster."""
         return self._link.io.run(self._steps.run(steps))
 
     def run_task(self, steps: plan.Plan[T], own: Mapping[type, Performer]) -> T:
-        """Carry out a task's plan; steps of the types in `own` are done by these functions, in this thread."""
+        """Carry out a task's plan. The functions in `own` carry out the steps of their types, in this thread."""
         try:
             step = next(steps)
             while True:
                 perform = own.get(type(step))
                 try:
                     observation = perform(step) if perform is not None else self._link.io.run(self._steps.perform(step))
-                except Exception as error:  # noqa: BLE001 - the plan's to judge
+                except Exception as error:  # noqa: BLE001 - the plan decides
                     step = steps.throw(error)
                 else:
                     step = steps.send(observation)
@@ -173,106 +171,76 @@ class SinkLink:
         return self._steps.transaction_timeout_ms
 
     def decisions(self, sink: str) -> tuple[Decision, ...]:
-        """The last decision of every query of the sink. Claims nothing and leaves nothing behind."""
+        """Return the last decision of every query of the sink. Does not claim the sink or create anything."""
         return self._link.io.run(self._steps.last_decisions(sink))
 
     def check_known(self, sink: str) -> None:
-        """Raises ConfigurationError when neither the brokers nor the decision topic know the sink."""
-        io, admin = self._link.io, self._link.admin
-        try:
-            (own,) = io.run(admin.describe_transactions([names.sink_id(sink)]))
-            is_known = own.error_code != ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
-        except UnsupportedVersionError:
-            is_known = False
+        """Raise ConfigurationError if neither the brokers nor the decision topic know the sink."""
+        (own,) = self._link.io.run(self._link.admin.describe_transactions([names.sink_id(sink)]))
+        is_known = own.error_code != ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
         if not (is_known or self._listed(sink) or self.decisions(sink)):
-            raise ConfigurationError(f"there is no sink {sink!r}; `fencepost spark sinks` lists those there are")
+            raise ConfigurationError(f"there is no sink {sink!r}; `fencepost spark sinks` lists all sinks")
 
     def _listed(self, sink: str) -> tuple[plan_steps.Listed, ...]:
-        """The sink's tasks that are open; where brokers do not list, those that may be. Raises KafkaError."""
-        try:
-            listed: tuple[plan_steps.Listed, ...] = self._perform(plan_steps.ListTransactions(sink))
-        except UnsupportedVersionError:
-            listed = self._perform(plan_steps.ListTransactions(sink, registered=True))
+        """Return the open transactions of the sink's tasks. Raises KafkaError."""
+        listed: tuple[plan_steps.Listed, ...] = self._perform(plan_steps.ListTransactions(sink))
         return listed
 
     def _perform(self, step: plan_steps.Step) -> Any:
         return self._link.io.run(self._steps.perform(step))
 
-    def level(self, sink: str, required: plan_steps.Level | None) -> plan_steps.Level:
-        """The guarantee level, asked for once per process. Raises LevelUnavailableError."""
+    def abilities(self, sink: str, required: Guarantee | None) -> BrokerAbilities:
+        """Ask the brokers for their abilities, once per process. Raises GuaranteeUnavailableError."""
         key = (sink, required)
-        if key not in self._link.levels:
-            level = self._link.levels[key] = self.run(plan_level.choose_level(sink, required))
-            severity = logging.WARNING if level.may_lose else logging.INFO
-            words = f"sink {sink!r} writes exactly once at guarantee level {level.value!r}: {PROMISES[level]}"
+        if key not in self._link.abilities:
+            abilities = self._link.abilities[key] = self.run(plan_abilities.ask_abilities(sink, required))
+            severity = logging.INFO if abilities.guarantee is Guarantee.DURABLE else logging.WARNING
+            words = f"sink {sink!r} writes exactly once, guarantee {abilities.guarantee}"
             log.log(severity, words)
             if not log.hasHandlers() and not log.isEnabledFor(severity):
-                # A Python worker of Spark, where nobody sets logging up; its stderr is the driver's.
+                # In a Python worker of Spark nobody configures logging; its stderr is the driver's.
                 print(f"fencepost: {words}", file=sys.stderr)
-        return self._link.levels[key]
+        return self._link.abilities[key]
 
     def is_over(self, sink: str, claim: Pair) -> bool:
         """Return true if the claim cannot decide a batch any more: it was used, or a newer run has claimed the sink.
 
-        False if the brokers do not tell.
+        False if the brokers do not answer.
         """
         try:
             (own,) = self._link.io.run(
                 self._link.admin.describe_transactions([names.sink_id(sink)], api_timeout_ms=IS_OVER_MS)
             )
         except KafkaError:
-            return False  # the batch's commit, the next open or the timeout end what is left open then
-        # Before transaction version 1 the decision leaves the pair as it is, and another state.
+            return False  # then the batch's commit, the next open, or the timeout ends the transaction
+        # Before transaction.version 1 the decision does not change the pair, only the state.
         is_new = own.state in ("Empty", "Ongoing") and Pair(own.producer_id, own.producer_epoch) == claim
         return own.error_code == 0 and not is_new
 
-    def name_in_use(self, name: SinkName) -> str:
-        """A former name where the query's decisions are under it, or only it was ever claimed; else the own name.
-
-        Raises ConfigurationError when only a former name would do, and none is in use.
-        """
-        if name not in self._link.names:
-            found = next((former for former in name.former if self._is_former(name, former)), None)
-            if found is None and name.refusal:
-                raise ConfigurationError(name.refusal)
-            self._link.names[name] = found or name.own
-        return self._link.names[name]
-
-    def _is_former(self, name: SinkName, former: str) -> bool:
-        if name.query_id is not None:
-            return any(query.query_id == name.query_id for query in self.queries(former))
-        asked = [former] if name.refusal else [name.own, former]
-        try:
-            described = self._link.io.run(self._link.admin.describe_transactions(list(map(names.sink_id, asked))))
-            known = [txn.error_code == 0 for txn in described]
-        except UnsupportedVersionError:
-            known = [bool(self.decisions(one)) for one in asked]
-        return known[-1] and not any(known[:-1])
-
     def elsewhere(self, sink: str, query_id: str) -> tuple[Decision, ...]:
-        """The query's last decisions in sinks of other names. Claims nothing and leaves nothing behind."""
+        """Return the query's last decisions in sinks of other names. Does not claim or create anything."""
         return self._link.io.run(self._steps.last_elsewhere(sink, query_id))
 
     def begin(self, beginning: Beginning) -> None:
-        """Remember that the query writes by its sink, or was released by it. Raises KafkaError."""
+        """Write the query's beginning, or its release, to the decision topic. Raises KafkaError."""
         self._link.looked_for.discard(("begun", self._steps.decision_topic, beginning.sink, beginning.query_id))
         self._link.io.run(self._steps.begin(beginning))
 
     def queries(self, sink: str) -> tuple[KnownQuery, ...]:
-        """The sink's queries, as the decision topic tells. Claims nothing and leaves nothing behind."""
+        """Return the sink's queries in the decision topic. Does not claim or create anything."""
         return self._link.io.run(self._steps.queries(sink))
 
     def others(self, sink: str, query_id: str | None) -> str:
-        """The sink's other queries, for a person. "" where the brokers do not answer."""
+        """Return a text with the sink's other queries."""
         try:
             return unfinished.others(sink, query_id, self.queries(sink))
         except KafkaError as error:
-            return f"Its other queries could not be looked up: {error}"
+            return f"Its other queries could not be read: {error}"
 
     def check_begun(self, query: Beginning, first_batch: int | None, *, others_count: bool) -> None:
-        """Before a batch is written or anything is claimed: the sink knows its query, or it is the query's first batch.
+        """Check, before a claim or a write, that the sink knows the query, or that this is the query's first batch.
 
-        A query that begins is remembered. Raises UnknownQueryError.
+        Writes the beginning of a new query. Raises UnknownQueryError.
 
         Args:
             query: The query, and the batch that it comes with as its first batch.
@@ -311,37 +279,38 @@ class SinkLink:
         return bool(others)
 
     def check_still_known(self, query: Beginning, first_batch: int | None, *, others_count: bool) -> None:
-        """After the decisions were read: since `check_begun` the topic was not made again, nor the query released.
+        """Check, after the decisions were read, that the query is still known: else the topic was made again since.
 
-        Raises as that.
+        Raises as `check_begun`.
         """
         if not self._steps.knows(query.sink, query.query_id):
             self._link.looked_for.discard(("begun", self._steps.decision_topic, query.sink, query.query_id))
             self.check_begun(query, first_batch, others_count=others_count)
 
     def check_sink_remembered(self, sink: str) -> None:
-        """Before a claim, where no query is known: raises UnknownQueryError when the topic has lost the sink."""
+        """Raise UnknownQueryError if the topic has lost the sink. For a claim without a known query."""
         if not self.queries(sink) and self._has_decided(sink):
             raise UnknownQueryError(unfinished.unknown_sink(sink, self._steps.decision_topic))
 
     def _has_decided(self, sink: str) -> bool:
         """Return true if the coordinator reports that the sink's last claim has decided a batch."""
-        try:
-            (own,) = self._link.io.run(self._link.admin.describe_transactions([names.sink_id(sink)]))
-        except UnsupportedVersionError:
-            return False
+        (own,) = self._link.io.run(self._link.admin.describe_transactions([names.sink_id(sink)]))
         return own.error_code == 0 and own.state in ("PrepareCommit", "CompleteCommit")
 
     def check_finished(self, sink: str) -> None:
-        """Before rows are written without transactions. Raises UnfinishedSinkError when the sink has some open."""
+        """Raise UnfinishedSinkError if the sink has open transactions. For a write without transactions."""
         if ("open", sink) in self._link.looked_for:
             return
-        if listed := self._listed(sink):
+        try:
+            listed = self._listed(sink)
+        except UnsupportedVersionError:
+            listed = ()  # on these brokers the sink never wrote exactly once
+        if listed:
             raise UnfinishedSinkError(unfinished.begun_exactly_once(sink, len(listed)))
         self._link.looked_for.add(("open", sink))
 
     def check_renamed(self, sink: str, query_id: str, batch_id: int) -> None:
-        """Before the first decision of this process. Raises UnfinishedSinkError if another sink wrote the batch."""
+        """Raise UnfinishedSinkError if another sink wrote the batch. For the first decision of this process."""
         if ("query", sink, query_id) in self._link.looked_for:
             return
         decisions = self._link.io.run(self._steps.decided_by_others(sink, query_id))
@@ -351,50 +320,26 @@ class SinkLink:
         self._link.looked_for.add(("query", sink, query_id))
 
     def check_not_written_again(self, sink: str) -> None:
-        """Raises UnfinishedSinkError when another sink has decided what this sink would still commit."""
-        still_open: set[str] | None = None  # not told: any may be
-        with contextlib.suppress(UnsupportedVersionError):
-            listed = self._perform(plan_steps.ListTransactions(sink))
-            still_open = {txn.transactional_id for txn in listed}
-        for decision in self._perform(plan_steps.ReadDecisions(sink)) if still_open is None or still_open else ():
-            winners = {winner.transactional_id for winner in decision.winners}
-            if not (winners if still_open is None else winners & still_open):
+        """Raise UnfinishedSinkError if another sink has decided a batch that this sink would still commit."""
+        still_open = {txn.transactional_id for txn in self._listed(sink)}
+        for decision in self._perform(plan_steps.ReadDecisions(sink)) if still_open else ():
+            if not {winner.transactional_id for winner in decision.winners} & still_open:
                 continue
             others = self._link.io.run(self._steps.decided_by_others(sink, decision.query_id))
             why = unfinished.written_again(decision, others)
             if why is not None:
                 raise UnfinishedSinkError(why)
 
-    def open(self, sink: str, required: plan_steps.Level | None = None) -> plan_steps.Opened:
-        """Steps 1-5 of the protocol. Raises LevelUnavailableError where brokers were taken back below the level."""
+    def open(self, sink: str, required: Guarantee | None = None) -> plan_steps.Opened:
+        """Carry out steps 1-5 of the protocol. Raises GuaranteeUnavailableError if a broker was downgraded."""
         self._link.looked_for.discard(("open", sink))
-        level = self.level(sink, required)
+        abilities = self.abilities(sink, required)
         try:
-            self.run(plan_level.check_level(sink, level))
-        except LevelUnavailableError:
-            del self._link.levels[sink, required]  # who starts the query again in this process gets what there is
+            self.run(plan_abilities.check_abilities(sink, abilities))
+        except GuaranteeUnavailableError:
+            del self._link.abilities[sink, required]  # a query that is started again in this process asks again
             raise
-        return self.run(plan.open_sink(sink, level))
-
-
-PROMISES: Final = {
-    plan_steps.Level.KEEP_PREPARED: "a prepared transaction waits for its decision for ever",
-    plan_steps.Level.TWO_PHASE: "a transaction waits for its decision for ever, also when its task died",
-    plan_steps.Level.RESUME: "a decided transaction can be lost if it is not completed within transaction.timeout.ms; "
-    "that would stop the query with PreparedTransactionLostError",
-    plan_steps.Level.RESUME_V1: "the brokers have transactions of before version 2: a decided transaction can be lost "
-    "if it is not completed within transaction.timeout.ms, which would stop the query with "
-    "PreparedTransactionLostError; and when its coordinator moves, a run may take itself for superseded, stop, and "
-    "leave transactions open until their timeout",
-    plan_steps.Level.RESUME_UNVERIFIED: "the brokers take a batch that comes after its transaction, and the sink keeps "
-    "its own out by fencing; a decided transaction can be lost if it is not completed within transaction.timeout.ms, "
-    "which would stop the query with PreparedTransactionLostError; and when its coordinator moves, or a decision is "
-    "cut short, a run may take itself for superseded, stop, and leave transactions open until their timeout",
-    plan_steps.Level.RESUME_UNLISTED: "as 'resume-unverified', and the brokers do not list transactions: tasks "
-    "register theirs in the decision topic; a winner that does not answer whether it is open gives its batch up; a "
-    "decided transaction that is not completed within transaction.timeout.ms is lost, which would stop the query with "
-    "PreparedTransactionLostError; and a driver whose clock is set back may decide too late",
-}
+        return self.run(plan.open_sink(sink, abilities))
 
 
 def sink_link(settings: Mapping[str, str], config: SinkConfig) -> SinkLink:
@@ -403,7 +348,10 @@ def sink_link(settings: Mapping[str, str], config: SinkConfig) -> SinkLink:
 
 
 def link_for(bootstrap_servers: str, options: Mapping[str, str]) -> SinkLink:
-    """`options`: client settings in snake_case, decision_topic, and step_timeout_ms. Raises ConfigurationError."""
+    """Return the runner for options: client settings in snake_case, decision_topic, and step_timeout_ms.
+
+    Raises ConfigurationError.
+    """
     usual = SinkConfig()
     config = SinkConfig(
         decision_topic=options.get("decision_topic", usual.decision_topic),
@@ -416,45 +364,57 @@ def link_for(bootstrap_servers: str, options: Mapping[str, str]) -> SinkLink:
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """The result of `resolve_sink`: the committed and the aborted transactional ids, and the guarantee level.
+    """The result of `resolve_sink`.
 
-    If brokers do not list transactions, some may have been committed or ended earlier.
+    Attributes:
+        committed: The transactional ids that were committed.
+        aborted: The transactional ids that were aborted.
+        unknown: Decided transactional ids that have expired: the brokers do not know whether they were committed.
+        guarantee: The sink's guarantee with these brokers, "durable" or "timed".
     """
 
     committed: list[str]
     aborted: list[str]
-    level: str
+    unknown: list[str]
+    guarantee: str
 
 
 def resolve_sink(
     bootstrap_servers: str, sink_id: str, *, even_if_written_again: bool = False, **options: str
 ) -> Resolved:
-    """Finish a sink that nobody runs any more: commit what is decided, abort the rest of its transactions.
+    """Finish a sink that no query uses any more: commit its decided transactions, and abort all others.
 
-    `options`: client settings in snake_case, decision_topic, and step_timeout_ms (patience for one step).
-    A run of the sink that is still alive is superseded.
-    Raises ConfigurationError (there is no such sink), UnknownQueryError (the decision topic knows nothing of it),
-    UnfinishedSinkError (another sink has written a batch that would
-    be committed: its rows would be there twice, unless `even_if_written_again`), PreparedTransactionLostError,
-    LevelUnavailableError, KafkaTimeoutError.
+    A running query of the sink is superseded.
+
+    Args:
+        bootstrap_servers: The Kafka cluster.
+        sink_id: The sink.
+        even_if_written_again: Also commit a batch that another sink has written, which doubles its rows.
+        options: Client settings in snake_case, decision_topic, and step_timeout_ms (the time limit of one step).
+
+    Raises:
+        ConfigurationError: There is no such sink.
+        UnknownQueryError: The decision topic has no record of it.
+        UnfinishedSinkError: Another sink has written a batch that would be committed.
+        PreparedTransactionLostError: A decided transaction is lost.
+        GuaranteeUnavailableError: The brokers do not support exactly-once.
+        KafkaTimeoutError: The brokers did not answer in time.
     """
-    committed: list[str] = []
-    aborted: list[str] = []
     link = link_for(bootstrap_servers, options)
-    link.check_known(sink_id)  # before a claim on a name that nobody has leaves an id behind
+    abilities = link.abilities(sink_id, None)
+    link.check_known(sink_id)  # before the claim, which would create the transactional id of an unknown sink
     link.check_sink_remembered(sink_id)
     if not even_if_written_again:
         link.check_not_written_again(sink_id)
-    level = link.level(sink_id, None)
-    link.run(_noting(plan.open_sink(sink_id, level), committed, aborted))
-    return Resolved(committed, aborted, level.value)
+    resolved = Resolved([], [], [], abilities.guarantee.value)
+    link.run(_noting(plan.open_sink(sink_id, abilities), resolved))
+    return resolved
 
 
-def _noting(steps: plan.Plan[T], committed: list[str], aborted: list[str]) -> plan.Plan[T]:
-    """The same plan; what it found open and ended is noted (ending again what was complete before is not news)."""
+def _noting(steps: plan.Plan[T], resolved: Resolved) -> plan.Plan[T]:
+    """Run the plan, and note the listed transactions that it ends, and those with an unknown outcome."""
     observation: Any = None
     found: set[str] = set()
-    is_told = True
     while True:
         try:
             step = steps.send(observation)
@@ -463,8 +423,10 @@ def _noting(steps: plan.Plan[T], committed: list[str], aborted: list[str]) -> pl
             return result
         observation = yield step
         if isinstance(step, plan_steps.ListTransactions):
-            found, is_told = {txn.transactional_id for txn in observation}, not step.registered
+            found = {txn.transactional_id for txn in observation}
+        if isinstance(step, plan_steps.ReportUnknown):
+            resolved.unknown.extend(winner.transactional_id for winner in step.unknown.winners)
         if isinstance(step, plan_steps.EndTransactions):
             for end, code in zip(step.ends, observation, strict=True):
-                if code == 0 and (end.transactional_id in found or (end.commit and not is_told)):
-                    (committed if end.commit else aborted).append(end.transactional_id)
+                if code == 0 and end.transactional_id in found:
+                    (resolved.committed if end.commit else resolved.aborted).append(end.transactional_id)

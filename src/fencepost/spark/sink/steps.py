@@ -1,10 +1,11 @@
 """Carries out the steps of plan.py that talk to a cluster, with the client's async core over any Runtime.
 
-The steps of a task that are about its rows (HasRows, Drain, WriteRows) belong to whoever has the rows: sink.py.
+The steps of a task about its rows (HasRows, Drain, WriteRows) are carried out by writer.py, which has the rows.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -15,14 +16,10 @@ from fencepost.client.admin.transactions import TransactionDescription
 from fencepost.client.net.connection import Connection
 from fencepost.client.net.tasks import gather
 from fencepost.client.net.transaction_calls import (
-    ADD_VERSIONS,
     END_TXN_OF_ONE,
     TRANSACTION_VERSION,
-    add_code,
     init_producer_id,
     must_enlist,
-    once,
-    to_enlist,
 )
 from fencepost.errors import (
     ConfigurationError,
@@ -32,7 +29,7 @@ from fencepost.errors import (
     UnsupportedVersionError,
     error_for,
 )
-from fencepost.protocol.codes import ErrorCode, describe
+from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from fencepost.protocol.messages.describe_transactions import DescribeTransactionsRequest
 from fencepost.protocol.messages.end_txn import EndTxnRequest
@@ -43,20 +40,22 @@ from fencepost.spark.sink import names, plan, plan_owner, plan_steps, wire
 from fencepost.spark.sink.decision import Beginning, Decision, Pair, Winner
 from fencepost.spark.sink.decision_store import DEFAULT_TOPIC, DecisionStore, KnownQuery
 from fencepost.spark.sink.task_ids import IdPool, TaskIds
+from fencepost.spark.sink.unfinished import told_unknown
 
 __all__ = ["SinkConfig", "StepRunner"]
+
+log = logging.getLogger("fencepost.spark")
 
 T = TypeVar("T")
 
 STEP_TIMEOUT_MS: Final = 120_000
-CLAIM_TIMEOUT_MS: Final = 60_000  # how long an undecided decision may stay open
+CLAIM_TIMEOUT_MS: Final = 60_000  # of the transaction that writes a decision
 DEFAULT_TIMEOUT_MS: Final = 900_000  # Kafka's default transaction.max.timeout.ms
 MAX_TIMEOUT: Final = "transaction.max.timeout.ms"
 AT_ONCE: Final = 256
-FENCE_MS: Final = 1  # the timeout of an id that nobody begins again: any that brokers allow
-ALL_BROKERS_MS: Final = 10_000  # a broker that does not answer is not waited for to be asked what it can
-GIVE_UP_MS: Final = 10_000  # a failing task does not wait longer to end its transaction
-COMPLETION_MS: Final = 60_000  # what has to be left of a timeout for a decision and its completion
+ALL_BROKERS_MS: Final = 10_000  # the longest wait for a broker's versions
+GIVE_UP_MS: Final = 10_000  # the longest wait of a failing task for the end of its transaction
+COMPLETION_MS: Final = 60_000  # the part of a timeout that must be left for a decision and its completion
 FOR_EVER_MS: Final = 2**31 - 1
 DESCRIBED_AT_ONCE: Final = 500
 
@@ -65,18 +64,22 @@ DESCRIBED_AT_ONCE: Final = 500
 class SinkConfig:
     """Settings for the steps of a sink. Times are in milliseconds."""
 
-    # Level "resume": how long a decided transaction may have to wait. Level "keep-prepared": after this an attempt
-    # that died writing is aborted by the broker. None: 15 minutes, or as much as the brokers allow.
+    # After this time the broker aborts an attempt that died writing; with the guarantee `timed`, also a decided
+    # transaction. None: 15 minutes, or the brokers' maximum if that is less.
     transaction_timeout_ms: int | None = None
     step_timeout_ms: int = STEP_TIMEOUT_MS
     decision_topic: str = DEFAULT_TOPIC
-    output_topic: str | None = None  # where all rows go; the decisions are kept as safely
+    output_topic: str | None = None  # the topic of all rows; the decision topic gets as many replicas
 
 
 class StepRunner:
-    """The hands of a sink in a process. `unique` gives 16 bytes that were never given before, to no process.
+    """Carries out the steps of all plans of a sink in this process.
 
-    `pool`: where task ids lie between their uses.
+    Args:
+        admin: The client.
+        config: The settings of the steps.
+        unique: Returns 16 bytes that it never returned before, in any process.
+        pool: Keeps task ids between their uses.
     """
 
     def __init__(self, admin: ClusterCalls, config: SinkConfig, unique: Callable[[], bytes], pool: IdPool) -> None:
@@ -90,12 +93,12 @@ class StepRunner:
 
     @property
     def transaction_timeout_ms(self) -> int:
-        """Of a task's transaction: as configured, or lower where the brokers have refused that."""
+        """The timeout of a task's transaction: as configured, or the brokers' maximum if they refused it."""
         return self._timeout_ms
 
     @property
     def decision_topic(self) -> str:
-        """Its name."""
+        """The name of the decision topic."""
         return self._config.decision_topic
 
     async def run(self, steps: plan.Plan[T]) -> T:
@@ -105,7 +108,7 @@ class StepRunner:
             while True:
                 try:
                     observation = await self.perform(step)
-                except Exception as error:  # noqa: BLE001 - the plan's to judge
+                except Exception as error:  # noqa: BLE001 - the plan decides
                     step = steps.throw(error)
                 else:
                     step = steps.send(observation)
@@ -117,8 +120,8 @@ class StepRunner:
         """Carry out the step, as its docstring says. Raises KafkaError if the step's time limit expires."""
         deadline_ms = self._cluster.runtime.now_ms() + self._config.step_timeout_ms
         match step:
-            case plan_steps.ListTransactions(sink, registered):
-                return await self._list(sink, registered=registered)
+            case plan_steps.ListTransactions(sink):
+                return await self._list(sink)
             case plan_steps.Claim(sink):
                 return await self._claim(sink)
             case plan_steps.ReadDecisions(sink):
@@ -126,7 +129,7 @@ class StepRunner:
             case plan_steps.EndTransactions(ends):
                 return await self._end_all(ends)
             case plan_steps.SaveOffsets():
-                return None  # a checkpoint is known to whoever has the query's options: sink.py
+                return None  # writer.py has the query's options, and so the checkpoint
             case plan_steps.KeepWinners(winners):
                 return await self._keep_all(winners)
             case plan_steps.DescribeWinners(sink, transactional_ids):
@@ -150,8 +153,6 @@ class StepRunner:
                 return await self._use_up(sink, claim, deadline_ms)
             case plan_steps.HasDecided(sink, claim):
                 return await self._store.has_decided(sink, claim, deadline_ms)
-            case plan_steps.AskOwner(sink, claim, fence=True):
-                return await self.run(plan_owner.ask_by_fencing(sink, claim))
             case plan_steps.AskOwner(sink, claim) if await self._must_enlist(deadline_ms):
                 return await self.run(plan_owner.ask_owner(sink, claim))
             case plan_steps.AskOwner(sink, claim):
@@ -166,56 +167,49 @@ class StepRunner:
                 if pair is not None:
                     self._ids.begun(transactional_id, use)
                 return pair
-            case plan_steps.RegisterTask(_, transactional_id):
-                return await self._store.register(transactional_id, self._timeout_ms, deadline_ms)
-            case plan_steps.AskWinners(prepared):
-                return await self._ask_winners(prepared)
-            case plan_steps.ReadClock():
-                return self._cluster.runtime.wall_ms()
-            case plan_steps.GiveUp(transactional_id, pair, fence):
-                return await self._give_up(plan_steps.End(transactional_id, pair, commit=False, fence=fence))
+            case plan_steps.ReportUnknown(sink, abilities, unknown):
+                return log.warning("%s", told_unknown(sink, abilities, unknown))
+            case plan_steps.GiveUp(transactional_id, pair):
+                return await self._give_up(plan_steps.End(transactional_id, pair, commit=False))
             case plan_steps.DescribeBroker():
                 return await self._describe_broker(deadline_ms)
             case plan_steps.ProbeTwoPhase(sink, keep_prepared):
                 return await self._probe(sink, keep_prepared, deadline_ms)
             case _:
-                raise SinkContradictionError(f"{type(step).__name__} is not a step for the cluster")
+                raise SinkContradictionError(f"{type(step).__name__} is not a step that talks to the cluster")
 
     async def last_decisions(self, sink: str) -> tuple[Decision, ...]:
-        """As ReadDecisions, for somebody who only looks: the topic is not created. Raises as ReadDecisions does."""
+        """As ReadDecisions, without creating the topic. Raises as ReadDecisions does."""
         deadline_ms = self._cluster.runtime.now_ms() + self._config.step_timeout_ms
         return await self._store.read(sink, deadline_ms) if await self._store.is_there(deadline_ms) else ()
 
     async def decided_by_others(self, sink: str, query_id: str) -> tuple[Decision, ...]:
-        """The query's last decisions in sinks of other names. Raises as ReadDecisions does."""
+        """Return the query's last decisions in sinks of other names. Raises as ReadDecisions does."""
         deadline_ms = self._cluster.runtime.now_ms() + self._config.step_timeout_ms
         found = await self._store.read_query(query_id, deadline_ms)
         return tuple(decision for decision in found if decision.sink != sink)
 
     async def last_elsewhere(self, sink: str, query_id: str) -> tuple[Decision, ...]:
-        """As `decided_by_others`, for somebody who only looks: the topic is not created."""
+        """As `decided_by_others`, without creating the topic."""
         is_there = await self._store.is_there(self._cluster.runtime.now_ms() + self._config.step_timeout_ms)
         return await self.decided_by_others(sink, query_id) if is_there else ()
 
     async def queries(self, sink: str) -> tuple[KnownQuery, ...]:
-        """The sink's queries, as DecisionStore has them. Raises as ReadDecisions does."""
+        """Return the sink's queries, as DecisionStore has them. Raises as ReadDecisions does."""
         return await self._store.queries(sink, self._cluster.runtime.now_ms() + self._config.step_timeout_ms)
 
     async def begin(self, beginning: Beginning) -> None:
-        """Remember that the query writes by this sink. Raises KafkaError."""
+        """Write the query's beginning to the decision topic. Raises KafkaError."""
         await self._store.begin(beginning, self._cluster.runtime.now_ms() + self._config.step_timeout_ms)
 
     def knows(self, sink: str, query_id: str) -> bool:
-        """Return whether the decisions that were read last know the query, as one that was not released."""
+        """Return true if the last read found the query, and it was not released."""
         return self._store.knows(sink, query_id)
 
     # --- open ---
 
-    async def _list(self, sink: str, *, registered: bool) -> tuple[plan_steps.Listed, ...]:
+    async def _list(self, sink: str) -> tuple[plan_steps.Listed, ...]:
         timeout_ms = self._config.step_timeout_ms
-        if registered:
-            found = await self._store.registered(sink, self._cluster.runtime.now_ms() + timeout_ms)
-            return tuple(plan_steps.Listed(one, plan_steps.NO_PAIR, plan_steps.REGISTERED) for one in found)
         shown = await self._admin.list_transactions(
             names.listing_pattern(sink), states=("Ongoing",), api_timeout_ms=timeout_ms
         )
@@ -230,7 +224,7 @@ class StepRunner:
         )
 
     async def _descriptions(self, ids: Sequence[str]) -> list[TransactionDescription]:
-        """In the order of `ids`. Raises what a refusal maps to; an id that is not known is none."""
+        """Return them in the order of `ids`. Raises the error of a refusal, except for an unknown id."""
         found: list[TransactionDescription] = []
         for at in range(0, len(ids), DESCRIBED_AT_ONCE):
             chunk = ids[at : at + DESCRIBED_AT_ONCE]
@@ -260,30 +254,26 @@ class StepRunner:
     async def _end(self, end: plan_steps.End, patience_ms: int | None = None) -> int:
         timeout_ms = patience_ms or self._config.step_timeout_ms
         deadline_ms = self._cluster.runtime.now_ms() + timeout_ms
-        if end.fence:
-            await self._admin.init_producer_id(end.transactional_id, timeout_ms=FENCE_MS, api_timeout_ms=timeout_ms)
-            self._store.settle(end.transactional_id)
-            return 0
         is_v1 = await self._must_enlist(deadline_ms)
         result = await self._admin.end_transaction(
             end.transactional_id,
             end.pair.producer_id,
             end.pair.epoch,
             end.commit,
-            # Where there is no such version, each transaction of the sink has an epoch of its own, which no end reuses.
+            # Without that version, each transaction of the sink gets its own epoch from InitProducerId.
             version=None if is_v1 else END_TXN_OF_ONE,
             api_timeout_ms=timeout_ms,
         )
         return result.error_code
 
     async def _must_enlist(self, deadline_ms: int) -> bool:
-        """Return true below transaction version 1. The brokers are asked each time, because they may be upgraded."""
+        """Return true below transaction.version 1. Asks the brokers each time, because they may be upgraded."""
         await self._any_broker(deadline_ms)
         return must_enlist(self._cluster)
 
     async def _any_broker(self, deadline_ms: int) -> Connection:
         ask = partial(self._cluster.any_connection, deadline_ms)
-        return await self._cluster.until_answered("ask what the brokers can", ask, deadline_ms)
+        return await self._cluster.until_answered("ask the brokers for their versions", ask, deadline_ms)
 
     async def _use_up(self, sink: str, claim: Pair, deadline_ms: int) -> int:
         request = InitProducerIdRequest(
@@ -298,7 +288,7 @@ class StepRunner:
         return await self._chunked([end.transactional_id for end in ends], [partial(self._end, end) for end in ends])
 
     async def _chunked(self, ids: list[str], calls: list[Callable[[], Coroutine[Any, Any, T]]]) -> tuple[T, ...]:
-        """A call for each transactional id, many at a time. Raises the first failure when all of a chunk have ended."""
+        """Make a call for each transactional id, many at a time. Raises the first failure after its chunk has ended."""
         answers: list[T] = []
         for at in range(0, len(ids), AT_ONCE):
             deadline_ms = self._cluster.runtime.now_ms() + self._config.step_timeout_ms
@@ -313,7 +303,7 @@ class StepRunner:
             if code == 0:
                 code = await self._end(plan_steps.End(names.sink_id(sink), claim, commit=True))
         except KafkaTimeoutError:
-            return None  # DecisionUnknownError says it; a restart finds out
+            return None  # the plan raises DecisionUnknownError; a restart finds out
         return code
 
     # --- tasks ---
@@ -334,7 +324,7 @@ class StepRunner:
         return Pair(reply.producer_id, reply.producer_epoch)
 
     async def _allowed_timeout(self, deadline_ms: int) -> int:
-        """After the brokers refused ours. Raises ConfigurationError unless theirs may be taken and is lower."""
+        """Return the brokers' maximum, after they refused our timeout. Raises ConfigurationError if it is no use."""
         allowed = await self._longest_timeout(deadline_ms)
         if self._config.transaction_timeout_ms is not None or not 0 < allowed < self._timeout_ms:
             raise ConfigurationError(
@@ -344,7 +334,7 @@ class StepRunner:
         return allowed
 
     async def _longest_timeout(self, deadline_ms: int) -> int:
-        """transaction.max.timeout.ms, 0 when it is not told."""
+        """Return transaction.max.timeout.ms, or 0 if the broker does not return it."""
         left = max(deadline_ms - self._cluster.runtime.now_ms(), 1)
         node = str(min(self._cluster.nodes))
         settings = await self._admin.describe_configs(node, resource_type=BROKER_RESOURCE, api_timeout_ms=left)
@@ -354,7 +344,7 @@ class StepRunner:
         try:
             await self._end(end, GIVE_UP_MS)
         except KafkaError as error:
-            return error  # the batch's commit, the next open or the timeout ends it
+            return error  # the batch's commit, the next open, or the timeout ends the transaction
         return None
 
     # --- winners before their decision ---
@@ -365,7 +355,7 @@ class StepRunner:
         )
 
     async def _keep(self, winner: Winner) -> Pair | None:
-        """Named by the pair it was begun with: asked again, a broker repeats its answer and moves nothing on."""
+        """Keep by the pair it was begun with: a broker repeats its answer to a repeated request."""
         request = InitProducerIdRequest(
             transactional_id=winner.transactional_id,
             transaction_timeout_ms=self._timeout_ms,
@@ -403,29 +393,8 @@ class StepRunner:
             for txn in described
         )
 
-    async def _ask_winners(self, prepared: tuple[plan_steps.Prepared, ...]) -> tuple[plan_steps.Seen, ...]:
-        return await self._chunked(
-            [message.transactional_id for message in prepared], [partial(self._ask_winner, one) for one in prepared]
-        )
-
-    async def _ask_winner(self, message: plan_steps.Prepared) -> plan_steps.Seen:
-        name, pair, trace = message.transactional_id, message.pair, message.trace
-        if trace is None:
-            raise SinkContradictionError(f"the task of {name!r} has not said where it wrote")
-        request = to_enlist(name, pair.producer_id, pair.epoch, [(trace.topic, trace.partition)])
-        deadline_ms = self._cluster.runtime.now_ms() + self._config.step_timeout_ms
-        reply = await once(self._cluster, request, name, ADD_VERSIONS, add_code, deadline_ms)
-        if reply is None:
-            state = "not answered whether it is open"
-        else:
-            state = f"refused: {describe(code)}" if (code := add_code(reply)) else "Ongoing"
-        # What began when nobody tells: nothing of the batch before its opening, by this host's clock.
-        age_ms = max(self._cluster.runtime.wall_ms() - trace.opened_ms, 0)
-        is_late = age_ms > _latest_age(trace.timeout_ms)
-        return plan_steps.Seen(pair, state, age_ms, trace.timeout_ms, is_late)
-
     async def _older_than(self, sink: str, described: list[TransactionDescription], age_ms: int) -> set[str]:
-        # How old a transaction is only its coordinator can tell: this host's clock may be another.
+        # Asks the coordinators for the age, because this host's clock may differ.
         try:
             listed = await self._admin.list_transactions(
                 names.listing_pattern(sink),
@@ -438,10 +407,10 @@ class StepRunner:
             return {txn.transactional_id for txn in described if 0 <= txn.start_time_ms <= begun_ms}
         return {txn.transactional_id for txn in listed}
 
-    # --- what the brokers can ---
+    # --- abilities ---
 
-    async def _describe_broker(self, deadline_ms: int) -> plan_steps.BrokerOffer:
-        """The least of what all say that can be reached: in the middle of an upgrade they are of two releases."""
+    async def _describe_broker(self, deadline_ms: int) -> plan_steps.BrokerVersions:
+        """Return the lowest versions of all brokers that can be reached: an upgrade may be in progress."""
         await self._any_broker(deadline_ms)
         cluster = self._cluster
         await cluster.refresh_quietly((), deadline_ms)
@@ -453,12 +422,12 @@ class StepRunner:
         def least(api_key: int) -> int:
             return min(connection.versions.get(api_key, (0, -1))[1] for connection in connections)
 
-        return plan_steps.BrokerOffer(
-            least(InitProducerIdRequest.API_KEY),
-            least(EndTxnRequest.API_KEY),
-            min(connection.features.get(TRANSACTION_VERSION, 0) for connection in connections),
-            least(AddPartitionsToTxnRequest.API_KEY),
-            least(DescribeTransactionsRequest.API_KEY),
+        return plan_steps.BrokerVersions(
+            init_producer_id=least(InitProducerIdRequest.API_KEY),
+            end_txn=least(EndTxnRequest.API_KEY),
+            add_partitions_to_txn=least(AddPartitionsToTxnRequest.API_KEY),
+            describe_transactions=least(DescribeTransactionsRequest.API_KEY),
+            transaction_version=min(connection.features.get(TRANSACTION_VERSION, 0) for connection in connections),
         )
 
     async def _probe(self, sink: str, keep_prepared: bool, deadline_ms: int) -> int:
@@ -472,11 +441,11 @@ class StepRunner:
             reply = await wire.init_once(self._cluster, request, deadline_ms)
             if reply is not None:
                 return reply.error_code
-        raise ProtocolError("the brokers offer InitProducerId v6 and do not answer it")
+        raise ProtocolError("the brokers offer InitProducerId v6, but did not answer it three times")
 
 
 def _latest_age(timeout_ms: int) -> int:
-    """Of a winner that may still be decided."""
+    """Return the highest age, in ms, at which a winner may still be decided."""
     return timeout_ms - min(COMPLETION_MS, timeout_ms // 4)
 
 

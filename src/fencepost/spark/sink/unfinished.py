@@ -1,4 +1,4 @@
-"""Transactions and decisions under another name than the query's present one.
+"""Texts about transactions and decisions that a sink cannot finish, or whose outcome is unknown.
 
 A sink finds its transactions and decisions by its name. Under another name, or without transactions, the query would
 not finish them. Their rows would stay hidden and hold back all later records of their partitions, and appear twice when
@@ -14,8 +14,10 @@ from typing import Final, NamedTuple
 from fencepost.client.admin.transactions import TransactionDescription
 from fencepost.spark.cluster_calls import ClusterCalls
 from fencepost.spark.sink import names
+from fencepost.spark.sink.abilities import BrokerAbilities, Guarantee
 from fencepost.spark.sink.decision import Beginning, Decision
 from fencepost.spark.sink.decision_store import KnownQuery
+from fencepost.spark.sink.plan_steps import Unknown
 
 __all__ = [
     "Strays",
@@ -23,6 +25,7 @@ __all__ = [
     "moved_away",
     "open_on_topic",
     "others",
+    "told_unknown",
     "unknown_query",
     "unknown_sink",
     "written_again",
@@ -32,6 +35,7 @@ __all__ = [
 ANY_SINK: Final = "fencepost-sink/.*"
 DESCRIBED_MOST: Final = 500
 OTHERS_MOST: Final = 3
+UNKNOWN_MOST: Final = 5
 
 
 class Strays(NamedTuple):
@@ -42,16 +46,16 @@ class Strays(NamedTuple):
     oldest_ms: int
 
     def told(self, topic: str) -> str:
-        """For a person."""
+        """Return the text for a person."""
         return (
             f"sink {self.sink!r} has {self.transactions} open transactions on topic {topic!r}, the oldest "
             f"{self.oldest_ms / 1000:.0f} s old: readers of committed records wait for them. If nobody runs that sink "
-            f"any more (it may be this query's former name), finish it: {resolve(self.sink)}"
+            f"any more (it may be an earlier sink.id of this query), finish it: {resolve(self.sink)}"
         )
 
 
 def resolve(sink: str) -> str:
-    """The command that finishes a sink."""
+    """Return the command that finishes a sink."""
     return f"`fencepost transactions resolve {sink}`"
 
 
@@ -161,7 +165,7 @@ def unknown_sink(sink: str, topic: str) -> str:
 
 
 def others(sink: str, query_id: str | None, known: Sequence[KnownQuery]) -> str:
-    """The other queries of a sink, for whoever was superseded; the latest first."""
+    """Return the other queries of a sink, the latest first, for the text of a SupersededError."""
     told = [
         f"{query.beginning or f'query {query.query_id}'}, "
         + ("no batch decided" if query.batch_id is None else f"last decided batch {query.batch_id}")
@@ -184,3 +188,20 @@ def written_again(decision: Decision, others: Sequence[Decision]) -> str | None:
                 "write to the same topic, these rows are there already, and committing would double them"
             )
     return None
+
+
+def told_unknown(sink: str, abilities: BrokerAbilities, unknown: Unknown) -> str:
+    """Return the warning about decided transactions whose transactional ids have expired."""
+    batch_id, winners = unknown.batch_id, unknown.winners
+    shown = ", ".join(f"{winner.transactional_id} ({winner.pair})" for winner in winners[:UNKNOWN_MOST])
+    more = f" and {len(winners) - UNKNOWN_MOST} more" if len(winners) > UNKNOWN_MOST else ""
+    aborted = "a person aborted" if abilities.guarantee is Guarantee.DURABLE else "the brokers timed out"
+    find = "look for the batch's rows in the output topic"
+    if abilities.raises_epochs and not abilities.keeps_prepared:
+        find += ", or run `fencepost transactions complete ID PAIR --topic TOPIC`, which searches for the commit marker"
+    return (
+        f"sink {sink!r}: batch {batch_id} of query {unknown.query_id} is decided, but the brokers do not know whether "
+        f"{len(winners)} of its transactions were committed, because their transactional ids have expired "
+        f"(transactional.id.expiration.ms): {shown}{more}. Their rows are in the topic unless {aborted} them. If the "
+        f"checkpoint had the file commits/{batch_id} before this start, the sink had committed them; otherwise {find}"
+    )

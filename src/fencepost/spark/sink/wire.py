@@ -1,9 +1,8 @@
-"""Three wire conversations the sink needs and a plain client does not offer: with an identity that is handed in.
+"""Three requests of the sink that a plain client does not offer.
 
-`init_once`: InitProducerId that is never repeated after its answer was lost. `produce_batch`: the sealed batch of a
-decision, with the identity and sequence it was sealed with; its refusal is a step's answer, not an error.
-`batches`: what is committed in a partition up to an offset, as it is: the client's own fetching decodes into
-columns, for which every planning process would have to load numba.
+`init_once` sends InitProducerId, and never repeats it after its answer was lost. `produce_batch` sends the sealed batch
+of a decision, with the identity and sequence that it was sealed with. Its refusal is a step's answer, not an error.
+`batches` returns the committed batches of a partition without decoding them into columns.
 """
 
 from __future__ import annotations
@@ -32,10 +31,10 @@ from fencepost.protocol.messages.init_producer_id import InitProducerIdRequest, 
 from fencepost.protocol.produce_wire import ProducePartition, ProduceRequest
 from fencepost.protocol.records.aborted import AbortedFilter
 from fencepost.protocol.records.batch import BatchHeader, iter_batches, parse_header, verify_crc
-from fencepost.spark.sink.plan_steps import VERIFYING_VERSION
 
 __all__ = ["batches", "check_verifies", "init_once", "produce_batch"]
 
+VERIFYING_VERSION: Final = 4  # of AddPartitionsToTxn; brokers that have it verify transactions (KIP-890, part 1)
 FETCH_MAX_BYTES: Final = 16 * 1024 * 1024
 FETCH_WAIT_MS: Final = 250  # how long a broker may hold a fetch while the last stable offset does not move
 T = TypeVar("T")
@@ -60,9 +59,9 @@ async def init_once(
 
 
 def check_verifies(connection: Connection) -> None:
-    """Raise UnsupportedVersionError if this broker takes a batch whose transaction is over (before KIP-890, part 1).
+    """Raise UnsupportedVersionError if this broker accepts a batch after its transaction's end (KIP-890, part 1).
 
-    The connection ends with the broker's process: what is sent over it never comes to another release of the node.
+    The connection ends with the broker's process, so a request over it never reaches another release of the node.
     """
     connection.version(AddPartitionsToTxnRequest.API_KEY, VERIFYING_VERSION, VERIFYING_VERSION)
 
@@ -77,11 +76,11 @@ async def produce_batch(
     *,
     verified: bool = False,
 ) -> int:
-    """Produce (acks=all), repeated as it is until it is answered: 0, or the definite wire code that refused it.
+    """Produce a batch (acks=all), repeated unchanged until it is answered. Return 0, or the code of the refusal.
 
     46 (a duplicate that is too old to have an offset) counts as 0. A transactional batch enlists its partition itself
-    (v12, KIP-890), where brokers can do that. `verified`: only by a broker that refuses it when its transaction is
-    over. Raises KafkaTimeoutError, ProtocolError, UnsupportedVersionError.
+    (v12, KIP-890), where brokers allow that. `verified`: only send it to a broker that verifies its transaction.
+    Raises KafkaTimeoutError, ProtocolError, UnsupportedVersionError.
     """
     what = f"produce to {topic}-{partition}"
     leader = Leader(topic, partition)
@@ -121,12 +120,12 @@ async def produce_batch(
 
 
 async def _fetch_some(
-    cluster: Cluster, topic: str, partition: int, position: int, deadline_ms: int, isolation: int
+    cluster: Cluster, topic: str, partition: int, position: int, deadline_ms: int
 ) -> FetchPartitionResult:
-    """Fetch until a record is there from `position` on. Raises OffsetOutOfRangeError, KafkaTimeoutError."""
+    """Fetch until there is a committed record from `position` on. Raises OffsetOutOfRangeError, KafkaTimeoutError."""
     what = f"read {topic}-{partition} at {position}"
     leader = Leader(topic, partition)
-    ask = partial(_fetch, cluster, leader, position, deadline_ms, isolation)
+    ask = partial(_fetch, cluster, leader, position, deadline_ms)
     attempt = 0
     while True:
         result = await cluster.until_answered(what, ask, deadline_ms, target=leader, api_key=retry.FETCH)
@@ -137,17 +136,16 @@ async def _fetch_some(
 
 
 async def batches(
-    cluster: Cluster, topic: str, partition: int, start: int, end: int, deadline_ms: int, *, committed: bool = True
+    cluster: Cluster, topic: str, partition: int, start: int, end: int, deadline_ms: int
 ) -> AsyncIterator[tuple[BatchHeader, memoryview]]:
-    """Every committed data batch that has a record in [start, end), waiting for the last stable offset to pass `end`.
+    """Yield every committed data batch with a record in [start, end). Wait until the last stable offset passes `end`.
 
-    Not `committed`: every data batch, without waiting. A batch that begins before `start` is given whole. Raises
-    OffsetOutOfRangeError, KafkaTimeoutError, and CorruptRecordError for what is damaged or cut off.
+    A batch that begins before `start` is yielded whole. Raises OffsetOutOfRangeError, KafkaTimeoutError, and
+    CorruptRecordError for damaged or truncated batches.
     """
     position = start
-    isolation = fetch_wire.READ_COMMITTED if committed else fetch_wire.READ_UNCOMMITTED
     while position < end:
-        result = await _fetch_some(cluster, topic, partition, position, deadline_ms, isolation)
+        result = await _fetch_some(cluster, topic, partition, position, deadline_ms)
         is_aborted = AbortedFilter(result.aborted or ())
         before = position
         try:
@@ -159,7 +157,7 @@ async def batches(
                     yield header, batch
                 position = max(position, header.last_offset + 1)
             if position == before:
-                raise CorruptBatch(f"{len(result.records)} bytes came, and no whole batch")
+                raise CorruptBatch(f"a fetch returned {len(result.records)} bytes without a complete batch")
         except WireError as error:
             raise CorruptRecordError(
                 f"{topic}-{partition}: the records from offset {position} on cannot be read: {error}",
@@ -169,10 +167,8 @@ async def batches(
             ) from error
 
 
-async def _fetch(
-    cluster: Cluster, leader: Leader, position: int, deadline_ms: int, isolation: int
-) -> FetchPartitionResult:
-    """One Fetch of one partition. Raises KafkaError."""
+async def _fetch(cluster: Cluster, leader: Leader, position: int, deadline_ms: int) -> FetchPartitionResult:
+    """Fetch committed records of one partition, once. Raises KafkaError."""
     topic, partition = leader
     connection = await cluster.reach(leader, deadline_ms)
     topic_id = cluster.topics[topic].topic_id
@@ -181,7 +177,7 @@ async def _fetch(
     request = FetchRequest(
         max_wait_ms=FETCH_WAIT_MS,
         max_bytes=FETCH_MAX_BYTES,
-        isolation_level=isolation,
+        isolation_level=fetch_wire.READ_COMMITTED,
         topics=[wanted],
     )
     left = max(deadline_ms - cluster.runtime.now_ms(), 0)

@@ -1,8 +1,8 @@
-"""`df.writeStream.format("fencepost")` and `df.write.format("fencepost")`: glue between PySpark and plan.py.
+"""`df.writeStream.format("fencepost")` and `df.write.format("fencepost")`: the glue between PySpark and plan.py.
 
-How PySpark calls a Python sink (observed on 4.3.0): for every micro-batch the writer is made twice, in two processes on
-the driver's host. In the planning process it is pickled into the tasks; there, once, the sink is opened. The other only
-ever commits or aborts, knows nothing but the tasks' messages, and may be a zombie of a dead run: it never claims.
+PySpark makes the writer twice for every micro-batch, in two processes on the driver's host (observed on 4.3.0). The
+planning process pickles it into the tasks, and there, once, the sink is opened. The other process only commits or
+aborts. It knows only the tasks' messages, and may be a zombie of a dead run, so it never claims.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ log = logging.getLogger("fencepost.spark")
 
 QUERY_ID: Final = "sql.streaming.queryId"
 BATCH_ID: Final = "streaming.sql.batchId"
-# What Produce is answered when the transaction is not open any more: ours the last, Kafka the others.
+# Answers of Produce after the end of the transaction: the last is Fencepost's, the others are Kafka's.
 _ENDED: Final = frozenset(
     {
         ErrorCode.INVALID_PRODUCER_EPOCH,
@@ -66,7 +66,7 @@ _ENDED: Final = frozenset(
 )
 TIME_LIMITS: Final = ("message.timestamp.after.max.ms", "message.timestamp.before.max.ms")
 MAX_MESSAGE_BYTES: Final = "max.message.bytes"
-BATCH_QUERY: Final = "batch"  # the query that all batch writes of a sink belong to; its batches count on
+BATCH_QUERY: Final = "batch"  # the query of all batch writes of a sink; its batches continue the count
 
 RowsOf = Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]
 
@@ -75,7 +75,7 @@ RowsOf = Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]
 class TaskMessage(WriterCommitMessage):
     """The message of a task to the driver; None if rows were written at least once, without a transaction.
 
-    `planned`: of Spark's record of the batch, as it was when the batch was planned.
+    `planned` is the digest of Spark's record of the batch when the batch was planned.
     """
 
     message: plan_steps.Message | None
@@ -83,7 +83,7 @@ class TaskMessage(WriterCommitMessage):
 
 
 class SinkWriter:
-    """The part that all ways of writing to the sink share. Pickling opens the sink once; an unpickled one is open."""
+    """The common part of all writers of the sink. Pickling opens the sink once; an unpickled writer is open."""
 
     def __init__(
         self,
@@ -92,8 +92,14 @@ class SinkWriter:
         rows_of: RowsOf | None = None,
         batch: tuple[str, int] | None = None,
     ) -> None:
-        """`columns`: (name, Spark SQL type) of the rows; `rows_of` makes these of what Spark hands over; `batch`: the
-        query's id and the batch's number, where they are known."""
+        """Check the options and the columns.
+
+        Args:
+            options: The options, with lower-case keys.
+            columns: Name and Spark SQL type of the rows' columns.
+            rows_of: Makes these rows from the rows that Spark passes.
+            batch: The query's id and the batch's number, if they are known.
+        """
         self._options = dict(options)
         self._columns = list(columns)
         self._rows_of = rows_of
@@ -113,9 +119,12 @@ class SinkWriter:
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """The sink's name. Raises ConfigurationError if the options do not name one."""
         if self._named is None:
-            self._named = self._link().name_in_use(self._name())
+            found = self._name()
+            if found.refusal:
+                raise ConfigurationError(found.refusal)
+            self._named = found.name
             if not (self._parsed.given_id or self._parsed.checkpoint):
                 tell_once(
                     f"the sink is named {self._named!r}, as its query: another query of that name on the same brokers, "
@@ -124,7 +133,7 @@ class SinkWriter:
         return self._named
 
     def _planned_batch(self) -> tuple[str, int] | None:
-        """The id of the query and the number of its batch, where they are known before the tasks run."""
+        """Return the query's id and the batch's number, if they are known before the tasks run."""
         return self._batch
 
     def _beginning(self, query_id: str, batch_id: int) -> Beginning:
@@ -138,31 +147,31 @@ class SinkWriter:
         return Beginning(self.name, query_id, batch_id, tuple((key, text) for key, text in about.items() if text))
 
     def check_begun(self, query_id: str, batch_id: int) -> None:
-        """The decision topic knows the query, or this is its first batch. Raises UnknownQueryError."""
+        """Raise UnknownQueryError unless the decision topic knows the query, or this is its first batch."""
         beginning = self._beginning(query_id, batch_id)
         self._link().check_begun(beginning, self._parsed.first_batch, others_count=self._others_count)
 
     @property
     def _others_count(self) -> bool:
-        """True if the query's decisions under another sink's name count too. `check_renamed` compares their numbers."""
+        """Return true if the query's decisions under another sink's name count. `check_renamed` compares numbers."""
         return self._parsed.query_is_copy
 
     @contextmanager
     def _naming_others(self, query_id: str | None) -> Iterator[None]:
-        """Let a SupersededError say which other queries there are."""
+        """Add the sink's other queries to a SupersededError."""
         try:
             yield
         except SupersededError as error:
             raise SupersededError(f"{error}. {self._link().others(self.name, query_id)}", code=error.code) from error
 
     def open(self) -> None:
-        """Steps 1-5, if that was not done yet. Claims the sink: only ever where a batch is planned."""
+        """Carry out steps 1-5 once. Claims the sink, so only the planning process may call it."""
         tell_notes()
         if not self._parsed.exactly_once:
-            name = self._name()
-            for one in filter(None, name.all):
-                self._link().check_finished(one)
-            self._look_at_topic(name.own)
+            name = self._name().name
+            if name:
+                self._link().check_finished(name)
+            self._look_at_topic(name)
             return
         self._look_at_topic(self.name)
         if self._opened is None:
@@ -176,6 +185,7 @@ class SinkWriter:
 
     def _take_over(self) -> None:
         link, batch, first = self._link(), self._planned_batch(), self._parsed.first_batch
+        link.abilities(self.name, self._parsed.required)
         if batch is not None:
             self.check_begun(*batch)
         elif first is None:
@@ -193,38 +203,29 @@ class SinkWriter:
         return _restored, (type(self), given, self._opened, self._planned)
 
     def write_partition(self, batches: Iterator[pa.RecordBatch], query_id: str, batch_id: int) -> TaskMessage:
-        """One task attempt: steps 6-7."""
+        """Write one task attempt: steps 6-7."""
         rows = RowSource(batches if self._rows_of is None else self._rows_of(batches))
         if not self._parsed.exactly_once:
             if rows.has_rows():
                 self._write_rows(rows, Identity(None, self._idempotent_pair()))
             return TaskMessage(None)
         if self._opened is None:
-            raise UsageError("the writer was not opened before its tasks: it did not come through pickling")
+            raise UsageError("the writer was not opened before its tasks, because it was not pickled")
         opened = self._opened
         steps = plan.write_task(opened, query_id, batch_id)
-        place: tuple[str, int] | None = None
 
         def write_rows(step: Any) -> Content:
-            nonlocal place
-            # A copy that is late: what it leaves open when Spark kills it, nobody would end before the timeout.
+            # A late copy that Spark kills would leave a transaction open until its timeout.
             self._check_is_wanted(opened, query_id, batch_id)
-            content, place = self._write_in_time(rows, step)
-            self._check_is_wanted(
-                opened, query_id, batch_id
-            )  # from here on, who decides the batch finds the transaction open
+            content = self._write_in_time(rows, step)
+            # After this check, the process that decides the batch lists the transaction.
+            self._check_is_wanted(opened, query_id, batch_id)
             return content
-
-        def find_trace(step: Any) -> plan_steps.Trace:
-            if place is None or opened.opened_ms is None:
-                raise UsageError("the task does not know where it wrote, or when its batch was opened")
-            return plan_steps.Trace(*place, self._link().transaction_timeout_ms, opened.opened_ms)
 
         own = {
             plan_steps.HasRows: lambda _: rows.has_rows(),
             plan_steps.Drain: lambda _: self._drain(rows),
             plan_steps.WriteRows: write_rows,
-            plan_steps.FindTrace: find_trace,
         }
         return TaskMessage(self._link().run_task(steps, own), self._planned)
 
@@ -234,11 +235,11 @@ class SinkWriter:
     def _check_is_wanted(self, opened: plan_steps.Opened, query_id: str, batch_id: int) -> None:
         if self._link().is_over(opened.sink, opened.claim):
             raise SupersededError(
-                f"batch {batch_id} of sink {opened.sink!r} is over without this task attempt: it was decided or "
+                f"batch {batch_id} of sink {opened.sink!r} has ended without this task attempt: it was decided or "
                 f"aborted, or a newer run took over. {self._link().others(opened.sink, query_id)}"
             )
 
-    def _write_in_time(self, rows: RowSource, step: Any) -> tuple[Content, tuple[str, int] | None]:
+    def _write_in_time(self, rows: RowSource, step: Any) -> Content:
         began_s = time.monotonic()
         try:
             return self._write_rows(rows, Identity(step.transactional_id, step.pair, step.verified))
@@ -256,8 +257,8 @@ class SinkWriter:
     def _drain(self, rows: RowSource) -> Content:
         return sum((content_of(batch, self._parsed.topic) for batch in rows), NO_ROWS)
 
-    def _write_rows(self, rows: RowSource, identity: Identity) -> tuple[Content, tuple[str, int] | None]:
-        """Write the rows. Return their content, and a partition that got some."""
+    def _write_rows(self, rows: RowSource, identity: Identity) -> Content:
+        """Write the rows and return their content."""
         parsed = self._parsed
         link = link_to(dict(parsed.client.common))
         cluster = link.admin.cluster
@@ -291,10 +292,10 @@ class SinkWriter:
             raise RecordRejectedError(f"{error}: {told}", code=error.code) from error
         finally:
             link.io.run(end(producer))
-        return content, producer.place
+        return content
 
     def _topic_settings(self, link: Link) -> dict[str, str | None]:
-        """Of the option `topic`; nothing where they may not be seen."""
+        """Return the settings of the option's topic; {} if they cannot be read."""
         topic = self._parsed.topic
         with suppress(KafkaError):
             return dict(link.io.run(link.admin.describe_configs(topic))) if topic is not None else {}
@@ -303,8 +304,8 @@ class SinkWriter:
     def _too_large(self, link: Link, largest: int) -> str:
         limit = self._topic_settings(link).get(MAX_MESSAGE_BYTES)
         return (
-            f"the largest row has {largest} bytes of key and value, and {self._where} takes record batches of "
-            f"{f'{MAX_MESSAGE_BYTES}={limit}' if limit else f'its {MAX_MESSAGE_BYTES}'} bytes at most; raise that "
+            f"the largest row has {largest} bytes of key and value, and {self._where} accepts record batches of at "
+            f"most {f'{MAX_MESSAGE_BYTES}={limit}' if limit else f'its {MAX_MESSAGE_BYTES}'} bytes; raise that "
             "setting of the topic, or write smaller rows"
         )
 
@@ -324,7 +325,7 @@ class SinkWriter:
         return "the row's topic" if self._parsed.topic is None else f"topic {self._parsed.topic!r}"
 
     def commit_messages(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
-        """Steps 8-10."""
+        """Decide and complete the batch: steps 8-10."""
         if not self._parsed.exactly_once:
             return
         folder = checkpoint.local_folder(self._parsed.checkpoint)
@@ -343,23 +344,21 @@ class SinkWriter:
         if is_decided:
             log.info("sink %r: batch %d is committed", self.name, batch_id)
         elif any(isinstance(message, plan_steps.Skipped) and message.decided is None for message in plain):
-            words = (
-                "sink %r: batch %d was written by an older release, which did not note its rows: skipped by its number"
-            )
-            log.info(words, self.name, batch_id)
+            log.info("sink %r: batch %d was adopted without its rows: skipped by its number", self.name, batch_id)
 
     def abort_messages(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Step 11."""
+        """Abort the batch: step 11."""
         if not self._parsed.exactly_once:
             return
         plain, sink = _messages(messages), self.name
         opened = self._opened
-        known = self._claim_file(sink).read() if opened is None else (opened.claim, opened.level)
+        known = self._claim_file(sink).read() if opened is None else opened.claim
         outcome = self._link().run(plan.abort_batch(sink, plain, known))
         if outcome is plan_steps.AbortOutcome.NOTHING and None in plain:
             words = (
-                "sink %r: no task of a failed batch has sent a message, and its claim is not known here: what they may "
-                "have left open is aborted by its timeout (not at level 'two-phase') or when the sink is opened"
+                "sink %r: no task of a failed batch has sent a message, and this process does not know the batch's "
+                "claim: transactions that the tasks left open end by their timeout, if they have one, or when the sink "
+                "is opened again"
             )
             log.warning(words, sink)
         else:
@@ -367,8 +366,8 @@ class SinkWriter:
 
 
 def _skew(link: Link) -> str:
-    """Return how far this host's clock is off, for an error; "" where the cluster does not tell its time."""
-    from fencepost.client.admin.placement import AdminPlacement  # of no use to a task that succeeds
+    """Return the difference to the controller's clock for an error text; "" if it is unknown."""
+    from fencepost.client.admin.placement import AdminPlacement  # only imported after a failure
 
     runtime = link.admin.cluster.runtime
     asked_ms = runtime.wall_ms()
@@ -398,7 +397,7 @@ def _restored(
 
 
 def columns_of(schema: StructType) -> list[tuple[str, str]]:
-    """(name, Spark SQL type) of each column."""
+    """Return name and Spark SQL type of each column."""
     return [(field.name, field.dataType.simpleString()) for field in schema.fields]
 
 
@@ -420,7 +419,7 @@ class StreamWriter(SinkWriter, DataSourceStreamArrowWriter):
         """Open the sink for a batch that is planned. Spark has recorded the batch, except in continuous processing."""
         folder = checkpoint.local_folder(self._parsed.checkpoint)
         if folder is not None and checkpoint.nothing_planned(folder):
-            raise ConfigurationError(f"nothing is planned in {folder} that could be written: {CONTINUOUS}")
+            raise ConfigurationError(f"checkpoint {folder} has no planned batch: {CONTINUOUS}")
         is_new = self._opened is None
         super().open()
         if is_new and self._opened is not None:
@@ -428,12 +427,16 @@ class StreamWriter(SinkWriter, DataSourceStreamArrowWriter):
 
     def _tell_commit_worker(self, opened: plan_steps.Opened) -> None:
         try:
-            self._claim_file(opened.sink).write(opened.claim, opened.level)
+            self._claim_file(opened.sink).write(opened.claim)
         except OSError as error:
-            log.warning("sink %r: its commit worker will not know the claim of the batch: %s", opened.sink, error)
+            log.warning(
+                "sink %r: the batch's claim could not be written to a file for the commit worker: %s",
+                opened.sink,
+                error,
+            )
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """In a task: the partition's rows, in a transaction of their own that is left prepared."""
+        """Write the partition's rows in a task, in a transaction of their own that is left open."""
         context = TaskContext.get()
         query_id = context.getLocalProperty(QUERY_ID) if context is not None else None
         batch_id = context.getLocalProperty(BATCH_ID) if context is not None else None
@@ -442,9 +445,9 @@ class StreamWriter(SinkWriter, DataSourceStreamArrowWriter):
         return self.write_partition(iterator, query_id, int(batch_id))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - PySpark's name
-        """In Spark's commit worker: decide the batch, then complete its transactions."""
+        """Decide the batch, then complete its transactions, in Spark's commit worker."""
         if None in messages:
-            # Spark only logs it; `open` ends the query where it can see the checkpoint. No task's function is called.
+            # Spark only logs this error. `open` ends the query if it can read the checkpoint.
             why = f"a task has no message, so nothing is written: {CONTINUOUS}"
             log.error("sink %r, epoch %d: %s", self.name, batchId, why)  # on stderr, whatever Spark's level is
             raise ConfigurationError(why)

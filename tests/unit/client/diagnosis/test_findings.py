@@ -382,7 +382,9 @@ def test_limits_decide() -> None:
 
 
 def test_several_questions_to_one_coordinator_are_one_finding() -> None:
-    questions = [Unknown(part, "r", Why.NO_COORDINATOR) for part in ("transactions", "level of Spark sinks", "groups")]
+    questions = [
+        Unknown(part, "r", Why.NO_COORDINATOR) for part in ("transactions", "guarantee of Spark sinks", "groups")
+    ]
     assert [each.code for each in diagnose(replace(HEALTHY, unknown=questions))] == ["FP301", "FP302"]
 
 

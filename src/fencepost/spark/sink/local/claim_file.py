@@ -1,10 +1,9 @@
-"""A batch's claim and level, from the process that plans it to Spark's commit worker, in a file of the same driver.
+"""A file with a batch's claim, from the planning process to Spark's commit worker on the same host.
 
-The commit worker knows nothing but the tasks' messages, and attempts that were killed send none; then the claim says
-what they have left open. The folder (place.py) is the driver's, which no other driver has.
+The commit worker knows only the tasks' messages, and killed attempts send none. Then the claim finds the transactions
+that they left open. The folder (place.py) belongs to one driver.
 
-What is read need not be true: a claim that is not the newest any more is refused by its coordinator, and nothing is
-touched then.
+The file may be out of date: the coordinator refuses a claim that is not the newest, and nothing is changed then.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ from fencepost.client.prepared import PreparedTransaction
 from fencepost.errors import ConfigurationError
 from fencepost.spark.sink.decision import Pair
 from fencepost.spark.sink.local.place import local_place
-from fencepost.spark.sink.plan_steps import Level
 
 __all__ = ["ClaimFile"]
 
@@ -25,27 +23,32 @@ MOST_BYTES: Final = 64
 
 
 class ClaimFile:
-    """Of one sink, named by `servers` (bootstrap.servers) and `sink`. `environment`: the process's, as Spark set it."""
+    """The file of one sink.
+
+    Args:
+        environment: The process's environment, as Spark set it.
+        servers: bootstrap.servers.
+        sink: The sink's name.
+    """
 
     def __init__(self, environment: Mapping[str, str], servers: str, sink: str) -> None:
         self._path = local_place(environment, "claim", servers, sink)
 
-    def write(self, claim: Pair, level: Level) -> None:
-        """From now on the newest. Without a folder of Spark's, nothing. Raises OSError."""
+    def write(self, claim: Pair) -> None:
+        """Replace the file's content. Does nothing without a folder of Spark's. Raises OSError."""
         if self._path is None:
             return
         new = self._path.with_name(f"{self._path.name}.{os.getpid()}")
-        new.write_text(f"{claim} {level.value}")
+        new.write_text(str(claim))
         new.replace(self._path)
 
-    def read(self) -> tuple[Pair, Level] | None:
-        """The newest; None when there is none that can be read."""
+    def read(self) -> Pair | None:
+        """Return the newest claim; None if there is none, or it cannot be read."""
         if self._path is None:
             return None
         try:
             with self._path.open("rb") as file:
-                pair, _, level = file.read(MOST_BYTES).decode().partition(" ")
-            found = PreparedTransaction.parse(pair)
-            return Pair(found.producer_id, found.epoch), Level(level)
+                found = PreparedTransaction.parse(file.read(MOST_BYTES).decode())
+            return Pair(found.producer_id, found.epoch)
         except (OSError, ValueError, ConfigurationError):
             return None

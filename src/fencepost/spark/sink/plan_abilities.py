@@ -1,0 +1,101 @@
+"""Plans that ask the brokers for their abilities, and that check them again under a running query."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from fencepost.protocol.codes import ErrorCode, describe
+from fencepost.spark.errors import GuaranteeUnavailableError
+from fencepost.spark.sink.abilities import BrokerAbilities, Guarantee
+from fencepost.spark.sink.plan_steps import BrokerVersions, DescribeBroker, Plan, ProbeTwoPhase
+
+__all__ = ["ask_abilities", "check_abilities", "no_longer", "probe_abilities"]
+
+# The lowest versions that the sink needs.
+_INIT_WITH_PAIR: Final = 3  # InitProducerId (KIP-360)
+_ADD_WITH_VERIFICATION: Final = 4  # AddPartitionsToTxn (KIP-890, part 1)
+_DESCRIBE: Final = 0  # DescribeTransactions (KIP-664)
+# The versions of the stronger abilities.
+_END_WITH_EPOCH: Final = 5  # EndTxn (KIP-890, part 2)
+_INIT_TWO_PHASE: Final = 6  # InitProducerId (KIP-939)
+
+_NONE: Final = int(ErrorCode.NONE)
+
+
+def ask_abilities(sink: str, required: Guarantee | None) -> Plan[BrokerAbilities]:
+    """Return the abilities of the brokers.
+
+    Raises GuaranteeUnavailableError if they do not suffice for the required guarantee, or for any.
+    """
+    abilities, weakness = yield from probe_abilities(sink)
+    if required is Guarantee.DURABLE and abilities.guarantee is Guarantee.TIMED:
+        raise GuaranteeUnavailableError(
+            f"sink {sink!r}: require.guarantee=durable needs two-phase transactions (KIP-939), and {weakness}. Switch "
+            "them on at the brokers (transaction.two.phase.commit.enable), or use require.guarantee=timed"
+        )
+    return abilities
+
+
+def probe_abilities(sink: str) -> Plan[tuple[BrokerAbilities, str]]:
+    """Return the abilities of the brokers, and the reason why they have no more; "" if they have all.
+
+    Raises GuaranteeUnavailableError if they do not suffice for any guarantee.
+    """
+    versions: BrokerVersions = yield DescribeBroker()
+    raises_epochs = versions.end_txn >= _END_WITH_EPOCH and versions.transaction_version >= 1
+    if not raises_epochs:
+        lacking = list(_lacking(versions))
+        if lacking:
+            raise GuaranteeUnavailableError(
+                f"exactly-once is not possible with these brokers: {'; '.join(lacking)}. Upgrade all brokers to Kafka "
+                "3.6 or newer, or write with delivery=at-least-once"
+            )
+        why = f"the brokers have EndTxn v{versions.end_txn} and transaction.version {versions.transaction_version}"
+        return BrokerAbilities(two_phase=False, keeps_prepared=False, raises_epochs=False), why
+    if versions.init_producer_id < _INIT_TWO_PHASE:
+        why = f"the brokers have InitProducerId v{versions.init_producer_id}, needed is v{_INIT_TWO_PHASE}"
+        return BrokerAbilities(two_phase=False, keeps_prepared=False, raises_epochs=True), why
+    # 53 comes before 35: brokers that do not allow two-phase commit never check whether they can keep a transaction.
+    code: int = yield ProbeTwoPhase(sink, keep_prepared=True)
+    if code == _NONE:
+        return BrokerAbilities(two_phase=True, keeps_prepared=True, raises_epochs=True), ""
+    why = f"the brokers answer {describe(code)} when a prepared transaction is to be kept"
+    code = yield ProbeTwoPhase(sink, keep_prepared=False)
+    if code == _NONE:
+        return BrokerAbilities(two_phase=True, keeps_prepared=False, raises_epochs=True), why
+    why = f"the brokers answer {describe(code)} when a two-phase transaction is to be begun"
+    return BrokerAbilities(two_phase=False, keeps_prepared=False, raises_epochs=True), why
+
+
+def _lacking(versions: BrokerVersions) -> Iterator[str]:
+    """Yield the abilities without which the sink could lose or double rows, or leave transactions open."""
+    if versions.add_partitions_to_txn < _ADD_WITH_VERIFICATION:
+        yield (
+            "they accept a batch after the end of its transaction (they have AddPartitionsToTxn "
+            f"v{versions.add_partitions_to_txn}, and verify transactions from v{_ADD_WITH_VERIFICATION} on: KIP-890)"
+        )
+    if versions.describe_transactions < _DESCRIBE:
+        yield "they do not list and describe transactions (KIP-664)"
+    if versions.init_producer_id < _INIT_WITH_PAIR:
+        yield (
+            f"they have InitProducerId v{versions.init_producer_id}, and the sink needs v{_INIT_WITH_PAIR} (KIP-360)"
+        )
+
+
+def check_abilities(sink: str, abilities: BrokerAbilities) -> Plan[None]:
+    """Raise GuaranteeUnavailableError if brokers were downgraded below the abilities that a running query needs."""
+    if not abilities.must_verify:
+        return
+    versions: BrokerVersions = yield DescribeBroker()
+    lacking = list(_lacking(versions))
+    if lacking:
+        raise no_longer(sink, "; ".join(lacking))
+
+
+def no_longer(sink: str, why: object) -> GuaranteeUnavailableError:
+    """Return the error for brokers that were downgraded under a running query."""
+    return GuaranteeUnavailableError(
+        f"sink {sink!r} can no longer write exactly once, because a broker was downgraded: {why}. Nothing of the batch "
+        "is decided. Upgrade all brokers to Kafka 3.6 or newer, and start the query again"
+    )
