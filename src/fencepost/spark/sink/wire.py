@@ -2,8 +2,7 @@
 
 `init_once`: InitProducerId that is never repeated after its answer was lost. `produce_batch`: the sealed batch of a
 decision, with the identity and sequence it was sealed with; its refusal is a step's answer, not an error.
-`batches`: what is committed in a partition up to an offset, as it is: the client's own fetching decodes into
-columns, for which every planning process would have to load numba.
+`batches`: what is committed in a partition up to an offset, as it is, without columns.
 """
 
 from __future__ import annotations
