@@ -7,6 +7,7 @@
 # make soak    damage and the simulated worlds for an hour, from where the last soak ended    make soak MINUTES=480
 # make damage    every byte of a small data directory damaged, some 128,000 cases    make damage ARGS="--share 0.1"
 # make docs    the documentation as a site, under build/site
+# make native  build and install the native module anew, after a change of native/
 # make venv    only set up .venv (the others do it themselves when it is needed)
 #
 # Needs Python >= 3.11 (make PYTHON=/path/to/python chooses one). Spark needs Java >= 17: if there is none, one is
@@ -19,13 +20,19 @@ export PYTHON
 # Spark worker takes to be there.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help venv run test lint bench soak damage docs
+.PHONY: help venv native run test lint bench soak damage docs
 .DEFAULT_GOAL := help
 
 help:
 	@sed -n 's/^# \{0,1\}//p' Makefile
 
 venv:
+	@./tools/make_venv.sh
+
+# The Python sources name the crate that belongs to them: a module with another stamp is refused.
+native: venv
+	@$(PY) -m tools.native_stamp --write
+	@rm -f .venv/.fencepost-native-stamp
 	@./tools/make_venv.sh
 
 run: venv

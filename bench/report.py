@@ -29,7 +29,7 @@ def machine() -> dict[str, str]:
         (line.partition(":")[2].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")),
         platform.processor(),
     )
-    packages = ("numpy", "pyarrow", "numba", "uvloop", "confluent-kafka")
+    packages = ("numpy", "pyarrow", "fencepost-native", "uvloop", "confluent-kafka")
     return {
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "processor": f"{os.cpu_count()} x {model}",

@@ -19,9 +19,9 @@ NOT_READ = ("*/protocol/messages/*", "*/protocol/codes.py", "*/protocol/acls.py"
 CALLED_BY_OTHERS = {
     "asyncio's protocols": ("connection_made eof_received get_buffer buffer_updated pause_writing sizehint"),
     "Python, and tuples that are unpacked": "writable __replace__",
-    "numba, typer": "CACHE_DIR finish_flink reset_offsets set_password",
+    "typer": "finish_flink reset_offsets set_password",
     "ssl": "num_tickets",
-    "pytest, and tests of both engines": "pytest_plugins cache_clear",
+    "pytest": "pytest_plugins",
     "http.server": (
         "daemon_threads block_on_close request_queue_size address_family handle_error service_actions version_string "
         "do_GET do_POST log_message http_open https_open _create_connection"

@@ -61,7 +61,7 @@ def test_it_is_small(programs: Path) -> None:
 def test_records_in_a_transaction_go_through_broker_and_client(programs: Path) -> None:
     done = python(programs, ROUND_TRIP)
     assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr
-    assert done.stderr.count("pip install 'fencepost[fast]'") == 1
+    assert done.stderr.count("pip install 'fencepost[native]'") == 1
 
 
 def said(programs: Path, *commands: str) -> list[str]:
@@ -109,6 +109,6 @@ def test_what_needs_an_extra_names_it(
     at = ("-b", broker) if arguments[0] == "consume" else ()
     refused = fencepost(programs, *arguments, *at)
     assert refused.returncode == 1
-    assert refused.stderr.endswith("needs numpy, numba, pyarrow, not installed here: pip install 'fencepost[arrow]'\n")
+    assert refused.stderr.endswith("needs numpy, pyarrow, not installed here: pip install 'fencepost[arrow]'\n")
     assert "Traceback" not in refused.stderr
     assert not list(tmp_path.iterdir())

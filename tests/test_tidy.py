@@ -47,7 +47,6 @@ SHELLS = (
     "fencepost.client.aws_msk",
     "fencepost.client.kerberos",
     "fencepost.client.oauth",
-    "fencepost.protocol.records.compiled",
     "fencepost.protocol.records.engine",
     "fencepost.spark.adoption.batch_rows",
     "fencepost.spark.adoption.move",

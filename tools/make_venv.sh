@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Make .venv hold what pyproject.toml asks for. Quick when it already does; repairs whatever state .venv is in.
-# PYTHON=/path/to/python chooses the interpreter. With --stamp it only prints what the stamp file has to hold.
+# PYTHON=/path/to/python chooses the interpreter. With --stamp or --native-stamp it only prints that stamp.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 venv=.venv
 stamp=$venv/.fencepost-stamp
+native_stamp=$venv/.fencepost-native-stamp
 
 say() { echo "==> $*" >&2; }
 fail() { printf 'error: %s\n' "$@" >&2; exit 1; }
@@ -24,11 +25,46 @@ find_python() {
 }
 
 wanted() { cat pyproject.toml tools/make_venv.sh | cksum; }
+native_sources() { cat native/Cargo.* native/*.toml native/*.rs native/*.pyi native/src/*.rs | cksum; }
 
-if [ "${1:-}" = --stamp ]; then
-  wanted
-  exit 0
-fi
+# Without the native module everything works, more slowly (docs/decisions/native-loops-optional.md). A machine without a
+# Rust toolchain is none the worse. In CI a failure is an error: it would run without half of the tests.
+install_native() {
+  local cargo output
+  if [ -f "$native_stamp" ] && [ "$(cat "$native_stamp")" = "$(native_sources)" ] &&
+    "$venv/bin/python" -c 'import fencepost_native' >/dev/null 2>&1; then
+    return
+  fi
+  rm -f "$native_stamp"
+  cargo=$(command -v cargo || command -v "${CARGO_HOME:-$HOME/.cargo}/bin/cargo" || true)
+  if [ -z "$cargo" ]; then
+    [ -z "${CI:-}" ] || fail "CI needs the native module, and there is no Rust toolchain (cargo) in PATH or ~/.cargo/bin."
+    say "runs without the native module: no Rust toolchain (https://rustup.rs, then make native)"
+    return
+  fi
+  say "building the native module with $("$cargo" --version) (a minute the first time)"
+  if output=$(PATH=$(dirname "$cargo"):$PATH pip_install --no-deps --force-reinstall ./native 2>&1); then
+    native_sources >"$native_stamp"
+    return
+  fi
+  [ -z "${CI:-}" ] || fail "the native module cannot be built:" "$output"
+  say "runs without the native module, which cannot be built: $(printf '%s\n' "$output" | grep -m 1 -i error || true)" \
+    "(make native shows everything)"
+}
+
+pip_install() {
+  if command -v uv >/dev/null 2>&1; then
+    VIRTUAL_ENV=$PWD/$venv uv pip install --quiet "${@/--force-reinstall/--reinstall}"
+  else
+    # Bytecode of what is imported is made when it is; that of all 9,000 files would be half of the processor time.
+    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-compile "$@"
+  fi
+}
+
+case ${1:-} in
+  --stamp) wanted && exit 0 ;;
+  --native-stamp) native_sources && exit 0 ;;
+esac
 
 make_with_python() {
   local python=$1 output
@@ -63,6 +99,7 @@ fi
 
 if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$(wanted)" ] && new_enough "$venv/bin/python" &&
   "$venv/bin/python" -c 'import fencepost' >/dev/null 2>&1; then
+  install_native
   exit 0
 fi
 
@@ -82,15 +119,13 @@ if [ ! -e "$venv" ]; then
   fi
 fi
 
-rm -f "$stamp"
+rm -f "$stamp" "$native_stamp"
 say "installing fencepost with everything for demo, tests and benchmarks into $venv (about 1 GB the first time)"
-if command -v uv >/dev/null 2>&1; then
-  VIRTUAL_ENV=$PWD/$venv uv pip install --quiet --editable '.[spark,metrics,msk,oauth,schemas,demo]' --group dev
-else
+if ! command -v uv >/dev/null 2>&1; then
   "$venv/bin/python" -m pip --version >/dev/null 2>&1 || "$venv/bin/python" -m ensurepip --upgrade >/dev/null
   "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
-  # Bytecode of what is imported is made when it is; that of all 9,000 files would be half of the processor time.
-  "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-compile --editable '.[spark,metrics,msk,oauth,schemas,demo]' --group dev
 fi
+pip_install --editable '.[spark,metrics,msk,oauth,schemas,demo]' --group dev
+install_native
 wanted >"$stamp"
 say "$venv is ready"

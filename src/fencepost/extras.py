@@ -12,10 +12,8 @@ from fencepost.errors import ConfigurationError
 
 __all__ = ["extra_named", "require"]
 
-_FAST: Final = ("numpy", "numba")
-_ARROW: Final = (*_FAST, "pyarrow")
+_ARROW: Final = ("numpy", "pyarrow")
 MODULES: Final = {
-    "fast": _FAST,
     "arrow": _ARROW,
     "spark": (*_ARROW, "pyspark"),
     "msk": ("aws_msk_iam_sasl_signer",),

@@ -18,7 +18,6 @@ import pytest
 import fencepost
 from fencepost.client.net.list_offsets import LATEST
 from fencepost.client.records import to_records
-from fencepost.protocol.records.engine import VARIABLE
 from tests.support.brokers import BrokerUnderTest
 from tests.support.commands import Commands
 from tests.support.waiting import until
@@ -287,10 +286,8 @@ def test_a_topic_is_not_made_by_writing(broker: BrokerUnderTest, run: Commands, 
 
 
 def program(*words: str, stdout: int = subprocess.PIPE, **more: Any) -> subprocess.Popen[bytes]:
-    """Without the compiled loops: to load them takes longer than all else that it does."""
     command = [sys.executable, "-m", "fencepost", *words]
-    environment = {**os.environ, VARIABLE: "0"}
-    return subprocess.Popen(command, stdout=stdout, stderr=subprocess.PIPE, env=environment, **more)
+    return subprocess.Popen(command, stdout=stdout, stderr=subprocess.PIPE, **more)
 
 
 def test_ctrl_c_and_closed_pipes(broker: BrokerUnderTest, admin: fencepost.Admin, topic: str) -> None:

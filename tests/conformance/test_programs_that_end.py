@@ -13,12 +13,9 @@ import pytest
 
 import fencepost
 from fencepost.errors import ClosedError, ForkedError, UsageError
-from fencepost.protocol.records.engine import VARIABLE
 from tests.support.brokers import BrokerUnderTest
 
 TP = fencepost.TopicPartition
-# To load the compiled loops takes a program longer than all else that it does here. The first test's has them.
-PLAIN = {VARIABLE: "0"}
 
 
 def run(program: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -62,7 +59,7 @@ def test_what_was_sent_is_delivered_at_the_end_of_the_program(broker: BrokerUnde
 
 def test_also_when_the_program_ends_by_an_error(broker: BrokerUnderTest) -> None:
     topic = new_topic(broker)
-    done = run(SEND + "raise SystemExit(3)", broker.bootstrap_servers, topic, "{'linger_ms': 1000}", **PLAIN)
+    done = run(SEND + "raise SystemExit(3)", broker.bootstrap_servers, topic, "{'linger_ms': 1000}")
     assert (done.returncode, done.stderr) == (3, "")
     assert stored(broker, topic) == 1000
 
@@ -81,7 +78,7 @@ child.start()
 child.join()
 raise SystemExit(child.exitcode)
 """
-    done = run(program, broker.bootstrap_servers, topic, **PLAIN)
+    done = run(program, broker.bootstrap_servers, topic)
     assert (done.returncode, done.stderr) == (0, "")
     assert stored(broker, topic) == 1000
 
@@ -138,7 +135,7 @@ while not consumer.poll(100):
 """
     with fencepost.Producer(broker.bootstrap_servers) as producer:
         producer.send(topic, b"read, and perhaps not worked on")
-    done = run(program, broker.bootstrap_servers, topic, group, **PLAIN)
+    done = run(program, broker.bootstrap_servers, topic, group)
     assert (done.returncode, done.stderr) == (0, "")
     with fencepost.Admin(broker.bootstrap_servers) as admin:
         assert not admin.describe_group(group).members

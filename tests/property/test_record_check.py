@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import cycle
 
 import pytest
@@ -11,12 +12,19 @@ from hypothesis import strategies as st
 from fencepost.protocol.errors import CorruptBatch
 from fencepost.protocol.records.batch import HEADER_BYTES, NO_TIMESTAMP, parse_header, seal
 from fencepost.protocol.records.check import Checked, _walk
-from fencepost.protocol.records.check_kernel import check_many, find_timestamp
 from fencepost.protocol.records.decoding import decode_batches
 from fencepost.protocol.records.encoding import encode_batch
+from fencepost.protocol.records.native_loops import check_many, find_timestamp
 from fencepost.protocol.records.walk import records_of
 from fencepost.protocol.varint import encode_varint
 from tests.support.engines import ENGINES, engine
+
+
+@pytest.fixture(autouse=True)
+def native_loops() -> Iterator[None]:
+    with engine("native"):
+        yield
+
 
 rows = st.lists(
     st.tuples(

@@ -1,4 +1,4 @@
-"""Record batches for tests, made from Kafka's format description without the column kernels."""
+"""Record batches for tests, made from Kafka's format description without the product's encoder."""
 
 from __future__ import annotations
 

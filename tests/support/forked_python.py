@@ -1,4 +1,4 @@
-"""PySpark's Python processes, forked from one that has imported what they import, and compiled what they call.
+"""PySpark's Python processes, forked from one that has imported what they import.
 
 A driver starts a dozen of them, and each spends more processor time on its imports than on its work: more than half of
 what a short query costs. A `ForkedPython` is a server (this file as a program) and a launcher, `path`, which stands for
@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import array
 import contextlib
-import fcntl
 import gc
 import json
 import os
@@ -29,7 +28,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.support.class_archive import CACHE
 from tests.support.dying import dying_with_us
 
 WORDS = 8
@@ -53,11 +51,7 @@ os.close(1)
 os._exit(int(server.recv(16) or b"1"))
 """
 
-COMPILED = ("fencepost.protocol.records.kernels", "fencepost.spark.sink.xxh64")
-"""Modules with kernels: to load the first takes a process a third of a second, to compile them all some."""
-
 IMPORTED = (
-    *COMPILED,
     "fencepost.spark.sink.writer",
     "fencepost.spark.source.batch",
     "fencepost.spark.source.reader",
@@ -162,28 +156,10 @@ def run(request: dict[str, Any]) -> None:
     runpy.run_module(request["module"], run_name="__main__", alter_sys=True)
 
 
-def compile_kernels() -> None:
-    """One server after the other: where the cache is still empty, the first fills it for all of them."""
-    modules = [sys.modules[name] for name in COMPILED if name in sys.modules]
-    if not modules:
-        return
-    from fencepost.protocol.records.compiled import Kernel
-
-    CACHE.mkdir(parents=True, exist_ok=True)
-    with (CACHE / "kernels.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        for kernel in [value for module in modules for value in vars(module).values() if isinstance(value, Kernel)]:
-            kernel.compile()
-
-
 def main() -> None:
-    """Without an argument nothing but the kernels, for the cache."""
-    for name in IMPORTED if sys.argv[1:] else COMPILED:
-        with contextlib.suppress(ImportError):  # without numba there are no kernels
+    for name in IMPORTED:
+        with contextlib.suppress(ImportError):  # PySpark's own differ from release to release
             __import__(name)
-    compile_kernels()
-    if not sys.argv[1:]:
-        return
     gc.freeze()  # PySpark collects garbage after every task; a fork would copy every page that its walk touches
     run(serve(socket.socket(fileno=int(sys.argv[1]))))
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-COPIED = ("src", "tests", "tools", "bench", "examples", "docs", "deploy", ".ci")
-COMPILED = (".pyc", ".nbi", ".nbc")
+COPIED = ("src", "tests", "tools", "bench", "examples", "docs", "deploy", "native", ".ci")
+COMPILED = ".pyc"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +43,8 @@ def clean_copy(target: Path) -> Path:
 
     The .venv borrows the installed dependencies of the running interpreter instead of downloading a gigabyte; it is
     stamped as `make venv` would, so that the commands go the way they go for a user whose set-up is done. With what is
-    compiled of the sources: it is as good there (both caches go by a source's time and size), and to compile the
-    kernels again takes every process of the first commands seven seconds.
+    compiled of the sources, which is as good there: Python goes by a source's time and size.
     """
-    subprocess.run([sys.executable, "-m", "tests.support.forked_python"], cwd=ROOT, check=True)
     shutil.copytree(ROOT, target, ignore=_only_sources, symlinks=True)
     venv = target / ".venv"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(venv)], check=True)
@@ -57,8 +55,9 @@ def clean_copy(target: Path) -> Path:
     script = venv / "bin" / "fencepost"
     script.write_text(f"#!{python}\nimport sys\nfrom fencepost.cli.main import main\n\nsys.exit(main())\n")
     script.chmod(0o755)
-    stamp = subprocess.run(["tools/make_venv.sh", "--stamp"], cwd=target, capture_output=True, check=True)
-    (venv / ".fencepost-stamp").write_bytes(stamp.stdout)
+    for name, option in (("fencepost", "--stamp"), ("fencepost-native", "--native-stamp")):
+        stamp = subprocess.run(["tools/make_venv.sh", option], cwd=target, capture_output=True, check=True)
+        (venv / f".{name}-stamp").write_bytes(stamp.stdout)
     return target
 
 
@@ -67,4 +66,6 @@ def _only_sources(folder: str, names: list[str]) -> set[str]:
         return {name for name in names if name not in COPIED and not (ROOT / name).is_file()}
     if Path(folder).name == "__pycache__":  # what somebody is writing has another ending, and soon another name
         return {name for name in names if not name.endswith(COMPILED)}
+    if Path(folder) == ROOT / "native":
+        return {"target"}
     return set() if Path(folder).is_relative_to(ROOT / "src") else {name for name in names if name == "__pycache__"}

@@ -10,7 +10,6 @@ import asyncio
 import errno
 import logging
 import os
-import threading
 import time
 import uuid
 from collections.abc import Callable, Sequence
@@ -41,7 +40,6 @@ from fencepost.broker.settings.values import BrokerConfig
 from fencepost.broker.timing.clock import Clock, SystemTime
 from fencepost.protocol.cursor import Buffer
 from fencepost.protocol.receiver import common_buffer
-from fencepost.protocol.records.check import load_kernel_by
 
 __all__ = ["BrokerServer", "new_event_loop", "system_clock"]
 
@@ -63,22 +61,6 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
     except ImportError:
         return asyncio.new_event_loop()
     return uvloop.new_event_loop()
-
-
-def _in_a_thread(work: Callable[[], None]) -> None:
-    """Run the work in a non-daemon thread, because the interpreter must wait for compiled code at its end."""
-
-    def told() -> None:
-        try:
-            work()
-        except Exception:  # noqa: BLE001 - whatever the compiler came across, the broker goes on
-            _log.exception(without)
-
-    without = "batches are checked without the compiled check, which takes longer"
-    try:
-        threading.Thread(target=told, name="fencepost-kernel").start()
-    except RuntimeError as error:
-        _log.warning("%s: %s", without, error)
 
 
 def system_clock() -> Clock:
@@ -166,7 +148,6 @@ class BrokerServer:
         """Recover the data directory and listen. Raises OSError, DirectoryInUse and what `BrokerCore.open` raises."""
         self._loop = asyncio.get_running_loop()
         self.failed = self._loop.create_future()
-        load_kernel_by(_in_a_thread)
         self._lock = lock_directory(self._directory)
         try:
             files: Files = SystemFiles(self._directory, durable=self._config.text("fsync") != "never")

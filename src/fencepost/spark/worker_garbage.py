@@ -1,6 +1,6 @@
 """What PySpark's garbage collections cost its Python workers.
 
-A process that `pyspark.daemon` has forked collects garbage after every task. With pyarrow, numba and this package
+A process that `pyspark.daemon` has forked collects garbage after every task. With pyarrow and this package
 imported that is a walk over 120,000 objects, none of which ever is garbage: more processor time than all else that a
 short micro-batch takes.
 """

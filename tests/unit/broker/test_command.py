@@ -143,7 +143,7 @@ def test_settings_of_the_sink_do_not_show_passwords() -> None:
 
 
 def test_a_start_imports_nothing_that_few_brokers_need() -> None:
-    dear = ("numpy", "numba", "typer", "email", "importlib.metadata", "urllib.request", "configparser")
+    dear = ("numpy", "typer", "email", "importlib.metadata", "urllib.request", "configparser")
     program = (
         f"import sys; import fencepost.cli.broker.command; print([name for name in {dear} if name in sys.modules])"
     )

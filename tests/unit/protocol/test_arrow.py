@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -13,12 +14,19 @@ from fencepost.protocol.records.arrow import HEADERS_TYPE, columns_to_arrow, enc
 from fencepost.protocol.records.batch import parse_header
 from fencepost.protocol.records.columns import Columns
 from fencepost.protocol.records.decoding import decode_batches
+from tests.support.engines import ENGINES, engine
 from tests.unit.protocol.kafka_batches import BATCHES, MIXED
 
 KEYS = [b"x", None, b"", b"longer than twelve bytes", b"z"]
 VALUES = ["v1", None, "", "wörd " * 10, "last one"]
 HEADERS: list[list[tuple[str, bytes | None]] | None] = [None, [("a", b"1"), ("b", None)], [], [("ключ", b"")], None]
 SLICES = [slice(0, 5), slice(1, 4), slice(3, 5), slice(1, 2), slice(2, 3)]
+
+
+@pytest.fixture(autouse=True, params=ENGINES)
+def engine_used(request: pytest.FixtureRequest) -> Iterator[None]:
+    with engine(request.param):
+        yield
 
 
 def header_array() -> Any:
@@ -177,7 +185,7 @@ def test_arrow_shows_a_header_key_that_is_not_utf_8() -> None:
 
 def test_spans_outside_the_blob_do_not_reach_arrow() -> None:
     columns = decode_batches(BATCHES["mixed_none"])
-    columns.value_start = np.asarray(columns.value_start) + np.int64(10_000)
+    columns.value_start = memoryview(np.asarray(columns.value_start) + np.int64(10_000))
     with pytest.raises(CorruptBatch, match="outside its blob"):
         columns_to_arrow(columns)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 
 from fencepost.spark.sink.content import content_of, hash_cells
 from fencepost.spark.sink.decision import NO_ROWS, Content
+from tests.support.engines import ENGINES, engine
 
 # xxHash's specification and its sanity checks: XXH64 with seed 0.
 PUBLISHED = {
@@ -19,6 +21,12 @@ PUBLISHED = {
     b"Nobody inspects the spammish repetition": 0xFBCEA83C8A378BF1,
 }
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+
+
+@pytest.fixture(autouse=True, params=ENGINES)
+def engine_used(request: pytest.FixtureRequest) -> Iterator[None]:
+    with engine(request.param):
+        yield
 
 
 def batch(values: list[Any], keys: list[Any] | None = None, headers: list[Any] | None = None) -> pa.RecordBatch:

@@ -10,9 +10,9 @@ from fencepost.broker.log.segment import Segment
 from fencepost.broker.log.validate import Decompress
 from fencepost.protocol.cursor import Buffer
 from fencepost.protocol.errors import CorruptBatch
+from fencepost.protocol.records import engine
 from fencepost.protocol.records.batch import BatchHeader
-from fencepost.protocol.records.check import FEW
-from fencepost.protocol.records.engine import is_compiled
+from fencepost.protocol.records.native_loops import find_timestamp
 from fencepost.protocol.records.walk import walk
 
 __all__ = ["first_at_or_after", "newest"]
@@ -137,9 +137,7 @@ def _find(
     """Return (timestamp, offset) of the first record from that offset on with wanted <= timestamp <= most."""
     base = header.base_offset
     try:
-        if header.timestamp_type == "create_time" and header.record_count > FEW and is_compiled():
-            from fencepost.protocol.records.check_kernel import find_timestamp
-
+        if header.timestamp_type == "create_time" and engine.is_native:
             delta = from_offset - base
             found = find_timestamp(section, header.record_count, header.base_timestamp, wanted, most, delta)
             return found and (found[0], base + found[1])

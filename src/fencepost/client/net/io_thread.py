@@ -22,7 +22,6 @@ from typing import Any, Generic, Protocol, TypeVar
 from fencepost.at_exit import Turn, at_exit, patience_ms
 from fencepost.client.net.open_clients import Leaving, leave_quietly, tell_lost
 from fencepost.errors import ClosedError, ForkedError, UsageError
-from fencepost.protocol.records.engine import is_compiled
 
 log = logging.getLogger("fencepost.client")
 
@@ -188,7 +187,6 @@ class IoThread:
         self._thread.start()
 
     def _serve(self) -> None:
-        is_compiled.never_wait_in(threading.get_ident())
         asyncio.set_event_loop(self.loop)
         ended = False
         while not ended:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from fencepost.protocol.records.engine import is_compiled
+from fencepost.protocol.records import engine
 
 __all__ = ["room_for"]
 
@@ -12,14 +12,12 @@ _LEAST_BYTES: Final = 1024 * 1024
 
 
 def room_for(size_bytes: int) -> memoryview | None:
-    """Return untouched memory for a large response, or None.
+    """Return untouched memory for a large response; None for a small one, and without the native module.
 
-    Pages are committed on first write, so a forged size costs no memory. None is returned for small sizes and without
-    numpy, because the standard library fills all memory that it allocates. numpy reuses its pages; pages that are new
-    to the process cost more than the copy of the data into them.
+    Pages are committed on first write, so a forged size costs no memory. The standard library fills all memory that it
+    allocates. This memory reuses pages; pages that are new to the process cost more than the copy of the data into
+    them.
     """
-    if size_bytes < _LEAST_BYTES or not is_compiled():
+    if size_bytes < _LEAST_BYTES or not engine.is_native:
         return None
-    import numpy as np
-
-    return np.empty(size_bytes, np.uint8).data
+    return memoryview(engine.native.room(size_bytes))

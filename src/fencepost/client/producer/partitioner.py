@@ -11,11 +11,10 @@ from __future__ import annotations
 import zlib
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from functools import cache
-from itertools import accumulate
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from fencepost.protocol.records.engine import is_compiled
+from fencepost.protocol.records import engine
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
 UNDECIDED: Final = -1  # neither a partition nor a key says where
 SEED: Final = 0x9747B28C
 _M: Final = 0x5BD1E995
-_FEW: Final = 64  # below this, plain Python is faster than bringing up compiled code
 
 
 def murmur2(data: bytes | bytearray | memoryview) -> int:
@@ -65,69 +63,24 @@ def librdkafka_partitions(keys: Sequence[bytes], partitions: int) -> list[int]:
     return [librdkafka_partition_for_key(key, partitions) if key else UNDECIDED for key in keys]
 
 
-@cache
-def _kernel() -> Callable[..., None]:
-    """murmur2 of many keys in one blob."""
-    import numpy as np
-
-    from fencepost.protocol.records.compiled import kernel
-
-    @kernel("bytes", "int64s", "int64", "int32s out")
-    def hash_keys(blob: Any, ends: Any, partitions: Any, out: Any) -> None:
-        m = np.uint32(_M)
-        start = 0
-        for row in range(len(ends)):
-            end = ends[row]
-            length = end - start
-            h = np.uint32(SEED) ^ np.uint32(length)
-            whole = start + (length & ~3)
-            for at in range(start, whole, 4):
-                k = (
-                    np.uint32(blob[at])
-                    | np.uint32(np.uint32(blob[at + 1]) << np.uint32(8))
-                    | np.uint32(np.uint32(blob[at + 2]) << np.uint32(16))
-                    | np.uint32(np.uint32(blob[at + 3]) << np.uint32(24))
-                )
-                k = np.uint32(k * m)
-                k = np.uint32(k ^ np.uint32(k >> np.uint32(24)))
-                k = np.uint32(k * m)
-                h = np.uint32(np.uint32(h * m) ^ k)
-            rest = end - whole
-            if rest >= 3:
-                h = np.uint32(h ^ np.uint32(np.uint32(blob[whole + 2]) << np.uint32(16)))
-            if rest >= 2:
-                h = np.uint32(h ^ np.uint32(np.uint32(blob[whole + 1]) << np.uint32(8)))
-            if rest >= 1:
-                h = np.uint32(np.uint32(h ^ np.uint32(blob[whole])) * m)
-            h = np.uint32(h ^ np.uint32(h >> np.uint32(13)))
-            h = np.uint32(h * m)
-            h = np.uint32(h ^ np.uint32(h >> np.uint32(15)))
-            out[row] = np.int64(h & np.uint32(0x7FFFFFFF)) % partitions
-            start = end
-
-    return hash_keys
-
-
 def partitions_for_keys(keys: Sequence[bytes], partitions: int) -> list[int]:
-    """`partition_for_key` of every key."""
-    if len(keys) < _FEW or not is_compiled():
-        return [partition_for_key(key, partitions) for key in keys]
-    import numpy as np
-
-    ends = np.cumsum(np.fromiter(map(len, keys), np.int64, len(keys)))
-    chosen: list[int] = partitions_for_blob(np.frombuffer(b"".join(keys), np.uint8), ends, partitions).tolist()
-    return chosen
+    """Return `partition_for_key` of every key."""
+    if engine.is_native:
+        return engine.native.partitions_of_keys(keys, partitions)
+    return [partition_for_key(key, partitions) for key in keys]
 
 
 def partitions_for_blob(
     blob: npt.NDArray[np.uint8], ends: npt.NDArray[np.int64], partitions: int
 ) -> npt.NDArray[np.int32]:
-    """`partition_for_key` of keys that follow each other in `blob`, each up to its entry of `ends`. Compiled only."""
+    """Return `partition_for_key` of keys that follow each other in `blob`, each up to its entry of `ends`."""
     import numpy as np
 
-    out = np.empty(len(ends), np.int32)
-    _kernel()(blob, np.ascontiguousarray(ends), partitions, out)
-    return out
+    if engine.is_native:
+        return np.frombuffer(engine.native.partitions_of_blob(blob, np.ascontiguousarray(ends), partitions), np.int32)
+    whole, bounds = blob.tobytes(), [0, *ends.tolist()]
+    chosen = (partition_for_key(whole[start:end], partitions) for start, end in pairwise(bounds))
+    return np.fromiter(chosen, np.int32, len(ends))
 
 
 def fnv1a(data: bytes | bytearray | memoryview) -> int:

@@ -1,40 +1,26 @@
-"""Columns of numpy arrays, which the compiled loops of `kernels.py` fill and read. Used with the extra `fast`."""
+"""Columns of numpy arrays: the side of Arrow (arrow.py) of the loops over records.
+
+Each function uses the native loops, or their twins in plain_arrays.py (engine.py).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final, NamedTuple, Unpack
+from typing import Any, Final, NamedTuple, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 
-from fencepost.protocol.records import kernels
+from fencepost.protocol.errors import CorruptBatch
+from fencepost.protocol.records import engine, plain_arrays
 from fencepost.protocol.records.batch import HEADER_BYTES, Stamp, add_sequence
-from fencepost.protocol.records.columns import Columns, Description, Numbers
-from fencepost.protocol.records.plain import FEW
+from fencepost.protocol.records.native_loops import BAD_HEADERS, EXPLANATIONS, OK
 from fencepost.protocol.records.sealing import MAX_BATCH_BYTES, finish
 
-__all__ = [
-    "ALL_NULL",
-    "ArrayColumns",
-    "Int64s",
-    "Source",
-    "Spans",
-    "decode_sections",
-    "encode_batches",
-    "encode_source",
-    "source_of_columns",
-    "source_of_lists",
-]
+__all__ = ["ALL_NULL", "Int64s", "Source", "Spans", "decode_headers", "encode_headers", "encode_source", "gather"]
 
 Int64s = npt.NDArray[np.int64]
 Int32s = npt.NDArray[np.int32]
 Bytes = npt.NDArray[np.uint8]
-
-# Slices are cut from copies of this size, which fit the processor's caches and reuse the same memory.
-_STRETCH_BYTES: Final = 256 * 1024
-
-_NO_INT64S: Final[Int64s] = np.empty(0, np.int64)
 
 
 class Spans(NamedTuple):
@@ -48,82 +34,7 @@ class Spans(NamedTuple):
     lengths: Int32s
 
 
-ALL_NULL: Final = Spans(np.empty(0, np.uint8), _NO_INT64S, np.empty(0, np.int32))
-
-
-class ArrayColumns(Columns):
-    """Columns whose numbers are numpy arrays."""
-
-    __slots__ = ()
-
-    def _largest(self, numbers: Any) -> int:
-        return int(numbers.max())
-
-    def _all_bytes(self, starts: Any, lengths: Any) -> list[bytes | None]:
-        if len(lengths) <= FEW:
-            return super()._all_bytes(starts, lengths)
-        if int(lengths.max()) < 0:
-            return [None] * len(lengths)
-        ends = starts + np.maximum(lengths, 0)
-        rows = max(FEW, len(lengths) * _STRETCH_BYTES // max(int(ends[-1] - starts[0]), 1))
-        found: list[bytes | None] = []
-        for first in range(0, len(lengths), rows):
-            part = slice(first, first + rows)
-            found += self._stretch(starts[part], ends[part], lengths[part])
-        return found
-
-    def _stretch(self, starts: Any, ends: Any, lengths: Any) -> list[bytes | None]:
-        """Cut the strings from one copy of the bytes that contain them; slices of bytes are the cheapest objects."""
-        low, high = int(starts.min()), int(ends.max())
-        blob = bytes(self.blob[low:high])
-        spans = zip((starts - low).tolist(), (ends - low).tolist(), strict=True)
-        if int(lengths.min()) >= 0:
-            return [blob[start:end] for start, end in spans]
-        nulls = (lengths < 0).tolist()
-        return [None if null else blob[start:end] for null, (start, end) in zip(nulls, spans, strict=True)]
-
-
-# ---- decoding
-
-
-def decode_sections(
-    blob: memoryview, batches: Sequence[Description], first_offset: int
-) -> tuple[Columns, tuple[int, str] | None]:
-    """Decode like `spans.decode_sections`."""
-    raw = np.frombuffer(blob, np.uint8)
-    described = np.array([_row_of(batch) for batch in batches], np.int64)
-    arrays = _allocate(sum(batch.records for batch in batches))
-    found, code, place = kernels.decode_records(raw, described, first_offset, *arrays)
-    if code != kernels.OK:
-        readable, _ = decode_sections(blob, batches[:place], first_offset) if place else (Columns.empty(), None)
-        return readable, (place, kernels.EXPLANATIONS[code])
-    columns = ArrayColumns(blob, *arrays)
-    return columns if found == len(columns) else columns.select(slice(0, found)), None
-
-
-def _row_of(batch: Description) -> tuple[int, ...]:
-    """Return the batch as a row of DESCRIPTION_FIELDS numbers."""
-    *others, append_time = batch
-    return (*others, 0, 0) if append_time is None else (*others, 1, append_time)
-
-
-def _allocate(
-    count: int,
-) -> tuple[Int64s, Int64s, Int64s, Int32s, Int64s, Int32s, Int64s, Int32s]:
-    """Return arrays for offsets and timestamps, then for starts and lengths of keys, values and headers."""
-    return (
-        np.empty(count, np.int64),
-        np.empty(count, np.int64),
-        np.empty(count, np.int64),
-        np.empty(count, np.int32),
-        np.empty(count, np.int64),
-        np.empty(count, np.int32),
-        np.empty(count, np.int64),
-        np.empty(count, np.int32),
-    )
-
-
-# ---- encoding
+ALL_NULL: Final = Spans(np.empty(0, np.uint8), np.empty(0, np.int64), np.empty(0, np.int32))
 
 
 class Source(NamedTuple):
@@ -136,19 +47,7 @@ class Source(NamedTuple):
     timestamps: Int64s
 
 
-def encode_batches(
-    columns: Columns,
-    max_batch_bytes: int,
-    *,
-    compression: str = "none",
-    level: int | None = None,
-    **stamp: Unpack[Stamp],
-) -> list[bytearray]:
-    """Encode like `encode_batch`, and start a new batch where one would exceed `max_batch_bytes`.
-
-    A single record may exceed the limit. If `base_sequence` is given, the sequences of the batches are contiguous.
-    """
-    return encode_source(source_of_columns(columns), max_batch_bytes, compression, level, stamp)
+# ---- encoding
 
 
 def encode_source(
@@ -156,32 +55,21 @@ def encode_source(
 ) -> list[bytearray]:
     """Choose the batch boundaries, then write, compress and seal each batch.
 
+    A single record may exceed the limit. If `base_sequence` is given, the sequences of the batches are contiguous.
+
     Raises:
         ValueError: There are no records, or a record or batch is too large.
     """
     if not source.rows:
         raise ValueError("no records to encode")
-    spans = (*source.keys, *source.values, *source.headers)
-    bodies = np.empty(source.rows, np.int32)
-    ends, sizes = np.empty(source.rows, np.int64), np.empty(source.rows, np.int64)
-    batches, code, row = kernels.plan_batches(
-        *spans, source.timestamps, min(max_batch_bytes, MAX_BATCH_BYTES), bodies, ends, sizes
-    )
-    if code != kernels.OK:
-        raise ValueError(f"record {row}: {kernels.EXPLANATIONS[code]}")
-    cursors = np.zeros(3, np.int64)
+    batches = _Native(source) if engine.is_native else plain_arrays.Plain(source)
     sealed: list[bytearray] = []
     options = stamp.copy()
     first = 0
-    for end, size in zip(ends[:batches].tolist(), sizes[:batches].tolist(), strict=True):
+    for end, size in batches.plan(min(max_batch_bytes, MAX_BATCH_BYTES)):
         if size + HEADER_BYTES > MAX_BATCH_BYTES:
             raise ValueError(f"a batch of {size} bytes; at most 2 GiB are possible")
-        output = bytearray(HEADER_BYTES + size)
-        written, code, row = kernels.write_records(
-            *spans, source.timestamps, first, end, bodies, cursors, np.frombuffer(output, np.uint8), HEADER_BYTES
-        )
-        if code != kernels.OK or written != len(output):
-            raise ValueError(f"record {row}: {kernels.EXPLANATIONS[code or kernels.OVERFULL]}")
+        output = batches.write(first, end, size)
         own = source.timestamps if len(source.timestamps) == 1 else source.timestamps[first:end]
         sealed.append(finish(output, end - first, int(own[0]), int(own.max()), compression, level, options))
         if options.get("base_sequence", -1) >= 0:
@@ -190,53 +78,77 @@ def encode_source(
     return sealed
 
 
-def source_of_columns(columns: Columns) -> Source:
-    """Return decoded columns as a source for encoding. Offset deltas count from 0, whatever the offsets are."""
-    blob = np.frombuffer(columns.blob, np.uint8)
+class _Native:
+    """Batches of a source by the native loops. `plain_arrays.Plain` is its twin."""
 
-    def spans(starts: Numbers, lengths: Numbers) -> Spans:
-        return Spans(blob, np.ascontiguousarray(starts), np.ascontiguousarray(lengths))
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._cursors = (0, 0, 0)
 
-    return Source(
-        len(columns),
-        spans(columns.key_start, columns.key_length),
-        spans(columns.value_start, columns.value_length),
-        spans(columns.header_start, columns.header_length),
-        np.ascontiguousarray(columns.timestamps),
-    )
+    def plan(self, most_bytes: int) -> list[tuple[int, int]]:
+        """Return the row after the last, and the size of the records section, of each batch."""
+        code, row, batches = engine.native.plan_batches(self._source, most_bytes)
+        return batches if code == OK else _refuse(code, row)
+
+    def write(self, first: int, end: int, size: int) -> bytearray:
+        """Return an unsealed batch of these rows: room for the header, then the records."""
+        code, row, batch, self._cursors = engine.native.write_records(self._source, first, end, size, self._cursors)
+        return batch if code == OK else _refuse(code, row)
 
 
-def source_of_lists(
-    rows: int,
-    keys: Sequence[bytes | None] | None,
-    values: Sequence[bytes | None] | None,
-    timestamps: int | Sequence[int],
-    headers: Sequence[bytes | None] | None,
-) -> Source:
-    """Return lists as a source for encoding.
+def _refuse(code: int, row: int) -> NoReturn:
+    raise ValueError(f"record {row}: {EXPLANATIONS[code]}")
 
-    `headers` are encoded sections; `timestamps` has one entry each, or one for all.
+
+def encode_headers(firsts: Int64s, counts: Int32s, keys: Spans, values: Spans) -> Spans:
+    """Encode the headers section of each row, which has `counts` headers from `firsts` on in keys and values.
+
+    A row without headers has an empty section. All `starts` must be given.
+
+    Raises:
+        ValueError: A key is null, or a section is larger than 2 GiB.
     """
-    return Source(
-        rows,
-        _spans_of(keys),
-        _spans_of(values),
-        _spans_of([each or b"" for each in headers]) if headers is not None else ALL_NULL,
-        np.array([timestamps], np.int64) if isinstance(timestamps, int) else np.ascontiguousarray(timestamps, np.int64),
-    )
+    if not engine.is_native:
+        return Spans(*plain_arrays.encode_headers(firsts, counts, keys, values))
+    code, row, lengths, sections = engine.native.encode_headers(firsts, counts, keys, values)
+    if code == BAD_HEADERS:
+        raise ValueError(f"record {row}: a header's key is null")
+    if code != OK:
+        _refuse(code, row)
+    return Spans(np.frombuffer(sections, np.uint8), ALL_NULL.starts, np.frombuffer(lengths, np.int32))
 
 
-def _spans_of(strings: Sequence[bytes | None] | None) -> Spans:
-    """Join a list of byte strings into one blob, with as much of the work as possible in C."""
-    if strings is None:
-        return ALL_NULL
-    nulls = strings.count(None)
-    if nulls == len(strings):
-        return ALL_NULL
-    if nulls:
-        lengths = [-1 if each is None else len(each) for each in strings]
-        blob = b"".join(filter(None, strings))
+# ---- decoding
+
+
+def gather(spans: Spans) -> tuple[Int64s, Bytes]:
+    """Copy the strings without gaps; return the position of each and the end of the last, and the bytes.
+
+    Raises:
+        CorruptBatch: A string lies outside of the blob.
+    """
+    if not engine.is_native:
+        return plain_arrays.gather(spans)
+    code, row, bounds, strings = engine.native.gather(spans)
+    if code != OK:
+        raise CorruptBatch(f"record {row}: {EXPLANATIONS[code]}")
+    return np.frombuffer(bounds, np.int64), np.frombuffer(strings, np.uint8)
+
+
+def decode_headers(sections: Spans) -> tuple[Int64s, Spans, Spans]:
+    """Find the headers of all rows; return the first of each row and their number, and their keys and values.
+
+    Raises:
+        CorruptBatch: A section does not parse.
+    """
+    blob = sections.blob
+    if not engine.is_native:
+        found: Any = plain_arrays.decode_headers(sections)
     else:
-        lengths = list(map(len, strings))  # type: ignore[arg-type]  # none of them is None
-        blob = b"".join(strings)  # type: ignore[arg-type]  # none of them is None
-    return Spans(np.frombuffer(blob, np.uint8), _NO_INT64S, np.array(lengths, np.int32))
+        code, row, *packed = engine.native.decode_headers(sections)
+        if code != OK:
+            raise CorruptBatch(f"record {row}: {EXPLANATIONS[code]}")
+        kinds = (np.int64, np.int64, np.int32, np.int64, np.int32)
+        found = [np.frombuffer(each, kind) for each, kind in zip(packed, kinds, strict=True)]
+    bounds, key_starts, key_lengths, value_starts, value_lengths = found
+    return bounds, Spans(blob, key_starts, key_lengths), Spans(blob, value_starts, value_lengths)

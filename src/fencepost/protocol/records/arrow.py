@@ -11,9 +11,16 @@ from typing import Any, Final, Unpack
 import numpy as np
 import pyarrow as pa
 
-from fencepost.protocol.errors import CorruptBatch
-from fencepost.protocol.records import kernels
-from fencepost.protocol.records.arrays import ALL_NULL, Int64s, Source, Spans, encode_source
+from fencepost.protocol.records.arrays import (
+    ALL_NULL,
+    Int64s,
+    Source,
+    Spans,
+    decode_headers,
+    encode_headers,
+    encode_source,
+    gather,
+)
 from fencepost.protocol.records.batch import Stamp
 from fencepost.protocol.records.columns import Columns
 from fencepost.protocol.records.sealing import MAX_BATCH_BYTES
@@ -51,7 +58,7 @@ def column_to_arrow(columns: Columns, name: str, *, views: bool = False) -> pa.A
             return _headers_to_arrow(columns)
         case _:
             raise KeyError(name)
-    return to_array(np.frombuffer(columns.blob, np.uint8), np.asarray(starts), np.asarray(lengths))
+    return to_array(Spans(np.frombuffer(columns.blob, np.uint8), np.asarray(starts), np.asarray(lengths)))
 
 
 def columns_to_arrow(columns: Columns, *, headers: bool = False, views: bool = False) -> pa.RecordBatch:
@@ -71,7 +78,9 @@ def encode_arrow(
     level: int | None = None,
     **stamp: Unpack[Stamp],
 ) -> list[bytearray]:
-    """Encode Arrow columns into sealed batches, with the boundaries of `encode_batches`.
+    """Encode Arrow columns into sealed batches, starting a new one where `max_batch_bytes` would be exceeded.
+
+    A single record may exceed the limit. If `base_sequence` is given, the sequences of the batches are contiguous.
 
     Args:
         keys: Binary or string, also of large or view types, with nulls and slices; None: all null.
@@ -138,28 +147,25 @@ def _validity(lengths: Any) -> tuple[pa.Buffer | None, int]:
     return pa.py_buffer(np.packbits(lengths >= 0, bitorder="little")), nulls
 
 
-def _gathered(blob: Any, starts: Any, lengths: Any) -> pa.Array:
-    rows = len(lengths)
+def _gathered(spans: Spans) -> pa.Array:
+    rows, lengths = len(spans.lengths), spans.lengths
     if rows and int(lengths.max()) < 0:
         return pa.nulls(rows, pa.binary())
-    bounds = np.empty(rows + 1, np.int64)
-    total = int(np.maximum(lengths, 0).sum(dtype=np.int64))
-    output = np.empty(total, np.uint8)
-    _, code, row = kernels.gather(blob, np.ascontiguousarray(starts), np.ascontiguousarray(lengths), bounds, output)
-    if code != kernels.OK:
-        raise CorruptBatch(f"record {row}: {kernels.EXPLANATIONS[code]}")
-    is_large = total > _INT32_MAX
+    starts = np.ascontiguousarray(spans.starts)
+    bounds, strings = gather(Spans(spans.blob, starts, np.ascontiguousarray(lengths)))
+    is_large = len(strings) > _INT32_MAX
     offsets = bounds if is_large else bounds.astype(np.int32)
     validity, nulls = _validity(lengths)
-    buffers = [validity, pa.py_buffer(offsets), pa.py_buffer(output)]
+    buffers = [validity, pa.py_buffer(offsets), pa.py_buffer(strings)]
     return pa.Array.from_buffers(pa.large_binary() if is_large else pa.binary(), rows, buffers, nulls)
 
 
-def _views(blob: Any, starts: Any, lengths: Any) -> pa.Array:
+def _views(spans: Spans) -> pa.Array:
     """Return a binary_view array over the blob.
 
     A view has 16 bytes: the length, then either 12 bytes of data, or 4 bytes of data, buffer and offset.
     """
+    blob, starts, lengths = spans
     if len(blob) > _INT32_MAX:
         raise ValueError("binary_view offsets reach 2 GiB; the blob is larger")
     rows = len(lengths)
@@ -184,18 +190,9 @@ def _headers_to_arrow(columns: Columns) -> pa.Array:
         return pa.nulls(rows, HEADERS_TYPE)
     lengths = np.ascontiguousarray(columns.header_length)
     blob = np.frombuffer(columns.blob, np.uint8)
-    span = (blob, np.ascontiguousarray(columns.header_start), lengths)
-    bounds = np.empty(rows + 1, np.int64)
-    count = 0
-    children: tuple[Any, ...] = ()
-    for _ in range(2):  # the first pass counts, the second fills
-        children = tuple(np.empty(count, dtype) for dtype in (np.int64, np.int32, np.int64, np.int32))
-        count, code, row = kernels.decode_headers(*span, bounds, *children)
-        if code != kernels.OK:
-            raise CorruptBatch(f"record {row}: {kernels.EXPLANATIONS[code]}")
-    key_starts, key_lengths, value_starts, value_lengths = children
-    keys = _text(_gathered(blob, key_starts, key_lengths))
-    values = _gathered(blob, value_starts, value_lengths).cast(pa.binary())
+    bounds, key_spans, value_spans = decode_headers(Spans(blob, np.ascontiguousarray(columns.header_start), lengths))
+    keys = _text(_gathered(key_spans))
+    values = _gathered(value_spans).cast(pa.binary())
     pairs = pa.StructArray.from_arrays([keys, values], fields=list(HEADERS_TYPE.value_type))
     validity, nulls = _validity(np.where(lengths > 1, lengths, -1))
     buffers = [validity, pa.py_buffer(bounds.astype(np.int32))]
@@ -299,18 +296,8 @@ def _header_sections(array: Any) -> Spans:
     valid = valid_rows(array)
     if valid is not None:
         counts = np.where(valid, counts, np.int32(0))
-    lengths = np.empty(len(array), np.int32)
-    output = np.empty(0, np.uint8)
-    for _ in range(2):  # the first pass measures, the second writes
-        total, code, row = kernels.encode_headers(bounds[:-1], counts, *key_column, *value_column, lengths, output)
-        if code == kernels.BAD_HEADERS:
-            raise ValueError(f"record {row}: a header's key is null")
-        if code != kernels.OK:
-            raise ValueError(f"record {row}: {kernels.EXPLANATIONS[code]}")
-        if not total:
-            return ALL_NULL
-        output = np.empty(total, np.uint8) if not len(output) else output
-    return Spans(output, ALL_NULL.starts, lengths)
+    sections = encode_headers(bounds[:-1], counts, key_column, value_column)
+    return sections if len(sections.blob) else ALL_NULL
 
 
 def _milliseconds(timestamps: Any) -> Any:

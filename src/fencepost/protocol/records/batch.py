@@ -10,7 +10,7 @@ byte positions:
                                 23 last_offset_delta int32
 
 The CRC does not cover the bytes before it, so a broker sets base_offset and partition_leader_epoch without computing it
-again. This module does not import numpy or numba, to keep a broker's start-up fast.
+again. This module does not import numpy, to keep a broker's start-up fast.
 """
 
 from __future__ import annotations

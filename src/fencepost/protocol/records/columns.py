@@ -2,8 +2,8 @@
 
 `Columns` holds offsets, timestamps, and spans of keys, values and headers in one blob. Decoding (decoding.py) makes the
 spans point into the fetched buffer itself, or into the decompressed bytes. Encoding (encoding.py) writes each record
-once, directly into the batch. The numbers are numpy arrays if the compiled loops are installed (arrays.py), otherwise
-arrays of the standard library (spans.py). This module imports neither numpy nor numba.
+once, directly into the batch. The numbers are memoryviews, of which numpy makes arrays without a copy. This module does
+not import numpy.
 
 Lengths are int32 with -1 for null, timestamps are milliseconds since 1970, offsets are absolute.
 """
@@ -13,8 +13,9 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import repeat
-from typing import Any, Final, NamedTuple, Protocol, Self
+from typing import Any, Final, NamedTuple, Self
 
+from fencepost.protocol.records import engine
 from fencepost.protocol.records.headers import Header, parse_headers
 
 __all__ = ["COLUMN_BYTES", "Columns", "Description", "Header", "Numbers", "Record"]
@@ -27,18 +28,14 @@ COLUMN_KINDS: Final = "qqqiqiqi"
 
 _NO_HEADERS: Final[tuple[Header, ...]] = ()
 
+_FEW: Final = 4  # up to this number, plain Python is as fast
+
 COLUMN_BYTES: Final = 52
 """Size of one record in the arrays of its columns, in bytes."""
 
 
-class Numbers(Protocol):
-    """A column of integers: a memoryview of an `array`, or a numpy array."""
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, index: Any, /) -> Any: ...
-
-    def tolist(self) -> Any: ...
+Numbers = memoryview
+"""A column of integers of 4 or 8 bytes."""
 
 
 class Description(NamedTuple):
@@ -179,6 +176,8 @@ class Columns:
 
     def _all_bytes(self, starts: Numbers, lengths: Numbers) -> list[bytes | None]:
         view = self.blob
+        if len(lengths) > _FEW and engine.is_native and starts.contiguous:
+            return engine.native.cut(view, starts, lengths)
         spans = zip(starts.tolist(), lengths.tolist(), strict=True)
         return [None if length < 0 else bytes(view[start : start + length]) for start, length in spans]
 

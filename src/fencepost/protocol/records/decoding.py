@@ -1,4 +1,4 @@
-"""Decode fetched record batches into columns (columns.py), with or without the compiled loops (engine.py)."""
+"""Decode fetched record batches into columns (columns.py), with or without the native loops (engine.py)."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 from fencepost.protocol.cursor import Buffer
 from fencepost.protocol.errors import CompressionError, CorruptBatch, DecompressionLimit, ProtocolError
+from fencepost.protocol.records import engine, native_loops
 from fencepost.protocol.records.aborted import AbortedFilter
 from fencepost.protocol.records.batch import (
     HEADER_BYTES,
@@ -18,12 +19,12 @@ from fencepost.protocol.records.batch import (
 )
 from fencepost.protocol.records.columns import COLUMN_BYTES, Columns, Description
 from fencepost.protocol.records.compression import MAX_DECOMPRESSED_BYTES, decompress
-from fencepost.protocol.records.engine import is_compiled
 from fencepost.protocol.records.spans import decode_sections
 
 __all__ = ["Decoded", "Unreadable", "decode_batches", "decode_readable"]
 
 _MIN_RECORD_BYTES: Final = 7  # one byte each: length, attributes, two deltas, two lengths, header count
+_FEW: Final = 2  # up to this number of records, plain Python is as fast
 _OFFSET: Final = struct.Struct(">q")
 _LAST: Final = 2**63 - 1  # the largest offset
 
@@ -256,11 +257,8 @@ def _columns(
         described.append(Description(start, end, records, header.base_offset, base_timestamp, last_delta, append_time))
     if not described:
         return Columns.empty(), flaw
-    decode = decode_sections
-    if is_compiled():
-        from fencepost.protocol.records import arrays
-
-        decode = arrays.decode_sections
+    is_few = sum(batch.records for batch in described) <= _FEW
+    decode = native_loops.decode_sections if engine.is_native and not is_few else decode_sections
     blob = memoryview(buffer) if sections is None else memoryview(_one(sections[: len(described)]))
     columns, found = decode(blob, described, first_offset)
     if found is not None:

@@ -1,15 +1,15 @@
-"""Encode columns or lists as a record batch, with or without the compiled loops (engine.py)."""
+"""Encode columns or lists as a record batch, with or without the native loops (engine.py)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, Unpack
 
+from fencepost.protocol.records import engine
 from fencepost.protocol.records.batch import Stamp
 from fencepost.protocol.records.columns import Columns
-from fencepost.protocol.records.engine import is_compiled
 from fencepost.protocol.records.headers import Header, encode_headers
-from fencepost.protocol.records.plain import FEW, write_records
+from fencepost.protocol.records.plain import write_records
 from fencepost.protocol.records.sealing import MAX_BATCH_BYTES, finish
 
 __all__ = ["encode_batch"]
@@ -47,20 +47,11 @@ def encode_batch(
     rows = len(columns) if columns is not None else _rows_of(keys, values, timestamps, headers)
     if not rows:
         raise ValueError("no records to encode")
-    if rows > FEW and is_compiled():
-        from fencepost.protocol.records.arrays import encode_source, source_of_columns, source_of_lists
-
-        source = (
-            source_of_columns(columns)
-            if columns is not None
-            else source_of_lists(rows, keys, values, timestamps, _sections(headers))
-        )
-        (batch,) = encode_source(source, MAX_BATCH_BYTES, compression, level, stamp)
-        return batch
     if columns is not None:
         keys, values, timestamps = columns.keys(), columns.values(), columns.timestamps.tolist()
     sections = columns.header_sections() if columns is not None else _sections(headers)
-    written = write_records(rows, keys, values, timestamps, sections)
+    write = engine.native.write_lists if engine.is_native else write_records
+    written = write(rows, keys, values, timestamps, sections)
     if len(written) > MAX_BATCH_BYTES:
         raise ValueError(f"a batch of {len(written)} bytes; at most 2 GiB are possible")
     times = (timestamps,) if isinstance(timestamps, int) else timestamps

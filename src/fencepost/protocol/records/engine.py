@@ -1,93 +1,63 @@
-"""Choice between two engines for many records: loops compiled by numba (the extra `fast`), or plain Python.
+"""Choice, made once at import, between the native loops over record batches and their twins in plain Python.
 
-Both give the same result and differ only in speed. Code that has both asks `is_compiled` at its first batch of more
-than a few records. This module depends on the installed packages.
+The native module is the distribution `fencepost-native`. Both forms give the same results and differ only in speed. A
+module that was built from other sources is refused. This module depends on the installed packages.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-import threading
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
-__all__ = ["VARIABLE", "is_compiled"]
+from fencepost.protocol.records.native_stamp import STAMP
 
-VARIABLE: Final = "FENCEPOST_COMPILED"
-"""Environment variable. 0 selects plain Python, whatever is installed."""
+__all__ = ["VARIABLE", "is_native", "native"]
 
-_PLAIN: Final = "batches of many records are made and read in plain Python, which gives the same and takes longer"
+VARIABLE: Final = "FENCEPOST_NATIVE"
+"""Environment variable. 0: plain Python, whatever is installed. 1: the import fails without the native module."""
+
+_PLAIN: Final = "record batches: plain Python, which gives the same results and takes longer"
 
 _log = logging.getLogger("fencepost")
 
 
-class _IsCompiled:
-    """Implementation of `is_compiled`."""
+def _chosen() -> Any:
+    """Return the native module, or None.
 
-    def __init__(self) -> None:
-        self._found: bool | None = None
-        self._in_a_hurry: set[int] = set()
-        self._looking: threading.Thread | None = None
-        self._one_looks = threading.RLock()  # an import that fails in two threads at once raises different errors
-        self._importing = False
-
-    def __call__(self) -> bool:
-        found = self._found
-        if found is None and threading.get_ident() in self._in_a_hurry:
-            self._look_in_background()
-            return False
-        return self._look() if found is None else found
-
-    def never_wait_in(self, thread_id: int) -> None:
-        """Return False in this thread until another thread has imported numba, which takes a second or more."""
-        self._in_a_hurry.add(thread_id)
-
-    def forked(self) -> None:
-        """Reset after a fork: a thread that was importing numba does not exist in the child."""
-        self._one_looks, self._looking, self._importing = threading.RLock(), None, False
-
-    def cache_clear(self) -> None:
-        """Forget the result, so that the next call looks again."""
-        self._found = None
-
-    def _look(self) -> bool:
-        with self._one_looks:
-            if self._found is None and not self._importing:
-                self._importing = True
-                try:
-                    self._found = _look()
-                finally:
-                    self._importing = False
-            return bool(self._found)  # a signal handler that comes during the import does without
-
-    def _look_in_background(self) -> None:
-        if os.environ.get(VARIABLE) == "0" or (self._looking is not None and self._looking.is_alive()):
-            return
-
-        # Not a daemon: the program must not end while libraries are being loaded.
-        self._looking = threading.Thread(target=self._look, name="fencepost-numba", daemon=False)
-        try:
-            self._looking.start()
-        except RuntimeError:  # the interpreter is shutting down and starts no more threads
-            self._found = False
-
-
-def _look() -> bool:
-    if os.environ.get(VARIABLE) == "0":
-        return False
+    Raises:
+        ImportError: The environment variable asks for a module that is not usable, or has another value.
+    """
+    asked = os.environ.get(VARIABLE, "")
+    if asked not in {"", "0", "1"}:
+        raise ImportError(f"{VARIABLE}={asked}: must be 0 (plain Python), 1 (the native module) or unset (either)")
+    if asked == "0":
+        _log.info("%s: %s=0", _PLAIN, VARIABLE)
+        return None
     try:
-        import numba  # noqa: F401 - tests that the import works on this machine
-    except (ImportError, OSError, RuntimeError, SystemError, AttributeError) as error:
-        if isinstance(error, ModuleNotFoundError) and error.name == "numba":
-            _log.info("%s: pip install 'fencepost[fast]' for compiled loops", _PLAIN)
-        else:
-            _log.warning("%s: numba cannot be imported (%s: %s)", _PLAIN, type(error).__name__, error)
-        return False
-    return True
+        import fencepost_native as found
+    except (ImportError, OSError, SystemError) as error:
+        is_missing = isinstance(error, ModuleNotFoundError) and error.name == "fencepost_native"
+        reason = (
+            "pip install 'fencepost[native]' for native loops" if is_missing else f"{type(error).__name__}: {error}"
+        )
+        level = logging.INFO if is_missing else logging.WARNING
+    else:
+        if found.STAMP == STAMP:
+            _log.info("record batches: native loops (fencepost-native, %s)", STAMP)
+            return found
+        reason = f"fencepost-native was built from other sources ({found.STAMP}, not {STAMP}); install the same release"
+        level = logging.WARNING
+    if asked == "1":
+        raise ImportError(f"{VARIABLE}=1, but the native loops are not usable: {reason}")
+    _log.log(level, "%s: %s", _PLAIN, reason)
+    return None
 
 
-is_compiled: Final = _IsCompiled()
-"""Return true if the compiled loops can be used. The first call imports numba, and logs the reason if it cannot."""
+if TYPE_CHECKING:
+    import fencepost_native as native
+else:
+    native = _chosen()
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=is_compiled.forked)
+is_native: bool = native is not None
+"""True if the native loops are used. Code looks here at each call, so that a test can switch them off."""

@@ -1,8 +1,6 @@
-"""Encode batches in plain Python. The bytes are the same as those of the compiled kernels.
+"""Encode batches in plain Python. The bytes are the same as those of the native loops.
 
-This is used for batches of a few records, where it is faster than setting up arrays. It is used for all batches if the
-compiled loops are not installed (engine.py). So a producer that rarely sends, or a broker that writes to its internal
-topics, never has to load the compiler.
+This is used where the native loops are not installed (engine.py), and for the few records of internal topics.
 """
 
 from __future__ import annotations
@@ -13,9 +11,7 @@ from typing import Any, Final, Unpack
 from fencepost.protocol.records.batch import HEADER_BYTES, Stamp, seal_in_place
 from fencepost.protocol.varint import encode_varint
 
-__all__ = ["FEW", "encode_pairs", "time_delta", "write_records"]
-
-FEW: Final = 10  # at about this number both ways take the same time for records of 100 bytes
+__all__ = ["encode_pairs", "time_delta", "write_records"]
 
 _INT64_SIGN = 2**63
 _SMALL_COUNT: Final = 64

@@ -1,12 +1,13 @@
 """Find the fields of records in a records section, in plain Python.
 
-This is used to check a few records, and for columns if the compiled loops are not installed. `kernels.py` gives the
-same result.
+This is used for a few records, and for all if the native loops are not installed (engine.py). Both give the same
+result.
 """
 
 from __future__ import annotations
 
 from array import array
+from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
@@ -14,7 +15,7 @@ from fencepost.protocol.cursor import Buffer
 from fencepost.protocol.errors import CorruptBatch
 from fencepost.protocol.records.columns import COLUMN_KINDS, Columns, Description
 
-__all__ = ["decode_sections", "fields_of", "timestamp_of"]
+__all__ = ["decode_sections", "fields_of", "headers_of", "timestamp_of"]
 
 _INT64: Final = 1 << 63
 _SMALL: Final = [(byte >> 1) ^ -(byte & 1) if byte < 0x80 else None for byte in range(0x100)]  # varints of one byte
@@ -104,7 +105,7 @@ def fields_of(section: Buffer, position: int, stop: int, count: int) -> Iterator
                 value = position + 1
             headers = value + value_length if value_length > 0 else value
             if headers != end - 1 or section[headers]:  # also true if a field before ended after the record's end
-                _check_headers(section, headers, end, row)
+                deque(headers_of(section, headers, end, row), 0)  # reads them all
             position = end
             yield time_delta, offset_delta, key, max(key_length, -1), value, max(value_length, -1), headers, end
     except IndexError as error:
@@ -125,17 +126,23 @@ def _behind(length: int, position: int, end: int, row: int) -> int:
     return position + length if length > 0 else position
 
 
-def _check_headers(section: Buffer, position: int, end: int, row: int) -> None:
+def headers_of(section: Buffer, position: int, end: int, row: int) -> Iterator[tuple[int, int, int, int]]:
+    """Yield (start and length of the key, start and length of the value) of each header; a null value has -1.
+
+    Raises:
+        CorruptBatch: The headers do not parse, or do not end at `end`.
+    """
     count, position = _varint(section, position, end, row)
     if count < 0:
         raise _corrupt(row, f"it has {count} headers")
     for _ in range(count):
-        length, position = _varint(section, position, end, row)
-        if length < 0:
+        key_length, key = _varint(section, position, end, row)
+        if key_length < 0:
             raise _corrupt(row, "a header without a key")
-        position = _behind(length, position, end, row)
-        length, position = _varint(section, position, end, row)
-        position = _behind(length, position, end, row)
+        position = _behind(key_length, key, end, row)
+        value_length, value = _varint(section, position, end, row)
+        position = _behind(value_length, value, end, row)
+        yield key, key_length, value, max(value_length, -1)
     if position != end:
         raise _corrupt(row, f"{end - position} bytes are left behind its headers")
 

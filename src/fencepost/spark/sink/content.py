@@ -6,12 +6,15 @@ A row's checksum is XXH64 of the XXH64 of its cells (topic, key, value, headers)
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import numpy.typing as npt
 
+from fencepost.protocol.records import engine
 from fencepost.spark.sink.decision import Content
+from fencepost.spark.sink.xxh64 import xxh64
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -78,10 +81,11 @@ def _headers(column: pa.ListArray) -> Hashes:
 
 def hash_cells(blob: npt.NDArray[np.uint8], bounds: npt.NDArray[np.int64]) -> Hashes:
     """XXH64 (seed 0) of each span of `blob`; `bounds` has an entry more than there are spans."""
-    out = np.empty(len(bounds) - 1, np.uint64)
-    if len(out) and (bounds[0] < 0 or bounds[-1] > len(blob) or bool((np.diff(bounds) < 0).any())):
+    if len(bounds) > 1 and (bounds[0] < 0 or bounds[-1] > len(blob) or bool((np.diff(bounds) < 0).any())):
         raise ValueError("spans lie outside their blob")
-    from fencepost.spark.sink.xxh64 import hash_spans
-
-    hash_spans(np.ascontiguousarray(blob), np.ascontiguousarray(bounds), out)
-    return out
+    raw, ends = np.ascontiguousarray(blob), np.ascontiguousarray(bounds)
+    if engine.is_native:
+        return np.frombuffer(engine.native.xxh64_of_spans(raw, ends), np.uint64)
+    whole = raw.tobytes()
+    hashes = (xxh64(whole[start:end]) for start, end in pairwise(ends.tolist()))
+    return np.fromiter(hashes, np.uint64, len(ends) - 1)

@@ -29,7 +29,6 @@ from fencepost.client.producer import unhandled_failures as unhandled_module
 from fencepost.client.producer.accumulator import Accumulator
 from fencepost.client.producer.chunks import Chunk
 from fencepost.errors import ClosedError, UsageError
-from fencepost.protocol.records import engine
 from fencepost.testing import read_all
 from tests.support import interrupted_calls as calls
 
@@ -444,18 +443,3 @@ def test_a_handler_that_makes_the_first_client_of_the_process_inside_of_the_firs
 
 def io_threads() -> set[threading.Thread]:
     return {thread for thread in threading.enumerate() if thread.name == "fencepost-io"}
-
-
-def test_a_handler_that_needs_the_compiled_loops_while_they_are_imported(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A thread that waits for itself would hang; the handler does without them."""
-    asked: list[bool] = []
-
-    def look() -> bool:
-        asked.append(engine.is_compiled())
-        return True
-
-    monkeypatch.setattr(engine, "_look", look)
-    monkeypatch.setattr(engine, "is_compiled", type(engine.is_compiled)())
-    assert engine.is_compiled()
-    assert asked == [False]
-    assert engine.is_compiled()

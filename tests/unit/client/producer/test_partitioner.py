@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import random
 
+import numpy as np
 import pytest
 
-from fencepost.client.producer.partitioner import Sticky, murmur2, partition_for_key, partitions_for_keys
+from fencepost.client.producer.partitioner import (
+    Sticky,
+    murmur2,
+    partition_for_key,
+    partitions_for_blob,
+    partitions_for_keys,
+)
 from tests.support.engines import ENGINES, engine
 
 
@@ -26,7 +33,7 @@ def test_murmur2_is_kafkas(key: bytes, expected: int) -> None:
     assert murmur2(key) == expected % 2**32
 
 
-def test_compiled_and_plain_hashes_agree() -> None:
+def test_native_and_plain_hashes_agree() -> None:
     source = random.Random(5)
     keys = [source.randbytes(source.randrange(40)) for _ in range(500)]
     for partitions in (1, 7, 100):
@@ -34,7 +41,10 @@ def test_compiled_and_plain_hashes_agree() -> None:
         for name in ENGINES:
             with engine(name):
                 chosen.append(partitions_for_keys(keys, partitions))
-        assert chosen[0] == chosen[1] == [partition_for_key(key, partitions) for key in keys]
+                blob = np.frombuffer(b"".join(keys), np.uint8)
+                ends = np.cumsum([len(key) for key in keys], dtype=np.int64)
+                chosen.append(partitions_for_blob(blob, ends, partitions).tolist())
+        assert all(each == [partition_for_key(key, partitions) for key in keys] for each in chosen)
 
 
 def test_sticky_changes_after_its_bytes() -> None:

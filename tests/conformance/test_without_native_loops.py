@@ -1,6 +1,7 @@
-"""What decides about records holds without the compiled loops as well: its tests again, with these switched off.
+"""The tests of records again, with the native loops switched off.
 
-In a process of its own, because which engine is used is asked once. Only the broker's arm: Apache Kafka has no engines.
+They run in a process of their own, because the choice is made once. Only the broker's arm: Apache Kafka has no such
+choice.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ MODULES = (
 )
 
 
-def test_records_without_the_compiled_loops() -> None:
+def test_records_without_the_native_loops() -> None:
     files = [f"tests/conformance/{name}.py" for name in MODULES.split()]
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *files]
-    command += ["-m", "not kafka and not java", "-k", "not arrow"]  # Arrow always takes the compiled loops
+    command += ["-m", "not kafka and not java"]
     outer = ("PYTEST_", "CI")
     environ = {name: value for name, value in os.environ.items() if not name.startswith(outer)}
     done = subprocess.run(

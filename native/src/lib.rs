@@ -1,0 +1,14 @@
+//! Loops over the bytes of record batches, and the Python module `fencepost_native` that offers them.
+//!
+//! The loops need no Python: `cargo test --no-default-features` tests them without an interpreter.
+
+#[cfg(feature = "python")]
+mod buffers;
+pub mod hashes;
+mod numbers;
+#[cfg(feature = "python")]
+mod python;
+pub mod records;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,519 @@
+//! Functions of the Python module.
+//!
+//! The module has no state and takes no decision. A function reads buffers and returns numbers and new buffers. It
+//! reports broken input with a code (records.rs), never with a panic. Columns of numbers are buffers of native 32-bit
+//! or 64-bit integers. A column of byte strings is the tuple (blob, starts, lengths), see `records::Strings`.
+//!
+//! Work on a large buffer runs without the interpreter lock. The caller must not write to a buffer during a call.
+
+use crate::buffers::{packed, untouched, Input};
+use crate::numbers::{Int32s, Int64s};
+use crate::records::{Cursors, Description, Fields, Flaw, HeaderSource, Source, Strings};
+use crate::{hashes, records};
+use pyo3::exceptions::{PyMemoryError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyByteArray, PyBytes, PyList};
+
+/// From this size on, other threads run meanwhile. Below it, giving the lock away costs more than it brings.
+const LARGE_BYTES: usize = 64 * 1024;
+
+type Any<'py> = Bound<'py, PyAny>;
+type Three<'py> = (Any<'py>, Any<'py>, Any<'py>);
+
+fn working<T: Send>(py: Python<'_>, size: usize, work: impl FnOnce() -> T + Send) -> T {
+    if size < LARGE_BYTES {
+        return work();
+    }
+    py.detach(work)
+}
+
+fn outcome(flaw: Option<Flaw>) -> (u8, usize) {
+    flaw.map_or((records::OK, 0), |flaw| (flaw.code, flaw.row))
+}
+
+fn int64s(input: &Input) -> PyResult<Int64s<'_>> {
+    Int64s::of(input.bytes()).ok_or_else(|| PyValueError::new_err("a column of int64 that ends within a number"))
+}
+
+fn int32s(input: &Input) -> PyResult<Int32s<'_>> {
+    Int32s::of(input.bytes()).ok_or_else(|| PyValueError::new_err("a column of int32 that ends within a number"))
+}
+
+/// The three buffers of a column of byte strings.
+struct Column {
+    blob: Input,
+    starts: Input,
+    lengths: Input,
+}
+
+impl Column {
+    fn of(three: &Three<'_>) -> PyResult<Self> {
+        Ok(Self { blob: Input::of(&three.0)?, starts: Input::of(&three.1)?, lengths: Input::of(&three.2)? })
+    }
+
+    /// The column, if it has an entry for each of the rows (None: any number), or none for all of them.
+    fn strings(&self, rows: Option<usize>, needs_starts: bool) -> PyResult<Strings<'_>> {
+        let (starts, lengths) = (int64s(&self.starts)?, int32s(&self.lengths)?);
+        let wanted = rows.filter(|_| !lengths.is_empty()).unwrap_or(lengths.len());
+        if lengths.len() != wanted || (starts.len() != wanted && (needs_starts || !starts.is_empty())) {
+            return Err(PyValueError::new_err("a column of byte strings with starts or lengths for other rows"));
+        }
+        Ok(Strings { blob: self.blob.bytes(), starts, lengths })
+    }
+}
+
+/// One byte string of a Python sequence.
+enum Field<'py> {
+    Null,
+    Bytes(Bound<'py, PyBytes>),
+    Buffer(Input),
+}
+
+impl<'py> Field<'py> {
+    fn of(object: Any<'py>) -> PyResult<Self> {
+        match object.cast_into::<PyBytes>() {
+            Ok(bytes) => Ok(Self::Bytes(bytes)),
+            Err(other) => {
+                let object = other.into_inner();
+                Ok(if object.is_none() { Self::Null } else { Self::Buffer(Input::of(&object)?) })
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn bytes(&self) -> Option<&[u8]> {
+        match self {
+            Self::Null => None,
+            Self::Bytes(bytes) => Some(bytes.as_bytes()),
+            Self::Buffer(input) => Some(input.bytes()),
+        }
+    }
+}
+
+/// Fields of a Python sequence of `rows` byte strings or None; no fields if there is no sequence.
+fn fields_of<'py>(sequence: Option<&Any<'py>>, rows: usize) -> PyResult<Vec<Field<'py>>> {
+    let mut fields = Vec::new();
+    let Some(sequence) = sequence else { return Ok(fields) };
+    if sequence.len()? != rows {
+        return Err(PyValueError::new_err("columns of different lengths"));
+    }
+    fields.try_reserve_exact(rows).map_err(|_| PyMemoryError::new_err("too many records"))?;
+    if let Ok(list) = sequence.cast::<PyList>() {
+        for item in list.iter().take(rows) {
+            fields.push(Field::of(item)?);
+        }
+    } else {
+        for item in sequence.try_iter()?.take(rows) {
+            fields.push(Field::of(item?)?);
+        }
+    }
+    if fields.len() != rows {
+        return Err(PyValueError::new_err("a column that changes while it is read"));
+    }
+    Ok(fields)
+}
+
+// ---- reading
+
+/// Check a records section; return (code, row, smallest timestamp, largest timestamp, first row without a key).
+#[pyfunction]
+fn check_records(
+    py: Python<'_>,
+    section: Any<'_>,
+    count: i64,
+    base_timestamp: i64,
+) -> PyResult<(u8, usize, i64, i64, i64)> {
+    let section = Input::of(&section)?;
+    let bytes = section.bytes();
+    Ok(match working(py, bytes.len(), || records::check(bytes, count, base_timestamp)) {
+        Ok(found) => (records::OK, 0, found.smallest, found.largest, found.without_key),
+        Err(flaw) => (flaw.code, flaw.row, -1, -1, -1),
+    })
+}
+
+/// Search a timestamp; return (code, timestamp, offset delta or -1).
+#[pyfunction]
+fn find_timestamp(
+    py: Python<'_>,
+    section: Any<'_>,
+    count: i64,
+    base_timestamp: i64,
+    wanted: i64,
+    most: i64,
+    from_delta: i64,
+) -> PyResult<(u8, i64, i64)> {
+    let section = Input::of(&section)?;
+    let bytes = section.bytes();
+    let found =
+        working(py, bytes.len(), || records::find(bytes, count, base_timestamp, wanted, most, from_delta.max(0)));
+    Ok(match found {
+        Ok(Some((timestamp, delta))) => (records::OK, timestamp, delta),
+        Ok(None) => (records::OK, 0, -1),
+        Err(code) => (code, 0, -1),
+    })
+}
+
+/// Decode batches; return (records, code, batch, columns). The columns lie behind each other, see `records::decode`.
+#[pyfunction]
+fn decode_records<'py>(
+    py: Python<'py>,
+    blob: Any<'py>,
+    batches: Vec<Description>,
+    first_offset: i64,
+) -> PyResult<(usize, u8, usize, Bound<'py, PyBytes>)> {
+    let blob = Input::of(&blob)?;
+    let bytes = blob.bytes();
+    // Decode only the batches before the first whose description cannot be true.
+    let (sound, false_one) = match records::capacity(bytes, &batches) {
+        Ok(_) => (&batches[..], None),
+        Err(flaw) => (&batches[..flaw.row], Some(flaw)),
+    };
+    let rows = records::capacity(bytes, sound).unwrap_or(0);
+    let size = rows.checked_mul(records::COLUMN_BYTES).ok_or_else(|| PyMemoryError::new_err("too many records"))?;
+    let (mut found, mut flaw) = (0, None);
+    let columns = PyBytes::new_with(py, size, |out| {
+        (found, flaw) = working(py, bytes.len(), || records::decode(bytes, sound, first_offset, out));
+        Ok(())
+    })?;
+    let (code, batch) = outcome(flaw.or(false_one));
+    Ok((found, code, batch, columns))
+}
+
+/// Cut byte strings out of a blob.
+#[pyfunction]
+fn cut<'py>(py: Python<'py>, blob: Any<'py>, starts: Any<'py>, lengths: Any<'py>) -> PyResult<Bound<'py, PyList>> {
+    let column = Column::of(&(blob, starts, lengths))?;
+    let strings = column.strings(None, true)?;
+    let mut made: Vec<Option<Bound<'py, PyBytes>>> = Vec::new();
+    made.try_reserve_exact(strings.lengths.len()).map_err(|_| PyMemoryError::new_err("too many strings"))?;
+    for row in 0..strings.lengths.len() {
+        let string = strings
+            .cut(strings.starts.get(row), strings.lengths.get(row))
+            .map_err(|_| PyValueError::new_err(format!("string {row} lies outside its blob")))?;
+        made.push(string.map(|bytes| PyBytes::new(py, bytes)));
+    }
+    PyList::new(py, made)
+}
+
+/// Spans of the headers in encoded sections; return (code, row, bounds, key starts, key lengths, value starts, value
+/// lengths). `bounds` has the number of headers before each row, and the total.
+#[pyfunction]
+#[allow(clippy::type_complexity)]
+fn decode_headers<'py>(
+    py: Python<'py>,
+    sections: Three<'py>,
+) -> PyResult<(
+    u8,
+    usize,
+    Bound<'py, PyBytes>,
+    Bound<'py, PyBytes>,
+    Bound<'py, PyBytes>,
+    Bound<'py, PyBytes>,
+    Bound<'py, PyBytes>,
+)> {
+    let column = Column::of(&sections)?;
+    let strings = column.strings(None, true)?;
+    let (spans, ends, flaw) = match working(py, strings.blob.len(), || records::decode_headers(strings)) {
+        Ok((spans, ends)) => (spans, ends, None),
+        Err(flaw) => (Vec::new(), Vec::new(), Some(flaw)),
+    };
+    let (code, row) = outcome(flaw);
+    let bounds = std::iter::once(0).chain(ends.iter().copied());
+    Ok((
+        code,
+        row,
+        packed(py, ends.len() + 1, bounds.map(i64::to_ne_bytes))?,
+        packed(py, spans.len(), spans.iter().map(|span| span.0.to_ne_bytes()))?,
+        packed(py, spans.len(), spans.iter().map(|span| span.1.to_ne_bytes()))?,
+        packed(py, spans.len(), spans.iter().map(|span| span.2.to_ne_bytes()))?,
+        packed(py, spans.len(), spans.iter().map(|span| span.3.to_ne_bytes()))?,
+    ))
+}
+
+// ---- writing
+
+/// Encode records from sequences; return room for a batch's header, then the records.
+///
+/// `timestamps` is one number for all, or a sequence of one per record. `headers` are encoded sections.
+#[pyfunction]
+fn write_lists<'py>(
+    py: Python<'py>,
+    rows: usize,
+    keys: Option<Any<'py>>,
+    values: Option<Any<'py>>,
+    timestamps: Any<'py>,
+    headers: Option<Any<'py>>,
+) -> PyResult<Bound<'py, PyByteArray>> {
+    let times = match timestamps.extract::<i64>() {
+        Ok(one) => vec![one],
+        Err(_) => timestamps.extract::<Vec<i64>>()?,
+    };
+    if times.len() != 1 && times.len() != rows {
+        return Err(PyValueError::new_err("columns of different lengths"));
+    }
+    let (keys, values) = (fields_of(keys.as_ref(), rows)?, fields_of(values.as_ref(), rows)?);
+    let headers = fields_of(headers.as_ref(), rows)?;
+    let fields = |row: usize| Fields {
+        key: keys.get(row).and_then(Field::bytes),
+        value: values.get(row).and_then(Field::bytes),
+        headers: headers.get(row).and_then(Field::bytes).unwrap_or_default(),
+    };
+    let refused = |flaw: Flaw| PyValueError::new_err(format!("record {}: larger than 2 GiB", flaw.row));
+    let section = records::measure_rows(rows, fields, &times).map_err(refused)?;
+    if section > i32::MAX as usize - records::HEADER_BYTES {
+        let size = section.saturating_add(records::HEADER_BYTES);
+        return Err(PyValueError::new_err(format!("a batch of {size} bytes; at most 2 GiB are possible")));
+    }
+    PyByteArray::new_with(py, records::HEADER_BYTES + section, |out| {
+        records::write_rows(rows, fields, &times, &mut out[records::HEADER_BYTES..]).map_err(refused)
+    })
+}
+
+/// Buffers of the columns to encode.
+struct Buffers {
+    rows: usize,
+    keys: Column,
+    values: Column,
+    headers: Column,
+    timestamps: Input,
+}
+
+/// rows, keys, values, headers, timestamps
+type Columns<'py> = (usize, Three<'py>, Three<'py>, Three<'py>, Any<'py>);
+
+impl Buffers {
+    fn of(columns: &Columns<'_>) -> PyResult<Self> {
+        let (rows, keys, values, headers, timestamps) = columns;
+        Ok(Self {
+            rows: *rows,
+            keys: Column::of(keys)?,
+            values: Column::of(values)?,
+            headers: Column::of(headers)?,
+            timestamps: Input::of(timestamps)?,
+        })
+    }
+
+    fn source(&self) -> PyResult<Source<'_>> {
+        let timestamps = int64s(&self.timestamps)?;
+        if timestamps.len() != 1 && timestamps.len() != self.rows {
+            return Err(PyValueError::new_err("timestamps for other rows"));
+        }
+        let rows = Some(self.rows);
+        Ok(Source {
+            rows: self.rows,
+            keys: self.keys.strings(rows, false)?,
+            values: self.values.strings(rows, false)?,
+            headers: self.headers.strings(rows, false)?,
+            timestamps,
+        })
+    }
+}
+
+/// Split columns into batches; return (code, row, batches), where a batch is (row after its last, bytes of records).
+#[pyfunction]
+#[allow(clippy::type_complexity)]
+fn plan_batches(py: Python<'_>, columns: Columns<'_>, most_bytes: i64) -> PyResult<(u8, usize, Vec<(usize, usize)>)> {
+    let buffers = Buffers::of(&columns)?;
+    let source = buffers.source()?;
+    Ok(match working(py, source.values.blob.len(), || source.plan(most_bytes)) {
+        Ok(batches) => (records::OK, 0, batches),
+        Err(flaw) => (flaw.code, flaw.row, Vec::new()),
+    })
+}
+
+/// Write one planned batch; return (code, row, room for the header and the records, cursors of the next batch).
+#[pyfunction]
+fn write_records<'py>(
+    py: Python<'py>,
+    columns: Columns<'py>,
+    first: usize,
+    end: usize,
+    size: usize,
+    cursors: Cursors,
+) -> PyResult<(u8, usize, Bound<'py, PyByteArray>, Cursors)> {
+    let buffers = Buffers::of(&columns)?;
+    let source = buffers.source()?;
+    if first > end || end > source.rows {
+        return Err(PyValueError::new_err("rows that the columns do not have"));
+    }
+    let whole = size.checked_add(records::HEADER_BYTES).ok_or_else(|| PyMemoryError::new_err("too large"))?;
+    let (mut moved, mut flaw) = (cursors, None);
+    let batch = PyByteArray::new_with(py, whole, |out| {
+        let out = &mut out[records::HEADER_BYTES..];
+        match working(py, out.len(), || source.write(first, end, cursors, out)) {
+            Ok(next) => moved = next,
+            Err(found) => flaw = Some(found),
+        }
+        Ok(())
+    })?;
+    let (code, row) = outcome(flaw);
+    Ok((code, row, batch, moved))
+}
+
+/// Copy byte strings behind each other; return (code, row, bounds, bytes).
+#[pyfunction]
+fn gather<'py>(
+    py: Python<'py>,
+    strings: Three<'py>,
+) -> PyResult<(u8, usize, Bound<'py, PyBytes>, Bound<'py, PyBytes>)> {
+    let column = Column::of(&strings)?;
+    let strings = column.strings(None, true)?;
+    // The sum of lengths may be larger than the blob, because strings may overlap.
+    let (rows, total) = (strings.lengths.len(), records::total_length(strings.lengths));
+    if let Err(flaw) = inside(strings) {
+        let (code, row) = outcome(Some(flaw));
+        return Ok((code, row, PyBytes::new(py, &[]), PyBytes::new(py, &[])));
+    }
+    let mut flaw = None;
+    let size = rows.checked_add(1).and_then(|count| count.checked_mul(8));
+    let size = size.ok_or_else(|| PyMemoryError::new_err("too many strings"))?;
+    let mut copied = None;
+    let bounds = PyBytes::new_with(py, size, |bounds| {
+        copied = Some(PyBytes::new_with(py, total, |out| {
+            flaw = working(py, total, || {
+                let mut rooms = bounds.chunks_exact_mut(8).skip(1);
+                let bound = |at: usize| {
+                    if let Some(room) = rooms.next() {
+                        room.copy_from_slice(&(at as i64).to_ne_bytes());
+                    }
+                };
+                records::gather(strings, out, bound).err()
+            });
+            Ok(())
+        })?);
+        Ok(())
+    })?;
+    let (code, row) = outcome(flaw);
+    Ok((code, row, bounds, copied.unwrap_or_else(|| PyBytes::new(py, &[]))))
+}
+
+/// Refuse strings outside of the blob before memory is taken for them.
+fn inside(strings: Strings<'_>) -> Result<(), Flaw> {
+    for row in 0..strings.lengths.len() {
+        strings.cut(strings.starts.get(row), strings.lengths.get(row)).map_err(|code| Flaw { code, row })?;
+    }
+    Ok(())
+}
+
+/// Encode the headers of rows, `counts` from `firsts` on; return (code, row, size of each row's section, sections).
+#[pyfunction]
+fn encode_headers<'py>(
+    py: Python<'py>,
+    firsts: Any<'py>,
+    counts: Any<'py>,
+    keys: Three<'py>,
+    values: Three<'py>,
+) -> PyResult<(u8, usize, Bound<'py, PyBytes>, Bound<'py, PyBytes>)> {
+    let (firsts, counts) = (Input::of(&firsts)?, Input::of(&counts)?);
+    let (keys, values) = (Column::of(&keys)?, Column::of(&values)?);
+    let source = HeaderSource {
+        firsts: int64s(&firsts)?,
+        counts: int32s(&counts)?,
+        keys: keys.strings(None, true)?,
+        values: values.strings(None, true)?,
+    };
+    if source.firsts.len() != source.counts.len() {
+        return Err(PyValueError::new_err("headers for other rows"));
+    }
+    let (sizes, mut flaw) = match source.measure() {
+        Ok(sizes) => (sizes, None),
+        Err(flaw) => (Vec::new(), Some(flaw)),
+    };
+    let total = sizes.iter().map(|size| *size as usize).sum();
+    let sections = PyBytes::new_with(py, total, |out| {
+        flaw = flaw.or(source.write(&sizes, out).err());
+        Ok(())
+    })?;
+    let (code, row) = outcome(flaw);
+    Ok((code, row, packed(py, sizes.len(), sizes.iter().map(|size| size.to_ne_bytes()))?, sections))
+}
+
+// ---- hashing
+
+fn counted(partitions: i64) -> PyResult<u32> {
+    u32::try_from(partitions)
+        .ok()
+        .filter(|count| (1..=i32::MAX as u32).contains(count))
+        .ok_or_else(|| PyValueError::new_err(format!("{partitions} partitions")))
+}
+
+/// Partition of each key of a sequence.
+#[pyfunction]
+fn partitions_of_keys<'py>(py: Python<'py>, keys: Any<'py>, partitions: i64) -> PyResult<Bound<'py, PyList>> {
+    let partitions = counted(partitions)?;
+    let fields = fields_of(Some(&keys), keys.len()?)?;
+    let chosen = fields.iter().map(|key| hashes::partition(key.bytes().unwrap_or_default(), partitions));
+    PyList::new(py, chosen)
+}
+
+/// Call `each` with every span of `blob` between a bound and the next.
+fn spans<'a>(blob: &'a [u8], bounds: impl Iterator<Item = i64>, mut each: impl FnMut(&'a [u8])) -> PyResult<()> {
+    let mut start = None;
+    for bound in bounds {
+        let end = usize::try_from(bound).map_err(|_| PyValueError::new_err("spans lie outside their blob"))?;
+        if let Some(start) = start {
+            each(blob.get(start..end).ok_or_else(|| PyValueError::new_err("spans lie outside their blob"))?);
+        }
+        start = Some(end);
+    }
+    Ok(())
+}
+
+/// Partition (int32) of each key in a blob, where keys follow each other up to their `ends`.
+#[pyfunction]
+fn partitions_of_blob<'py>(
+    py: Python<'py>,
+    blob: Any<'py>,
+    ends: Any<'py>,
+    partitions: i64,
+) -> PyResult<Bound<'py, PyByteArray>> {
+    let partitions = counted(partitions)?;
+    let (blob, ends) = (Input::of(&blob)?, Input::of(&ends)?);
+    let ends = int64s(&ends)?;
+    PyByteArray::new_with(py, ends.len() * 4, |out| {
+        let mut rooms = out.chunks_exact_mut(4);
+        let bounds = std::iter::once(0).chain((0..ends.len()).map(|row| ends.get(row)));
+        spans(blob.bytes(), bounds, |key| {
+            if let Some(room) = rooms.next() {
+                room.copy_from_slice(&(hashes::partition(key, partitions) as i32).to_ne_bytes());
+            }
+        })
+    })
+}
+
+/// XXH64 (uint64) of each span of a blob between a bound and the next.
+#[pyfunction]
+fn xxh64_of_spans<'py>(py: Python<'py>, blob: Any<'py>, bounds: Any<'py>) -> PyResult<Bound<'py, PyByteArray>> {
+    let (blob, bounds) = (Input::of(&blob)?, Input::of(&bounds)?);
+    let (bytes, bounds) = (blob.bytes(), int64s(&bounds)?);
+    PyByteArray::new_with(py, bounds.len().saturating_sub(1) * 8, |out| {
+        working(py, bytes.len(), || {
+            let mut rooms = out.chunks_exact_mut(8);
+            spans(bytes, (0..bounds.len()).map(|row| bounds.get(row)), |span| {
+                if let Some(room) = rooms.next() {
+                    room.copy_from_slice(&hashes::xxh64(span).to_ne_bytes());
+                }
+            })
+        })
+    })
+}
+
+// ---- memory
+
+/// Memory of which the system gives a page when something comes for it.
+#[pyfunction]
+fn room(py: Python<'_>, size: usize) -> PyResult<Bound<'_, PyByteArray>> {
+    untouched(py, size)
+}
+
+#[pymodule]
+mod fencepost_native {
+    #[pymodule_export]
+    const STAMP: &str = env!("FENCEPOST_STAMP");
+
+    #[pymodule_export]
+    use super::{
+        check_records, cut, decode_headers, decode_records, encode_headers, find_timestamp, gather, partitions_of_blob,
+        partitions_of_keys, plan_batches, room, write_lists, write_records, xxh64_of_spans,
+    };
+}

@@ -1,0 +1,126 @@
+//! Tests of the loops without Python: any bytes are refused with a code or read, and never cause a panic.
+
+use crate::records::{self, check, decode, find, Fields, Flaw, Strings};
+
+/// SplitMix64, so that a failing case can be repeated.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    fn below(&mut self, bound: usize) -> usize {
+        (self.next() % bound as u64) as usize
+    }
+
+    fn bytes(&mut self, most: usize) -> Vec<u8> {
+        let size = self.below(most + 1);
+        (0..size).map(|_| self.next() as u8).collect()
+    }
+}
+
+/// One record: timestamp delta 3, offset delta 0, key "k", value null, header "h" with a null value. The bytes are
+/// written from the format description.
+const RECORD: [u8; 11] = [20, 0, 6, 0, 2, b'k', 1, 2, 2, b'h', 1];
+
+#[test]
+fn a_record_of_the_format_description_is_read_and_written() {
+    let found = check(&RECORD, 1, 100).unwrap();
+    assert_eq!((found.smallest, found.largest, found.without_key), (103, 103, -1));
+    assert_eq!(find(&RECORD, 1, 100, 103, 103, 0), Ok(Some((103, 0))));
+    assert_eq!(find(&RECORD, 1, 100, 104, i64::MAX, 0), Ok(None));
+    let fields = |_| Fields { key: Some(b"k"), value: None, headers: &[2, 2, b'h', 1] };
+    let mut out = [0; RECORD.len() - 1];
+    let size = records::measure_rows(1, fields, &[100]).unwrap();
+    assert_eq!(size, RECORD.len());
+    assert!(records::write_rows(1, fields, &[100], &mut out).is_err());
+    let mut out = [0; RECORD.len()];
+    records::write_rows(1, fields, &[100], &mut out).unwrap();
+    assert_eq!(out[3..], RECORD[3..]); // the delta is to the first record's own timestamp
+    assert_eq!(out[2], 0);
+}
+
+#[test]
+fn every_cut_and_every_changed_byte_is_read_or_refused() {
+    let section = RECORD.to_vec();
+    for cut in 0..section.len() {
+        assert!(check(&section[..cut], 1, 0).is_err());
+        assert!(check(&section[cut..], 1, 0).is_err() || cut == 0);
+    }
+    for at in 0..section.len() {
+        for byte in 0..=255 {
+            let mut changed = section.clone();
+            changed[at] = byte;
+            let _ = (check(&changed, 1, i64::MAX), find(&changed, 1, i64::MIN, 0, i64::MAX, -1));
+        }
+    }
+}
+
+#[test]
+fn hostile_counts_and_batches_are_refused_before_memory_is_taken() {
+    let blob = RECORD;
+    for count in [i64::MIN, -1, 2, i64::MAX] {
+        assert!(check(&blob, count, 0).is_err());
+        assert!(records::capacity(&blob, &[(0, 11, count, 0, 0, 0, None)]).is_err());
+    }
+    for (start, end) in [(-1, 11), (0, 12), (11, 0), (i64::MIN, i64::MAX), (0, i64::MAX)] {
+        assert!(records::capacity(&blob, &[(start, end, 1, 0, 0, 0, None)]).is_err());
+    }
+    let mut out = [0; records::COLUMN_BYTES];
+    let refused = decode(&blob, &[(0, 11, 1, i64::MAX, 0, 0, None)], 0, &mut out);
+    assert_eq!(refused, (1, None)); // the largest offset there is
+    assert_eq!(
+        decode(&blob, &[(0, 11, 1, 0, 0, -1, None)], 0, &mut out).1,
+        Some(Flaw { code: records::BAD_OFFSET, row: 0 })
+    );
+    assert_eq!(
+        decode(&blob, &[(0, 11, 1, 0, 0, 0, None)], 0, &mut []).1,
+        Some(Flaw { code: records::OVERFULL, row: 0 })
+    );
+}
+
+#[test]
+fn any_bytes_are_read_or_refused() {
+    let mut random = Random(1);
+    for _ in 0..200_000 {
+        let mut section = if random.below(2) == 0 { random.bytes(80) } else { RECORD.repeat(1 + random.below(4)) };
+        for _ in 0..random.below(4) {
+            if !section.is_empty() {
+                let at = random.below(section.len());
+                section[at] = random.next() as u8;
+            }
+        }
+        let count = random.below(6) as i64;
+        let base = random.next() as i64;
+        let _ = (check(&section, count, base), find(&section, count, base, 0, i64::MAX, 0));
+        let batch = (0, section.len() as i64, count, random.next() as i64, base, i64::from(i32::MAX), None);
+        if let Ok(rows) = records::capacity(&section, &[batch]) {
+            let mut out = vec![0; rows * records::COLUMN_BYTES];
+            assert!(decode(&section, &[batch], i64::MIN, &mut out).0 <= rows);
+        }
+    }
+}
+
+#[test]
+fn spans_outside_of_their_blob_are_refused() {
+    let strings = Strings { blob: b"abc", ..Strings::default() };
+    assert_eq!(strings.cut(0, 3), Ok(Some(&b"abc"[..])));
+    assert_eq!(strings.cut(i64::MAX, 0), Ok(Some(&b""[..])));
+    assert_eq!(strings.cut(i64::MIN, i32::MIN), Ok(None));
+    for (start, length) in [(1, 3), (-1, 1), (i64::MAX, 1), (i64::MIN, 1), (0, i32::MAX)] {
+        assert_eq!(strings.cut(start, length), Err(records::OUTSIDE_BLOB));
+    }
+}
+
+#[test]
+fn hashes_are_the_published_ones() {
+    // Kafka's UtilsTest.testMurmur2, and the sanity checks of xxHash.
+    assert_eq!(crate::hashes::murmur2(b"foobar") as i32, -790332482);
+    assert_eq!(crate::hashes::murmur2(b"21") as i32, -973932308);
+    assert_eq!(crate::hashes::xxh64(b"abc"), 0x44bc_2cf5_ad77_0999);
+}
