@@ -11,6 +11,7 @@ import errno
 import json
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -30,6 +31,7 @@ from tests.conformance.test_client_quotas import alter
 from tests.spark.hand_played import Bench
 from tests.support.apache_kafka import ApacheKafka
 from tests.support.brokers import BrokerUnderTest, Killable
+from tests.support.certificates import Authority
 from tests.support.commands import Commands
 from tests.support.raw_client import RawClient
 from tests.support.waiting import until
@@ -334,7 +336,8 @@ def test_a_certificate_that_ends_soon(tmp_path: Path, capsys: pytest.CaptureFixt
     authority = Authority(tmp_path)
     for days, code in ((20, "FP107"), (60, "")):
         own = authority.issue(f"broker-{days}", valid_days=days)
-        with fencepost.Broker(tls_settings(own)) as broker:
+        tls = {"listeners": "SSL://127.0.0.1:0", "ssl.keystore.type": "PEM", "ssl.keystore.location": str(own.keystore)}
+        with fencepost.Broker(tls) as broker:
             file = tmp_path / "client.properties"
             file.write_text(f"security.protocol=SSL\nssl.truststore.location={authority.path}\n")
             run = Commands(broker.bootstrap_servers, capsys, "--command-config", str(file))

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 import fencepost
-from fencepost.cli.hanging import Hanging, hanging_of
+from fencepost.client.diagnosis.holding import Hanging, hanging_of
 from tests.support.apache_kafka import ApacheKafka
 from tests.support.brokers import BrokerUnderTest
 from tests.support.commands import Commands

@@ -146,6 +146,8 @@ def _unanswered(each: Unknown) -> Finding:
         topic = "__transaction_state" if coordinated == "transactions" else "__consumer_offsets"
         words = f"the coordinator of {coordinated} {state}: {each.reason}"
         action = f"fencepost topics describe {topic}, then start the brokers that have its replicas"
+        if each.why is Why.LOADING:
+            action = "wait until it has read its topic; clients retry by themselves"
         return Finding(code, Kind.CLUSTER, coordinated, words, None, (_HELD_BY_COORDINATOR[coordinated],), action)
     why = Why.NO_ANSWER if each.why in (Why.NO_COORDINATOR, Why.LOADING) else each.why
     code, action = _UNANSWERED[why]
