@@ -282,7 +282,10 @@ class BrokerHost:
 
     def _set_timer(self, core: BrokerCore) -> None:
         """Come back when something is due by the broker's time, or by the clock that never jumps."""
+        if not core.alarm.is_set:
+            return
         due = (core.next_deadline_ms(), core.next_wait_ms())
+        core.alarm.is_set = False
         if due == self._due:
             return
         self._due = due
@@ -297,4 +300,5 @@ class BrokerHost:
         if core is not self._core or self._due != due:
             return
         self._due = (None, None)
+        core.alarm.is_set = True
         self._do(core, core.on_time)

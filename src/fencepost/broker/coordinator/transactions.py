@@ -41,6 +41,7 @@ from fencepost.broker.log.results import Rejected
 from fencepost.broker.metrics.counters import Metrics
 from fencepost.broker.metrics.log_rate_limit import Paces
 from fencepost.broker.settings.values import BrokerConfig
+from fencepost.broker.timing.alarm import Alarm
 from fencepost.broker.timing.clock import Jumps
 from fencepost.broker.topics.catalogue import CONSUMER_OFFSETS, Partition, TopicCatalogue
 from fencepost.broker.topics.durability import Durability
@@ -77,6 +78,7 @@ class Transactions:
         jumps: Jumps,
         offsets_decided: OffsetsDecided,
         begin: Begin,
+        alarm: Alarm,
     ) -> None:
         """`begin`: carries out a change that nobody waits for. `offsets_decided`: told when a marker is durable in a
         partition of `__consumer_offsets`."""
@@ -89,7 +91,7 @@ class Transactions:
         self._doubts = doubts
         self._offsets_decided = offsets_decided
         self.coordinator = TransactionCoordinator(
-            _coordinator_config(config), allocate_producer_id, jumps, runtime.index_of
+            _coordinator_config(config), allocate_producer_id, jumps, runtime.index_of, alarm
         )
         self.snapshots = TransactionSnapshots(files, durability, metrics, self.coordinator, begin)
         self._owing: list[str] = []  # ids whose markers are written once the answers are on their way

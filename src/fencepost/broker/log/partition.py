@@ -152,8 +152,8 @@ class PartitionLog:
         decompress: Decompress = section_of,
         header: BatchHeader | None = None,
     ) -> Appended | Duplicate | Rejected:
-        """Append a client's batch, which is not changed. `produce_version`: of the request, see `check_batch`. `header`:
-        of the batch, if it is parsed. What else `decompress` raises leaves nothing behind."""
+        """Append a client's batch, which is not changed. `produce_version`: of the request, see `check_batch`.
+        `header`: of the batch, if it is parsed. What else `decompress` raises leaves nothing behind."""
         found = admitted(batch, self.config, now_ms, decompress, header)
         if isinstance(found, Flaw):
             return found.rejected(self.log_start_offset)

@@ -3,9 +3,21 @@
 A simulator that finds nothing proves nothing unless it would find these.
 """
 
-from fencepost.check.plants import coordinator, crowd, group, log, producer, reading, sink
+from fencepost.check.plants import coordinator, crowd, group, log, producer, reading, sink, straight
 from fencepost.check.plants.plant import PLANTS as PLANTS
 from fencepost.check.plants.plant import Plant as Plant
 from fencepost.check.plants.plant import planted as planted
 
-__all__ = ["PLANTS", "Plant", "coordinator", "crowd", "group", "log", "planted", "producer", "reading", "sink"]
+__all__ = [
+    "PLANTS",
+    "Plant",
+    "coordinator",
+    "crowd",
+    "group",
+    "log",
+    "planted",
+    "producer",
+    "reading",
+    "sink",
+    "straight",
+]

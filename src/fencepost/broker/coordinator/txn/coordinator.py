@@ -42,6 +42,7 @@ from fencepost.broker.coordinator.txn.replay import TransactionStore
 from fencepost.broker.coordinator.txn.snapshot import Snapshot
 from fencepost.broker.coordinator.txn.states import PREPARED
 from fencepost.broker.coordinator.txn.views import ListReply, TransactionDescription
+from fencepost.broker.timing.alarm import Alarm
 from fencepost.broker.timing.clock import Jumps
 from fencepost.protocol.codes import ErrorCode
 
@@ -57,13 +58,15 @@ class TransactionCoordinator:
         allocate_producer_id: AllocateProducerId,
         jumps: Jumps | None = None,
         shard_of: Callable[[str], int] = lambda _: 0,
+        alarm: Alarm | None = None,
     ) -> None:
         """`jumps`: of the time that requests come with. `shard_of`: the partition of the transaction log that an id
-        belongs to."""
+        belongs to. `alarm` is set by an earlier deadline."""
+        self._alarm = Alarm() if alarm is None else alarm
         self._config = config
         self._allocate = allocate_producer_id
         self._store = TransactionStore(
-            config.transactional_id_expiration_ms, Jumps() if jumps is None else jumps, shard_of
+            config.transactional_id_expiration_ms, Jumps() if jumps is None else jumps, shard_of, self._alarm
         )
         # Not part of the replayed state: how often an old epoch was answered 59. Lost with a restart, which only means
         # that a client which never bumps is told three times more.
@@ -81,6 +84,7 @@ class TransactionCoordinator:
         """Takes effect from the next request on; an id's expiry time moves when it is touched or comes up."""
         self._config = config
         self._store.expiration_ms = config.transactional_id_expiration_ms
+        self._alarm.is_set = True
 
     @property
     def highest_producer_id(self) -> int:
