@@ -25,7 +25,7 @@ from fencepost.client.diagnosis.findings import CODES, exit_status
 from fencepost.client.diagnosis.limits import Limits
 from fencepost.protocol.codes import ErrorCode
 from fencepost.spark.sink.decision_store import DEFAULT_TOPIC
-from fencepost.spark.sink.plan_steps import Level, Prepared
+from fencepost.spark.sink.plan_steps import Prepared
 from tests.conformance.conftest import SETTINGS
 from tests.conformance.test_client_quotas import alter
 from tests.spark.hand_played import Bench
@@ -34,6 +34,7 @@ from tests.support.brokers import BrokerUnderTest, Killable
 from tests.support.certificates import Authority
 from tests.support.commands import Commands
 from tests.support.raw_client import RawClient
+from tests.support.sink_abilities import KEEPING, TWO_PHASE
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
@@ -383,13 +384,13 @@ def test_no_coordinator_at_our_broker(capsys: pytest.CaptureFixture[str]) -> Non
         assert "no findings" in run("doctor", "--no-probe")
 
 
-LEVELS = {"fencepost": Level.KEEP_PREPARED, "kafka": Level.TWO_PHASE}
+ABILITIES = {"fencepost": KEEPING, "kafka": TWO_PHASE}
 
 
 def test_a_decision_that_is_not_complete_and_a_batch_that_is_lost(
     broker: BrokerUnderTest, doctor: Doctor, run: Commands
 ) -> None:
-    bench = Bench(broker.bootstrap_servers, LEVELS[broker.arm])
+    bench = Bench(broker.bootstrap_servers, ABILITIES[broker.arm])
     opened = bench.open()
     first, second = bench.task(opened, 0), bench.task(opened, 0)
     assert isinstance(first, Prepared)

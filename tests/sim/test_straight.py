@@ -117,7 +117,7 @@ def test_drawn_histories_are_the_same_without_straight_paths(seed: int) -> None:
     assert_same(lambda: run_world(seed, Options.draw(seed).changed(["storm_ms=500"])))
 
 
-@pytest.mark.parametrize("seed", (1, 4))
+@pytest.mark.parametrize("seed", [1, 4])
 def test_a_sink_is_the_same_without_straight_paths(seed: int) -> None:
     faults = SinkFaults.draw(Random(seed))
     assert assert_same(lambda: run_sink_world(seed, rows=10, faults=faults))[PRODUCE] > 5

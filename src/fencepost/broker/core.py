@@ -193,7 +193,8 @@ class BrokerCore(Core):
         write = self.changes.next_write()
         if write is not None:
             self._effects.append(write)
-        effects, self._effects = [*self._effects, *self.fence.take_failures()], []
+        self._effects += self.fence.take_failures()
+        effects, self._effects = self._effects, []
         return effects
 
     def follow_up(self) -> bool:

@@ -24,6 +24,7 @@ def take_snapshot(core: BrokerParts, now_ms: int, **gauges: int) -> Snapshot:
             **gauges,
         },
         requests={SERVED[key].name: count for key, count in sorted(core.metrics.requests.items())},
+        straight_requests={SERVED[key].name: count for key, count in sorted(core.metrics.straight.items())},
         latencies={SERVED[key].name: latency.copy() for key, latency in sorted(core.metrics.latencies.by_api.items())},
         syncs=core.metrics.syncs.copy(),
         stable_lag=_stable_lag(core),

@@ -32,6 +32,7 @@ from fencepost.broker.settings.dynamic import DynamicSettings
 from fencepost.broker.settings.values import BrokerConfig
 from fencepost.broker.share.share_partitions import SharePartitions
 from fencepost.broker.throttling import Throttling
+from fencepost.broker.timing.alarm import Alarm
 from fencepost.broker.timing.clock import Jumps, Now
 from fencepost.broker.timing.timers import Timer, Timers
 from fencepost.broker.topics.catalogue import (
@@ -81,9 +82,13 @@ class BrokerParts:
         self.jumps = Jumps()
         self.metrics = Metrics()
         self.fence = Fence(self.metrics, lambda: self.now.ms)
-        self.timers = Timers(self._timer_failed)
-        self._waits = Timers(self._timer_failed)
+        self.alarm = Alarm()
+        """Set when something is due earlier than before."""
+        self.timers = Timers(self._timer_failed, self.alarm)
+        self._waits = Timers(self._timer_failed, self.alarm)
         self._steady_ms = steady_ms
+        self.steady_ms: Callable[[], int] = (lambda: self.now.ms) if steady_ms is None else steady_ms
+        """The clock that never jumps, for what takes time and is not written down."""
         self.listeners = listeners_of(config, "localhost", 0)
         self.rights = Rights(files, config, self.metrics)
         self.credentials = Credentials(files, new_uuid, TokenRules.of(config), lambda: self.now.ms)
@@ -99,7 +104,12 @@ class BrokerParts:
         self.doubts = Doubts(self.topics, self.metrics)
         self.transactions = self._make_transactions()
         self.groups = Groups(
-            self._runtime(CONSUMER_OFFSETS, "groups"), config, self.topics, self.settings, new_uuid=new_uuid
+            self._runtime(CONSUMER_OFFSETS, "groups"),
+            config,
+            self.topics,
+            self.settings,
+            new_uuid=new_uuid,
+            alarm=self.alarm,
         )
         self.shares = SharePartitions(
             self._runtime(SHARE_GROUP_STATE, "shares"),
@@ -108,6 +118,7 @@ class BrokerParts:
             self.advanced,
             self.metrics,
             most_sessions=config.number("group.share.max.share.sessions"),
+            alarm=self.alarm,
         )
         self.cleaner = Cleaner(
             files,
@@ -162,6 +173,7 @@ class BrokerParts:
             jumps=self.jumps,
             offsets_decided=self._offsets_decided,
             begin=self._in_background,
+            alarm=self.alarm,
         )
 
     def _offsets_decided(
@@ -227,10 +239,6 @@ class BrokerParts:
     def soon(self, action: Callable[[], None]) -> None:
         """Call `action` after other requests were served."""
         self.after(0, action)
-
-    def steady_ms(self) -> int:
-        """Return the time in ms of the clock that never jumps, for durations that are not stored."""
-        return self.now.ms if self._steady_ms is None else self._steady_ms()
 
     def partition_room(self) -> int:
         """Return the number of partitions that may still be created."""

@@ -38,6 +38,7 @@ from fencepost.broker.security.mechanisms import OAUTHBEARER
 from fencepost.broker.settings.sasl import JWKS_URL
 from fencepost.broker.settings.values import BrokerConfig
 from fencepost.broker.timing.clock import Clock, SystemTime
+from fencepost.broker.timing.clock_watch import ClockWatch
 from fencepost.protocol.cursor import Buffer
 from fencepost.protocol.receiver import common_buffer
 
@@ -47,7 +48,6 @@ _NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 _DESCRIPTOR_PAUSE_S = 0.1
 _LONGEST_DELAY_S = 3600.0
 _LOOK_S = 1.0
-_SET_BACK_MS = 60_000
 _SLOW_MS = 500
 _STRIDES = 2000  # most steps of a jump in time
 
@@ -104,7 +104,8 @@ class BrokerServer:
         )
         self._refused, self._displaced, self._postponed = Pace(), Pace(), Pace()
         self._handshakes = Paces()
-        self._set_back = Pace(3_600_000)
+        self.now_ms = ClockWatch(self.clock, _steady_ms, self._time_jumped).now_ms
+        """The broker's time, milliseconds since the epoch."""
         self._stopping = False
         self._next_client = 0
         self._servers: list[asyncio.Server] = []
@@ -125,24 +126,8 @@ class BrokerServer:
         self.address = (host, port)
         self.failed: asyncio.Future[None]
 
-    def now_ms(self) -> int:
-        """The broker's time, milliseconds since the epoch."""
-        now_ms = self.clock.now_ms()
-        jump_ms = self.clock.take_jump()
-        if jump_ms:
-            _log.warning(
-                "the system's clock went forward by %.3f s; open transactions and sessions keep the time they had left",
-                jump_ms / 1000,
-            )
-            self.core.time_jumped(now_ms, jump_ms)
-        ahead_ms = self.clock.ahead_of_system_ms
-        if ahead_ms > _SET_BACK_MS and self._set_back.hit(_steady_ms()):
-            _log.warning(
-                "the system's clock was set back: the broker's time stays %.0f s ahead until it has caught up, or the "
-                "broker is started again",
-                ahead_ms / 1000,
-            )
-        return now_ms
+    def _time_jumped(self, now_ms: int, by_ms: int) -> None:
+        self.core.time_jumped(now_ms, by_ms)
 
     async def start(self) -> None:
         """Recover the data directory and listen. Raises OSError, DirectoryInUse and what `BrokerCore.open` raises."""
@@ -217,15 +202,25 @@ class BrokerServer:
         self._perform()
         while self.core.follow_up():
             self._perform()
-        # While time stands still, only clients' waiting times are due.
-        due = (None if self.clock.frozen else self.core.next_deadline_ms(), self.core.next_wait_ms())
-        if due != self._timer_due and not self._stopping:
-            self._set_timer(*due)
+        if self.core.alarm.is_set and not self._stopping:
+            # While time stands still, only clients' waiting times are due.
+            due = (None if self.clock.frozen else self.core.next_deadline_ms(), self.core.next_wait_ms())
+            self.core.alarm.is_set = False
+            if due != self._timer_due:
+                self._set_timer(*due)
+
+    def _look_again(self) -> None:
+        """Ask the core for all its deadlines at the next `pump`."""
+        self._timer_due = (None, None)
+        self.core.alarm.is_set = True
 
     def _perform(self) -> None:
+        effects = self.core.take_effects()
+        if not effects:
+            return
         clients = self._clients
         replies: dict[int, list[Buffer]] = {}
-        for effect in self.core.take_effects():
+        for effect in effects:
             if isinstance(effect, Reply):
                 replies.setdefault(effect.connection_id, []).extend(effect.buffers)
             elif isinstance(effect, GoOn):
@@ -268,19 +263,21 @@ class BrokerServer:
             finally:
                 if not was_frozen:
                     self.clock.thaw()
-                self._timer_due = (None, None)
+                self._look_again()
                 self.pump()
 
     async def freeze(self) -> None:
         """Let time stand still."""
         async with self._moving:
             self.clock.freeze()
+            self._look_again()
             self.pump()
 
     async def thaw(self) -> None:
         """Let time go on."""
         async with self._moving:
             self.clock.thaw()
+            self._look_again()
             self.pump()
 
     def read_certificates(self) -> None:
@@ -442,7 +439,7 @@ class BrokerServer:
             await asyncio.wait(running)
 
     def _on_time(self) -> None:
-        self._timer_due = (None, None)
+        self._look_again()
         if not self.failed.done():
             try:
                 self.core.on_time(self.now_ms())

@@ -288,7 +288,10 @@ class BrokerHost:
 
     def _set_timer(self, core: BrokerCore) -> None:
         """Schedule the next wake-up by the earlier of the broker's wall clock and its monotonic clock."""
+        if not core.alarm.is_set:
+            return
         due = (core.next_deadline_ms(), core.next_wait_ms())
+        core.alarm.is_set = False
         if due == self._due:
             return
         self._due = due
@@ -303,4 +306,5 @@ class BrokerHost:
         if core is not self._core or self._due != due:
             return
         self._due = (None, None)
+        core.alarm.is_set = True
         self._do(core, core.on_time)

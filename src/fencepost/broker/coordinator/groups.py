@@ -19,6 +19,7 @@ from fencepost.broker.log.results import Rejected
 from fencepost.broker.settings.dynamic import DynamicSettings
 from fencepost.broker.settings.table import InvalidSetting
 from fencepost.broker.settings.values import BrokerConfig
+from fencepost.broker.timing.alarm import Alarm
 from fencepost.broker.topics.catalogue import CONSUMER_OFFSETS, Partition, TopicCatalogue
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.records.batch import BatchHeader
@@ -39,6 +40,7 @@ class Groups:
         settings: DynamicSettings,
         *,
         new_uuid: Callable[[], UUID],
+        alarm: Alarm,
     ) -> None:
         self._runtime = runtime
         self._topics = topics
@@ -67,6 +69,7 @@ class Groups:
             self._refused,
             self._share_timing,
             self._streams_timing,
+            alarm,
         )
 
     def load(self, now_ms: int, settle: Callable[[int, Partition], None]) -> None:

@@ -40,6 +40,7 @@ from fencepost.broker.log.results import Rejected
 from fencepost.broker.metrics.counters import Metrics
 from fencepost.broker.metrics.log_rate_limit import Paces
 from fencepost.broker.settings.values import BrokerConfig
+from fencepost.broker.timing.alarm import Alarm
 from fencepost.broker.timing.clock import Jumps
 from fencepost.broker.topics.catalogue import CONSUMER_OFFSETS, Partition, TopicCatalogue
 from fencepost.broker.topics.durability import Durability
@@ -76,6 +77,7 @@ class Transactions:
         jumps: Jumps,
         offsets_decided: OffsetsDecided,
         begin: Begin,
+        alarm: Alarm,
     ) -> None:
         """`begin` carries out a change that no request waits for.
 
@@ -90,7 +92,7 @@ class Transactions:
         self._doubts = doubts
         self._offsets_decided = offsets_decided
         self.coordinator = TransactionCoordinator(
-            _coordinator_config(config), allocate_producer_id, jumps, runtime.index_of
+            _coordinator_config(config), allocate_producer_id, jumps, runtime.index_of, alarm
         )
         self.snapshots = TransactionSnapshots(files, durability, metrics, self.coordinator, begin)
         self._owing: list[str] = []  # ids whose markers are written once their answers are being sent

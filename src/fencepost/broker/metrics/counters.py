@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from fencepost.broker.metrics.latencies import Latencies, Latency
@@ -102,6 +102,7 @@ class Snapshot:
         latencies: Latencies of answered requests, by API.
         syncs: Latencies of group syncs.
         stable_lag: (topic, partition) -> offsets between the last stable offset and the high watermark, if not 0.
+        straight_requests: Number of requests that took the straight path, by API; they are in `requests` too.
     """
 
     counters: Mapping[str, int]
@@ -110,6 +111,7 @@ class Snapshot:
     latencies: Mapping[str, Latency]
     syncs: Latency
     stable_lag: Mapping[tuple[str, int], int]
+    straight_requests: Mapping[str, int] = field(default_factory=dict)
 
 
 class Metrics:

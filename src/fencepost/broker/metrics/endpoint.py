@@ -52,6 +52,11 @@ class _Collector:
         for api, count in seen.requests.items():
             requests.add_metric([api], count)
         yield requests
+        text = "Of these, requests that took the straight path, by API."
+        straight = CounterMetricFamily(_PREFIX + "straight_requests", text, labels=["api"])
+        for api, count in seen.straight_requests.items():
+            straight.add_metric([api], count)
+        yield straight
         text = "From a request to its answer, in ms, what it waited for on purpose included."
         latencies = HistogramMetricFamily(_PREFIX + "request_ms", text, labels=["api"])
         for api, latency in seen.latencies.items():

@@ -90,6 +90,7 @@ class ClientSocket(asyncio.BufferedProtocol):
         self._is_untaken = False  # more unread responses than allowed
         self._is_going_on = False
         self._has_finished = False
+        self._is_holding = False  # the server was told of memory that is held
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport = cast("asyncio.Transport", transport)  # uvloop's transports are not a subclass of it
@@ -151,18 +152,21 @@ class ClientSocket(asyncio.BufferedProtocol):
         now_ms = server.now_ms()
         until_ms = core.steady_ms() + TURN_MS
         while frames and connection is not None and not connection.closed:
-            if core.steady_ms() >= until_ms:
-                self.go_on()
-                break
             if not may_begin(connection, frames[0], self._untaken(connection)):
                 break
             frame = frames.popleft()
             self._waiting_bytes -= len(frame)
             core.handle_frame(now_ms, self._connection_id, frame)
+            if frames and core.steady_ms() >= until_ms:
+                self.go_on()
+                break
         if not self._is_known and core.is_known(self._connection_id):
             self._is_known = True
             self._receiver.max_frame_bytes = core.config.number("socket.request.max.bytes")
-        server.held(self._connection_id, self._receiver.held_bytes + self._waiting_bytes, finished=self._has_finished)
+        held_bytes = self._receiver.held_bytes + self._waiting_bytes
+        if held_bytes or self._is_holding:
+            server.held(self._connection_id, held_bytes, finished=self._has_finished)
+            self._is_holding = held_bytes > 0
         self._has_finished = False
         self.listen()
         server.pump()
@@ -222,9 +226,15 @@ class ClientSocket(asyncio.BufferedProtocol):
         """Write complete frames."""
         if not self._transport.is_closing():
             size = sum(map(len, buffers))
-            self._write([b"".join(buffers)] if size <= _JOINED_BYTES else buffers)
+            if size <= _JOINED_BYTES:
+                self._write_joined(b"".join(buffers))
+            else:
+                self._write(buffers)
             self._handed_bytes += size
             self.go_on()
+
+    def _write_joined(self, data: bytes) -> None:
+        self._transport.write(data)
 
     def _write(self, buffers: Sequence[Buffer]) -> None:
         self._transport.writelines(buffers)

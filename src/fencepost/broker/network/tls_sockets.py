@@ -120,6 +120,9 @@ class TlsClientSocket(ClientSocket):
             )
         super().connection_lost(exc)
 
+    def _write_joined(self, data: bytes) -> None:
+        self._write((data,))
+
     def _write(self, buffers: Sequence[Buffer]) -> None:
         sealed = []
         for buffer in buffers:

@@ -22,6 +22,7 @@ from fencepost.broker.share.share_partition import Acknowledgement, Acquired, Ch
 from fencepost.broker.share.share_sessions import ShareSession, ShareSessions
 from fencepost.broker.share.starting_point import first_offset
 from fencepost.broker.share.states import RecordEvent
+from fencepost.broker.timing.alarm import Alarm
 from fencepost.broker.timing.deadlines import Deadlines
 from fencepost.broker.topics.catalogue import Partition, TopicCatalogue
 from fencepost.protocol.codes import ErrorCode
@@ -74,6 +75,7 @@ class SharePartitions:
         metrics: Metrics,
         *,
         most_sessions: int,
+        alarm: Alarm,
     ) -> None:
         """Create it. `wake` is called for a partition of which a group may get more records than before."""
         self._wake = wake
@@ -84,7 +86,7 @@ class SharePartitions:
         self._metrics = metrics
         self._given_up = Pace()
         self._partitions: dict[ShareStateKey, SharePartition] = {}
-        self._expiries = Deadlines[ShareStateKey]()
+        self._expiries = Deadlines[ShareStateKey](alarm)
 
     def load(self) -> None:
         """Read the stored states. Raises OSError."""

@@ -108,6 +108,11 @@ class Clock:
         """Lead over the system's clock in ms, after that was set back."""
         return 0 if self._system is None else self._system.ahead_ms
 
+    def needs_a_look(self, most_ahead_ms: int) -> bool:
+        """Return true if the time has jumped since `take_jump`, or is further ahead of the system's than that."""
+        system = self._system
+        return system is not None and (system.jumped_ms != self._known_jumps_ms or system.ahead_ms > most_ahead_ms)
+
     @property
     def _jumps_ms(self) -> int:
         return 0 if self._system is None else self._system.jumped_ms

@@ -6,6 +6,8 @@ import heapq
 from collections.abc import Iterator
 from typing import Any, Generic, Protocol, TypeVar
 
+from fencepost.broker.timing.alarm import Alarm
+
 __all__ = ["RETRY_MS", "Deadlines"]
 
 _SLACK = 64
@@ -29,9 +31,11 @@ class Deadlines(Generic[Key]):
     accumulate.
     """
 
-    __slots__ = ("_due", "_heap", "_queued")
+    __slots__ = ("_alarm", "_due", "_heap", "_queued")
 
-    def __init__(self) -> None:
+    def __init__(self, alarm: Alarm | None = None) -> None:
+        """Create it. `alarm` is set when the earliest deadline may be an earlier one."""
+        self._alarm = Alarm() if alarm is None else alarm
         self._due: dict[Key, int] = {}
         self._queued: dict[Key, int] = {}
         self._heap: list[tuple[int, Key]] = []
@@ -49,6 +53,8 @@ class Deadlines(Generic[Key]):
         if queued_ms is None or due_ms < queued_ms:
             self._queued[key] = due_ms
             heapq.heappush(self._heap, (due_ms, key))
+            if due_ms <= self._heap[0][0]:
+                self._alarm.is_set = True
             if len(self._heap) > 2 * len(self._due) + _SLACK:
                 self._rebuild()
 

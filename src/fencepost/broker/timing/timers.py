@@ -5,6 +5,8 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable
 
+from fencepost.broker.timing.alarm import Alarm
+
 __all__ = ["Timer", "Timers"]
 
 
@@ -34,11 +36,16 @@ class Timers:
     It holds no more cancelled timers than others: clients choose how far away their timers are.
     """
 
-    def __init__(self, failed: Callable[[Exception, Callable[[int], None]], None] | None = None) -> None:
+    def __init__(
+        self,
+        failed: Callable[[Exception, Callable[[int], None]], None] | None = None,
+        alarm: Alarm | None = None,
+    ) -> None:
         """Create it. `failed` gets an action's exception and the action, and the other actions continue.
 
-        Without it the exception leaves `run`.
+        Without it the exception leaves `run`. `alarm` is set when the next action is an earlier one.
         """
+        self._alarm = Alarm() if alarm is None else alarm
         self._failed = failed
         self._heap: list[tuple[int, int, Timer]] = []
         self._entered = 0
@@ -52,6 +59,8 @@ class Timers:
         timer = Timer(self, due_ms, action)
         self._entered += 1
         heapq.heappush(self._heap, (due_ms, self._entered, timer))
+        if self._heap[0][2] is timer:
+            self._alarm.is_set = True
         return timer
 
     def cancelled(self) -> None:

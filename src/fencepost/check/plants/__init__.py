@@ -5,9 +5,21 @@ The simulator must find each of them.
 They show that a run without findings means something.
 """
 
-from fencepost.check.plants import coordinator, crowd, group, log, producer, reading, sink
+from fencepost.check.plants import coordinator, crowd, group, log, producer, reading, sink, straight
 from fencepost.check.plants.plant import PLANTS as PLANTS
 from fencepost.check.plants.plant import Plant as Plant
 from fencepost.check.plants.plant import planted as planted
 
-__all__ = ["PLANTS", "Plant", "coordinator", "crowd", "group", "log", "planted", "producer", "reading", "sink"]
+__all__ = [
+    "PLANTS",
+    "Plant",
+    "coordinator",
+    "crowd",
+    "group",
+    "log",
+    "planted",
+    "producer",
+    "reading",
+    "sink",
+    "straight",
+]

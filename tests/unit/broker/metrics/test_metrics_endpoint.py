@@ -15,7 +15,7 @@ from fencepost.broker.metrics.latencies import BUCKETS_MS, Latencies
 from tests.support.tidy import ROOT
 
 SERVED = {
-    *(f"fencepost_broker_{name}_total" for name in (*COUNTERS, "requests")),
+    *(f"fencepost_broker_{name}_total" for name in (*COUNTERS, "requests", "straight_requests")),
     *(f"fencepost_broker_{name}" for name in (*GAUGES, "stable_lag")),
     *(f"fencepost_broker_{name}_ms_{part}" for name in ("request", "sync") for part in ("bucket", "count", "sum")),
 }
@@ -47,7 +47,7 @@ def test_everything_is_served_with_its_value() -> None:
     latencies = {"produce": metrics.latencies.by_api[0]}
     metrics.syncs.add(7)
     requests = {"fetch": 7, "produce": 9}
-    seen = Snapshot(metrics.values, gauges, requests, latencies, metrics.syncs, {("orders", 2): 5})
+    seen = Snapshot(metrics.values, gauges, requests, latencies, metrics.syncs, {("orders", 2): 5}, {"produce": 8})
     port, end = serve_metrics(lambda: seen, "127.0.0.1", 0)
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=300) as answer:
@@ -55,7 +55,7 @@ def test_everything_is_served_with_its_value() -> None:
     finally:
         end()
     assert {sample.name for family in families.values() for sample in family.samples} == SERVED
-    names = {*COUNTERS, *GAUGES, "requests", "request_ms", "sync_ms", "stable_lag"}
+    names = {*COUNTERS, *GAUGES, "requests", "straight_requests", "request_ms", "sync_ms", "stable_lag"}
     assert set(families) == {f"fencepost_broker_{name}" for name in names}
     values = {
         name.removeprefix("fencepost_broker_"): [(sample.labels, sample.value) for sample in family.samples]
@@ -64,6 +64,7 @@ def test_everything_is_served_with_its_value() -> None:
     assert [values[name] for name in COUNTERS] == [[({}, 3 if name == "corrupt_reads" else 0)] for name in COUNTERS]
     assert [values[name] for name in GAUGES] == [[({}, number)] for number in range(len(GAUGES))]
     assert values["requests"] == [({"api": "fetch"}, 7), ({"api": "produce"}, 9)]
+    assert values["straight_requests"] == [({"api": "produce"}, 8)]
     took = families["fencepost_broker_request_ms"].samples
     assert {sample.labels["api"] for sample in took} == {"produce"}
     up_to = {sample.labels["le"]: sample.value for sample in took if "le" in sample.labels}

@@ -1,4 +1,4 @@
-"""Records that other threads or tasks send while a transaction is being ended or prepared: taken as a whole, or refused.
+"""Records that other threads or tasks send while a transaction ends or is prepared: taken as a whole, or refused.
 
 A record that `send` accepts belongs to the transaction, so the call that ends it waits for the record. A later record
 is refused at once.

@@ -89,7 +89,7 @@ def _append(
         asked.records, now_ms, produce_version=asked.version, decompress=core.large.section_of, header=header
     )
     usual = appended if isinstance(appended, Appended) and appended.is_usual else None
-    if usual is not None and not core.durability.waits and not connection.calls:
+    if usual is not None and not _must_wait(core, connection):
         core.durability.appended(partition)
         frame = encode_one_answer(asked, usual.base_offset, usual.log_append_time_ms, usual.log_start_offset)
         core.answer_at_once(connection, _API_KEY, began_ms, frame)
@@ -102,6 +102,11 @@ def _append(
         finish(call, now_ms, request, [place])
     else:
         core.durability.when_durable(now_ms, partial(call.go_on, request, partial(_answer, call, asked, place)))
+
+
+def _must_wait(core: Core, connection: Connection) -> bool:
+    """Return true if the answer has to wait for a sync, or for earlier answers of the connection."""
+    return core.durability.waits or bool(connection.calls)
 
 
 def _entered(

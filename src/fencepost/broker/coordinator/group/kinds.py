@@ -34,6 +34,7 @@ from fencepost.broker.coordinator.group.streams.requests import (
     StreamsHeartbeatReply,
 )
 from fencepost.broker.coordinator.group.topics import Topics
+from fencepost.broker.timing.alarm import Alarm
 from fencepost.broker.timing.clock import Jumps
 from fencepost.broker.timing.deadlines import Deadlines
 from fencepost.protocol.codes import ErrorCode
@@ -59,11 +60,12 @@ class GroupKinds:
         refused: Callable[[int, str], None] = lambda _now_ms, _group_id: None,
         share_timing: Callable[[str], MemberTiming] | None = None,
         streams_timing: Callable[[str], StreamsTiming] | None = None,
+        alarm: Alarm | None = None,
     ) -> None:
         self._config = config
         self._refused = refused
         self._store = GroupStore(config.offsets_topic_partitions)
-        self._deadlines = Deadlines[Deadline]()
+        self._deadlines = Deadlines[Deadline](alarm)
         self._jumps = Jumps()
         self._topics = topics
         self._classic = ClassicGroups(config, self._store, self._deadlines, new_uuid)

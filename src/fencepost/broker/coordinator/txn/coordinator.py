@@ -42,6 +42,7 @@ from fencepost.broker.coordinator.txn.replay import TransactionStore
 from fencepost.broker.coordinator.txn.snapshot import Snapshot
 from fencepost.broker.coordinator.txn.states import PREPARED
 from fencepost.broker.coordinator.txn.views import ListReply, TransactionDescription
+from fencepost.broker.timing.alarm import Alarm
 from fencepost.broker.timing.clock import Jumps
 from fencepost.protocol.codes import ErrorCode
 
@@ -57,12 +58,16 @@ class TransactionCoordinator:
         allocate_producer_id: AllocateProducerId,
         jumps: Jumps | None = None,
         shard_of: Callable[[str], int] = lambda _: 0,
+        alarm: Alarm | None = None,
     ) -> None:
-        """`jumps` has the jumps of the clock. `shard_of` returns an id's partition of the transaction log."""
+        """`jumps` has the jumps of the clock. `shard_of` returns an id's partition of the transaction log. An earlier
+        deadline sets `alarm`.
+        """
+        self._alarm = Alarm() if alarm is None else alarm
         self._config = config
         self._allocate = allocate_producer_id
         self._store = TransactionStore(
-            config.transactional_id_expiration_ms, Jumps() if jumps is None else jumps, shard_of
+            config.transactional_id_expiration_ms, Jumps() if jumps is None else jumps, shard_of, self._alarm
         )
         # Not part of the replayed state: number of times an old epoch was answered 59. A restart resets it, so a client
         # that never bumps gets three more such answers.
@@ -80,6 +85,7 @@ class TransactionCoordinator:
         """Takes effect from the next request on. An id's expiry changes when the id is used or becomes due."""
         self._config = config
         self._store.expiration_ms = config.transactional_id_expiration_ms
+        self._alarm.is_set = True
 
     @property
     def highest_producer_id(self) -> int:

@@ -16,6 +16,7 @@ from fencepost.broker.coordinator.txn.idle import IdleIds, Summary, is_idle, pac
 from fencepost.broker.coordinator.txn.markers import Outstanding
 from fencepost.broker.coordinator.txn.model import Transaction, TransactionRecord
 from fencepost.broker.coordinator.txn.states import IDLE, PREPARED, TABLE, Event, IllegalTransition, TxnState
+from fencepost.broker.timing.alarm import Alarm
 from fencepost.broker.timing.clock import Jumps
 from fencepost.broker.timing.deadlines import RETRY_MS, Deadlines
 
@@ -23,8 +24,15 @@ from fencepost.broker.timing.deadlines import RETRY_MS, Deadlines
 class TransactionStore:
     """All transactional ids. Only `replay` changes the state of an id."""
 
-    def __init__(self, expiration_ms: int, jumps: Jumps, shard_of: Callable[[str], int] = lambda _: 0) -> None:
-        """`shard_of` returns an id's partition of the transaction log."""
+    def __init__(
+        self,
+        expiration_ms: int,
+        jumps: Jumps,
+        shard_of: Callable[[str], int] = lambda _: 0,
+        alarm: Alarm | None = None,
+    ) -> None:
+        """`shard_of` returns an id's partition of the transaction log. An earlier deadline sets `alarm`."""
+        self._alarm = Alarm() if alarm is None else alarm
         self._jumps = jumps
         self._shard_of = shard_of
         self.expiration_ms = expiration_ms
@@ -32,7 +40,7 @@ class TransactionStore:
         self._idle: defaultdict[int, IdleIds] = defaultdict(IdleIds)
         self._idle_floor_ms: int | None = None  # no idle id was last used before this time
         self.outstanding = Outstanding()
-        self.deadlines = Deadlines[str]()
+        self.deadlines = Deadlines[str](self._alarm)
         self.highest_producer_id = -1
         """Highest producer id in any record. An allocator must start above it."""
 
@@ -119,7 +127,9 @@ class TransactionStore:
 
     def _put_idle(self, shard: int, transactional_id: str, packed: bytes) -> None:
         used_ms, floor_ms = self._idle[shard].put(transactional_id, packed), self._idle_floor_ms
-        self._idle_floor_ms = used_ms if floor_ms is None else min(floor_ms, used_ms)
+        if floor_ms is None or used_ms < floor_ms:
+            self._idle_floor_ms = used_ms
+            self._alarm.is_set = True
 
     def _forget_awake(self, transactional_id: str) -> Transaction | None:
         self.outstanding.forget(transactional_id)
