@@ -198,7 +198,7 @@ class BrokerParts:
         except OSError as error:  # ids are written down when one is asked for, and refused until then
             if not is_full(error):
                 raise
-            _log.warning("the disk is full (%s): there are no new producer ids until there is room", error)
+            _log.warning("the disk is full (%s): there are no new producer ids until there is room (FP104)", error)
         self.groups.load(now_ms, self.transactions.settle)
         self.shares.load()
         self.transactions.finish(now_ms)
@@ -216,7 +216,7 @@ class BrokerParts:
         except OSError as error:
             if not is_full(error):
                 raise
-            _log.warning("the disk is full (%s): the next start checks the logs as after a crash", error)
+            _log.warning("the disk is full (%s): the next start checks the logs as after a crash (FP104)", error)
 
     def after(self, wait_ms: int, action: Callable[[], None]) -> Timer:
         """Do something once a client has waited that long."""
