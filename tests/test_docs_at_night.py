@@ -142,6 +142,19 @@ def test_a_command_runs(command: str, broker: Any, capsys: pytest.CaptureFixture
     assert "Usage:" not in told.err
 
 
+def test_texts_lead_to_sections_that_there_are() -> None:
+    """Error texts and log lines outside of the diagnosis that name a code."""
+    own = ROOT / "src" / "fencepost" / "client" / "diagnosis"
+    found = {
+        (path.name, code)
+        for path in sorted((ROOT / "src").rglob("*.py"))
+        if not path.is_relative_to(own)
+        for code in re.findall(r"\b(FP\d{3})\b", path.read_text())
+    }
+    assert {("certificates.py", "FP107"), ("parts.py", "FP104"), ("cluster_settings.py", "FP101")} <= found
+    assert {code for _, code in found} <= set(CODES)
+
+
 def test_there_are_commands_for_all() -> None:
     assert len(ALL_COMMANDS) > 15
     assert [code for code, section in SECTIONS.items() if not commands(section["ask"])] == []

@@ -84,6 +84,11 @@ class Broker:
         self.clock = BrokerClock(self._clock, self._run_inside, lambda: self._server is not None)
         self.faults = BrokerFaults(self._faults, self._run_inside)
 
+    def __repr__(self) -> str:
+        running = self._thread is not None and self._listeners
+        state = f"{self._listeners[0].address}, running" if running else "stopped"
+        return f"<fencepost.Broker {state}>"
+
     @property
     def bootstrap_servers(self) -> str:
         """HOST:PORT for clients. Raises RuntimeError if the broker does not run."""

@@ -212,7 +212,7 @@ class BrokerParts:
         except OSError as error:  # ids are written when one is requested, and refused until then
             if not is_full(error):
                 raise
-            _log.warning("the disk is full (%s): there are no new producer ids until there is room", error)
+            _log.warning("the disk is full (%s): there are no new producer ids until there is room (FP104)", error)
         self.groups.load(now_ms, self.transactions.settle)
         self.shares.load()
         self.transactions.finish(now_ms)
@@ -230,7 +230,7 @@ class BrokerParts:
         except OSError as error:
             if not is_full(error):
                 raise
-            _log.warning("the disk is full (%s): the next start checks the logs as after a crash", error)
+            _log.warning("the disk is full (%s): the next start checks the logs as after a crash (FP104)", error)
 
     def after(self, wait_ms: int, action: Callable[[], None]) -> Timer:
         """Call `action` after a client has waited that long."""

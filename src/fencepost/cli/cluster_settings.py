@@ -146,7 +146,7 @@ def first_contact(servers: str, ask: Callable[[int], object]) -> None:
         try:
             ask(REACH_MS * addresses)
         except RetriableError as error:
-            refuse(f"no broker answers at {servers}: {_reason(error)}")
+            refuse(f"no broker answers at {servers}: {_reason(error)} (FP101)")
 
 
 @contextmanager

@@ -21,8 +21,22 @@ class Configured:
 
     _config_type: ClassVar[type[CommonConfig]]
 
+    _address: str = ""
+
     def __init__(self, *args: Any, **settings: Any) -> None:
         raise NotImplementedError
+
+    @property
+    def closed(self) -> bool:
+        """True after close."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        try:
+            state = "closed" if self.closed else "open"
+        except AttributeError:  # the constructor has failed
+            state = "not open"
+        return f"<fencepost.{type(self).__name__} {self._address}, {state}>"
 
     @classmethod
     @checked
@@ -57,7 +71,9 @@ def configured_by(
     def decorate(init: Callable[[S, Config], None]) -> Callable[Concatenate[S, P], None]:
         @functools.wraps(init)
         def call(client: S, /, *args: P.args, **settings: P.kwargs) -> None:
-            init(client, config_type.make(_keywords(*args, **settings)))
+            made = config_type.make(_keywords(*args, **settings))
+            client._address = str(made.bootstrap_servers)
+            init(client, made)
 
         setattr(call, "__signature__", inspect.Signature([self, *parameters]))  # noqa: B010 (not in the type's attributes)
         return call

@@ -10,7 +10,9 @@ import pytest
 from fencepost.cli.main import main
 
 NOWHERE = "127.0.0.1:1"
-WHY = f"fencepost: no broker answers at {NOWHERE}: cannot connect to {NOWHERE}: [Errno 111] Connection refused\n"
+WHY = (
+    f"fencepost: no broker answers at {NOWHERE}: cannot connect to {NOWHERE}: [Errno 111] Connection refused (FP101)\n"
+)
 
 
 @pytest.mark.parametrize("command", ["topics list", "transactions list", "spark sinks"])

@@ -77,11 +77,11 @@ class Certificates:
         ends = datetime.fromtimestamp(self.end_s, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
         which = identity.chain_path or "ssl.keystore.certificate.chain"
         if left_days < 0:
-            _log.error("listener %s: a certificate in %s expired at %s: clients refuse it", self._listener, which, ends)
+            words = "listener %s: a certificate in %s expired at %s: clients refuse it (FP107)"
+            _log.error(words, self._listener, which, ends)
         elif left_days < SOON_DAYS:
-            _log.warning(
-                "listener %s: a certificate in %s expires at %s, in %.0f days", self._listener, which, ends, left_days
-            )
+            words = "listener %s: a certificate in %s expires at %s, in %.0f days (FP107)"
+            _log.warning(words, self._listener, which, ends, left_days)
 
     def _look(self) -> list[tuple[int, int, int] | None]:
         """Return inode, size and modification time of each file; None for a missing one."""

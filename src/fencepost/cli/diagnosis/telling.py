@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from fencepost.client.diagnosis.findings import Finding, Severity, page_of
+from fencepost.client.diagnosis.findings import CODES, Finding, Severity, page_of
 
-__all__ = ["as_value", "counted", "lines_of", "since_words"]
+__all__ = ["as_metrics", "as_value", "counted", "lines_of", "since_words"]
 
 
 def as_value(finding: Finding) -> dict[str, Any]:
@@ -50,3 +50,32 @@ def counted(findings: Sequence[Finding]) -> str:
     counts = Counter(each.severity for each in findings)
     names = {Severity.ERROR: "errors", Severity.UNKNOWN: "questions without an answer", Severity.WARNING: "warnings"}
     return ", ".join(f"{names[severity]}: {counts[severity]}" for severity in Severity if counts[severity])
+
+
+def as_metrics(findings: Sequence[Finding], looked_ms: int | None, *, away: bool) -> str:
+    """Return the findings in Prometheus' text format.
+
+    Args:
+        findings: The findings of the last look.
+        looked_ms: Epoch ms of the last answers, or None before the first ones: then no finding has a value.
+        away: No broker answers. Then no finding but FP101 has a value.
+    """
+    counts = Counter({"FP101": 1}) if away else Counter(each.code for each in findings)
+    known = ["FP101"] if away else list(CODES) if looked_ms is not None else []
+    lines = [
+        "# HELP fencepost_cluster_answers 1 if a broker answered the last look at the cluster.",
+        "# TYPE fencepost_cluster_answers gauge",
+        *([f"fencepost_cluster_answers {int(not away)}"] if known else []),
+        "# HELP fencepost_findings Findings of the diagnosis by code; docs/at-night.md has a section for each code.",
+        "# TYPE fencepost_findings gauge",
+    ]
+    for code in known:
+        labels = f'code="{code}",severity="{CODES[code].severity.value}"'
+        lines.append(f"fencepost_findings{{{labels}}} {counts[code]}")
+    if looked_ms is not None:
+        lines += [
+            "# HELP fencepost_last_look_timestamp_seconds Time of the last answers.",
+            "# TYPE fencepost_last_look_timestamp_seconds gauge",
+            f"fencepost_last_look_timestamp_seconds {looked_ms / 1000:.3f}",
+        ]
+    return "\n".join(lines) + "\n"

@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar
 
 from fencepost.cli.cluster_settings import PATIENCE, sink_options
 from fencepost.cli.diagnosis.look import Calls, Looker
+from fencepost.cli.diagnosis.telling import as_metrics
 from fencepost.cli.ending import Consent, Ending, end_open, ending_of
 from fencepost.cli.printable import printable
 from fencepost.cli.transaction_view import Session
@@ -162,6 +163,16 @@ class ClusterDesk:
         with self._lock:
             around = documents.envelope(self._watch, int(time.time() * 1000))
         return {**around, "view": found}
+
+    def metrics(self) -> str:
+        """Findings in Prometheus' text format. A scrape keeps the looks at their pace, like a person who looks."""
+        if time.monotonic() - self._asked_s > IDLE_AFTER_S:
+            self._wake.set()
+        self._asked_s = time.monotonic()
+        with self._lock:
+            look, away = self._watch.look, self._watch.away
+            looked_ms = None if look is None else look.at_ms
+            return as_metrics(self._watch.findings, looked_ms, away=away is not None)
 
     # --- what it may do ---
 

@@ -15,6 +15,7 @@ __all__ = ["MOST_BODY", "Desk", "Refusal", "Request", "Response", "Site", "is_ow
 MOST_BODY: Final = 64 * 1024
 TOKEN: Final = "x-fencepost-token"  # noqa: S105 - a header's name
 JSON: Final = "application/json"
+METRICS: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 # RFC 9110's Host: no user, no path, nothing around it. An address of version 6 stands in brackets, and only that.
 HOST: Final = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<name>[A-Za-z0-9._-]+))(?::[0-9]*)?")
@@ -66,6 +67,10 @@ class Desk(Protocol):
         """A list, or one thing where the query has its name."""
         ...
 
+    def metrics(self) -> str:
+        """Findings in Prometheus' text format."""
+        ...
+
     def act(self, action: str, wanted: Mapping[str, Any]) -> dict[str, Any]:
         """Change something, or ask what would be changed."""
         ...
@@ -110,6 +115,8 @@ class Site:
         area, _, name = url.path.removeprefix("/").partition("/")
         if request.method == "GET" and url.path == "/api/about":
             return _json(200, self._desk.about())
+        if request.method == "GET" and url.path == "/metrics":
+            return Response(200, METRICS, self._desk.metrics().encode())
         if request.method == "GET" and area == "api":
             return _json(200, self._desk.view(name, dict(parse_qsl(url.query, keep_blank_values=True))))
         if request.method == "POST" and area == "do":

@@ -15,15 +15,18 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 import fencepost
 from fencepost.broker.embedded import Broker
 from fencepost.broker.security.listeners import jaas_line
+from fencepost.cli.diagnosis.telling import as_metrics
 from fencepost.cli.main import main
 from fencepost.cli.ui import desk, server
 from fencepost.cli.ui.documents import VIEWS
 from fencepost.cli.ui.server import Page
 from fencepost.cli.ui.web import is_own_host
+from fencepost.client.diagnosis.findings import CODES
 from fencepost.errors import ConfigurationError
 from tests.support.certificates import Authority
 from tests.support.secure_kafka import SCRAM_MODULE
@@ -64,6 +67,42 @@ def until(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.02)
+
+
+def samples(text: str) -> dict[str, float]:
+    """By a parser of others, the values of the findings and of the other gauges."""
+    found = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            found[sample.labels.get("code", sample.name)] = sample.value
+    return found
+
+
+def test_findings_are_metrics(page: Page, broker: Broker) -> None:
+    def now() -> dict[str, float]:
+        return samples(ask(page, "/metrics")[1].decode())
+
+    until(lambda: now().get("fencepost_cluster_answers") == 1)
+    before = now()
+    assert set(before) == {*CODES, "fencepost_cluster_answers", "fencepost_last_look_timestamp_seconds"}
+    assert before["FP502"] == 0
+    with fencepost.Admin(broker.bootstrap_servers) as admin, fencepost.Producer(broker.bootstrap_servers) as producer:
+        admin.create_topic("measured", 1)
+        producer.send("measured", b"v").result(60)
+        admin.alter_group_offsets("left", {("measured", 0): 0})
+        until(lambda: now()["FP502"] == 1)
+        admin.delete_group("left")
+        until(lambda: now()["FP502"] == 0)
+
+
+def test_a_cluster_that_is_away_is_no_healthy_one() -> None:
+    assert samples(as_metrics([], 1500, away=True)) == {
+        "fencepost_cluster_answers": 0,
+        "FP101": 1,
+        "fencepost_last_look_timestamp_seconds": 1.5,
+    }
+    assert samples(as_metrics([], None, away=True)) == {"fencepost_cluster_answers": 0, "FP101": 1}
+    assert samples(as_metrics([], None, away=False)) == {}, "nothing was asked yet"
 
 
 @pytest.mark.parametrize(
