@@ -11,8 +11,10 @@ workers contain the secret.
 from __future__ import annotations
 
 import functools
+import logging
 import os
 import re
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -24,6 +26,10 @@ from fencepost.small_files import read_small
 __all__ = ["PROVIDERS", "resolved"]
 
 PROVIDERS: Final = "config.providers"
+
+SLOW_S: Final = 1.0  # from here on the log names a provider: a file server may hang
+
+_log = logging.getLogger("fencepost")
 
 _REFERENCE: Final = re.compile(r"\$\{([^}:]*):(?:([^}]*):)?([^}:]*)\}")
 
@@ -44,6 +50,7 @@ def resolved(settings: Mapping[str, Any]) -> dict[str, Any]:
 
     def text_of(setting: str, reference: re.Match[str]) -> str:
         provider, path, key = reference[1], reference[2] or "", reference[3]
+        begun_s = time.monotonic()
         try:
             return readers[provider](path, key)
         except KeyError:
@@ -51,6 +58,10 @@ def resolved(settings: Mapping[str, Any]) -> dict[str, Any]:
             raise ConfigurationError(f"{setting}: {PROVIDERS}={known} does not name {provider!r}") from None
         except ValueError as error:
             raise ConfigurationError(f"{setting}: {error}") from None
+        finally:
+            took_s = time.monotonic() - begun_s
+            if took_s >= SLOW_S:
+                _log.warning("%s: the config provider %r took %.1f s for %r", setting, provider, took_s, path or key)
 
     return {
         name: _REFERENCE.sub(functools.partial(text_of, name), value) if isinstance(value, str) else value
@@ -83,6 +94,8 @@ def _of_environment(path: str, key: str) -> str:
 
 
 def _of_file(path: str, key: str) -> str:
+    if not path:
+        raise ValueError(f"${{...:{key}}} names no file; write ${{file:PATH:KEY}}")
     found = read_properties(Path(path), "utf-8")  # Kafka's FileConfigProvider also decodes the file as UTF-8
     if key not in found:
         raise ValueError(f"{path} has no line {key}=...")

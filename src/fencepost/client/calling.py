@@ -7,13 +7,14 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 log = logging.getLogger("fencepost.client")
 
 SLOW_MS: Final = 100
 SLOW_PROVIDER_MS: Final = 1_000  # of functions that ask another server, in a thread of their own
 CONSUMER_WAITS: Final = "its poll, commit or close waits meanwhile, and its group in a rebalance"
+SHARES_WAIT: Final = "its poll, commit or close waits meanwhile, and the locks of its records run out"
 MOST_NAMED: Final = 100  # functions; an application that creates a function per record must not fill the log
 
 T = TypeVar("T")
@@ -101,13 +102,21 @@ def name_of(function: Callable[..., object]) -> str:
     return f"{module}.{name}{at}"
 
 
-async def call_first(waiting: deque[T], function_of: Callable[[T], Callable[[], Any]], call_user: CallUser) -> None:
+class UserCall(NamedTuple):
+    """A call of the application's function. `kind` names it in the log when it is slow; None: it is timed elsewhere."""
+
+    function: Callable[[], Any]
+    kind: str | None = None
+
+
+async def call_first(waiting: deque[T], call_of: Callable[[T], UserCall], call_user: CallUser, slow: SlowCalls) -> None:
     """Take the first waiting item and call its function. Raises what it raises.
 
     If the client's call is cut short before the function has begun, the item stays first for the next call.
     """
     first = waiting.popleft()
-    function, begun = function_of(first), False
+    (function, kind), begun = call_of(first), False
+    begun_ms = slow.now_ms()
 
     def run() -> Any:
         nonlocal begun
@@ -119,3 +128,5 @@ async def call_first(waiting: deque[T], function_of: Callable[[T], Callable[[], 
     finally:
         if not begun:
             waiting.appendleft(first)
+        elif kind is not None:
+            slow.took(kind, function, slow.now_ms() - begun_ms)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+import threading
 from pathlib import Path
 
 import pytest
 
+from fencepost import config_providers, small_files
 from fencepost.config import AdminConfig, ConsumerConfig, ProducerConfig
 from fencepost.config_providers import resolved
 from fencepost.errors import ConfigurationError
@@ -80,6 +83,7 @@ def test_what_was_looked_up_is_not_looked_at_again(monkeypatch: pytest.MonkeyPat
         ({"x": "${env:a:TEST_PASSWORD}", "config.providers": "env"}, "has no path"),
         ({"x": "${file:/not/there:a}", "config.providers": "env"}, "x: config.providers=env does not name 'file'"),
         ({"x": "${file:/not/there:a}", "config.providers": "file"}, "x: /not/there: .*No such file"),
+        ({"x": "${file::a}", "config.providers": "file"}, "names no file"),
         ({"x": "${directory:/not:there}", "config.providers": "directory"}, "x: /not/there: .*No such file"),
         ({"x": "${directory:/not:../a}", "config.providers": "directory"}, "the name of a file in it"),
         ({"config.providers": "vault"}, "config.providers.vault.class=vault: one of env, file, directory"),
@@ -99,6 +103,39 @@ def test_a_file_that_never_ends_is_not_read_for_ever(tmp_path: Path, reference: 
     settings = {"x": reference % tmp_path, "config.providers": "file, directory"}
     with pytest.raises(ConfigurationError, match=f"x: {tmp_path}/secrets: it has more than {MOST_BYTES} bytes"):
         resolved(settings)
+
+
+@pytest.mark.parametrize("reference", ["${file:%s/secrets:a}", "${directory:%s:secrets}"])
+def test_a_pipe_that_nobody_writes_to_is_not_waited_for_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reference: str
+) -> None:
+    monkeypatch.setattr(small_files, "PIPE_WAIT_MS", 50)
+    os.mkfifo(tmp_path / "secrets")
+    settings = {"x": reference % tmp_path, "config.providers": "file, directory"}
+    with pytest.raises(ConfigurationError, match=f"x: {tmp_path}/secrets: a pipe to which nobody wrote within"):
+        resolved(settings)
+
+
+def test_a_pipe_is_read_like_a_file(tmp_path: Path) -> None:
+    """A shell passes the output of a command by a pipe: `<(vault read ...)`."""
+    os.mkfifo(tmp_path / "secrets")
+    writer = threading.Thread(target=(tmp_path / "secrets").write_text, args=(f"a={PHRASE}\n",))
+    writer.start()
+    try:
+        assert resolved({"x": f"${{file:{tmp_path}/secrets:a}}", "config.providers": "file"}) == {"x": PHRASE}
+    finally:
+        writer.join()
+
+
+def test_a_slow_provider_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(config_providers, "SLOW_S", 0.0)
+    (tmp_path / "password").write_text(PHRASE)
+    resolved({"sasl.password": f"${{directory:{tmp_path}:password}}", "config.providers": "directory"})
+    (record,) = caplog.records
+    assert record.getMessage().startswith("sasl.password: the config provider 'directory' took 0.0 s")
+    assert PHRASE not in record.getMessage()
 
 
 def test_a_missing_line_is_told_without_the_others(tmp_path: Path) -> None:

@@ -12,10 +12,12 @@ from typing import Any
 import pytest
 
 import fencepost
+from fencepost.client.admin.configs import GROUP_RESOURCE
 from fencepost.client.calling import SLOW_MS, SLOW_PROVIDER_MS
 from fencepost.client.interceptors import ConsumerInterceptor
 from fencepost.client.net.sasl_login import Login
 from fencepost.client.sasl import OAuthToken
+from fencepost.errors import KafkaTimeoutError
 from tests.support import interrupted_calls as calls
 from tests.unit.client.scripted import World, run
 
@@ -90,6 +92,61 @@ def test_a_slow_consumer_interceptor(broker: fencepost.Broker, caplog: pytest.Lo
     told = named(caplog, "interceptor")
     assert len(told) == 2
     assert {"on_consume", "on_commit"} == {word for word in ("on_consume", "on_commit") if word in " ".join(told)}
+
+
+def slow_callback(*_: object) -> None:
+    time.sleep(SLOW_S)
+
+
+def test_a_slow_commit_callback(broker: fencepost.Broker, caplog: pytest.LogCaptureFixture) -> None:
+    topic = f"slow-{uuid.uuid4().hex[:8]}"
+    calls.fill(broker.bootstrap_servers, topic, 1)
+    at = fencepost.TopicPartition(topic, 0)
+    with fencepost.Consumer(broker.bootstrap_servers, group_id=topic, client_id="orders") as consumer:
+        consumer.assign([at])
+        for _ in range(2):
+            consumer.commit_async({at: 1}, slow_callback)
+            consumer.commit()  # behind it
+    (words,) = named(caplog, "commit callback")
+    assert words.startswith("consumer 'orders': the commit callback ")
+    assert f"slow_callback ({__file__}:" in words
+
+
+def test_a_slow_acknowledgement_callback(broker: fencepost.Broker, caplog: pytest.LogCaptureFixture) -> None:
+    topic = f"slow-{uuid.uuid4().hex[:8]}"
+    calls.fill(broker.bootstrap_servers, topic, 1)
+    with fencepost.Admin(broker.bootstrap_servers) as admin:
+        admin.alter_configs(topic, {"share.auto.offset.reset": "earliest"}, resource_type=GROUP_RESOURCE)
+    with fencepost.ShareConsumer(broker.bootstrap_servers, group_id=topic, client_id="orders") as consumer:
+        consumer.set_acknowledgement_callback(slow_callback)
+        consumer.subscribe([topic])
+        while not consumer.poll(1_000):
+            pass
+        consumer.commit()
+    (words,) = named(caplog, "acknowledgement callback")
+    assert words.startswith("share consumer 'orders': the acknowledgement callback ")
+    assert f"slow_callback ({__file__}:" in words
+
+
+def never() -> str:
+    """A token provider that asks a server without an answer."""
+    return "token"
+
+
+def test_a_login_that_waits_names_the_token_provider(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def body(world: World) -> None:
+        async def for_ever(function: Callable[[], Any]) -> Any:
+            await world.runtime.sleep_ms(3_600_000)
+
+        monkeypatch.setattr(world.runtime, "run_callback", for_ever)
+        with pytest.raises(KafkaTimeoutError) as caught:
+            await Login("OAUTHBEARER", token_provider=never).conversation(world.runtime, "host", 5_000)
+        words = str(caught.value)
+        assert "no token within 5000 ms; the token provider" in words
+        assert f"{never.__name__} ({__file__}:" in words
+        assert words.endswith("has been running for 5.0 s")
+
+    run(body)
 
 
 def test_a_slow_token_provider(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -264,5 +264,6 @@ def parts_stand_in_front(patches: Patches) -> None:
         for part in reversed(parts):
             part.ordinal = batch.ordinal
             self.pending.appendleft(part)
+            self.pending_bytes += len(part.data)
 
     patches.setattr(PartitionQueue, "cut", cut)

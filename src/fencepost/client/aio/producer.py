@@ -55,6 +55,7 @@ class AsyncDelivery(tuple[Chunk, int]):
                     await something.wait()
                     something.clear()
             finally:
+                chunk.unwatch(something.set)
                 if fate is None:
                     unhandled.release(chunk, index)
         if isinstance(fate, KafkaError):
@@ -86,6 +87,8 @@ class AsyncBulkDelivery:
                 await something.wait()
                 something.clear()
         finally:
+            for chunk in self._chunks:
+                chunk.unwatch(something.set)
             release_undone(self._chunks)
         return bulk_result(self._chunks)
 

@@ -110,6 +110,7 @@ class Delivery(tuple[Chunk, int]):
                             f"the record was not delivered within {timeout_s} s", outcome_unknown=True
                         )
             finally:
+                chunk.unwatch(progress.report)
                 if fate is None:
                     unhandled.release(chunk, index)
         if isinstance(fate, KafkaError):
@@ -149,6 +150,8 @@ class BulkDelivery:
                 if not progress.wait():
                     raise KafkaTimeoutError(f"not every row was delivered within {timeout_s} s", outcome_unknown=True)
         finally:
+            for chunk in self._chunks:
+                chunk.unwatch(progress.report)
             release_undone(self._chunks)
         return bulk_result(self._chunks)
 

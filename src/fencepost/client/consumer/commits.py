@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from fencepost.client.calling import UserCall
 from fencepost.client.group.committed_offsets import GROUP_LANE, commit
 from fencepost.client.interceptors import ConsumerInterceptors
 from fencepost.client.metrics import ConsumerMetrics
@@ -78,7 +79,7 @@ class Commits:
         self._orders: deque[_Order] = deque()
         self._working = False
         self._current: _Order | None = None
-        self.finished: deque[Callable[[], object]] = deque()
+        self.finished: deque[UserCall] = deque()
         """Callbacks and interceptors to call in the application's own thread, in the order of the commits."""
         self._last_ms = self._runtime.now_ms()
 
@@ -138,9 +139,10 @@ class Commits:
     def _finish(self, order: _Order) -> None:
         order.done.set()
         if order.error is None and self._interceptors:
-            self.finished.append(partial(self._interceptors.committed, order.positions))
+            self.finished.append(UserCall(partial(self._interceptors.committed, order.positions)))
         if order.callback is not None:
-            self.finished.append(partial(order.callback, order.error, order.positions))
+            called = partial(order.callback, order.error, order.positions)
+            self.finished.append(UserCall(called, "commit callback"))
         if self.finished:
             self._arrived.set()
 

@@ -217,7 +217,7 @@ class ConsumerCore:
 
     async def _call_back(self) -> None:
         while self._commits.finished:
-            await call_first(self._commits.finished, lambda call: call, self.call_user)
+            await call_first(self._commits.finished, lambda call: call, self.call_user, self._slow)
 
     def assignment(self) -> list[TopicPartition]:
         """Return the partitions being read."""

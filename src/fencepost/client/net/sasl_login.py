@@ -114,7 +114,9 @@ class Login:
             asking = self._asking = runtime.event()
             runtime.spawn(self._ask(runtime, self.token_provider, asking))
         if not await asking.wait(timeout_ms):
-            failure: KafkaError | None = KafkaTimeoutError(f"{PROVIDER}: no token within {timeout_ms:.0f} ms")
+            busy = self._slow.in_progress() if self._slow is not None else ""
+            late = f"{PROVIDER}: no token within {timeout_ms:.0f} ms"
+            failure: KafkaError | None = KafkaTimeoutError("; ".join(filter(None, (late, busy))))
         else:
             failure = self._failure
         if failure is None and self._token is not None:
@@ -126,6 +128,7 @@ class Login:
     async def _ask(self, runtime: Runtime, provider: sasl.TokenProvider, asking: Event) -> None:
         slow = self._slow = self._slow or SlowCalls("a client", "its logins wait for the token", runtime.now_ms)
         begun_ms = slow.now_ms()
+        slow.running = ("token provider", provider, begun_ms)
         try:
             self._failure = DisconnectedError(f"{PROVIDER}: the question was cancelled")
             self._take(await runtime.run_callback(provider), runtime.wall_ms())
@@ -135,6 +138,7 @@ class Login:
         finally:
             self._asking = None
             asking.set()
+            slow.running = None
             slow.took("token provider", provider, slow.now_ms() - begun_ms, SLOW_PROVIDER_MS)
 
     def _take(self, given: object, now_ms: int) -> None:

@@ -13,10 +13,13 @@ done completes it.
 
 from __future__ import annotations
 
+import io
 import math
+import os
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import repeat
 from typing import Any, Final, Self
 
 from fencepost.arguments import FUNCTION, TEXT, WHOLE_NUMBER, kind_of
@@ -30,6 +33,26 @@ from fencepost.protocol.records.headers import Header
 _HEADERS = kind_of(Sequence[object])
 RECORD_OVERHEAD: Final = 21  # the most that lengths, deltas and attributes of a record take, without headers
 _MOST_PLACES: Final = 1024  # to begin with
+
+
+class _Total:
+    """A sum that several threads add to, and signal handlers within their calls.
+
+    There is no lock, see `Chunk`: each addition is one call of C. The position of a stream in memory is such a sum.
+    """
+
+    __slots__ = ("_stream",)
+
+    def __init__(self) -> None:
+        self._stream = io.BytesIO()
+
+    def add(self, sizes: Iterator[int]) -> None:
+        """Add all that the iterator of C still gives, which exhausts it. Nothing comes between the two."""
+        deque(map(self._stream.seek, sizes, repeat(os.SEEK_CUR)), maxlen=0)
+
+    @property
+    def value(self) -> int:
+        return self._stream.tell()
 
 
 def _allowed() -> None:
@@ -71,7 +94,8 @@ class Accumulator:
         self._limits: dict[str, int] = {}
         self._lines: dict[str, list[Chunk]] = {}  # by topic; the first of a line is the one to write to
         self._opened: dict[int, Chunk] = {}  # by id, in the order of their beginning: chunks that nobody has passed on
-        self._taken_bytes = 0  # of chunks that were taken and do not have their fate yet
+        self._passed_on = _Total()  # bytes of all chunks that were ever closed with records
+        self._released_bytes = 0  # of those, what has its fate; in the runtime alone
         self._buffer_bytes = buffer_bytes
         self._wake = wake
         self._on_delivery = on_delivery  # of records that are sent without their own
@@ -206,6 +230,7 @@ class Accumulator:
         """Close it and put it behind the closed ones, once. In this order: the next of its topic comes behind it."""
         chunk.close()
         if not chunk.is_empty:
+            self._passed_on.add(chunk.uncounted)  # first: what the sender takes and releases has been counted
             self.closed.extend(chunk.once)
         with suppress(ValueError):
             self._lines.get(chunk.topic, []).remove(chunk)
@@ -229,13 +254,13 @@ class Accumulator:
         if not self.closed:
             return None
         chunk = self.closed.popleft()
-        self._taken_bytes, chunk.counted = self._taken_bytes + chunk.bytes, True
+        chunk.taken = True
         return chunk
 
     @property
     def waiting_bytes(self) -> int:
         """Bytes of closed chunks that do not have their fate yet."""
-        return self._taken_bytes + sum([chunk.bytes for chunk in self.closed.copy()])
+        return self._passed_on.value - self._released_bytes
 
     @property
     def waiting_rows(self) -> int:
@@ -275,8 +300,8 @@ class Accumulator:
 
     def released(self, chunk: Chunk) -> None:
         """A chunk that was taken has its fate."""
-        if chunk.counted:
-            self._taken_bytes, chunk.counted = self._taken_bytes - chunk.bytes, False
+        if chunk.taken:
+            self._released_bytes, chunk.taken = self._released_bytes + chunk.bytes, False
         self._look_for_room()
 
 

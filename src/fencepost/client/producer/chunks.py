@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import count
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -139,6 +140,7 @@ class Sealed(NamedTuple):
     keys: list[bytes | None]  # empty: no record has a key
     holes: Sequence[int]  # rows that are no records
     bytes: int
+    uncounted: Iterator[int]  # gives `bytes` once, to whoever adds it to a total first
     table: Any = None
     partitions: dict[int, int] | None = None
     timestamps: dict[int, int] | None = None
@@ -168,7 +170,6 @@ class Chunk:
         "choice",
         "claimed",
         "closed",
-        "counted",
         "created_ms",
         "error",
         "extras",
@@ -186,10 +187,12 @@ class Chunk:
         "sealed",
         "slots",
         "table",
+        "taken",
         "tally",
         "timestamp_ms",
         "timestamps",
         "topic",
+        "uncounted",
         "unhandled",
         "values",
         "watchers",
@@ -213,7 +216,7 @@ class Chunk:
         self.sealed = False  # closed, and the attributes below are final
         self._seal: dict[int, Sealed] = {}  # setdefault lets one of several who close it decide
         self.once = iter((self,))  # gives the chunk once, to whoever extends a queue by it first
-        self.counted = False  # among the bytes that wait
+        self.taken = False  # by the sender, and not released
         self.holes: Sequence[int] = ()
         self.partitions: dict[int, int] | None = None  # index -> partition asked for
         self.timestamps: dict[int, int] | None = None
@@ -223,6 +226,7 @@ class Chunk:
         self.limit = 0  # bytes at which it is full
         self.room = 0  # the rest of `limit`
         self.bytes = 0  # of all records, once it is closed
+        self.uncounted: Iterator[int] = iter(())  # see Sealed
         self.table: Any = None  # Arrow data instead of the lists, once it is closed
         self.batches: list[Batch] = []
         self.slots: list[tuple[Batch, int]] | None = None  # index -> where it is, when there are several batches
@@ -298,8 +302,10 @@ class Chunk:
             return
         self.closed = True  # first: whoever writes a value behind our back looks afterwards
         found = self._seal.get(0) or self._seal.setdefault(0, self._copy())
-        self.values, self.keys, self.holes, self.bytes, self.table = found[:5]
-        self.partitions, self.timestamps, self.headers, self.callbacks = found[5:]
+        self.values, self.keys, self.holes, self.bytes = found[:4]
+        self.table = found.table
+        self.uncounted = found.uncounted
+        self.partitions, self.timestamps, self.headers, self.callbacks = found[6:]
         self.sealed = True
 
     def _copy(self) -> Sealed:
@@ -307,12 +313,13 @@ class Chunk:
         values = self.values[: next(self.indexes)]
         if self.is_table:
             table: Any = next(iter(values), HOLE)
-            return Sealed([], [], (), self.limit, None if table is HOLE else table)
+            return Sealed([], [], (), self.limit, iter((self.limit,)), None if table is HOLE else table)
         keys = self.keys[: len(values)]
         if keys:
             keys.extend([None] * (len(values) - len(keys)))
         holes = [row for row, value in enumerate(values) if value is HOLE] if HOLE in values else []
-        sealed = Sealed(values, keys, holes, self.limit - self.room)
+        size = self.limit - self.room
+        sealed = Sealed(values, keys, holes, size, iter((size,)))
         return sealed if not self.extras else sealed._replace(**_columns(self.extras.copy(), len(values), holes))
 
     @property
@@ -329,6 +336,11 @@ class Chunk:
     def watch(self, watcher: Callable[[], object]) -> None:
         """Call `watcher` whenever some of the records get their fate."""
         self.watchers.append(watcher)
+
+    def unwatch(self, watcher: Callable[[], object]) -> None:
+        """Take back one `watch` of it, if there is any: a chunk may outlive many waits with a time limit."""
+        with suppress(ValueError):
+            self.watchers.remove(watcher)
 
     def fate(self, index: int) -> RecordMetadata | KafkaError | None:
         """Return the outcome of a record, or None while it is unknown."""

@@ -34,6 +34,7 @@ class PartitionQueue:
         "not_before_ms",
         "partition",
         "pending",
+        "pending_bytes",
         "topic",
         "topic_id",
         "unknown",
@@ -48,6 +49,7 @@ class PartitionQueue:
         self.name = f"{topic}-{partition}"
         self.what = f"sending to {self.name}"  # for the log
         self.pending: deque[Batch] = deque()
+        self.pending_bytes = 0
         self.in_flight: list[Batch] = []
         self.next_ordinal = 0
         self.next_sequence = 0
@@ -101,8 +103,14 @@ class PartitionQueue:
 
     def take(self) -> Batch:
         """Move the next batch in flight."""
-        batch = self.pending.popleft()
+        batch = self.remove_first()
         self.in_flight.append(batch)
+        return batch
+
+    def remove_first(self) -> Batch:
+        """Take the next batch out: it is sent, or fails."""
+        batch = self.pending.popleft()
+        self.pending_bytes -= len(batch.data)
         return batch
 
     def number(self, batch: Batch) -> None:
@@ -116,6 +124,7 @@ class PartitionQueue:
         batch.ordinal = self.next_ordinal
         self.next_ordinal += batch.count
         self.pending.append(batch)
+        self.pending_bytes += len(batch.data)
 
     def put_back(self, batch: Batch) -> None:
         """Back from the wire without success, into its place."""
@@ -137,6 +146,7 @@ class PartitionQueue:
         """Sequences do not tell its place: who waits to be numbered again has none."""
         later = (place for place, waiting in enumerate(self.pending) if waiting.ordinal > batch.ordinal)
         self.pending.insert(next(later, len(self.pending)), batch)
+        self.pending_bytes += len(batch.data)
 
     def acknowledged(self, batch: Batch, base_offset: int) -> None:
         """The broker has it (base_offset -1: as a duplicate, or it does not say)."""

@@ -130,12 +130,11 @@ class ReadyBatches:
     def _made_ahead(self, now_ms: int) -> int:
         """Bytes of batches that could be sent now. Those of a partition that is in trouble must not hold up others."""
         return sum(
-            len(batch.data)
+            queue.pending_bytes
             for queue in self.active.values()
             if queue.pending
             and queue.not_before_ms <= now_ms
             and self._cluster.leader(queue.topic, queue.partition) >= 0
-            for batch in queue.pending
         )
 
     def _route(self, chunk: Chunk, topic: Topic, available: Sequence[int]) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -137,10 +138,16 @@ class Sender:
         """Send everything and wait until every record sent before has its fate. False when time ran out."""
         self._accumulator.close_all()
         self._ready.collect()
-        waiting = list(self._reports.incomplete.values())
+        waiting = deque(self._reports.incomplete.values())
+
+        def is_over() -> bool:
+            while waiting and waiting[0].done:
+                waiting.popleft()
+            return not waiting
+
         if self._ready.any_waiting:
             self._wake.set()
-        return await self._reports.until(lambda: all(chunk.done for chunk in waiting), deadline_ms)
+        return await self._reports.until(is_over, deadline_ms)
 
     async def drain(self, deadline_ms: int | None = None) -> bool:
         """Wait until no request is in flight. False when time ran out."""
@@ -163,7 +170,7 @@ class Sender:
         self._ready.drop(error)
         for queue in list(self._active.values()):
             while queue.pending:
-                batch = queue.pending.popleft()
+                batch = queue.remove_first()
                 queue.given_up(batch)
                 self._reports.fail(batch, error)
         self._progress.set()
@@ -277,7 +284,7 @@ class Sender:
                 self._give_up_next(queue, late)
 
     def _give_up_next(self, queue: PartitionQueue, error: KafkaError) -> None:
-        batch = queue.pending.popleft()
+        batch = queue.remove_first()
         if batch.maybe_appended and self._idempotent and self.transactions is None:
             self._replace_epoch = True  # its sequence may or may not be in the log
         queue.given_up(batch)

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from fencepost.arguments import Milliseconds
-from fencepost.client.calling import CallUser, call_first, call_here
+from fencepost.client.calling import SHARES_WAIT, CallUser, SlowCalls, UserCall, call_first, call_here
 from fencepost.client.group.member import check_names
 from fencepost.client.metrics import ShareConsumerMetrics
 from fencepost.client.net.cluster import Cluster
@@ -88,6 +88,7 @@ class ShareConsumerCore:
         self._last = Shared()  # records of the last poll, until they are in hand
         self._returned: deque[_Handed] = deque()  # undelivered records, for the next poll
         self._callback: OnAcknowledged | None = None
+        self._slow = SlowCalls(f"share consumer {config.client_id!r}", SHARES_WAIT, self._runtime.now_ms)
         self.poll_ends = Polls(self._arrived.set)
         self._leaving = False
 
@@ -312,7 +313,7 @@ class ShareConsumerCore:
         finished = self._exchange.finished
         while finished:
             if self._callback is not None:
-                await call_first(finished, partial(_call_of, self._callback), self.call_user)
+                await call_first(finished, partial(_call_of, self._callback), self.call_user, self._slow)
                 continue
             offsets, error = finished.popleft()
             if error is not None:
@@ -370,5 +371,5 @@ class ShareConsumerCore:
         return f"share group {self.config.group_id!r} waits until the locks of what it has are over"
 
 
-def _call_of(callback: OnAcknowledged, outcome: Outcome) -> Callable[[], Any]:
-    return partial(callback, *outcome)
+def _call_of(callback: OnAcknowledged, outcome: Outcome) -> UserCall:
+    return UserCall(partial(callback, *outcome), "acknowledgement callback")

@@ -269,3 +269,26 @@ def test_other_byte_strings_are_copied() -> None:
 def test_too_large() -> None:
     with pytest.raises(RecordRejectedError, match="max_request_size"):
         add(accumulator(), b"x" * 480)
+
+
+def test_the_cost_of_a_chunk_does_not_grow_with_the_chunks_that_wait() -> None:
+    """The bytes that wait are counted, not added up anew: with chunks of one record a sum would cost most of a send."""
+    target = accumulator(chunk_bytes=10, buffer_bytes=10_000_000)
+    steps = {10: 0, 1_000: 0}
+
+    def trace(frame: FrameType, event: str, argument: object) -> Callable[..., Any]:
+        frame.f_trace_opcodes = True
+        steps[waiting] += event == "opcode"
+        return trace
+
+    for waiting in steps:
+        while len(target.closed) < waiting:
+            add(target, b"x" * 20)
+        before = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            add(target, b"x" * 20)
+        finally:
+            sys.settrace(before)
+    assert steps[10] == steps[1_000]
+    assert target.waiting_bytes == len(target.closed) * 41

@@ -17,6 +17,7 @@ class OneRecord:
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self.data = name.encode()
         self.count = 1
         self.ordinal = -1
         self.sequence = -1
@@ -58,6 +59,9 @@ def test_what_may_be_in_the_log_is_asked_for_before_what_is_not(only_retries: bo
     doubtful.maybe_appended = False
     queue.put_back(doubtful)
     assert list(queue.pending) == [refused, doubtful, unsent]
+    assert queue.pending_bytes == len("refused" + "doubtful" + "unsent")
+    assert queue.remove_first() is refused
+    assert queue.pending_bytes == len("doubtful" + "unsent")
     assert queue.sendable(0, only_retries=False) is refused
 
 
