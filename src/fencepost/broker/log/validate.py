@@ -126,12 +126,13 @@ def _inspect(
 def _stored_form(found: _Inspected, batch: Buffer, config: LogConfig) -> tuple[BatchHeader, Buffer] | Flaw:
     """Return the batch as stored: unchanged, unless compression.type or the largest timestamp differ."""
     header = found.header
-    codec = header.codec if config.compression_type == "producer" else CODECS.index(config.compression_type)
+    own = header.codec
+    codec = own if config.compression_type == "producer" else CODECS.index(config.compression_type)
     newest = found.checked.max_timestamp
-    if codec == header.codec and newest == header.max_timestamp:
+    if codec == own and newest == header.max_timestamp:
         return header, batch
     section: Buffer = memoryview(batch)[HEADER_BYTES:]
-    if codec != header.codec:
+    if codec != own:
         section = compress(CODECS[codec], found.section, config.compression_levels.get(CODECS[codec]))
     changed = header._replace(attributes=header.attributes & ~CODEC_MASK | codec, max_timestamp=newest)
     packed = pack_header(changed, section)

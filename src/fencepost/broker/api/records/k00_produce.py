@@ -14,7 +14,6 @@ import logging
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from functools import partial
-from itertools import islice
 
 from fencepost.broker.api.common import find_partition
 from fencepost.broker.api.handler import Handler
@@ -38,7 +37,7 @@ from fencepost.protocol.records.batch import CODECS, BatchHeader, says_transacti
 __all__ = ["HANDLER", "Place", "answer", "finish", "note_appended"]
 
 _ALL, _LEADER, _NONE = -1, 1, 0
-_AT_ONCE = 1000  # partitions
+_AT_ONCE, _PIECE = 1000, 32  # partitions
 _ZSTD, _ZSTD_FROM = CODECS.index("zstd"), 7
 _LOSS: Mapping[int, str] = {  # and the counter for each
     ErrorCode.UNKNOWN_PRODUCER_ID: "unknown_producers",
@@ -62,26 +61,32 @@ def _begin(call: Call, request: ProduceRequest, now_ms: int, *, may_wait: bool) 
     refusal = _refused_whole(call, request, headers)
 
     def turn(now_ms: int) -> Resume | None:
-        batches = islice(zip(request.partitions, headers, strict=True), len(placed), len(placed) + _AT_ONCE)
-        rest = [_place(call, request, wanted, header, refusal) for wanted, header in batches]
-        refusals, concurrent = _enlist(call, now_ms, request, rest)
-        if concurrent and may_wait and not placed:
-            again = partial(_begin, call, request, may_wait=False)
-            when_markers_are_written(call, now_ms, request, request.transactional_id or "", again)
-            return None
-        until_ms = call.core.steady_ms() + TURN_MS if len(rest) > 1 else 0
-        for place in rest:
-            try:
-                _append(call, now_ms, place, refusals)
-            except PutOff:
-                return call.core.large.wait
-            placed.append(place)
-            if len(rest) > 1 and call.core.steady_ms() >= until_ms:
-                break
-        if len(placed) < len(request.partitions):
-            return call.core.soon
-        finish(call, now_ms, request, placed)
-        return None
+        is_first = not placed
+        until_ms = call.core.steady_ms() + TURN_MS
+        while True:
+            # The first turn enlists all with one record. Later ones look again at what may have changed meanwhile, in
+            # small pieces: what a turn has no time for is looked at anew.
+            piece = slice(len(placed), len(placed) + (_AT_ONCE if is_first else _PIECE))
+            batches = zip(request.partitions[piece], headers[piece], strict=True)
+            rest = [_place(call, request, wanted, header, refusal) for wanted, header in batches]
+            refusals, concurrent = _enlist(call, now_ms, request, rest)
+            if concurrent and may_wait and is_first:
+                again = partial(_begin, call, request, may_wait=False)
+                when_markers_are_written(call, now_ms, request, request.transactional_id or "", again)
+                return None
+            for place in rest:
+                try:
+                    _append(call, now_ms, place, refusals)
+                except PutOff:
+                    return call.core.large.wait
+                placed.append(place)
+                if len(placed) < len(headers) and call.core.steady_ms() >= until_ms:
+                    return call.core.soon
+            if len(placed) == len(headers):
+                finish(call, now_ms, request, placed)
+                return None
+            if is_first:
+                return call.core.soon
 
     in_turns(call, now_ms, request, turn)
 
@@ -154,17 +159,17 @@ def _place(
     header: BatchHeader | Flaw,
     refusal: tuple[int, str | None] | None,
 ) -> Place:
-    place = Place(wanted)
-    partition, code, topic = find_partition(call.core, wanted.topic, wanted.topic_id, wanted.partition)
+    place, core = Place(wanted), call.core
+    partition, code, topic = find_partition(core, wanted.topic, wanted.topic_id, wanted.partition)
     name = wanted.topic if topic is None else topic.name
     if refusal is not None:
         place.refuse(*refusal)
-    elif name is not None and not call.may(Operation.WRITE, ResourceType.TOPIC, name):
+    elif core.rights.enforced and name is not None and not call.may(Operation.WRITE, ResourceType.TOPIC, name):
         place.refuse(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     elif partition is None:
         place.refuse(code)
         if topic is None and not isinstance(header, Flaw):
-            call.core.topics.deleted_names.refuse(wanted.topic, wanted.topic_id, wanted.partition, header)
+            core.topics.deleted_names.refuse(wanted.topic, wanted.topic_id, wanted.partition, header)
     elif request.acks not in (_ALL, _LEADER, _NONE):
         place.refuse(ErrorCode.INVALID_REQUIRED_ACKS)
     elif partition.topic.internal:
