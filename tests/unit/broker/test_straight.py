@@ -1,0 +1,103 @@
+"""Requests that take the straight path of Produce, and those that must not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from fencepost.broker.faults.table import Action, RequestFault
+from fencepost.protocol.codes import ErrorCode
+from fencepost.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from tests.support.broker_driver import BrokerDriver, batch, produce
+
+PRODUCE = 0
+
+
+@pytest.fixture
+def driver() -> BrokerDriver:
+    return started({})
+
+
+def started(config: dict[str, object]) -> BrokerDriver:
+    driver = BrokerDriver(config)
+    topic = CreatableTopic(name="t", num_partitions=2, replication_factor=1)
+    driver.ask(CreateTopicsRequest(topics=[topic]), 7)
+    driver.ask(produce("t", batch(b"opens the log")), 9)
+    return driver
+
+
+def straight(driver: BrokerDriver) -> int:
+    return driver.core.metrics.straight[PRODUCE]
+
+
+@pytest.mark.parametrize("version", range(3, 13))
+@pytest.mark.parametrize("fsync", ["commit", "never", "interval"])
+def test_one_batch_goes_straight_in_every_version(fsync: str, version: int) -> None:
+    driver = started({"fsync": fsync})
+    for offset in (1, 2):
+        result = driver.ask(produce("t", batch(b"v")), version).partitions[0]
+        assert (result.error_code, result.base_offset) == (ErrorCode.NONE, offset)
+    assert straight(driver) == 2
+    assert driver.core.metrics.requests[PRODUCE] == 3
+    assert sum(driver.core.metrics.latencies.by_api[PRODUCE].counts) == 3
+
+
+def test_an_answer_waits_for_those_before_it_and_for_the_sync(driver: BrokerDriver) -> None:
+    driver.auto_sync = False
+    sent = [driver.send(produce("t", batch(b"v")), 9) for _ in range(3)]
+    assert [driver.answer(each) for each in sent] == [None] * 3
+    while driver.syncs:
+        driver.sync()
+    assert [driver.answer(each).partitions[0].base_offset for each in sent] == [1, 2, 3]
+    assert straight(driver) == 3
+
+
+def fault(driver: BrokerDriver) -> None:
+    rule = RequestFault(api_key=PRODUCE, action=Action.FAIL, code=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    driver.core._faults.table.add(rule)
+
+
+def quota(driver: BrokerDriver) -> None:
+    driver.core.settings.quotas = {(("client-id", "driver"),): {"producer_byte_rate": 1e9}}
+
+
+def rights(driver: BrokerDriver) -> None:
+    driver.core.rights.enforced = True
+
+
+def doubt(driver: BrokerDriver) -> None:
+    driver.core.doubts.found_id("another")
+
+
+@pytest.mark.parametrize("in_force", [fault, quota, rights, doubt])
+def test_what_only_the_general_path_heeds_keeps_requests_from_the_straight_one(
+    driver: BrokerDriver, in_force: Callable[[BrokerDriver], None]
+) -> None:
+    in_force(driver)
+    driver.ask(produce("t", batch(b"v")), 9)
+    assert straight(driver) == 0
+
+
+def damaged(data: bytes) -> bytes:
+    return data[:-1] + bytes((data[-1] ^ 1,))
+
+
+@pytest.mark.parametrize(
+    ("request_of", "code"),
+    [
+        (lambda: produce("t", batch(b"v"), partition=1), ErrorCode.NONE),  # its log is not open yet
+        (lambda: produce("absent", batch(b"v")), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (lambda: produce("t", b"\x00" * 70), ErrorCode.CORRUPT_MESSAGE),
+    ],
+)
+def test_other_requests_take_the_general_path(driver: BrokerDriver, request_of: Callable[[], Any], code: int) -> None:
+    assert driver.ask(request_of(), 9).partitions[0].error_code == code
+    assert straight(driver) == 0
+
+
+def test_a_refusal_of_the_log_is_told_on_the_straight_path(driver: BrokerDriver) -> None:
+    result = driver.ask(produce("t", damaged(batch(b"v"))), 9).partitions[0]
+    assert result.error_code == ErrorCode.CORRUPT_MESSAGE
+    assert straight(driver) == 1
