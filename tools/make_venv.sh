@@ -39,7 +39,7 @@ install_native() {
   cargo=$(command -v cargo || command -v "${CARGO_HOME:-$HOME/.cargo}/bin/cargo" || true)
   if [ -z "$cargo" ]; then
     [ -z "${CI:-}" ] || fail "CI needs the native module, and there is no Rust toolchain (cargo) in PATH or ~/.cargo/bin."
-    say "runs without the native module: no Rust toolchain (https://rustup.rs, then make native)"
+    say "runs without the native module: no Rust toolchain (cargo is neither in PATH nor in ~/.cargo/bin)"
     return
   fi
   say "building the native module with $("$cargo" --version) (a minute the first time)"

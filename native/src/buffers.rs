@@ -52,6 +52,21 @@ pub fn untouched(py: Python<'_>, length: usize) -> PyResult<Bound<'_, PyByteArra
     }
 }
 
+/// A new bytearray that `fill` writes whole. Unlike `PyByteArray::new_with` it is not filled with zeros before, which
+/// would be a second pass over new pages.
+pub fn written<'py>(
+    py: Python<'py>,
+    length: usize,
+    fill: impl FnOnce(&mut [u8]) -> PyResult<()>,
+) -> PyResult<Bound<'py, PyByteArray>> {
+    let made = untouched(py, length)?;
+    // SAFETY: nobody else has this object yet, so nothing resizes it or looks at it. Its memory is the interpreter's, of
+    // which the compiler knows no state: any value of a byte is valid. The loops only write to it. If `fill` fails, the
+    // object is dropped, and no byte of it is seen.
+    fill(unsafe { made.as_bytes_mut() })?;
+    Ok(made)
+}
+
 /// The bytes of these numbers as a new Python object.
 pub fn packed<'py, const N: usize>(
     py: Python<'py>,

@@ -6,7 +6,7 @@
 //!
 //! Work on a large buffer runs without the interpreter lock. The caller must not write to a buffer during a call.
 
-use crate::buffers::{packed, untouched, Input};
+use crate::buffers::{packed, untouched, written, Input};
 use crate::numbers::{Int32s, Int64s};
 use crate::records::{Cursors, Description, Fields, Flaw, HeaderSource, Source, Strings};
 use crate::{hashes, records};
@@ -160,7 +160,7 @@ fn decode_records<'py>(
     blob: Any<'py>,
     batches: Vec<Description>,
     first_offset: i64,
-) -> PyResult<(usize, u8, usize, Bound<'py, PyBytes>)> {
+) -> PyResult<(usize, u8, usize, Bound<'py, PyByteArray>)> {
     let blob = Input::of(&blob)?;
     let bytes = blob.bytes();
     // Decode only the batches before the first whose description cannot be true.
@@ -171,7 +171,7 @@ fn decode_records<'py>(
     let rows = records::capacity(bytes, sound).unwrap_or(0);
     let size = rows.checked_mul(records::COLUMN_BYTES).ok_or_else(|| PyMemoryError::new_err("too many records"))?;
     let (mut found, mut flaw) = (0, None);
-    let columns = PyBytes::new_with(py, size, |out| {
+    let columns = written(py, size, |out| {
         (found, flaw) = working(py, bytes.len(), || records::decode(bytes, sound, first_offset, out));
         Ok(())
     })?;
@@ -264,7 +264,7 @@ fn write_lists<'py>(
         let size = section.saturating_add(records::HEADER_BYTES);
         return Err(PyValueError::new_err(format!("a batch of {size} bytes; at most 2 GiB are possible")));
     }
-    PyByteArray::new_with(py, records::HEADER_BYTES + section, |out| {
+    written(py, records::HEADER_BYTES + section, |out| {
         records::write_rows(rows, fields, &times, &mut out[records::HEADER_BYTES..]).map_err(refused)
     })
 }
@@ -338,7 +338,7 @@ fn write_records<'py>(
     }
     let whole = size.checked_add(records::HEADER_BYTES).ok_or_else(|| PyMemoryError::new_err("too large"))?;
     let (mut moved, mut flaw) = (cursors, None);
-    let batch = PyByteArray::new_with(py, whole, |out| {
+    let batch = written(py, whole, |out| {
         let out = &mut out[records::HEADER_BYTES..];
         match working(py, out.len(), || source.write(first, end, cursors, out)) {
             Ok(next) => moved = next,
@@ -355,44 +355,28 @@ fn write_records<'py>(
 fn gather<'py>(
     py: Python<'py>,
     strings: Three<'py>,
-) -> PyResult<(u8, usize, Bound<'py, PyBytes>, Bound<'py, PyBytes>)> {
+) -> PyResult<(u8, usize, Bound<'py, PyByteArray>, Bound<'py, PyByteArray>)> {
     let column = Column::of(&strings)?;
     let strings = column.strings(None, true)?;
-    // The sum of lengths may be larger than the blob, because strings may overlap.
-    let (rows, total) = (strings.lengths.len(), records::total_length(strings.lengths));
-    if let Err(flaw) = inside(strings) {
-        let (code, row) = outcome(Some(flaw));
-        return Ok((code, row, PyBytes::new(py, &[]), PyBytes::new(py, &[])));
-    }
-    let mut flaw = None;
+    let rows = strings.lengths.len();
+    // The sum of lengths may be larger than the blob, because strings may overlap. It is not taken before all are seen.
+    let total = match records::total_length(strings) {
+        Ok(total) => total,
+        Err(flaw) => return Ok((flaw.code, flaw.row, PyByteArray::new(py, &[]), PyByteArray::new(py, &[]))),
+    };
     let size = rows.checked_add(1).and_then(|count| count.checked_mul(8));
     let size = size.ok_or_else(|| PyMemoryError::new_err("too many strings"))?;
+    let mut flaw = None;
     let mut copied = None;
-    let bounds = PyBytes::new_with(py, size, |bounds| {
-        copied = Some(PyBytes::new_with(py, total, |out| {
-            flaw = working(py, total, || {
-                let mut rooms = bounds.chunks_exact_mut(8).skip(1);
-                let bound = |at: usize| {
-                    if let Some(room) = rooms.next() {
-                        room.copy_from_slice(&(at as i64).to_ne_bytes());
-                    }
-                };
-                records::gather(strings, out, bound).err()
-            });
+    let bounds = written(py, size, |bounds| {
+        copied = Some(written(py, total, |out| {
+            flaw = working(py, total, || records::gather(strings, bounds, out).err());
             Ok(())
         })?);
         Ok(())
     })?;
     let (code, row) = outcome(flaw);
-    Ok((code, row, bounds, copied.unwrap_or_else(|| PyBytes::new(py, &[]))))
-}
-
-/// Refuse strings outside of the blob before memory is taken for them.
-fn inside(strings: Strings<'_>) -> Result<(), Flaw> {
-    for row in 0..strings.lengths.len() {
-        strings.cut(strings.starts.get(row), strings.lengths.get(row)).map_err(|code| Flaw { code, row })?;
-    }
-    Ok(())
+    Ok((code, row, bounds, copied.unwrap_or_else(|| PyByteArray::new(py, &[]))))
 }
 
 /// Encode the headers of rows, `counts` from `firsts` on; return (code, row, size of each row's section, sections).
@@ -470,7 +454,7 @@ fn partitions_of_blob<'py>(
     let partitions = counted(partitions)?;
     let (blob, ends) = (Input::of(&blob)?, Input::of(&ends)?);
     let ends = int64s(&ends)?;
-    PyByteArray::new_with(py, ends.len() * 4, |out| {
+    written(py, ends.len() * 4, |out| {
         let mut rooms = out.chunks_exact_mut(4);
         let bounds = std::iter::once(0).chain((0..ends.len()).map(|row| ends.get(row)));
         spans(blob.bytes(), bounds, |key| {
@@ -486,7 +470,7 @@ fn partitions_of_blob<'py>(
 fn xxh64_of_spans<'py>(py: Python<'py>, blob: Any<'py>, bounds: Any<'py>) -> PyResult<Bound<'py, PyByteArray>> {
     let (blob, bounds) = (Input::of(&blob)?, Input::of(&bounds)?);
     let (bytes, bounds) = (blob.bytes(), int64s(&bounds)?);
-    PyByteArray::new_with(py, bounds.len().saturating_sub(1) * 8, |out| {
+    written(py, bounds.len().saturating_sub(1) * 8, |out| {
         working(py, bytes.len(), || {
             let mut rooms = out.chunks_exact_mut(8);
             spans(bytes, (0..bounds.len()).map(|row| bounds.get(row)), |span| {

@@ -45,29 +45,30 @@ fn size_of(value: i64) -> usize {
     if raw < 0x80 {
         return 1;
     }
+    if raw < 0x4000 {
+        return 2;
+    }
     (64 - raw.leading_zeros() as usize).div_ceil(7)
 }
 
-/// Value and next position of a varint of at most `most` bytes that ends before `end`.
+/// Value and next position of a varint of at most `most` bytes, which must end where `bytes` ends.
 #[inline(always)]
-fn read(bytes: &[u8], at: usize, end: usize, most: usize) -> Result<(i64, usize), Code> {
-    let stop = end.min(at.saturating_add(most)).min(bytes.len());
-    if at >= stop {
-        return Err(BAD_VARINT);
+fn read(bytes: &[u8], at: usize, most: usize) -> Result<(i64, usize), Code> {
+    match bytes.get(at) {
+        Some(first) if *first < 0x80 => Ok((i64::from(first >> 1) ^ -i64::from(first & 1), at + 1)),
+        _ => read_long(bytes, at, most),
     }
-    let first = bytes[at];
-    if first < 0x80 {
-        return Ok((i64::from(first >> 1) ^ -i64::from(first & 1), at + 1));
-    }
-    let mut raw = u64::from(first & 0x7f);
-    let mut shift = 7;
-    for (index, byte) in bytes[at + 1..stop].iter().enumerate() {
-        raw |= u64::from(byte & 0x7f) << shift; // at most 63: the loop has at most nine rounds
+}
+
+fn read_long(bytes: &[u8], at: usize, most: usize) -> Result<(i64, usize), Code> {
+    let (mut raw, mut shift) = (0u64, 0);
+    for (index, byte) in bytes.iter().skip(at).take(most).enumerate() {
+        raw |= u64::from(byte & 0x7f) << shift; // at most 63: `most` is at most ten
         if *byte < 0x80 {
             if most == VARINT32_BYTES {
                 raw &= 0xffff_ffff;
             }
-            return Ok(((raw >> 1) as i64 ^ -((raw & 1) as i64), at + index + 2));
+            return Ok(((raw >> 1) as i64 ^ -((raw & 1) as i64), at + index + 1));
         }
         shift += 7;
     }
@@ -90,6 +91,10 @@ impl Writer<'_> {
     #[inline(always)]
     fn number(&mut self, value: i64) {
         let mut raw = zigzag(value);
+        if (0x80..0x4000).contains(&raw) {
+            self.bytes(&[raw as u8 | 0x80, (raw >> 7) as u8]);
+            return;
+        }
         while raw >= 0x80 {
             self.byte(raw as u8 | 0x80);
             raw >>= 7;
@@ -134,9 +139,9 @@ impl Span {
 }
 
 #[inline(always)]
-fn read_string(bytes: &[u8], at: usize, end: usize) -> Result<Span, Code> {
-    let (length, start) = read(bytes, at, end, VARINT32_BYTES)?;
-    if length > (end - start) as i64 {
+fn read_string(bytes: &[u8], at: usize) -> Result<Span, Code> {
+    let (length, start) = read(bytes, at, VARINT32_BYTES)?;
+    if length > (bytes.len() - start) as i64 {
         return Err(BAD_LENGTH);
     }
     Ok(Span { start, length: length.max(-1) as i32 })
@@ -150,32 +155,33 @@ struct Prefix {
 }
 
 #[inline(always)]
-fn read_prefix(bytes: &[u8], at: usize, end: usize) -> Result<Prefix, Code> {
-    let (length, body) = read(bytes, at, end, VARINT32_BYTES)?;
-    if length < 1 || length > (end - body) as i64 {
+fn read_prefix(bytes: &[u8], at: usize) -> Result<Prefix, Code> {
+    let (length, body) = read(bytes, at, VARINT32_BYTES)?;
+    if length < 1 || length > (bytes.len() - body) as i64 {
         return Err(BAD_LENGTH);
     }
-    let record_end = body + length as usize;
-    let (time_delta, at) = read(bytes, body + 1, record_end, VARINT64_BYTES)?;
-    let (offset_delta, key_at) = read(bytes, at, record_end, VARINT32_BYTES)?;
-    Ok(Prefix { end: record_end, time_delta, offset_delta, key_at })
+    let end = body + length as usize;
+    let record = &bytes[..end];
+    let (time_delta, at) = read(record, body + 1, VARINT64_BYTES)?;
+    let (offset_delta, key_at) = read(record, at, VARINT32_BYTES)?;
+    Ok(Prefix { end, time_delta, offset_delta, key_at })
 }
 
-/// Number of headers, and the position of the first, of a section that ends at `end`.
-fn read_headers(bytes: &[u8], at: usize, end: usize) -> Result<(i64, usize), Code> {
-    let (count, first) = read(bytes, at, end, VARINT32_BYTES).map_err(|_| BAD_HEADERS)?;
+/// Number of headers, and the position of the first, of a section that ends where `bytes` ends.
+fn read_headers(bytes: &[u8], at: usize) -> Result<(i64, usize), Code> {
+    let (count, first) = read(bytes, at, VARINT32_BYTES).map_err(|_| BAD_HEADERS)?;
     if count < 0 {
         return Err(BAD_HEADERS);
     }
     let mut at = first;
     for _ in 0..count {
-        let key = read_string(bytes, at, end).map_err(|_| BAD_HEADERS)?;
+        let key = read_string(bytes, at).map_err(|_| BAD_HEADERS)?;
         if key.length < 0 {
             return Err(BAD_HEADERS);
         }
-        at = read_string(bytes, key.end(), end).map_err(|_| BAD_HEADERS)?.end();
+        at = read_string(bytes, key.end()).map_err(|_| BAD_HEADERS)?.end();
     }
-    if at != end {
+    if at != bytes.len() {
         return Err(BAD_HEADERS);
     }
     Ok((count, first))
@@ -189,13 +195,14 @@ struct Record {
 }
 
 #[inline(always)]
-fn read_record(bytes: &[u8], at: usize, end: usize) -> Result<Record, Code> {
-    let prefix = read_prefix(bytes, at, end)?;
-    let key = read_string(bytes, prefix.key_at, prefix.end)?;
-    let value = read_string(bytes, key.end(), prefix.end)?;
+fn read_record(bytes: &[u8], at: usize) -> Result<Record, Code> {
+    let prefix = read_prefix(bytes, at)?;
+    let record = &bytes[..prefix.end];
+    let key = read_string(record, prefix.key_at)?;
+    let value = read_string(record, key.end())?;
     let headers_at = value.end();
-    if headers_at + 1 != prefix.end || bytes[headers_at] != 0 {
-        read_headers(bytes, headers_at, prefix.end)?;
+    if record[headers_at..] != [0] {
+        read_headers(record, headers_at)?;
     }
     Ok(Record { prefix, key, value, headers_at })
 }
@@ -213,7 +220,7 @@ pub fn check(section: &[u8], count: i64, base_timestamp: i64) -> Result<Checked,
     let mut at = 0;
     for row in 0..count {
         let flaw = |code| Flaw { code, row: row as usize };
-        let record = read_record(section, at, section.len()).map_err(flaw)?;
+        let record = read_record(section, at).map_err(flaw)?;
         if record.prefix.offset_delta != row {
             return Err(flaw(BAD_OFFSET));
         }
@@ -244,7 +251,7 @@ pub fn find(
 ) -> Result<Option<(i64, i64)>, Code> {
     let mut at = 0;
     for _ in 0..count {
-        let prefix = read_prefix(section, at, section.len())?;
+        let prefix = read_prefix(section, at)?;
         let timestamp = base_timestamp.wrapping_add(prefix.time_delta);
         if wanted <= timestamp && timestamp <= most && prefix.offset_delta >= from_delta {
             return Ok(Some((timestamp, prefix.offset_delta)));
@@ -300,9 +307,10 @@ pub fn decode(blob: &[u8], batches: &[Description], first_offset: i64, out: &mut
         let (start, end, count, base_offset, base_timestamp, last_delta, append_time) = *batch;
         let flaw = |code| (whole, Some(Flaw { code, row }));
         let (mut position, end) = (start as usize, end as usize); // `capacity` has checked them
+        let Some(bytes) = blob.get(..end) else { return flaw(OVERFULL) };
         let mut previous = -1;
         for _ in 0..count {
-            let record = match read_record(blob, position, end) {
+            let record = match read_record(bytes, position) {
                 Ok(record) => record,
                 Err(code) => return flaw(code),
             };
@@ -537,13 +545,25 @@ fn time_delta(time_of: &[i64], row: usize) -> i64 {
 
 // ---- columns for Arrow
 
-/// Sum of the lengths that are not null.
-pub fn total_length(lengths: Int32s<'_>) -> usize {
-    (0..lengths.len()).map(|row| lengths.get(row).max(0) as usize).sum()
+/// Sum of the lengths that are not null, if all strings lie inside of the blob.
+pub fn total_length(strings: Strings<'_>) -> Result<usize, Flaw> {
+    let mut total = 0usize;
+    for row in 0..strings.lengths.len() {
+        let string = strings.cut(strings.starts.get(row), strings.lengths.get(row));
+        total = total.saturating_add(string.map_err(|code| Flaw { code, row })?.map_or(0, <[u8]>::len));
+    }
+    Ok(total)
 }
 
-/// Copy the strings behind each other into `out`, and call `bound` with the position behind each.
-pub fn gather(strings: Strings<'_>, out: &mut [u8], mut bound: impl FnMut(usize)) -> Result<(), Flaw> {
+/// Copy the strings behind each other into `out`, and the position of each and the end of the last to `bounds` (int64).
+pub fn gather(strings: Strings<'_>, bounds: &mut [u8], out: &mut [u8]) -> Result<(), Flaw> {
+    let mut rooms = bounds.chunks_exact_mut(8);
+    let mut bound = |at: usize| {
+        if let Some(room) = rooms.next() {
+            room.copy_from_slice(&(at as i64).to_ne_bytes());
+        }
+    };
+    bound(0);
     let mut writer = Writer { out, at: 0 };
     for row in 0..strings.lengths.len() {
         let flaw = |code| Flaw { code, row };
@@ -641,11 +661,11 @@ pub fn decode_headers(sections: Strings<'_>) -> Result<(Vec<HeaderSpan>, Vec<i64
         let start = sections.starts.get(row);
         let section = sections.cut(start, sections.lengths.get(row)).map_err(flaw)?.unwrap_or_default();
         if section.len() > 1 {
-            let (count, mut at) = read_headers(section, 0, section.len()).map_err(flaw)?;
+            let (count, mut at) = read_headers(section, 0).map_err(flaw)?;
             spans.try_reserve(count as usize).map_err(|_| flaw(TOO_LARGE))?;
             for _ in 0..count {
-                let key = read_string(section, at, section.len()).map_err(flaw)?;
-                let value = read_string(section, key.end(), section.len()).map_err(flaw)?;
+                let key = read_string(section, at).map_err(flaw)?;
+                let value = read_string(section, key.end()).map_err(flaw)?;
                 at = value.end();
                 spans.push((start + key.start as i64, key.length, start + value.start as i64, value.length));
             }

@@ -6,9 +6,10 @@ from typing import Unpack
 
 import numpy as np
 
-from fencepost.protocol.records.arrays import Source, Spans, encode_source
+from fencepost.protocol.records.arrays import encode_source
 from fencepost.protocol.records.batch import Stamp
 from fencepost.protocol.records.columns import Columns
+from fencepost.protocol.records.plain_arrays import Source, Spans
 
 __all__ = ["encode_batches", "source_of"]
 

@@ -18,7 +18,7 @@ def _nothing_told_yet() -> None:
     [
         ("FENCEPOST_SASL_PASWORD", "; did you mean FENCEPOST_SASL_PASSWORD?"),
         ("FENCEPOST_BOOTSTRAP_SERVER", "; did you mean FENCEPOST_BOOTSTRAP_SERVERS?"),
-        ("FENCEPOST_COMPILE", "; did you mean FENCEPOST_COMPILED?"),
+        ("FENCEPOST_NATIV", "; did you mean FENCEPOST_NATIVE?"),
         ("FENCEPOST_SOMETHING_ELSE", ""),
         ("FENCEPOST_X\x1b[31m", ""),
     ],
@@ -33,6 +33,6 @@ def test_a_mistyped_name_is_told_once(name: str, meant: str, capsys: pytest.Capt
 
 def test_what_any_client_knows_is_not_told(capsys: pytest.CaptureFixture[str]) -> None:
     """One environment does for all commands, as one file does."""
-    given = {"FENCEPOST_COMPILED": "0", "FENCEPOST_LINGER_MS": "5", "FENCEPOST_GROUP_ID": "g", "HOME": "/"}
+    given = {"FENCEPOST_NATIVE": "0", "FENCEPOST_LINGER_MS": "5", "FENCEPOST_GROUP_ID": "g", "HOME": "/"}
     assert client_settings(None, None, given) == {"bootstrap.servers": "localhost:9092"}
     assert capsys.readouterr() == ("", "")

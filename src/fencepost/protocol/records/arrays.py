@@ -5,46 +5,18 @@ Each function uses the native loops, or their twins in plain_arrays.py (engine.p
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
-import numpy.typing as npt
 
 from fencepost.protocol.errors import CorruptBatch
 from fencepost.protocol.records import engine, plain_arrays
 from fencepost.protocol.records.batch import HEADER_BYTES, Stamp, add_sequence
 from fencepost.protocol.records.native_loops import BAD_HEADERS, EXPLANATIONS, OK
+from fencepost.protocol.records.plain_arrays import ALL_NULL, Bytes, Int32s, Int64s, Source, Spans
 from fencepost.protocol.records.sealing import MAX_BATCH_BYTES, finish
 
-__all__ = ["ALL_NULL", "Int64s", "Source", "Spans", "decode_headers", "encode_headers", "encode_source", "gather"]
-
-Int64s = npt.NDArray[np.int64]
-Int32s = npt.NDArray[np.int32]
-Bytes = npt.NDArray[np.uint8]
-
-
-class Spans(NamedTuple):
-    """A column of byte strings.
-
-    Empty `lengths` mean that all strings are null. Empty `starts` mean that the strings follow each other from 0 on.
-    """
-
-    blob: Bytes
-    starts: Int64s
-    lengths: Int32s
-
-
-ALL_NULL: Final = Spans(np.empty(0, np.uint8), np.empty(0, np.int64), np.empty(0, np.int32))
-
-
-class Source(NamedTuple):
-    """Columns of `rows` records to encode. `timestamps` has one entry per record, or one for all."""
-
-    rows: int
-    keys: Spans
-    values: Spans
-    headers: Spans
-    timestamps: Int64s
+__all__ = ["decode_headers", "encode_headers", "encode_source", "gather"]
 
 
 # ---- encoding

@@ -11,18 +11,10 @@ from typing import Any, Final, Unpack
 import numpy as np
 import pyarrow as pa
 
-from fencepost.protocol.records.arrays import (
-    ALL_NULL,
-    Int64s,
-    Source,
-    Spans,
-    decode_headers,
-    encode_headers,
-    encode_source,
-    gather,
-)
+from fencepost.protocol.records.arrays import decode_headers, encode_headers, encode_source, gather
 from fencepost.protocol.records.batch import Stamp
 from fencepost.protocol.records.columns import Columns
+from fencepost.protocol.records.plain_arrays import ALL_NULL, Int64s, Source, Spans
 from fencepost.protocol.records.sealing import MAX_BATCH_BYTES
 
 __all__ = ["HEADERS_TYPE", "column_to_arrow", "columns_to_arrow", "encode_arrow", "numbers", "repeated", "valid_rows"]

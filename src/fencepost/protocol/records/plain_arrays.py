@@ -1,11 +1,12 @@
-"""Twins of the native loops of arrays.py in plain Python and numpy, for machines without these. Same results."""
+"""Columns of numpy arrays, and the twins in plain Python of the native loops that arrays.py uses. Same results."""
 
 from __future__ import annotations
 
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import Any, Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from fencepost.protocol.errors import CorruptBatch
 from fencepost.protocol.records.batch import HEADER_BYTES
@@ -14,13 +15,50 @@ from fencepost.protocol.records.plain import time_delta, write_records
 from fencepost.protocol.records.spans import headers_of
 from fencepost.protocol.varint import encode_varint
 
-if TYPE_CHECKING:
-    from fencepost.protocol.records.arrays import Bytes, Int32s, Int64s, Source, Spans
-
-__all__ = ["Plain", "decode_headers", "encode_headers", "gather"]
+__all__ = [
+    "ALL_NULL",
+    "Bytes",
+    "Int32s",
+    "Int64s",
+    "Plain",
+    "Source",
+    "Spans",
+    "decode_headers",
+    "encode_headers",
+    "gather",
+]
 
 _MAX_BODY_BYTES = 2**31 - 1
 _BAD_HEADERS, _OUTSIDE_BLOB, _TOO_LARGE = 4, 6, 7
+
+
+Int64s = npt.NDArray[np.int64]
+Int32s = npt.NDArray[np.int32]
+Bytes = npt.NDArray[np.uint8]
+
+
+class Spans(NamedTuple):
+    """A column of byte strings.
+
+    Empty `lengths` mean that all strings are null. Empty `starts` mean that the strings follow each other from 0 on.
+    """
+
+    blob: Bytes
+    starts: Int64s
+    lengths: Int32s
+
+
+ALL_NULL: Final = Spans(np.empty(0, np.uint8), np.empty(0, np.int64), np.empty(0, np.int32))
+
+
+class Source(NamedTuple):
+    """Columns of `rows` records to encode. `timestamps` has one entry per record, or one for all."""
+
+    rows: int
+    keys: Spans
+    values: Spans
+    headers: Spans
+    timestamps: Int64s
 
 
 class Plain:
