@@ -19,7 +19,7 @@ from tests.support.tidy import ROOT
 
 MOST_WORDS = 25
 
-UNFINISHED: tuple[str, ...] = ("cli/ui", "spark")
+UNFINISHED: tuple[str, ...] = ("cli/ui",)
 """Folders and files that do not keep the rules yet, below src/fencepost. This list may only become shorter."""
 
 QUESTION = re.compile(r"(?:What|Whether|Who|Whose|How|Where|Why)\b", re.IGNORECASE)

@@ -85,6 +85,7 @@ def test_at_least_once_works(servers: str, raw: RawClient) -> None:
 def test_the_reason_holds_a_late_batch_hangs_in_the_partition(raw: RawClient) -> None:
     """K113."""
     topic, name = raw.create_topic("late"), "late"
+    raw.find_coordinators()
     given = raw.settled(partial(raw.init_producer_id, name, version=4))
     producer = Producer(given.producer_id, given.producer_epoch)
     assert add_partition(raw, name, producer, topic) == 0

@@ -1,4 +1,4 @@
-"""What source and sink ask of brokers."""
+"""Requests of the source and the sink to brokers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What PySpark has from 4.2 on, and what stands in for it on 4.1, where a stream has no admission control."""
+"""Classes of PySpark 4.2 or newer, with replacements for 4.1, where a stream has no admission control."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ else:
         ADMISSION_CONTROL = False
 
         class ReadLimit:
-            """How much a batch may take."""
+            """A limit on the rows of a batch."""
 
         @dataclass
         class ReadAllAvailable(ReadLimit):

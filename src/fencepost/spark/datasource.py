@@ -41,14 +41,14 @@ class FencepostDataSource(DataSource):
         return source_schema(self.options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """spark.read"""
+        """Return the reader of `spark.read`."""
         require("spark", _WHAT)
         from fencepost.spark.source.batch import BatchReader
 
         return BatchReader(self.options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - PySpark's name
-        """spark.readStream"""
+        """Return the reader of `spark.readStream`."""
         require("spark", _WHAT)
         from fencepost.spark.source.reader import stream_reader
 

@@ -59,7 +59,7 @@ class JavaRuntime:
     origin: str
 
     def environment(self) -> dict[str, str]:
-        """What to set before the first SparkSession is made."""
+        """Return the environment variables to set before the first SparkSession."""
         return {"JAVA_HOME": self.home}
 
 
@@ -180,7 +180,7 @@ def _wrapper(java: str) -> str:
 
 
 def cache_folder(environ: Mapping[str, str]) -> Path:
-    """Where the user's made homes are. Raises RuntimeError for a user without a home."""
+    """Return the folder of the user's Java homes. Raises RuntimeError for a user without a home."""
     root = environ.get("XDG_CACHE_HOME")
     return (Path(root) if root else Path.home() / ".cache") / "fencepost"
 

@@ -1,7 +1,7 @@
-"""What Spark reports of streaming queries, for a meter of the OpenTelemetry API (extra `opentelemetry`).
+"""Metrics of streaming queries for a meter of the OpenTelemetry API (extra `opentelemetry`).
 
-A query's sink works in processes of Spark's own, which come and go: its numbers are those that Spark brings together in
-the driver, where the application has its SDK.
+A query's sink works in short-lived processes of Spark. Spark collects their numbers in the driver, where the
+application has its SDK.
 """
 
 from __future__ import annotations

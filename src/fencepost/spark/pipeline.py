@@ -132,12 +132,12 @@ class PipelineDataSource(FencepostDataSource):
         return RANGE_SCHEMA
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
-        """df.write"""
+        """Return the writer of `df.write`."""
         self._check(self.writing)
         return BatchWriter(self.options, self.pipeline.columns, self.pipeline.rows)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802 - PySpark's name
-        """df.writeStream"""
+        """Return the writer of `df.writeStream`."""
         self._check(self.writing)
         return StreamWriter(self.options, self.pipeline.columns, self.pipeline.rows)
 

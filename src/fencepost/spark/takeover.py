@@ -42,7 +42,7 @@ def parse_flink(prefix: str, transactional_id: str) -> FlinkId | None:
 
 
 def doubt(found: Iterable[FlinkId], checkpoint: int) -> str:
-    """Why the numbers may not be checkpoints'; "" when they are, by all appearances."""
+    """Return the reason why the numbers may not be checkpoints'; "" if they look like checkpoints."""
     for flink_id in found:
         if flink_id.checkpoint == 0:
             return f"{flink_id.transactional_id!r} ends with 0, and Flink counts its checkpoints from 1"

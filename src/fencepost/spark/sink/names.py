@@ -67,7 +67,7 @@ def task_id(sink: str, unique: bytes) -> str:
 
 
 def parse(transactional_id: str) -> TaskId | SinkId | None:
-    """What `transactional_id` names; None for ids that this module did not write."""
+    """Parse a transactional id. Return None for an id that this module did not write."""
     match = _SHAPE.fullmatch(transactional_id)
     if match is None:
         return None

@@ -98,7 +98,7 @@ def chunks(batches: Iterable[pa.RecordBatch], most_bytes: int) -> Iterator[pa.Re
 
 
 def _cut(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """What Spark hands over may be 100,000 rows of any size, and each chunk is encoded as a whole."""
+    """Cut a batch of Spark, which may have 100,000 rows of any size: each chunk is encoded as a whole."""
     if batch.nbytes <= CHUNK_BYTES_MOST or batch.num_rows == 1:
         yield batch
         return
@@ -133,12 +133,14 @@ class Identity(NamedTuple):
 def producer_for(
     cluster: Cluster, config: ProducerConfig, identity: Identity, limits: BatchLimits | None = None
 ) -> AdoptedProducer:
-    """The client's producer as the task's. `config`: as the user has it; how long it waits for company and how much
-    may be on the way is decided here. Call it within the runtime."""
+    """Return the task's producer. Call it within the runtime.
+
+    `config` is the user's. Linger, batch size and buffer are replaced, because rows come in large chunks.
+    """
     own = replace(
         config,
         transactional_id=identity.transactional_id,
-        linger_ms=0,  # rows come in large chunks
+        linger_ms=0,
         batch_size=CHUNK_BYTES_PER_PARTITION,
         buffer_memory=OUTSTANDING_BYTES,
         max_block_ms=config.delivery_timeout_ms,

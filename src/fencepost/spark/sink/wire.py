@@ -36,7 +36,7 @@ __all__ = ["batches", "check_verifies", "init_once", "produce_batch"]
 
 VERIFYING_VERSION: Final = 4  # of AddPartitionsToTxn; brokers that have it verify transactions (KIP-890, part 1)
 FETCH_MAX_BYTES: Final = 16 * 1024 * 1024
-FETCH_WAIT_MS: Final = 250  # how long a broker may hold a fetch while the last stable offset does not move
+FETCH_WAIT_MS: Final = 250  # the longest wait of a fetch while the last stable offset does not move
 T = TypeVar("T")
 
 

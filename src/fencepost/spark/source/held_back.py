@@ -1,7 +1,7 @@
-"""What readers of committed records do not see yet: it is behind the last stable offset, for an open transaction.
+"""Records that committed readers do not see yet, because an open transaction holds the last stable offset back.
 
-A partition whose last stable offset stands still looks as if nobody wrote to it: nothing is behind, nothing fails. So
-it is watched, and somebody is told, by name, which transaction everybody waits for.
+A partition whose last stable offset does not move looks as if nothing were written to it. There is no lag and no
+error. So the source watches it, and logs the name of the transaction that holds it back.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["BOUND_MS", "NO_TIMEOUT_MS", "Holder", "StandsStill", "Watch", "holde
 
 BOUND_MS: Final = 60_000  # Kafka's default transaction timeout: most producers' transactions have ended by then
 AGAIN_S: Final = 60.0
-NO_TIMEOUT_MS: Final = 2**31 - 1  # what the brokers say of a transaction that never times out (KIP-939)
+NO_TIMEOUT_MS: Final = 2**31 - 1  # the brokers' timeout of a transaction that never times out (KIP-939)
 
 
 class StandsStill(NamedTuple):
@@ -96,7 +96,7 @@ class Holder(NamedTuple):
 async def holders(
     admin: ClusterCalls, partitions: Sequence[TopicPartition], api_timeout_ms: int | None = None
 ) -> dict[TopicPartition, Holder | KafkaError | None]:
-    """What each partition's readers wait for: None when it has ended, an error where the brokers do not say."""
+    """Return the transaction that holds each partition back: None if it has ended, an error without an answer."""
     asked = [admin.describe_producers([partition], api_timeout_ms=api_timeout_ms) for partition in partitions]
     found: dict[TopicPartition, Holder | KafkaError | None] = {}
     first: dict[TopicPartition, ProducerDescription] = {}

@@ -1,5 +1,6 @@
-"""Options of the source: all that Spark's own Kafka source documents, columns, commitOffsets and
-heldBackWarning.
+"""Options of the source.
+
+They are all that Spark's own Kafka source documents, and columns, commitOffsets and heldBackWarning.
 
 Each documented option is in READ (it does what Spark's documentation says) or in WITHOUT_EFFECT (accepted, logged,
 and why it changes nothing); `options.NOT_YOURS` has the kafka.* settings that are refused. Unknown names are logged.

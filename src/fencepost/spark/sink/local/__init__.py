@@ -1,1 +1,1 @@
-"""What the processes of one executor, or driver, of Spark leave for each other."""
+"""Files that the processes of one executor, or of one driver, share."""

@@ -17,7 +17,7 @@ LOCAL_DIRS: Final = "SPARK_LOCAL_DIRS"
 
 
 def local_place(environment: Mapping[str, str], kind: str, *of: str) -> Path | None:
-    """Where there is to be what is `kind` of `of`; None where Spark names no folder. It need not exist."""
+    """Return the path of a shared file, by its kind and owner; None if Spark names no folder. It need not exist."""
     folders = [Path(directory) for directory in environment.get(LOCAL_DIRS, "").split(",") if directory]
     return folders[0] / f"fencepost-{kind}-{digest(*of)}" if folders else None
 
