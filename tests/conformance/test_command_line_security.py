@@ -138,7 +138,7 @@ def test_doctor_tells_the_rights_that_one_has(world: Secured, run: Commands, mon
     assert told["clock"].startswith("clock: not known: describe the quorum: CLUSTER_AUTHORIZATION_FAILED")
     assert "TRANSACTIONAL_ID_AUTHORIZATION_FAILED (53)" in told["guarantee of Spark sinks"]
     assert "CLUSTER_AUTHORIZATION_FAILED" in told["disks of broker 1"]
-    assert "leave out the objects that this principal may not see" in told["objects of others"]
+    assert "leave out the objects that this principal may not see" in told["rights"]
 
 
 def test_a_group_that_one_may_not_see_is_not_said_to_be_missing(

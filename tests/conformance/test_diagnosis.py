@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import json
+import re
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -145,6 +146,11 @@ def test_an_open_transaction_and_the_group_that_waits_for_it(
         assert found["FP502", group]["severity"] == "warning"
         (row,) = run.json("groups", "describe", group)["partitions"]
         assert row["waits_for"].startswith(f"transaction {name!r} (producer ")
+        (told,) = run.json("transactions", "describe", name)
+        assert told["holds_back"] == [f"{topic}-0"]
+        assert re.search(
+            rf"\n  times out in: 5\d\d s\n(.*\n)*  holds back: {topic}-0\n", run("transactions", "describe", name)
+        )
         (held,) = run.json("transactions", "list", "--topic", topic)["held_back"]
         assert held == {"partition": f"{topic}-0", "last_stable_offset": 0, "behind": 1, "held_by": name}
         until(lambda: page.view("transaction", {"name": name})["view"]["holds"] == [f"{topic}-0"])
@@ -236,7 +242,9 @@ def test_a_group_that_does_not_finish_its_rebalance(broker: BrokerUnderTest, doc
         assert ("FP501", group) not in doctor("--watch", "1")
 
 
-def test_partitions_that_no_member_reads_and_members_without_progress(broker: BrokerUnderTest, doctor: Doctor) -> None:
+def test_partitions_that_no_member_reads_and_members_without_progress(
+    broker: BrokerUnderTest, doctor: Doctor, run: Commands
+) -> None:
     read, unread, group = broker.name("read"), broker.name("unread"), broker.name("g")
     with (
         fencepost.Admin(broker.bootstrap_servers) as admin,
@@ -252,6 +260,7 @@ def test_partitions_that_no_member_reads_and_members_without_progress(broker: Br
         ) as consumer:
             consumer.subscribe([read])
             until(lambda: bool(consumer.poll(100)))
+            assert "sleeper /127.0.0.1\n" in run("groups", "describe", group)
             found = doctor()
             assert found["FP503", group]["words"] == f"no member reads {unread}-0, where it is 1 offsets behind"
             assert ("FP502", group) not in found

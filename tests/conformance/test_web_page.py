@@ -286,7 +286,12 @@ def test_what_may_not_be_asked_is_told(serve: Callable[..., str], show: Callable
             admin.create_acls([Acl(ResourceType.TOPIC, "seen", "User:alice", AclOperation.DESCRIBE)])
         tab = show(f"{serve(servers, login=login('alice'))}#/topic?name=seen")
         sees(tab, "3 offsets")
-        sees(tab, "what holds readers back: not all is known.", "TOPIC_AUTHORIZATION_FAILED", where="#notices")
+        sees(
+            tab,
+            "transactions that hold readers back: not all is known.",
+            "TOPIC_AUTHORIZATION_FAILED",
+            where="#notices",
+        )
         tab.keyboard.press("1")
         sees(tab, "Brokers")
 

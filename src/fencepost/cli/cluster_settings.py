@@ -6,7 +6,7 @@ import difflib
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import fields
 from functools import cache
@@ -35,6 +35,9 @@ __all__ = [
     "DecisionTopic",
     "Servers",
     "client_settings",
+    "complete_group",
+    "complete_topic",
+    "complete_transaction",
     "connected",
     "first_contact",
     "pairs_of",
@@ -44,6 +47,7 @@ __all__ = [
 ]
 
 LOCAL: Final = "localhost:9092"
+COMPLETION_MS: Final = "2000"  # for the names that a shell completes: a person waits at the prompt
 ENVIRONMENT: Final = "FENCEPOST_"
 PATIENCE_MS: Final = "20000"  # for one call, while a person waits for the answer
 REACH_MS: Final = 5000  # for the first answer of an address, so that a wrong address fails soon
@@ -129,6 +133,27 @@ def connected(servers: str | None, file: Path | None, more: Mapping[str, str] | 
         with Admin.from_config(settings) as admin:
             reach(admin, settings["bootstrap.servers"])
             yield admin
+
+
+def _completing(names_of: Callable[[Admin], Iterable[str]]) -> Callable[[typer.Context, str], list[str]]:
+    """Return a function for shell completion: the names at the cluster, or none if it does not answer soon."""
+
+    def complete(context: typer.Context, incomplete: str) -> list[str]:
+        more = {"default.api.timeout.ms": COMPLETION_MS, "socket.connection.setup.timeout.ms": COMPLETION_MS}
+        given = context.params
+        try:
+            settings = client_settings(given.get("bootstrap_servers"), given.get("command_config"), more=more)
+            with unheard(), Admin.from_config(settings) as admin:
+                return sorted({name for name in names_of(admin) if name.startswith(incomplete)})
+        except (KafkaError, OSError, typer.BadParameter):
+            return []  # nothing may be written at the prompt
+
+    return complete
+
+
+complete_topic = _completing(lambda admin: admin.list_topics())
+complete_group = _completing(lambda admin: [each.group_id for each in admin.list_groups()])
+complete_transaction = _completing(lambda admin: [each.transactional_id for each in admin.list_transactions()])
 
 
 def reach(admin: Admin, servers: str) -> None:

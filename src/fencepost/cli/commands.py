@@ -7,6 +7,7 @@ import re
 import sys
 from argparse import ArgumentParser
 from collections.abc import Callable, Mapping
+from functools import partial
 from importlib import import_module
 from importlib.metadata import version
 from typing import Annotated, Any, Final, NamedTuple
@@ -20,6 +21,16 @@ from fencepost.cli.output import command_group
 __all__ = ["app"]
 
 
+_PLACEHOLDERS: Final = {
+    "str": "NAME",
+    "text": "NAME",
+    "list": "NAME",
+    "int": "NUMBER",
+    "integer": "NUMBER",
+    "float": "NUMBER",
+    "Path": "FILE",
+    "path": "FILE",
+}
 STATUS: Final = "Status: 0 success; 1 failure or partial failure, with the reason; 2 invalid arguments."
 
 
@@ -48,7 +59,7 @@ COMMANDS: Mapping[str, Command] = {
     "acls": Command("fencepost.cli.cluster.acls:acls", "List, add and delete access control lists."),
     "users": Command("fencepost.cli.cluster.users:users", "List SCRAM users; set and delete their passwords."),
     "dump": Command("fencepost.cli.cluster.dump:dump", "Print the batches in a partition's segments."),
-    "doctor": Command("fencepost.cli.cluster.doctor:doctor", "Check a cluster's features and its health."),
+    "doctor": Command("fencepost.cli.cluster.doctor:doctor", "Say what is wrong with a cluster now, and what to do."),
     "ui": Command("fencepost.cli.ui.command:ui", "Show a cluster on a live web page."),
     "transactions": Command("fencepost.cli.transactions:transactions", "List, describe and resolve transactions."),
     "spark": Command("fencepost.cli.spark:spark", "Show what Spark sinks have decided; repair after a loss."),
@@ -88,7 +99,32 @@ def _loaded(name: str) -> Any:
     for each in getattr(command, "commands", {"": command}).values():
         if "tatus" not in (each.help or ""):
             each.epilog = STATUS
+        for parameter in each.params:
+            if parameter.metavar is None:
+                parameter.metavar = _placeholder(parameter)
+            if not parameter.opts[0].startswith("-"):
+                parameter.get_help_record = partial(_without_type, parameter.get_help_record)
     return command
+
+
+def _without_type(record: Callable[[Any], tuple[str, str] | None], context: Any) -> tuple[str, str] | None:
+    """Return an argument's line of help without the Python type that typer puts behind the name."""
+    found = record(context)
+    return None if found is None else (re.sub(r" <[^>]*>$", "", found[0]), found[1])
+
+
+def _placeholder(parameter: Any) -> str | None:
+    """Return the word for a value in help: its name instead of its Python type. None: typer's word, as for choices."""
+    descriptor = getattr(parameter, "type_descriptor", None)
+    found = getattr(descriptor, "annotation", None) or getattr(getattr(parameter, "type", None), "name", "")
+    kind = _PLACEHOLDERS.get(found if isinstance(found, str) else str(getattr(found, "__name__", found)), "")
+    if not kind or getattr(parameter, "is_flag", False):
+        return None
+    if parameter.opts[0].startswith("-"):
+        longest = max(parameter.opts, key=len)
+        return kind if kind != "NAME" else longest.rpartition("-")[2].upper()
+    name = str(parameter.name).upper().replace("_", "-")
+    return name.removesuffix("S") if parameter.nargs == -1 else name
 
 
 def _options_of(parser: ArgumentParser) -> Callable[..., None]:

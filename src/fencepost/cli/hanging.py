@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from fencepost.cli.cluster_settings import CommandConfig, Servers, connected
+from fencepost.cli.cluster_settings import CommandConfig, Servers, complete_topic, connected
 from fencepost.cli.ending import MOST_NAMED
 from fencepost.cli.output import Json, Yes, confirmed, print_json, print_table, refuse
 from fencepost.client.admin.transactions import TransactionDescription
@@ -24,7 +24,9 @@ _HEAD: Final = ("PARTITION", "PRODUCER", "FROM OFFSET", "LAST WRITTEN", "TRANSAC
 
 
 def find_hanging(
-    topic: Annotated[list[str] | None, typer.Option(help="Only this topic; may be repeated.")] = None,
+    topic: Annotated[
+        list[str] | None, typer.Option(autocompletion=complete_topic, help="Only this topic; may be repeated.")
+    ] = None,
     older_than: Annotated[
         float,
         typer.Option(metavar="SECONDS", min=0, help="Minimum time since the last write; use the largest timeout."),

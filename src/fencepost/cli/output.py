@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -45,7 +46,10 @@ def command_group(about: str, *, cls: type[TyperGroup] = TyperGroup, add_complet
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
         no_args_is_help=True,
-        context_settings={"help_option_names": ["-h", "--help"]},
+        context_settings={
+            "help_option_names": ["-h", "--help"],
+            "max_content_width": shutil.get_terminal_size().columns,
+        },
         help=about,
     )
 

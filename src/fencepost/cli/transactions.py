@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
 
-from fencepost.cli.cluster_settings import CommandConfig, DecisionTopic, Servers, client_settings, sink_options
+from fencepost.cli.cluster_settings import (
+    CommandConfig,
+    DecisionTopic,
+    Servers,
+    client_settings,
+    complete_topic,
+    complete_transaction,
+    sink_options,
+)
 from fencepost.cli.diagnosis.telling import as_value, lines_of
 from fencepost.cli.ending import Consent, age_words, end_open, ending_of, gone_from
 from fencepost.cli.hanging import find_hanging
@@ -65,7 +73,11 @@ def list_(
     prefix: Annotated[str, typer.Option(callback=in_utf8, help="Only transactional ids with this prefix.")] = "",
     topic: Annotated[
         list[str] | None,
-        typer.Option(callback=topic_named, help="Only what blocks this topic's readers; may be repeated."),
+        typer.Option(
+            autocompletion=complete_topic,
+            callback=topic_named,
+            help="Only what blocks this topic's readers; may be repeated.",
+        ),
     ] = None,
     decision_topic: DecisionTopic = DEFAULT_TOPIC,
     command_config: CommandConfig = None,
@@ -134,20 +146,26 @@ def _holder(held: HeldBack) -> str:
 
 @transactions.command()
 def describe(
-    transactional_id: Annotated[list[str], typer.Argument(callback=named, help="One or more transactional ids.")],
+    transactional_id: Annotated[
+        list[str],
+        typer.Argument(autocompletion=complete_transaction, callback=named, help="One or more transactional ids."),
+    ],
     bootstrap_servers: Servers = None,
     decision_topic: DecisionTopic = DEFAULT_TOPIC,
     command_config: CommandConfig = None,
     as_json: Json = False,
 ) -> None:
-    """Show owner, age, timeout, partitions and, for a Spark sink, the decision. Status 1 for an unknown id.
+    """Show age, timeout, partitions, the readers that wait for it and, for a Spark sink, the decision.
+
+    Status 1 for an unknown id.
 
     Example: fencepost transactions describe orders-copier --json
     """
     with failures_told():
         session = open_session(bootstrap_servers, command_config, decision_topic)
         described = session.describe(transactional_id)
-        facts = [session.facts(transaction) for transaction in described]
+        held = held_back(session.look(("topics", "transactions"))).values()
+        facts = [{**session.facts(each), "holds_back": _held_by(each.transactional_id, held)} for each in described]
     if as_json:
         print_json(facts)
     else:
@@ -155,6 +173,10 @@ def describe(
             _print_facts(transaction, fact)
     if any(transaction.error_code != 0 for transaction in described):
         raise typer.Exit(1)
+
+
+def _held_by(transactional_id: str, held: Iterable[HeldBack]) -> list[str]:
+    return [partition_name(each.partition) for each in held if each.transactional_id == transactional_id]
 
 
 def _print_facts(transaction: TransactionDescription, fact: dict[str, Any]) -> None:
@@ -165,13 +187,22 @@ def _print_facts(transaction: TransactionDescription, fact: dict[str, Any]) -> N
         "end with": fact["end_with"],
         "age": age_words(transaction),
         "timeout": "" if transaction.error_code != 0 else timeout,
+        "times out in": _left(fact),
         "partitions": partition_words(transaction.partitions, len(transaction.partitions)),
+        "holds back": ", ".join(fact["holds_back"]),
         "spark": fact["spark"],
     }
     print_line(transaction.transactional_id)
     for name, value in lines.items():
         if value:
             print_line(f"  {name}: {value}")
+
+
+def _left(fact: Mapping[str, Any]) -> str:
+    """Return the time until the coordinator aborts an open transaction, or ""."""
+    if fact["state"] != "Ongoing" or fact["timeout_ms"] is None or fact["age_s"] is None:
+        return ""
+    return f"{max(fact['timeout_ms'] / 1000 - fact['age_s'], 0):.0f} s"
 
 
 @transactions.command()
@@ -208,7 +239,9 @@ def resolve(
 
 @transactions.command()
 def abort(
-    transactional_id: Annotated[str, typer.Argument(callback=named, help="The transaction to abort.")],
+    transactional_id: Annotated[
+        str, typer.Argument(autocompletion=complete_transaction, callback=named, help="The transaction to abort.")
+    ],
     bootstrap_servers: Servers = None,
     decision_topic: DecisionTopic = DEFAULT_TOPIC,
     command_config: CommandConfig = None,
@@ -231,7 +264,9 @@ def abort(
 
 @transactions.command()
 def commit(
-    transactional_id: Annotated[str, typer.Argument(callback=named, help="The transaction to commit.")],
+    transactional_id: Annotated[
+        str, typer.Argument(autocompletion=complete_transaction, callback=named, help="The transaction to commit.")
+    ],
     bootstrap_servers: Servers = None,
     decision_topic: DecisionTopic = DEFAULT_TOPIC,
     command_config: CommandConfig = None,
@@ -254,7 +289,9 @@ def commit(
 
 @transactions.command()
 def complete(
-    transactional_id: Annotated[str, typer.Argument(callback=named, help="The transactional id.")],
+    transactional_id: Annotated[
+        str, typer.Argument(autocompletion=complete_transaction, callback=named, help="The transactional id.")
+    ],
     prepared: Annotated[str, typer.Argument(callback=noted, help="The stored name, PRODUCER_ID:EPOCH of its records.")],
     bootstrap_servers: Servers = None,
     command_config: CommandConfig = None,
@@ -262,6 +299,7 @@ def complete(
     topic: Annotated[
         list[str] | None,
         typer.Option(
+            autocompletion=complete_topic,
             callback=topic_named,
             help="A topic of the transaction, to search for its marker if the broker forgot it; may be repeated.",
         ),

@@ -6,10 +6,12 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+import fencepost
 from fencepost.cli.main import main
 
 ASKING = """
@@ -75,3 +77,53 @@ def test_looking_at_the_commands_imports_none() -> None:
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert run.stdout.splitlines()[-1] == "[]"
     assert "  topics " in run.stdout
+
+
+NAMES = {
+    "fencepost topics describe or": ["orders"],
+    "fencepost groups describe b": ["billing"],
+    "fencepost transactions abort c": ["copier"],
+    "fencepost consume ": ["orders", "other"],
+}
+
+
+@pytest.mark.parametrize("line", NAMES)
+def test_names_at_the_cluster_are_completed(
+    line: str, cluster: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Behind the options that say where the cluster is."""
+    *words, incomplete = line.split(" ")
+    asked = [*words, "-b", cluster, incomplete]
+    monkeypatch.setenv("_FENCEPOST_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", " ".join(asked))
+    monkeypatch.setenv("COMP_CWORD", str(len(asked) - 1))
+    with pytest.raises(SystemExit):
+        main([])
+    shown = capsys.readouterr()
+    assert (shown.out.split(), shown.err) == (NAMES[line], "")
+
+
+def test_a_cluster_that_is_away_completes_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("_FENCEPOST_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", "fencepost topics describe -b 127.0.0.1:1 o")
+    monkeypatch.setenv("COMP_CWORD", "5")
+    with pytest.raises(SystemExit):
+        main([])
+    shown = capsys.readouterr()
+    assert (shown.out.strip(), shown.err) == ("", "")
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[str]:
+    with fencepost.Broker() as broker:
+        with (
+            fencepost.Admin(broker.bootstrap_servers) as admin,
+            fencepost.Producer(broker.bootstrap_servers, transactional_id="copier") as producer,
+        ):
+            for name in ("orders", "other"):
+                admin.create_topic(name, 1)
+            admin.alter_group_offsets("billing", {("orders", 0): 0})
+            producer.init_transactions()
+        yield broker.bootstrap_servers

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import subprocess
+import sys
 
 import pytest
 
@@ -53,3 +56,23 @@ def test_help_says_what_a_new_user_asks(name: str, capsys: pytest.CaptureFixture
 def test_every_command_is_walked(capsys: pytest.CaptureFixture[str]) -> None:
     assert commands_in(told(capsys, [])) == list(COMMANDS)
     assert set(commands_in(told(capsys, ["topics"]))) == {"list", "describe", "create", "alter", "delete"}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_has_no_types_of_python(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    text = told(capsys, [name])
+    texts = [text, *(told(capsys, [name, inner]) for inner in commands_in(text))]
+    assert [
+        found
+        for each in texts
+        for found in re.findall(r"<(?:list|tuple|dict|str|int|float|bool|path|annotated)\b[^>]*>", each)
+    ] == []
+
+
+@pytest.mark.parametrize("columns", [50, 150])
+def test_help_is_as_wide_as_the_terminal(columns: int) -> None:
+    command = [sys.executable, "-m", "fencepost", "transactions", "find-hanging", "--help"]
+    environment = {**os.environ, "COLUMNS": str(columns)}
+    shown = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+    widest = max(map(len, shown.splitlines()))
+    assert columns - 20 < widest <= columns

@@ -15,7 +15,15 @@ from fencepost.cli.cluster.positions import POSITIONS, Offset, Point, Position, 
 from fencepost.cli.cluster.record_files import KINDS, Write, named_by_kind, written_to
 from fencepost.cli.cluster.record_lines import json_line, text_line
 from fencepost.cli.cluster.topics import described
-from fencepost.cli.cluster_settings import PATIENCE, CommandConfig, Servers, client_settings, connected, pairs_of
+from fencepost.cli.cluster_settings import (
+    PATIENCE,
+    CommandConfig,
+    Servers,
+    client_settings,
+    complete_topic,
+    connected,
+    pairs_of,
+)
 from fencepost.cli.names import named, topic_named
 from fencepost.cli.output import Json, refuse, stopped_by_signals
 from fencepost.client.blocking import Admin, Consumer
@@ -48,7 +56,9 @@ class _Range(NamedTuple):
 
 
 def consume(
-    topic: Annotated[str, typer.Argument(callback=topic_named, help="The topic to read.")],
+    topic: Annotated[
+        str, typer.Argument(autocompletion=complete_topic, callback=topic_named, help="The topic to read.")
+    ],
     partition: Annotated[list[int] | None, typer.Option(help="Only this partition; may be repeated.")] = None,
     begin: Annotated[
         str, typer.Option("--from", metavar="WHERE", help=f"{POSITIONS}; -10 is 10 before the end.")

@@ -9,7 +9,15 @@ from typing import Annotated, Any, Final
 import typer
 
 from fencepost.cli.cluster.positions import POSITIONS, Offset, Position, position_of
-from fencepost.cli.cluster_settings import PATIENCE, CommandConfig, Servers, client_settings, connected
+from fencepost.cli.cluster_settings import (
+    PATIENCE,
+    CommandConfig,
+    Servers,
+    client_settings,
+    complete_group,
+    complete_topic,
+    connected,
+)
 from fencepost.cli.diagnosis.examiner import Examiner
 from fencepost.cli.diagnosis.telling import as_value, lines_of
 from fencepost.cli.names import named, topic_named
@@ -40,7 +48,7 @@ __all__ = ["groups"]
 
 groups = command_group("List, describe and delete groups; reset their offsets.")
 
-Group = Annotated[str, typer.Argument(callback=named, help="The group's id.")]
+Group = Annotated[str, typer.Argument(autocompletion=complete_group, callback=named, help="The group's id.")]
 
 LOOK_S: Final = 20.0
 
@@ -111,10 +119,14 @@ def describe(
         print_json({**facts, "findings": list(map(as_value, findings))})
         return
     print_line(f"{group}: {facts['type']}, {facts['state']}, {len(described.members)} members")
+    clients = {each["member"]: f"{each['client']} {each['host']}" for each in facts["members"]}
     rows = [
-        tuple(
-            "" if row[name] is None else str(row[name])
-            for name in ("topic", "partition", "committed", "end", "lag", "waits_for", "member")
+        (
+            *(
+                "" if row[name] is None else str(row[name])
+                for name in ("topic", "partition", "committed", "end", "lag", "waits_for")
+            ),
+            clients.get(row["member"], ""),
         )
         for row in facts["partitions"]
     ]
@@ -210,7 +222,10 @@ def reset_offsets(
     ] = None,
     topic: Annotated[
         list[str] | None,
-        typer.Option(help="TOPIC or TOPIC:0,1,2; may be repeated.  [default: partitions with committed offsets]"),
+        typer.Option(
+            autocompletion=complete_topic,
+            help="TOPIC or TOPIC:0,1,2; may be repeated.  [default: partitions with committed offsets]",
+        ),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")] = False,
     bootstrap_servers: Servers = None,
@@ -306,7 +321,9 @@ def _resolved(
 
 @groups.command()
 def delete(
-    group: Annotated[list[str], typer.Argument(callback=named, help="One or more group ids.")],
+    group: Annotated[
+        list[str], typer.Argument(autocompletion=complete_group, callback=named, help="One or more group ids.")
+    ],
     bootstrap_servers: Servers = None,
     command_config: CommandConfig = None,
     yes: Yes = False,

@@ -13,7 +13,15 @@ import typer
 from fencepost.cli.cluster.record_files import KINDS, TABLES, named_by_kind, tables_of
 from fencepost.cli.cluster.record_lines import Parser, UnusableLine, json_parser, text_parser
 from fencepost.cli.cluster.topics import described
-from fencepost.cli.cluster_settings import PATIENCE, CommandConfig, Servers, client_settings, connected, pairs_of
+from fencepost.cli.cluster_settings import (
+    PATIENCE,
+    CommandConfig,
+    Servers,
+    client_settings,
+    complete_topic,
+    connected,
+    pairs_of,
+)
 from fencepost.cli.names import named, topic_named
 from fencepost.cli.output import refuse, stopped_by_signals
 from fencepost.client.blocking import Producer
@@ -24,7 +32,9 @@ __all__ = ["produce"]
 
 
 def produce(
-    topic: Annotated[str, typer.Argument(callback=topic_named, help="The topic to write to.")],
+    topic: Annotated[
+        str, typer.Argument(autocompletion=complete_topic, callback=topic_named, help="The topic to write to.")
+    ],
     source: Annotated[
         Path | None,
         typer.Option(

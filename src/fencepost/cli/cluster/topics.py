@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fencepost.cli.cluster_settings import CommandConfig, Servers, connected, pairs_of
+from fencepost.cli.cluster_settings import CommandConfig, Servers, complete_topic, connected, pairs_of
 from fencepost.cli.names import topic_named
 from fencepost.cli.output import Json, Yes, command_group, confirmed, print_json, print_table, refuse, tell_done
 from fencepost.client.admin.topics import TopicDescription
@@ -19,8 +19,10 @@ __all__ = ["described", "topics"]
 
 topics = command_group("List, describe, create, grow and delete topics.")
 
-Topic = Annotated[str, typer.Argument(callback=topic_named, help="The topic's name.")]
-Topics = Annotated[list[str], typer.Argument(callback=topic_named, help="One or more topic names.")]
+Topic = Annotated[str, typer.Argument(autocompletion=complete_topic, callback=topic_named, help="The topic's name.")]
+Topics = Annotated[
+    list[str], typer.Argument(autocompletion=complete_topic, callback=topic_named, help="One or more topic names.")
+]
 
 
 def _not_zero(given: int) -> int:

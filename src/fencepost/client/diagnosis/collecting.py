@@ -260,7 +260,7 @@ class Collector:
         unknown = []
         if operations is not None and AclOperation.DESCRIBE not in operations:
             reason = "without DESCRIBE on the cluster, brokers leave out the objects that this principal may not see"
-            unknown.append(Unknown("objects of others", reason, Why.NOT_ALLOWED))
+            unknown.append(Unknown("rights", reason, Why.NOT_ALLOWED))
         return {"rights": None if operations is None else tuple(sorted(operations)), "unknown": unknown}
 
     async def _coordinators(self, found: _Found) -> Mapping[str, Any]:
