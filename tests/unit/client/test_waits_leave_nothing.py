@@ -20,7 +20,7 @@ Once = Callable[[], object]
 def silent() -> Iterator[str]:
     """The address of a server that accepts connections and never answers."""
     with socket.create_server(("127.0.0.1", 0), backlog=64) as server:
-        yield "127.0.0.1:{}".format(server.getsockname()[1])
+        yield f"127.0.0.1:{server.getsockname()[1]}"
 
 
 def objects_left_by(once: Once, settle: Once) -> int:

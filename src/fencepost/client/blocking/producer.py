@@ -176,8 +176,13 @@ class Producer(BlockingClient[ProducerCore]):
             lambda: ProducerCore(Cluster(runtime_for(config), config), config, wake=wake, caller=callbacks)
         )
         self._accumulator = self._core.accumulator
-        self._accumulator.unhandled.before_waiting = callbacks.refuse_to_wait
         io, core = self._io, self._core
+
+        def check_waiting() -> None:
+            io.check_process()
+            callbacks.refuse_to_wait()
+
+        self._accumulator.unhandled.before_waiting = check_waiting  # a forked child would wait for ever
 
         def check_sending() -> None:  # refers to the core, not to the producer, which would never be collected
             io.check_process()

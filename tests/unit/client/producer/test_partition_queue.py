@@ -60,8 +60,6 @@ def test_what_may_be_in_the_log_is_asked_for_before_what_is_not(only_retries: bo
     queue.put_back(doubtful)
     assert list(queue.pending) == [refused, doubtful, unsent]
     assert queue.pending_bytes == len("refused" + "doubtful" + "unsent")
-    assert queue.remove_first() is refused
-    assert queue.pending_bytes == len("doubtful" + "unsent")
     assert queue.sendable(0, only_retries=False) is refused
 
 
@@ -128,3 +126,15 @@ def test_of_a_topic_that_was_made_anew_no_offset_is_known() -> None:
     loss = queue.loss(KafkaError("refused", code=45), -1)
     assert loss is not None
     assert loss.last_acked_offset == -1
+
+
+def test_the_bytes_that_wait_are_counted() -> None:
+    first, second, third = [batch(name) for name in ("first", "second", "third")]
+    queue = queue_of(first)
+    queue.append(second)
+    queue.cut(first, [third])
+    assert queue.pending_bytes == len("second" + "third")
+    assert queue.remove_first() is third
+    assert queue.pending_bytes == len("second")
+    queue.put_back(queue.take())
+    assert queue.pending_bytes == len("second")
