@@ -40,7 +40,7 @@ def test_every_name_on_our_side_exists() -> None:
     assert len({name for _, ours in rows() for name in ours}) > 80
 
 
-@pytest.mark.parametrize("name", ["Producer.produce", "linger", "NoSuchError", "Admin.create_topics"])
+@pytest.mark.parametrize("name", ["Producer.produce", "linger", "NoSuchError", "Admin.make_topics"])
 def test_a_name_that_does_not_exist_is_found(name: str) -> None:
     assert not exists(name)
 

@@ -39,6 +39,7 @@ The branch of the tree tells how to handle an exception::
     |   `-- AuthorizationError             Topic-, Group-, TransactionalId-, ClusterAuthorizationError
     |       `-- AuthenticationError
     |-- ProduceFailedError                 records were not delivered; from a delivery, a callback, flush() or close()
+    |-- ItemsFailedError                   some items of a request failed; `errors` has the reason of each
     |-- InvalidRecordStateError            a share consumer's acknowledgement came after the record lock expired
     |-- OffsetOutOfRangeError              the position is not in the log
     |   `-- LogTruncationError             a new leader's log ends before the consumer's position (KIP-320)
@@ -53,11 +54,14 @@ An exception for a wire code has it as `code`. Causes are chained (`__cause__`).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Enum
-from typing import Final
+from typing import Any, Final
 
 from fencepost.protocol.codes import ErrorCode as E
 from fencepost.protocol.codes import describe, retriable
+
+_MOST_SHOWN: Final = 3  # errors of items in a message
 
 
 class KafkaError(Exception):
@@ -371,6 +375,36 @@ class ProduceFailedError(KafkaError):
         self.failure_type = failure_type
         self.records = records
         self.outcome_unknown = outcome_unknown
+
+
+class ItemsFailedError(KafkaError):
+    """Some items of an admin call failed. The other items were done.
+
+    Attributes:
+        results: Result by item that was done.
+        errors: Error by item that failed. With its `outcome_unknown` the item may have been done.
+        outcome_unknown: True if it is true of one of the errors.
+    """
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        results: Mapping[Any, Any] | None = None,
+        errors: Mapping[Any, KafkaError] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.results = dict(results or {})
+        self.errors = dict(errors or {})
+        self.outcome_unknown = any(error.outcome_unknown for error in self.errors.values())
+
+    @classmethod
+    def of(cls, what: str, results: Mapping[Any, Any], errors: Mapping[Any, KafkaError]) -> ItemsFailedError:
+        """Return the error with a message that shows the first reasons."""
+        first = [str(error) for error in list(errors.values())[:_MOST_SHOWN]]
+        more = f"; and {len(errors) - len(first)} more" if len(errors) > len(first) else ""
+        shown = f"{what}: {len(errors)} of {len(errors) + len(results)} failed: {'; '.join(first)}{more}"
+        return cls(shown, results=results, errors=errors)
 
 
 class InvalidRecordStateError(KafkaError):

@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 import fencepost
-from fencepost.client.diagnosis.holding import Hanging, hanging_of
+from fencepost.client.admin.hanging import AdminHanging, HangingTransaction, hanging_of
+from fencepost.client.admin.transactions import TransactionDescription
 from tests.support.apache_kafka import ApacheKafka
 from tests.support.brokers import BrokerUnderTest
 from tests.support.commands import Commands
@@ -46,7 +47,11 @@ def hang(broker: BrokerUnderTest, client: RawClient, admin: fencepost.Admin, mon
         version = 11
         if broker.is_ours:
             known = admin.describe_transactions([name]) if name else []
-            monkeypatch.setattr("fencepost.cli.hanging._transactions_of", lambda *_: known)
+
+            async def transactions_of(*_: object) -> list[TransactionDescription]:
+                return known
+
+            monkeypatch.setattr(AdminHanging, "_transactions_of", transactions_of)
             version = 12
         sent = client.produce(
             topic, [b"x"], partition=1, transactional_id=name, producer=me, sequence=0, version=version
@@ -121,9 +126,9 @@ def test_find_hanging(broker: BrokerUnderTest, run: Commands, admin: fencepost.A
     place = TP(topic, 0)
     (open_one,) = seen[place]
     assert hanging_of(seen, described, now_ms) == []
-    assert hanging_of(seen, [], now_ms) == [Hanging(place, open_one, None)]
+    assert hanging_of(seen, [], now_ms) == [HangingTransaction(place, open_one, None)]
     elsewhere = described[0]._replace(partitions=(TP(topic, 1),))
-    assert hanging_of(seen, [elsewhere], now_ms) == [Hanging(place, open_one, name)]
+    assert hanging_of(seen, [elsewhere], now_ms) == [HangingTransaction(place, open_one, name)]
     assert hanging_of(seen, [], open_one.last_timestamp_ms - 1) == []
     assert hanging_of({place: [open_one._replace(transaction_start_offset=-1)]}, [], now_ms) == []
     run("transactions", "find-hanging", "--topic", broker.name("nothing"), status=1)

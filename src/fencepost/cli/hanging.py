@@ -12,10 +12,9 @@ import typer
 from fencepost.cli.cluster_settings import CommandConfig, Servers, complete_topic, connected
 from fencepost.cli.ending import MOST_NAMED
 from fencepost.cli.output import Json, Yes, confirmed, print_json, print_table, refuse
-from fencepost.client.admin.transactions import TransactionDescription
+from fencepost.client.admin.hanging import HangingTransaction
 from fencepost.client.blocking import Admin
-from fencepost.client.diagnosis.holding import Hanging, hanging_of, partition_name, partition_words, undecided_of
-from fencepost.client.types import TopicPartition
+from fencepost.client.diagnosis.holding import partition_name, partition_words, undecided_of
 from fencepost.errors import KafkaError
 
 __all__ = ["find_hanging"]
@@ -74,7 +73,7 @@ def find_hanging(
         refuse(f"transactions that hang{' still' if aborted else ''}: {len(found) - len(aborted)}")
 
 
-def _agree(admin: Admin, found: Sequence[Hanging], *, yes: bool) -> None:
+def _agree(admin: Admin, found: Sequence[HangingTransaction], *, yes: bool) -> None:
     """Exit with status 1 if one may belong to a prepared transaction, or the person answers no."""
     listed = admin.list_transactions(states=["Ongoing"])
     known = admin.describe_transactions([each.transactional_id for each in listed])
@@ -88,7 +87,7 @@ def _agree(admin: Admin, found: Sequence[Hanging], *, yes: bool) -> None:
     confirmed(f"Abort {len(found)} ({where})? No reader of committed records will ever see what they wrote.", yes=yes)
 
 
-def _aborted(admin: Admin, hanging: Hanging, still: Sequence[Hanging]) -> bool:
+def _aborted(admin: Admin, hanging: HangingTransaction, still: Sequence[HangingTransaction]) -> bool:
     """Abort one; print the reason if that fails."""
     try:
         if hanging in still:
@@ -101,37 +100,17 @@ def _aborted(admin: Admin, hanging: Hanging, still: Sequence[Hanging]) -> bool:
     return False
 
 
-def _found(admin: Admin, there: Mapping[str, Any], older_than: float) -> list[Hanging]:
-    # A partition without a leader cannot be queried; its readers wait for the leader anyway.
-    led = [
-        TopicPartition(name, number)
-        for name, described in there.items()
-        for number, at in described.partitions.items()
-        if at.leader >= 0
-    ]
-    producers = admin.describe_producers(led)
-    before_ms = (time.time() - older_than) * 1000
-    suspected = hanging_of(producers, (), before_ms)
-    known = _transactions_of(admin, [each.producer.producer_id for each in suspected])
-    found = hanging_of(producers, known, before_ms)
-    again = admin.describe_producers(list(dict.fromkeys(each.partition for each in found)))
-    return [each for each in found if each in hanging_of(again, known, before_ms)]
+def _found(admin: Admin, there: Mapping[str, Any], older_than: float) -> list[HangingTransaction]:
+    return admin.find_hanging_transactions(list(there), older_than_ms=round(older_than * 1000))
 
 
-def _transactions_of(admin: Admin, producer_ids: Sequence[int]) -> list[TransactionDescription]:
-    if not producer_ids:
-        return []
-    listed = admin.list_transactions(producer_ids=sorted(set(producer_ids)))
-    return admin.describe_transactions([each.transactional_id for each in listed])
-
-
-def _row(found: Hanging) -> tuple[str, ...]:
+def _row(found: HangingTransaction) -> tuple[str, ...]:
     facts = _facts(found)
     facts["last_written_ms"] = f"{max(time.time() - found.producer.last_timestamp_ms / 1000, 0):.0f} s ago"
     return tuple("not known" if value is None else str(value) for value in facts.values())
 
 
-def _facts(found: Hanging) -> dict[str, Any]:
+def _facts(found: HangingTransaction) -> dict[str, Any]:
     producer = found.producer
     return {
         "partition": partition_name(found.partition),

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from fencepost.client.admin.hanging import HangingTransaction
 from fencepost.client.admin.transactions import ProducerDescription, TransactionDescription
-from fencepost.client.diagnosis.holding import Hanging, undecided_of
+from fencepost.client.diagnosis.holding import undecided_of
 from fencepost.client.types import TopicPartition
 
 HERE, ELSEWHERE = TopicPartition("t", 0), TopicPartition("t", 1)
 FOR_EVER_MS = 2**31 - 1  # DescribeTransactions of a two-phase transaction
 LOST = ProducerDescription(7, 0, 0, 1_000, 0, 5)
-HANGING = Hanging(HERE, LOST, None)
+HANGING = HangingTransaction(HERE, LOST, None)
 
 
 def transaction(

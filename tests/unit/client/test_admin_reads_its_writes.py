@@ -54,7 +54,9 @@ def configs(value: str | None, source: int, *, sensitive: bool = False, code: in
     entry = dc.DescribeConfigsResourceResult(
         name="retention.ms", value=value, config_source=source, is_sensitive=sensitive
     )
-    return lambda *_: dc.DescribeConfigsResponse(results=[dc.DescribeConfigsResult(error_code=code, configs=[entry])])
+    return lambda *_: dc.DescribeConfigsResponse(
+        results=[dc.DescribeConfigsResult(error_code=code, resource_type=2, resource_name="t", configs=[entry])]
+    )
 
 
 def acls(*rules: Acl) -> Script:
@@ -125,7 +127,9 @@ def deleted(*_: object) -> Any:
 
 
 def altered(*_: object) -> Any:
-    return ic.IncrementalAlterConfigsResponse(responses=[ic.AlterConfigsResourceResponse()])
+    return ic.IncrementalAlterConfigsResponse(
+        responses=[ic.AlterConfigsResourceResponse(resource_type=2, resource_name="t")]
+    )
 
 
 def users_altered(*_: object) -> Any:

@@ -35,13 +35,17 @@ SHARE_CONSUMER = """
     state subscribe subscription unsubscribe wakeup
 """
 ADMIN = """
-    alter_configs alter_group_offsets alter_partition_reassignments alter_user_scram_credentials api_versions
-    authorized_operations complete config_entries create_acls create_partitions create_topic delete_acls delete_group
-    delete_group_offsets delete_records delete_topic describe_acls describe_cluster describe_configs describe_group
-    describe_log_dirs describe_metadata_quorum describe_producers describe_topics describe_transactions
-    describe_user_scram_credentials end_transaction features fence_producers fences_by_group force_terminate_transaction
-    group_offsets init_producer_id list_groups list_offsets list_partition_reassignments list_topics list_transactions
-    partitions_of remove_group_members reset_group_offsets write_abort_marker
+    alter_client_quotas alter_configs alter_group_offsets alter_partition_reassignments alter_replica_log_dirs
+    alter_share_group_offsets alter_user_scram_credentials api_versions authorized_operations complete config_entries
+    config_entries_of create_acls create_delegation_token create_partitions create_topic create_topics delete_acls
+    delete_group delete_group_offsets delete_groups delete_records delete_share_group_offsets delete_topic delete_topics
+    describe_acls describe_client_quotas describe_cluster describe_configs describe_delegation_tokens describe_group
+    describe_groups describe_log_dirs describe_metadata_quorum describe_producers describe_topics describe_transactions
+    describe_user_scram_credentials elect_leaders end_transaction expire_delegation_token features fence_producers
+    fences_by_group find_hanging_transactions force_terminate_transaction group_offsets incremental_alter_configs
+    init_producer_id list_config_resources list_groups list_offsets list_partition_reassignments list_topics
+    list_transactions partitions_of remove_group_members renew_delegation_token reset_group_offsets share_group_offsets
+    unregister_broker update_features write_abort_marker
 """
 
 

@@ -179,7 +179,7 @@ def test_settings_without_effect_are_told_by_name(
         ("ssl.truststore.password", "kafka.ssl.truststore.password cannot be set: .*PEM"),
         ("ssl.keystore.password", "kafka.ssl.keystore.password cannot be set: .*PEM"),
         ("sasl.login.callback.handler.class", "sasl.login.callback.handler.class='x': only .* is possible here"),
-        ("sasl.login.class", "sasl.login.class='x': no Java classes"),
+        ("sasl.login.class", "sasl.login.class='x': not possible here; instead: sasl_oauth"),
     ],
 )
 def test_java_settings_that_matter_are_refused_with_a_reason(name: str, why: str) -> None:

@@ -32,7 +32,7 @@ from fencepost.cli.output import (
     refuse,
     tell_done,
 )
-from fencepost.client.admin.groups import GroupDescription
+from fencepost.client.admin.group_descriptions import GroupDescription
 from fencepost.client.blocking import Admin
 from fencepost.client.diagnosis.collecting import QUICK, Bounds
 from fencepost.client.diagnosis.diagnosing import diagnose

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Final, TypeVar
 
-from fencepost.client.admin.groups import GroupDescription
+from fencepost.client.admin.group_descriptions import GroupDescription
 from fencepost.client.admin.transactions import ProducerDescription, TransactionDescription, TransactionListing
 from fencepost.client.diagnosis.collecting import QUICK, SLOW, Bounds, Collector, DiagnosisCalls, checked
 from fencepost.client.diagnosis.facts import Facts, SinkBatch, Unknown, unknown_of

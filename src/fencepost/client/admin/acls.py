@@ -14,7 +14,16 @@ from fencepost.protocol.messages import delete_acls as da
 from fencepost.protocol.messages import describe_acls as de
 from fencepost.protocol.messages import describe_cluster as dc
 
-__all__ = ["Acl", "AclFilter", "AclOperation", "AclPermission", "AdminAcls", "PatternType", "ResourceType"]
+__all__ = [
+    "Acl",
+    "AclFilter",
+    "AclOperation",
+    "AclPermission",
+    "AdminAcls",
+    "PatternType",
+    "ResourceType",
+    "operations_in",
+]
 
 Wanted = TypeVar("Wanted", de.DescribeAclsRequest, da.DeleteAclsFilter)
 
@@ -193,10 +202,14 @@ class AdminAcls(AdminBase):
         )
         if reply.error_code != 0:
             raise error_for(reply.error_code, "describe the cluster", reply.error_message)
-        bits = reply.cluster_authorized_operations
-        if bits == _NOT_TOLD:
-            return None
-        return frozenset(operation for operation in AclOperation if bits >> operation & 1)
+        return operations_in(reply.cluster_authorized_operations)
+
+
+def operations_in(bits: int) -> frozenset[AclOperation] | None:
+    """Return the operations of a bit set (KIP-430); None if the broker does not report them."""
+    if bits == _NOT_TOLD:
+        return None
+    return frozenset(operation for operation in AclOperation if bits >> operation & 1)
 
 
 def _rules(reply: de.DescribeAclsResponse) -> list[Acl]:

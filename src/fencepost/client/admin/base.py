@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar
 
+from fencepost.client.admin.items import Outcomes
 from fencepost.client.net.cluster import Cluster
 from fencepost.client.net.tasks import first_error, gather, within
 from fencepost.errors import KafkaError, KafkaTimeoutError, error_for
@@ -12,15 +13,11 @@ from fencepost.protocol.codec import Message
 from fencepost.protocol.codes import ErrorCode as E
 
 T = TypeVar("T")
+I = TypeVar("I")  # noqa: E741 (an item)
 
 DEFAULT_API_TIMEOUT_MS: Final = 60_000
 FIRST_LOOKS_MS: Final = (2, 5, 10, 20, 50)  # usually a broker shows a change within a few ms
 MOST_PER_LOOK_MS: Final = 3_000  # a slower broker is not waited for
-
-
-def unless_missing(code: int) -> int:
-    """Treat code 3 as final in `code_of`, where waiting for the topic to appear is useless."""
-    return 0 if code == E.UNKNOWN_TOPIC_OR_PARTITION else int(code)
 
 
 class AdminBase:
@@ -104,6 +101,16 @@ class AdminBase:
                 await self.cluster.pause_after(error, attempt - len(FIRST_LOOKS_MS), deadline_ms, what)
             attempt += 1
         self.cluster.lasting_errors.over(what)
+
+    async def _until_made(
+        self, outcomes: Outcomes[I], what: str, look: Callable[[int], Coroutine[Any, Any, str]], deadline_ms: int
+    ) -> None:
+        """Wait like `_until_shown`. If a broker does not show the change in time, its items fail with that error."""
+        try:
+            await self._until_shown(what, look, deadline_ms)
+        except KafkaTimeoutError as error:
+            outcomes.failed |= dict.fromkeys(outcomes.done, error)
+            outcomes.done.clear()
 
     async def _leaders(self, topic: str, deadline_ms: int) -> dict[int, tuple[int, int]]:
         """Return node and leader epoch by partition. Raises LeaderNotAvailableError."""

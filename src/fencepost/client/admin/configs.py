@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
 from typing import Final, NamedTuple
 
 from fencepost.arguments import MaybeEmpty
-from fencepost.client.admin.base import AdminBase, unless_missing
-from fencepost.client.net.answers import only
-from fencepost.client.net.cluster import AnyNode, Controller
-from fencepost.errors import error_for
+from fencepost.client.admin.base import AdminBase
+from fencepost.client.admin.items import Answer, ManyItems, Outcomes, each_item
+from fencepost.client.net.cluster import AnyNode, Controller, Target
+from fencepost.errors import KafkaError, error_for
+from fencepost.protocol.codes import ErrorCode as E
 from fencepost.protocol.messages import describe_configs as dc
 from fencepost.protocol.messages import incremental_alter_configs as ic
+from fencepost.protocol.messages import list_config_resources as lr
 
 TOPIC_RESOURCE: Final = 2
 BROKER_RESOURCE: Final = 4
 LOGGER_RESOURCE: Final = 8
+CLIENT_METRICS_RESOURCE: Final = 16
 GROUP_RESOURCE: Final = 32
 
 
@@ -32,6 +35,35 @@ class ConfigSource(IntEnum):
     BROKER_LOGGER = 6
     CLIENT_METRICS = 7
     GROUP = 8
+
+
+class ConfigResource(NamedTuple):
+    """Something that has settings.
+
+    Attributes:
+        name: The topic, the broker's id as text ("": all brokers), the group, or the client metrics subscription.
+        resource_type: 2 for a topic, 4 for brokers, 8 for a broker's loggers, 16 for client metrics, 32 for a group.
+    """
+
+    name: str
+    resource_type: int = TOPIC_RESOURCE
+
+
+class ConfigOperation(IntEnum):
+    """Change of a setting (KIP-339). APPEND and SUBTRACT change the words of a list."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+class ConfigChange(NamedTuple):
+    """A change of a setting. DELETE restores the default and needs no value."""
+
+    name: str
+    value: str | None = None
+    operation: ConfigOperation = ConfigOperation.SET
 
 
 class ConfigEntry(NamedTuple):
@@ -93,14 +125,39 @@ class AdminConfigs(AdminBase):
             documentation: Include the documentation of each setting.
             api_timeout_ms: Time limit of the call in ms; default: default_api_timeout_ms.
         """
-        reply: dc.DescribeConfigsResponse = await self.cluster.call(
-            int(name) if _is_of_one_broker(name, resource_type) else AnyNode(),
-            _question(name, resource_type, names, documentation=documentation),
-            (3 if documentation else 1, 4),
-            deadline_ms=self._deadline(api_timeout_ms),
-            code_of=lambda answer: unless_missing(only(answer.results).error_code),
+        resource = ConfigResource(name, resource_type)
+        keys = None if names is None else list(names)
+        outcomes = await self._entries_of({resource: keys}, self._deadline(api_timeout_ms), documentation)
+        entries: dict[str, ConfigEntry] = outcomes.only()
+        return entries
+
+    async def config_entries_of(
+        self, resources: Iterable[ConfigResource], *, documentation: bool = False, api_timeout_ms: int | None = None
+    ) -> dict[ConfigResource, dict[str, ConfigEntry]]:
+        """Return the settings of many resources, in one request for each broker that has to be asked.
+
+        Args:
+            resources: The resources.
+            documentation: Include the documentation of each setting.
+            api_timeout_ms: Time limit of the call in ms; default: default_api_timeout_ms.
+
+        Raises:
+            ItemsFailedError: Some resources cannot be described; `results` has the others.
+        """
+        asked: dict[ConfigResource, Sequence[str] | None] = dict.fromkeys(resources)
+        return (await self._entries_of(asked, self._deadline(api_timeout_ms), documentation)).results(
+            "describe configs"
         )
-        return _entries(name, reply)
+
+    async def _entries_of(
+        self, asked: Mapping[ConfigResource, Sequence[str] | None], deadline_ms: int, documentation: bool
+    ) -> Outcomes[ConfigResource]:
+        def make(resources: Sequence[ConfigResource]) -> dc.DescribeConfigsRequest:
+            return _question({resource: asked[resource] for resource in resources}, documentation=documentation)
+
+        versions = (3 if documentation else 1, 4)
+        call = ManyItems(make, versions, _answers, _settings_of, {E.UNKNOWN_TOPIC_OR_PARTITION})
+        return await self._of_brokers(asked, AnyNode(), call, deadline_ms)
 
     async def alter_configs(
         self,
@@ -125,30 +182,130 @@ class AdminConfigs(AdminBase):
             KafkaError: The broker rejected the change.
         """
         altered = [
-            ic.AlterableConfig(name=key, config_operation=1 if value is None else 0, value=value)
+            ConfigChange(key, value, ConfigOperation.DELETE if value is None else ConfigOperation.SET)
             for key, value in changes.items()
         ]
-        resource = ic.AlterConfigsResource(resource_type=resource_type, resource_name=name, configs=altered)
-        deadline_ms, of_one_broker = self._deadline(api_timeout_ms), _is_of_one_broker(name, resource_type)
-        reply: ic.IncrementalAlterConfigsResponse = await self.cluster.call(
-            int(name) if of_one_broker else Controller(),
-            ic.IncrementalAlterConfigsRequest(resources=[resource]),
-            (0, 1),
-            deadline_ms=deadline_ms,
-            code_of=lambda answer: unless_missing(only(answer.responses).error_code),
-        )
-        result = only(reply.responses)
-        if result.error_code != 0:
-            raise error_for(result.error_code, f"settings of {name!r}", result.error_message)
+        resource = ConfigResource(name, resource_type)
+        (await self._alter({resource: altered}, self._deadline(api_timeout_ms), validate_only=False)).only()
+
+    async def incremental_alter_configs(
+        self,
+        changes: Mapping[ConfigResource, Sequence[ConfigChange]],
+        *,
+        validate_only: bool = False,
+        api_timeout_ms: int | None = None,
+    ) -> None:
+        """Change settings of many resources, in one request for each broker that has to be asked (KIP-339).
+
+        The call waits until all responding brokers show the new values. Values that this client may not see are not
+        waited for.
+
+        Args:
+            changes: The changes of each resource.
+            validate_only: Check the changes, and make none.
+            api_timeout_ms: Time limit of the call in ms; default: default_api_timeout_ms.
+
+        Raises:
+            ItemsFailedError: The broker rejected the changes of some resources; those of the others were made.
+            KafkaTimeoutError: The brokers did not answer in time.
+        """
+        outcomes = await self._alter(changes, self._deadline(api_timeout_ms), validate_only=validate_only)
+        outcomes.results("alter configs")
+
+    async def _alter(
+        self, changes: Mapping[ConfigResource, Sequence[ConfigChange]], deadline_ms: int, *, validate_only: bool
+    ) -> Outcomes[ConfigResource]:
+        def make(resources: Sequence[ConfigResource]) -> ic.IncrementalAlterConfigsRequest:
+            altered = [
+                ic.AlterConfigsResource(
+                    resource_type=resource.resource_type,
+                    resource_name=resource.name,
+                    configs=[
+                        ic.AlterableConfig(name=change.name, config_operation=change.operation, value=change.value)
+                        for change in changes[resource]
+                    ],
+                )
+                for resource in resources
+            ]
+            return ic.IncrementalAlterConfigsRequest(resources=altered, validate_only=validate_only)
+
+        def read(reply: ic.IncrementalAlterConfigsResponse) -> dict[ConfigResource, Answer]:
+            return {
+                ConfigResource(each.resource_name, each.resource_type): Answer(each.error_code, each.error_message)
+                for each in reply.responses
+            }
+
+        call = ManyItems(make, (0, 1), read, _settings_of, {E.UNKNOWN_TOPIC_OR_PARTITION})
+        outcomes = await self._of_brokers(changes, Controller(), call, deadline_ms)
+        made = {resource: changes[resource] for resource in outcomes.done}
 
         async def look(node_id: int) -> str:
-            if of_one_broker and node_id != int(name):
+            here = {
+                resource: altered
+                for resource, altered in made.items()
+                if not _is_of_one_broker(resource.name, resource.resource_type) or node_id == int(resource.name)
+            }
+            if not here:
                 return ""
-            question = _question(name, resource_type, list(changes))
+            question = _question({resource: [each.name for each in altered] for resource, altered in here.items()})
             answer: dc.DescribeConfigsResponse = await self._ask_once(node_id, question, (1, 4), deadline_ms)
-            return _difference(_entries(name, answer), changes, _DYNAMIC.get((resource_type, bool(name))))
+            shown = _answers(answer)
+            return ", ".join(
+                difference
+                for resource, altered in here.items()
+                if (told := shown.get(resource)) is not None
+                and (difference := _difference(_told(resource, told), altered, _dynamic(resource)))
+            )
 
-        await self._until_shown(f"settings of {name!r}", look, deadline_ms)
+        if made and not validate_only:
+            await self._until_made(outcomes, _settings_of(next(iter(made))), look, deadline_ms)
+        return outcomes
+
+    async def _of_brokers(
+        self,
+        resources: Iterable[ConfigResource],
+        target: Target,
+        call: ManyItems[ConfigResource],
+        deadline_ms: int,
+    ) -> Outcomes[ConfigResource]:
+        """Ask the target, and each broker that alone knows the settings, in one request each."""
+        by_target: dict[int | None, list[ConfigResource]] = {}
+        for resource in resources:
+            one = _is_of_one_broker(resource.name, resource.resource_type)
+            by_target.setdefault(int(resource.name) if one else None, []).append(resource)
+        outcomes: Outcomes[ConfigResource] = Outcomes()
+        for node, some in by_target.items():
+            try:
+                outcomes.add(await each_item(self.cluster, target if node is None else node, some, call, deadline_ms))
+            except KafkaError as error:
+                if len(by_target) == 1:
+                    raise
+                outcomes.failed |= dict.fromkeys(some, error)
+        return outcomes
+
+    async def list_config_resources(
+        self, types: Iterable[int] = (), *, api_timeout_ms: int | None = None
+    ) -> list[ConfigResource]:
+        """Return the resources that have settings (KIP-1142), sorted.
+
+        Args:
+            types: Resource types as of ConfigResource; default: all that the broker knows.
+            api_timeout_ms: Time limit of the call in ms; default: default_api_timeout_ms.
+
+        Raises:
+            UnsupportedVersionError: The broker is older than Kafka 4.1, or 3.7 for client metrics alone.
+        """
+        wanted = list(types)
+        reply: lr.ListConfigResourcesResponse = await self.cluster.call(
+            AnyNode(),
+            lr.ListConfigResourcesRequest(resource_types=wanted),
+            (0 if wanted == [CLIENT_METRICS_RESOURCE] else 1, 1),
+            deadline_ms=self._deadline(api_timeout_ms),
+            code_of=lambda answer: int(answer.error_code),
+        )
+        if reply.error_code != 0:
+            raise error_for(reply.error_code, "list config resources")
+        return sorted(ConfigResource(each.resource_name, each.resource_type) for each in reply.config_resources)
 
 
 def _is_of_one_broker(name: str, resource_type: int) -> bool:
@@ -156,34 +313,59 @@ def _is_of_one_broker(name: str, resource_type: int) -> bool:
     return resource_type in (BROKER_RESOURCE, LOGGER_RESOURCE) and name != ""
 
 
+def _settings_of(resource: ConfigResource) -> str:
+    return f"settings of {resource.name!r}"
+
+
+def _dynamic(resource: ConfigResource) -> ConfigSource | None:
+    return _DYNAMIC.get((resource.resource_type, bool(resource.name)))
+
+
 def _question(
-    name: str, resource_type: int, names: Sequence[str] | None, *, documentation: bool = False
+    asked: Mapping[ConfigResource, Sequence[str] | None], *, documentation: bool = False
 ) -> dc.DescribeConfigsRequest:
-    keys = None if names is None else list(names)
-    resource = dc.DescribeConfigsResource(resource_type=resource_type, resource_name=name, configuration_keys=keys)
-    return dc.DescribeConfigsRequest(resources=[resource], include_documentation=documentation)
-
-
-def _entries(name: str, reply: dc.DescribeConfigsResponse) -> dict[str, ConfigEntry]:
-    """Return the settings by name. Raises KafkaError."""
-    result = only(reply.results)
-    if result.error_code != 0:
-        raise error_for(result.error_code, f"settings of {name!r}", result.error_message)
-    return {
-        entry.name: ConfigEntry(
-            entry.name,
-            entry.value,
-            ConfigSource(entry.config_source) if entry.config_source in _SOURCES else ConfigSource.UNKNOWN,
-            entry.read_only,
-            entry.is_sensitive,
-            entry.documentation,
+    resources = [
+        dc.DescribeConfigsResource(
+            resource_type=resource.resource_type,
+            resource_name=resource.name,
+            configuration_keys=None if keys is None else list(keys),
         )
-        for entry in result.configs
+        for resource, keys in asked.items()
+    ]
+    return dc.DescribeConfigsRequest(resources=resources, include_documentation=documentation)
+
+
+def _answers(reply: dc.DescribeConfigsResponse) -> dict[ConfigResource, Answer]:
+    """Return the settings by resource."""
+    return {
+        ConfigResource(each.resource_name, each.resource_type): Answer(
+            each.error_code, each.error_message, {entry.name: _entry(entry) for entry in each.configs}
+        )
+        for each in reply.results
     }
 
 
+def _told(resource: ConfigResource, answer: Answer) -> Mapping[str, ConfigEntry]:
+    """Return the settings of an answer. Raises KafkaError."""
+    if answer.code != 0:
+        raise error_for(answer.code, _settings_of(resource), answer.message)
+    entries: Mapping[str, ConfigEntry] = answer.value
+    return entries
+
+
+def _entry(entry: dc.DescribeConfigsResourceResult) -> ConfigEntry:
+    return ConfigEntry(
+        entry.name,
+        entry.value,
+        ConfigSource(entry.config_source) if entry.config_source in _SOURCES else ConfigSource.UNKNOWN,
+        entry.read_only,
+        entry.is_sensitive,
+        entry.documentation,
+    )
+
+
 def _difference(
-    entries: Mapping[str, ConfigEntry], changes: Mapping[str, str | None], dynamic: ConfigSource | None
+    entries: Mapping[str, ConfigEntry], changes: Sequence[ConfigChange], dynamic: ConfigSource | None
 ) -> str:
     """Return the settings that differ from the changes, or "". Settings that are not described are ignored.
 
@@ -193,14 +375,27 @@ def _difference(
         dynamic: Source of a value that was set for this resource; None if the source is not distinctive.
     """
     old = []
-    for key, value in changes.items():
-        entry = entries.get(key)
+    for change in changes:
+        entry = entries.get(change.name)
         if entry is None or entry.is_sensitive or dynamic is None:
             continue
-        is_set = entry.source is dynamic
-        if is_set if value is None else not is_set or _plain(entry.value) != _plain(value):
-            old.append(f"{key}={entry.value}")
+        if not _shows(entry, change, is_set=entry.source is dynamic):
+            old.append(f"{change.name}={entry.value}")
     return ", ".join(old)
+
+
+def _shows(entry: ConfigEntry, change: ConfigChange, *, is_set: bool) -> bool:
+    """Return true if the setting has the change."""
+    if change.operation is ConfigOperation.DELETE:
+        return not is_set
+    if change.operation is ConfigOperation.SET:
+        return is_set and _plain(entry.value) == _plain(change.value)
+    words, changed = _words(entry.value), _words(change.value)
+    return is_set and (changed <= words if change.operation is ConfigOperation.APPEND else not changed & words)
+
+
+def _words(value: str | None) -> set[str]:
+    return {word.strip().lower() for word in (value or "").split(",") if word.strip()}
 
 
 def _plain(value: str | None) -> object:

@@ -8,15 +8,30 @@ from __future__ import annotations
 
 from fencepost.client.admin.acls import AdminAcls
 from fencepost.client.admin.configs import AdminConfigs
+from fencepost.client.admin.elections import AdminElections
+from fencepost.client.admin.group_descriptions import AdminGroupDescriptions
 from fencepost.client.admin.groups import AdminGroups
+from fencepost.client.admin.hanging import AdminHanging
 from fencepost.client.admin.logs import AdminLogs
 from fencepost.client.admin.placement import AdminPlacement
+from fencepost.client.admin.quotas import AdminQuotas
 from fencepost.client.admin.scram import AdminScram
-from fencepost.client.admin.topics import AdminTopics
-from fencepost.client.admin.transactions import AdminTransactions
+from fencepost.client.admin.share_offsets import AdminShareOffsets
+from fencepost.client.admin.tokens import AdminTokens
 
 
 class AdminCore(
-    AdminTopics, AdminConfigs, AdminLogs, AdminGroups, AdminAcls, AdminScram, AdminPlacement, AdminTransactions
+    AdminHanging,
+    AdminConfigs,
+    AdminLogs,
+    AdminGroups,
+    AdminGroupDescriptions,
+    AdminShareOffsets,
+    AdminAcls,
+    AdminScram,
+    AdminPlacement,
+    AdminQuotas,
+    AdminTokens,
+    AdminElections,
 ):
     """The async core of `Admin` and `AsyncAdmin`."""

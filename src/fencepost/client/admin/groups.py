@@ -1,4 +1,4 @@
-"""Admin calls for groups of the classic and the consumer protocol: list, describe, offsets, delete."""
+"""Admin calls for groups: list, delete, members, committed offsets."""
 
 from __future__ import annotations
 
@@ -7,22 +7,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from fencepost.client.admin.base import AdminBase
-from fencepost.client.group.assignors_wire import decode_assignment, decode_subscription
+from fencepost.client.admin.items import Answer, ManyItems, Outcomes, each_of_groups
 from fencepost.client.group.committed_offsets import commit, fetch_committed
 from fencepost.client.net import list_offsets as offsets
-from fencepost.client.net.answers import only
 from fencepost.client.net.cluster import Coordinator, CoordinatorKind
 from fencepost.client.types import GroupMetadata, Isolation, K, OffsetAndMetadata, TopicPartition
-from fencepost.errors import GroupFencedError, ProtocolError, UnsupportedVersionError, UsageError, error_for
-from fencepost.protocol.codes import ErrorCode as E
-from fencepost.protocol.messages import consumer_group_describe as cg
+from fencepost.errors import GroupFencedError, UsageError, error_for
 from fencepost.protocol.messages import delete_groups as dg
-from fencepost.protocol.messages import describe_groups as gd
 from fencepost.protocol.messages import leave_group as le
 from fencepost.protocol.messages import list_groups as lg
 from fencepost.protocol.messages import offset_delete as od
 
-CONSUMER_PROTOCOL: Final = "consumer"
 RESET_POINTS: Final = {"earliest": offsets.EARLIEST, "latest": offsets.LATEST}
 
 
@@ -33,42 +28,6 @@ class GroupListing(NamedTuple):
     protocol_type: str
     state: str
     group_type: str
-
-
-class GroupMember(NamedTuple):
-    """A member of a group.
-
-    `metadata` and `assignment` are the bytes of a classic member, b"" in the consumer protocol. `subscribed` and
-    `assigned` are their contents for consumers. `target` is the member's part of the target assignment and `epoch` its
-    member epoch (consumer protocol; -1: classic).
-    """
-
-    member_id: str
-    group_instance_id: str | None
-    client_id: str
-    client_host: str
-    metadata: bytes
-    assignment: bytes
-    subscribed: tuple[str, ...] = ()
-    assigned: tuple[TopicPartition, ...] = ()
-    target: tuple[TopicPartition, ...] = ()
-    epoch: int = -1
-
-
-class GroupDescription(NamedTuple):
-    """A group. An unknown group has state "Dead". `protocol` is the assignor's name.
-
-    `group_type` is "classic" or "consumer" (KIP-848); only the latter has epochs.
-    """
-
-    group_id: str
-    state: str
-    protocol_type: str
-    protocol: str
-    members: tuple[GroupMember, ...]
-    group_type: str = "classic"
-    epoch: int = -1
-    assignment_epoch: int = -1
 
 
 class AdminGroups(AdminBase):
@@ -95,70 +54,6 @@ class AdminGroups(AdminBase):
             return [GroupListing(g.group_id, g.protocol_type, g.group_state, g.group_type) for g in reply.groups]
 
         return sorted(await self._of_each_broker("ListGroups", "__consumer_offsets", ask, deadline_ms))
-
-    async def describe_group(self, group_id: str, *, api_timeout_ms: int | None = None) -> GroupDescription:
-        """Return a group of either protocol with its members. An unknown group has state "Dead"."""
-        deadline_ms = self._deadline(api_timeout_ms)
-        try:
-            found = await self._describe_consumer_group(group_id, deadline_ms)
-        except UnsupportedVersionError:
-            found = None  # brokers before KIP-848 have classic groups only
-        return found if found is not None else await self._describe_classic_group(group_id, deadline_ms)
-
-    async def _describe_consumer_group(self, group_id: str, deadline_ms: int) -> GroupDescription | None:
-        reply: cg.ConsumerGroupDescribeResponse = await self.cluster.call(
-            Coordinator(CoordinatorKind.GROUP, group_id),
-            cg.ConsumerGroupDescribeRequest(group_ids=[group_id]),
-            (0, 1),
-            deadline_ms=deadline_ms,
-            code_of=lambda answer: int(only(answer.groups).error_code),
-        )
-        group = only(reply.groups)
-        if group.error_code in (E.GROUP_ID_NOT_FOUND, E.UNSUPPORTED_VERSION):
-            return None
-        if group.error_code != 0:
-            raise error_for(group.error_code, f"group {group_id!r}", group.error_message)
-        members = tuple(
-            GroupMember(
-                member.member_id,
-                member.instance_id,
-                member.client_id,
-                member.client_host,
-                b"",
-                b"",
-                tuple(member.subscribed_topic_names),
-                _partitions(member.assignment),
-                _partitions(member.target_assignment),
-                member.member_epoch,
-            )
-            for member in group.members
-        )
-        return GroupDescription(
-            group.group_id,
-            group.group_state,
-            CONSUMER_PROTOCOL,
-            group.assignor_name,
-            members,
-            "consumer",
-            group.group_epoch,
-            group.assignment_epoch,
-        )
-
-    async def _describe_classic_group(self, group_id: str, deadline_ms: int) -> GroupDescription:
-        reply: gd.DescribeGroupsResponse = await self.cluster.call(
-            Coordinator(CoordinatorKind.GROUP, group_id),
-            gd.DescribeGroupsRequest(groups=[group_id]),
-            (0, 6),
-            deadline_ms=deadline_ms,
-            code_of=lambda answer: int(only(answer.groups).error_code),
-        )
-        group = only(reply.groups)
-        if group.error_code == E.GROUP_ID_NOT_FOUND:
-            return GroupDescription(group_id, "Dead", "", "", ())
-        if group.error_code != 0:
-            raise error_for(group.error_code, f"group {group_id!r}", group.error_message)
-        members = tuple(_classic_member(member, group.protocol_type) for member in group.members)
-        return GroupDescription(group.group_id, group.group_state, group.protocol_type, group.protocol_data, members)
 
     async def remove_group_members(
         self, group_id: str, instance_ids: Iterable[str], *, api_timeout_ms: int | None = None
@@ -187,16 +82,31 @@ class AdminGroups(AdminBase):
             BrokerError: The group has members (68).
             GroupConfigurationError: The group does not exist (69).
         """
-        reply: dg.DeleteGroupsResponse = await self.cluster.call(
-            Coordinator(CoordinatorKind.GROUP, group_id),
-            dg.DeleteGroupsRequest(groups_names=[group_id]),
-            (0, 2),
-            deadline_ms=self._deadline(api_timeout_ms),
-            code_of=lambda answer: int(only(answer.results).error_code),
+        (await self._delete_groups([group_id], self._deadline(api_timeout_ms))).only()
+
+    async def delete_groups(self, group_ids: Iterable[str], *, api_timeout_ms: int | None = None) -> None:
+        """Delete groups without members, with one request to each coordinator.
+
+        Args:
+            group_ids: The groups, of any protocol.
+            api_timeout_ms: Time limit of the call in ms; default: default_api_timeout_ms.
+
+        Raises:
+            ItemsFailedError: Some groups could not be deleted; the others were.
+        """
+        (await self._delete_groups(group_ids, self._deadline(api_timeout_ms))).results("delete groups")
+
+    async def _delete_groups(self, group_ids: Iterable[str], deadline_ms: int) -> Outcomes[str]:
+        def read(reply: dg.DeleteGroupsResponse) -> dict[str, Answer]:
+            return {each.group_id: Answer(each.error_code, each.error_message) for each in reply.results}
+
+        call = ManyItems(
+            lambda ids: dg.DeleteGroupsRequest(groups_names=list(ids)),
+            (0, 3),
+            read,
+            lambda group_id: f"delete group {group_id!r}",
         )
-        code = only(reply.results).error_code
-        if code != 0:
-            raise error_for(code, f"delete group {group_id!r}")
+        return await each_of_groups(self.cluster, group_ids, call, deadline_ms)
 
     # --- committed offsets ---
 
@@ -321,31 +231,3 @@ class AdminGroups(AdminBase):
                 if partition.error_code != 0:
                     what = f"offset of {topic.name}-{partition.partition_index} of group {group_id!r}"
                     raise error_for(partition.error_code, what)
-
-
-def _partitions(assignment: cg.Assignment | None) -> tuple[TopicPartition, ...]:
-    if assignment is None:
-        return ()
-    return tuple(TopicPartition(topic.topic_name, n) for topic in assignment.topic_partitions for n in topic.partitions)
-
-
-def _classic_member(member: gd.DescribedGroupMember, protocol_type: str) -> GroupMember:
-    metadata, assignment = bytes(member.member_metadata), bytes(member.member_assignment)
-    subscribed: tuple[str, ...] = ()
-    assigned: tuple[TopicPartition, ...] = ()
-    if protocol_type == CONSUMER_PROTOCOL:
-        try:
-            subscribed = tuple(decode_subscription(metadata).topics) if metadata else ()
-            assigned = tuple(decode_assignment(assignment))
-        except ProtocolError:
-            subscribed, assigned = (), ()  # not in the consumer's format; the bytes are still available
-    return GroupMember(
-        member.member_id,
-        member.group_instance_id,
-        member.client_id,
-        member.client_host,
-        metadata,
-        assignment,
-        subscribed,
-        assigned,
-    )

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 from uuid import UUID
 
-from fencepost.client.admin.base import AdminBase, unless_missing
+from fencepost.arguments import OrMinusOne
+from fencepost.client.admin.acls import operations_in
+from fencepost.client.admin.base import AdminBase
+from fencepost.client.admin.items import Answer, ManyItems, Outcomes, each_item
 from fencepost.client.net import list_offsets as offsets
-from fencepost.client.net.answers import only
 from fencepost.client.net.cluster import HIGHEST_METADATA, LOWEST_METADATA, Controller
 from fencepost.client.net.topology import Node, Partition
 from fencepost.client.types import Isolation, K, OffsetAt, TopicPartition
-from fencepost.errors import KafkaError, error_for
+from fencepost.errors import KafkaTimeoutError, UsageError, error_for
+from fencepost.protocol.acls import AclOperation
 from fencepost.protocol.codes import ErrorCode as E
 from fencepost.protocol.codes import describe
 from fencepost.protocol.messages import create_partitions as cp
@@ -27,13 +30,43 @@ from fencepost.protocol.messages.metadata import (
 )
 
 
+class NewTopic(NamedTuple):
+    """A topic to create. -1 is the broker's default.
+
+    Attributes:
+        name: Name of the topic.
+        num_partitions: Number of partitions.
+        replication_factor: Number of replicas.
+        configs: Settings of the topic.
+        replica_assignments: Brokers by partition, instead of the two numbers.
+    """
+
+    name: str
+    num_partitions: int = -1
+    replication_factor: int = -1
+    configs: Mapping[str, str] | None = None
+    replica_assignments: Mapping[int, Sequence[int]] | None = None
+
+
+class CreatedTopic(NamedTuple):
+    """A topic that was created or validated. Kafka before 2.8 does not report the id, nor before 2.4 the numbers."""
+
+    topic_id: UUID | None
+    num_partitions: OrMinusOne
+    replication_factor: OrMinusOne
+
+
 class TopicDescription(NamedTuple):
-    """A topic and its partitions by number."""
+    """A topic and its partitions by number.
+
+    `authorized_operations` are those of this principal; None if not asked for, or not reported.
+    """
 
     name: str
     topic_id: UUID | None
     is_internal: bool
     partitions: dict[int, Partition]
+    authorized_operations: frozenset[AclOperation] | None = None
 
 
 class ClusterDescription(NamedTuple):
@@ -74,55 +107,113 @@ class AdminTopics(AdminBase):
             AuthorizationError: The principal may not create the topic.
             KafkaTimeoutError: The brokers did not answer or do not show the topic in time.
         """
-        deadline_ms = self._deadline(api_timeout_ms)
-        topic = ct.CreatableTopic(
-            name=name,
-            num_partitions=partitions,
-            replication_factor=replication_factor,
-            configs=[ct.CreatableTopicConfig(name=key, value=value) for key, value in (configs or {}).items()],
-        )
-        left = deadline_ms - self.cluster.runtime.now_ms()
-        unanswered: list[KafkaError] = []
-        reply: ct.CreateTopicsResponse = await self.cluster.call(
-            Controller(),
-            ct.CreateTopicsRequest(topics=[topic], timeout_ms=left),
-            (4, 7),
-            deadline_ms=deadline_ms,
-            code_of=lambda answer: int(only(answer.topics).error_code),
-            what=f"create topic {name!r}",
-            unanswered=unanswered,
-        )
-        result = only(reply.topics)
-        if result.error_code != 0 and not (exist_ok and result.error_code == E.TOPIC_ALREADY_EXISTS):
-            raise _refusal(result.error_code, f"create topic {name!r}", result.error_message, unanswered)
-        await self._until_led(name, 1 if exist_ok else max(partitions, 1), deadline_ms)
+        topic = NewTopic(name, partitions, replication_factor, configs)
+        outcomes = await self._create([topic], self._deadline(api_timeout_ms), exist_ok=exist_ok)
+        outcomes.only()
 
-    async def _until_led(self, name: str, total: int, deadline_ms: int) -> None:
-        """Wait until all brokers show at least `total` partitions of the topic, each with a leader."""
+    async def create_topics(
+        self,
+        topics: Iterable[NewTopic | str],
+        *,
+        exist_ok: bool = False,
+        validate_only: bool = False,
+        api_timeout_ms: int | None = None,
+    ) -> dict[str, CreatedTopic]:
+        """Create many topics in one request, and wait until all responding brokers show their leaders.
+
+        Args:
+            topics: The topics; a name alone takes the broker's defaults.
+            exist_ok: Do nothing for a topic that exists. It is not in the result.
+            validate_only: Check the topics, and create none.
+            api_timeout_ms: Time limit of the call in ms; default: default_api_timeout_ms.
+
+        Returns:
+            The created topics by name.
+
+        Raises:
+            ItemsFailedError: Some topics could not be created; the others were.
+            KafkaTimeoutError: The brokers did not answer in time.
+        """
+        wanted = [NewTopic(topic) if isinstance(topic, str) else topic for topic in topics]
+        deadline_ms = self._deadline(api_timeout_ms)
+        outcomes = await self._create(wanted, deadline_ms, exist_ok=exist_ok, validate_only=validate_only)
+        created = outcomes.results("validate topics" if validate_only else "create topics")
+        return {name: topic for name, topic in created.items() if topic is not None}
+
+    async def _create(
+        self, topics: Sequence[NewTopic], deadline_ms: int, *, exist_ok: bool, validate_only: bool = False
+    ) -> Outcomes[str]:
+        """Create topics; the result of a topic that exists is None."""
+        named = {topic.name: topic for topic in topics}
+        if len(named) < len(topics):
+            raise UsageError("create topics: a name is given twice")
+
+        def make(names: Sequence[str]) -> ct.CreateTopicsRequest:
+            left = deadline_ms - self.cluster.runtime.now_ms()
+            return ct.CreateTopicsRequest(
+                topics=[_creatable(named[name]) for name in names], timeout_ms=left, validate_only=validate_only
+            )
+
+        def read(reply: ct.CreateTopicsResponse) -> dict[str, Answer]:
+            return {topic.name: _created(topic, exist_ok=exist_ok) for topic in reply.topics}
+
+        call = ManyItems(make, (4, 7), read, lambda name: f"create topic {name!r}")
+        outcomes = await each_item(self.cluster, Controller(), named, call, deadline_ms)
+        if not validate_only:
+            totals = {
+                name: 1 if exist_ok else max(named[name].num_partitions, len(named[name].replica_assignments or ()), 1)
+                for name in outcomes.done
+            }
+            await self._shown(outcomes, totals, deadline_ms)
+        return outcomes
+
+    async def _shown(self, outcomes: Outcomes[str], totals: Mapping[str, int], deadline_ms: int) -> None:
+        """Wait until all brokers show the topics. Those that are not shown in time fail, with the time-out."""
+        if not totals:
+            return
+        waiting: dict[int, list[str]] = {}
+        try:
+            await self._until_led(totals, waiting, deadline_ms)
+        except KafkaTimeoutError as error:
+            for name in {name for names in waiting.values() for name in names} or totals:
+                outcomes.done.pop(name, None)
+                outcomes.failed[name] = error
+
+    async def _until_led(self, totals: Mapping[str, int], waiting: dict[int, list[str]], deadline_ms: int) -> None:
+        """Wait until all brokers show at least so many partitions of each topic, each with a leader.
+
+        `waiting` has the topics that a broker did not show yet, by broker.
+        """
 
         async def look(node_id: int) -> str:
-            topic = await self._topic_at(node_id, name, deadline_ms)
-            if topic is None:
-                return "no such topic"
-            if len(topic.partitions) < total:
-                return f"{len(topic.partitions)} of {total} partitions"
-            leaderless = sum(partition.leader_id < 0 for partition in topic.partitions)
-            code = topic.error_code or (E.LEADER_NOT_AVAILABLE if leaderless else 0)
-            return f"{leaderless} partitions without leader: {describe(code)}" if code else ""
+            names = waiting.get(node_id, list(totals))
+            found = await self._topics_at(node_id, names, deadline_ms)
+            differences = {name: _difference(found.get(name), totals[name]) for name in names}
+            waiting[node_id] = [name for name, difference in differences.items() if difference]
+            return _summary({name: difference for name, difference in differences.items() if difference})
 
-        await self._until_shown(f"leaders of topic {name!r}", look, deadline_ms)
-        await self.cluster.refresh_quietly([name], deadline_ms)
+        what = f"leaders of topic {next(iter(totals))!r}" if len(totals) == 1 else f"leaders of {len(totals)} topics"
+        await self._until_shown(what, look, deadline_ms)
+        await self.cluster.refresh_quietly(list(totals), deadline_ms)
 
-    async def _topic_at(self, node_id: int, name: str, deadline_ms: int) -> MetadataResponseTopic | None:
-        """Return the topic as this broker shows it, or None. Raises KafkaError, also if it may not be described."""
-        request = MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=False)
+    async def _topics_at(
+        self, node_id: int, names: Sequence[str], deadline_ms: int
+    ) -> dict[str, MetadataResponseTopic | None]:
+        """Return the topics as this broker shows them. Raises KafkaError, also if one may not be described."""
+        request = MetadataRequest(
+            topics=[MetadataRequestTopic(name=name) for name in names], allow_auto_topic_creation=False
+        )
         reply: MetadataResponse = await self._ask_once(
             node_id, request, (LOWEST_METADATA, HIGHEST_METADATA), deadline_ms
         )
-        topic = only(reply.topics)
-        if topic.error_code == E.TOPIC_AUTHORIZATION_FAILED:
-            raise error_for(topic.error_code, f"topic {name!r}")
-        return None if topic.error_code == E.UNKNOWN_TOPIC_OR_PARTITION else topic
+        for topic in reply.topics:
+            if topic.error_code == E.TOPIC_AUTHORIZATION_FAILED:
+                raise error_for(topic.error_code, f"topic {topic.name!r}")
+        return {
+            topic.name: None if topic.error_code == E.UNKNOWN_TOPIC_OR_PARTITION else topic
+            for topic in reply.topics
+            if topic.name is not None
+        }
 
     async def delete_topic(self, name: str, *, missing_ok: bool = False, api_timeout_ms: int | None = None) -> None:
         """Delete a topic, and wait until no responding broker shows it.
@@ -140,61 +231,100 @@ class AdminTopics(AdminBase):
                 call, which had no response, may have deleted it.
             KafkaTimeoutError: The brokers did not answer or still show the topic.
         """
+        (await self._delete([name], self._deadline(api_timeout_ms), missing_ok=missing_ok)).only()
+
+    async def delete_topics(
+        self, names: Iterable[str], *, missing_ok: bool = False, api_timeout_ms: int | None = None
+    ) -> None:
+        """Delete many topics in one request, and wait until no responding broker shows them.
+
+        Args:
+            names: Names of the topics.
+            missing_ok: Do nothing for a topic that does not exist.
+            api_timeout_ms: Time limit of the call in ms; default: default_api_timeout_ms.
+
+        Raises:
+            ItemsFailedError: Some topics could not be deleted; the others were.
+            KafkaTimeoutError: The brokers did not answer in time.
+        """
         deadline_ms = self._deadline(api_timeout_ms)
-        left = deadline_ms - self.cluster.runtime.now_ms()
-        request = dt.DeleteTopicsRequest(topics=[dt.DeleteTopicState(name=name)], topic_names=[name], timeout_ms=left)
-        unanswered: list[KafkaError] = []
-        reply: dt.DeleteTopicsResponse = await self.cluster.call(
-            Controller(),
-            request,
-            (1, 6),
-            deadline_ms=deadline_ms,
-            code_of=lambda answer: unless_missing(only(answer.responses).error_code),
-            what=f"delete topic {name!r}",
-            unanswered=unanswered,
-        )
-        result = only(reply.responses)
-        if result.error_code != 0 and not (missing_ok and result.error_code == E.UNKNOWN_TOPIC_OR_PARTITION):
-            raise _refusal(result.error_code, f"delete topic {name!r}", result.error_message, unanswered)
-        deleted = result.topic_id
-        if result.error_code == 0 and deleted is not None and deleted.int:
+        (await self._delete(names, deadline_ms, missing_ok=missing_ok)).results("delete topics")
 
-            async def look(node_id: int) -> str:
-                topic = await self._topic_at(node_id, name, deadline_ms)
-                return "the topic" if topic is not None and topic.topic_id == deleted else ""
+    async def _delete(self, names: Iterable[str], deadline_ms: int, *, missing_ok: bool) -> Outcomes[str]:
+        def make(wanted: Sequence[str]) -> dt.DeleteTopicsRequest:
+            left = deadline_ms - self.cluster.runtime.now_ms()
+            states = [dt.DeleteTopicState(name=name) for name in wanted]
+            return dt.DeleteTopicsRequest(topics=states, topic_names=list(wanted), timeout_ms=left)
 
-            await self._until_shown(f"deletion of topic {name!r}", look, deadline_ms)
-        self.cluster.topics.pop(name, None)
+        def read(reply: dt.DeleteTopicsResponse) -> dict[str, Answer]:
+            ignored = (E.UNKNOWN_TOPIC_OR_PARTITION,) if missing_ok else ()
+            return {
+                each.name: Answer(
+                    0 if each.error_code in ignored else each.error_code, each.error_message, each.topic_id
+                )
+                for each in reply.responses
+                if each.name is not None
+            }
 
-    async def create_partitions(self, name: str, total: int, *, api_timeout_ms: int | None = None) -> None:
+        final = {E.UNKNOWN_TOPIC_OR_PARTITION}
+        call = ManyItems(make, (1, 6), read, lambda name: f"delete topic {name!r}", final)
+        outcomes = await each_item(self.cluster, Controller(), names, call, deadline_ms)
+        gone = {name: topic_id for name, topic_id in outcomes.done.items() if topic_id is not None and topic_id.int}
+
+        async def look(node_id: int) -> str:
+            found = await self._topics_at(node_id, list(gone), deadline_ms)
+            there = {name: topic for name, topic in found.items() if topic is not None and topic.topic_id == gone[name]}
+            return "" if not there else "the topic" if len(gone) == 1 else _summary(dict.fromkeys(there, "there"))
+
+        if gone:
+            what = f"deletion of topic {next(iter(gone))!r}" if len(gone) == 1 else f"deletion of {len(gone)} topics"
+            await self._until_made(outcomes, what, look, deadline_ms)
+        for name in outcomes.done:
+            self.cluster.topics.pop(name, None)
+        return outcomes
+
+    async def create_partitions(
+        self,
+        name: str | Mapping[str, int],
+        total: int | None = None,
+        *,
+        validate_only: bool = False,
+        api_timeout_ms: int | None = None,
+    ) -> None:
         """Increase the number of partitions, and wait until all responding brokers show a leader for each.
 
         Args:
-            name: Name of the topic.
-            total: New total number of partitions.
+            name: Name of the topic, or the new total numbers by topic, which go in one request.
+            total: New total number of partitions of the one topic.
+            validate_only: Check the numbers, and create nothing.
             api_timeout_ms: Time limit of the call in ms; default: default_api_timeout_ms.
 
         Raises:
             InvalidTopicError: The number is not larger than the current one. With `outcome_unknown` an earlier attempt
                 of this call, which had no response, may have created the partitions.
+            ItemsFailedError: With a mapping: some topics failed; the others were changed.
             KafkaTimeoutError: The brokers did not answer or do not show the partitions in time.
         """
+        if isinstance(name, str) != (total is not None):
+            raise UsageError("create_partitions takes a topic and its new total, or a dict of totals by topic")
+        totals = {name: total} if isinstance(name, str) and total is not None else dict(cast("Mapping[str, int]", name))
         deadline_ms = self._deadline(api_timeout_ms)
-        left = deadline_ms - self.cluster.runtime.now_ms()
-        topic = cp.CreatePartitionsTopic(name=name, count=total, assignments=None)
-        unanswered: list[KafkaError] = []
-        reply: cp.CreatePartitionsResponse = await self.cluster.call(
-            Controller(),
-            cp.CreatePartitionsRequest(topics=[topic], timeout_ms=left),
-            (0, 3),
-            deadline_ms=deadline_ms,
-            code_of=lambda answer: int(only(answer.results).error_code),
-            unanswered=unanswered,
-        )
-        result = only(reply.results)
-        if result.error_code != 0:
-            raise _refusal(result.error_code, f"partitions of {name!r}", result.error_message, unanswered)
-        await self._until_led(name, total, deadline_ms)
+
+        def make(names: Sequence[str]) -> cp.CreatePartitionsRequest:
+            left = deadline_ms - self.cluster.runtime.now_ms()
+            grown = [cp.CreatePartitionsTopic(name=each, count=totals[each], assignments=None) for each in names]
+            return cp.CreatePartitionsRequest(topics=grown, timeout_ms=left, validate_only=validate_only)
+
+        def read(reply: cp.CreatePartitionsResponse) -> dict[str, Answer]:
+            return {each.name: Answer(each.error_code, each.error_message) for each in reply.results}
+
+        call = ManyItems(make, (0, 3), read, lambda each: f"partitions of {each!r}")
+        outcomes = await each_item(self.cluster, Controller(), totals, call, deadline_ms)
+        if not validate_only:
+            await self._shown(outcomes, {each: totals[each] for each in outcomes.done}, deadline_ms)
+        if isinstance(name, str):
+            outcomes.only()
+        outcomes.results("create partitions")
 
     async def list_topics(self, *, internal: bool = False, api_timeout_ms: int | None = None) -> list[str]:
         """Return the names of all topics that this client may see, sorted; with `internal` also internal topics."""
@@ -205,16 +335,27 @@ class AdminTopics(AdminBase):
         )
 
     async def describe_topics(
-        self, names: Iterable[str] | None = None, *, api_timeout_ms: int | None = None
+        self,
+        names: Iterable[str] | None = None,
+        *,
+        include_authorized_operations: bool = False,
+        api_timeout_ms: int | None = None,
     ) -> dict[str, TopicDescription]:
         """Return the existing topics (None: all) by name. Missing topics are left out and are not created.
+
+        Args:
+            names: Names of the topics; None: all.
+            include_authorized_operations: Ask for the operations on the topics that this principal may perform.
+            api_timeout_ms: Time limit of the call in ms; default: default_api_timeout_ms.
 
         Raises:
             KafkaError: A topic cannot be described.
         """
         deadline_ms = self._deadline(api_timeout_ms)
         asked = None if names is None else list(names)
-        reply = await self.cluster.fetch_metadata(asked, deadline_ms, create=False)
+        reply = await self.cluster.fetch_metadata(
+            asked, deadline_ms, create=False, rights=include_authorized_operations
+        )
         described = {}
         for topic in reply.topics:
             if topic.error_code == E.UNKNOWN_TOPIC_OR_PARTITION or topic.name is None:
@@ -222,7 +363,8 @@ class AdminTopics(AdminBase):
             if topic.error_code not in (0, E.LEADER_NOT_AVAILABLE):
                 raise error_for(topic.error_code, f"topic {topic.name!r}")
             partitions = dict(sorted(self.cluster.topics[topic.name].partitions.items()))
-            described[topic.name] = TopicDescription(topic.name, topic.topic_id, topic.is_internal, partitions)
+            rights = operations_in(topic.topic_authorized_operations) if include_authorized_operations else None
+            described[topic.name] = TopicDescription(topic.name, topic.topic_id, topic.is_internal, partitions, rights)
         return described
 
     async def describe_cluster(self, *, api_timeout_ms: int | None = None) -> ClusterDescription:
@@ -255,11 +397,42 @@ class AdminTopics(AdminBase):
         return await offsets.list_offsets(self.cluster, asked, isolation, self._deadline(api_timeout_ms))
 
 
-def _refusal(code: int, what: str, detail: str | None, unanswered: Sequence[KafkaError]) -> KafkaError:
-    """Return the error, with the remark that an earlier attempt without a response may have succeeded."""
-    if not unanswered:
-        return error_for(code, what, detail)
-    doubt = "an earlier attempt of this call was not answered and may have done it"
-    error = error_for(code, what, f"{detail}; {doubt}" if detail else doubt)
-    error.outcome_unknown = True
-    return error
+def _creatable(topic: NewTopic) -> ct.CreatableTopic:
+    assigned = [
+        ct.CreatableReplicaAssignment(partition_index=number, broker_ids=list(brokers))
+        for number, brokers in (topic.replica_assignments or {}).items()
+    ]
+    return ct.CreatableTopic(
+        name=topic.name,
+        num_partitions=-1 if assigned else topic.num_partitions,
+        replication_factor=-1 if assigned else topic.replication_factor,
+        assignments=assigned,
+        configs=[ct.CreatableTopicConfig(name=key, value=value) for key, value in (topic.configs or {}).items()],
+    )
+
+
+def _created(topic: ct.CreatableTopicResult, *, exist_ok: bool) -> Answer:
+    if exist_ok and topic.error_code == E.TOPIC_ALREADY_EXISTS:
+        return Answer(0)
+    topic_id = topic.topic_id if topic.topic_id is not None and topic.topic_id.int else None
+    created = CreatedTopic(topic_id, topic.num_partitions, topic.replication_factor)
+    return Answer(topic.error_code, topic.error_message, created)
+
+
+def _difference(topic: MetadataResponseTopic | None, total: int) -> str:
+    """Return the difference of a shown topic from one with so many partitions with leaders; "" if there is none."""
+    if topic is None:
+        return "no such topic"
+    if len(topic.partitions) < total:
+        return f"{len(topic.partitions)} of {total} partitions"
+    leaderless = sum(partition.leader_id < 0 for partition in topic.partitions)
+    code = topic.error_code or (E.LEADER_NOT_AVAILABLE if leaderless else 0)
+    return f"{leaderless} partitions without leader: {describe(code)}" if code else ""
+
+
+def _summary(differences: Mapping[str, str]) -> str:
+    """Return the differences of many topics as text with the first of them."""
+    if not differences:
+        return ""
+    name, difference = next(iter(differences.items()))
+    return difference if len(differences) == 1 else f"{name!r}: {difference}, and {len(differences) - 1} topics more"

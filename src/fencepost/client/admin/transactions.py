@@ -339,7 +339,7 @@ class AdminTransactions(AdminBase):
         by_node: dict[int, list[str]] = defaultdict(list)
         error: KafkaError | None = None
         try:
-            await self.cluster.transaction_coordinators(missing, deadline_ms)
+            await self.cluster.learn_coordinators(CoordinatorKind.TRANSACTION, missing, deadline_ms)
             for transactional_id in missing:
                 target = Coordinator(CoordinatorKind.TRANSACTION, transactional_id)
                 by_node[await self.cluster.coordinator(target, deadline_ms)].append(transactional_id)

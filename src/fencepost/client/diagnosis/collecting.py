@@ -8,14 +8,16 @@ from typing import Any, Final, TypeVar
 
 from fencepost.client.admin.acls import AclOperation, AdminAcls
 from fencepost.client.admin.configs import TOPIC_RESOURCE, AdminConfigs
-from fencepost.client.admin.groups import AdminGroups, GroupDescription, GroupListing
+from fencepost.client.admin.group_descriptions import AdminGroupDescriptions, GroupDescription
+from fencepost.client.admin.groups import AdminGroups, GroupListing
+from fencepost.client.admin.hanging import hanging_of
 from fencepost.client.admin.logs import AdminLogs, LogDir
 from fencepost.client.admin.placement import AdminPlacement
 from fencepost.client.admin.topics import AdminTopics, ClusterDescription, TopicDescription
 from fencepost.client.admin.transactions import AdminTransactions, ProducerDescription, TransactionDescription
 from fencepost.client.diagnosis.facts import Ends, Facts, Unknown, Why, unknown_of
 from fencepost.client.diagnosis.group_rules import REBALANCING
-from fencepost.client.diagnosis.holding import OPEN_STATES, hanging_of
+from fencepost.client.diagnosis.holding import OPEN_STATES
 from fencepost.client.net.cluster import (
     HIGHEST_METADATA,
     LOWEST_METADATA,
@@ -44,7 +46,16 @@ MOST_TOPICS: Final = 500  # in one DescribeConfigs request
 T = TypeVar("T")
 
 
-class DiagnosisCalls(AdminTopics, AdminConfigs, AdminLogs, AdminGroups, AdminAcls, AdminPlacement, AdminTransactions):
+class DiagnosisCalls(
+    AdminTopics,
+    AdminConfigs,
+    AdminLogs,
+    AdminGroups,
+    AdminGroupDescriptions,
+    AdminAcls,
+    AdminPlacement,
+    AdminTransactions,
+):
     """Calls for the facts of a diagnosis."""
 
     async def throttle_of(self, node: int, api_timeout_ms: int) -> int:

@@ -8,7 +8,8 @@ from enum import Enum
 from typing import Final
 
 from fencepost.client.admin.acls import AclOperation
-from fencepost.client.admin.groups import GroupDescription, GroupListing
+from fencepost.client.admin.group_descriptions import GroupDescription
+from fencepost.client.admin.groups import GroupListing
 from fencepost.client.admin.logs import LogDir
 from fencepost.client.admin.topics import ClusterDescription, TopicDescription
 from fencepost.client.admin.transactions import ProducerDescription, TransactionDescription, TransactionListing

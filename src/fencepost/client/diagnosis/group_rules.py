@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
-from fencepost.client.admin.groups import GroupDescription, GroupListing
+from fencepost.client.admin.group_descriptions import GroupDescription
+from fencepost.client.admin.groups import GroupListing
 from fencepost.client.diagnosis.facts import Facts
 from fencepost.client.diagnosis.findings import Finding, Kind
 from fencepost.client.diagnosis.holding import Cause, HeldBack, partition_name, partition_words

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import Final, NamedTuple
 
+from fencepost.client.admin.hanging import HangingTransaction, hanging_of
 from fencepost.client.admin.transactions import ProducerDescription, TransactionDescription
 from fencepost.client.diagnosis.facts import Facts, Unknown
 from fencepost.client.types import TopicPartition
@@ -14,9 +15,7 @@ __all__ = [
     "NO_TIMEOUT_MS",
     "OPEN_STATES",
     "Cause",
-    "Hanging",
     "HeldBack",
-    "hanging_of",
     "held_back",
     "is_open",
     "is_two_phase",
@@ -27,14 +26,6 @@ __all__ = [
 
 NO_TIMEOUT_MS: Final = 2**31 - 1  # the brokers' value for a transaction that never times out (KIP-939)
 OPEN_STATES: Final = ("Ongoing", "PrepareCommit", "PrepareAbort")
-
-
-class Hanging(NamedTuple):
-    """A partition's open transaction, and the transactional id of its producer, if known."""
-
-    partition: TopicPartition
-    producer: ProducerDescription
-    transactional_id: str | None
 
 
 class Cause(Enum):
@@ -116,27 +107,6 @@ def partition_words(partitions: Iterable[TopicPartition], most: int) -> str:
     return ", ".join(names[:most]) + (f", and {len(names) - most} more" if len(names) > most else "")
 
 
-def hanging_of(
-    producers: Mapping[TopicPartition, Iterable[ProducerDescription]],
-    transactions: Iterable[TransactionDescription],
-    written_before_ms: float,
-) -> list[Hanging]:
-    """Return the open transactions of partitions that no coordinator will end.
-
-    As in Kafka's own tool, a transaction hangs if it was last written before the given time and its partition is not in
-    the transaction that the coordinator has for its producer id. A kept transaction has the producer id of its records.
-    """
-    known = _by_producer(transactions)
-    return [
-        Hanging(partition, producer, None if at is None else at.transactional_id)
-        for partition, seen in sorted(producers.items())
-        for producer in seen
-        if producer.transaction_start_offset >= 0 and producer.last_timestamp_ms <= written_before_ms
-        for at in (known.get(producer.producer_id),)
-        if at is None or partition not in at.partitions
-    ]
-
-
 def _by_producer(transactions: Iterable[TransactionDescription]) -> dict[int, TransactionDescription]:
     known = [each for each in transactions if each.error_code == 0]
     kept = {each.prepared.producer_id: each for each in known if each.prepared is not None}
@@ -144,10 +114,10 @@ def _by_producer(transactions: Iterable[TransactionDescription]) -> dict[int, Tr
 
 
 def undecided_of(
-    found: Iterable[Hanging],
+    found: Iterable[HangingTransaction],
     producers: Mapping[TopicPartition, Iterable[ProducerDescription]],
     transactions: Iterable[TransactionDescription],
-) -> dict[Hanging, str]:
+) -> dict[HangingTransaction, str]:
     """Return those that may belong to an undecided two-phase transaction, with its transactional id.
 
     A kept transaction may be ended with another producer id than its records have. So a two-phase transaction also

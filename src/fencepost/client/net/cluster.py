@@ -198,14 +198,15 @@ class Cluster:
                 refreshing.set()
 
     async def fetch_metadata(
-        self, topics: Sequence[str] | None, deadline_ms: int, *, create: bool | None = None
+        self, topics: Sequence[str] | None, deadline_ms: int, *, create: bool | None = None, rights: bool = False
     ) -> MetadataResponse:
-        """One Metadata request (None: all topics), taken over into the cache."""
+        """One Metadata request (None: all topics), taken over into the cache; `rights`: with authorized operations."""
         allow = self.config.allow_auto_create_topics if create is None else create
         asked = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
-        return await self._metadata(
-            MetadataRequest(topics=asked, allow_auto_topic_creation=allow), LOWEST_METADATA, deadline_ms
+        request = MetadataRequest(
+            topics=asked, allow_auto_topic_creation=allow, include_topic_authorized_operations=rights
         )
+        return await self._metadata(request, 8 if rights else LOWEST_METADATA, deadline_ms)
 
     async def learn_topic_ids(self, ids: Iterable[UUID], deadline_ms: int) -> None:
         """Look topics up by id (Metadata v12). Those that do not exist (yet) stay unknown. Raises KafkaError."""
@@ -368,26 +369,26 @@ class Cluster:
         self._coordinators[target] = int(found.node_id)
         return int(found.node_id)
 
-    async def transaction_coordinators(self, ids: Sequence[str], deadline_ms: int) -> None:
-        """Look up the coordinators of many transactional ids with one request, where the broker can (v4)."""
-        unknown = [
-            transactional_id
-            for transactional_id in ids
-            if Coordinator(CoordinatorKind.TRANSACTION, transactional_id) not in self._coordinators
-        ]
+    async def learn_coordinators(self, kind: CoordinatorKind, ids: Sequence[str], deadline_ms: int) -> None:
+        """Look up the coordinators of many groups or transactional ids with one request, where the broker can (v4)."""
+        unknown = [key for key in ids if Coordinator(kind, key) not in self._coordinators]
         if not unknown:
             return
         connection = await self.any_connection(deadline_ms)
         version = connection.version(retry.FIND_COORDINATOR, 1, 6)
         if version < 4:
             return
-        request = FindCoordinatorRequest(key_type=int(CoordinatorKind.TRANSACTION), coordinator_keys=unknown)
+        request = FindCoordinatorRequest(key_type=int(kind), coordinator_keys=unknown)
         left = deadline_ms - self.runtime.now_ms()
         reply = await connection.request(request, version, timeout_ms=left)
         for found in reply.coordinators:
             if found.error_code == 0:  # the others are asked for one by one, with retries, by `coordinator`
                 self.nodes[found.node_id] = Node(found.node_id, found.host, found.port)
-                self._coordinators[Coordinator(CoordinatorKind.TRANSACTION, found.key)] = found.node_id
+                self._coordinators[Coordinator(kind, found.key)] = found.node_id
+
+    def known_coordinator(self, target: Coordinator) -> int | None:
+        """The node id of the coordinator as last heard."""
+        return self._coordinators.get(target)
 
     def forget_coordinator(self, target: Coordinator) -> None:
         """Ask again next time."""

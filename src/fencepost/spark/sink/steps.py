@@ -13,6 +13,7 @@ from typing import Any, Final, TypeVar
 
 from fencepost.client.admin.configs import BROKER_RESOURCE
 from fencepost.client.admin.transactions import TransactionDescription
+from fencepost.client.net.cluster import CoordinatorKind
 from fencepost.client.net.connection import Connection
 from fencepost.client.net.tasks import gather
 from fencepost.client.net.transaction_calls import (
@@ -292,7 +293,8 @@ class StepRunner:
         answers: list[T] = []
         for at in range(0, len(ids), AT_ONCE):
             deadline_ms = self._cluster.runtime.now_ms() + self._config.step_timeout_ms
-            ask = partial(self._cluster.transaction_coordinators, ids[at : at + AT_ONCE], deadline_ms)
+            some = ids[at : at + AT_ONCE]
+            ask = partial(self._cluster.learn_coordinators, CoordinatorKind.TRANSACTION, some, deadline_ms)
             await self._cluster.until_answered("find coordinators", ask, deadline_ms)
             answers += _all(await gather(self._cluster.runtime, [call() for call in calls[at : at + AT_ONCE]]))
         return tuple(answers)

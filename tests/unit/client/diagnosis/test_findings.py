@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from fencepost.client.admin.groups import GroupDescription, GroupListing, GroupMember
+from fencepost.client.admin.group_descriptions import GroupDescription, GroupMember
+from fencepost.client.admin.groups import GroupListing
 from fencepost.client.admin.logs import LogDir, LogDirReplica
 from fencepost.client.admin.topics import ClusterDescription, TopicDescription
 from fencepost.client.admin.transactions import ProducerDescription, TransactionDescription

@@ -1,0 +1,227 @@
+"""Admin calls for leaders, feature levels and brokers of a cluster."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from enum import IntEnum
+from typing import NamedTuple
+
+from fencepost.client.admin.base import AdminBase
+from fencepost.client.admin.items import Answer, ManyItems, Outcomes, each_item, refusal
+from fencepost.client.net.cluster import Controller
+from fencepost.client.types import TopicPartition
+from fencepost.errors import error_for
+from fencepost.protocol.codes import ErrorCode as E
+from fencepost.protocol.messages import alter_replica_log_dirs as al
+from fencepost.protocol.messages import elect_leaders as el
+from fencepost.protocol.messages import unregister_broker as ub
+from fencepost.protocol.messages import update_features as uf
+
+
+class ElectionType(IntEnum):
+    """Election of leaders (KIP-460). UNCLEAN may choose a replica that lacks acknowledged records."""
+
+    PREFERRED = 0
+    UNCLEAN = 1
+
+
+class UpgradeType(IntEnum):
+    """Change of a feature level (KIP-584). UNSAFE_DOWNGRADE may lose metadata."""
+
+    UPGRADE = 1
+    SAFE_DOWNGRADE = 2
+    UNSAFE_DOWNGRADE = 3
+
+
+class FeatureUpdate(NamedTuple):
+    """A new level of a feature; 0 removes it."""
+
+    level: int
+    upgrade_type: UpgradeType = UpgradeType.UPGRADE
+
+
+class AdminElections(AdminBase):
+    """Calls of `AdminCore` for leaders, feature levels and brokers."""
+
+    async def elect_leaders(
+        self,
+        partitions: Iterable[tuple[str, int]] | None = None,
+        election_type: ElectionType = ElectionType.PREFERRED,
+        *,
+        api_timeout_ms: int | None = None,
+    ) -> dict[TopicPartition, bool]:
+        """Elect leaders of partitions (KIP-460).
+
+        Args:
+            partitions: The partitions; None: all of the cluster.
+            election_type: Preferred leader, or any replica.
+            api_timeout_ms: Time limit of the call in ms; default: default_api_timeout_ms.
+
+        Returns:
+            True for each partition with a new leader, False if its leader may stay. With None, those of all partitions
+            that got a new leader.
+
+        Raises:
+            ItemsFailedError: Some partitions got no leader; `results` has the others.
+            ClusterAuthorizationError: The principal may not alter the cluster.
+        """
+        deadline_ms = self._deadline(api_timeout_ms)
+        asked = None if partitions is None else [TopicPartition(*each) for each in partitions]
+        by_topic: defaultdict[str, list[int]] = defaultdict(list)
+        for name, number in asked or ():
+            by_topic[name].append(number)
+        request = el.ElectLeadersRequest(
+            election_type=election_type,
+            topic_partitions=None
+            if asked is None
+            else [el.TopicPartitions(topic=name, partitions=numbers) for name, numbers in by_topic.items()],
+            timeout_ms=deadline_ms - self.cluster.runtime.now_ms(),
+        )
+        reply: el.ElectLeadersResponse = await self.cluster.call(
+            Controller(),
+            request,
+            (1 if election_type is ElectionType.UNCLEAN else 0, 2),
+            deadline_ms=deadline_ms,
+            code_of=lambda answer: int(answer.error_code),
+        )
+        if reply.error_code != 0:
+            raise error_for(reply.error_code, "elect leaders")
+        outcomes: Outcomes[TopicPartition] = Outcomes()
+        for topic in reply.replica_election_results:
+            for each in topic.partition_result:
+                place = TopicPartition(topic.topic, each.partition_id)
+                if each.error_code in (0, E.ELECTION_NOT_NEEDED):
+                    outcomes.done[place] = each.error_code == 0
+                else:
+                    what = f"leader of {place.topic}-{place.partition}"
+                    outcomes.failed[place] = refusal(each.error_code, what, each.error_message, ())
+        return outcomes.results("elect leaders")
+
+    async def update_features(
+        self,
+        updates: Mapping[str, FeatureUpdate | int],
+        *,
+        validate_only: bool = False,
+        api_timeout_ms: int | None = None,
+    ) -> None:
+        """Change finalized feature levels, such as {"transaction.version": 2} (KIP-584). All change, or none.
+
+        Args:
+            updates: New level by feature; a number alone is an upgrade.
+            validate_only: Check the levels, and change nothing. It needs Kafka 3.3 or newer.
+            api_timeout_ms: Time limit of the call in ms; default: default_api_timeout_ms.
+
+        Raises:
+            BrokerError: A level is not supported, or is no upgrade (95).
+            ClusterAuthorizationError: The principal may not alter the cluster.
+            UnsupportedVersionError: The broker is older than Kafka 2.7.
+        """
+        deadline_ms = self._deadline(api_timeout_ms)
+        wanted = {
+            name: FeatureUpdate(update) if isinstance(update, int) else update for name, update in updates.items()
+        }
+        changes = [
+            uf.FeatureUpdateKey(
+                feature=name,
+                max_version_level=update.level,
+                upgrade_type=update.upgrade_type,
+                allow_downgrade=update.upgrade_type is not UpgradeType.UPGRADE,
+            )
+            for name, update in wanted.items()
+        ]
+        reply: uf.UpdateFeaturesResponse = await self.cluster.call(
+            Controller(),
+            uf.UpdateFeaturesRequest(
+                timeout_ms=deadline_ms - self.cluster.runtime.now_ms(),
+                feature_updates=changes,
+                validate_only=validate_only,
+            ),
+            (1 if validate_only else 0, 2),
+            deadline_ms=deadline_ms,
+            code_of=lambda answer: int(answer.error_code),
+        )
+        if reply.error_code != 0:
+            raise error_for(reply.error_code, "update features", reply.error_message)
+        for result in reply.results:
+            if result.error_code != 0:
+                raise error_for(result.error_code, f"update feature {result.feature!r}", result.error_message)
+
+    async def alter_replica_log_dirs(
+        self, paths: Mapping[tuple[str, int, int], str], *, api_timeout_ms: int | None = None
+    ) -> None:
+        """Move replicas to other log directories of their brokers (KIP-113). `describe_log_dirs` shows the progress.
+
+        Args:
+            paths: Directory by topic, partition and broker id.
+            api_timeout_ms: Time limit of the call in ms; default: default_api_timeout_ms.
+
+        Raises:
+            ItemsFailedError: Some replicas cannot be moved, such as to a directory that does not exist (57).
+        """
+        deadline_ms = self._deadline(api_timeout_ms)
+        outcomes: Outcomes[tuple[str, int, int]] = Outcomes()
+        for broker in sorted({broker for _, _, broker in paths}):
+            here = {place: path for place, path in paths.items() if place[2] == broker}
+
+            def make(places: Iterable[tuple[str, int, int]]) -> al.AlterReplicaLogDirsRequest:
+                by_path: defaultdict[str, defaultdict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+                for topic, number, broker in places:
+                    by_path[paths[topic, number, broker]][topic].append(number)
+                dirs = [
+                    al.AlterReplicaLogDir(
+                        path=path,
+                        topics=[
+                            al.AlterReplicaLogDirTopic(name=name, partitions=some) for name, some in topics.items()
+                        ],
+                    )
+                    for path, topics in by_path.items()
+                ]
+                return al.AlterReplicaLogDirsRequest(dirs=dirs)
+
+            def read(reply: al.AlterReplicaLogDirsResponse, on: int = broker) -> dict[tuple[str, int, int], Answer]:
+                return {
+                    (topic.topic_name, each.partition_index, on): Answer(each.error_code)
+                    for topic in reply.results
+                    for each in topic.partitions
+                }
+
+            call = ManyItems(make, (1, 2), read, lambda place: f"replica of {place[0]}-{place[1]} on broker {place[2]}")
+            outcomes.add(await each_item(self.cluster, broker, here, call, deadline_ms))
+        outcomes.results("alter replica log directories")
+
+    async def unregister_broker(self, broker_id: int, *, api_timeout_ms: int | None = None) -> None:
+        """Remove a broker that does not run any more from the metadata of a KRaft cluster (KIP-500).
+
+        Args:
+            broker_id: Id of the broker.
+            api_timeout_ms: Time limit of the call in ms; default: default_api_timeout_ms.
+
+        Raises:
+            BrokerError: The broker is not registered (102).
+            ClusterAuthorizationError: The principal may not alter the cluster.
+            UnsupportedVersionError: The cluster uses ZooKeeper.
+        """
+        reply: ub.UnregisterBrokerResponse = await self.cluster.call(
+            Controller(),
+            ub.UnregisterBrokerRequest(broker_id=broker_id),
+            (0, 0),
+            deadline_ms=self._deadline(api_timeout_ms),
+            code_of=lambda answer: int(answer.error_code),
+        )
+        if reply.error_code != 0:
+            raise error_for(reply.error_code, f"unregister broker {broker_id}", reply.error_message)
+
+
+def _directories(paths: Mapping[tuple[str, int, int], str]) -> list[al.AlterReplicaLogDir]:
+    """Return directories with their replicas, all on one broker."""
+    by_path: defaultdict[str, defaultdict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+    for (topic, number, _), path in paths.items():
+        by_path[path][topic].append(number)
+    return [
+        al.AlterReplicaLogDir(
+            path=path,
+            topics=[al.AlterReplicaLogDirTopic(name=name, partitions=some) for name, some in topics.items()],
+        )
+        for path, topics in by_path.items()
+    ]

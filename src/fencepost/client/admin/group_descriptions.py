@@ -1,0 +1,330 @@
+"""Admin calls that describe groups: classic, consumer (KIP-848), share (KIP-932) and streams (KIP-1071)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, NamedTuple
+
+from fencepost.client.admin.acls import operations_in
+from fencepost.client.admin.base import AdminBase
+from fencepost.client.admin.items import Answer, ManyItems, Outcomes, each_of_groups
+from fencepost.client.group.assignors_wire import decode_assignment, decode_subscription
+from fencepost.client.types import TopicPartition
+from fencepost.errors import ProtocolError, UnsupportedVersionError
+from fencepost.protocol.acls import AclOperation
+from fencepost.protocol.codec import Message
+from fencepost.protocol.codes import ErrorCode as E
+from fencepost.protocol.messages import consumer_group_describe as cg
+from fencepost.protocol.messages import describe_groups as gd
+from fencepost.protocol.messages import share_group_describe as sg
+from fencepost.protocol.messages import streams_group_describe as st
+
+CONSUMER_PROTOCOL: Final = "consumer"
+_OTHER_KIND: Final = frozenset({E.GROUP_ID_NOT_FOUND, E.UNSUPPORTED_VERSION})
+
+
+class StreamsTask(NamedTuple):
+    """A task of a streams group's member. `role` is "active", "standby" or "warmup"."""
+
+    subtopology: str
+    partition: int
+    role: str = "active"
+
+
+class GroupMember(NamedTuple):
+    """A member of a group.
+
+    `metadata` and `assignment` are the bytes of a classic member, b"" in the other protocols. `subscribed` and
+    `assigned` are their contents for consumers. `target` is the member's part of the target assignment (consumer
+    protocol), `epoch` its member epoch (-1: classic), and `tasks` its tasks (streams protocol).
+    """
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    metadata: bytes
+    assignment: bytes
+    subscribed: tuple[str, ...] = ()
+    assigned: tuple[TopicPartition, ...] = ()
+    target: tuple[TopicPartition, ...] = ()
+    epoch: int = -1
+    tasks: tuple[StreamsTask, ...] = ()
+
+
+class GroupDescription(NamedTuple):
+    """A group. An unknown group has state "Dead". `protocol` is the assignor's name.
+
+    `group_type` is "classic", "consumer" (KIP-848), "share" (KIP-932) or "streams" (KIP-1071); a classic group has no
+    epochs. `authorized_operations` are those of this principal; None if not asked for, or not reported.
+    """
+
+    group_id: str
+    state: str
+    protocol_type: str
+    protocol: str
+    members: tuple[GroupMember, ...]
+    group_type: str = "classic"
+    epoch: int = -1
+    assignment_epoch: int = -1
+    authorized_operations: frozenset[AclOperation] | None = None
+
+
+class AdminGroupDescriptions(AdminBase):
+    """Calls of `AdminCore` that describe groups."""
+
+    async def describe_group(
+        self, group_id: str, *, include_authorized_operations: bool = False, api_timeout_ms: int | None = None
+    ) -> GroupDescription:
+        """Return a group of any protocol with its members. An unknown group has state "Dead".
+
+        Args:
+            group_id: The group.
+            include_authorized_operations: Ask for the operations on the group that this principal may perform.
+            api_timeout_ms: Time limit of the call in ms; default: default_api_timeout_ms.
+        """
+        deadline_ms = self._deadline(api_timeout_ms)
+        outcomes = await self._describe([group_id], deadline_ms, rights=include_authorized_operations)
+        group: GroupDescription = outcomes.only()
+        return group
+
+    async def describe_groups(
+        self,
+        group_ids: Iterable[str],
+        *,
+        include_authorized_operations: bool = False,
+        api_timeout_ms: int | None = None,
+    ) -> dict[str, GroupDescription]:
+        """Return groups of any protocol, with one request to each coordinator. An unknown group has state "Dead".
+
+        Args:
+            group_ids: The groups.
+            include_authorized_operations: Ask for the operations on the groups that this principal may perform.
+            api_timeout_ms: Time limit of the call in ms; default: default_api_timeout_ms.
+
+        Raises:
+            ItemsFailedError: Some groups cannot be described; `results` has the others.
+        """
+        deadline_ms = self._deadline(api_timeout_ms)
+        outcomes = await self._describe(group_ids, deadline_ms, rights=include_authorized_operations)
+        return outcomes.results("describe groups")
+
+    async def _describe(self, group_ids: Iterable[str], deadline_ms: int, *, rights: bool) -> Outcomes[str]:
+        """Ask by each protocol about the groups that no earlier one knows."""
+        left, found = list(dict.fromkeys(group_ids)), Outcomes[str]()
+        for ask in (_CONSUMER, _CLASSIC, _SHARE, _STREAMS):
+            if not left:
+                break
+            call = ManyItems(ask.request(rights), ask.versions, ask.read, _group, _OTHER_KIND)
+            try:
+                told = await each_of_groups(self.cluster, left, call, deadline_ms)
+            except UnsupportedVersionError:
+                continue  # brokers before KIP-848 have classic groups only
+            left = [
+                group_id
+                for group_id in left
+                if (error := told.failed.get(group_id)) is not None and error.code in _OTHER_KIND
+            ]
+            found.done |= {name: group for name, group in told.done.items() if group is not None}
+            found.failed |= {name: error for name, error in told.failed.items() if name not in left}
+            left += [name for name, group in told.done.items() if group is None]
+        found.done |= {group_id: GroupDescription(group_id, "Dead", "", "", ()) for group_id in left}
+        return found
+
+
+def _group(group_id: str) -> str:
+    return f"group {group_id!r}"
+
+
+class _Protocol(NamedTuple):
+    """A request that describes groups of one protocol, and the reading of its response."""
+
+    request: Callable[[bool], Callable[[Sequence[str]], Message]]
+    versions: tuple[int, int]
+    read: Callable[[Any], dict[str, Answer]]
+
+
+def _consumer_request(rights: bool) -> Callable[[Sequence[str]], Message]:
+    return lambda ids: cg.ConsumerGroupDescribeRequest(group_ids=list(ids), include_authorized_operations=rights)
+
+
+def _consumer_groups(reply: cg.ConsumerGroupDescribeResponse) -> dict[str, Answer]:
+    return {
+        group.group_id: Answer(
+            group.error_code,
+            group.error_message,
+            GroupDescription(
+                group.group_id,
+                group.group_state,
+                CONSUMER_PROTOCOL,
+                group.assignor_name,
+                tuple(map(_consumer_member, group.members)),
+                "consumer",
+                group.group_epoch,
+                group.assignment_epoch,
+                operations_in(group.authorized_operations),
+            ),
+        )
+        for group in reply.groups
+    }
+
+
+def _consumer_member(member: cg.Member) -> GroupMember:
+    return GroupMember(
+        member.member_id,
+        member.instance_id,
+        member.client_id,
+        member.client_host,
+        b"",
+        b"",
+        tuple(member.subscribed_topic_names),
+        _partitions(member.assignment),
+        _partitions(member.target_assignment),
+        member.member_epoch,
+    )
+
+
+def _partitions(assignment: cg.Assignment | sg.Assignment | None) -> tuple[TopicPartition, ...]:
+    if assignment is None:
+        return ()
+    return tuple(TopicPartition(topic.topic_name, n) for topic in assignment.topic_partitions for n in topic.partitions)
+
+
+def _classic_request(rights: bool) -> Callable[[Sequence[str]], Message]:
+    return lambda ids: gd.DescribeGroupsRequest(groups=list(ids), include_authorized_operations=rights)
+
+
+def _classic_groups(reply: gd.DescribeGroupsResponse) -> dict[str, Answer]:
+    """Return the groups; None for a group that a broker before Kafka 4.0 calls "Dead", as it does of unknown ones."""
+    return {
+        group.group_id: Answer(
+            group.error_code,
+            group.error_message,
+            None
+            if group.group_state == "Dead"
+            else GroupDescription(
+                group.group_id,
+                group.group_state,
+                group.protocol_type,
+                group.protocol_data,
+                tuple(_classic_member(member, group.protocol_type) for member in group.members),
+                authorized_operations=operations_in(group.authorized_operations),
+            ),
+        )
+        for group in reply.groups
+    }
+
+
+def _classic_member(member: gd.DescribedGroupMember, protocol_type: str) -> GroupMember:
+    metadata, assignment = bytes(member.member_metadata), bytes(member.member_assignment)
+    subscribed: tuple[str, ...] = ()
+    assigned: tuple[TopicPartition, ...] = ()
+    if protocol_type == CONSUMER_PROTOCOL:
+        try:
+            subscribed = tuple(decode_subscription(metadata).topics) if metadata else ()
+            assigned = tuple(decode_assignment(assignment))
+        except ProtocolError:
+            subscribed, assigned = (), ()  # not in the consumer's format; the bytes are still available
+    return GroupMember(
+        member.member_id,
+        member.group_instance_id,
+        member.client_id,
+        member.client_host,
+        metadata,
+        assignment,
+        subscribed,
+        assigned,
+    )
+
+
+def _share_request(rights: bool) -> Callable[[Sequence[str]], Message]:
+    return lambda ids: sg.ShareGroupDescribeRequest(group_ids=list(ids), include_authorized_operations=rights)
+
+
+def _share_groups(reply: sg.ShareGroupDescribeResponse) -> dict[str, Answer]:
+    return {
+        group.group_id: Answer(
+            group.error_code,
+            group.error_message,
+            GroupDescription(
+                group.group_id,
+                group.group_state,
+                "share",
+                group.assignor_name,
+                tuple(map(_share_member, group.members)),
+                "share",
+                group.group_epoch,
+                group.assignment_epoch,
+                operations_in(group.authorized_operations),
+            ),
+        )
+        for group in reply.groups
+    }
+
+
+def _share_member(member: sg.Member) -> GroupMember:
+    return GroupMember(
+        member.member_id,
+        None,
+        member.client_id,
+        member.client_host,
+        b"",
+        b"",
+        tuple(member.subscribed_topic_names),
+        _partitions(member.assignment),
+        epoch=member.member_epoch,
+    )
+
+
+def _streams_request(rights: bool) -> Callable[[Sequence[str]], Message]:
+    return lambda ids: st.StreamsGroupDescribeRequest(group_ids=list(ids), include_authorized_operations=rights)
+
+
+def _streams_groups(reply: st.StreamsGroupDescribeResponse) -> dict[str, Answer]:
+    return {
+        group.group_id: Answer(
+            group.error_code,
+            group.error_message,
+            GroupDescription(
+                group.group_id,
+                group.group_state,
+                "streams",
+                group.assignor_name or "",
+                tuple(map(_streams_member, group.members)),
+                "streams",
+                group.group_epoch,
+                group.assignment_epoch,
+                operations_in(group.authorized_operations),
+            ),
+        )
+        for group in reply.groups
+    }
+
+
+def _streams_member(member: st.Member) -> GroupMember:
+    return GroupMember(
+        member.member_id,
+        member.instance_id,
+        member.client_id,
+        member.client_host,
+        b"",
+        b"",
+        epoch=member.member_epoch,
+        tasks=() if member.assignment is None else tuple(_tasks(member.assignment)),
+    )
+
+
+def _tasks(assignment: st.Assignment) -> Iterable[StreamsTask]:
+    for role, tasks in (
+        ("active", assignment.active_tasks),
+        ("standby", assignment.standby_tasks),
+        ("warmup", assignment.warmup_tasks),
+    ):
+        for task in tasks:
+            yield from (StreamsTask(task.subtopology_id, number, role) for number in task.partitions)
+
+
+_CONSUMER: Final = _Protocol(_consumer_request, (0, 1), _consumer_groups)
+_CLASSIC: Final = _Protocol(_classic_request, (0, 6), _classic_groups)
+_SHARE: Final = _Protocol(_share_request, (1, 1), _share_groups)
+_STREAMS: Final = _Protocol(_streams_request, (0, 1), _streams_groups)

@@ -1,0 +1,201 @@
+"""Admin calls about many items in one request, each with an outcome of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Generic, NamedTuple, TypeVar
+
+from fencepost.client.net import retry
+from fencepost.client.net.cluster import Cluster, Coordinator, CoordinatorKind, Target
+from fencepost.client.net.retry import RETRIABLE
+from fencepost.errors import ItemsFailedError, KafkaError, KafkaTimeoutError, ProtocolError, error_for
+from fencepost.protocol.codec import Message
+from fencepost.protocol.codes import ErrorCode as E
+
+__all__ = ["Answer", "ManyItems", "Outcomes", "each_item", "each_of_groups", "refusal"]
+
+I = TypeVar("I")  # noqa: E741 (an item)
+_MOVED: Final = frozenset({E.NOT_COORDINATOR, E.COORDINATOR_NOT_AVAILABLE})
+
+
+class Answer(NamedTuple):
+    """A broker's answer about one item: error code and message, and the result."""
+
+    code: int
+    message: str | None = None
+    value: Any = None
+
+
+@dataclass(slots=True)
+class Outcomes(Generic[I]):
+    """Results of the items that were done, and errors of the others."""
+
+    done: dict[I, Any] = field(default_factory=dict)
+    failed: dict[I, KafkaError] = field(default_factory=dict)
+
+    def results(self, what: str) -> dict[I, Any]:
+        """Return the results. Raises ItemsFailedError if an item failed."""
+        if self.failed:
+            raise ItemsFailedError.of(what, self.done, self.failed)
+        return self.done
+
+    def only(self) -> Any:
+        """Return the result of the only item. Raises its error."""
+        for error in self.failed.values():
+            raise error
+        return next(iter(self.done.values()))
+
+    def add(self, other: Outcomes[I]) -> None:
+        """Take over the outcomes of other items."""
+        self.done |= other.done
+        self.failed |= other.failed
+
+
+@dataclass(slots=True, frozen=True)
+class ManyItems(Generic[I]):
+    """A request about many items.
+
+    Attributes:
+        make: Returns the request for these items.
+        versions: Lowest and highest version of the request.
+        read: Returns the answers of a response by item.
+        what: Describes an item in error messages.
+        final: Retriable codes that are not worth a retry here.
+    """
+
+    make: Callable[[Sequence[I]], Message]
+    versions: tuple[int, int]
+    read: Callable[[Any], Mapping[I, Answer]]
+    what: Callable[[I], str]
+    final: Collection[int] = ()
+
+    def is_retriable(self, api_key: int, code: int) -> bool:
+        """Return true if the same question may get another answer."""
+        return code not in self.final and retry.action(api_key, code) in RETRIABLE
+
+
+async def each_item(
+    cluster: Cluster, target: Target, items: Iterable[I], call: ManyItems[I], deadline_ms: int
+) -> Outcomes[I]:
+    """Ask about all items in one request, and again about those with a retriable error.
+
+    Raises:
+        KafkaError: Of the whole call, before any item has an outcome. Later errors count for the items that are left.
+    """
+    outcomes: Outcomes[I] = Outcomes()
+    unanswered: list[KafkaError] = []
+    pending, attempt = list(dict.fromkeys(items)), 0
+    while pending:
+        request = call.make(pending)
+        try:
+            reply = await cluster.call(
+                target,
+                request,
+                call.versions,
+                deadline_ms=deadline_ms,
+                code_of=lambda answer: _common_code(call, answer),
+                what=call.what(pending[0]) if len(pending) == 1 else "",
+                unanswered=unanswered,
+            )
+            last = _sort(call, request.API_KEY, pending, reply, outcomes, unanswered)
+            pending = [item for item in pending if item not in outcomes.done and item not in outcomes.failed]
+            if pending and last is not None:
+                await cluster.pause_after(last, attempt, deadline_ms, call.what(pending[0]))
+        except KafkaError as error:
+            if not outcomes.done and not outcomes.failed:
+                raise
+            outcomes.failed |= dict.fromkeys(pending, error)
+            break
+        attempt += 1
+    return outcomes
+
+
+def _common_code(call: ManyItems[Any], reply: Any) -> int:
+    """Return the code that all items have, unless it is final."""
+    codes = {answer.code for answer in call.read(reply).values()}
+    common = codes.pop() if len(codes) == 1 else 0
+    return 0 if common in call.final else common
+
+
+def _sort(
+    call: ManyItems[I],
+    api_key: int,
+    pending: Sequence[I],
+    reply: Any,
+    outcomes: Outcomes[I],
+    unanswered: Sequence[KafkaError],
+) -> KafkaError | None:
+    """Put answered items into the outcomes. Return the last retriable error."""
+    answers, last = call.read(reply), None
+    for item in pending:
+        answer = answers.get(item)
+        if answer is None:
+            outcomes.failed[item] = ProtocolError(f"{call.what(item)}: the broker's response does not have it")
+        elif answer.code == 0:
+            outcomes.done[item] = answer.value
+        elif call.is_retriable(api_key, answer.code):
+            last = error_for(answer.code, call.what(item), answer.message)
+        else:
+            outcomes.failed[item] = refusal(answer.code, call.what(item), answer.message, unanswered)
+    return last
+
+
+async def each_of_groups(
+    cluster: Cluster, group_ids: Iterable[str], call: ManyItems[str], deadline_ms: int
+) -> Outcomes[str]:
+    """Ask the coordinators of the groups, each in one request. Groups that have moved are looked up again.
+
+    Raises:
+        KafkaError: A coordinator did not answer before any group had an outcome.
+    """
+    outcomes: Outcomes[str] = Outcomes()
+    of_one = ManyItems(call.make, call.versions, call.read, call.what, {*call.final, *_MOVED})
+    pending, attempt = list(dict.fromkeys(group_ids)), 0
+    while pending:
+        last: KafkaError | None = None
+        for target, batch in await _by_coordinator(cluster, pending, deadline_ms):
+            try:
+                found = await each_item(cluster, target, batch, of_one, deadline_ms)
+            except KafkaError as error:
+                if not outcomes.done and not outcomes.failed:
+                    raise
+                found = Outcomes({}, dict.fromkeys(batch, error))
+            for group_id in batch:
+                failed = found.failed.get(group_id)
+                if failed is not None and failed.code in _MOVED:
+                    cluster.forget_coordinator(Coordinator(CoordinatorKind.GROUP, group_id))
+                    last = found.failed.pop(group_id)
+            outcomes.add(found)
+        pending = [each for each in pending if each not in outcomes.done and each not in outcomes.failed]
+        if pending and last is not None:
+            try:
+                await cluster.pause_after(last, attempt, deadline_ms, call.what(pending[0]))
+            except KafkaTimeoutError as error:
+                outcomes.failed |= dict.fromkeys(pending, error)
+                break
+        attempt += 1
+    return outcomes
+
+
+async def _by_coordinator(
+    cluster: Cluster, group_ids: Sequence[str], deadline_ms: int
+) -> list[tuple[Coordinator, list[str]]]:
+    """Return the groups of each coordinator. A group whose coordinator is not known yet is alone."""
+    await cluster.learn_coordinators(CoordinatorKind.GROUP, group_ids, deadline_ms)
+    batches: dict[object, tuple[Coordinator, list[str]]] = {}
+    for group_id in group_ids:
+        target = Coordinator(CoordinatorKind.GROUP, group_id)
+        node = cluster.known_coordinator(target)
+        batches.setdefault(group_id if node is None else node, (target, []))[1].append(group_id)
+    return list(batches.values())
+
+
+def refusal(code: int, what: str, detail: str | None, unanswered: Sequence[KafkaError]) -> KafkaError:
+    """Return the error, with the remark that an earlier attempt without a response may have succeeded."""
+    if not unanswered:
+        return error_for(code, what, detail)
+    doubt = "an earlier attempt of this call was not answered and may have done it"
+    error = error_for(code, what, f"{detail}; {doubt}" if detail else doubt)
+    error.outcome_unknown = True
+    return error

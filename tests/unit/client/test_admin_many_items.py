@@ -1,0 +1,166 @@
+"""Admin calls about many items: retries, lost answers and refusals of some of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from fencepost.client.admin.core import AdminCore
+from fencepost.errors import (
+    BrokerError,
+    ItemsFailedError,
+    KafkaTimeoutError,
+    ProtocolError,
+    TopicAlreadyExistsError,
+)
+from fencepost.protocol.messages import create_topics as ct
+from fencepost.protocol.messages import delete_groups as dg
+from fencepost.protocol.messages import metadata as md
+from tests.unit.client.scripted import CutConnection, ScriptedBroker, World, run, topic_id
+
+CREATE, DELETE_GROUPS, METADATA, FIND_COORDINATOR = 19, 42, 3, 10
+EXISTS, THROTTLED, NOT_COORDINATOR, NOT_EMPTY = 36, 89, 16, 68
+
+
+def created(codes: dict[str, int]) -> Callable[[int, Any], Any]:
+    topics = [ct.CreatableTopicResult(name=name, error_code=code) for name, code in codes.items()]
+    return lambda *_: ct.CreateTopicsResponse(topics=topics)
+
+
+def shown(_: int, request: Any) -> Any:
+    topics = [
+        md.MetadataResponseTopic(
+            name=one.name,
+            topic_id=topic_id(one.name),
+            partitions=[md.MetadataResponsePartition(partition_index=0, leader_id=1)],
+        )
+        for one in request.topics or ()
+    ]
+    node = md.MetadataResponseBroker(node_id=1, host="broker-1", port=9092)
+    return md.MetadataResponse(brokers=[node], controller_id=1, topics=topics)
+
+
+def cut(version: int, request: Any) -> Any:
+    raise CutConnection
+
+
+def broker_that_answers(*answers: Callable[[int, Any], Any]) -> ScriptedBroker:
+    broker = ScriptedBroker()
+    broker.offered |= {CREATE: (2, 7)}
+    broker.scripts[CREATE] = list(answers)
+    broker.scripts[METADATA] = [shown] * 20
+    return broker
+
+
+def asked_for(broker: ScriptedBroker) -> list[list[str]]:
+    return [[topic.name for topic in request.topics] for request in broker.asked(CREATE)]
+
+
+def test_only_items_with_retriable_errors_are_asked_about_again() -> None:
+    broker = broker_that_answers(created({"a": 0, "b": THROTTLED, "c": EXISTS}), created({"b": 0}))
+
+    async def main(world: World) -> None:
+        with pytest.raises(ItemsFailedError, match="create topics: 1 of 3 failed: create topic 'c'") as caught:
+            await AdminCore(world.cluster()).create_topics(["a", "b", "c"])
+        assert set(caught.value.results) == {"a", "b"}
+        assert type(caught.value.errors["c"]) is TopicAlreadyExistsError
+        assert not caught.value.outcome_unknown
+
+    run(main, broker)
+    assert asked_for(broker) == [["a", "b", "c"], ["b"]]
+
+
+def test_after_a_lost_answer_a_refusal_is_in_doubt() -> None:
+    broker = broker_that_answers(cut, created({"a": EXISTS, "b": 0}))
+
+    async def main(world: World) -> None:
+        with pytest.raises(ItemsFailedError) as caught:
+            await AdminCore(world.cluster()).create_topics(["a", "b"])
+        assert list(caught.value.results) == ["b"]
+        assert caught.value.errors["a"].outcome_unknown
+        assert caught.value.outcome_unknown
+
+    run(main, broker)
+
+
+def test_items_without_an_answer_in_time_do_not_hide_the_others() -> None:
+    broker = broker_that_answers(created({"a": 0, "b": THROTTLED}), *[created({"b": THROTTLED})] * 50)
+
+    async def main(world: World) -> None:
+        with pytest.raises(ItemsFailedError) as caught:
+            await AdminCore(world.cluster()).create_topics(["a", "b"], api_timeout_ms=5_000)
+        assert list(caught.value.results) == ["a"]
+        assert isinstance(caught.value.errors["b"], KafkaTimeoutError)
+
+    run(main, broker)
+
+
+def test_no_answer_at_all_is_the_error_of_the_call() -> None:
+    broker = broker_that_answers(*[cut] * 100)
+
+    async def main(world: World) -> None:
+        with pytest.raises(KafkaTimeoutError) as caught:
+            await AdminCore(world.cluster()).create_topics(["a", "b"], api_timeout_ms=2_000)
+        assert caught.value.outcome_unknown
+
+    run(main, broker)
+
+
+def test_an_item_that_the_answer_leaves_out_is_a_failure() -> None:
+    broker = broker_that_answers(created({"a": 0}))
+
+    async def main(world: World) -> None:
+        with pytest.raises(ItemsFailedError) as caught:
+            await AdminCore(world.cluster()).create_topics(["a", "b"])
+        assert isinstance(caught.value.errors["b"], ProtocolError)
+
+    run(main, broker)
+
+
+def test_a_topic_that_is_not_shown_in_time_fails() -> None:
+    broker = broker_that_answers(created({"a": 0, "b": 0}))
+
+    def one_of_them(version: int, request: Any) -> Any:
+        reply = shown(version, request)
+        for topic in reply.topics:
+            if topic.name == "b":
+                topic.error_code, topic.partitions = 3, []
+        return reply
+
+    broker.scripts[METADATA] = [one_of_them] * 200
+
+    async def main(world: World) -> None:
+        with pytest.raises(
+            ItemsFailedError, match="the cluster has made the change, but broker 1 still shows"
+        ) as caught:
+            await AdminCore(world.cluster()).create_topics(["a", "b"], api_timeout_ms=3_000)
+        assert (list(caught.value.results), list(caught.value.errors)) == (["a"], ["b"])
+
+    run(main, broker)
+
+
+def deleted(codes: dict[str, int]) -> Callable[[int, Any], Any]:
+    results = [dg.DeletableGroupResult(group_id=name, error_code=code) for name, code in codes.items()]
+    return lambda *_: dg.DeleteGroupsResponse(results=results)
+
+
+def test_a_group_that_has_moved_is_looked_up_again() -> None:
+    broker = ScriptedBroker()
+    broker.offered |= {DELETE_GROUPS: (0, 2)}
+    broker.scripts[DELETE_GROUPS] = [
+        deleted({"a": 0, "b": NOT_COORDINATOR, "c": NOT_EMPTY}),
+        deleted({"b": 0}),
+    ]
+
+    async def main(world: World) -> None:
+        with pytest.raises(ItemsFailedError) as caught:
+            await AdminCore(world.cluster()).delete_groups(["a", "b", "c"])
+        assert set(caught.value.results) == {"a", "b"}
+        assert type(caught.value.errors["c"]) is BrokerError
+
+    run(main, broker)
+    assert [list(request.groups_names) for request in broker.asked(DELETE_GROUPS)] == [["a", "b", "c"], ["b"]]
+    looked_up = [list(request.coordinator_keys) for request in broker.asked(FIND_COORDINATOR)]
+    assert looked_up == [["a", "b", "c"], ["b"]]
