@@ -398,7 +398,7 @@ class BrokerCore(Core):
         Each cause is logged at a limited rate, because clients reconnect.
         """
         if times := self._malformed.hit(now_ms, connection.host, str(error)):
-            again = f"; {times} times since this was last said" if times > 1 else ""
+            again = f"; {times} times since the last such message" if times > 1 else ""
             _log.warning("closing connection %s: %s%s", connection, error, again)
 
     def login_failed(self, connection: Connection, why: str) -> None:
@@ -410,9 +410,9 @@ class BrokerCore(Core):
         if untold is None:
             return
         who = f" as {tried!r}" if tried else ""
-        again = f"; {times} times since this was last said" if times > 1 else ""
-        more = f"; {untold} lines about other failed logins were left out" if untold else ""
-        _rights_log.info("%s was not let in%s: %s%s%s", connection, who, why, again, more)
+        again = f"; {times} times since the last such message" if times > 1 else ""
+        more = f"; {untold} messages about other failed logins were suppressed" if untold else ""
+        _rights_log.info("%s failed to log in%s: %s%s%s", connection, who, why, again, more)
 
     def request_failed(self, connection: Connection, error: Exception) -> None:
         """Close the connection of a request that raised an unexpected exception."""

@@ -146,7 +146,7 @@ class BrokerParts:
             try:
                 result()
             except OSError as error:
-                logging.getLogger("fencepost.broker.files").error("no further producer ids can be had yet: %s", error)
+                logging.getLogger("fencepost.broker.files").error("cannot allocate producer ids yet: %s", error)
 
         self.changes.begin(change, done)
 
@@ -212,7 +212,7 @@ class BrokerParts:
         except OSError as error:  # ids are written when one is requested, and refused until then
             if not is_full(error):
                 raise
-            _log.warning("the disk is full (%s): there are no new producer ids until there is room (FP104)", error)
+            _log.warning("the disk is full (%s): no new producer ids until space is freed (FP104)", error)
         self.groups.load(now_ms, self.transactions.settle)
         self.shares.load()
         self.transactions.finish(now_ms)
@@ -277,7 +277,7 @@ class BrokerParts:
         return highest
 
     def _timer_failed(self, error: Exception, action: Callable[[int], None]) -> None:
-        self.fence.failed(f"what was due ({action})", error, "It is not done")
+        self.fence.failed(f"due work ({action})", error, "It is not done")
 
     def _log_opened(self, partition: Partition) -> None:
         note_recovery(partition, self.metrics)

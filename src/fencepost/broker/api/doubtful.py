@@ -40,7 +40,9 @@ class DoubtfulRequests:
             if (api.key, name) not in self._told:
                 self._told.add((api.key, name))
                 _log.error(
-                    "API %s of %r is refused: what is known of it is damaged; see fencepost repair", api.key, name
+                    "API %s of %r is refused: its records in the internal topic are damaged; see fencepost repair",
+                    api.key,
+                    name,
                 )
         return refusal(request, ErrorCode.UNKNOWN_SERVER_ERROR)
 

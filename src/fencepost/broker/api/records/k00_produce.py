@@ -255,14 +255,14 @@ def note_appended(
         metrics.count("unknown_producers_after_deletion", log.log_start_offset > 0)
         # Accepted for the client's sake (Produce v7 and older cannot live with a refusal): what was lost is told here.
         _log.warning(
-            "%s: producer id %s: not known here, and its sequence is %s, not 0; accepted",
+            "%s: accepted sequence %s of producer id %s without a state here; records before it may be lost",
             partition.directory,
-            header.producer_id,
             header.base_sequence,
+            header.producer_id,
         )
     if isinstance(appended, Appended) and appended.earlier_producer:
         _log.info(
-            "%s: the topic was made anew after it had been deleted; producer id %s goes on with sequence %s",
+            "%s: the topic was deleted and created again; producer id %s continues with sequence %s",
             *(partition.directory, header.producer_id, header.base_sequence),
         )
     result.base_offset = appended.base_offset
