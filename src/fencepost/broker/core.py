@@ -15,9 +15,9 @@ from typing import Any
 from uuid import UUID
 
 from fencepost.broker.api.apis import SERVED, Api, handler
-from fencepost.broker.api.doubtful import DoubtfulRequests
+from fencepost.broker.api.authorization import enter
 from fencepost.broker.api.error_responses import cut_messages, refusal
-from fencepost.broker.api.gate import enter
+from fencepost.broker.api.in_doubt_requests import InDoubtRequests
 from fencepost.broker.api.internal_topics import missing_topic
 from fencepost.broker.api.request_faults import RequestFaults
 from fencepost.broker.api.straight import straight_path
@@ -65,7 +65,7 @@ class BrokerCore(Core):
     ) -> None:
         super().__init__(files, config, new_uuid=new_uuid, data_directory=data_directory, steady_ms=steady_ms)
         self._faults = RequestFaults(FaultTable() if faults is None else faults)
-        self._doubtful = DoubtfulRequests(self.doubts)
+        self._doubtful = InDoubtRequests(self.doubts)
         self._connections: dict[int, Connection] = {}
         self._malformed = Paces()
         self._failed_logins, self._login_lines = Paces(), Budget(20)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
-from fencepost.broker.coordinator.damage import Doubts
+from fencepost.broker.coordinator.corruption_guard import CorruptionGuard
 from fencepost.broker.disk.files import Files
 from fencepost.broker.log.reading import Gap, batches_of
 from fencepost.broker.log.results import Appended, Rejected
@@ -49,7 +49,7 @@ class CoordinatorRuntime:
         durability: Durability,
         timers: Timers,
         metrics: Metrics,
-        doubts: Doubts,
+        doubts: CorruptionGuard,
         fence: Fence,
     ) -> None:
         self._topic = topic

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any
 
-from fencepost.broker.coordinator.damage import Doubts
+from fencepost.broker.coordinator.corruption_guard import CorruptionGuard
 from fencepost.broker.coordinator.runtime import CoordinatorRuntime
 from fencepost.broker.coordinator.txn.coordinator import TransactionCoordinator
 from fencepost.broker.coordinator.txn.decide_init import InitRequest
@@ -29,8 +29,8 @@ from fencepost.broker.coordinator.txn.model import (
     TransactionConfig,
     TransactionRecord,
 )
-from fencepost.broker.coordinator.txn.notices import note_change
 from fencepost.broker.coordinator.txn.states import PREPARED, STATE_NAMES, TxnState
+from fencepost.broker.coordinator.txn.transaction_log_messages import note_change
 from fencepost.broker.coordinator.txn_snapshots import TransactionSnapshots
 from fencepost.broker.disk.changes import Begin
 from fencepost.broker.disk.files import Files
@@ -71,7 +71,7 @@ class Transactions:
         topics: TopicCatalogue,
         durability: Durability,
         metrics: Metrics,
-        doubts: Doubts,
+        doubts: CorruptionGuard,
         *,
         allocate_producer_id: AllocateProducerId,
         jumps: Jumps,

@@ -18,13 +18,13 @@ from itertools import islice
 
 from fencepost.broker.api.common import find_partition
 from fencepost.broker.api.handler import Handler
-from fencepost.broker.api.pieces import TURN_MS, Resume, in_turns
+from fencepost.broker.api.time_slices import TURN_MS, Resume, in_turns
 from fencepost.broker.api.transactions.waiting import when_markers_are_written
 from fencepost.broker.connection import Call, Core
 from fencepost.broker.coordinator.txn.decide_enlist import EnlistRequest
 from fencepost.broker.coordinator.txn.model import ProducerPair
-from fencepost.broker.coordinator.txn.notices import note_refusal
-from fencepost.broker.log.large_batches import PutOff
+from fencepost.broker.coordinator.txn.transaction_log_messages import note_refusal
+from fencepost.broker.log.decompression_budget import PutOff
 from fencepost.broker.log.partition import PartitionLog
 from fencepost.broker.log.results import Appended, Duplicate, Rejected
 from fencepost.broker.log.validate import Flaw, header_of
