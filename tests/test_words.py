@@ -1,6 +1,7 @@
-"""Gate for plain words: form of docstrings and comments in src.
+"""Gate for plain words: form of docstrings, comments, and error, log and help texts in src.
 
-A docstring begins with an imperative or a noun phrase. Its first line is a sentence of limited length.
+A docstring begins with an imperative or a noun phrase. Its first line is a sentence of limited length. No text begins
+with a question word.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ UNFINISHED: tuple[str, ...] = ("cli/ui",)
 """Folders and files that do not keep the rules yet, below src/fencepost. This list may only become shorter."""
 
 QUESTION = re.compile(r"(?:What|Whether|Who|Whose|How|Where|Why)\b", re.IGNORECASE)
+LOGGED = frozenset({"debug", "info", "warning", "error", "exception", "critical", "failed"})
+"""Methods whose first argument is logged: those of loggers, and `Fence.failed`."""
+
 NOTE = re.compile(r"noqa|type:|pragma", re.IGNORECASE)
 
 
@@ -47,10 +51,36 @@ def comments(source: str) -> Iterator[tuple[int, str]]:
             last = line if is_whole else -1
 
 
+def beginning(node: ast.expr) -> str | None:
+    """Return the literal text at the beginning of an expression, None if there is none."""
+    if isinstance(node, ast.JoinedStr) and node.values:
+        node = node.values[0]
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        return beginning(node.left)
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
+
+
+def messages(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Yield line and beginning of each text that is raised, logged or shown by --help."""
+    for node in ast.walk(tree):
+        shown: list[ast.expr] = []
+        if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
+            shown = list(node.exc.args)
+        elif isinstance(node, ast.Call):
+            shown = [each.value for each in node.keywords if each.arg in ("help", "epilog", "short_help")]
+            if isinstance(node.func, ast.Attribute) and node.func.attr in LOGGED:
+                shown += node.args[:1]
+        for each in shown:
+            text = beginning(each)
+            if text is not None:
+                yield each.lineno, text
+
+
 def violations(source: str) -> list[str]:
     """Return the violations in a file as "line: text"."""
     found = []
-    for line, text in docstrings(ast.parse(source)):
+    tree = ast.parse(source)
+    for line, text in docstrings(tree):
         first = text.split("\n")[0]
         if QUESTION.match(text):
             found.append(f"{line}: begins with a question word: {first}")
@@ -59,6 +89,7 @@ def violations(source: str) -> list[str]:
         if len(first.split()) > MOST_WORDS:
             found.append(f"{line}: the first line has more than {MOST_WORDS} words: {first}")
     found += [f"{line}: begins with a question word: {text}" for line, text in comments(source) if QUESTION.match(text)]
+    found += [f"{line}: begins with a question word: {text}" for line, text in messages(tree) if QUESTION.match(text)]
     return found
 
 
@@ -83,6 +114,9 @@ def is_below(path: str, name: str) -> bool:
         ('class A:\n    """A thing\n    that goes on."""\n', "2: the first line must be a sentence"),
         (f'"""{"word " * 26}."""\n', "1: the first line has more than 25 words"),
         ("a = 1  # who reads this\n", "1: begins with a question word"),
+        ('raise OSError(f"what {a} wrote is lost")\n', "1: begins with a question word"),
+        ('log.error("what was written is lost: %s", a)\n', "1: begins with a question word"),
+        ('typer.Option(help="Where to listen.")\n', "1: begins with a question word"),
     ],
 )
 def test_a_violation_is_found(source: str, expected: str) -> None:

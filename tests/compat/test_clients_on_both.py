@@ -10,8 +10,8 @@ import pytest
 
 from fencepost.broker.api.records import fetching
 from fencepost.broker.embedded import Broker
-from fencepost.broker.log.extent import measure
 from fencepost.broker.log.partition import PartitionLog
+from fencepost.broker.log.read_bounds import measure
 from fencepost.broker.log.timestamps import newest
 from fencepost.broker.topics.replaced import Replacement
 from tests.support.apache_kafka import ApacheKafka

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from fencepost.broker.coordinator.txn import decide_end, decide_enlist, decide_init, ending, endings, idle
+from fencepost.broker.coordinator.txn import compact_idle_ids, decide_end, decide_enlist, decide_init, ending, endings
 from fencepost.broker.coordinator.txn.decide_end import EndRequest
 from fencepost.broker.coordinator.txn.decide_enlist import EnlistRequest
 from fencepost.broker.coordinator.txn.decide_init import InitRequest
@@ -197,9 +197,9 @@ def forms(state: Transaction | None) -> Iterator[Transaction | None]:
         return
     record = TransactionRecord(NAME, state)
     yield TransactionRecord.from_bytes(record.key(), record.value()).transaction
-    if idle.is_idle(state):
-        packed = idle.IdleIds()
-        packed.put(NAME, idle.pack(state))
+    if compact_idle_ids.is_idle(state):
+        packed = compact_idle_ids.IdleIds()
+        packed.put(NAME, compact_idle_ids.pack(state))
         yield packed.get(NAME)
 
 
@@ -329,8 +329,8 @@ def does_not_write_it_down(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def does_not_pack_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = idle.pack
-    monkeypatch.setattr(idle, "pack", lambda transaction: right(replace(transaction, endings=b"")))
+    right = compact_idle_ids.pack
+    monkeypatch.setattr(compact_idle_ids, "pack", lambda transaction: right(replace(transaction, endings=b"")))
 
 
 def any_pair_counts_as_given_out(monkeypatch: pytest.MonkeyPatch) -> None:

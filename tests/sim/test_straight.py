@@ -13,10 +13,10 @@ from fencepost.broker import core
 from fencepost.broker.api.records import produce_straight
 from fencepost.broker.api.straight import PATHS, Straight, straight_path
 from fencepost.broker.connection import Connection, Core
-from fencepost.check import stage, world
-from fencepost.check.broker_host import BrokerHost
+from fencepost.check import sim_cluster, world
 from fencepost.check.disk import MemoryDisk
 from fencepost.check.options import Options, Profile
+from fencepost.check.sim_broker import SimBroker
 from fencepost.check.sink_world import SinkFaults, run_sink_world
 from fencepost.check.world import run_world
 from fencepost.protocol.produce_one import OneBatch, encode_one_answer
@@ -42,9 +42,9 @@ class Seen:
 def seen(run: Callable[[], object], *, straight: bool) -> Seen:
     """Run with the straight paths, or without."""
     found = Seen()
-    send, init = BrokerHost._send, MemoryDisk.__init__
+    send, init = SimBroker._send, MemoryDisk.__init__
 
-    def recorded_send(self: BrokerHost, connection_id: int, data: bytes) -> None:
+    def recorded_send(self: SimBroker, connection_id: int, data: bytes) -> None:
         found.sent.append((self._scheduler.now_ms(), connection_id, data))
         send(self, connection_id, data)
 
@@ -65,7 +65,7 @@ def seen(run: Callable[[], object], *, straight: bool) -> Seen:
         return counted
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(BrokerHost, "_send", recorded_send)
+        patch.setattr(SimBroker, "_send", recorded_send)
         patch.setattr(MemoryDisk, "__init__", recorded_disk)
         patch.setattr(core, "straight_path", path_of)
         run()
@@ -107,7 +107,7 @@ def test_a_history_is_the_same_without_straight_paths(name: str) -> None:
 def test_a_history_is_the_same_when_answers_do_not_wait_for_a_sync(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kills lose nothing that was written, so such a run ends well."""
     monkeypatch.setattr(world, "BROKER", {**world.BROKER, "fsync": "never"})
-    monkeypatch.setattr(stage, "KILLED_ONLY", 1.0)
+    monkeypatch.setattr(sim_cluster, "KILLED_ONLY", 1.0)
     options = WORLDS[name].changed(["power_cut_chance=0"])
     assert assert_same(lambda: run_world(32, options))[PRODUCE] > 5
 

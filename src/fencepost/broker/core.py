@@ -15,9 +15,9 @@ from typing import Any
 from uuid import UUID
 
 from fencepost.broker.api.apis import SERVED, Api, handler
-from fencepost.broker.api.doubtful import DoubtfulRequests
+from fencepost.broker.api.authorization import enter
 from fencepost.broker.api.error_responses import cut_messages, refusal
-from fencepost.broker.api.gate import enter
+from fencepost.broker.api.in_doubt_requests import InDoubtRequests
 from fencepost.broker.api.internal_topics import missing_topic
 from fencepost.broker.api.request_faults import RequestFaults
 from fencepost.broker.api.straight import straight_path
@@ -65,7 +65,7 @@ class BrokerCore(Core):
     ) -> None:
         super().__init__(files, config, new_uuid=new_uuid, data_directory=data_directory, steady_ms=steady_ms)
         self._faults = RequestFaults(FaultTable() if faults is None else faults)
-        self._doubtful = DoubtfulRequests(self.doubts)
+        self._doubtful = InDoubtRequests(self.doubts)
         self._connections: dict[int, Connection] = {}
         self._malformed = Paces()
         self._failed_logins, self._login_lines = Paces(), Budget(20)
@@ -398,7 +398,7 @@ class BrokerCore(Core):
         Each cause is logged at a limited rate, because clients reconnect.
         """
         if times := self._malformed.hit(now_ms, connection.host, str(error)):
-            again = f"; {times} times since this was last said" if times > 1 else ""
+            again = f"; {times} times since the last such message" if times > 1 else ""
             _log.warning("closing connection %s: %s%s", connection, error, again)
 
     def login_failed(self, connection: Connection, why: str) -> None:
@@ -410,9 +410,9 @@ class BrokerCore(Core):
         if untold is None:
             return
         who = f" as {tried!r}" if tried else ""
-        again = f"; {times} times since this was last said" if times > 1 else ""
-        more = f"; {untold} lines about other failed logins were left out" if untold else ""
-        _rights_log.info("%s was not let in%s: %s%s%s", connection, who, why, again, more)
+        again = f"; {times} times since the last such message" if times > 1 else ""
+        more = f"; {untold} messages about other failed logins were suppressed" if untold else ""
+        _rights_log.info("%s failed to log in%s: %s%s%s", connection, who, why, again, more)
 
     def request_failed(self, connection: Connection, error: Exception) -> None:
         """Close the connection of a request that raised an unexpected exception."""

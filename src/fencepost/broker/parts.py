@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, Final
 from uuid import UUID
 
-from fencepost.broker.coordinator.damage import Doubts
+from fencepost.broker.coordinator.corruption_guard import CorruptionGuard
 from fencepost.broker.coordinator.groups import Groups
 from fencepost.broker.coordinator.runtime import CoordinatorRuntime
 from fencepost.broker.coordinator.transactions import Transactions
@@ -20,7 +20,7 @@ from fencepost.broker.disk.changes import Change, Changes, Done
 from fencepost.broker.disk.files import Files, RunAll, is_full, one_by_one
 from fencepost.broker.disk.meta import MADE_UP_FROM, Meta
 from fencepost.broker.fetch_sessions import FetchSessions
-from fencepost.broker.log.large_batches import LargeBatches
+from fencepost.broker.log.decompression_budget import DecompressionBudget
 from fencepost.broker.metrics.counters import Metrics
 from fencepost.broker.metrics.fence import Fence
 from fencepost.broker.metrics.refusals import Refusals
@@ -101,7 +101,7 @@ class BrokerParts:
         self.topics = TopicCatalogue(
             files, config, new_uuid, self.now, self._log_opened, self._next_producer_id, self._in_background
         )
-        self.doubts = Doubts(self.topics, self.metrics)
+        self.doubts = CorruptionGuard(self.topics, self.metrics)
         self.transactions = self._make_transactions()
         self.groups = Groups(
             self._runtime(CONSUMER_OFFSETS, "groups"),
@@ -138,7 +138,7 @@ class BrokerParts:
         self.fetch_sessions = FetchSessions(slots, _SESSION_EVICTION_MS, lambda: new_uuid().int & 0x7FFF_FFFF)
         self.answer_room: Callable[[], int] = lambda: _UNBOUNDED
         """Limit of bytes for another answer. The shell knows the bytes that clients have not read."""
-        self.large = LargeBatches(self.soon)
+        self.large = DecompressionBudget(self.soon)
         self._advanced: dict[Partition, None] = {}
 
     def _reserve_producer_ids(self, change: Change[None]) -> None:
@@ -146,7 +146,7 @@ class BrokerParts:
             try:
                 result()
             except OSError as error:
-                logging.getLogger("fencepost.broker.files").error("no further producer ids can be had yet: %s", error)
+                logging.getLogger("fencepost.broker.files").error("cannot allocate producer ids yet: %s", error)
 
         self.changes.begin(change, done)
 
@@ -212,7 +212,7 @@ class BrokerParts:
         except OSError as error:  # ids are written when one is requested, and refused until then
             if not is_full(error):
                 raise
-            _log.warning("the disk is full (%s): there are no new producer ids until there is room (FP104)", error)
+            _log.warning("the disk is full (%s): no new producer ids until space is freed (FP104)", error)
         self.groups.load(now_ms, self.transactions.settle)
         self.shares.load()
         self.transactions.finish(now_ms)
@@ -277,7 +277,7 @@ class BrokerParts:
         return highest
 
     def _timer_failed(self, error: Exception, action: Callable[[int], None]) -> None:
-        self.fence.failed(f"what was due ({action})", error, "It is not done")
+        self.fence.failed(f"due work ({action})", error, "It is not done")
 
     def _log_opened(self, partition: Partition) -> None:
         note_recovery(partition, self.metrics)

@@ -285,7 +285,7 @@ class BrokerServer:
         for certificates in self._certificates:
             certificates.context()
         _log.info(
-            "SIGHUP: the TLS files of %d listeners were looked at; other settings are read at a start only",
+            "SIGHUP: the TLS files of %d listeners were checked; other settings are read only at a start",
             len(self._certificates),
         )
 
@@ -316,14 +316,13 @@ class BrokerServer:
         if admitted.refusal is not None:
             metrics.count("refused_connections")
             if times := self._refused.hit(now_ms):
-                _log.warning("a connection is refused: %s; %d since this was last said", admitted.refusal, times)
+                _log.warning("a connection is refused: %s; %d since the last such message", admitted.refusal, times)
             return 0
         if admitted.displaced is not None:
             metrics.count("displaced_connections")
             if times := self._displaced.hit(now_ms):
                 _log.warning(
-                    "no room for another connection: one that asks nothing is closed for it; "
-                    "%d since this was last said",
+                    "connection limit reached, an idle connection is closed; %d since the last such message",
                     times,
                 )
             self._drop(admitted.displaced)
@@ -356,8 +355,8 @@ class BrokerServer:
         """Log and count a failed TLS handshake."""
         self.core.metrics.count("failed_handshakes")
         if times := self._handshakes.hit(_steady_ms(), listener.name, host, why):
-            again = f"; {times} times since this was last said" if times > 1 else ""
-            _log.warning("listener %s: a client at %s is not let in: %s%s", listener.name, host, why, again)
+            again = f"; {times} times since the last such message" if times > 1 else ""
+            _log.warning("listener %s: a client at %s is refused: %s%s", listener.name, host, why, again)
 
     def untaken(self, connection_id: int, untaken_bytes: int) -> None:
         """Note the number of written bytes that the client has not read."""
@@ -388,7 +387,7 @@ class BrokerServer:
         self._idle_timer = None
         for connection_id in self._admission.idle(_steady_ms()):
             self.core.metrics.count("idle_connections")
-            _log.info("closing connection %s: nothing was asked or answered for too long", connection_id)
+            _log.info("closing connection %s: idle for too long", connection_id)
             self._drop(connection_id)
         self._watch_idle()
 
@@ -409,7 +408,7 @@ class BrokerServer:
             clock.move_to(max(due_ms, min(end_ms, clock.now_ms() + stride_ms)))
             await self.settle()
         else:
-            raise RuntimeError(f"the broker does not come to rest: something is always due at {due_ms}")
+            raise RuntimeError(f"the broker does not become idle: work is always due at {due_ms}")
         clock.move_to(end_ms)
         self.core.housekeep(end_ms)
         await self.settle()
@@ -444,7 +443,7 @@ class BrokerServer:
             try:
                 self.core.on_time(self.now_ms())
             except Exception as error:  # noqa: BLE001 - nobody else would learn of it
-                _log.exception("the broker stops: what was due failed")
+                _log.exception("the broker stops: due work failed")
                 self.fail(error)
                 return
             self.pump()
@@ -500,8 +499,8 @@ class BrokerServer:
     def _note_slowness(self, took_ms: int) -> None:
         if took_ms >= _SLOW_MS and (times := self._slow_disk.hit(_steady_ms())):
             _log.warning(
-                "the disk is slow: a sync took %d ms, and what waits for it waits so long; %d took %d ms or more since "
-                "this was last said",
+                "the disk is slow: a sync took %d ms, and requests waited for it; %d took %d ms or more since "
+                "the last such message",
                 *(took_ms, times, _SLOW_MS),
             )
 
@@ -525,7 +524,9 @@ class BrokerServer:
             files = postponed
             self.core.metrics.count("postponed_syncs")
             if times := self._postponed.hit(_steady_ms()):
-                _log.error("no descriptors left to sync with: answers wait; %d tries since this was last said", times)
+                _log.error(
+                    "no descriptors left to sync with: answers wait; %d tries since the last such message", times
+                )
             if self._stopping:
                 for client in list(self._clients.values()):
                     client.abort()

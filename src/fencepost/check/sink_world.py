@@ -19,11 +19,11 @@ from fencepost.check.machine import MachineFaults
 from fencepost.check.net import NetworkFaults
 from fencepost.check.process import Process, ProcessLost
 from fencepost.check.reader import read_to_end
+from fencepost.check.sim_cluster import SimCluster
 from fencepost.check.sink_history import BatchRecord, DecisionRead, SinkHistory
 from fencepost.check.sink_once import sink_once
 from fencepost.check.spark_driver import Checkpoint, Driver, QueryFailed, QueryStopped, SparkFaults
 from fencepost.check.spark_tasks import RowsBroken, SinkHands
-from fencepost.check.stage import Stage
 from fencepost.client.types import TopicPartition
 from fencepost.errors import KafkaError, KafkaTimeoutError, PreparedTransactionLostError
 from fencepost.protocol.records.walk import pairs_of
@@ -162,7 +162,9 @@ class SinkWorld:
         self.report = SinkReport(seed, faults)
         settings = dict(faults.brokers.settings)
         network = _copy(faults.network)
-        self._stage = Stage(Random(self._random.getrandbits(64)), network, settings, self.report.trace, self._broke)
+        self._cluster = SimCluster(
+            Random(self._random.getrandbits(64)), network, settings, self.report.trace, self._broke
+        )
         self._config = SinkConfig(
             transaction_timeout_ms=faults.transaction_timeout_ms, step_timeout_ms=faults.step_timeout_ms
         )
@@ -179,11 +181,11 @@ class SinkWorld:
     # --- used by drivers ---
 
     def trace(self, line: str) -> None:
-        self._stage.trace(line)
+        self._cluster.trace(line)
 
     def process(self, name: str) -> Process:
         process = Process(
-            name, self._stage.network, self._stage.fork(), self._stage.host.bootstrap_servers, self._ended
+            name, self._cluster.network, self._cluster.fork(), self._cluster.host.bootstrap_servers, self._ended
         )
         self._processes = [process for process in self._processes if process.alive]
         self._processes.append(process)
@@ -192,7 +194,7 @@ class SinkWorld:
     def hands(self, process: Process, sink: str) -> SinkHands:
         abilities = self._given.brokers.abilities if self._given.brokers is Brokers.TWO_PHASE else None
         pool = self._inherited if self._given.inherits else OwnPool()
-        return SinkHands(process, sink, abilities, self._config, self._stage.fork(), self.trace, pool)
+        return SinkHands(process, sink, abilities, self._config, self._cluster.fork(), self.trace, pool)
 
     def _broke(self, what: str) -> None:
         self.report.anomalies.append(Anomaly("defect", f"the broker: {what}"))
@@ -210,20 +212,20 @@ class SinkWorld:
 
     def threaten(self, process: Process) -> None:
         """Strike the process by chance at one of its next steps; a driver always."""
-        chance = self._stage.fork()
+        chance = self._cluster.fork()
         is_driver = process in self._drivers
         if is_driver or chance.random() < self.faults.strike_chance:
             most = 30 if is_driver else chance.choice((12, 40, 120))
             process.clock.strike_after(chance.randint(1, most), lambda: self._strike(process, chance))
 
     def _strike(self, process: Process, chance: Random) -> None:
-        if not process.busy or self._stage.healed:
+        if not process.busy or self._cluster.healed:
             return
         kind = chance.choices(tuple(STRIKES), (0.3, 0.4, 0.15, 0.15))[0]
         duration_ms = math.exp(chance.uniform(math.log(100), math.log(300_000)))
         how_long = f" for {duration_ms:.0f} ms" if kind in ("zombie", "stall") else ""
-        self._stage.strike(STRIKES[kind], f"{kind} {process.name}{how_long}")
-        later = self._stage.scheduler.call_later
+        self._cluster.strike(STRIKES[kind], f"{kind} {process.name}{how_long}")
+        later = self._cluster.scheduler.call_later
         if kind == "kill":
             driver = self._drivers.get(process)
             process.kill()
@@ -242,63 +244,63 @@ class SinkWorld:
         try:
             return self._to_the_verdict()
         finally:
-            self._stage.end()
+            self._cluster.end()
 
     def _to_the_verdict(self) -> SinkReport:
-        stage = self._stage
-        began_ms = stage.scheduler.now_ms()
-        stage.host.start()
+        cluster = self._cluster
+        began_ms = cluster.scheduler.now_ms()
+        cluster.host.start()
         setup = self.process("setup")
-        stage.wait_for(setup.runtime.spawn(self._create_topic(setup)), HEALED_MS_AT_MOST)
+        cluster.wait_for(setup.runtime.spawn(self._create_topic(setup)), HEALED_MS_AT_MOST)
         given = self._given
-        stage.strike_machine(given.machine)
+        cluster.strike_machine(given.machine)
         if given.crash_interval_ms:
-            stage.scheduler.spawn(stage.crash_again_and_again(given.crash_interval_ms, given.power_cut_chance))
+            cluster.scheduler.spawn(cluster.crash_again_and_again(given.crash_interval_ms, given.power_cut_chance))
         watcher = self.process("watcher")
         watching = watcher.start("watch", lambda: self._watch(watcher))
-        queries = [stage.scheduler.spawn(self._supervise(checkpoint)) for checkpoint in self._checkpoints]
-        stage.scheduler.run_until(lambda: all(query.done() for query in queries), within_ms=RUN_MS_AT_MOST)
+        queries = [cluster.scheduler.spawn(self._supervise(checkpoint)) for checkpoint in self._checkpoints]
+        cluster.scheduler.run_until(lambda: all(query.done() for query in queries), within_ms=RUN_MS_AT_MOST)
         for query in queries:
             query.result()
         self._calm()
         self._until_quiet(watching.done)
-        stage.wait_for(stage.scheduler.spawn(self._resolve_and_read()), HEALED_MS_AT_MOST)
-        if stage.scheduler.failures:
-            raise stage.scheduler.failures[0]
+        cluster.wait_for(cluster.scheduler.spawn(self._resolve_and_read()), HEALED_MS_AT_MOST)
+        if cluster.scheduler.failures:
+            raise cluster.scheduler.failures[0]
         report = self.report
         report.anomalies += sink_once(report.history)
         batches = sum(len(checkpoint.commits) for checkpoint in self._checkpoints)
-        report.happened = {**stage.happened, "batches": batches}
-        report.simulated_ms = stage.scheduler.now_ms() - began_ms
+        report.happened = {**cluster.happened, "batches": batches}
+        report.simulated_ms = cluster.scheduler.now_ms() - began_ms
         return report
 
     def _calm(self) -> None:
-        if not self._stage.healed:
+        if not self._cluster.healed:
             self.faults = SparkFaults()
-            self._stage.heal()
+            self._cluster.heal()
 
     def _until_quiet(self, watched: Callable[[], bool]) -> None:
         """Wait until the last zombie has ended and the last late request has arrived."""
-        scheduler = self._stage.scheduler
+        scheduler = self._cluster.scheduler
         scheduler.run_until(
             lambda: watched() and not any(process.busy for process in self._processes), within_ms=HEALED_MS_AT_MOST
         )
         for process in self._processes:
             process.kill()
-        self._stage.wait_for(scheduler.spawn(scheduler.sleep_ms(LATE_MS_AT_MOST)), HEALED_MS_AT_MOST)
+        self._cluster.wait_for(scheduler.spawn(scheduler.sleep_ms(LATE_MS_AT_MOST)), HEALED_MS_AT_MOST)
 
     async def _create_topic(self, process: Process) -> None:
         await process.admin.create_topic(TOPIC, PARTITIONS, exist_ok=True)
 
     async def _supervise(self, checkpoint: Checkpoint) -> None:
         """Restart the query until its input is used up, or until it reports the loss of a decided transaction."""
-        chance, sleep_ms = self._stage.fork(), self._stage.scheduler.sleep_ms
+        chance, sleep_ms = self._cluster.fork(), self._cluster.scheduler.sleep_ms
         while not checkpoint.finished:
             self._lives += 1
             if self._lives > LIVES_WITH_FAULTS * self._given.sinks or self._is_late():
                 self._calm()
             if chance.random() < self.faults.second_driver_chance:
-                self._stage.scheduler.spawn(self._second(checkpoint, chance.uniform(0, 1_500), chance))
+                self._cluster.scheduler.spawn(self._second(checkpoint, chance.uniform(0, 1_500), chance))
             error = await self._life(checkpoint, chance)
             if isinstance(error, PreparedTransactionLostError):
                 self.report.history.lost.add(checkpoint.query)
@@ -310,7 +312,7 @@ class SinkWorld:
                 checkpoint.damage(chance.choice((1, 1, 2, 4)))
                 left = sorted(checkpoint.offsets)
                 told = f"the checkpoint of {checkpoint.query} has lost batches: {left} left"
-                self._stage.strike("files damaged", told)
+                self._cluster.strike("files damaged", told)
             await sleep_ms(chance.uniform(10, 2_000))
 
     def _stop(self, checkpoint: Checkpoint) -> None:
@@ -344,10 +346,10 @@ class SinkWorld:
                 self.trace(f"repairer: {error}")
 
     def _is_late(self) -> bool:
-        return self._stage.scheduler.now_ms() - 1_700_000_000_000 > FAULTY_MS
+        return self._cluster.scheduler.now_ms() - 1_700_000_000_000 > FAULTY_MS
 
     async def _second(self, checkpoint: Checkpoint, after_ms: float, chance: Random) -> None:
-        await self._stage.scheduler.sleep_ms(after_ms)
+        await self._cluster.scheduler.sleep_ms(after_ms)
         if not checkpoint.finished:
             await self._life(checkpoint, chance)
 
@@ -371,7 +373,7 @@ class SinkWorld:
 
     async def _watch(self, process: Process) -> None:
         """Read the decisions repeatedly, as an Open does."""
-        chance = self._stage.fork()
+        chance = self._cluster.fork()
         store = DecisionStore(ClusterCalls(process.admin.cluster))
         number = 0
         while not all(
@@ -391,7 +393,7 @@ class SinkWorld:
 
     async def _resolve_and_read(self) -> None:
         """Open each sink once more, then read everything to its end."""
-        history, scheduler = self.report.history, self._stage.scheduler
+        history, scheduler = self.report.history, self._cluster.scheduler
         process = self.process("resolver")
         for checkpoint in self._checkpoints:
             hands = self.hands(process, checkpoint.sink)

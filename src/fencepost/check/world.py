@@ -20,9 +20,9 @@ from fencepost.check.actors.copier import COPIES_OF, GROUP, INPUT, OUTPUT, OUTPU
 from fencepost.check.actors.crowd import Readers, Senders, judge_readers, judge_senders
 from fencepost.check.actors.decider import Decider
 from fencepost.check.actors.feeder import Feeder
-from fencepost.check.actors.mute import Mute
+from fencepost.check.actors.message_size_operator import MessageSizeOperator
 from fencepost.check.actors.operator import Operator
-from fencepost.check.actors.shrinker import Shrinker
+from fencepost.check.actors.slow_reader import SlowReader
 from fencepost.check.actors.watcher import Watcher
 from fencepost.check.actors.writer import POSITIONS_OF, Writer
 from fencepost.check.checks import check_all
@@ -30,16 +30,16 @@ from fencepost.check.checks.aborted_read import aborted_read
 from fencepost.check.checks.divergence import divergence
 from fencepost.check.checks.reordered import reordered
 from fencepost.check.copied_once import copied_once
+from fencepost.check.file_corruption import FRAGILE, FileCorruption, judge_fragile
 from fencepost.check.history import Anomaly, History, Outcome, Read, Sent
 from fencepost.check.history.model import History as Operations
 from fencepost.check.history.operations import Init
 from fencepost.check.options import Options
 from fencepost.check.process import Process
 from fencepost.check.reader import read_group_offsets, read_to_end
-from fencepost.check.rot import FRAGILE, Rot, judge_fragile
 from fencepost.check.scheduler import SimTask, SimulationStuck
-from fencepost.check.sessions import Sessions
-from fencepost.check.stage import Stage
+from fencepost.check.sim_cluster import SimCluster
+from fencepost.check.transactional_id_recorder import TransactionalIdRecorder
 from fencepost.client.admin.core import AdminCore
 from fencepost.client.net.list_offsets import LATEST
 from fencepost.client.types import TopicPartition
@@ -120,60 +120,62 @@ class World:
         self.ends: dict[TopicPartition, int] = {}
         self._settings = {**BROKER, **(COMPACTING if options.compacted else {})}
         self._settings["transaction.version"] = options.transaction_version
-        self.stage = Stage(random, options.network(), self._settings, self.report.trace, self._broke)
-        self.trace = self.stage.trace
-        self.strike = self.stage.strike
-        self.now_ms = self.stage.scheduler.now_ms
+        self.cluster = SimCluster(random, options.network(), self._settings, self.report.trace, self._broke)
+        self.trace = self.cluster.trace
+        self.strike = self.cluster.strike
+        self.now_ms = self.cluster.scheduler.now_ms
         self._began_ms = self.now_ms()
         self._processes: list[Process] = []
-        self.sessions = Sessions(self.now_ms)
+        self.sessions = TransactionalIdRecorder(self.now_ms)
         self._unfinished: dict[Actor, SimTask] = {}
         self._partial: list[Read] = []
-        self._pauses = self.stage.fork()
+        self._pauses = self.cluster.fork()
         self._partitions = dict(TOPICS)
         if options.copiers:
             self._partitions |= {INPUT: INPUT_PARTITIONS, OUTPUT: OUTPUT_PARTITIONS}
-        self.writers = [Writer(self, f"p{number}", self.stage.fork()) for number in range(options.producers)]
-        self.copiers = [Copier(self, f"c{number}", self.stage.fork()) for number in range(options.copiers)]
+        self.writers = [Writer(self, f"p{number}", self.cluster.fork()) for number in range(options.producers)]
+        self.copiers = [Copier(self, f"c{number}", self.cluster.fork()) for number in range(options.copiers)]
         # Before version 2 transactions share an epoch, so a stored token also matches later transactions.
         deciders = options.deciders if options.transaction_version >= 2 else 0
-        self.deciders = [Decider(self, f"d{number}", self.stage.fork()) for number in range(deciders)]
-        self.operators = [Operator(self, f"o{number}", self.stage.fork()) for number in range(options.operators)]
-        self.watchers = [Watcher(self, f"w{number}", self.stage.fork()) for number in range(options.watchers)]
-        self.feeders = [Feeder(self, f"f{number}", self.stage.fork()) for number in range(options.feeders)]
-        self.mutes = [Mute(self, f"m{number}", self.stage.fork()) for number in range(options.mutes)]
-        self._fragile = [Feeder(self, "fragile", self.stage.fork(), FRAGILE)] if options.fragile else []
-        self._rot = Rot(
-            *(self.stage.disk, self.stage.fork(), self.strike),
+        self.deciders = [Decider(self, f"d{number}", self.cluster.fork()) for number in range(deciders)]
+        self.operators = [Operator(self, f"o{number}", self.cluster.fork()) for number in range(options.operators)]
+        self.watchers = [Watcher(self, f"w{number}", self.cluster.fork()) for number in range(options.watchers)]
+        self.feeders = [Feeder(self, f"f{number}", self.cluster.fork()) for number in range(options.feeders)]
+        self.mutes = [SlowReader(self, f"m{number}", self.cluster.fork()) for number in range(options.mutes)]
+        self._fragile = [Feeder(self, "fragile", self.cluster.fork(), FRAGILE)] if options.fragile else []
+        self._corruption = FileCorruption(
+            *(self.cluster.disk, self.cluster.fork(), self.strike),
             flip=options.flip_chance,
             restore=options.restore_chance,
             sent=self._sent_to_fragile,
         )
-        self._resetting = self.stage.fork()
-        self.shrinkers = [Shrinker(self, "s0", self.stage.fork(), sorted(TOPICS))] if options.shrink_interval_ms else []
-        self.readers = [Readers(self, f"r{number}", self.stage.fork()) for number in range(options.crowds)]
-        self.senders = [Senders(self, f"n{number}", self.stage.fork()) for number in range(options.crowds)]
-        self.stage.at_rest = self._while_down
-        self.stage.power_may_go = self._rot.is_met
+        self._resetting = self.cluster.fork()
+        self.shrinkers = (
+            [MessageSizeOperator(self, "s0", self.cluster.fork(), sorted(TOPICS))] if options.shrink_interval_ms else []
+        )
+        self.readers = [Readers(self, f"r{number}", self.cluster.fork()) for number in range(options.crowds)]
+        self.senders = [Senders(self, f"n{number}", self.cluster.fork()) for number in range(options.crowds)]
+        self.cluster.at_rest = self._while_down
+        self.cluster.power_may_go = self._corruption.is_met
 
     # --- used by actors ---
 
     @property
     def storming(self) -> bool:
-        return not self.stage.healed
+        return not self.cluster.healed
 
     @property
     def bootstrap_servers(self) -> str:
-        return self.stage.host.bootstrap_servers
+        return self.cluster.host.bootstrap_servers
 
     async def rest(self) -> None:
-        await self.stage.scheduler.sleep_ms(REST_MS)
+        await self.cluster.scheduler.sleep_ms(REST_MS)
 
     def process(self, name: str) -> Process:
-        random = self.stage.fork()
+        random = self.cluster.fork()
         ahead_ms = random.choice(CLOCKS_MS) if self.options.clock_jump_chance else 0
         number = len(self._processes) + 1
-        process = Process(name, self.stage.network, random, self.bootstrap_servers, self._ended, ahead_ms, number)
+        process = Process(name, self.cluster.network, random, self.bootstrap_servers, self._ended, ahead_ms, number)
         self._processes.append(process)
         return process
 
@@ -182,7 +184,7 @@ class World:
         if (
             isinstance(result, BaseException)
             and not isinstance(result, KafkaError | ApplicationBroke)
-            and not self.stage.over
+            and not self.cluster.over
         ):
             self.found("defect", f"{what}: {type(result).__name__}: {result}")
 
@@ -195,13 +197,13 @@ class World:
         self.report.anomalies.append(Anomaly(check, detail))
 
     def threaten(self, process: Process) -> None:
-        self._threaten_later(process, self.stage.fork())
+        self._threaten_later(process, self.cluster.fork())
 
     def _threaten_later(self, process: Process, chance: Random) -> None:
         """Strike the process about every second of its life, before one of its next steps."""
         options = self.options
         if options.kill_chance or options.pause_chance:
-            self.stage.scheduler.call_later(chance.uniform(0, 2_000), lambda: self._threaten(process, chance))
+            self.cluster.scheduler.call_later(chance.uniform(0, 2_000), lambda: self._threaten(process, chance))
 
     def _threaten(self, process: Process, chance: Random) -> None:
         if not self.storming or not process.busy:
@@ -229,7 +231,7 @@ class World:
         self.strike("clients held up", f"pause {process.name} for {for_ms:.0f} ms{replaced}")
         process.freeze(for_ms)
         if is_replaced:
-            self.stage.scheduler.call_later(chance.uniform(0, for_ms), process.lose)
+            self.cluster.scheduler.call_later(chance.uniform(0, for_ms), process.lose)
 
     def place_for(self, chance: Random) -> TopicPartition:
         if self.copiers and chance.random() < 0.6:
@@ -278,14 +280,14 @@ class World:
         return [sent for feeder in self._fragile for sent in feeder.sent]
 
     def _while_down(self) -> None:
-        host, chance = self.stage.host, self._resetting
+        host, chance = self.cluster.host, self._resetting
         if self._fragile:
-            self._rot.strike(killed=not host.lost_power)
+            self._corruption.strike(killed=not host.lost_power)
         if self.options.resetting_chance and chance.random() < self.options.resetting_chance:
             name, values = chance.choice(RESETTINGS)
             self._settings[name] = chance.choice(values)
             self.strike("settings changed", f"from this start on {name} is {self._settings[name]}")
-            host.config = self.stage.configured(self._settings)
+            host.config = self.cluster.configured(self._settings)
 
     # --- the run ---
 
@@ -294,17 +296,17 @@ class World:
         try:
             return self._to_the_verdict()
         finally:
-            self.stage.end()
+            self.cluster.end()
 
     def _to_the_verdict(self) -> Report:
-        stage, options = self.stage, self.options
-        stage.host.start()
-        stage.wait_for(stage.scheduler.spawn(self._create_topics()), SETUP_MS_AT_MOST)
+        cluster, options = self.cluster, self.options
+        cluster.host.start()
+        cluster.wait_for(cluster.scheduler.spawn(self._create_topics()), SETUP_MS_AT_MOST)
         self._began_ms = self.now_ms()
-        stage.strike_machine(options.machine())
+        cluster.strike_machine(options.machine())
         if options.crash_interval_ms:
-            stage.scheduler.spawn(
-                stage.crash_again_and_again(options.crash_interval_ms, options.power_cut_chance, options.outage_ms)
+            cluster.scheduler.spawn(
+                cluster.crash_again_and_again(options.crash_interval_ms, options.power_cut_chance, options.outage_ms)
             )
         workers: list[Actor] = [
             *self.writers,
@@ -317,20 +319,20 @@ class World:
             *self.senders,
         ]
         actors: list[Actor] = [*workers, *self.copiers, *self.watchers, *self.readers]
-        self._unfinished = {actor: stage.scheduler.spawn(actor.supervise()) for actor in actors}
+        self._unfinished = {actor: cluster.scheduler.spawn(actor.supervise()) for actor in actors}
         over_ms = self._began_ms + options.storm_ms
-        stage.scheduler.call_at(over_ms, stage.heal)
+        cluster.scheduler.call_at(over_ms, cluster.heal)
         try:
-            stage.scheduler.run_until(lambda: stage.healed, within_ms=options.storm_ms + 1)
+            cluster.scheduler.run_until(lambda: cluster.healed, within_ms=options.storm_ms + 1)
             self._all_end(workers)
-            stage.wait_for(stage.scheduler.spawn(self._settle()), ENDED_MS_AT_MOST)
+            cluster.wait_for(cluster.scheduler.spawn(self._settle()), ENDED_MS_AT_MOST)
             self._all_end([*self.copiers, *self.watchers, *self.readers])
             self._judge()
         except SimulationStuck as error:
             self._stuck(str(error))
         except KafkaError as error:  # raised by the world's own calls, after the end of all faults
             self._stuck(f"{type(error).__name__}: {error}")
-        self.report.happened = {**stage.happened, "transactions": len(self.history.transactions)}
+        self.report.happened = {**cluster.happened, "transactions": len(self.history.transactions)}
         self.report.simulated_ms = self.now_ms() - self._began_ms
         return self.report
 
@@ -353,13 +355,15 @@ class World:
     def _all_end(self, actors: Sequence[Actor]) -> None:
         """Wait for all actors, and for processes that were considered dead and still run."""
         waited = [self._unfinished[actor] for actor in actors]
-        self.stage.scheduler.run_until(lambda: all(task.done() for task in waited), within_ms=ENDED_MS_AT_MOST)
+        self.cluster.scheduler.run_until(lambda: all(task.done() for task in waited), within_ms=ENDED_MS_AT_MOST)
         for actor, task in zip(actors, waited, strict=True):
             task.result()
             del self._unfinished[actor]
         names = {"outside", *(actor.name for actor in actors)}
         zombies = [process for process in self._processes if process.name in names]
-        self.stage.scheduler.run_until(lambda: not any(process.busy for process in zombies), within_ms=ENDED_MS_AT_MOST)
+        self.cluster.scheduler.run_until(
+            lambda: not any(process.busy for process in zombies), within_ms=ENDED_MS_AT_MOST
+        )
 
     def _stuck(self, why: str) -> None:
         waiting = [f"{actor.name}: {actor.doing}" for actor in self._unfinished]
@@ -368,7 +372,7 @@ class World:
 
     async def _settle(self) -> None:
         """Wait until no request is in flight, no transaction is open, and consumers have read to the end."""
-        await self.stage.scheduler.sleep_ms(max(0.0, self.stage.network.late_until_ms - self.now_ms()))
+        await self.cluster.scheduler.sleep_ms(max(0.0, self.cluster.network.late_until_ms - self.now_ms()))
         admin = self._admin()
         for writer in self.writers:
             claim = Init(process="judge", transactional_id=writer.name)
@@ -381,10 +385,10 @@ class World:
                     Anomaly("in_doubt", transaction.transactional_id) for transaction in open_ones
                 ]
                 break
-            await self.stage.scheduler.sleep_ms(500)
+            await self.cluster.scheduler.sleep_ms(500)
         goals = await self._goals(admin) if self.copiers else {}
         while not await self._reached(admin, goals):
-            await self.stage.scheduler.sleep_ms(500)
+            await self.cluster.scheduler.sleep_ms(500)
         found = await admin.list_offsets(dict.fromkeys(self.places(), LATEST))
         self.ends = {place: at.offset for place, at in found.items()}
         self.drained = True
@@ -404,7 +408,7 @@ class World:
         return all(not goal or (place in at and at[place].offset >= goal) for place, goal in goals.items())
 
     def _judge(self) -> None:
-        self.stage.wait_for(self.stage.scheduler.spawn(self._read()), SETUP_MS_AT_MOST)
+        self.cluster.wait_for(self.cluster.scheduler.spawn(self._read()), SETUP_MS_AT_MOST)
         complete = {watcher.complete for watcher in self.watchers}
         history = self.history
         history.sessions = self.sessions.operations

@@ -71,7 +71,7 @@ def adopt(
         ),
     ] = None,
     clocks_within: Annotated[
-        str, typer.Option(metavar="TIME", help="How far the clocks of driver, executors and brokers may differ.")
+        str, typer.Option(metavar="TIME", help="Largest difference between clocks of driver, executors and brokers.")
     ] = "60s",
     other_writers: Annotated[
         bool, typer.Option("--other-writers", help="Other programs write to the topics, too; never the same rows.")

@@ -13,7 +13,7 @@ from typing import Any, NoReturn, Protocol, TypeVar
 
 import fencepost
 from fencepost.check.history.operations import Batch, Position
-from fencepost.check.sessions import told_of_fencing
+from fencepost.check.transactional_id_recorder import told_of_fencing
 from fencepost.errors import AbortableError, KafkaError, ProduceFailedError, TransactionCommitFailedError
 from fencepost.torture.access import Access, librdkafka_settings
 

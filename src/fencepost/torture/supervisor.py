@@ -186,7 +186,7 @@ class Torture:
             self._tend(time.monotonic())
             if time.monotonic() > deadline:
                 idle = ", ".join(sorted(path.stem for path in waiting))
-                raise TortureError(f"without any faults, {idle} got nothing done in {START_S:.0f} s")
+                raise TortureError(f"without any faults, {idle} made no progress in {START_S:.0f} s")
             time.sleep(0.1)
 
     def _launch(self, job: Job) -> subprocess.Popen[bytes]:
@@ -356,7 +356,7 @@ class Torture:
         try:
             carry_out(decider.two_phase, decider.name, self.options.access, decisions, recorder, "judge-0")
         except KafkaError as error:
-            self.say(f"what {decider.process} had decided could not be carried out: {error}")
+            self.say(f"the decision of {decider.process} could not be carried out: {error}")
 
     def _write(self, history: Path) -> None:
         """Write all events in the order of time.

@@ -192,7 +192,7 @@ def test_clients_that_come_again_are_not_told_of_each_time(
     connect(32, "10.0.0.1", b"\x00\x03")
     told = [line for line in caplog.messages if "closing connection" in line]
     assert [line.split()[2] for line in told] == ["10", "30", "31", "32"]
-    assert told[-1].endswith("; 20 times since this was last said")
+    assert told[-1].endswith("; 20 times since the last such message")
 
 
 def test_acks_0_tells_of_an_error_by_closing(driver: BrokerDriver) -> None:

@@ -102,7 +102,7 @@ def test_there_are_no_more_groups_than_that(caplog: pytest.LogCaptureFixture) ->
         ways = (commit, commit_in_transaction, join, join_consumer)
         assert [way(driver, "c") for way in ways] == [REFUSED] * 4
     (line,) = [record.getMessage() for record in caplog.records if "max.groups" in record.getMessage()]
-    assert line == "refused group 'c': there are 2 already (max.groups); 1 since this was last said"
+    assert line == "refused group 'c': there are 2 already (max.groups); 1 since the last such message"
     assert driver.core.metrics.values["refused_groups"] == 4
     assert [commit(driver, "a"), join(driver, "a"), join(driver, "b")] == [0, 79, 79]
     driver.start()

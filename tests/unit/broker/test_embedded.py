@@ -155,7 +155,7 @@ def test_a_hang_up_of_a_service_ends_nothing(tmp_path: Path) -> None:
             line = process.stdout.readline()
             process.send_signal(signal.SIGHUP)
             told = next(each for each in process.stderr if "SIGHUP" in each)
-            assert "the TLS files of 0 listeners were looked at; other settings are read at a start only" in told
+            assert "the TLS files of 0 listeners were checked; other settings are read only at a start" in told
             assert ask(line.split()[-1])[:6] == struct.pack(">ih", 7, 0)
             process.send_signal(signal.SIGTERM)
             assert process.wait(120) == 0

@@ -274,7 +274,7 @@ def test_what_waits_for_a_sync_is_done_for_the_others(driver: BrokerDriver, capl
     driver.core.durability.when_durable(driver.now_ms, done.append)
     driver.sync()
     assert driver.answer(asked).partitions[0].error_code == ErrorCode.NONE
-    assert done == [driver.now_ms] and "what waited for a sync" in caplog.text
+    assert done == [driver.now_ms] and "work after a sync" in caplog.text
 
 
 def test_timed_work_that_raises_keeps_no_other_from_its_time(driver: BrokerDriver) -> None:

@@ -21,7 +21,7 @@ from fencepost.broker.security.acls import Operation, ResourceType
 from fencepost.broker.topics.catalogue import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 from fencepost.protocol.codes import ErrorCode
 
-__all__ = ["SERVED", "Api", "Coordinator", "Likeness", "handler"]
+__all__ = ["SERVED", "Api", "Coordinator", "ErrorTemplate", "handler"]
 
 _TOPIC, _GROUP = ResourceType.TOPIC, ResourceType.GROUP
 _CLUSTER, _TRANSACTION = ResourceType.CLUSTER, ResourceType.TRANSACTIONAL_ID
@@ -34,7 +34,7 @@ _ALTER_CLUSTER = needs(_CLUSTER, Operation.ALTER)
 _DESCRIBE_CLUSTER = needs(_CLUSTER, Operation.DESCRIBE)
 
 
-class Likeness(NamedTuple):
+class ErrorTemplate(NamedTuple):
     """Form of the response that refuses a whole request.
 
     The response repeats the request's lists, each item with the error code. A list has the same name in both, or the
@@ -56,7 +56,7 @@ class Coordinator(Enum):
     OFFSETS = "__consumer_offsets"
 
 
-_PARTITION_INDEXES = Likeness({"partitions": ("partition_indexes",)}, item="partition_index")
+_PARTITION_INDEXES = ErrorTemplate({"partitions": ("partition_indexes",)}, item="partition_index")
 # Apache Kafka's codes when a coordinator's log fails: clients look up the coordinator and retry.
 _NOT_COORDINATOR = ErrorCode.NOT_COORDINATOR
 
@@ -72,7 +72,7 @@ class Api(NamedTuple):
     min_version: int
     max_version: int
     rights: Rule | Unruled
-    refusal: Likeness = Likeness()
+    refusal: ErrorTemplate = ErrorTemplate()
     log_failure: ErrorCode = ErrorCode.KAFKA_STORAGE_ERROR
     """Error code for a request that fails because of the disk."""
     relies_on: Coordinator | None = None
@@ -92,7 +92,7 @@ _TABLE = (
     Api(9, "offset_fetch", "groups", 1, 10,
         _IN_ITS_FILE, refusal=_PARTITION_INDEXES, log_failure=_NOT_COORDINATOR, relies_on=Coordinator.OFFSETS),
     Api(10, "find_coordinator", "groups", 0, 6,
-        _IN_ITS_FILE, refusal=Likeness({"coordinators": ("coordinator_keys",)}, item="key"),
+        _IN_ITS_FILE, refusal=ErrorTemplate({"coordinators": ("coordinator_keys",)}, item="key"),
         log_failure=ErrorCode.COORDINATOR_NOT_AVAILABLE),
     Api(11, "join_group", "groups", 0, 9,
         Rule((_READ_GROUP,)), log_failure=_NOT_COORDINATOR, writes=CONSUMER_OFFSETS),
@@ -100,22 +100,23 @@ _TABLE = (
     Api(13, "leave_group", "groups", 0, 5, Rule((_READ_GROUP,)), log_failure=_NOT_COORDINATOR),
     Api(14, "sync_group", "groups", 0, 5, Rule((_READ_GROUP,)), log_failure=_NOT_COORDINATOR),
     Api(15, "describe_groups", "groups", 0, 6,
-        Rule(each=Each(Operation.DESCRIBE, _GROUP, "groups", "groups", name="")), refusal=Likeness(item="group_id")),
+        Rule(each=Each(Operation.DESCRIBE, _GROUP, "groups", "groups", name="")),
+        refusal=ErrorTemplate(item="group_id")),
     Api(16, "list_groups", "groups", 0, 5,
         Rule(shown=Shown(Operation.DESCRIBE, _GROUP, "groups", "group_id", unless=Operation.DESCRIBE))),
     Api(17, "sasl_handshake", "security", 0, 1, _FREE),
     Api(18, "api_versions", "cluster", 0, 5, _FREE),
-    Api(19, "create_topics", "topics", 2, 7, _IN_ITS_FILE, refusal=Likeness({"configs": ()})),
+    Api(19, "create_topics", "topics", 2, 7, _IN_ITS_FILE, refusal=ErrorTemplate({"configs": ()})),
     Api(20, "delete_topics", "topics", 1, 6,
-        _IN_ITS_FILE, refusal=Likeness({"responses": ("topics", "topic_names")}, item="name")),
+        _IN_ITS_FILE, refusal=ErrorTemplate({"responses": ("topics", "topic_names")}, item="name")),
     Api(21, "delete_records", "records", 0, 2, Rule(each=Each(Operation.DELETE, _TOPIC, "topics", "topics"))),
     Api(22, "init_producer_id", "transactions", 0, 6,
         _IN_ITS_FILE, log_failure=_NOT_COORDINATOR, relies_on=Coordinator.TRANSACTIONS, writes=TRANSACTION_STATE),
     Api(23, "offset_for_leader_epoch", "records", 2, 4,
         Rule(each=Each(Operation.DESCRIBE, _TOPIC, "topics", "topics", "topic", unless=Operation.CLUSTER_ACTION)),
-        refusal=Likeness({"leader_epoch": ()})),
+        refusal=ErrorTemplate({"leader_epoch": ()})),
     Api(24, "add_partitions_to_txn", "transactions", 0, 5, _IN_ITS_FILE,
-        refusal=Likeness({"results_by_transaction": ("transactions",), "topic_results": ("topics",),
+        refusal=ErrorTemplate({"results_by_transaction": ("transactions",), "topic_results": ("topics",),
                           "results_by_topic_v3_and_below": ("v3_and_below_topics",),
                           "results_by_partition": ("partitions",)}, item="partition_index"),
         log_failure=_NOT_COORDINATOR, relies_on=Coordinator.TRANSACTIONS),
@@ -129,42 +130,43 @@ _TABLE = (
         Rule((_WRITE_TRANSACTION, _READ_GROUP), each=Each(Operation.READ, _TOPIC, "topics", "topics")),
         log_failure=_NOT_COORDINATOR, relies_on=Coordinator.TRANSACTIONS, writes=CONSUMER_OFFSETS),
     Api(29, "describe_acls", "security", 1, 3, Rule((_DESCRIBE_CLUSTER,))),
-    Api(30, "create_acls", "security", 1, 3, Rule((_ALTER_CLUSTER,)), refusal=Likeness({"results": ("creations",)})),
+    Api(30, "create_acls", "security", 1, 3,
+        Rule((_ALTER_CLUSTER,)), refusal=ErrorTemplate({"results": ("creations",)})),
     Api(31, "delete_acls", "security", 1, 3,
-        Rule((_ALTER_CLUSTER,)), refusal=Likeness({"filter_results": ("filters",)})),
+        Rule((_ALTER_CLUSTER,)), refusal=ErrorTemplate({"filter_results": ("filters",)})),
     Api(32, "describe_configs", "cluster", 1, 4,
         Rule(each=Each(Operation.DESCRIBE_CONFIGS, None, "resources", "results", "resource_name"))),
     Api(33, "alter_configs", "cluster", 0, 2,
         Rule(each=Each(Operation.ALTER_CONFIGS, None, "resources", "responses", "resource_name"))),
-    Api(34, "alter_replica_log_dirs", "topics", 1, 2, _IN_ITS_FILE, refusal=Likeness({"results": ()})),
+    Api(34, "alter_replica_log_dirs", "topics", 1, 2, _IN_ITS_FILE, refusal=ErrorTemplate({"results": ()})),
     Api(35, "describe_log_dirs", "topics", 1, 5, Rule((_DESCRIBE_CLUSTER,))),
     Api(36, "sasl_authenticate", "security", 0, 2, _FREE),
     Api(37, "create_partitions", "topics", 0, 3, Rule(each=Each(Operation.ALTER, _TOPIC, "topics", "results"))),
     Api(38, "create_delegation_token", "security", 1, 3, _FREE),
     Api(39, "renew_delegation_token", "security", 1, 2, _FREE),
     Api(40, "expire_delegation_token", "security", 1, 2, _FREE),
-    Api(41, "describe_delegation_token", "security", 1, 3, _FREE, refusal=Likeness({"tokens": ()})),
+    Api(41, "describe_delegation_token", "security", 1, 3, _FREE, refusal=ErrorTemplate({"tokens": ()})),
     Api(42, "delete_groups", "groups", 0, 3,
         Rule(each=Each(Operation.DELETE, _GROUP, "groups_names", "results", name="")),
-        refusal=Likeness(item="group_id"), log_failure=_NOT_COORDINATOR),
+        refusal=ErrorTemplate(item="group_id"), log_failure=_NOT_COORDINATOR),
     Api(43, "elect_leaders", "topics", 0, 2, Rule((_ALTER_CLUSTER,)),
-        refusal=Likeness({"replica_election_results": ("topic_partitions",), "partition_result": ("partitions",)},
+        refusal=ErrorTemplate({"replica_election_results": ("topic_partitions",), "partition_result": ("partitions",)},
                          item="partition_id")),
     Api(44, "incremental_alter_configs", "cluster", 0, 1,
         Rule(each=Each(Operation.ALTER_CONFIGS, None, "resources", "responses", "resource_name"))),
     Api(45, "alter_partition_reassignments", "topics", 0, 1,
-        Rule((_ALTER_CLUSTER,)), refusal=Likeness({"responses": ("topics",)})),
+        Rule((_ALTER_CLUSTER,)), refusal=ErrorTemplate({"responses": ("topics",)})),
     Api(46, "list_partition_reassignments", "topics", 0, 0,
-        Rule((_DESCRIBE_CLUSTER,)), refusal=Likeness({"topics": ()})),
+        Rule((_DESCRIBE_CLUSTER,)), refusal=ErrorTemplate({"topics": ()})),
     Api(47, "offset_delete", "groups", 0, 0,
         Rule((_DELETE_GROUP,), each=Each(Operation.READ, _TOPIC, "topics", "topics")), log_failure=_NOT_COORDINATOR),
     Api(48, "describe_client_quotas", "cluster", 0, 1, Rule((needs(_CLUSTER, Operation.DESCRIBE_CONFIGS),))),
     Api(49, "alter_client_quotas", "cluster", 0, 1, Rule((needs(_CLUSTER, Operation.ALTER_CONFIGS),))),
     Api(50, "describe_user_scram_credentials", "security", 0, 0,
-        Rule((_DESCRIBE_CLUSTER,)), refusal=Likeness({"results": ("users",), "user": ("name",)})),
+        Rule((_DESCRIBE_CLUSTER,)), refusal=ErrorTemplate({"results": ("users",), "user": ("name",)})),
     Api(51, "alter_user_scram_credentials", "security", 0, 0,
-        Rule((_ALTER_CLUSTER,)), refusal=Likeness({"results": ("deletions", "upsertions"), "user": ("name",)})),
-    Api(55, "describe_quorum", "cluster", 0, 2, Rule((_DESCRIBE_CLUSTER,)), refusal=Likeness({"topics": ()})),
+        Rule((_ALTER_CLUSTER,)), refusal=ErrorTemplate({"results": ("deletions", "upsertions"), "user": ("name",)})),
+    Api(55, "describe_quorum", "cluster", 0, 2, Rule((_DESCRIBE_CLUSTER,)), refusal=ErrorTemplate({"topics": ()})),
     Api(57, "update_features", "cluster", 0, 2, Rule((_ALTER_CLUSTER,))),
     Api(60, "describe_cluster", "cluster", 0, 2, _IN_ITS_FILE),
     Api(61, "describe_producers", "topics", 0, 0,
@@ -172,36 +174,36 @@ _TABLE = (
     Api(64, "unregister_broker", "cluster", 0, 0, Rule((_ALTER_CLUSTER,))),
     Api(65, "describe_transactions", "transactions", 0, 0,
         Rule(each=Each(Operation.DESCRIBE, _TRANSACTION, "transactional_ids", "transaction_states", name="")),
-        refusal=Likeness(item="transactional_id"), relies_on=Coordinator.TRANSACTIONS),
+        refusal=ErrorTemplate(item="transactional_id"), relies_on=Coordinator.TRANSACTIONS),
     Api(66, "list_transactions", "transactions", 0, 2,
         Rule(shown=Shown(Operation.DESCRIBE, _TRANSACTION, "transaction_states", "transactional_id"))),
     Api(68, "consumer_group_heartbeat", "groups", 0, 1,
         Rule((_READ_GROUP,)), log_failure=_NOT_COORDINATOR, writes=CONSUMER_OFFSETS),
     Api(69, "consumer_group_describe", "groups", 0, 1,
         Rule(each=Each(Operation.DESCRIBE, _GROUP, "group_ids", "groups", name="")),
-        refusal=Likeness(item="group_id"), log_failure=_NOT_COORDINATOR),
+        refusal=ErrorTemplate(item="group_id"), log_failure=_NOT_COORDINATOR),
     Api(74, "list_config_resources", "cluster", 0, 1, Rule((needs(_CLUSTER, Operation.DESCRIBE_CONFIGS),))),
     Api(75, "describe_topic_partitions", "topics", 0, 0, _IN_ITS_FILE),
     Api(76, "share_group_heartbeat", "groups", 1, 1,
         Rule((_READ_GROUP,)), log_failure=_NOT_COORDINATOR, writes=CONSUMER_OFFSETS),
     Api(77, "share_group_describe", "groups", 1, 1,
         Rule(each=Each(Operation.DESCRIBE, _GROUP, "group_ids", "groups", name="")),
-        refusal=Likeness(item="group_id")),
+        refusal=ErrorTemplate(item="group_id")),
     Api(78, "share_fetch", "shares", 1, 2,
-        _IN_ITS_FILE, refusal=Likeness({"responses": ()}), writes=SHARE_GROUP_STATE),
-    Api(79, "share_acknowledge", "shares", 1, 2, _IN_ITS_FILE, refusal=Likeness({"responses": ()})),
+        _IN_ITS_FILE, refusal=ErrorTemplate({"responses": ()}), writes=SHARE_GROUP_STATE),
+    Api(79, "share_acknowledge", "shares", 1, 2, _IN_ITS_FILE, refusal=ErrorTemplate({"responses": ()})),
     Api(88, "streams_group_heartbeat", "groups", 0, 1,
         Rule((_READ_GROUP,)), log_failure=_NOT_COORDINATOR, writes=CONSUMER_OFFSETS),
     Api(89, "streams_group_describe", "groups", 0, 1,
         Rule(each=Each(Operation.DESCRIBE, _GROUP, "group_ids", "groups", name="")),
-        refusal=Likeness(item="group_id")),
+        refusal=ErrorTemplate(item="group_id")),
     Api(90, "describe_share_group_offsets", "shares", 0, 1,
         Rule(each=Each(Operation.DESCRIBE, _GROUP, "groups", "groups", name="group_id")),
-        refusal=Likeness({"topics": ()}), log_failure=_NOT_COORDINATOR),
+        refusal=ErrorTemplate({"topics": ()}), log_failure=_NOT_COORDINATOR),
     Api(91, "alter_share_group_offsets", "shares", 0, 0, Rule((_READ_GROUP,)),
-        refusal=Likeness({"responses": ()}), log_failure=_NOT_COORDINATOR, writes=SHARE_GROUP_STATE),
+        refusal=ErrorTemplate({"responses": ()}), log_failure=_NOT_COORDINATOR, writes=SHARE_GROUP_STATE),
     Api(92, "delete_share_group_offsets", "shares", 0, 0, Rule((_DELETE_GROUP,)),
-        refusal=Likeness({"responses": ()}), log_failure=_NOT_COORDINATOR),
+        refusal=ErrorTemplate({"responses": ()}), log_failure=_NOT_COORDINATOR),
 )
 # fmt: on
 

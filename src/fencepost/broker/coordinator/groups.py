@@ -140,7 +140,7 @@ class Groups:
         return (self.coordinator.on_time(now_ms, failed=self._not_decided),)
 
     def _not_decided(self, group_id: str, error: Exception) -> None:
-        self._runtime.fence.failed(f"what is due of group {group_id!r}", error, "It is tried again in a second")
+        self._runtime.fence.failed(f"due work of group {group_id!r}", error, "It is tried again in a second")
 
     def _refused(self, now_ms: int, group_id: str) -> None:
         self._refusals.note(now_ms, f"group {group_id!r}: there are {self.coordinator.count} already (max.groups)")
@@ -174,7 +174,7 @@ class Groups:
             except Exception as error:
                 if not fenced:
                     raise
-                self._runtime.fence.failed(f"what was decided for group {group_id!r}", error, "It may be incomplete")
+                self._runtime.fence.failed(f"a decision for group {group_id!r}", error, "It may be incomplete")
                 continue
             if code:
                 return code

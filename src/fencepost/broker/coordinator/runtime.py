@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
-from fencepost.broker.coordinator.damage import Doubts
+from fencepost.broker.coordinator.corruption_guard import CorruptionGuard
 from fencepost.broker.disk.files import Files
 from fencepost.broker.log.reading import Gap, batches_of
 from fencepost.broker.log.results import Appended, Rejected
@@ -49,7 +49,7 @@ class CoordinatorRuntime:
         durability: Durability,
         timers: Timers,
         metrics: Metrics,
-        doubts: Doubts,
+        doubts: CorruptionGuard,
         fence: Fence,
     ) -> None:
         self._topic = topic
@@ -149,7 +149,7 @@ class CoordinatorRuntime:
             self._failed(error)
             self.again(now_ms, partial(self.until_done, action))
         except Exception as error:  # noqa: BLE001 - it is told
-            self.fence.failed(f"what is to be written to {self._topic} ({action})", error, "It is not written")
+            self.fence.failed(f"a write to {self._topic} ({action})", error, "It is not written")
 
     def on_time(
         self, now_ms: int, due: Callable[[int], Iterable[Decision]], apply: Callable[[int, Decision], object]
@@ -173,7 +173,7 @@ class CoordinatorRuntime:
                 self._failed(error)
                 self._rests_until_ms = now_ms + RETRY_MS
             except Exception as error:  # noqa: BLE001 - it is told
-                self.fence.failed(f"what is due of {self._topic}", error, "It is tried again when it is due again")
+                self.fence.failed(f"due work of {self._topic}", error, "It is tried again when it is due again")
 
     def next_deadline_ms(self, due_ms: int | None) -> int | None:
         """Return the time of the next work for `on_time`, given the earliest deadline."""
@@ -181,4 +181,4 @@ class CoordinatorRuntime:
 
     def _failed(self, error: OSError) -> None:
         self._metrics.count("storage_errors")
-        self._log.error("what is due cannot be written to %s; it will be tried again: %s", self._topic, error)
+        self._log.error("cannot write to %s, it will be tried again: %s", self._topic, error)

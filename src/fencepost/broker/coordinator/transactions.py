@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any
 
-from fencepost.broker.coordinator.damage import Doubts
+from fencepost.broker.coordinator.corruption_guard import CorruptionGuard
 from fencepost.broker.coordinator.runtime import CoordinatorRuntime
 from fencepost.broker.coordinator.txn.coordinator import TransactionCoordinator
 from fencepost.broker.coordinator.txn.decide_init import InitRequest
@@ -29,8 +29,8 @@ from fencepost.broker.coordinator.txn.model import (
     TransactionConfig,
     TransactionRecord,
 )
-from fencepost.broker.coordinator.txn.notices import note_change
 from fencepost.broker.coordinator.txn.states import PREPARED, STATE_NAMES, TxnState
+from fencepost.broker.coordinator.txn.transaction_log_messages import note_change
 from fencepost.broker.coordinator.txn_snapshots import TransactionSnapshots
 from fencepost.broker.disk.changes import Begin
 from fencepost.broker.disk.files import Files
@@ -71,7 +71,7 @@ class Transactions:
         topics: TopicCatalogue,
         durability: Durability,
         metrics: Metrics,
-        doubts: Doubts,
+        doubts: CorruptionGuard,
         *,
         allocate_producer_id: AllocateProducerId,
         jumps: Jumps,
@@ -128,7 +128,7 @@ class Transactions:
 
         def note(header: BatchHeader, batch: memoryview) -> None:
             if header.is_control:
-                _log.error("%s: a marker at offset %s, where none belongs", partition.directory, header.base_offset)
+                _log.error("%s: ignoring an unexpected marker at offset %s", partition.directory, header.base_offset)
                 return
             for offset, key, value in pairs_of(header, batch):
                 records.note(offset, key, value)
@@ -161,7 +161,7 @@ class Transactions:
                 transaction = self.coordinator.set_aside(name)
                 if transaction is not None:
                     _log.error(
-                        "transactional id %r: was %s with producer id %s, epoch %s; what became of it is damaged",
+                        "transactional id %r: was %s with producer id %s, epoch %s; its later records are damaged",
                         *(name, STATE_NAMES[transaction.state], transaction.producer_id, transaction.producer_epoch),
                     )
 
@@ -206,7 +206,7 @@ class Transactions:
         current = None if owner is None else self.coordinator.transaction(owner)
         if self._must_not_guess(partition, owner, state.txn_first_offset):
             _log.error(
-                "%s: producer id %s has a transaction open since offset %s, and what was to become of it is "
+                "%s: producer id %s has a transaction open since offset %s, and its outcome is "
                 "damaged. It stays open, and readers of committed records wait there: end it with WriteTxnMarkers "
                 "(kafka-transactions abort), or run fencepost repair",
                 *(partition.directory, state.producer_id, state.txn_first_offset),
@@ -221,7 +221,7 @@ class Transactions:
         elif current.state in PREPARED:
             self.when_idle(now_ms, owner, partial(self._settle_again, partition))
         else:
-            _log.warning("%s: enlisting it again in the transaction of %r", partition.directory, owner)
+            _log.warning("%s: enlisting the partition again in the transaction of %r", partition.directory, owner)
             name = TopicPartition(partition.topic.name, partition.index)
             self._carry_out(now_ms, self.coordinator.adopt(now_ms, owner, name))
 
@@ -253,7 +253,7 @@ class Transactions:
 
     def _abort_orphan(self, partition: Partition, producer_id: int, epoch: int, now_ms: int) -> None:
         """Abort a transaction that no client can continue. Raises OSError."""
-        _log.warning("%s: aborting what producer id %s left open", partition.directory, producer_id)
+        _log.warning("%s: aborting the transaction that producer id %s left open", partition.directory, producer_id)
         log = partition.log
         appended = log.append_marker(producer_id, epoch, False, COORDINATOR_EPOCH, now_ms, transaction_version=0)
         if isinstance(appended, Rejected):
@@ -273,7 +273,7 @@ class Transactions:
         names = {record.transactional_id for record in result.records}
         unsettled = sorted(partition.directory for owner, partition in self._unsettled if owner in names)
         if unsettled:
-            raise OSError(f"what a power loss left open in {', '.join(unsettled)} is to be settled first")
+            raise OSError(f"a transaction left open by a power loss in {', '.join(unsettled)} is not settled yet")
         self._carry_out(now_ms, result, reply)
 
     def _carry_out(self, now_ms: int, result: Result[Any], reply: Callable[[int], None] | None = None) -> None:
@@ -306,8 +306,7 @@ class Transactions:
             is_hit = transaction.producer_id in producer_ids or any(at.topic == topic for at in transaction.partitions)
             if transaction.state is TxnState.ONGOING and is_hit:
                 _log.warning(
-                    "%s: what transaction %s:%s of transactional id %r (open%s) wrote there is lost, also if it "
-                    "commits",
+                    "%s: records of transaction %s:%s of transactional id %r (open%s) are lost, even if it commits",
                     *(what, *transaction.transaction_pair, transaction.transactional_id),
                     ", waiting for its owner's decision" if transaction.is_two_phase else "",
                 )
@@ -354,7 +353,7 @@ class Transactions:
                 self.coordinator.set_aside(name)
                 self._doubts.found_id(name)
                 follows = "Requests for the id are refused until the next start, which reads its records again"
-                self._runtime.fence.failed(f"what was decided for transactional id {name!r}", error, follows)
+                self._runtime.fence.failed(f"a decision for transactional id {name!r}", error, follows)
 
     def next_deadline_ms(self) -> int | None:
         """Return the time of the next work for `on_time`, or None."""
@@ -401,7 +400,7 @@ class Transactions:
         elif times := self._refused_markers.hit(now_ms, partition.directory):
             _log.error(
                 "a marker cannot be written to %s and will be tried again every second: %s; "
-                "%d such tries since this was last said",
+                "%d attempts since the last such message",
                 *(partition.directory, error, times),
             )
         self._under_way.discard(write)
@@ -413,7 +412,7 @@ class Transactions:
         self._under_way.discard(write)
         log = None if partition is None else partition.opened
         if log is not None and not log.is_durable(offset):
-            _log.error("a marker in %s is not durable; it is owed until the broker starts again", log.directory)
+            _log.error("a marker in %s is not durable; the next start of the broker writes it again", log.directory)
             return
         # otherwise the pending offsets belong to the next transaction
         if write.partition.topic == CONSUMER_OFFSETS and offset >= 0:

@@ -73,7 +73,7 @@ class TransactionSnapshots:
                 self._files.sync_directory(partition.directory)
                 return log.log_start_offset
             if offset < log.clean_point.gaps_below:
-                _log.warning("%s is older than what compaction has left of the log: not used", path)
+                _log.warning("%s is older than the last compaction of the log: not used", path)
                 return log.log_start_offset
             self._coordinator.load(partition.index, found)
         except ValueError as error:

@@ -113,9 +113,7 @@ class RecoveryPoints:
         `expected`: the file should exist, and an error is logged if it does not.
         """
         if expected and not self._files.exists(FILE):
-            _log.error(
-                "%s is missing: damage in logs cannot be told from a torn tail until they are synced again", FILE
-            )
+            _log.error("%s is missing: damage in a log is treated as a torn tail until its next sync", FILE)
         self._file = self._files.open(FILE)
         data = self._file.read(0, self._file.size())
         self._pairs = -(-len(data) // _PAIR_BYTES)
@@ -132,7 +130,7 @@ class RecoveryPoints:
             if newest.offset > point.offset:
                 point.found(pair, newest.turn, newest.offset)
         if unreadable:
-            _log.error("%s: %s of %s places are damaged", FILE, unreadable, self._pairs)
+            _log.error("%s: %s of %s pairs of slots are damaged", FILE, unreadable, self._pairs)
 
     def of(self, topic_id: UUID, partition: int) -> RecoveryPoint:
         """Return the partition's point."""

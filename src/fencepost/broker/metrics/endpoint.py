@@ -136,7 +136,7 @@ def serve_metrics(look: Callable[[], Snapshot], host: str, port: int) -> tuple[i
 
     def struck(why: str) -> None:
         if times := pace.hit(int(time.monotonic() * 1000)):
-            _log.warning("the metrics port closes a connection: %s; %d times since this was last said", why, times)
+            _log.warning("the metrics port closes a connection: %s; %d times since the last such message", why, times)
 
     server = BoundedServer((host, port), answer, most=MOST_SCRAPES, log=_log, struck=struck, most_s=_SCRAPE_S)
     server.start("fencepost-metrics")

@@ -39,7 +39,7 @@ class Fence:
         self._metrics.count("failed_work")
         self._failures.append(WorkFailed(subject, error))
         if times := self._paces.hit(self._now_ms(), subject):
-            again = f" ({times} times since this was last said)" if times > 1 else ""
+            again = f" ({times} times since the last such message)" if times > 1 else ""
             _log.error(
                 "%s failed%s: %r. %s; all other work continues. This is a bug in the broker: please report it",
                 *(subject, again, error, follows),

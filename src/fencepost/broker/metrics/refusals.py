@@ -23,4 +23,4 @@ class Refusals:
         """Report that `what` was refused, with the reason."""
         self._metrics.count(self._counter)
         if times := self._pace.hit(now_ms):
-            self._log.warning("refused %s; %d since this was last said", what, times)
+            self._log.warning("refused %s; %d since the last such message", what, times)

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol, cast
 
-from fencepost.broker.api.pieces import TURN_MS
+from fencepost.broker.api.time_slices import TURN_MS
 from fencepost.broker.network.backpressure import UNTAKEN_BYTES, may_begin
 from fencepost.broker.security.rights import ANONYMOUS
 from fencepost.protocol.cursor import Buffer

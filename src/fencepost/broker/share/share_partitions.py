@@ -221,7 +221,7 @@ class SharePartitions:
             topic = self._topics.by_id(key.topic_id)
             _log.warning(
                 "share group %r gives up offset %s of %s-%s: it was delivered as often as it may be "
-                "(share.delivery.count.limit) and nobody accepted it; %d such answers since this was last said",
+                "(share.delivery.count.limit) and nobody accepted it; %d such answers since the last such message",
                 *(key.group_id, given_up[0], key.topic_id if topic is None else topic.name, key.partition, times),
             )
 

@@ -123,7 +123,7 @@ class Durability:
         try:
             action(*args)
         except Exception as error:  # noqa: BLE001 - reported
-            self._fence.failed(f"what waited for a sync ({action})", error, "It is not done")
+            self._fence.failed(f"work after a sync ({action})", error, "It is not done")
 
     def failed(self, log: PartitionLog, error: OSError) -> None:
         """Make the log read-only: bytes that are not durable yet are not acknowledged."""

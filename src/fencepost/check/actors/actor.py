@@ -12,7 +12,7 @@ from fencepost.check.history.operations import Abort, Commit, Init, Operation
 from fencepost.check.options import Options
 from fencepost.check.process import Process, ProcessLost
 from fencepost.check.scheduler import SimFuture, SimTask, TaskCancelled
-from fencepost.check.sessions import Sessions
+from fencepost.check.transactional_id_recorder import TransactionalIdRecorder
 from fencepost.client.admin.core import AdminCore
 from fencepost.client.consumer.core import ConsumerCore
 from fencepost.client.net.cluster import Cluster
@@ -82,7 +82,7 @@ class Surroundings(Protocol):
     def process(self, name: str) -> Process: ...
 
     @property
-    def sessions(self) -> Sessions:
+    def sessions(self) -> TransactionalIdRecorder:
         """The record of all uses of transactional ids."""
         ...
 

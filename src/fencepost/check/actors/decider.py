@@ -85,7 +85,7 @@ class Decider(Actor):
         if self.chance.random() < 0.2:
             self._complete_outside(self.chance.choice(self._carried_out))  # simulates a restored checkpoint
         if self.strikes(0.2):
-            raise ApplicationBroke("it dies before it clears the note")
+            raise ApplicationBroke("it ends before it clears the stored decision")
 
     async def _commit_as_stored(self, process: Process, producer: ProducerCore, stored: _Decision) -> None:
         try:
@@ -120,7 +120,7 @@ class Decider(Actor):
             await self._abort(process, producer, name)
             return
         if life != self.lives:
-            raise ApplicationBroke("the database has another owner, who looked before this decision")
+            raise ApplicationBroke("the database has another owner that read it before this decision")
         self._stored = stored = _Decision(str(token), self.chance.random() < 0.7, name)
         record.outcome = Outcome.COMMITTED if stored.commit else Outcome.ABORTED
         self.world.trace(f"{self.name} {record.number} decided: {record.outcome.value} {stored.token}")

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from fencepost.broker.disk.changes import carry_out
-from fencepost.broker.log.large_batches import LARGE_BYTES, TURN_BYTES
+from fencepost.broker.log.decompression_budget import LARGE_BYTES, TURN_BYTES
 from fencepost.protocol import produce_wire
 from fencepost.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from fencepost.protocol.records.batch import seal

@@ -8,7 +8,7 @@ import tracemalloc
 import pytest
 
 from fencepost.broker.coordinator.txn import snapshot
-from fencepost.broker.coordinator.txn.idle import PACKED_BYTES, IdleIds, pack
+from fencepost.broker.coordinator.txn.compact_idle_ids import PACKED_BYTES, IdleIds, pack
 from fencepost.broker.coordinator.txn.model import BumpCause, Transaction, TransactionRecord
 from fencepost.broker.coordinator.txn.replay import TransactionStore
 from fencepost.broker.coordinator.txn.states import IDLE, TxnState

@@ -313,4 +313,4 @@ def test_a_slow_disk_is_named_in_the_log(
             client.create_topic(f"slow-{number}", 1)
     told = [record.getMessage() for record in caplog.records if "the disk is slow" in record.getMessage()]
     assert len(told) == 1
-    assert " ms, and what waits for it waits so long" in told[0]
+    assert " ms, and requests waited for it" in told[0]

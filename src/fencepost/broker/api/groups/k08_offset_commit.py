@@ -12,7 +12,7 @@ from functools import partial
 from fencepost.broker.api.common import partition_error
 from fencepost.broker.api.groups.results_by_topic import NameOrId, listed
 from fencepost.broker.api.handler import Handler
-from fencepost.broker.api.pieces import in_pieces
+from fencepost.broker.api.time_slices import in_pieces
 from fencepost.broker.connection import Call
 from fencepost.broker.coordinator.group.requests import CommitOffsets, PartitionOffset
 from fencepost.broker.topics import catalogue

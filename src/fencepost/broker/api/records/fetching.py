@@ -17,7 +17,7 @@ from uuid import UUID
 from fencepost.broker.api.common import find_partition, leader_epoch_error
 from fencepost.broker.api.visibility import when_ends_are_visible
 from fencepost.broker.fetch_sessions import Opened, Reader
-from fencepost.broker.log.extent import Extent, measure
+from fencepost.broker.log.read_bounds import ReadBounds, measure
 from fencepost.broker.log.results import CorruptSegment
 from fencepost.broker.security.acls import Operation, ResourceType
 from fencepost.broker.timing.timers import Timer
@@ -83,7 +83,7 @@ class ParkedFetch:
         self._timer: Timer | None = None
         self._sizes: dict[Partition, dict[Reader, int]] = {}
         """Position of each reader in the answer, while it waits."""
-        self._extents: dict[Reader, Extent] = {}
+        self._extents: dict[Reader, ReadBounds] = {}
         self._total = 0
         self._places: dict[Reader, int] = {}
         """Bytes available to the first reader."""

@@ -17,13 +17,13 @@ from functools import partial
 
 from fencepost.broker.api.common import find_partition
 from fencepost.broker.api.handler import Handler
-from fencepost.broker.api.pieces import TURN_MS, Resume, in_turns
+from fencepost.broker.api.time_slices import TURN_MS, Resume, in_turns
 from fencepost.broker.api.transactions.waiting import when_markers_are_written
 from fencepost.broker.connection import Call, Core
 from fencepost.broker.coordinator.txn.decide_enlist import EnlistRequest
 from fencepost.broker.coordinator.txn.model import ProducerPair
-from fencepost.broker.coordinator.txn.notices import note_refusal
-from fencepost.broker.log.large_batches import PutOff
+from fencepost.broker.coordinator.txn.transaction_log_messages import note_refusal
+from fencepost.broker.log.decompression_budget import PutOff
 from fencepost.broker.log.partition import PartitionLog
 from fencepost.broker.log.results import Appended, Duplicate, Rejected
 from fencepost.broker.log.validate import Flaw, header_of
@@ -260,14 +260,14 @@ def note_appended(
         metrics.count("unknown_producers_after_deletion", log.log_start_offset > 0)
         # Accepted for the client's sake (Produce v7 and older cannot live with a refusal): what was lost is told here.
         _log.warning(
-            "%s: producer id %s: not known here, and its sequence is %s, not 0; accepted",
+            "%s: accepted sequence %s of producer id %s without a state here; records before it may be lost",
             partition.directory,
-            header.producer_id,
             header.base_sequence,
+            header.producer_id,
         )
     if isinstance(appended, Appended) and appended.earlier_producer:
         _log.info(
-            "%s: the topic was made anew after it had been deleted; producer id %s goes on with sequence %s",
+            "%s: the topic was deleted and created again; producer id %s continues with sequence %s",
             *(partition.directory, header.producer_id, header.base_sequence),
         )
     result.base_offset = appended.base_offset

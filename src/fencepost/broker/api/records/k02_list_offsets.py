@@ -12,10 +12,10 @@ from collections import Counter, deque
 
 from fencepost.broker.api.common import find_partition, leader_epoch_error
 from fencepost.broker.api.handler import Handler
-from fencepost.broker.api.pieces import TURN_MS, Resume, in_turns
+from fencepost.broker.api.time_slices import TURN_MS, Resume, in_turns
 from fencepost.broker.api.visibility import when_ends_are_visible
 from fencepost.broker.connection import Call
-from fencepost.broker.log.large_batches import PutOff
+from fencepost.broker.log.decompression_budget import PutOff
 from fencepost.broker.log.partition import PartitionLog
 from fencepost.broker.log.results import CorruptSegment
 from fencepost.broker.log.validate import Decompress

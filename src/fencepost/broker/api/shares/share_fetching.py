@@ -14,7 +14,7 @@ from uuid import UUID
 
 from fencepost.broker.api.common import find_partition
 from fencepost.broker.api.visibility import when_ends_are_visible
-from fencepost.broker.log.extent import measure
+from fencepost.broker.log.read_bounds import measure
 from fencepost.broker.log.results import CorruptSegment
 from fencepost.broker.security.acls import Operation, ResourceType
 from fencepost.broker.share.share_partition import Acquired, Limits, SharePartition, Span

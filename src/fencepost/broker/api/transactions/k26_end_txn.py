@@ -14,7 +14,7 @@ from fencepost.broker.connection import Call
 from fencepost.broker.coordinator.txn.decide_end import EndRequest
 from fencepost.broker.coordinator.txn.endings import ending_of
 from fencepost.broker.coordinator.txn.model import ProducerPair
-from fencepost.broker.coordinator.txn.notices import note_commit_of_nothing, note_refusal
+from fencepost.broker.coordinator.txn.transaction_log_messages import note_commit_of_nothing, note_refusal
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.endings import Ending
 from fencepost.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse

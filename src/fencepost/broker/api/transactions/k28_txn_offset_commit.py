@@ -18,7 +18,7 @@ from fencepost.broker.connection import Call
 from fencepost.broker.coordinator.group.requests import CommitTransactionalOffsets, PartitionOffset
 from fencepost.broker.coordinator.txn.decide_enlist import EnlistRequest
 from fencepost.broker.coordinator.txn.model import ProducerPair
-from fencepost.broker.coordinator.txn.notices import note_refusal
+from fencepost.broker.coordinator.txn.transaction_log_messages import note_refusal
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,

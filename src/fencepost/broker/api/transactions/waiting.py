@@ -7,7 +7,7 @@ from functools import partial
 
 from fencepost.broker.api.apis import SERVED
 from fencepost.broker.connection import Call
-from fencepost.broker.coordinator.txn.notices import note_refusal
+from fencepost.broker.coordinator.txn.transaction_log_messages import note_refusal
 from fencepost.protocol.codes import ErrorCode
 
 __all__ = ["decide_and_reply", "when_markers_are_written"]

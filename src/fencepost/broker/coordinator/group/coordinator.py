@@ -34,9 +34,9 @@ from fencepost.broker.coordinator.group.classic.group import Group
 from fencepost.broker.coordinator.group.classic.rebalance import Out
 from fencepost.broker.coordinator.group.classic.states import GroupState
 from fencepost.broker.coordinator.group.consumer import decide as consumer_decide
-from fencepost.broker.coordinator.group.consumer.draft import tombstones
 from fencepost.broker.coordinator.group.consumer.group import ConsumerGroup
 from fencepost.broker.coordinator.group.consumer.migration import all_classic, to_classic
+from fencepost.broker.coordinator.group.consumer.tentative_group import tombstones
 from fencepost.broker.coordinator.group.deadlines import Deadline, DeadlineKind, Failed, tried
 from fencepost.broker.coordinator.group.kinds import GroupKinds
 from fencepost.broker.coordinator.group.records import GroupRecord

@@ -107,7 +107,7 @@ class GroupStore:
     def set_offsets_topic_partitions(self, count: int) -> None:
         """Set the real number of partitions of `__consumer_offsets`. Raises ValueError once offsets are pending."""
         if self._pending and count != self._offsets_topic_partitions:
-            raise ValueError("pending offsets belong to partitions of another count")
+            raise ValueError("the partition count of __consumer_offsets cannot change while offsets are pending")
         self._offsets_topic_partitions = count
 
     def replay(self, record: GroupRecord, offset: int) -> None:

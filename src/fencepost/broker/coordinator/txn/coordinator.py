@@ -60,8 +60,11 @@ class TransactionCoordinator:
         shard_of: Callable[[str], int] = lambda _: 0,
         alarm: Alarm | None = None,
     ) -> None:
-        """`jumps` has the jumps of the clock. `shard_of` returns an id's partition of the transaction log. An earlier
-        deadline sets `alarm`.
+        """`jumps` has the jumps of the clock.
+
+        `shard_of` returns an id's partition of the transaction log.
+
+        An earlier deadline sets `alarm`.
         """
         self._alarm = Alarm() if alarm is None else alarm
         self._config = config

@@ -1,8 +1,8 @@
 """The transaction state: a record of ``__transaction_state`` becomes the id's state, while running and loading.
 
 `TransactionStore` also derives which transactions await markers and when work is due, so that no request visits all
-ids. Ids without an open transaction are packed (`idle.py`): the cost depends on the open transactions, not on the
-number of ids.
+ids. Ids without an open transaction are packed (`compact_idle_ids.py`): the cost depends on the open transactions,
+not on the number of ids.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import chain
 
-from fencepost.broker.coordinator.txn.idle import IdleIds, Summary, is_idle, pack
+from fencepost.broker.coordinator.txn.compact_idle_ids import IdleIds, Summary, is_idle, pack
 from fencepost.broker.coordinator.txn.markers import Outstanding
 from fencepost.broker.coordinator.txn.model import Transaction, TransactionRecord
 from fencepost.broker.coordinator.txn.states import IDLE, PREPARED, TABLE, Event, IllegalTransition, TxnState

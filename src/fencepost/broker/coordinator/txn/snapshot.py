@@ -4,8 +4,8 @@ A start reads only the records after it.
 
 Layout, big endian: `FPTX`, version int16 (3), CRC-32C uint32 of all that follows, partition int32, offset int64,
 highest producer id int64, count of packed ids int32, count of others int32. Then per packed id: length of the name
-uint16, the name in UTF-8, length of the packed state uint16, the packed state (`idle.py`). Then per other id: length of
-the key uint16, the key, length of the value int32, the value, as they are in the log.
+uint16, the name in UTF-8, length of the packed state uint16, the packed state (`compact_idle_ids.py`). Then per other
+id: length of the key uint16, the key, length of the value int32, the value, as they are in the log.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
+from fencepost.broker.coordinator.txn.compact_idle_ids import Summary
 from fencepost.broker.coordinator.txn.endings import ending_of
-from fencepost.broker.coordinator.txn.idle import Summary
 from fencepost.broker.coordinator.txn.model import (
     NO_PAIR,
     NO_PRODUCER_ID,

@@ -47,7 +47,9 @@ def test_what_is_taken_from_a_prepared_transaction_is_logged(
         admin.delete_records({("t", 0): -1})
     else:
         admin.delete_group("g")
-    (told,) = [record.getMessage() for record in caplog.records if "is lost, also if it commits" in record.getMessage()]
+    (told,) = [
+        record.getMessage() for record in caplog.records if "are lost, even if it commits" in record.getMessage()
+    ]
     assert what in told
     assert f"transaction {note} of transactional id 'book' (open, waiting for its owner's decision)" in told
 

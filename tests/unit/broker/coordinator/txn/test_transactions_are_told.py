@@ -84,7 +84,7 @@ def test_a_timeout_is_one_line_and_one_count(
     with caplog.at_level("INFO", "fencepost.broker"):
         answer = client.init_producer_id(NAME, version=5, producer=me)
     assert answer.error_code == 0
-    assert len(lines(caplog, "goes on after its timeout")) == 1
+    assert len(lines(caplog, "continues after its timeout")) == 1
     counters = broker.metrics().counters
     counted = ("timeouts_reclaimed", "fenced_transactions", "fenced_requests")
     assert [counters[name] for name in counted] == [1, 0, 0]
@@ -116,7 +116,7 @@ def test_a_commit_of_nothing_is_told_with_what_there_is(
     ended = client.end_transaction(NAME, me, commit=False)
     following = Producer(ended.producer_id, ended.producer_epoch)
     assert client.end_transaction(NAME, following, commit=True).error_code == ErrorCode.INVALID_TXN_STATE
-    (line,) = lines(caplog, "nothing of it to commit")
+    (line,) = lines(caplog, "it has no open transaction")
     assert f"producer id {following.producer_id} epoch {following.epoch} is refused" in line
     assert f"The id is CompleteAbort with producer id {following.producer_id} epoch {following.epoch}" in line
     assert f"before that {(me.producer_id, me.epoch)}, which ended by END_TXN" in line

@@ -16,10 +16,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from fencepost.broker.coordinator.group.consumer.draft import Draft
 from fencepost.broker.coordinator.group.consumer.group import AWAY_EPOCH, LEAVE_EPOCH, ConsumerGroup, ConsumerMember
 from fencepost.broker.coordinator.group.consumer.reconciliation import reconcile, step_out
 from fencepost.broker.coordinator.group.consumer.states import MemberEvent, MemberState, member_step
+from fencepost.broker.coordinator.group.consumer.tentative_group import TentativeGroup
 from fencepost.broker.coordinator.group.requests import (
     CommitOffsets,
     CommitTransactionalOffsets,
@@ -100,7 +100,7 @@ def _problem(request: ConsumerHeartbeat) -> str | None:
     return None
 
 
-def decide_heartbeat(draft: Draft, request: ConsumerHeartbeat) -> ConsumerMember | Refusal:
+def decide_heartbeat(draft: TentativeGroup, request: ConsumerHeartbeat) -> ConsumerMember | Refusal:
     """Decide a heartbeat. Return the resulting member, or the refusal."""
     member = _identify(draft, request)
     if isinstance(member, Refusal):
@@ -113,7 +113,7 @@ def decide_heartbeat(draft: Draft, request: ConsumerHeartbeat) -> ConsumerMember
 
 
 def settle(
-    draft: Draft,
+    draft: TentativeGroup,
     member_id: str,
     wants: MemberValue,
     owned: frozenset[TopicIdPartition] | None,
@@ -143,7 +143,7 @@ def settle(
     return draft.group.members[member_id]
 
 
-def decide_leave(draft: Draft, request: ConsumerHeartbeat) -> Refusal | None:
+def decide_leave(draft: TentativeGroup, request: ConsumerHeartbeat) -> Refusal | None:
     """Decide a leave (epoch -1), or a temporary one of a static member (-2)."""
     group = draft.group
     if request.instance_id is None:
@@ -161,7 +161,7 @@ def decide_leave(draft: Draft, request: ConsumerHeartbeat) -> Refusal | None:
     return None
 
 
-def fence(draft: Draft, member: ConsumerMember) -> None:
+def fence(draft: TentativeGroup, member: ConsumerMember) -> None:
     """Remove a member from the group. The other members are assigned anew with their next heartbeats."""
     draft.remove(member)
     draft.drop_unused_regexes()
@@ -210,7 +210,7 @@ def check_fetch(group: ConsumerGroup, member_id: str | None, epoch: int) -> Erro
     return ErrorCode.NONE if member.epoch == epoch else stale_code(member, has_member_epochs=True)
 
 
-def _identify(draft: Draft, request: ConsumerHeartbeat) -> ConsumerMember | Refusal:
+def _identify(draft: TentativeGroup, request: ConsumerHeartbeat) -> ConsumerMember | Refusal:
     group = draft.group
     joins = request.member_epoch == 0
     if request.instance_id is None:
@@ -243,7 +243,7 @@ def _check_epoch(member: ConsumerMember, request: ConsumerHeartbeat) -> Refusal 
     )
 
 
-def take_place(draft: Draft, old: ConsumerMember, member_id: str) -> ConsumerMember:
+def take_place(draft: TentativeGroup, old: ConsumerMember, member_id: str) -> ConsumerMember:
     """Let a static member continue under a new id, with the assignment and the target of the old one."""
     group_id = draft.group.group_id
     target = draft.group.target_of(old.member_id)
@@ -256,7 +256,7 @@ def take_place(draft: Draft, old: ConsumerMember, member_id: str) -> ConsumerMem
     return member
 
 
-def _come_back(draft: Draft, request: ConsumerHeartbeat, old: ConsumerMember) -> ConsumerMember | Refusal:
+def _come_back(draft: TentativeGroup, request: ConsumerHeartbeat, old: ConsumerMember) -> ConsumerMember | Refusal:
     """Let a static member return. Its old id must have left temporarily, or use the classic protocol."""
     if old.away or old.wants.classic is not None:
         return take_place(draft, old, request.member_id)

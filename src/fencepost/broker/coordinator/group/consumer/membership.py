@@ -12,7 +12,6 @@ from dataclasses import replace
 from fencepost.broker.coordinator.group.classic.rebalance import Out
 from fencepost.broker.coordinator.group.config import GroupConfig, MemberTiming, new_member_id
 from fencepost.broker.coordinator.group.consumer import decide
-from fencepost.broker.coordinator.group.consumer.draft import Draft, tombstones
 from fencepost.broker.coordinator.group.consumer.group import AWAY_EPOCH, LEAVE_EPOCH, ConsumerGroup, ConsumerMember
 from fencepost.broker.coordinator.group.consumer.migration import (
     check_classic,
@@ -23,6 +22,7 @@ from fencepost.broker.coordinator.group.consumer.migration import (
     share,
 )
 from fencepost.broker.coordinator.group.consumer.states import ConsumerGroupState, MemberState
+from fencepost.broker.coordinator.group.consumer.tentative_group import TentativeGroup, tombstones
 from fencepost.broker.coordinator.group.deadlines import Deadline, DeadlineKind
 from fencepost.broker.coordinator.group.replay import GroupStore
 from fencepost.broker.coordinator.group.requests import (
@@ -143,7 +143,7 @@ class ConsumerGroups:
 
     # Members with the classic protocol
 
-    def converted(self, now_ms: int, value: GroupMetadataValue, group_id: str) -> Draft | Refusal:
+    def converted(self, now_ms: int, value: GroupMetadataValue, group_id: str) -> TentativeGroup | Refusal:
         """Return the consumer group that a classic group with members is converted to."""
         draft = self._draft(now_ms, ConsumerGroup(group_id))
         return convert(draft, value, now_ms, self._topics) or draft
@@ -274,11 +274,13 @@ class ConsumerGroups:
             ],
         )
 
-    def _draft(self, now_ms: int, group: ConsumerGroup) -> Draft:
+    def _draft(self, now_ms: int, group: ConsumerGroup) -> TentativeGroup:
         changed = self._seen_topics.get(group.group_id) != self._topics.version
-        return Draft(group, self._topics, now_ms, self._config.consumer_assignors, topics_changed=changed)
+        return TentativeGroup(group, self._topics, now_ms, self._config.consumer_assignors, topics_changed=changed)
 
-    def _leave(self, now_ms: int, draft: Draft, request: ConsumerHeartbeat, out: Out) -> ConsumerHeartbeatReply:
+    def _leave(
+        self, now_ms: int, draft: TentativeGroup, request: ConsumerHeartbeat, out: Out
+    ) -> ConsumerHeartbeatReply:
         refusal = decide.decide_leave(draft, request)
         if refusal is not None:
             return ConsumerHeartbeatReply.refusing(*refusal)

@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fencepost.broker.coordinator.group.consumer.decide import settle, take_place
-from fencepost.broker.coordinator.group.consumer.draft import Draft
 from fencepost.broker.coordinator.group.consumer.group import ConsumerGroup, ConsumerMember
 from fencepost.broker.coordinator.group.consumer.states import MemberEvent, MemberState, member_step
+from fencepost.broker.coordinator.group.consumer.tentative_group import TentativeGroup
 from fencepost.broker.coordinator.group.requests import Join, Joined, LeavingMember, Refusal, Sync, Synced
 from fencepost.broker.coordinator.group.subscription import read_assignment, read_subscription
 from fencepost.broker.coordinator.group.topics import Topics
@@ -43,7 +43,7 @@ __all__ = ["all_classic", "check_classic", "convert", "join_classic", "leaving",
 _FIRST_JOIN_WITH_KNOWN_ID = 4  # KIP-394
 
 
-def convert(draft: Draft, value: GroupMetadataValue, now_ms: int, topics: Topics) -> Refusal | None:
+def convert(draft: TentativeGroup, value: GroupMetadataValue, now_ms: int, topics: Topics) -> Refusal | None:
     """Fill the draft's new group with the state of the classic group in its last generation."""
     if value.protocol_type != CONSUMER_PROTOCOL_TYPE:
         return Refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {draft.group.group_id} is of {value.protocol_type!r}.")
@@ -124,7 +124,7 @@ def to_classic(group: ConsumerGroup, topics: Topics, now_ms: int) -> GroupMetada
     return GroupMetadataValue(CONSUMER_PROTOCOL_TYPE, generation, protocol, None, now_ms, tuple(members))
 
 
-def join_classic(draft: Draft, request: Join, new_id: str, topics: Topics) -> ConsumerMember | Joined:
+def join_classic(draft: TentativeGroup, request: Join, new_id: str, topics: Topics) -> ConsumerMember | Joined:
     """Handle a JoinGroup at a consumer group. Return the resulting member, or the refusal."""
     subscription = None
     if request.protocols and request.protocol_type == CONSUMER_PROTOCOL_TYPE and _supported(draft.group, request):

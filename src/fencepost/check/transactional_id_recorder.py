@@ -19,7 +19,7 @@ from fencepost.errors import (
     TransactionTimedOutError,
 )
 
-__all__ = ["Sessions", "told_of_fencing"]
+__all__ = ["TransactionalIdRecorder", "told_of_fencing"]
 
 T = TypeVar("T")
 
@@ -45,7 +45,7 @@ def told_of_fencing(error: BaseException | None) -> bool:
     return False
 
 
-class Sessions:
+class TransactionalIdRecorder:
     """The recorded operations of one world, whose clock is `now_ms`."""
 
     def __init__(self, now_ms: Callable[[], int]) -> None:

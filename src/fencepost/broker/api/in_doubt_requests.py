@@ -1,4 +1,4 @@
-"""Refusal of requests that depend on damaged records of an internal topic. See `coordinator/damage.py`."""
+"""Refusal of requests that depend on damaged records of an internal topic. See `coordinator/corruption_guard.py`."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from typing import Any
 
 from fencepost.broker.api.apis import Api, Coordinator
 from fencepost.broker.api.error_responses import refusal
-from fencepost.broker.coordinator.damage import Doubts
+from fencepost.broker.coordinator.corruption_guard import CorruptionGuard
 from fencepost.protocol.codes import ErrorCode
 
-__all__ = ["DoubtfulRequests"]
+__all__ = ["InDoubtRequests"]
 
 _log = logging.getLogger("fencepost.broker.recovery")
 
 
-class DoubtfulRequests:
+class InDoubtRequests:
     """Refuses doubtful requests of one broker. Each name is logged once per API."""
 
-    def __init__(self, doubts: Doubts) -> None:
+    def __init__(self, doubts: CorruptionGuard) -> None:
         self._doubts = doubts
         self._told: set[tuple[int, str]] = set()
 
@@ -40,7 +40,9 @@ class DoubtfulRequests:
             if (api.key, name) not in self._told:
                 self._told.add((api.key, name))
                 _log.error(
-                    "API %s of %r is refused: what is known of it is damaged; see fencepost repair", api.key, name
+                    "API %s of %r is refused: its records in the internal topic are damaged; see fencepost repair",
+                    api.key,
+                    name,
                 )
         return refusal(request, ErrorCode.UNKNOWN_SERVER_ERROR)
 

@@ -24,7 +24,7 @@ from fencepost.client.net.list_offsets import LATEST
 from fencepost.client.types import Isolation, TopicPartition
 from fencepost.errors import CorruptRecordError
 
-__all__ = ["FRAGILE", "Rot", "judge_fragile"]
+__all__ = ["FRAGILE", "FileCorruption", "judge_fragile"]
 
 FRAGILE: Final = TopicPartition("fragile", 0)
 """A partition of a topic whose files are damaged. Clients write to it only without transactions."""
@@ -33,7 +33,7 @@ BACKED_UP: Final = 0.3
 PATIENCE_MS: Final = 60_000
 
 
-class Rot:
+class FileCorruption:
     """Damages the files of `FRAGILE`, whose feeders record their sends.
 
     The chances are per start of the broker; `struck` is called with the kind and the details of a fault.

@@ -16,10 +16,10 @@ from fencepost.broker.topics.catalogue import CONSUMER_OFFSETS, TRANSACTION_STAT
 from fencepost.broker.topics.opening import tell_damage
 from fencepost.protocol.logs.partitioning import coordinator_partition
 
-__all__ = ["Doubts"]
+__all__ = ["CorruptionGuard"]
 
 
-class Doubts:
+class CorruptionGuard:
     """Partitions and transactional ids in doubt. False while there are none."""
 
     def __init__(self, topics: TopicCatalogue, metrics: Metrics) -> None:

@@ -15,7 +15,7 @@ from fencepost.protocol.records.batch import BatchHeader
 from fencepost.protocol.records.compression import MAX_DECOMPRESSED_BYTES
 from fencepost.protocol.records.walk import section_of
 
-__all__ = ["LARGE_BYTES", "TURN_BYTES", "LargeBatches", "PutOff"]
+__all__ = ["LARGE_BYTES", "TURN_BYTES", "DecompressionBudget", "PutOff"]
 
 LARGE_BYTES: Final = 4 << 20
 """Batches that decompress to at most this many bytes never wait."""
@@ -25,10 +25,10 @@ TURN_BYTES: Final = 32 << 20
 
 
 class PutOff(Exception):
-    """The batch decompresses to more than is left for this turn: see `LargeBatches.wait`."""
+    """The batch decompresses to more than is left for this turn: see `DecompressionBudget.wait`."""
 
 
-class LargeBatches:
+class DecompressionBudget:
     """Decompresses within the limit. `soon` calls a function after other requests were served."""
 
     def __init__(self, soon: Callable[[Callable[[], None]], object]) -> None:

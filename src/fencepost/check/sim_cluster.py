@@ -8,13 +8,13 @@ from random import Random
 from typing import Final
 
 from fencepost.broker.settings.values import BrokerConfig
-from fencepost.check.broker_host import BrokerHost
 from fencepost.check.disk import MemoryDisk
 from fencepost.check.machine import Machine, MachineFaults
 from fencepost.check.net import Network, NetworkFaults
 from fencepost.check.scheduler import Scheduler, SimTask
+from fencepost.check.sim_broker import SimBroker
 
-__all__ = ["Stage"]
+__all__ = ["SimCluster"]
 
 KILLED_ONLY: Final = 0.3
 """Fraction of crashes without loss of power, in which all written data survives."""
@@ -22,7 +22,7 @@ WATCHED_MS: Final = (50.0, 2_000.0)
 """Range of ms until an operator notices that the broker stopped, or that a partition needs a restart."""
 
 
-class Stage:
+class SimCluster:
     """The base of a world.
 
     `random` decides everything, `trace` receives events with their time, and `found` anomalies.
@@ -52,7 +52,7 @@ class Stage:
         self.disk = MemoryDisk()
         self.machine = Machine(self.scheduler, self.disk, self.fork(), self.strike)
         config = self.configured(settings)
-        self.host = BrokerHost(self.network, self.disk, config, self.fork(), self.trace, self.machine, found)
+        self.host = SimBroker(self.network, self.disk, config, self.fork(), self.trace, self.machine, found)
 
     @staticmethod
     def configured(settings: Mapping[str, str | int | bool]) -> BrokerConfig:
@@ -112,7 +112,7 @@ class Stage:
         self.host.start()
 
     def strike_machine(self, machine: MachineFaults) -> None:
-        """Draw those faults of the machine until the stage is healed."""
+        """Draw those faults of the machine until the cluster is healed."""
         if machine.any:
             self.scheduler.spawn(self.machine.strike_again_and_again(machine))
             self.scheduler.spawn(self._look_after_host())
@@ -131,7 +131,7 @@ class Stage:
         return self.healed
 
     async def crash_again_and_again(self, interval_ms: float, power_cut_chance: float, outage_ms: float = 0.0) -> None:
-        """Crash the broker about every `interval_ms` until the stage is healed.
+        """Crash the broker about every `interval_ms` until the cluster is healed.
 
         `outage_ms`: longest downtime, if longer than usual.
         """

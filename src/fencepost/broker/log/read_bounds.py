@@ -10,7 +10,7 @@ from fencepost.broker.log.results import CorruptSegment
 from fencepost.broker.log.segment import Segment
 from fencepost.protocol.records.batch import MAGIC_AT, PARTITION_LEADER_EPOCH_AT
 
-__all__ = ["Extent", "find_extent", "measure", "slice_of"]
+__all__ = ["ReadBounds", "find_extent", "measure", "slice_of"]
 
 
 class SegmentedLog(Protocol):
@@ -25,7 +25,7 @@ class SegmentedLog(Protocol):
     def locate(self, number: int, offset: int) -> tuple[int, int, int]: ...
 
 
-class Extent(NamedTuple):
+class ReadBounds(NamedTuple):
     """Bytes `position` to `end` of the segment. The first batch has `first_size` bytes and begins at offset `base`."""
 
     segment: Segment
@@ -35,7 +35,7 @@ class Extent(NamedTuple):
     first_size: int
 
 
-def find_extent(log: SegmentedLog, offset: int, bound: int) -> Extent | None:
+def find_extent(log: SegmentedLog, offset: int, bound: int) -> ReadBounds | None:
     """Return the bytes for a read from `offset` to below `bound`, or None.
 
     They never span two segments.
@@ -56,10 +56,10 @@ def find_extent(log: SegmentedLog, offset: int, bound: int) -> Extent | None:
         raise CorruptSegment(segment.path, position, f"a batch at offset {base}, {offset} is due")
     if base >= bound:
         return None
-    return Extent(segment, position, _end(log, number, bound), base, size)
+    return ReadBounds(segment, position, _end(log, number, bound), base, size)
 
 
-def measure(log: SegmentedLog, offset: int, bound: int, before: Extent | None) -> Extent | None:
+def measure(log: SegmentedLog, offset: int, bound: int, before: ReadBounds | None) -> ReadBounds | None:
     """Return the result of `find_extent`, or None for offsets outside the log.
 
     With `before`, an earlier result for the same offset, only the end is determined again. Raises CorruptSegment,
@@ -102,7 +102,7 @@ def slice_of(
     return _read(log, extent._replace(position=position, base=base, first_size=size), max_bytes, min_one)
 
 
-def _read(log: SegmentedLog, extent: Extent, max_bytes: int, min_one: bool) -> tuple[bytes | memoryview, int]:
+def _read(log: SegmentedLog, extent: ReadBounds, max_bytes: int, min_one: bool) -> tuple[bytes | memoryview, int]:
     segment, position, end, base, size = extent
     wanted = min(max_bytes, end - position)
     if wanted < size:

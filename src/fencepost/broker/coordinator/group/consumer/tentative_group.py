@@ -29,10 +29,10 @@ from fencepost.protocol.logs.consumer_group_log import (
 )
 from fencepost.protocol.re2 import compile_pattern
 
-__all__ = ["Draft", "tombstones"]
+__all__ = ["TentativeGroup", "tombstones"]
 
 
-class Draft:
+class TentativeGroup:
     """A group with the records of one decision."""
 
     __slots__ = ("_assignors", "_now_ms", "_origin", "_topics", "group", "records", "topics_changed")

@@ -13,7 +13,7 @@ from fencepost.client.net.runtime import StreamClosed
 from fencepost.protocol import fetch_wire
 from fencepost.protocol.frame import DEFAULT_MAX_FRAME_BYTES, encode_request_frame
 
-__all__ = ["Mute"]
+__all__ = ["SlowReader"]
 
 FETCH: Final = 1
 VERSION: Final = 12
@@ -22,7 +22,7 @@ SILENT_MS: Final = 15_000
 """Time in ms without reading. It exceeds the broker's patience when memory for answers is scarce."""
 
 
-class Mute(Actor):
+class SlowReader(Actor):
     """A client that sends many fetch requests at a time and reads the answers late or never."""
 
     async def live(self, process: Process) -> None:

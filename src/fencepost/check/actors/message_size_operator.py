@@ -11,14 +11,14 @@ from fencepost.check.process import Process
 from fencepost.check.scheduler import TaskCancelled
 from fencepost.errors import KafkaError
 
-__all__ = ["Shrinker"]
+__all__ = ["MessageSizeOperator"]
 
 MOST_BYTES: Final = "max.message.bytes"
 SHRUNK_MS: Final = (1.0, 60.0)
 """Range of ms for which the limit is in force. It is so short that only some of a producer's batches are refused."""
 
 
-class Shrinker(Actor):
+class MessageSizeOperator(Actor):
     """An operator who shrinks the limit about every `shrink_interval_ms` during the storm, and always restores it."""
 
     def __init__(self, world: Surroundings, name: str, chance: Random, topics: Sequence[str]) -> None:

@@ -27,7 +27,7 @@ def note_change(metrics: Metrics, now_ms: int, before: Transaction | None, after
     if before is None:
         return
     if after is None:
-        _log.info("transactional id %r was not used for too long and is forgotten", before.transactional_id)
+        _log.info("transactional id %r expired: it was not used for too long", before.transactional_id)
         return
     has_new_pair = after.client_pair != before.client_pair
     if before.state is TxnState.ONGOING and after.state is TxnState.PREPARE_ABORT:
@@ -41,7 +41,7 @@ def note_change(metrics: Metrics, now_ms: int, before: Transaction | None, after
         if has_new_pair and after.last_bump is BumpCause.NONE:
             # Every restarted producer does this. A previous owner is reported when it sends a request.
             _log.debug(
-                "transactional id %r goes from producer id %s epoch %s to %s epoch %s; nothing was open",
+                "transactional id %r changes from producer id %s epoch %s to %s epoch %s; no transaction was open",
                 after.transactional_id,
                 *before.client_pair,
                 *after.client_pair,
@@ -49,7 +49,7 @@ def note_change(metrics: Metrics, now_ms: int, before: Transaction | None, after
         elif not has_new_pair and before.last_bump is BumpCause.TIMEOUT and before.state is not TxnState.EMPTY:
             metrics.count("timeouts_reclaimed")
             _log.info(
-                "the producer of transactional id %r goes on after its timeout, with producer id %s epoch %s",
+                "the producer of transactional id %r continues after its timeout with producer id %s epoch %s",
                 after.transactional_id,
                 *after.client_pair,
             )
@@ -69,8 +69,8 @@ def note_commit_of_nothing(current: Transaction | None, asked: ProducerPair) -> 
     """
     if current is not None:
         _log.warning(
-            "the commit of transactional id %r with producer id %s epoch %s is refused: there is nothing of it to "
-            "commit. The id is %s with producer id %s epoch %s; before that %s, which ended by %s",
+            "the commit of transactional id %r with producer id %s epoch %s is refused: it has no open "
+            "transaction. The id is %s with producer id %s epoch %s; before that %s, which ended by %s",
             *(current.transactional_id, *asked, STATE_NAMES[current.state], *current.client_pair),
             *(tuple(current.last_pair), current.last_bump.name),
         )

@@ -23,7 +23,7 @@ from fencepost.check.machine import Machine
 from fencepost.check.net import Network, ServerConnection
 from fencepost.protocol.receiver import Receiver
 
-__all__ = ["BrokerHost"]
+__all__ = ["SimBroker"]
 
 HOST, PORT = "broker", 9092
 SMALL_ANSWERS_BYTES: Final = 1 << 16
@@ -31,7 +31,7 @@ SMALL_ANSWERS_BYTES: Final = 1 << 16
 LOOK_MS: Final = 1_000.0
 
 
-class BrokerHost:
+class SimBroker:
     """Passes incoming frames to the core and carries out its effects.
 
     A sync takes a random time, and a crash may interrupt it.
