@@ -6,6 +6,7 @@ import asyncio
 import gc
 import socket
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
 
@@ -58,7 +59,7 @@ def test_blocking_producer(silent: str) -> None:
             "flush": lambda: producer.flush(timeout_ms=1),
         }
         for name, call in calls.items():
-            left = objects_left_by(lambda call=call: late(call), lambda: late(lambda: producer.flush(timeout_ms=1)))
+            left = objects_left_by(partial(late, call), lambda: late(lambda: producer.flush(timeout_ms=1)))
             assert left < ROUNDS // 2, name
     finally:
         with pytest.raises(ProduceFailedError):
@@ -100,7 +101,7 @@ def test_blocking_readers(silent: str) -> None:
     }
     try:
         for name, call in calls.items():
-            left = objects_left_by(lambda call=call: late(call), lambda: late(lambda: consumer.poll(timeout_ms=1)))
+            left = objects_left_by(partial(late, call), lambda: late(lambda: consumer.poll(timeout_ms=1)))
             assert left < ROUNDS // 2, name
     finally:
         consumer.close(0)
