@@ -422,7 +422,8 @@ class ProducerCore:
     async def prepare_transaction(self) -> PreparedTransaction:
         """Prepare the transaction: flush, and store its name before completing it (KIP-939).
 
-        Afterwards the transaction can only be completed, committed or aborted.
+        From its call on, `send()` raises UsageError, in every thread. The transaction can only be completed, committed
+        or aborted. After a cancellation the call can be repeated.
 
         Returns:
             The prepared transaction.
