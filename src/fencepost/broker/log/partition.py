@@ -24,8 +24,8 @@ from fencepost.broker.log.cleaning.swap import write_clean_point
 from fencepost.broker.log.config import LogConfig
 from fencepost.broker.log.fresh_files import FreshFiles
 from fencepost.broker.log.layout import CleanPoint
-from fencepost.broker.log.producers.idempotence import NEWEST_PRODUCE, Refusal
-from fencepost.broker.log.producers.snapshot import Place, SegmentSeal
+from fencepost.broker.log.producers.idempotence import NEWEST_PRODUCE, ProducerRefusal
+from fencepost.broker.log.producers.snapshot import LogPosition, SegmentSeal
 from fencepost.broker.log.producers.snapshot_files import SnapshotKeeper
 from fencepost.broker.log.producers.table import ProducerTable, facts_of
 from fencepost.broker.log.read_bounds import slice_of
@@ -177,7 +177,7 @@ class PartitionLog:
             kafka_rules = self.config.producer_state_check == "kafka"
             verdict = self.producers.check(facts, produce_version=produce_version, kafka_rules=kafka_rules)
             if verdict is not None:
-                if isinstance(verdict, Refusal):
+                if isinstance(verdict, ProducerRefusal):
                     return self._refused(verdict)
                 _, _, base_offset, last_offset, timestamp_ms = verdict.batch
                 return Duplicate(base_offset, last_offset, timestamp_ms, self.log_start_offset)
@@ -268,7 +268,7 @@ class PartitionLog:
         """
         self.producers.fence(producer_id, epoch)
 
-    def _refused(self, verdict: Refusal) -> Rejected:
+    def _refused(self, verdict: ProducerRefusal) -> Rejected:
         return Rejected(verdict.code, verdict.log_start or self.log_start_offset, verdict.message)
 
     def _write(self, header: BatchHeader, batch: Buffer, append_time_ms: int, now_ms: int) -> Rejected | None:
@@ -464,7 +464,7 @@ class PartitionLog:
         files = [file for segment in self.segments[-2:] for file in segment.index_files()]
         last = self.segments[-1]
         seals = tuple(SegmentSeal(each.base_offset, *each.aborted_seal(), each.max_timestamp) for each in self.segments)
-        data = self.producers.encode(Place(last.base_offset, last.size, seals))
+        data = self.producers.encode(LogPosition(last.base_offset, last.size, seals))
         self.snapshots.prepare(self.log_end_offset, data, files)
 
     def _write_snapshots(self) -> Change[None]:
