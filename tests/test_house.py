@@ -52,7 +52,7 @@ BOTH_WAYS = [
 
 SHARED_CLASS_NAMES = frozenset(
     """
-    Acquired Action Appended Batch CommitOffsets Connection Coordinator Decoded Ending Event Exchange Fence
+    Acquired Action Answer Appended Batch CommitOffsets Connection Coordinator Decoded Ending Event Exchange Fence
     FetchOffsets FetchSession Finding Found GroupMember Identity Kind Limits Line Link Login Member MemberEvent
     MemberState Opened Partition Place Polled ProtocolError Reader Record Refusal Reply Result ScramCredential
     ShareMember ShareSession Source Strays Subscription Sync Target TaskId Topic TopicPartition Topics
