@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import fencepost
-from bench import common, connections, memory_over_time, pipeline, raw, report, transactions
+from bench import common, connections, memory_over_time, pipeline, raw, report, request_time, transactions
 from bench.__main__ import arguments
 from bench.brokers import Running
 from bench.common import new_topic, own_broker
@@ -65,6 +65,12 @@ def test_many_connections_are_each_answered() -> None:
     assert load.requests_s * 0.5 > 30, "each connection writes more than one record"
     assert 0 < load.median_ms <= load.p99_ms
     assert load.processors > 0
+
+
+def test_the_processor_time_of_requests_is_measured() -> None:
+    with own_broker() as own:
+        for requests_of in request_time.WORK.values():
+            assert request_time.measure(own, requests_of(own.servers, 2_000)) > 0
 
 
 def test_a_broker_that_goes_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

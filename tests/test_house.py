@@ -50,6 +50,17 @@ BOTH_WAYS = [
     "spark/sink and spark/sink/local",
 ]
 
+SHARED_CLASS_NAMES = frozenset(
+    """
+    Acquired Action Answer Appended Batch CommitOffsets Connection Coordinator Decoded Ending Event Exchange Fence
+    FetchOffsets FetchSession Finding Found GroupMember Identity Kind Limits Line Link Login Member MemberEvent
+    MemberState Opened Partition Place Polled ProtocolError Reader Record Refusal Reply Result ScramCredential
+    ShareMember ShareSession Source Strays Subscription Sync Target TaskId Topic TopicPartition Topics
+    Transaction Transactions Turn TxnState Unknown Use Verdict Wanted Watch _Batch _Seen
+    """.split()
+)
+"""Class names that several modules of the package define. This table may only become shorter."""
+
 
 def grown(measured: dict[str, int], most: int, exceptions: dict[str, int]) -> list[str]:
     """What is above ``most``, or above what the table of exceptions grants it, and rows that nothing needs."""
@@ -84,6 +95,16 @@ def defined_twice(sources: Iterable[tuple[str, str]]) -> list[str]:
         for alias in aliases(text):
             places[alias].append(name)
     return [f"{alias} in {', '.join(found)}" for alias, found in sorted(places.items()) if len(found) > 1]
+
+
+def classes_defined_twice(sources: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    """Return the class names that several of the (name, text) modules define at their top level, with the modules."""
+    places = defaultdict(list)
+    for name, text in sources:
+        for statement in ast.parse(text).body:
+            if isinstance(statement, ast.ClassDef):
+                places[statement.name].append(name)
+    return {name: found for name, found in sorted(places.items()) if len(found) > 1}
 
 
 def both_ways(arrows: Iterable[tuple[str, str]]) -> list[str]:
@@ -153,3 +174,16 @@ def test_a_type_gets_its_name_once() -> None:
     sources = [(in_the_project(path), path.read_text()) for path in tidy.python_files("src")]
     assert sum(len(aliases(text)) for _, text in sources) > 20
     assert defined_twice(sources) == []
+
+
+def test_a_class_name_of_two_modules_is_found() -> None:
+    one, other = "class A: ...\nclass B: ...\n", "class A: ...\nclass C:\n    class B: ...\n"
+    assert classes_defined_twice([("one.py", one), ("other.py", other)]) == {"A": ["one.py", "other.py"]}
+
+
+def test_a_class_name_means_one_thing() -> None:
+    """Generated messages are named by Kafka, and excluded."""
+    paths = [path for path in tidy.python_files("src") if path.parent.name != "messages"]
+    found = classes_defined_twice((in_the_project(path), path.read_text()) for path in paths)
+    assert {name: places for name, places in found.items() if name not in SHARED_CLASS_NAMES} == {}
+    assert sorted(SHARED_CLASS_NAMES - found.keys()) == [], "these names are defined once now: remove them here"

@@ -24,7 +24,7 @@ from fencepost.cli.main import main
 from fencepost.client.sasl import OAuthToken
 from fencepost.errors import AuthenticationError, KafkaTimeoutError, ProtocolError
 from fencepost.torture.clients import CLIENTS, PATIENCE_S
-from fencepost.torture.supervisor import FAULTS, Options, Torture
+from fencepost.torture.supervisor import FAULTS, Torture, TortureOptions
 from tests.support.apache_kafka import ApacheKafka
 from tests.support.certificates import Authority
 from tests.support.commands import Commands
@@ -116,7 +116,7 @@ def test_a_storm_behind_tls_and_scram(
     access = by_tls_and_scram(kafka, authority)
     faults = tuple(fault for fault in FAULTS if fault != "pause-client")
     prefix = f"{client}-{uuid4().hex[:8]}-"  # a second try meets the topics of the first
-    options = Options(access, 0.1, 5, client, prefix, False, tmp_path, faults=faults, two_phase="two-phase")
+    options = TortureOptions(access, 0.1, 5, client, prefix, False, tmp_path, faults=faults, two_phase="two-phase")
     Torture(options, lambda line: None).run(tmp_path / "history.jsonl")
     with (tmp_path / "history.jsonl").open() as lines:
         history = History(operations_of(lines))

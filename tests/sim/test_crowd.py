@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 
 from fencepost.check.actors.crowd import ReadersLife, SendersLife, Stand, judge_readers, judge_senders
-from fencepost.check.history import Read
-from fencepost.check.options import Options, Profile
+from fencepost.check.history import RecordRead
+from fencepost.check.options import Profile, SimulationOptions
 from fencepost.check.plants import PLANTS
 from fencepost.check.world import run_world
 from fencepost.client.types import TopicPartition
 from tests.support.plants_table import find
 
 PLACE = TopicPartition("t", 0)
-LOG = [Read("judge", "t", 0, offset, f"v{offset}") for offset in (0, 1, 3, 4)]
+LOG = [RecordRead("judge", "t", 0, offset, f"v{offset}") for offset in (0, 1, 3, 4)]
 
 
 def story(*offsets: int, complete: bool = False) -> ReadersLife:
@@ -58,7 +58,7 @@ def test_a_sender_that_was_told_wrongly_is_found() -> None:
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_a_crowd_is_given_everything_once(seed: int) -> None:
-    options = Options.draw(seed, Profile.SWARM).changed(["crowds=1", "storm_ms=500", "cancel_chance=0.15"])
+    options = SimulationOptions.draw(seed, Profile.SWARM).changed(["crowds=1", "storm_ms=500", "cancel_chance=0.15"])
     report = run_world(seed, options)
     assert report.anomalies == []
     assert report.happened["calls refused beside others"] > 10

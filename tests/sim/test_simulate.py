@@ -12,7 +12,7 @@ import pytest
 from fencepost.check import simulations
 from fencepost.check.options import Profile
 from fencepost.check.plants import PLANTS, planted
-from fencepost.check.simulations import SIMULATIONS, Run, shrink
+from fencepost.check.simulations import SIMULATIONS, SimulationRun, shrink
 from fencepost.cli.main import main
 
 CLIENTS, SPARK = SIMULATIONS
@@ -112,9 +112,9 @@ def test_bad_options_end_with_2(arguments: list[str], words: str, capsys: pytest
 
 def test_ctrl_c_tells_what_was_seen_so_far(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     real = CLIENTS.run
-    runs: list[Run] = []
+    runs: list[SimulationRun] = []
 
-    def twice(seed: int, options: Any) -> Run:
+    def twice(seed: int, options: Any) -> SimulationRun:
         if len(runs) == 2:
             raise KeyboardInterrupt
         runs.append(real(seed, options))

@@ -15,7 +15,7 @@ from fencepost.broker.api.straight import PATHS, Straight, straight_path
 from fencepost.broker.connection import Connection, Core
 from fencepost.check import sim_cluster, world
 from fencepost.check.disk import MemoryDisk
-from fencepost.check.options import Options, Profile
+from fencepost.check.options import Profile, SimulationOptions
 from fencepost.check.sim_broker import SimBroker
 from fencepost.check.sink_world import SinkFaults, run_sink_world
 from fencepost.check.world import run_world
@@ -85,16 +85,16 @@ def assert_same(run: Callable[[], object]) -> Counter[int]:
     return with_it.straight
 
 
-SHORT = Options(storm_ms=800, producers=3, feeders=1, crash_interval_ms=400)
+SHORT = SimulationOptions(storm_ms=800, producers=3, feeders=1, crash_interval_ms=400)
 WORLDS = {
-    "drawn": Options.draw(21, Profile.SWARM).changed(["storm_ms=1000"]),
+    "drawn": SimulationOptions.draw(21, Profile.SWARM).changed(["storm_ms=1000"]),
     "stormy": STORMY.changed(["storm_ms=800", "copiers=0", "feeders=1"]),
     "failing disk": FAILING.changed(["storm_ms=2000", "copiers=0"]),
     "two phases": SHORT.changed(["deciders=2"]),
     "older transactions": SHORT.changed(["transaction_version=1"]),
     "compacted": SHORT.changed(["compacted=True", "storm_ms=2000"]),
     "damaged files": SHORT.changed(["flip_chance=0.9", "restore_chance=0.5"]),
-    "a group": Options(storm_ms=800, copiers=1, feeders=1),
+    "a group": SimulationOptions(storm_ms=800, copiers=1, feeders=1),
 }
 
 
@@ -114,7 +114,7 @@ def test_a_history_is_the_same_when_answers_do_not_wait_for_a_sync(name: str, mo
 
 @pytest.mark.parametrize("seed", range(41, 45))
 def test_drawn_histories_are_the_same_without_straight_paths(seed: int) -> None:
-    assert_same(lambda: run_world(seed, Options.draw(seed).changed(["storm_ms=500"])))
+    assert_same(lambda: run_world(seed, SimulationOptions.draw(seed).changed(["storm_ms=500"])))
 
 
 @pytest.mark.parametrize("seed", [1, 4])

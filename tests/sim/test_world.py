@@ -11,13 +11,13 @@ import pytest
 from fencepost.broker.topics.cleaner import Cleaner
 from fencepost.check.history import Outcome
 from fencepost.check.net import Network, NetworkFaults
-from fencepost.check.options import Options, Profile
+from fencepost.check.options import Profile, SimulationOptions
 from fencepost.check.plants import PLANTS, planted
 from fencepost.check.process import Process
 from fencepost.check.scheduler import Scheduler
-from fencepost.check.world import Report, run_world
+from fencepost.check.world import SimulationReport, run_world
 
-STORMY = Options(
+STORMY = SimulationOptions(
     storm_ms=3_000,
     producers=3,
     copiers=2,
@@ -35,7 +35,7 @@ STORMY = Options(
 )
 
 
-def ends(report: Report) -> Counter[Outcome]:
+def ends(report: SimulationReport) -> Counter[Outcome]:
     return Counter(transaction.outcome for transaction in report.history.transactions)
 
 
@@ -68,13 +68,13 @@ def test_nothing_goes_wrong_in_a_storm() -> None:
 def test_other_profiles_end_well(profile: Profile) -> None:
     reads = 0
     for seed in (11, 12, 13):
-        report = run_world(seed, Options.draw(seed, profile).changed(["storm_ms=1000"]))
+        report = run_world(seed, SimulationOptions.draw(seed, profile).changed(["storm_ms=1000"]))
         assert report.anomalies == []
         reads += len(report.history.reads)
     assert reads > 20
 
 
-FAILING = Options(
+FAILING = SimulationOptions(
     storm_ms=3_000,
     copiers=1,
     full_chance=0.15,
@@ -88,7 +88,7 @@ FAILING = Options(
 
 
 def test_nothing_goes_wrong_on_a_machine_that_fails() -> None:
-    chosen = FAILING.shown().items() - Options().shown().items()
+    chosen = FAILING.shown().items() - SimulationOptions().shown().items()
     kinds = {name.removesuffix("_chance") for name, _ in chosen if "_chance" in name}
     assert len(kinds) == 7
     untold = {*kinds, "sync failed", "broker stops"}
@@ -105,7 +105,9 @@ def test_nothing_goes_wrong_on_a_machine_that_fails() -> None:
 def test_batches_are_halved_and_keep_their_places() -> None:
     acknowledged = refused = 0
     for seed in (4, 9, 25):
-        report = run_world(seed, Options.draw(seed).changed(["shrink_interval_ms=150", "feeders=2", "storm_ms=3000"]))
+        report = run_world(
+            seed, SimulationOptions.draw(seed).changed(["shrink_interval_ms=150", "feeders=2", "storm_ms=3000"])
+        )
         assert report.anomalies == []
         acknowledged += sum(sent.acknowledged for sent in report.history.sent)
         refused += sum(not sent.acknowledged for sent in report.history.sent)
@@ -114,14 +116,14 @@ def test_batches_are_halved_and_keep_their_places() -> None:
 
 
 def test_operators_change_topics_during_the_storm() -> None:
-    report = run_world(1, Options(storm_ms=4_000, copiers=1, operators=5, crash_interval_ms=2_000))
+    report = run_world(1, SimulationOptions(storm_ms=4_000, copiers=1, operators=5, crash_interval_ms=2_000))
     assert report.anomalies == []
     done = {line.split(maxsplit=2)[2] for line in report.trace if line.split()[1] in {f"o{n}" for n in range(5)}}
     assert {"replace a topic", "change settings", "add a partition"} <= done
 
 
 def test_calls_are_cancelled_at_each_of_their_suspensions() -> None:
-    report = run_world(6, Options(storm_ms=3_000, copiers=1, cancel_chance=0.4))
+    report = run_world(6, SimulationOptions(storm_ms=3_000, copiers=1, cancel_chance=0.4))
     assert report.anomalies == []
     places = {line.rsplit(maxsplit=1)[1] for line in report.trace if "at its suspension" in line}
     assert {"1", "2", "3"} <= places
@@ -179,13 +181,13 @@ def test_a_process_that_was_taken_for_dead_is_gone_when_its_work_has_ended() -> 
 
 
 def test_every_transaction_version_and_group_protocol_is_drawn() -> None:
-    drawn = [Options.draw(seed) for seed in range(1, 101)]
+    drawn = [SimulationOptions.draw(seed) for seed in range(1, 101)]
     assert {options.transaction_version for options in drawn} == {0, 1, 2}
     assert {options.group_protocol for options in drawn} == {"classic", "consumer", "mixed"}
 
 
 def test_options_can_be_given() -> None:
-    changed = Options.draw(3).changed(["producers=1", "compacted=True", "slow_chance=0.5"])
+    changed = SimulationOptions.draw(3).changed(["producers=1", "compacted=True", "slow_chance=0.5"])
     assert (changed.producers, changed.compacted, changed.slow_chance) == (1, True, 0.5)
     with pytest.raises(ValueError, match="no option 'slow'"):
         changed.changed(["slow=1"])

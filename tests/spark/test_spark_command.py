@@ -137,7 +137,7 @@ def test_what_is_not_lost_is_not_written_again_and_a_query_that_is_gone_is_forgo
     bench.decide(0, [bench.task(bench.open(), 0)])
     words = ["forget", bench.sink, "--query", bench.query, "--yes", "-b", broker.bootstrap_servers]
     assert command("spark", *words, "--lost", "again") == 1
-    assert "nothing of batch 0 is known to be lost" in capsys.readouterr().err
+    assert "no transaction of batch 0 is lost" in capsys.readouterr().err
     assert command("spark", *words, "--lost", "accept", "--json") == 0
     settled = json.loads(capsys.readouterr().out)
     assert (settled["settled"], settled["batch"], len(settled["committed"]), settled["lost"]) == ("accept", 0, 1, [])

@@ -23,7 +23,7 @@ import confluent_kafka
 
 import fencepost
 from fencepost.check.checks import check_all
-from fencepost.check.history import Anomaly, History, Outcome, Transaction, Write
+from fencepost.check.history import Anomaly, History, Outcome, RecordWrite, TransactionSummary
 from fencepost.check.reader import read_group_offsets, read_to_end
 from fencepost.client.admin.core import AdminCore
 from fencepost.client.admin.transactions import TransactionListing
@@ -88,7 +88,7 @@ class Actor(threading.Thread):
         self.bootstrap = bootstrap
         self.chance = random.Random(seed)
         self.stopping = stop
-        self.history: list[Transaction] = []
+        self.history: list[TransactionSummary] = []
         self.error: BaseException | None = None
 
     def run(self) -> None:
@@ -102,16 +102,16 @@ class Actor(threading.Thread):
     def live(self) -> None:
         raise NotImplementedError
 
-    def new_transaction(self) -> Transaction:
-        made = Transaction(self.name, len(self.history) + 1)
+    def new_transaction(self) -> TransactionSummary:
+        made = TransactionSummary(self.name, len(self.history) + 1)
         self.history.append(made)
         return made
 
-    def writes(self, transaction: Transaction) -> Iterator[Write]:
+    def writes(self, transaction: TransactionSummary) -> Iterator[RecordWrite]:
         for index in range(self.chance.randint(1, 8)):
             topic = self.chance.choice(sorted(TOPICS))
             partition = self.chance.randrange(TOPICS[topic])
-            write = Write(topic, partition, f"{self.name}-{transaction.number}-{index}")
+            write = RecordWrite(topic, partition, f"{self.name}-{transaction.number}-{index}")
             transaction.writes.append(write)
             yield write
             if self.chance.random() < 0.1:
@@ -200,7 +200,7 @@ class OurRecords(Actor):
                 pending = []
                 for _ in range(self.chance.randint(1, 20)):
                     record = self.new_transaction()
-                    write = Write("blue", 0, f"{self.name}-{record.number}")
+                    write = RecordWrite("blue", 0, f"{self.name}-{record.number}")
                     record.writes.append(write)
                     pending.append((record, producer.send(write.topic, write.value.encode(), partition=0)))
                 for record, delivery in pending:
@@ -217,10 +217,10 @@ class TheirRecords(Actor):
         while not self.stopping.is_set():
             for _ in range(self.chance.randint(1, 20)):
                 record = self.new_transaction()
-                write = Write("red", 0, f"{self.name}-{record.number}")
+                write = RecordWrite("red", 0, f"{self.name}-{record.number}")
                 record.writes.append(write)
 
-                def told(error: object, _: object, record: Transaction = record) -> None:
+                def told(error: object, _: object, record: TransactionSummary = record) -> None:
                     if error is None:
                         record.outcome = Outcome.COMMITTED
 

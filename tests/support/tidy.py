@@ -158,7 +158,7 @@ ROOMS: dict[str, dict[str, frozenset[str]]] = {
     ),
     # The runtime knows neither of what it runs, and these not each other.
     "broker.coordinator": _storeys(
-        "damage",
+        "corruption_guard",
         "runtime group txn",
         "txn_snapshots",
         "groups transactions",

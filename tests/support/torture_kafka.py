@@ -17,7 +17,7 @@ from fencepost.check.history.model import History
 from fencepost.check.report.timeline import page
 from fencepost.check.report.verdict import judge, text_of
 from fencepost.torture.access import Access
-from fencepost.torture.supervisor import FAULTS, Options, Torture
+from fencepost.torture.supervisor import FAULTS, Torture, TortureOptions
 from fencepost.torture.two_phase import LEVELS
 from tests.support.apache_kafka import ApacheKafka
 from tests.support.apache_kafka_cluster import ApacheKafkaCluster, ClusterNode
@@ -128,7 +128,7 @@ def main() -> int:
                 stack.enter_context(kafka)
                 broker = Killable(kafka)
                 access = by_tls_and_scram(kafka, authority) if given.secure else Access(kafka.bootstrap_servers)
-            options = Options(
+            options = TortureOptions(
                 access=access,
                 minutes=given.minutes,
                 seed=given.seed,

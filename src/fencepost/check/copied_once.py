@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from fencepost.check.history import Anomaly, Read
+from fencepost.check.history import Anomaly, RecordRead
 
 __all__ = ["copied_once"]
 
 
-def copied_once(source: Iterable[str], copies: Iterable[Read], separator: str) -> list[Anomaly]:
+def copied_once(source: Iterable[str], copies: Iterable[RecordRead], separator: str) -> list[Anomaly]:
     """Find values of `source` that `copies` does not contain exactly once.
 
     A copy's value is the source's value, `separator`, and any text.

@@ -33,7 +33,7 @@ class PowerCut(BaseException):
     """
 
 
-class _Node:
+class _FileContents:
     """One file's contents: `data` as written, and `durable` as found after a power loss."""
 
     __slots__ = ("data", "durable", "named", "pending")
@@ -66,7 +66,7 @@ class _Tree:
     __slots__ = ("_by_path", "_names")
 
     def __init__(self) -> None:
-        self._by_path: dict[str, _Node] = {}
+        self._by_path: dict[str, _FileContents] = {}
         self._names: dict[str, set[str]] = {}
 
     def __contains__(self, path: str) -> bool:
@@ -75,21 +75,21 @@ class _Tree:
     def __iter__(self) -> Iterator[str]:
         return iter(self._by_path)
 
-    def get(self, path: str) -> _Node | None:
+    def get(self, path: str) -> _FileContents | None:
         return self._by_path.get(path)
 
-    def items(self) -> Iterable[tuple[str, _Node]]:
+    def items(self) -> Iterable[tuple[str, _FileContents]]:
         """Iterate over paths and files."""
         return self._by_path.items()
 
-    def put(self, path: str, node: _Node) -> None:
+    def put(self, path: str, node: _FileContents) -> None:
         """Store the file at the path, replacing an earlier one."""
         if path not in self._by_path:
             directory, _, name = path.rpartition("/")
             self._names.setdefault(directory, set()).add(name)
         self._by_path[path] = node
 
-    def take(self, path: str) -> _Node | None:
+    def take(self, path: str) -> _FileContents | None:
         """Remove the file and return it; None if it does not exist."""
         node = self._by_path.pop(path, None)
         if node is not None:
@@ -114,7 +114,7 @@ class MemoryFile:
 
     __slots__ = ("_age", "_disk", "_node", "_size", "path")
 
-    def __init__(self, disk: MemoryDisk, path: str, node: _Node) -> None:
+    def __init__(self, disk: MemoryDisk, path: str, node: _FileContents) -> None:
         self._disk = disk
         self._node = node
         self._age = disk.age
@@ -175,9 +175,9 @@ class MemoryDisk:
         """Number of refused calls of `write_at` that would not have extended the file, by path."""
         self._files = _Tree()
         self._directories: set[str] = {""}
-        self._removed: dict[str, _Node] = {}  # removals that a crash may undo
+        self._removed: dict[str, _FileContents] = {}  # removals that a crash may undo
         self._renamed: list[
-            tuple[str, str, _Node | None]
+            tuple[str, str, _FileContents | None]
         ] = []  # old name, new name, what had it; a crash may undo them
         self._write_failures: list[tuple[OSError, int, str]] = []
         self._sync_failures: list[OSError] = []
@@ -234,7 +234,7 @@ class MemoryDisk:
         for name in self._below(path):
             self._files.take(name)
         for name, data in files.items():
-            node = _Node()
+            node = _FileContents()
             self._files.put(name, node)
             node.data, node.durable, node.named = bytearray(data), bytearray(data), True
 
@@ -285,7 +285,7 @@ class MemoryDisk:
         if self._read_failures:
             raise self._read_failures.pop(0)
 
-    def write(self, node: _Node, position: int, data: bytes, path: str) -> None:
+    def write(self, node: _FileContents, position: int, data: bytes, path: str) -> None:
         if self.is_read_only:
             raise OSError(errno.EROFS, "the simulated disk is read-only", path)
         if self._changes_left == 0 and data:  # the power fails during this write
@@ -297,7 +297,7 @@ class MemoryDisk:
         if allowed is not None:
             raise self._write_failures.pop(0)[0]
 
-    def sync(self, node: _Node, path: str) -> None:
+    def sync(self, node: _FileContents, path: str) -> None:
         if not self.durable:
             return
         if self._changes_left is not None and self._changes_left <= 0:
@@ -323,7 +323,7 @@ class MemoryDisk:
             if path.rpartition("/")[0] not in self._directories:
                 raise FileNotFoundError(errno.ENOENT, "no such directory", path)
             self.before_change(path)
-            node = _Node()
+            node = _FileContents()
             self._files.put(path, node)
         return MemoryFile(self, path, node)
 
@@ -386,7 +386,7 @@ class MemoryDisk:
             raise OSError(errno.ENOSPC, "no space left on the simulated disk", path)
         if self.before_change(path) is not None:
             raise self._write_failures.pop(0)[0]
-        node = _Node()
+        node = _FileContents()
         node.apply((0, data))
         if self.durable:
             if self._sync_failures:
@@ -432,7 +432,7 @@ class MemoryDisk:
         prefix = f"{path}/" if path else ""
         return sorted(name for name in self._files if name.startswith(prefix))
 
-    def _node_of(self, path: str) -> _Node:
+    def _node_of(self, path: str) -> _FileContents:
         node = self._files.get(path)
         if node is None:
             raise FileNotFoundError(errno.ENOENT, "no such file", path)

@@ -17,7 +17,7 @@ from fencepost.client.net.runtime import StreamClosed
 from fencepost.protocol.cursor import Buffer
 from fencepost.protocol.receiver import Receiver
 
-__all__ = ["Network", "NetworkFaults", "Server", "ServerConnection", "SimRuntime"]
+__all__ = ["Network", "NetworkFaults", "ServerConnection", "SimRuntime", "SimServer"]
 
 CONNECT_REFUSED_MS = 1.0
 WINDOW_BYTES = 65_536
@@ -41,7 +41,7 @@ class NetworkFaults:
         self.slow_chance = self.request_lost_chance = self.reply_lost_chance = self.late_chance = 0.0
 
 
-class Server(Protocol):
+class SimServer(Protocol):
     """A server that accepts connections at an address."""
 
     def accept(self, connection: ServerConnection) -> None: ...
@@ -65,12 +65,12 @@ class Network:
         self.random = random
         self.faults = faults
         self.struck = struck
-        self._servers: dict[tuple[str, int], Server] = {}
+        self._servers: dict[tuple[str, int], SimServer] = {}
         self._next_connection = 0
         self.late_until_ms = 0.0
         """Time at which the last late request arrives."""
 
-    def listen(self, host: str, port: int, server: Server) -> None:
+    def listen(self, host: str, port: int, server: SimServer) -> None:
         self._servers[host, port] = server
 
     def unlisten(self, host: str, port: int) -> None:
@@ -177,7 +177,7 @@ class SimStream:
 class ServerConnection:
     """The server's end of a connection."""
 
-    def __init__(self, network: Network, stream: SimStream, server: Server, number: int) -> None:
+    def __init__(self, network: Network, stream: SimStream, server: SimServer, number: int) -> None:
         self._network = network
         self._stream = stream
         self._server = server

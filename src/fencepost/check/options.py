@@ -11,7 +11,7 @@ from typing import Any, Final
 from fencepost.check.machine import MachineFaults
 from fencepost.check.net import NetworkFaults
 
-__all__ = ["Options", "Profile"]
+__all__ = ["Profile", "SimulationOptions"]
 
 
 class Profile(Enum):
@@ -66,7 +66,7 @@ SHORT: Final[Mapping[str, tuple[float, ...]]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class SimulationOptions:
     """Options of one run: chances of faults, and numbers and settings of actors.
 
     The unit of a chance depends on the fault: per message (network), per second of a process's life (kill, pause), per
@@ -137,7 +137,7 @@ class Options:
         return self.flip_chance > 0 or self.restore_chance > 0
 
     @classmethod
-    def draw(cls, seed: int, profile: Profile = Profile.SWARM) -> Options:
+    def draw(cls, seed: int, profile: Profile = Profile.SWARM) -> SimulationOptions:
         """Draw options. The same seed and profile give the same options."""
         random = Random(f"options of {seed}")
         pick = random.choice
@@ -172,7 +172,7 @@ class Options:
             drawn["crowds"] = 1
         return cls(**drawn)
 
-    def changed(self, given: Iterable[str]) -> Options:
+    def changed(self, given: Iterable[str]) -> SimulationOptions:
         """Return a copy changed by "name=value" texts. Raises ValueError for an unknown name or an invalid value."""
         kinds = {field.name: type(getattr(self, field.name)) for field in fields(self)}
         found: dict[str, Any] = {}
@@ -191,7 +191,7 @@ class Options:
         """Return name and value of each option in order."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
-    def smaller(self) -> Iterator[Options]:
+    def smaller(self) -> Iterator[SimulationOptions]:
         """Yield options with one fault less, fewer actors or less time, as candidates for shrinking."""
         for name in FAULTS | AT_START:
             if getattr(self, name):
@@ -207,7 +207,7 @@ class Options:
         if self.storm_ms > 100:
             yield replace(self, storm_ms=self.storm_ms // 2)
 
-    def _with(self, name: str, value: Any) -> Options:
+    def _with(self, name: str, value: Any) -> SimulationOptions:
         return replace(self, **{name: value})
 
     def machine(self) -> MachineFaults:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from fencepost.check.history import Read
+from fencepost.check.history import RecordRead
 from fencepost.client.admin.core import AdminCore
 from fencepost.client.consumer.fetch_requests import FetchSettings, fetch_range
 from fencepost.client.net.list_offsets import LATEST
@@ -15,7 +15,7 @@ __all__ = ["read_group_offsets", "read_to_end"]
 PATIENCE_MS = 60_000
 
 
-async def read_to_end(admin: AdminCore, reader: str, place: TopicPartition) -> list[Read]:
+async def read_to_end(admin: AdminCore, reader: str, place: TopicPartition) -> list[RecordRead]:
     """Return every committed record of a partition up to its present high watermark.
 
     Raises KafkaTimeoutError if an open transaction before it blocks the read.
@@ -26,7 +26,7 @@ async def read_to_end(admin: AdminCore, reader: str, place: TopicPartition) -> l
     async for fetched in fetch_range(admin.cluster, place, 0, ends[place].offset, settings, PATIENCE_MS):
         values = fetched.columns.values()
         for offset, value in zip(fetched.columns.offsets.tolist(), values, strict=True):
-            reads.append(Read(reader, place.topic, place.partition, offset, (value or b"").decode()))
+            reads.append(RecordRead(reader, place.topic, place.partition, offset, (value or b"").decode()))
     return reads
 
 

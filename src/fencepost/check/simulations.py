@@ -11,13 +11,13 @@ from typing import Any, Final, Protocol, TypeVar
 from fencepost.check.history import Anomaly, History
 from fencepost.check.machine import MachineFaults
 from fencepost.check.net import NetworkFaults
-from fencepost.check.options import Options, Profile
+from fencepost.check.options import Profile, SimulationOptions
 from fencepost.check.scheduler import SimulationStuck
 from fencepost.check.sink_world import SinkFaults, SinkWorld
 from fencepost.check.spark_driver import SparkFaults
 from fencepost.check.world import run_world
 
-__all__ = ["SIMULATIONS", "Run", "Simulation", "shrink"]
+__all__ = ["SIMULATIONS", "Simulation", "SimulationRun", "shrink"]
 
 SHRINKING_RUNS_AT_MOST: Final = 60
 ROWS: Final = 40
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class SimulationRun:
     """A finished run.
 
     `options` are by name, `trace` has every event, `happened` counts faults and actions by kind. `history` exists if
@@ -62,7 +62,7 @@ class Simulation(Protocol):
         """Yield options with one element less each."""
         ...
 
-    def run(self, seed: int, options: Any) -> Run: ...
+    def run(self, seed: int, options: Any) -> SimulationRun: ...
 
 
 class ClientsSimulation:
@@ -70,22 +70,22 @@ class ClientsSimulation:
 
     name = "clients"
 
-    def draw(self, seed: int, profile: Profile) -> Options:
+    def draw(self, seed: int, profile: Profile) -> SimulationOptions:
         """See Options.draw."""
-        return Options.draw(seed, profile)
+        return SimulationOptions.draw(seed, profile)
 
-    def changed(self, options: Options, given: Iterable[str]) -> Options:
+    def changed(self, options: SimulationOptions, given: Iterable[str]) -> SimulationOptions:
         """See Options.changed."""
         return options.changed(given)
 
-    def smaller(self, options: Options) -> Iterator[Options]:
+    def smaller(self, options: SimulationOptions) -> Iterator[SimulationOptions]:
         """See Options.smaller."""
         yield from options.smaller()
 
-    def run(self, seed: int, options: Options) -> Run:
+    def run(self, seed: int, options: SimulationOptions) -> SimulationRun:
         """Run the world once."""
         report = run_world(seed, options)
-        return Run(
+        return SimulationRun(
             self.name,
             seed,
             options.shown(),
@@ -134,7 +134,7 @@ class SparkSimulation:
         if options.sinks > 1:
             yield replace(options, sinks=1)
 
-    def run(self, seed: int, options: SinkFaults) -> Run:
+    def run(self, seed: int, options: SinkFaults) -> SimulationRun:
         """Run the world once. A run that does not end is an anomaly."""
         world = SinkWorld(seed, rows=ROWS, faults=options)
         try:
@@ -142,13 +142,17 @@ class SparkSimulation:
         except SimulationStuck as error:
             world.report.anomalies.append(Anomaly("stuck", str(error)))
         report, told = world.report, _flat(options)
-        return Run(self.name, seed, told, report.anomalies, report.trace, report.happened, report.simulated_ms)
+        return SimulationRun(
+            self.name, seed, told, report.anomalies, report.trace, report.happened, report.simulated_ms
+        )
 
 
 SIMULATIONS: Final[tuple[Simulation, ...]] = (ClientsSimulation(), SparkSimulation())
 
 
-def shrink(simulation: Simulation, run: Run, options: Any, tell: Callable[[], None] = lambda: None) -> tuple[Any, Run]:
+def shrink(
+    simulation: Simulation, run: SimulationRun, options: Any, tell: Callable[[], None] = lambda: None
+) -> tuple[Any, SimulationRun]:
     """Reduce the options while a check that complained about `run` still complains.
 
     Return the options and their run.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from fencepost.check.history import Read
+from fencepost.check.history import RecordRead
 
 __all__ = ["BatchRecord", "DecisionRead", "SinkHistory"]
 
@@ -41,7 +41,7 @@ class SinkHistory:
     """
 
     batches: list[BatchRecord] = field(default_factory=list)
-    reads: list[Read] = field(default_factory=list)
+    reads: list[RecordRead] = field(default_factory=list)
     decisions: list[DecisionRead] = field(default_factory=list)
     in_doubt: list[str] = field(default_factory=list)
     lost: set[str] = field(default_factory=set)

@@ -22,7 +22,7 @@ from fencepost.check.reader import read_to_end
 from fencepost.check.sim_cluster import SimCluster
 from fencepost.check.sink_history import BatchRecord, DecisionRead, SinkHistory
 from fencepost.check.sink_once import sink_once
-from fencepost.check.spark_driver import Checkpoint, Driver, QueryFailed, QueryStopped, SparkFaults
+from fencepost.check.spark_driver import Driver, QueryFailed, QueryStopped, SimCheckpoint, SparkFaults
 from fencepost.check.spark_tasks import RowsBroken, SinkHands
 from fencepost.client.types import TopicPartition
 from fencepost.errors import KafkaError, KafkaTimeoutError, PreparedTransactionLostError
@@ -176,7 +176,7 @@ class SinkWorld:
         is_timed = faults.brokers.abilities.guarantee is Guarantee.TIMED
         self._may_lose = is_timed and faults.transaction_timeout_ms < NEVER_MS
         self.faults = faults.spark
-        self._checkpoints = [Checkpoint(f"query-of-{sink}", sink, rows) for sink in SINKS[: faults.sinks]]
+        self._checkpoints = [SimCheckpoint(f"query-of-{sink}", sink, rows) for sink in SINKS[: faults.sinks]]
 
     # --- used by drivers ---
 
@@ -292,7 +292,7 @@ class SinkWorld:
     async def _create_topic(self, process: Process) -> None:
         await process.admin.create_topic(TOPIC, PARTITIONS, exist_ok=True)
 
-    async def _supervise(self, checkpoint: Checkpoint) -> None:
+    async def _supervise(self, checkpoint: SimCheckpoint) -> None:
         """Restart the query until its input is used up, or until it reports the loss of a decided transaction."""
         chance, sleep_ms = self._cluster.fork(), self._cluster.scheduler.sleep_ms
         while not checkpoint.finished:
@@ -315,14 +315,14 @@ class SinkWorld:
                 self._cluster.strike("files damaged", told)
             await sleep_ms(chance.uniform(10, 2_000))
 
-    def _stop(self, checkpoint: Checkpoint) -> None:
+    def _stop(self, checkpoint: SimCheckpoint) -> None:
         """Stop all drivers of the query. The processes that they started may continue."""
         for process, driver in self._drivers.items():
             if driver.checkpoint is checkpoint and process.alive:
                 process.kill()
                 driver.leave_children()
 
-    async def _repair(self, checkpoint: Checkpoint, error: KafkaError) -> None:
+    async def _repair(self, checkpoint: SimCheckpoint, error: KafkaError) -> None:
         """Repair the checkpoint, as a person does after the query reported that it was rolled back."""
         if not checkpoint.damages:
             if not isinstance(error, CheckpointRolledBackError) or len(self._drivers) < 2:
@@ -348,12 +348,12 @@ class SinkWorld:
     def _is_late(self) -> bool:
         return self._cluster.scheduler.now_ms() - 1_700_000_000_000 > FAULTY_MS
 
-    async def _second(self, checkpoint: Checkpoint, after_ms: float, chance: Random) -> None:
+    async def _second(self, checkpoint: SimCheckpoint, after_ms: float, chance: Random) -> None:
         await self._cluster.scheduler.sleep_ms(after_ms)
         if not checkpoint.finished:
             await self._life(checkpoint, chance)
 
-    async def _life(self, checkpoint: Checkpoint, chance: Random) -> KafkaError | None:
+    async def _life(self, checkpoint: SimCheckpoint, chance: Random) -> KafkaError | None:
         """Run the query once. Return the error that a person has to act on, if any."""
         fork = Random(chance.getrandbits(64))
         driver = Driver(self, checkpoint, TOPIC, f"{checkpoint.sink}#{len(self._drivers)}", fork)
@@ -437,7 +437,7 @@ class SinkWorld:
                     self.report.history.decisions.append(_as_read("end", decode_value(value)))
 
 
-def _batches(checkpoint: Checkpoint) -> list[BatchRecord]:
+def _batches(checkpoint: SimCheckpoint) -> list[BatchRecord]:
     """Return the batches to be written. A damaged checkpoint has all rows, but not all batches."""
     if checkpoint.damages and checkpoint.finished:
         return [BatchRecord(checkpoint.query, 0, checkpoint.rows_of((0, checkpoint.rows)), committed=True)]

@@ -22,7 +22,7 @@ from fencepost.errors import KafkaError
 from fencepost.spark.errors import CheckpointRolledBackError, SinkContradictionError
 from fencepost.spark.sink.decision import Decision, SourceOffsets
 
-__all__ = ["Checkpoint", "Driver", "DriverWorld", "QueryFailed", "QueryStopped", "SparkFaults"]
+__all__ = ["Driver", "DriverWorld", "QueryFailed", "QueryStopped", "SimCheckpoint", "SparkFaults"]
 
 ATTEMPTS: Final = 3
 
@@ -49,7 +49,7 @@ class SparkFaults:
 
 
 @dataclass(slots=True)
-class Checkpoint:
+class SimCheckpoint:
     """A query's durable state.
 
     Its input is the rows 0 to `rows`, and a batch is the range [start, end) of it. `gone`: the lost entries of
@@ -125,7 +125,7 @@ class DriverWorld(Protocol):
 
 
 @dataclass(slots=True)
-class _Worker:
+class _WorkerProcess:
     process: Process
     hands: SinkHands
 
@@ -133,7 +133,7 @@ class _Worker:
 class Driver:
     """One run of a query. Start `live` in `process`."""
 
-    def __init__(self, world: DriverWorld, checkpoint: Checkpoint, topic: str, name: str, chance: Random) -> None:
+    def __init__(self, world: DriverWorld, checkpoint: SimCheckpoint, topic: str, name: str, chance: Random) -> None:
         self._world = world
         self.checkpoint = checkpoint
         self._topic = topic
@@ -143,9 +143,9 @@ class Driver:
         self._made = 0
         self._told: CheckpointRolledBackError | None = None
         self._children: list[Process] = []
-        self._planner: _Worker | None = None
-        self._committer: _Worker | None = None
-        self._executors: list[_Worker] = []
+        self._planner: _WorkerProcess | None = None
+        self._committer: _WorkerProcess | None = None
+        self._executors: list[_WorkerProcess] = []
         self.process = world.process(name)
 
     # --- the query ---
@@ -269,7 +269,7 @@ class Driver:
                 break
         return None
 
-    def _attempt(self, opened: bytes, task: TaskInput, race: _Race) -> _Worker:
+    def _attempt(self, opened: bytes, task: TaskInput, race: _Race) -> _WorkerProcess:
         worker = self._worker("task", self._idle_executor())
         self._executors.append(worker)
         done = worker.process.start(f"write {task.batch}/{task.partition}", lambda: worker.hands.write(opened, task))
@@ -294,18 +294,18 @@ class Driver:
         if not race.winner.done():
             race.twins.append(self._attempt(opened, task, race))
 
-    async def _stop(self, worker: _Worker, race: _Race) -> None:
+    async def _stop(self, worker: _WorkerProcess, race: _Race) -> None:
         await self.process.runtime.sleep_ms(max((race.stop_at or 0) - self.process.runtime.now_ms(), 0))
         if not race.winner.done():
             worker.process.kill()
 
-    def _end_losers(self, runners: list[_Worker]) -> None:
+    def _end_losers(self, runners: list[_WorkerProcess]) -> None:
         """Kill losing copies. Some of them finish first."""
         for worker in runners:
             if worker.process.busy and self._chance.random() < 0.6:
                 worker.process.kill()
 
-    def _idle_executor(self) -> _Worker | None:
+    def _idle_executor(self) -> _WorkerProcess | None:
         self._executors = [executor for executor in self._executors if executor.process.alive]
         idle = next((executor for executor in self._executors if not executor.process.busy), None)
         if idle is not None:
@@ -314,13 +314,13 @@ class Driver:
 
     # --- processes ---
 
-    def _worker(self, role: str, known: _Worker | None) -> _Worker:
+    def _worker(self, role: str, known: _WorkerProcess | None) -> _WorkerProcess:
         """Return a process for the role: the known one if it is still usable."""
         if known is None or not known.process.alive or known.process.busy:
             self._made += 1
             process = self._world.process(f"{self._name}.{role}{self._made}")
             self._children.append(process)
-            known = _Worker(process, self._world.hands(process, self.checkpoint.sink))
+            known = _WorkerProcess(process, self._world.hands(process, self.checkpoint.sink))
         self._world.threaten(known.process)
         return known
 
@@ -340,7 +340,7 @@ class _Race:
 
     def __init__(self, stop_at: float | None, now_ms: Callable[[], int]) -> None:
         self.winner: SimFuture[bytes | None] = SimFuture()
-        self.twins: list[_Worker] = []
+        self.twins: list[_WorkerProcess] = []
         self.stop_at = stop_at
         self._running = 0
 

@@ -24,17 +24,17 @@ from fencepost.check.actors.message_size_operator import MessageSizeOperator
 from fencepost.check.actors.operator import Operator
 from fencepost.check.actors.slow_reader import SlowReader
 from fencepost.check.actors.watcher import Watcher
-from fencepost.check.actors.writer import POSITIONS_OF, Writer
+from fencepost.check.actors.writer import POSITIONS_OF, TransactionalWriter
 from fencepost.check.checks import check_all
 from fencepost.check.checks.aborted_read import aborted_read
 from fencepost.check.checks.divergence import divergence
 from fencepost.check.checks.reordered import reordered
 from fencepost.check.copied_once import copied_once
 from fencepost.check.file_corruption import FRAGILE, FileCorruption, judge_fragile
-from fencepost.check.history import Anomaly, History, Outcome, Read, Sent
+from fencepost.check.history import Anomaly, History, Outcome, RecordRead, Sent
 from fencepost.check.history.model import History as Operations
 from fencepost.check.history.operations import Init
-from fencepost.check.options import Options
+from fencepost.check.options import SimulationOptions
 from fencepost.check.process import Process
 from fencepost.check.reader import read_group_offsets, read_to_end
 from fencepost.check.scheduler import SimTask, SimulationStuck
@@ -45,7 +45,7 @@ from fencepost.client.net.list_offsets import LATEST
 from fencepost.client.types import TopicPartition
 from fencepost.errors import KafkaError
 
-__all__ = ["Report", "World", "run_world"]
+__all__ = ["SimulationReport", "World", "run_world"]
 
 TOPICS: Final = {"red": 2, "blue": 1}
 INPUT_PARTITIONS: Final = 2
@@ -96,11 +96,11 @@ WHILE_READING: Final = (aborted_read, divergence, reordered)
 
 
 @dataclass(slots=True)
-class Report:
+class SimulationReport:
     """The report of a run."""
 
     seed: int
-    options: Options
+    options: SimulationOptions
     history: History = field(default_factory=History)
     anomalies: list[Anomaly] = field(default_factory=list)
     trace: list[str] = field(default_factory=list)
@@ -111,10 +111,10 @@ class Report:
 class World:
     """One run."""
 
-    def __init__(self, seed: int, options: Options) -> None:
+    def __init__(self, seed: int, options: SimulationOptions) -> None:
         random = Random(seed)
         self.options = options
-        self.report = Report(seed, options)
+        self.report = SimulationReport(seed, options)
         self.history = self.report.history
         self.drained = False
         self.ends: dict[TopicPartition, int] = {}
@@ -128,12 +128,14 @@ class World:
         self._processes: list[Process] = []
         self.sessions = TransactionalIdRecorder(self.now_ms)
         self._unfinished: dict[Actor, SimTask] = {}
-        self._partial: list[Read] = []
+        self._partial: list[RecordRead] = []
         self._pauses = self.cluster.fork()
         self._partitions = dict(TOPICS)
         if options.copiers:
             self._partitions |= {INPUT: INPUT_PARTITIONS, OUTPUT: OUTPUT_PARTITIONS}
-        self.writers = [Writer(self, f"p{number}", self.cluster.fork()) for number in range(options.producers)]
+        self.writers = [
+            TransactionalWriter(self, f"p{number}", self.cluster.fork()) for number in range(options.producers)
+        ]
         self.copiers = [Copier(self, f"c{number}", self.cluster.fork()) for number in range(options.copiers)]
         # Before version 2 transactions share an epoch, so a stored token also matches later transactions.
         deciders = options.deciders if options.transaction_version >= 2 else 0
@@ -266,7 +268,7 @@ class World:
         name, values = chance.choice(CHANGES)
         await admin.alter_configs(chance.choice(sorted(self._partitions)), {name: chance.choice(values)})
 
-    def seen(self, read: Read) -> None:
+    def seen(self, read: RecordRead) -> None:
         """Judge a record: none may be visible before its commit was requested."""
         self._partial.append(read)
         for transaction in reversed(self.history.transactions):
@@ -291,14 +293,14 @@ class World:
 
     # --- the run ---
 
-    def run(self) -> Report:
+    def run(self) -> SimulationReport:
         """Run the storm, the healing and the final judgement. Work that never ends is an anomaly."""
         try:
             return self._to_the_verdict()
         finally:
             self.cluster.end()
 
-    def _to_the_verdict(self) -> Report:
+    def _to_the_verdict(self) -> SimulationReport:
         cluster, options = self.cluster, self.options
         cluster.host.start()
         cluster.wait_for(cluster.scheduler.spawn(self._create_topics()), SETUP_MS_AT_MOST)
@@ -444,6 +446,6 @@ class World:
         self.history.committed_offsets = await read_group_offsets(admin, names, POSITIONS_OF)
 
 
-def run_world(seed: int, options: Options | None = None) -> Report:
+def run_world(seed: int, options: SimulationOptions | None = None) -> SimulationReport:
     """Run the world once. Without `options` the seed draws them. Anomalies are in the report."""
-    return World(seed, options or Options.draw(seed)).run()
+    return World(seed, options or SimulationOptions.draw(seed)).run()

@@ -23,7 +23,7 @@ from fencepost.small_files import read_small
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from fencepost.check.simulations import Run, Simulation
+    from fencepost.check.simulations import Simulation, SimulationRun
 
 __all__ = ["simulate"]
 
@@ -134,7 +134,7 @@ def _write(path: Path | None, tally: _Tally) -> None:
     """Write the history of the shown run, in the format of `fencepost check`."""
     from fencepost.check.history.file import lines_of
 
-    run: Run | None = tally.shrunk or tally.last
+    run: SimulationRun | None = tally.shrunk or tally.last
     if path is None or run is None or run.history is None:
         return
     with path.open("w") as file:
@@ -244,7 +244,7 @@ def _say(line: str) -> None:
     sys.stdout.write(line + "\n")
 
 
-def _as_json(run: Run) -> dict[str, Any]:
+def _as_json(run: SimulationRun) -> dict[str, Any]:
     return {
         "world": run.world,
         "seed": run.seed,
@@ -254,7 +254,7 @@ def _as_json(run: Run) -> dict[str, Any]:
     }
 
 
-def _show(title: str, run: Run) -> None:
+def _show(title: str, run: SimulationRun) -> None:
     given = {name: value for name, value in run.options.items() if value}
     where = f"world {run.world}, seed {run.seed}, fencepost {version('fencepost')}, Python {platform.python_version()}"
     _say(f"\n{title}: {where}")
@@ -265,7 +265,7 @@ def _show(title: str, run: Run) -> None:
         _say(f"  and {len(run.anomalies) - 5} more")
 
 
-def _history(run: Run) -> None:
+def _history(run: SimulationRun) -> None:
     again = " ".join(f"--option {name}={value}" for name, value in run.options.items())
     _say(f"\nagain: fencepost simulate --world {run.world} --seed {run.seed} {again}")
     left_out = len(run.trace) - LINES_AT_MOST

@@ -22,7 +22,7 @@ from fencepost.errors import ConfigurationError, KafkaError
 if TYPE_CHECKING:
     from fencepost.config import AdminConfig
     from fencepost.torture.broker_process import BrokerProcess, CommandBroker
-    from fencepost.torture.supervisor import Options
+    from fencepost.torture.supervisor import TortureOptions
 
 __all__ = ["torture"]
 
@@ -96,7 +96,7 @@ def torture(
     """
     from fencepost.torture.access import Access
     from fencepost.torture.clients import CLIENTS, needs
-    from fencepost.torture.supervisor import FAULTS, Options
+    from fencepost.torture.supervisor import FAULTS, TortureOptions
     from fencepost.torture.two_phase import KEEP_PREPARED, LEVELS
 
     chosen = tuple(name.strip() for name in faults.split(",")) if faults else FAULTS
@@ -117,7 +117,9 @@ def torture(
             access = Access(settings.pop("bootstrap.servers"), settings, proxy_certificate)
             access.config()
             prefix = topic_prefix or f"torture-{uuid.uuid4().hex[:8]}-"
-            options = Options(access, minutes, seed, client, prefix, keep, work, broker, broker_pid, chosen, two_phase)
+            options = TortureOptions(
+                access, minutes, seed, client, prefix, keep, work, broker, broker_pid, chosen, two_phase
+            )
             _run(options, history)
         except ConfigurationError as error:
             _refuse(str(error))
@@ -168,7 +170,7 @@ def _broker_settings(config: AdminConfig) -> dict[str, str]:
     return {name: str(value) for name, value in with_users({}, {user: password}, host, int(port)).items()}
 
 
-def _run(options: Options, history: Path) -> None:
+def _run(options: TortureOptions, history: Path) -> None:
     from fencepost.torture.broker_process import BrokerProcess, StartupError
     from fencepost.torture.supervisor import Torture, TortureError
 

@@ -22,9 +22,9 @@ from fencepost.torture.access import Access
 from fencepost.torture.fault_proxy import FaultProxy, Lottery
 from fencepost.torture.settling import clean_up, create_topics, settle
 from fencepost.torture.two_phase import DecisionFile, carry_out
-from fencepost.torture.worker import Job
+from fencepost.torture.worker import WorkerJob
 
-__all__ = ["FAULTS", "Options", "Torture", "TortureError"]
+__all__ = ["FAULTS", "Torture", "TortureError", "TortureOptions"]
 
 FAULTS = ("kill-client", "pause-client", "cancel", "cut", "away", "one-way", "requests", "kill-broker", "pause-broker")
 START_S = 120.0
@@ -49,7 +49,7 @@ class RestartableBroker(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class TortureOptions:
     """Options of a run.
 
     `work` is a directory for the workers' files. Without `broker` the Kafka is not killed, and `broker_pid` may be
@@ -72,7 +72,7 @@ class Options:
 
 @dataclass(slots=True)
 class _Worker:
-    job: Job
+    job: WorkerJob
     process: subprocess.Popen[bytes]
     resumes_at: float | None = None
     starts_at: float | None = None
@@ -82,7 +82,7 @@ class _Worker:
 class Torture:
     """One run. `say` receives its progress, a line at a time."""
 
-    options: Options
+    options: TortureOptions
     say: Callable[[str], None]
     happened: Counter[str] = field(default_factory=Counter)
     _workers: list[_Worker] = field(default_factory=list)
@@ -135,13 +135,13 @@ class Torture:
 
     # Workers ---------------------------------------------------------------------------------------------------------
 
-    def _jobs(self, proxied: Access, chance: Random) -> Iterator[Job]:
+    def _jobs(self, proxied: Access, chance: Random) -> Iterator[WorkerJob]:
         prefix = self.options.prefix
         plain = {name: count for name, count in self.topics.items() if name in (f"{prefix}red", f"{prefix}blue")}
         read = {name: count for name, count in self.topics.items() if name != f"{prefix}in"}
 
-        def job(name: str, role: str, topics: dict[str, int], **more: str) -> Job:
-            return Job(
+        def job(name: str, role: str, topics: dict[str, int], **more: str) -> WorkerJob:
+            return WorkerJob(
                 role=role,
                 process=name,
                 name=f"{prefix}{name}",
@@ -189,7 +189,7 @@ class Torture:
                 raise TortureError(f"without any faults, {idle} made no progress in {START_S:.0f} s")
             time.sleep(0.1)
 
-    def _launch(self, job: Job) -> subprocess.Popen[bytes]:
+    def _launch(self, job: WorkerJob) -> subprocess.Popen[bytes]:
         self._started += 1
         started = replace(job, process=f"{job.process}/{self._started}", seed=job.seed + self._started)
         with (self.options.work / "workers.log").open("ab") as log:
@@ -350,7 +350,7 @@ class Torture:
                 patience_ms=STUCK_MS,
             )
 
-    def _carry_out(self, decider: Job, recorder: Recorder) -> None:
+    def _carry_out(self, decider: WorkerJob, recorder: Recorder) -> None:
         """Carry out a stored decision that the decider did not complete, before another client takes its id."""
         decisions = DecisionFile(Path(decider.decisions))
         try:

@@ -50,7 +50,7 @@ from fencepost.torture.clients import (
 )
 from fencepost.torture.two_phase import DecisionFile, Stored, TwoPhaseProducer, carry_out
 
-__all__ = ["Job"]
+__all__ = ["WorkerJob"]
 
 READ_COMMITTED = "read_committed"
 NO_TIMEOUT_MS = 2**31 - 1
@@ -66,7 +66,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class WorkerJob:
     """A worker's job.
 
     `role`: writer, copier, decider, feeder or reader. `name`: its transactional id. `process` is unique in the history;
@@ -91,7 +91,7 @@ class Job:
         return json.dumps(asdict(self))
 
     @classmethod
-    def from_json(cls, text: str) -> Job:
+    def from_json(cls, text: str) -> WorkerJob:
         named = json.loads(text)
         return cls(**{**named, "access": Access(**named["access"])})
 
@@ -103,7 +103,7 @@ class Cancelled(BaseException):
 class Worker:
     """Does its job until SIGTERM. It replaces a client that can no longer be used."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: WorkerJob) -> None:
         self._job = job
         self._chance = Random(job.seed)
         self._make_producer, self._make_consumer = CLIENTS[job.client]
@@ -402,7 +402,7 @@ def _end_with(parent: int) -> None:
 def main() -> None:
     """Run the job."""
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
-    Worker(Job.from_json(sys.stdin.read())).run()
+    Worker(WorkerJob.from_json(sys.stdin.read())).run()
 
 
 if __name__ == "__main__":

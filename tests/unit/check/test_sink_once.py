@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from fencepost.check.history import Read
+from fencepost.check.history import RecordRead
 from fencepost.check.sink_history import BatchRecord, DecisionRead, SinkHistory
 from fencepost.check.sink_once import sink_once
 
@@ -21,7 +21,7 @@ def clean() -> SinkHistory:
             BatchRecord("q", 2, ("d", "e"), committed=False),
             BatchRecord("q", 3, ("f",), committed=False),
         ],
-        reads=[Read("r", "t", 0, offset, value) for offset, value in enumerate("abcde")],
+        reads=[RecordRead("r", "t", 0, offset, value) for offset, value in enumerate("abcde")],
         decisions=[
             DecisionRead("watcher", "q", 0, (("x", 1, 0), ("y", 2, 0))),
             DecisionRead("watcher", "q", 2, (("z", 3, 1),)),
@@ -31,7 +31,7 @@ def clean() -> SinkHistory:
 
 
 def twice(history: SinkHistory) -> None:
-    history.reads.append(Read("r", "t", 1, 0, "b"))
+    history.reads.append(RecordRead("r", "t", 1, 0, "b"))
 
 
 def missing(history: SinkHistory) -> None:
@@ -39,7 +39,7 @@ def missing(history: SinkHistory) -> None:
 
 
 def foreign(history: SinkHistory) -> None:
-    history.reads.append(Read("r", "t", 0, 9, "x"))
+    history.reads.append(RecordRead("r", "t", 0, 9, "x"))
 
 
 def torn(history: SinkHistory) -> None:

@@ -25,7 +25,8 @@ PRODUCER = """
     transaction
 """
 CONSUMER = """
-    assign assignment commit commit_async committed core fetch_range forget_positions group_metadata lag metrics
+    assign assignment beginning_offsets commit commit_async committed core end_offsets fetch_range forget_positions
+    group_metadata incremental_assign incremental_unassign lag metrics
     offsets_for partitions_for pause paused poll poll_arrow poll_columns position positions reset_to_committed resume
     seek seek_to_beginning seek_to_end seek_to_timestamp set_rebalance_listener state subscribe subscription unsubscribe
     wakeup

@@ -6,7 +6,7 @@ import pytest
 
 from fencepost import Admin, Broker
 from fencepost.broker.log.producers import table
-from fencepost.broker.log.producers.idempotence import BatchFacts, ProducerState, Refusal
+from fencepost.broker.log.producers.idempotence import BatchFacts, ProducerRefusal, ProducerState
 from fencepost.protocol.codes import ErrorCode
 from fencepost.torture.access import Access
 from fencepost.torture.clients import OurProducer, ProducerFace, TheirProducer
@@ -16,8 +16,8 @@ from fencepost.torture.clients import OurProducer, ProducerFace, TheirProducer
 def test_a_repeat_too_old_to_be_remembered_is_a_success_without_an_offset(
     client: type[OurProducer | TheirProducer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def repeated(state: ProducerState | None, batch: BatchFacts, **how: object) -> Refusal:
-        return Refusal(ErrorCode.DUPLICATE_SEQUENCE_NUMBER, -1, "appended before")
+    def repeated(state: ProducerState | None, batch: BatchFacts, **how: object) -> ProducerRefusal:
+        return ProducerRefusal(ErrorCode.DUPLICATE_SEQUENCE_NUMBER, -1, "appended before")
 
     monkeypatch.setattr(table, "check_batch", repeated)
     told: list[tuple[object, ...]] = []

@@ -21,8 +21,8 @@ from fencepost.check.report.verdict import judge
 from fencepost.cli.main import main
 from fencepost.torture import clients
 from fencepost.torture.access import Access
-from fencepost.torture.supervisor import Options, Torture
-from fencepost.torture.worker import Job
+from fencepost.torture.supervisor import Torture, TortureOptions
+from fencepost.torture.worker import WorkerJob
 
 
 def loaded(path: Path) -> History:
@@ -41,7 +41,7 @@ def test_a_storm_leaves_a_history_without_anomalies_and_nothing_else(
     login = {"sasl.mechanism": mechanism, "sasl.username": "alice", "sasl.password": 'pass=word,"'}
     with Broker(fsync="commit", users={"alice": 'pass=word,"'}) as broker:
         access = Access(broker.bootstrap_servers, {"security.protocol": "SASL_PLAINTEXT", **login})
-        options = Options(access, 0.1, 7, client, "storm-", False, tmp_path, two_phase=level)
+        options = TortureOptions(access, 0.1, 7, client, "storm-", False, tmp_path, two_phase=level)
         torture = Torture(options, lambda line: None)
         torture.run(tmp_path / "history.json")
         with Admin(**access.options()) as admin:
@@ -101,7 +101,7 @@ def test_a_broker_that_hides_what_was_aborted_is_found(tmp_path: Path, monkeypat
     monkeypatch.setattr(PartitionLog, "aborted_between", lambda self, start, end: [])
     jobs = Torture._jobs
 
-    def fewer(torture: Torture, proxied: Access, chance: Random) -> Iterator[Job]:
+    def fewer(torture: Torture, proxied: Access, chance: Random) -> Iterator[WorkerJob]:
         """Who aborts, and who reads."""
         return (job for job in jobs(torture, proxied, chance) if job.role in ("writer", "reader"))
 
@@ -110,7 +110,7 @@ def test_a_broker_that_hides_what_was_aborted_is_found(tmp_path: Path, monkeypat
         work = tmp_path / str(minutes)
         work.mkdir()
         with Broker() as broker:
-            options = Options(
+            options = TortureOptions(
                 Access(broker.bootstrap_servers), minutes, 8, "fencepost", "storm-", False, work, faults=("cut",)
             )
             Torture(options, lambda line: None).run(tmp_path / "history.json")

@@ -27,7 +27,7 @@ from fencepost.protocol.records.batch import (
     parse_header,
 )
 
-__all__ = ["ANYWHERE", "LEADER_EPOCH", "BatchWalk", "Bounds", "Hole", "Whole"]
+__all__ = ["ANYWHERE", "LEADER_EPOCH", "BatchWalk", "Hole", "SegmentBounds", "Whole"]
 
 ANYWHERE: Final = 2**63 - 1
 LEADER_EPOCH: Final = 0
@@ -41,7 +41,7 @@ _OFFSET_BYTES = 8
 _LOOKS_FROM = PARTITION_LEADER_EPOCH_AT
 
 
-class Bounds(NamedTuple):
+class SegmentBounds(NamedTuple):
     """Offsets that a segment may hold: from `first` to below `end`, which is ANYWHERE while the end is unknown.
 
     Compaction may have left gaps before batches below `gaps_below`. `synced`: the synced end of the log, where its last
@@ -85,7 +85,7 @@ class BatchWalk:
 
     __slots__ = ("_bounds", "_file", "_limit", "_path", "_size")
 
-    def __init__(self, file: File, path: str, size: int, bounds: Bounds) -> None:
+    def __init__(self, file: File, path: str, size: int, bounds: SegmentBounds) -> None:
         """`size`: bytes of the file that belong to the log."""
         self._file = file
         self._path = path

@@ -6,8 +6,7 @@ only the files from `unsynced()` may be synced elsewhere.
 
 After a crash the log alone decides: indexes and producer snapshots are written after the bytes they describe, and are
 rebuilt from them if they are missing or damaged. Not supported: replication, and leader epochs other than 0. Compaction
-(`cleaning/compaction.py`) replaces closed segments from outside.
-"""
+(`cleaning/compaction.py`) replaces closed segments from outside."""
 
 from __future__ import annotations
 
@@ -24,8 +23,8 @@ from fencepost.broker.log.cleaning.swap import write_clean_point
 from fencepost.broker.log.config import LogConfig
 from fencepost.broker.log.fresh_files import FreshFiles
 from fencepost.broker.log.layout import CleanPoint
-from fencepost.broker.log.producers.idempotence import NEWEST_PRODUCE, Refusal
-from fencepost.broker.log.producers.snapshot import Place, SegmentSeal
+from fencepost.broker.log.producers.idempotence import NEWEST_PRODUCE, ProducerRefusal
+from fencepost.broker.log.producers.snapshot import LogPosition, SegmentSeal
 from fencepost.broker.log.producers.snapshot_files import SnapshotKeeper
 from fencepost.broker.log.producers.table import ProducerTable, facts_of
 from fencepost.broker.log.read_bounds import slice_of
@@ -59,13 +58,10 @@ _INDEXES_KEPT: Final = 4  # closed segments whose indexes are in memory
 
 
 class PartitionLog:
-    """One partition's log.
-
-    Open it with `PartitionLog.open`.
+    """One partition's log. Open it with `PartitionLog.open`.
 
     OSError never leaves `append`, `append_marker`, `append_internal` and `read`: they answer KAFKA_STORAGE_ERROR (56),
-    and `failure` has the last cause.
-    """
+    and `failure` has the last cause."""
 
     def __init__(self, files: Files, directory: str, config: LogConfig, recovered: Recovered, begin: Begin) -> None:
         self.files = files
@@ -106,13 +102,10 @@ class PartitionLog:
         point: RecoveryPoint | None = None,
         begin: Begin = carry_out,
     ) -> PartitionLog:
-        """Open or create the log.
-
-        Raises OSError.
+        """Open or create the log. Raises OSError.
 
         `clean`: the last owner closed it, so the scan should find nothing; `report` shows the result. `point`: the
-        recovery point to update. `begin`: carries out writes that no request waits for.
-        """
+        recovery point to update. `begin`: carries out writes that no request waits for."""
         files.makedirs(directory)
         claimed = None if topic_id is None else claim(files, directory, topic_id)
         recovered = recover(files, directory, config, clean=clean, synced=-1 if point is None else point.offset)
@@ -139,10 +132,7 @@ class PartitionLog:
 
     @property
     def last_stable_offset(self) -> int:
-        """First offset of the earliest open transaction, or the high watermark.
-
-        A transaction counts as open until its marker is durable.
-        """
+        """First offset of the earliest transaction without a durable marker, or the high watermark."""
         unstable = self.producers.first_unstable_offset()
         if unstable is None or unstable >= self.high_watermark:
             return self.high_watermark
@@ -164,10 +154,7 @@ class PartitionLog:
         header: BatchHeader | None = None,
     ) -> Appended | Duplicate | Rejected:
         """Append a client's batch, which is not changed.
-
-        `produce_version`: of the request, see `check_batch`. `header`: of the batch, if it is parsed. After an
-        exception of `decompress` nothing has changed.
-        """
+        `produce_version`: see `check_batch`. `header`: if parsed. An exception of `decompress` changes nothing."""
         found = admitted(batch, self.config, now_ms, decompress, header)
         if isinstance(found, Flaw):
             return found.rejected(self.log_start_offset)
@@ -177,7 +164,7 @@ class PartitionLog:
             kafka_rules = self.config.producer_state_check == "kafka"
             verdict = self.producers.check(facts, produce_version=produce_version, kafka_rules=kafka_rules)
             if verdict is not None:
-                if isinstance(verdict, Refusal):
+                if isinstance(verdict, ProducerRefusal):
                     return self._refused(verdict)
                 _, _, base_offset, last_offset, timestamp_ms = verdict.batch
                 return Duplicate(base_offset, last_offset, timestamp_ms, self.log_start_offset)
@@ -197,10 +184,7 @@ class PartitionLog:
 
     def append_internal(self, batch: Buffer, now_ms: int) -> Appended | Rejected:
         """Append the broker's own records, as one batch or several in a row.
-
-        A transactional batch (offsets committed in a transaction) opens its producer's transaction. Its epoch is
-        checked; it has no sequences. Raises CorruptBatch for an invalid batch.
-        """
+        A transactional one opens its producer's transaction; only its epoch is checked. Raises CorruptBatch."""
         first, last = self.log_end_offset, self.log_end_offset
         for header, view in iter_batches(batch):
             facts = facts_of(header) if header.producer_id >= 0 else None
@@ -229,10 +213,7 @@ class PartitionLog:
         *,
         transaction_version: int = 2,
     ) -> Appended | Rejected:
-        """End the producer's transaction here, and remove the producer's fence.
-
-        As in Kafka, the marker is appended even if no transaction is open.
-        """
+        """Append a marker, as in Kafka even without an open transaction. Remove the producer's fence."""
         verdict = self.producers.check_marker(
             producer_id,
             epoch=producer_epoch,
@@ -262,13 +243,10 @@ class PartitionLog:
         return Appended(offset, offset, -1, self.log_start_offset)
 
     def fence(self, producer_id: int, epoch: int) -> None:
-        """Refuse the producer id's batches with a lower epoch until a marker for it is appended.
-
-        The fence is not on disk. The replay of the transaction log sets it again.
-        """
+        """Refuse lower epochs of a producer id until its next marker. Only the transaction log persists the fence."""
         self.producers.fence(producer_id, epoch)
 
-    def _refused(self, verdict: Refusal) -> Rejected:
+    def _refused(self, verdict: ProducerRefusal) -> Rejected:
         return Rejected(verdict.code, verdict.log_start or self.log_start_offset, verdict.message)
 
     def _write(self, header: BatchHeader, batch: Buffer, append_time_ms: int, now_ms: int) -> Rejected | None:
@@ -396,11 +374,8 @@ class PartitionLog:
         return files
 
     def mark_synced(self, log_end_offset: int) -> None:
-        """Note that everything up to that offset is synced, with the files of `unsynced`.
-
-        With fsync=commit this moves the high watermark. After `sync_failed` it has no effect, because a later success
-        does not cover earlier bytes.
-        """
+        """Note that everything up to that offset is synced, and move the high watermark with fsync=commit.
+        Without effect after `sync_failed`, because a later success does not cover earlier bytes."""
         if self._sync_failed:
             return
         self._fresh.forget()
@@ -464,7 +439,7 @@ class PartitionLog:
         files = [file for segment in self.segments[-2:] for file in segment.index_files()]
         last = self.segments[-1]
         seals = tuple(SegmentSeal(each.base_offset, *each.aborted_seal(), each.max_timestamp) for each in self.segments)
-        data = self.producers.encode(Place(last.base_offset, last.size, seals))
+        data = self.producers.encode(LogPosition(last.base_offset, last.size, seals))
         self.snapshots.prepare(self.log_end_offset, data, files)
 
     def _write_snapshots(self) -> Change[None]:
@@ -483,13 +458,10 @@ class PartitionLog:
 
     def read(self, offset: int, max_bytes: int, *, committed_only: bool = False, min_one: bool = True) -> ReadResult:
         """Read whole batches from the one that contains `offset` on, at most `max_bytes`, from one segment.
-
         With `min_one` the first batch is returned regardless of its size. The bound is the last stable offset with
         `committed_only`, else the high watermark.
-
         Errors: OFFSET_OUT_OF_RANGE outside of log start and log end; CORRUPT_MESSAGE for damaged bytes, with file and
-        position in `message`, because clients must not retry forever; KAFKA_STORAGE_ERROR if the disk fails.
-        """
+        position in `message`, because clients must not retry forever; KAFKA_STORAGE_ERROR if the disk fails."""
         bound = self.last_stable_offset if committed_only else self.high_watermark
         if offset >= bound or offset < self.log_start_offset:
             is_inside = self.log_start_offset <= offset <= self.log_end_offset
@@ -535,10 +507,7 @@ class PartitionLog:
         return segment.locate(offset)
 
     def _use_indexes(self, segment: Segment) -> None:
-        """Load the segment's indexes, and unload others: only a few closed segments have theirs in memory.
-
-        Raises OSError.
-        """
+        """Load the segment's indexes; only a few closed segments keep theirs in memory. Raises OSError."""
         if segment is not self.segments[-1]:
             self._indexed.pop(segment, None)
             self._indexed[segment] = None
@@ -548,10 +517,7 @@ class PartitionLog:
                 oldest.unload_indexes()
 
     def aborted_between(self, from_offset: int, to_offset: int) -> list[Aborted]:
-        """Return the aborted transactions that overlap from_offset <= offset < to_offset.
-
-        Raises OSError, CorruptSegment.
-        """
+        """Return the transactions aborted in from_offset <= offset < to_offset. Raises OSError, CorruptSegment."""
         found: list[Aborted] = []
         for segment in self.segments[self.segment_of(from_offset) :]:
             segment.load_aborted()
@@ -567,9 +533,7 @@ class PartitionLog:
         self, timestamp_ms: int, decompress: Decompress = section_of, *, committed_only: bool = False
     ) -> tuple[int, int] | None:
         """Return (timestamp, offset) of the first record that is not older, or None.
-
-        Only records that `read` returns count. Raises OSError, CorruptSegment, and the exceptions of `decompress`.
-        """
+        Only records that `read` returns count. Raises OSError, CorruptSegment, and the exceptions of `decompress`."""
         readable = self._readable(committed_only)
         return first_at_or_after(self.segments, timestamp_ms, readable, self._use_indexes, decompress)
 
@@ -590,10 +554,7 @@ class PartitionLog:
             pass
 
     def remove_first_below(self, offset: int) -> bool:
-        """Remove the first segment if it is closed, below the offset, and covered by a snapshot of its producers.
-
-        Returns true if it was removed. Raises OSError.
-        """
+        """Remove the first segment if closed, below the offset and in a snapshot. Return success. Raises OSError."""
         if len(self.segments) == 1 or self.segments[0].next_offset > min(offset, self.snapshots.newest):
             return False
         segment = self.segments[0]

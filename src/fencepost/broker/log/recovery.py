@@ -32,7 +32,7 @@ from fencepost.broker.log.layout import (
 )
 from fencepost.broker.log.log_start import read_log_start
 from fencepost.broker.log.lost_markers import LostMarkers
-from fencepost.broker.log.producers.snapshot import CorruptSnapshot, Place
+from fencepost.broker.log.producers.snapshot import CorruptSnapshot, LogPosition
 from fencepost.broker.log.producers.table import ProducerTable
 from fencepost.broker.log.recovery_points import RecoveryPoint
 from fencepost.broker.log.results import CorruptSegment, Cut, Damage, RecoveryReport
@@ -176,7 +176,7 @@ def _load_and_scan(files: Files, directory: str, config: LogConfig, found: Recov
         files.sync_directory(directory)  # after a crash they could reappear, with the state of another history
 
 
-def _take_seals(found: Recovered, place: Place) -> None:
+def _take_seals(found: Recovered, place: LogPosition) -> None:
     seals = {each.base_offset: each for each in place.segments}
     for segment in found.segments:
         seal = seals.get(segment.base_offset)
@@ -197,7 +197,7 @@ def _miss_segments(found: Recovered, bases: list[int], scanned_from: int) -> Non
             segment.next_offset = end
 
 
-def _position_of(found: Recovered, offset: int, place: Place | None) -> tuple[int, int] | None:
+def _position_of(found: Recovered, offset: int, place: LogPosition | None) -> tuple[int, int] | None:
     """Return (number of the segment, position) for the scan after a snapshot; None if the snapshot does not fit."""
     segments = found.segments
     number = max(i for i, segment in enumerate(segments) if segment.base_offset <= offset)

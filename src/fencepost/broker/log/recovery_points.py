@@ -33,7 +33,7 @@ _PAIR_BYTES = 2 * _PLACE_BYTES
 _log = logging.getLogger("fencepost.broker.recovery")
 
 
-class _Place(NamedTuple):
+class _Slot(NamedTuple):
     topic_id: UUID
     partition: int
     turn: int
@@ -185,9 +185,9 @@ class RecoveryPoints:
             self._file.write_at(position, data)
 
 
-def _decode(data: bytes) -> _Place | None:
+def _decode(data: bytes) -> _Slot | None:
     body = data[_CRC.size : _CRC.size + _BODY.size]
     if len(body) < _BODY.size or not any(body) or _CRC.unpack_from(data)[0] != crc32c(body):
         return None
     topic_id, partition, turn, offset = _BODY.unpack(body)
-    return _Place(UUID(bytes=topic_id), partition, turn, offset)
+    return _Slot(UUID(bytes=topic_id), partition, turn, offset)

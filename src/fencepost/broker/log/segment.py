@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from fencepost.broker.disk.files import File, Files
 from fencepost.broker.log.aborted import Aborted, AbortedIndex
-from fencepost.broker.log.batch_walk import ANYWHERE, LEADER_EPOCH, BatchWalk, Bounds, Hole, Whole
+from fencepost.broker.log.batch_walk import ANYWHERE, LEADER_EPOCH, BatchWalk, Hole, SegmentBounds, Whole
 from fencepost.broker.log.index import OffsetIndex, TimeIndex
 from fencepost.broker.log.layout import INDEX, LOG, TIME_INDEX, TXN_INDEX, file_name
 from fencepost.broker.log.results import CorruptSegment
@@ -248,7 +248,7 @@ class Segment:
 
         Offset `expected` is due there; by default the first one's.
         """
-        bounds = Bounds(self.base_offset, self.next_offset, self.gaps_below, self.synced)
+        bounds = SegmentBounds(self.base_offset, self.next_offset, self.gaps_below, self.synced)
         walk = BatchWalk(self.log, self.path, self.size, bounds)
         return walk.items(position, self.base_offset if expected is None else expected, chunk_bytes=chunk_bytes)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from fencepost.broker.disk.changes import Change, Done
 from fencepost.broker.disk.files import Files
-from fencepost.broker.log.cleaning.compaction import Abandoned, Compaction, Plan, Step, plan
+from fencepost.broker.log.cleaning.compaction import Abandoned, Compaction, CompactionPlan, Step, plan
 from fencepost.broker.log.removing import expirable, retaining
 from fencepost.broker.log.results import CorruptSegment
 from fencepost.broker.metrics.counters import Metrics
@@ -133,7 +133,7 @@ class Cleaner:
             return
         if not self._config.flag("log.cleaner.enable"):
             return
-        best: tuple[Partition, Plan] | None = None
+        best: tuple[Partition, CompactionPlan] | None = None
         for partition in self._open_partitions():
             wanted = self._plan(partition, now_ms)
             if wanted is not None and (best is None or _urgency(wanted) > _urgency(best[1])):
@@ -146,7 +146,7 @@ class Cleaner:
     def _open_partitions(self) -> list[Partition]:
         return [partition for topic in self._topics for partition in topic.partitions if partition.opened]
 
-    def _plan(self, partition: Partition, now_ms: int) -> Plan | None:
+    def _plan(self, partition: Partition, now_ms: int) -> CompactionPlan | None:
         if partition.opened is None or partition in self._uncleanable or not partition.opened.config.compacted:
             return None
         try:
@@ -270,5 +270,5 @@ class Cleaner:
             _log.warning("%s: what compaction left is removed at the next start: %s", partition.directory, error)
 
 
-def _urgency(wanted: Plan) -> tuple[bool, float]:
+def _urgency(wanted: CompactionPlan) -> tuple[bool, float]:
     return wanted.overdue, wanted.ratio

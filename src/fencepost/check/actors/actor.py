@@ -7,9 +7,9 @@ from collections.abc import Callable, Coroutine
 from random import Random
 from typing import Any, Final, Protocol, TypeVar
 
-from fencepost.check.history import History, Outcome, Read, Transaction, Write
+from fencepost.check.history import History, Outcome, RecordRead, RecordWrite, TransactionSummary
 from fencepost.check.history.operations import Abort, Commit, Init, Operation
-from fencepost.check.options import Options
+from fencepost.check.options import SimulationOptions
 from fencepost.check.process import Process, ProcessLost
 from fencepost.check.scheduler import SimFuture, SimTask, TaskCancelled
 from fencepost.check.transactional_id_recorder import TransactionalIdRecorder
@@ -54,7 +54,7 @@ class ApplicationBroke(Exception):
 class Surroundings(Protocol):
     """The world, as far as an actor uses it."""
 
-    options: Options
+    options: SimulationOptions
     history: History
 
     @property
@@ -133,7 +133,7 @@ class Surroundings(Protocol):
         """Change a topic or broker setting that does not affect which records are retained."""
         ...
 
-    def seen(self, read: Read) -> None:
+    def seen(self, read: RecordRead) -> None:
         """Judge a record that a reader received."""
         ...
 
@@ -283,7 +283,7 @@ class Actor:
             await sleep_ms(self.chance.uniform(0, 30))
         self.perhaps_break()
 
-    async def abort(self, process: Process, producer: ProducerCore, record: Transaction, name: str) -> None:
+    async def abort(self, process: Process, producer: ProducerCore, record: TransactionSummary, name: str) -> None:
         """Abort the transaction. Repeat until an answer arrives, and record the outcome from it."""
         while True:
             try:
@@ -298,10 +298,10 @@ class Actor:
                 record.outcome = Outcome.ABORTED
                 return
 
-    def write(self, producer: ProducerCore, record: Transaction, place: TopicPartition, value: str) -> None:
+    def write(self, producer: ProducerCore, record: TransactionSummary, place: TopicPartition, value: str) -> None:
         """Record a write in the transaction, then append it to the producer."""
         if place != FLEETING:
-            record.writes.append(Write(place.topic, place.partition, value))
+            record.writes.append(RecordWrite(place.topic, place.partition, value))
         key = value.encode() if self.world.options.compacted else None
         producer.append(place.topic, value.encode(), key, place.partition)
 

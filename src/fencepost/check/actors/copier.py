@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Any, Final
 
 from fencepost.check.actors.actor import Actor, ApplicationBroke, producer_in
-from fencepost.check.history import Outcome, Transaction
+from fencepost.check.history import Outcome, TransactionSummary
 from fencepost.check.history.operations import Commit
 from fencepost.check.process import Process
 from fencepost.check.scheduler import TaskCancelled
@@ -32,7 +32,7 @@ The value is the input's value, this text, and the copy's number within its life
 """
 
 
-Work = Callable[[Process, ProducerCore, ConsumerCore, list[Record], Transaction, str], Coroutine[Any, Any, None]]
+Work = Callable[[Process, ProducerCore, ConsumerCore, list[Record], TransactionSummary, str], Coroutine[Any, Any, None]]
 
 EARLY_OFFSETS: Final = 0.2
 """Chance that positions are also sent before the work, so that they are pending during it."""
@@ -120,7 +120,7 @@ class Copier(Actor):
         if not records:
             return
         self._transactions += 1
-        copy = Transaction(producer.config.transactional_id or "", self._transactions, outcome=Outcome.ABORTED)
+        copy = TransactionSummary(producer.config.transactional_id or "", self._transactions, outcome=Outcome.ABORTED)
         self.world.history.transactions.append(copy)
         name = self.world.sessions.begin(process.who, copy.producer, copy.number)
         try:
@@ -157,7 +157,7 @@ class Copier(Actor):
         producer: ProducerCore,
         consumer: ConsumerCore,
         records: list[Record],
-        copy: Transaction,
+        copy: TransactionSummary,
         name: str,
     ) -> None:
         async def fill() -> None:
@@ -177,7 +177,7 @@ class Copier(Actor):
         producer: ProducerCore,
         consumer: ConsumerCore,
         records: list[Record],
-        copy: Transaction,
+        copy: TransactionSummary,
         name: str,
     ) -> None:
         """Send the positions first, so that they are pending during the work.
@@ -218,7 +218,7 @@ class Copier(Actor):
             self.world.trace(f"{self.name} goes on after {type(error).__name__}: {error}")
 
     async def _write_copies(
-        self, process: Process, producer: ProducerCore, records: list[Record], copy: Transaction
+        self, process: Process, producer: ProducerCore, records: list[Record], copy: TransactionSummary
     ) -> None:
         if self.strikes(SLOW_ROUNDS):
             await process.runtime.sleep_ms(self.chance.uniform(*SLOW_MS))

@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 from fencepost.check.actors.actor import Actor, producer_in
-from fencepost.check.history import Anomaly, Read, Sent
+from fencepost.check.history import Anomaly, RecordRead, Sent
 from fencepost.check.process import Process
 from fencepost.check.scheduler import SimFuture, TaskCancelled
 from fencepost.client.aio.consumer import AsyncConsumer
@@ -250,7 +250,7 @@ class Readers(Actor):
                 return
 
 
-def judge_readers(stories: Iterable[ReadersLife], reads: Iterable[Read], *, compacted: bool) -> list[Anomaly]:
+def judge_readers(stories: Iterable[ReadersLife], reads: Iterable[RecordRead], *, compacted: bool) -> list[Anomaly]:
     """Find records returned twice, never or out of order, and positions beyond the returned records.
 
     `reads` holds all records of the log, from one reader. In a `compacted` log, records may be missing that were
@@ -381,7 +381,7 @@ class Senders(Actor):
             self.world.found("fate_unknown", f"{story.name}: {what} returned, and nobody was told of {unknown[:5]}")
 
 
-def judge_senders(stories: Iterable[SendersLife], reads: Iterable[Read]) -> list[Anomaly]:
+def judge_senders(stories: Iterable[SendersLife], reads: Iterable[RecordRead]) -> list[Anomaly]:
     """Find records in the log that the client reported as not written."""
     there = {read.value for read in reads}
     return [

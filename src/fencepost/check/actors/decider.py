@@ -12,7 +12,7 @@ from random import Random
 from typing import Any, Final, NamedTuple, TypeVar
 
 from fencepost.check.actors.actor import Actor, ApplicationBroke, Surroundings, producer_in
-from fencepost.check.history import Outcome, Transaction
+from fencepost.check.history import Outcome, TransactionSummary
 from fencepost.check.history.operations import Abort, Commit, Prepare
 from fencepost.check.process import Process
 from fencepost.check.scheduler import TaskCancelled
@@ -104,7 +104,7 @@ class Decider(Actor):
 
     async def _transaction(self, process: Process, producer: ProducerCore, life: int) -> None:
         self._transactions += 1
-        record = Transaction(self.name, self._transactions, outcome=Outcome.ABORTED)
+        record = TransactionSummary(self.name, self._transactions, outcome=Outcome.ABORTED)
         self.world.history.transactions.append(record)
         name = self.world.sessions.begin(process.who, self.name, record.number)
         try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fencepost.check.history import Transaction
+from fencepost.check.history import TransactionSummary
 from fencepost.client.admin.core import AdminCore
 from fencepost.client.consumer.fetch_requests import FetchSettings, fetch_range
 from fencepost.client.net.list_offsets import LATEST
@@ -14,7 +14,7 @@ _PATIENCE_MS = 5_000
 _ENDING = "PrepareCommit"
 
 
-async def unseen(admin: AdminCore, record: Transaction, positions: TopicPartition) -> str | None:
+async def unseen(admin: AdminCore, record: TransactionSummary, positions: TopicPartition) -> str | None:
     """Return the part of a committed transaction that a reader does not see; None if it sees everything.
 
     Raises KafkaError.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fencepost.check.actors.actor import Actor
-from fencepost.check.history import Read
+from fencepost.check.history import RecordRead
 from fencepost.check.process import Process
 from fencepost.check.scheduler import TaskCancelled
 from fencepost.client.consumer.core import ConsumerCore
@@ -46,7 +46,7 @@ class Watcher(Actor):
                 continue
             for record in records:
                 value = (record.value or b"").decode()
-                self.world.seen(Read(reader, record.topic, record.partition, record.offset, value))
+                self.world.seen(RecordRead(reader, record.topic, record.partition, record.offset, value))
             if len(places) < len(self.world.places()):
                 places = self.world.places()
                 positions = consumer.positions()

@@ -6,7 +6,7 @@ from typing import Final
 
 from fencepost.check.actors.actor import Actor, ApplicationBroke, producer_in
 from fencepost.check.actors.looking import unseen
-from fencepost.check.history import Outcome, Transaction
+from fencepost.check.history import Outcome, TransactionSummary
 from fencepost.check.history.operations import Commit, SendOffsets
 from fencepost.check.process import Process
 from fencepost.check.scheduler import TaskCancelled
@@ -21,7 +21,7 @@ from fencepost.errors import (
     TransactionCommittedError,
 )
 
-__all__ = ["POSITIONS_OF", "Writer"]
+__all__ = ["POSITIONS_OF", "TransactionalWriter"]
 
 POSITIONS_OF: Final = TopicPartition("elsewhere", 0)
 """Partition that the writers' committed positions refer to. Each writer has a group of its own name."""
@@ -31,7 +31,7 @@ class _Abandoned(ApplicationBroke):
     """The application decides to abandon its transaction."""
 
 
-class Writer(Actor):
+class TransactionalWriter(Actor):
     """An application that draws each transaction at random: records, partitions, offsets, commit or abort.
 
     It uses single calls or `transaction()`.
@@ -58,7 +58,7 @@ class Writer(Actor):
         while self.world.storming:
             self._transactions += 1
             # No reader may see it before its commit is requested.
-            record = Transaction(self.name, self._transactions, outcome=Outcome.ABORTED)
+            record = TransactionSummary(self.name, self._transactions, outcome=Outcome.ABORTED)
             self.world.history.transactions.append(record)
             name = self.world.sessions.begin(process.who, self.name, record.number)
             if by_block:
@@ -70,7 +70,7 @@ class Writer(Actor):
                 await self._look(process, record)
         await self.call(process, "close", lambda: producer.close(10_000))
 
-    async def _look(self, process: Process, record: Transaction) -> None:
+    async def _look(self, process: Process, record: TransactionSummary) -> None:
         """Check that a reader sees the whole transaction. A disk error that delays a marker is no defect."""
         options = self.world.options
         if not options.look_chance or options.disk_fails or self.chance.random() >= options.look_chance:
@@ -95,7 +95,7 @@ class Writer(Actor):
             except (RetriableError, TaskCancelled) as error:
                 self.world.trace(f"{self.name} init_transactions: {type(error).__name__}")
 
-    async def _by_calls(self, process: Process, producer: ProducerCore, record: Transaction, name: str) -> None:
+    async def _by_calls(self, process: Process, producer: ProducerCore, record: TransactionSummary, name: str) -> None:
         try:
             producer.begin_transaction()
             await self._fill(process, producer, record, name)
@@ -119,7 +119,7 @@ class Writer(Actor):
                 self.world.found("undocumented_error", told)
             raise
 
-    async def _block(self, process: Process, producer: ProducerCore, record: Transaction, name: str) -> None:
+    async def _block(self, process: Process, producer: ProducerCore, record: TransactionSummary, name: str) -> None:
         async def fill() -> None:
             await self._fill(process, producer, record, name)
             if self.chance.random() > 0.75:
@@ -143,7 +143,7 @@ class Writer(Actor):
         else:
             record.outcome = Outcome.COMMITTED
 
-    async def _fill(self, process: Process, producer: ProducerCore, record: Transaction, name: str) -> None:
+    async def _fill(self, process: Process, producer: ProducerCore, record: TransactionSummary, name: str) -> None:
         """Take the random steps of one transaction."""
         sleep_ms = process.runtime.sleep_ms
         for index in range(self.chance.randint(1, 6)):

@@ -29,7 +29,7 @@ class _Write(NamedTuple):
     operations: tuple[Operation, ...]
 
 
-class _Place:
+class _GroupPosition:
     """The writes to a group's position in one partition."""
 
     def __init__(self) -> None:
@@ -104,11 +104,11 @@ def lost_offset(history: History) -> Iterator[Anomaly]:
             place.saw(offset, fetched)
 
 
-def _writes(history: History) -> dict[str, dict[tuple[str, int], _Place]]:
-    found: dict[str, dict[tuple[str, int], _Place]] = {}
+def _writes(history: History) -> dict[str, dict[tuple[str, int], _GroupPosition]]:
+    found: dict[str, dict[tuple[str, int], _GroupPosition]] = {}
 
-    def place(group: str, position: Position) -> _Place:
-        return found.setdefault(group, {}).setdefault((position.topic, position.partition), _Place())
+    def place(group: str, position: Position) -> _GroupPosition:
+        return found.setdefault(group, {}).setdefault((position.topic, position.partition), _GroupPosition())
 
     for commit in history.of(CommitOffsets):
         for position in commit.offsets if commit.result is not Result.FAIL else []:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from fencepost.check.history.model import COMMITTED, Anomaly, History
 from fencepost.check.history.operations import Poll, Read
-from fencepost.check.history.polls import Stream, streams
+from fencepost.check.history.polls import PollStream, streams
 
 
 def poll_skip(history: History) -> Iterator[Anomaly]:
@@ -38,7 +38,7 @@ def _offsets_read(history: History, *isolations: str) -> dict[tuple[str, int], l
     return {place: sorted(offsets) for place, offsets in found.items()}
 
 
-def _tell(history: History, stream: Stream, skipped: Sequence[int]) -> Anomaly:
+def _tell(history: History, stream: PollStream, skipped: Sequence[int]) -> Anomaly:
     offset = skipped[0]
     after = next(poll for poll, got in zip(stream.polls, stream.offsets, strict=True) if got > offset)
     name = f"{stream.topic}-{stream.partition}"
@@ -51,7 +51,7 @@ def _tell(history: History, stream: Stream, skipped: Sequence[int]) -> Anomaly:
     return Anomaly("poll_skip", told, (*placed, *earlier, after, other))
 
 
-def _reader_of(history: History, stream: Stream, offset: int) -> Poll | Read:
+def _reader_of(history: History, stream: PollStream, offset: int) -> Poll | Read:
     isolations = (COMMITTED,) if stream.isolation == COMMITTED else ()
     return next(
         reading

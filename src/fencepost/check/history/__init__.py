@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fencepost.check.history.model import Anomaly, Outcome
-from fencepost.check.history.summary import Read, Sent, Transaction, Write
+from fencepost.check.history.summary import RecordRead, RecordWrite, Sent, TransactionSummary
 from fencepost.check.history.summary import Summary as History
 
-__all__ = ["Anomaly", "History", "Outcome", "Read", "Sent", "Transaction", "Write"]
+__all__ = ["Anomaly", "History", "Outcome", "RecordRead", "RecordWrite", "Sent", "TransactionSummary"]

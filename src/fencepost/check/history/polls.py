@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from fencepost.check.history.model import History
 from fencepost.check.history.operations import NEVER, Assign, Operation, Poll, Result, Seek
 
-__all__ = ["Stream", "streams"]
+__all__ = ["PollStream", "streams"]
 
 
 @dataclass(slots=True)
-class Stream:
+class PollStream:
     """Polls of one partition. `start` is the assigned position, or -1 if unknown. `polls[i]` returned `offsets[i]`."""
 
     process: str
@@ -25,9 +25,9 @@ class Stream:
     polls: list[Poll] = field(default_factory=list)
 
 
-def streams(history: History) -> Iterator[Stream]:
+def streams(history: History) -> Iterator[PollStream]:
     """Yield each stream at its end. A poll with an unknown result ends all streams of its process."""
-    running: dict[str, dict[tuple[str, int], Stream]] = {}
+    running: dict[str, dict[tuple[str, int], PollStream]] = {}
     moves = [operation for operation in history.operations if isinstance(operation, Assign | Seek | Poll)]
     for operation in sorted(moves, key=_when):
         mine = running.setdefault(operation.process, {})
@@ -53,17 +53,17 @@ def _when(operation: Operation) -> int:
     return operation.invoked if operation.completed == NEVER else operation.completed
 
 
-def _place(operation: Assign | Seek, mine: dict[tuple[str, int], Stream]) -> None:
+def _place(operation: Assign | Seek, mine: dict[tuple[str, int], PollStream]) -> None:
     for topic, partition, offset in operation.positions:
-        mine[topic, partition] = Stream(operation.process, topic, partition, "", offset, operation)
+        mine[topic, partition] = PollStream(operation.process, topic, partition, "", offset, operation)
 
 
-def _extend(poll: Poll, mine: dict[tuple[str, int], Stream]) -> None:
+def _extend(poll: Poll, mine: dict[tuple[str, int], PollStream]) -> None:
     for batch in poll.records:
         place = batch.topic, batch.partition
         stream = mine.get(place)
         if stream is None:
-            stream = mine[place] = Stream(poll.process, *place, poll.isolation)
+            stream = mine[place] = PollStream(poll.process, *place, poll.isolation)
         stream.isolation = poll.isolation
         stream.offsets += batch.offsets
         stream.polls += [poll] * len(batch.offsets)

@@ -20,13 +20,13 @@ from fencepost.check.history.operations import (
 from fencepost.check.history.operations import Read as ReadToEnd
 from fencepost.check.history.recorder import Recorder
 
-__all__ = ["Read", "Sent", "Summary", "Transaction", "Write"]
+__all__ = ["RecordRead", "RecordWrite", "Sent", "Summary", "TransactionSummary"]
 
 GROUP_INPUT = "input"
 
 
 @dataclass(frozen=True, slots=True)
-class Write:
+class RecordWrite:
     """One record that a transaction sent. `acknowledged`: the broker confirmed it."""
 
     topic: str
@@ -48,7 +48,7 @@ class Sent:
 
 
 @dataclass(slots=True)
-class Transaction:
+class TransactionSummary:
     """One transaction of one producer.
 
     `number` counts that producer's transactions; `offsets` maps a group to its committed position.
@@ -56,13 +56,13 @@ class Transaction:
 
     producer: str
     number: int
-    writes: list[Write] = field(default_factory=list)
+    writes: list[RecordWrite] = field(default_factory=list)
     offsets: dict[str, int] = field(default_factory=dict)
     outcome: Outcome = Outcome.UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class RecordRead:
     """One record that a reader returned."""
 
     reader: str
@@ -82,9 +82,9 @@ class Summary:
     on transactional ids with their times, in transactions with separate names and without records.
     """
 
-    transactions: list[Transaction] = field(default_factory=list)
+    transactions: list[TransactionSummary] = field(default_factory=list)
     sent: list[Sent] = field(default_factory=list)
-    reads: list[Read] = field(default_factory=list)
+    reads: list[RecordRead] = field(default_factory=list)
     committed_offsets: dict[str, int] = field(default_factory=dict)
     sessions: list[Operation] = field(default_factory=list)
 
@@ -124,7 +124,7 @@ def _send(sent: Sent, recorder: Recorder) -> None:
         recorder.invoke(send)
 
 
-def _play(transaction: Transaction, recorder: Recorder) -> None:
+def _play(transaction: TransactionSummary, recorder: Recorder) -> None:
     process = transaction.producer
     name = f"{process} {transaction.number}"
     recorder.at_once(Begin(process=process, transaction=name, transactional_id=process))

@@ -15,7 +15,7 @@ from fencepost.broker.coordinator.txn.states import TxnState
 from fencepost.broker.log import Appended
 from fencepost.broker.log.partition import PartitionLog
 from fencepost.broker.log.producers import table
-from fencepost.broker.log.producers.idempotence import Refusal, check_batch
+from fencepost.broker.log.producers.idempotence import ProducerRefusal, check_batch
 from fencepost.broker.topics.catalogue import Partition
 from fencepost.check.plants.plant import (
     ALONE,
@@ -39,7 +39,7 @@ def epoch_not_checked(patches: Patches) -> None:
 
     def lenient(*args: Any, **kwargs: Any) -> Any:
         verdict = check(*args, **kwargs)
-        fenced = isinstance(verdict, Refusal) and verdict.code == ErrorCode.INVALID_PRODUCER_EPOCH
+        fenced = isinstance(verdict, ProducerRefusal) and verdict.code == ErrorCode.INVALID_PRODUCER_EPOCH
         return None if fenced else verdict
 
     def any_epoch(now_ms: int, config: Any, current: Any, request: Any, allocate: Any) -> Any:

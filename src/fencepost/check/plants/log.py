@@ -8,7 +8,7 @@ from fencepost.broker.log import batch_walk, recovery, segment
 from fencepost.broker.log.cleaning.compaction import Compaction
 from fencepost.broker.log.partition import PartitionLog
 from fencepost.broker.log.producers import table
-from fencepost.broker.log.producers.idempotence import Refusal, Repeat, check_batch
+from fencepost.broker.log.producers.idempotence import ProducerRefusal, Repeat, check_batch
 from fencepost.broker.topics.durability import Durability
 from fencepost.check.disk import MemoryDisk
 from fencepost.check.plants.plant import COMPACTED, KILLED, POWER_LOSS, WATCHED, Patches, plant
@@ -29,7 +29,7 @@ def sequence_window_of_none(patches: Patches) -> None:
     def forgetful(state: Any, batch: Any, **kwargs: Any) -> Any:
         verdict = check(state, batch, **kwargs)
         old = state is not None and batch.epoch == state.epoch and batch.last_sequence < state.last_sequence
-        return None if old and not isinstance(verdict, Refusal) else verdict
+        return None if old and not isinstance(verdict, ProducerRefusal) else verdict
 
     patches.setattr(table, "check_batch", forgetful)
 

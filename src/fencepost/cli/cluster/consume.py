@@ -55,10 +55,11 @@ class _Range(NamedTuple):
     end: int
 
 
+Topic = Annotated[str, typer.Argument(autocompletion=complete_topic, callback=topic_named, help="The topic to read.")]
+
+
 def consume(
-    topic: Annotated[
-        str, typer.Argument(autocompletion=complete_topic, callback=topic_named, help="The topic to read.")
-    ],
+    topic: Topic,
     partition: Annotated[list[int] | None, typer.Option(help="Only this partition; may be repeated.")] = None,
     begin: Annotated[
         str, typer.Option("--from", metavar="WHERE", help=f"{POSITIONS}; -10 is 10 before the end.")

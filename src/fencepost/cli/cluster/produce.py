@@ -31,10 +31,13 @@ from fencepost.errors import KafkaError, ProduceFailedError
 __all__ = ["produce"]
 
 
+Topic = Annotated[
+    str, typer.Argument(autocompletion=complete_topic, callback=topic_named, help="The topic to write to.")
+]
+
+
 def produce(
-    topic: Annotated[
-        str, typer.Argument(autocompletion=complete_topic, callback=topic_named, help="The topic to write to.")
-    ],
+    topic: Topic,
     source: Annotated[
         Path | None,
         typer.Option(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import Iterable, Iterator
+from typing import Self
 
 from fencepost.arguments import checked
 from fencepost.client.aio.base import in_loop
@@ -19,7 +20,9 @@ from fencepost.config import ConsumerConfig
 
 
 class AsyncConsumer(HeldClient[ConsumerCore]):
-    """A consumer for asyncio. Create it in a running loop; `async for record in consumer` reads forever.
+    """A consumer for asyncio. Create it in a running loop; `async for record in consumer` reads until close.
+
+    `anext(consumer)` may be cancelled, for example by a time limit: the next call goes on with the same record.
 
     One task at a time may use it. A call during another task's call, or during a `transaction(consumer)` block, raises
     UsageError. Any task may call `wakeup`, `close` and the methods that only read state.
@@ -35,6 +38,7 @@ class AsyncConsumer(HeldClient[ConsumerCore]):
         """
         runtime = runtime_for(config)
         super().__init__(runtime, ConsumerCore(Cluster(runtime, config), config))
+        self._rest: Iterator[Record] = iter(())  # of an iteration: polled and not returned yet
 
     @checked
     async def subscribe(
@@ -62,17 +66,22 @@ class AsyncConsumer(HeldClient[ConsumerCore]):
         core.listener = listener
         hold.ended = True
 
-    async def __aiter__(self) -> AsyncIterator[Record]:
-        while not self._closed:
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Record:
+        while True:
+            for record in self._rest:
+                return record
+            if self._closed:
+                raise StopAsyncIteration
             core = self._here()
             hold = core.turn.take(POLL)
             try:
                 handed = await core.hand_out(1000)
-                records = handed.one_by_one(core.records_of(handed.pieces))
+                self._rest = handed.one_by_one(core.records_of(handed.pieces))
             finally:
                 hold.ended = True
-            for record in records:
-                yield record
 
     poll = holding(ConsumerCore.poll)
     poll_columns = holding(ConsumerCore.poll_columns)
@@ -80,10 +89,14 @@ class AsyncConsumer(HeldClient[ConsumerCore]):
     commit = holding(ConsumerCore.commit)
     unsubscribe = holding(ConsumerCore.unsubscribe)
     assign = holding(ConsumerCore.assign)
+    incremental_assign = holding(ConsumerCore.incremental_assign)
+    incremental_unassign = holding(ConsumerCore.incremental_unassign)
     seek_to_beginning = holding(ConsumerCore.seek_to_beginning)
     seek_to_end = holding(ConsumerCore.seek_to_end)
     seek_to_timestamp = holding(ConsumerCore.seek_to_timestamp)
     offsets_for = holding(ConsumerCore.offsets_for)
+    beginning_offsets = holding(ConsumerCore.beginning_offsets)
+    end_offsets = holding(ConsumerCore.end_offsets)
     position = holding(ConsumerCore.position)
     reset_to_committed = holding(ConsumerCore.reset_to_committed)
     committed = holding(ConsumerCore.committed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 from collections.abc import AsyncIterator, Iterable, Iterator
 from typing import TYPE_CHECKING
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 class Consumer(ListeningClient[ConsumerCore]):
     """A blocking consumer for one thread at a time. By default it reads committed records only.
 
+    `for record in consumer` and `next(consumer)` wait for records, at most `consumer_timeout_ms` if that is set.
+
     A call during another thread's call, or during a `transaction(consumer)` block, raises UsageError. Any thread may
     call `wakeup`, `close` and the methods that only read state (assignment, positions, lag, metrics, state, ...).
     `close` makes another thread's poll raise ClosedError.
@@ -40,6 +43,7 @@ class Consumer(ListeningClient[ConsumerCore]):
         Settings are keyword arguments with Kafka's names in snake_case.
         """
         super().__init__(lambda call_user: ConsumerCore(Cluster(runtime_for(config), config), config, call_user))
+        self._rest: Iterator[Record] = iter(())  # of an iteration: polled and not returned yet
 
     @checked
     def subscribe(
@@ -74,14 +78,38 @@ class Consumer(ListeningClient[ConsumerCore]):
         self._held("set_rebalance_listener", lambda: setattr(self._core, "listener", listener))
 
     def __iter__(self) -> Iterator[Record]:
+        while True:
+            yield from self._rest
+            if not self._refill():
+                return
+
+    def __next__(self) -> Record:
+        while True:
+            try:
+                return next(self._rest)
+            except StopIteration:
+                if not self._refill():
+                    raise
+
+    def _refill(self) -> bool:
+        """Poll for an iteration. Return false after close, or after `consumer_timeout_ms` without a record."""
+        limit_ms = self._core.config.consumer_timeout_ms
+        deadline_s = math.inf if limit_ms is None else self._io.loop.time() + limit_ms / 1000
         while not self._closed:
+            left_ms = 1000.0 if limit_ms is None else (deadline_s - self._io.loop.time()) * 1000
+            wait_ms = max(0, min(1000, math.ceil(left_ms)))
             hold = self._take(POLL)
             try:
-                handed = self._io.call(lambda: self._core.hand_out(1000))
-                records = handed.one_by_one(self._core.records_of(handed.pieces))
+                handed = self._io.call(lambda: self._core.hand_out(wait_ms))  # noqa: B023 (called at once)
+                records = self._core.records_of(handed.pieces)
+                self._rest = handed.one_by_one(records)
             finally:
                 hold.ended = True
-            yield from records
+            if records:
+                return True
+            if left_ms <= wait_ms and limit_ms is not None:
+                return False
+        return False
 
     poll = polling(ConsumerCore.poll, ConsumerCore.hand_out, lambda core, handed: core.records_of(handed.pieces))
     poll_columns = polling(ConsumerCore.poll_columns, ConsumerCore.hand_out, lambda core, handed: handed.pieces)
@@ -140,10 +168,14 @@ class Consumer(ListeningClient[ConsumerCore]):
     unsubscribe = alone(ConsumerCore.unsubscribe)
 
     assign = alone(ConsumerCore.assign)
+    incremental_assign = alone(ConsumerCore.incremental_assign)
+    incremental_unassign = alone(ConsumerCore.incremental_unassign)
     seek_to_beginning = alone(ConsumerCore.seek_to_beginning)
     seek_to_end = alone(ConsumerCore.seek_to_end)
     seek_to_timestamp = alone(ConsumerCore.seek_to_timestamp)
     offsets_for = alone(ConsumerCore.offsets_for)
+    beginning_offsets = alone(ConsumerCore.beginning_offsets)
+    end_offsets = alone(ConsumerCore.end_offsets)
     position = alone(ConsumerCore.position)
     reset_to_committed = alone(ConsumerCore.reset_to_committed)
     committed = alone(ConsumerCore.committed)

@@ -22,6 +22,7 @@ from fencepost.client.consumer.fetch_requests import RANGE_FETCH_BYTES, FetchSet
 from fencepost.client.consumer.fetcher import Fetcher
 from fencepost.client.consumer.news import News
 from fencepost.client.consumer.positions import Positions
+from fencepost.client.consumer.queries import ConsumerQueries
 from fencepost.client.consumer.stuck import Stuck
 from fencepost.client.consumer.subscription import Handed, Reading, normalised
 from fencepost.client.group.committed_offsets import GROUP_LANE, fetch_committed
@@ -37,7 +38,7 @@ from fencepost.client.net.tasks import within
 from fencepost.client.net.turn import Polls, Soon, Turn, at_once
 from fencepost.client.rebalance import RebalanceListener
 from fencepost.client.records import Fetched, Record, to_records, to_table
-from fencepost.client.types import GroupMetadata, K, OffsetAndMetadata, OffsetAt, TopicPartition
+from fencepost.client.types import GroupMetadata, K, OffsetAndMetadata, TopicPartition
 from fencepost.config import ConsumerConfig
 from fencepost.errors import (
     ClosedError,
@@ -59,7 +60,7 @@ R = TypeVar("R")
 EVERY_ROW: Final = 2**31  # whatever max_poll_records says: a table has no objects for its rows
 
 
-class ConsumerCore:
+class ConsumerCore(ConsumerQueries):
     """One consumer over one cluster view; everything runs in the runtime, one call at a time (wakeup excepted)."""
 
     def __init__(self, cluster: Cluster, config: ConsumerConfig, call_user: CallUser = call_here) -> None:
@@ -75,6 +76,7 @@ class ConsumerCore:
         self._reading = Reading()
         self._positions = Positions(cluster, config, self._reading, self._arrived, self._metrics)
         self._settings = FetchSettings.of(config)
+        self.isolation = self._settings.isolation
         self._fetcher = Fetcher(
             cluster, self._reading, self._settings, self._arrived, self._metrics, self._positions.out_of_range
         )
@@ -122,6 +124,17 @@ class ConsumerCore:
         check_names(partition.topic for partition in wanted)
         self._reading.replace(wanted)
         self._arrived.set()
+
+    async def incremental_assign(self, partitions: Iterable[tuple[str, int]]) -> None:
+        """Read these partitions too; the others keep their positions. Raises UsageError while subscribed."""
+        await self.assign([*self._reading.places, *partitions])
+
+    async def incremental_unassign(self, partitions: Iterable[tuple[str, int]]) -> None:
+        """Read these assigned partitions no more. Raises UsageError while subscribed, or if one is not assigned."""
+        gone = [TopicPartition(*each) for each in partitions]
+        for each in gone:
+            self._reading.place(each)
+        await self.assign([each for each in self._reading.places if each not in gone])
 
     async def subscribe(
         self, topics: Iterable[str] | re.Pattern[str] = (), *, pattern: str | re.Pattern[str] | None = None
@@ -281,13 +294,6 @@ class ConsumerCore:
         for partition, at in found.items():
             self._reading.seek(partition, at.offset, at.leader_epoch)
         self._arrived.set()
-
-    async def offsets_for(
-        self, wanted: Mapping[K, offsets.TimestampOrEnd], timeout_ms: Milliseconds | None = None
-    ) -> dict[TopicPartition, OffsetAt]:
-        """Return offsets for timestamps, EARLIEST or LATEST, at this consumer's isolation level."""
-        asked = {TopicPartition(*partition): at for partition, at in wanted.items()}
-        return await offsets.list_offsets(self.cluster, asked, self._settings.isolation, self._deadline(timeout_ms))
 
     async def position(self, partition: tuple[str, int], timeout_ms: Milliseconds | None = None) -> int:
         """Return the offset of the next record for poll. Raises KafkaTimeoutError, OffsetOutOfRangeError."""
@@ -536,11 +542,6 @@ class ConsumerCore:
         settings = replace(self._settings, partition_bytes=most, min_bytes=1, rack="")
         patience_ms = self.config.default_api_timeout_ms if timeout_ms is None else timeout_ms
         return fetch_range(self.cluster, TopicPartition(topic, partition), start, end, settings, patience_ms)
-
-    async def partitions_for(self, topic: str, timeout_ms: Milliseconds | None = None) -> list[int]:
-        """Return the topic's current partition numbers."""
-        self._check()
-        return sorted((await self.cluster.topic(topic, self._deadline(timeout_ms), fresh=True)).partitions)
 
     def metrics(self) -> dict[str, float]:
         """Return counters by the names of Kafka's consumer metrics, and the current lag."""

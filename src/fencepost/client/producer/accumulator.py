@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import io
 import math
-import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -48,7 +47,7 @@ class _Total:
 
     def add(self, sizes: Iterator[int]) -> None:
         """Add all that the iterator of C still gives, which exhausts it. Nothing comes between the two."""
-        deque(map(self._stream.seek, sizes, repeat(os.SEEK_CUR)), maxlen=0)
+        deque(map(self._stream.seek, sizes, repeat(io.SEEK_CUR)), maxlen=0)
 
     @property
     def value(self) -> int:

@@ -42,6 +42,7 @@ log = logging.getLogger("fencepost.client.producer")
 T = TypeVar("T")
 
 CUT_OFF_MS: Final = 1_000
+FEW_MS: Final = 100  # a shorter flush() probably means seconds, as in confluent-kafka
 _OPEN = (TxnState.IN_TRANSACTION, TxnState.PREPARING)
 _ENDS_BY_ABORT = (*_OPEN, TxnState.ABORTABLE_ERROR, TxnState.ABORTING)
 
@@ -73,6 +74,7 @@ class ProducerCore:
         self.accumulator = Accumulator.of(config, runtime, wake=lambda: wake(self.sender.wake), in_runtime=wake)
         self.accumulator.check = self.check_sending
         self.sender = Sender(cluster, config, self.accumulator, caller=caller)
+        self._told_of_unit = False
         self.transactions: Transactions | None = None
         self.owed_abort: OwedAbort | None = None
         self._in_call = False  # a transactional call is in progress
@@ -181,13 +183,18 @@ class ProducerCore:
             KafkaTimeoutError: `timeout_ms` expired.
         """
         deadline_ms = None if timeout_ms is None else self.cluster.runtime.now_ms() + timeout_ms
+        seconds = timeout_ms is not None and 0 < timeout_ms < FEW_MS
+        if seconds and not self._told_of_unit:
+            self._told_of_unit = True
+            log.warning("flush(%s) waits %s ms, not seconds as in other clients", timeout_ms, timeout_ms)
         if not await self.sender.flush(deadline_ms):
-            raise self._late(f"not everything was delivered within {timeout_ms} ms")
+            hint = f"for {timeout_ms} seconds call flush({timeout_ms}000)" if seconds else ""
+            raise self._late(f"not everything was delivered within {timeout_ms} ms", hint)
         self._raise_unhandled()
 
-    def _late(self, what: str) -> KafkaTimeoutError:
+    def _late(self, what: str, hint: str = "") -> KafkaTimeoutError:
         reason = self.cluster.lasting_errors.latest()
-        words = [what, self.sender.slow_calls.in_progress(), str(reason or "")]
+        words = [what, self.sender.slow_calls.in_progress(), str(reason or ""), hint]
         late = KafkaTimeoutError("; ".join(filter(None, words)))
         late.__cause__ = reason
         return late
@@ -422,7 +429,8 @@ class ProducerCore:
     async def prepare_transaction(self) -> PreparedTransaction:
         """Prepare the transaction: flush, and store its name before completing it (KIP-939).
 
-        Afterwards the transaction can only be completed, committed or aborted.
+        From its call on, `send()` raises UsageError, in every thread. The transaction can only be completed, committed
+        or aborted. After a cancellation the call can be repeated.
 
         Returns:
             The prepared transaction.

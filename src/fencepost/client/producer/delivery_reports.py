@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Protocol
@@ -196,6 +197,21 @@ class DeliveryReports:
             self._progress.clear()
             await self._progress.wait(left)
         return True
+
+    async def until_done(self, deadline_ms: int | None) -> bool:
+        """Wait until all chunks that are incomplete now are done. A chunk that is done is not examined again.
+
+        Returns:
+            False if time ran out.
+        """
+        waiting = deque(self.incomplete.values())
+
+        def is_so() -> bool:
+            while waiting and waiting[0].done:
+                waiting.popleft()
+            return not waiting
+
+        return await self.until(is_so, deadline_ms)
 
     async def end(self, deadline_ms: int | None) -> None:
         """The producer is closed: wait for the callbacks, the interceptors' last included."""

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import logging
 import math
-from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -138,16 +137,9 @@ class Sender:
         """Send everything and wait until every record sent before has its fate. False when time ran out."""
         self._accumulator.close_all()
         self._ready.collect()
-        waiting = deque(self._reports.incomplete.values())
-
-        def is_over() -> bool:
-            while waiting and waiting[0].done:
-                waiting.popleft()
-            return not waiting
-
         if self._ready.any_waiting:
             self._wake.set()
-        return await self._reports.until(is_over, deadline_ms)
+        return await self._reports.until_done(deadline_ms)
 
     async def drain(self, deadline_ms: int | None = None) -> bool:
         """Wait until no request is in flight. False when time ran out."""

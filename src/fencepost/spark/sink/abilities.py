@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import Final
 
-__all__ = ["BrokerAbilities", "Guarantee"]
+__all__ = ["VERIFYING_VERSION", "BrokerAbilities", "Guarantee"]
+
+VERIFYING_VERSION: Final = 4  # of AddPartitionsToTxn; brokers that have it verify transactions (KIP-890, part 1)
 
 
 class Guarantee(Enum):

@@ -7,14 +7,13 @@ from typing import Final
 
 from fencepost.protocol.codes import ErrorCode, describe
 from fencepost.spark.errors import GuaranteeUnavailableError
-from fencepost.spark.sink.abilities import BrokerAbilities, Guarantee
+from fencepost.spark.sink.abilities import VERIFYING_VERSION, BrokerAbilities, Guarantee
 from fencepost.spark.sink.plan_steps import BrokerVersions, DescribeBroker, Plan, ProbeTwoPhase
 
 __all__ = ["ask_abilities", "check_abilities", "no_longer", "probe_abilities"]
 
 # The lowest versions that the sink needs.
 _INIT_WITH_PAIR: Final = 3  # InitProducerId (KIP-360)
-_ADD_WITH_VERIFICATION: Final = 4  # AddPartitionsToTxn (KIP-890, part 1)
 _DESCRIBE: Final = 0  # DescribeTransactions (KIP-664)
 # The versions of the stronger abilities.
 _END_WITH_EPOCH: Final = 5  # EndTxn (KIP-890, part 2)
@@ -70,10 +69,10 @@ def probe_abilities(sink: str) -> Plan[tuple[BrokerAbilities, str]]:
 
 def _lacking(versions: BrokerVersions) -> Iterator[str]:
     """Yield the abilities without which the sink could lose or double rows, or leave transactions open."""
-    if versions.add_partitions_to_txn < _ADD_WITH_VERIFICATION:
+    if versions.add_partitions_to_txn < VERIFYING_VERSION:
         yield (
             "they accept a batch after the end of its transaction (they have AddPartitionsToTxn "
-            f"v{versions.add_partitions_to_txn}, and verify transactions from v{_ADD_WITH_VERIFICATION} on: KIP-890)"
+            f"v{versions.add_partitions_to_txn}, and verify transactions from v{VERIFYING_VERSION} on: KIP-890)"
         )
     if versions.describe_transactions < _DESCRIBE:
         yield "they do not list and describe transactions (KIP-664)"

@@ -31,10 +31,10 @@ from fencepost.protocol.messages.init_producer_id import InitProducerIdRequest, 
 from fencepost.protocol.produce_wire import ProducePartition, ProduceRequest
 from fencepost.protocol.records.aborted import AbortedFilter
 from fencepost.protocol.records.batch import BatchHeader, iter_batches, parse_header, verify_crc
+from fencepost.spark.sink.abilities import VERIFYING_VERSION
 
 __all__ = ["batches", "check_verifies", "init_once", "produce_batch"]
 
-VERIFYING_VERSION: Final = 4  # of AddPartitionsToTxn; brokers that have it verify transactions (KIP-890, part 1)
 FETCH_MAX_BYTES: Final = 16 * 1024 * 1024
 FETCH_WAIT_MS: Final = 250  # the longest wait of a fetch while the last stable offset does not move
 T = TypeVar("T")

@@ -128,7 +128,7 @@ def test_an_idle_id_is_a_name_and_few_bytes() -> None:
 def test_a_snapshot_comes_back_and_damage_is_found() -> None:
     rng = random.Random(2)
     idle = [(f"idé-{n}", pack(transaction("", TxnState.EMPTY, n, rng))) for n in range(3)]
-    made = snapshot.Snapshot(77, idle, [(b"key", b"value"), (b"", b"")])
+    made = snapshot.IdsSnapshot(77, idle, [(b"key", b"value"), (b"", b"")])
     data = snapshot.encode(3, 5, made)
     assert snapshot.decode(data, 3) == (5, made)
     with pytest.raises(snapshot.CorruptTransactionSnapshot, match="of partition 3"):

@@ -295,3 +295,22 @@ def test_a_default_callback_of_an_async_producer(broker: fencepost.Broker) -> No
 
     acknowledged = asyncio.run(main())
     assert told == [acknowledged]
+
+
+def test_a_flush_that_probably_means_seconds_is_named_once(
+    broker: fencepost.Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    with fencepost.Producer(broker.bootstrap_servers) as producer:
+        for _ in range(2):
+            producer.flush(10)
+        producer.flush(10_000)
+        producer.flush(0)
+    assert [one.getMessage() for one in caplog.records if "flush" in one.getMessage()] == [
+        "flush(10) waits 10 ms, not seconds as in other clients"
+    ]
+    with fencepost.Producer("127.0.0.1:1") as producer:
+        producer.send("t", b"v")
+        with pytest.raises(KafkaTimeoutError, match=r"within 10 ms.*; for 10 seconds call flush\(10000\)"):
+            producer.flush(10)
+        with pytest.raises(ProduceFailedError):
+            producer.close(0)

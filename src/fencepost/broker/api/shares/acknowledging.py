@@ -21,7 +21,7 @@ _FIRST_WITH_RENEWAL = 2
 _LONGEST_MEMBER_ID = 36
 
 
-class Batch(Protocol):
+class AcknowledgedBatch(Protocol):
     """A batch of acknowledgements, as in both requests."""
 
     first_offset: int
@@ -34,7 +34,7 @@ class Said(NamedTuple):
 
     topic_id: UUID | None
     partition: int
-    batches: Sequence[Batch]
+    batches: Sequence[AcknowledgedBatch]
 
     @property
     def key(self) -> TopicIdPartition:
@@ -84,7 +84,7 @@ def _one(call: Call, now_ms: int, group_id: str, member_id: str, said: Said, ren
     return core.shares.acknowledge(now_ms, ShareStateKey(group_id, *said.key), member_id, batches)
 
 
-def _is_valid(batches: Sequence[Batch], highest: int, renews: bool) -> bool:
+def _is_valid(batches: Sequence[AcknowledgedBatch], highest: int, renews: bool) -> bool:
     """Return true if the batches are in order and each has one type, or one per record."""
     end = -1
     for batch in batches:

@@ -39,9 +39,9 @@ from fencepost.broker.coordinator.txn.model import (
     TransactionRecord,
 )
 from fencepost.broker.coordinator.txn.replay import TransactionStore
-from fencepost.broker.coordinator.txn.snapshot import Snapshot
+from fencepost.broker.coordinator.txn.snapshot import IdsSnapshot
 from fencepost.broker.coordinator.txn.states import PREPARED
-from fencepost.broker.coordinator.txn.views import ListReply, TransactionDescription
+from fencepost.broker.coordinator.txn.views import DescribedTransaction, ListReply
 from fencepost.broker.timing.alarm import Alarm
 from fencepost.broker.timing.clock import Jumps
 from fencepost.protocol.codes import ErrorCode
@@ -154,7 +154,7 @@ class TransactionCoordinator:
 
     # Views
 
-    def describe(self, transactional_id: str, asked: ProducerPair = NO_PAIR) -> TransactionDescription:
+    def describe(self, transactional_id: str, asked: ProducerPair = NO_PAIR) -> DescribedTransaction:
         """Describe the id, and the end of its transaction with the pair `asked`."""
         return views.describe(transactional_id, self._store.get(transactional_id), asked)
 
@@ -254,13 +254,13 @@ class TransactionCoordinator:
         if refused is not None and not self._still_timed_out(record.transaction, refused[0]):
             del self._refusals[record.transactional_id]
 
-    def snapshot(self, shard: int) -> Snapshot:
+    def snapshot(self, shard: int) -> IdsSnapshot:
         """Return the states of all ids of one partition of the transaction log."""
         idle, awake = self._store.of_shard(shard)
         records = [TransactionRecord(each.transactional_id, each) for each in awake]
-        return Snapshot(self.highest_producer_id, idle, [(each.key(), each.value() or b"") for each in records])
+        return IdsSnapshot(self.highest_producer_id, idle, [(each.key(), each.value() or b"") for each in records])
 
-    def load(self, shard: int, snapshot: Snapshot) -> None:
+    def load(self, shard: int, snapshot: IdsSnapshot) -> None:
         """Load a snapshot, before any replay. After an error of `TransactionRecord.from_bytes` nothing has changed."""
         records = [TransactionRecord.from_bytes(key, value) for key, value in snapshot.awake]
         self._store.load_packed(shard, snapshot.idle)

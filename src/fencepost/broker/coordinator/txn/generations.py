@@ -21,7 +21,7 @@ class Generation(Enum):
     D = "Produce v12+, TxnOffsetCommit v5+, EndTxn v5+ (Java 4.x, franz-go, fencepost)"
 
 
-class Answers(NamedTuple):
+class TimeoutAnswers(NamedTuple):
     """Error codes. ``FENCED`` stands for 47 or 90 by the request's version, as Kafka answers a fenced producer."""
 
     add: int
@@ -40,12 +40,12 @@ _UNKNOWN: Final = int(ErrorCode.UNKNOWN_PRODUCER_ID)
 _ABORTABLE: Final = int(ErrorCode.TRANSACTION_ABORTABLE)
 _OK: Final = int(ErrorCode.NONE)
 
-TIMED_OUT: Final[dict[Generation, Answers]] = {
-    Generation.A: Answers(FENCED, _EPOCH, FENCED, FENCED, _EPOCH, -1),
-    Generation.B: Answers(_UNKNOWN, _OK, _UNKNOWN, _OK, _ABORTABLE, -1),
-    Generation.L: Answers(_UNKNOWN, _OK, _UNKNOWN, _UNKNOWN, _UNKNOWN, -2),
-    Generation.C: Answers(_UNKNOWN, _OK, _UNKNOWN, _OK, _EPOCH, -1),
-    Generation.D: Answers(_ABORTABLE, _ABORTABLE, _ABORTABLE, _OK, _ABORTABLE, -1),
+TIMED_OUT: Final[dict[Generation, TimeoutAnswers]] = {
+    Generation.A: TimeoutAnswers(FENCED, _EPOCH, FENCED, FENCED, _EPOCH, -1),
+    Generation.B: TimeoutAnswers(_UNKNOWN, _OK, _UNKNOWN, _OK, _ABORTABLE, -1),
+    Generation.L: TimeoutAnswers(_UNKNOWN, _OK, _UNKNOWN, _UNKNOWN, _UNKNOWN, -2),
+    Generation.C: TimeoutAnswers(_UNKNOWN, _OK, _UNKNOWN, _OK, _EPOCH, -1),
+    Generation.D: TimeoutAnswers(_ABORTABLE, _ABORTABLE, _ABORTABLE, _OK, _ABORTABLE, -1),
 }
 
 KAFKA_PYTHON: Final = "kafka-python"

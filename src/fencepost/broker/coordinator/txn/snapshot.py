@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from fencepost.protocol.crc import crc32c
 
-__all__ = ["CorruptTransactionSnapshot", "Snapshot", "decode", "encode"]
+__all__ = ["CorruptTransactionSnapshot", "IdsSnapshot", "decode", "encode"]
 
 _MAGIC = b"FPTX"
 _VERSION = 3
@@ -30,7 +30,7 @@ class CorruptTransactionSnapshot(ValueError):
     """The bytes are not a valid snapshot. The log is read instead."""
 
 
-class Snapshot(NamedTuple):
+class IdsSnapshot(NamedTuple):
     """Ids and their states."""
 
     highest_producer_id: int
@@ -41,7 +41,7 @@ class Snapshot(NamedTuple):
     """Keys and values of log records."""
 
 
-def encode(partition: int, offset: int, snapshot: Snapshot) -> bytes:
+def encode(partition: int, offset: int, snapshot: IdsSnapshot) -> bytes:
     """Return the bytes of a snapshot that replaces all records of the partition below the offset."""
     parts = [_COUNTS.pack(partition, offset, snapshot.highest_producer_id, len(snapshot.idle), len(snapshot.awake))]
     for name, packed in snapshot.idle:
@@ -53,7 +53,7 @@ def encode(partition: int, offset: int, snapshot: Snapshot) -> bytes:
     return _HEAD.pack(_MAGIC, _VERSION, crc32c(body)) + body
 
 
-def decode(data: bytes, partition: int) -> tuple[int, Snapshot]:
+def decode(data: bytes, partition: int) -> tuple[int, IdsSnapshot]:
     """Return offset and snapshot. Raises CorruptTransactionSnapshot, also for another partition's snapshot."""
     try:
         magic, version, crc = _HEAD.unpack_from(data)
@@ -83,4 +83,4 @@ def decode(data: bytes, partition: int) -> tuple[int, Snapshot]:
         raise CorruptTransactionSnapshot(str(error)) from error
     if position != len(data):
         raise CorruptTransactionSnapshot(f"{len(data)} bytes, {position} were expected")
-    return offset, Snapshot(highest, idle, awake)
+    return offset, IdsSnapshot(highest, idle, awake)

@@ -25,7 +25,7 @@ from fencepost.protocol.endings import Ending
 from fencepost.protocol.re2 import InvalidPattern, Pattern, compile_pattern
 
 
-class TransactionDescription(NamedTuple):
+class DescribedTransaction(NamedTuple):
     """Description of an id. Times in ms, -1 = none. With an error every other field but the id is empty."""
 
     error_code: int
@@ -45,7 +45,7 @@ class TransactionDescription(NamedTuple):
     """Outcome of the transaction with the requested pair."""
 
 
-class TransactionListing(NamedTuple):
+class ListedTransaction(NamedTuple):
     transactional_id: str
     producer_id: int
     state: str
@@ -54,20 +54,18 @@ class TransactionListing(NamedTuple):
 class ListReply(NamedTuple):
     error_code: int
     unknown_states: tuple[str, ...] = ()
-    listings: tuple[TransactionListing, ...] = ()
+    listings: tuple[ListedTransaction, ...] = ()
 
 
-def describe(
-    transactional_id: str, current: Transaction | None, asked: ProducerPair = NO_PAIR
-) -> TransactionDescription:
+def describe(transactional_id: str, current: Transaction | None, asked: ProducerPair = NO_PAIR) -> DescribedTransaction:
     """Describe the id, and the outcome of its transaction with the pair `asked`."""
     if transactional_id == "":
-        return TransactionDescription(ErrorCode.INVALID_REQUEST, "")
+        return DescribedTransaction(ErrorCode.INVALID_REQUEST, "")
     if current is None:
-        return TransactionDescription(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, transactional_id)
+        return DescribedTransaction(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, transactional_id)
     is_open = current.state is TxnState.ONGOING
     pair = current.client_pair if is_open else current.transaction_pair
-    return TransactionDescription(
+    return DescribedTransaction(
         ErrorCode.NONE,
         transactional_id,
         STATE_NAMES[current.state],
@@ -115,7 +113,7 @@ def list_transactions(
     if producer_ids and not owners:
         return ListReply(ErrorCode.NONE, unknown)
     listings = [
-        TransactionListing(name, producer_id, STATE_NAMES[state])
+        ListedTransaction(name, producer_id, STATE_NAMES[state])
         for name, state, producer_id, next_producer_id, start_ms in summaries
         if (not wanted or state in wanted)
         and (not owners or producer_id in owners or (state not in IDLE and next_producer_id in owners))

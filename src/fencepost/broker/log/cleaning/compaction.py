@@ -37,7 +37,7 @@ from fencepost.values import Value
 if TYPE_CHECKING:
     from fencepost.broker.log.partition import PartitionLog
 
-__all__ = ["Abandoned", "Compaction", "Plan", "Step", "plan"]
+__all__ = ["Abandoned", "Compaction", "CompactionPlan", "Step", "plan"]
 
 Step = Sequence[File] | Change[None]
 """Files to sync, or a change to carry out."""
@@ -54,7 +54,7 @@ class Abandoned(Exception):
     """The log changed, so this round ends. No data is lost, and a later round starts again."""
 
 
-class Plan(Value):
+class CompactionPlan(Value):
     """The work of a round. Offsets from dirty_offset to end_offset have not been compacted yet."""
 
     dirty_offset: int
@@ -71,7 +71,7 @@ class Plan(Value):
         return self.dirty_bytes / total if total else 0.0
 
 
-def plan(log: PartitionLog, now_ms: int) -> Plan | None:
+def plan(log: PartitionLog, now_ms: int) -> CompactionPlan | None:
     """Return the work to do now, or None if it is too little or impossible. Raises OSError, CorruptSegment."""
     config = log.config
     if not config.compacted or log.read_only:
@@ -96,14 +96,14 @@ def plan(log: PartitionLog, now_ms: int) -> Plan | None:
     if config.max_compaction_lag_ms < now_ms:
         oldest = min((t for t in (segment.first_batch_timestamp() for segment in fresh) if t > 0), default=now_ms)
         overdue = oldest < now_ms - config.max_compaction_lag_ms
-    found = Plan(dirty, fresh[-1].next_offset, _bytes_of(clean), _bytes_of(fresh), overdue)
+    found = CompactionPlan(dirty, fresh[-1].next_offset, _bytes_of(clean), _bytes_of(fresh), overdue)
     return found if overdue or found.ratio > config.min_cleanable_dirty_ratio else None
 
 
 class Compaction:
     """One round over one log. Run `steps`, then read the counters."""
 
-    def __init__(self, log: PartitionLog, wanted: Plan, now_ms: int) -> None:
+    def __init__(self, log: PartitionLog, wanted: CompactionPlan, now_ms: int) -> None:
         self._log = log
         self._plan = wanted
         self._now_ms = now_ms

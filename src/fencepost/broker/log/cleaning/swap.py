@@ -18,7 +18,7 @@ from typing import Final
 
 from fencepost.broker.disk.changes import Change
 from fencepost.broker.disk.files import Files
-from fencepost.broker.log.batch_walk import ANYWHERE, BatchWalk, Bounds, Hole, Whole
+from fencepost.broker.log.batch_walk import ANYWHERE, BatchWalk, Hole, SegmentBounds, Whole
 from fencepost.broker.log.layout import (
     CLEAN_POINT,
     CLEANED,
@@ -131,17 +131,17 @@ def _contents(files: Files, path: str, base_offset: int, bases: Collection[int])
     file = files.open(path)
     try:
         size = file.size()
-        last = _last(BatchWalk(file, path, size, Bounds(base_offset, ANYWHERE, ANYWHERE)).items(0, base_offset))
+        last = _last(BatchWalk(file, path, size, SegmentBounds(base_offset, ANYWHERE, ANYWHERE)).items(0, base_offset))
         if isinstance(last, Hole) and last.end == size:
             # Only the next segment can confirm the base offset of a last batch that follows a gap.
             ends = [base for base in bases if base > last.first_offset]
-            walks = (BatchWalk(file, path, size, Bounds(base_offset, end, ANYWHERE)) for end in sorted(ends))
+            walks = (BatchWalk(file, path, size, SegmentBounds(base_offset, end, ANYWHERE)) for end in sorted(ends))
             tails = (_last(walk.items(last.position, last.first_offset)) for walk in walks)
             last = next((tail for tail in tails if isinstance(tail, Whole)), last)
         if last is None:
             return base_offset, "it is empty"
         end = last.first_offset if isinstance(last, Hole) else last.header.last_offset + 1
-        items = BatchWalk(file, path, size, Bounds(base_offset, end, ANYWHERE)).items(0, base_offset)
+        items = BatchWalk(file, path, size, SegmentBounds(base_offset, end, ANYWHERE)).items(0, base_offset)
         holes = (item for item in items if isinstance(item, Hole))
         return end, next((str(hole.error(path)) for hole in holes), None)
     finally:
@@ -161,7 +161,7 @@ def _has_originals(files: Files, directory: str, base_offset: int, bases: Collec
         return False
     path = f"{directory}/{file_name(base_offset, LOG)}"
     file = files.open(path)
-    items = BatchWalk(file, path, file.size(), Bounds(base_offset, following, ANYWHERE)).items(0, base_offset)
+    items = BatchWalk(file, path, file.size(), SegmentBounds(base_offset, following, ANYWHERE)).items(0, base_offset)
     is_whole = all(isinstance(item, Whole) for item in items)
     file.close()
     return is_whole

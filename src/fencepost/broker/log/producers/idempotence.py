@@ -28,8 +28,8 @@ __all__ = [
     "NEWEST_PRODUCE",
     "BatchFacts",
     "LastBatch",
+    "ProducerRefusal",
     "ProducerState",
-    "Refusal",
     "Repeat",
     "apply_batch",
     "apply_marker",
@@ -82,7 +82,7 @@ class Repeat(NamedTuple):
     batch: LastBatch
 
 
-class Refusal(NamedTuple):
+class ProducerRefusal(NamedTuple):
     """A refusal. `log_start`: log start offset for the answer; TRUE_LOG_START stands for the true one."""
 
     code: ErrorCode
@@ -142,7 +142,7 @@ def check_batch(
     kafka_rules: bool = False,
     is_earlier: bool = False,
     awaited: tuple[int, int] | None = None,
-) -> Repeat | Refusal | None:
+) -> Repeat | ProducerRefusal | None:
     """Judge a client's batch.
 
     None: append it.
@@ -197,7 +197,9 @@ def _is_ahead(batch: BatchFacts, awaited: tuple[int, int]) -> bool:
     return batch.epoch == epoch and batch.first_sequence != 0 and 0 < distance < _SEEN_MAX
 
 
-def _check_unknown(batch: BatchFacts, produce_version: int, kafka_rules: bool, is_earlier: bool) -> Refusal | None:
+def _check_unknown(
+    batch: BatchFacts, produce_version: int, kafka_rules: bool, is_earlier: bool
+) -> ProducerRefusal | None:
     """Judge a batch of a producer without state."""
     enlists = batch.transactional and produce_version >= _FIRST_ENLISTING
     takes_any = (kafka_rules or is_earlier) and not enlists
@@ -205,16 +207,16 @@ def _check_unknown(batch: BatchFacts, produce_version: int, kafka_rules: bool, i
         return None
     if kafka_rules:
         message = f"sequence {batch.first_sequence} begins a transaction; it must be 0"
-        return Refusal(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, TRUE_LOG_START, message)
+        return ProducerRefusal(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, TRUE_LOG_START, message)
     cause = "; the topic was made anew after it had been deleted" if is_earlier else ""
-    return Refusal(
+    return ProducerRefusal(
         ErrorCode.UNKNOWN_PRODUCER_ID,
         LOST_LOG_START if batch.transactional else TRUE_LOG_START,
         f"no state of producer id {batch.producer_id} here, and its sequence is {batch.first_sequence}, not 0{cause}",
     )
 
 
-def _check_sequence(state: ProducerState, batch: BatchFacts, kafka_rules: bool) -> Refusal | None:
+def _check_sequence(state: ProducerState, batch: BatchFacts, kafka_rules: bool) -> ProducerRefusal | None:
     """Judge a batch of the present epoch that is not a remembered one."""
     last = state.last_sequence
     if batch.first_sequence == (last + 1) % _SEQUENCES:  # -1 + 1 is 0, as is the wrap
@@ -235,8 +237,8 @@ def _check_sequence(state: ProducerState, batch: BatchFacts, kafka_rules: bool) 
     )
 
 
-def _refuse(batch: BatchFacts, code: ErrorCode, message: str) -> Refusal:
-    return Refusal(code, NO_LOG_START if batch.transactional else TRUE_LOG_START, message)
+def _refuse(batch: BatchFacts, code: ErrorCode, message: str) -> ProducerRefusal:
+    return ProducerRefusal(code, NO_LOG_START if batch.transactional else TRUE_LOG_START, message)
 
 
 def apply_batch(
@@ -268,7 +270,7 @@ def apply_batch(
 
 def check_marker(
     state: ProducerState | None, *, epoch: int, coordinator_epoch: int, transaction_version: int
-) -> Refusal | None:
+) -> ProducerRefusal | None:
     """Judge a commit or abort marker.
 
     None: append it.
@@ -278,17 +280,17 @@ def check_marker(
     transaction and must not end this one (47).
     """
     if epoch < 0:
-        return Refusal(ErrorCode.INVALID_PRODUCER_EPOCH, NO_LOG_START, f"marker with epoch {epoch}")
+        return ProducerRefusal(ErrorCode.INVALID_PRODUCER_EPOCH, NO_LOG_START, f"marker with epoch {epoch}")
     if state is None:
         return None
     if epoch < state.epoch or (transaction_version >= 2 and epoch == state.epoch and state.txn_first_offset >= 0):
-        return Refusal(
+        return ProducerRefusal(
             ErrorCode.INVALID_PRODUCER_EPOCH,
             NO_LOG_START,
             f"marker with epoch {epoch}, the producer is at {state.epoch}",
         )
     if coordinator_epoch < state.coordinator_epoch:
-        return Refusal(
+        return ProducerRefusal(
             ErrorCode.TRANSACTION_COORDINATOR_FENCED,
             NO_LOG_START,
             f"coordinator epoch {coordinator_epoch}, {state.coordinator_epoch} was seen",

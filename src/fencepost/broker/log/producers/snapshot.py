@@ -23,7 +23,7 @@ from typing import NamedTuple
 from fencepost.broker.log.producers.idempotence import LAST_BATCHES, LastBatch, ProducerState, pack_ended, unpack_ended
 from fencepost.protocol.crc import crc32c
 
-__all__ = ["CorruptSnapshot", "Place", "SegmentSeal", "decode_snapshot", "encode_snapshot"]
+__all__ = ["CorruptSnapshot", "LogPosition", "SegmentSeal", "decode_snapshot", "encode_snapshot"]
 
 _HEAD = struct.Struct(">hI")
 _COUNT = struct.Struct(">i")
@@ -50,7 +50,7 @@ class SegmentSeal(NamedTuple):
     """Largest timestamp, -1 if unknown."""
 
 
-class Place(NamedTuple):
+class LogPosition(NamedTuple):
     """Position of a snapshot in the log: the base offset of a segment and a position (bytes) in it."""
 
     segment: int
@@ -63,7 +63,7 @@ class CorruptSnapshot(Exception):
     """The bytes are not a valid snapshot. An older one, or a scan of the log, replaces it."""
 
 
-def encode_snapshot(states: Iterable[ProducerState], place: Place, ended: Mapping[int, bytes] = NOTHING) -> bytes:
+def encode_snapshot(states: Iterable[ProducerState], place: LogPosition, ended: Mapping[int, bytes] = NOTHING) -> bytes:
     """Encode a snapshot. `ended`: packed states by producer id, see `pack_ended`."""
     entries, extras = [], [_EXTRA_MAGIC, _PLACE.pack(place.segment, place.position)]
     for state in states:
@@ -91,17 +91,17 @@ def encode_snapshot(states: Iterable[ProducerState], place: Place, ended: Mappin
     return _HEAD.pack(_VERSION, crc32c(body)) + body
 
 
-class Decoded(NamedTuple):
+class DecodedSnapshot(NamedTuple):
     """A decoded snapshot."""
 
     states: list[ProducerState]
     ended: dict[int, bytes]
     """Packed states by producer id, see `pack_ended`."""
-    place: Place | None
+    place: LogPosition | None
     """None in a snapshot written by Apache Kafka."""
 
 
-def decode_snapshot(data: bytes) -> Decoded:
+def decode_snapshot(data: bytes) -> DecodedSnapshot:
     """Decode a snapshot, also one written by Apache Kafka. Raises CorruptSnapshot."""
     place = None
     try:
@@ -119,7 +119,7 @@ def decode_snapshot(data: bytes) -> Decoded:
         has_extras = data[behind : behind + len(_EXTRA_MAGIC)] == _EXTRA_MAGIC
         position = behind + len(_EXTRA_MAGIC)
         if has_extras:
-            place = Place(*_PLACE.unpack_from(data, position))
+            place = LogPosition(*_PLACE.unpack_from(data, position))
             position += _PLACE.size
         states, ended = [], {}
         for entry in entries:
@@ -137,7 +137,7 @@ def decode_snapshot(data: bytes) -> Decoded:
             place = place._replace(segments=_decode_segments(data, position))
     except struct.error as error:
         raise CorruptSnapshot(str(error)) from error
-    return Decoded(states, ended, place)
+    return DecodedSnapshot(states, ended, place)
 
 
 def _decode_entry(entry: tuple[int, ...]) -> ProducerState:

@@ -20,7 +20,7 @@ _KEPT = 2
 
 
 @dataclass(slots=True)
-class _Pending:
+class _WaitingSnapshot:
     offset: int
     data: bytes
     offered: bool = False
@@ -33,7 +33,7 @@ class SnapshotKeeper:
         self._files = files
         self._directory = directory
         self.offsets = offsets
-        self._pending: list[_Pending] = []
+        self._pending: list[_WaitingSnapshot] = []
         self._index_files: dict[File, None] = {}
 
     @property
@@ -45,7 +45,7 @@ class SnapshotKeeper:
         """Add a waiting snapshot. At most two wait: the oldest, which the next sync releases, and the newest."""
         self._index_files.update(dict.fromkeys(index_files))
         del self._pending[1:]
-        self._pending.append(_Pending(offset, data))
+        self._pending.append(_WaitingSnapshot(offset, data))
 
     def offer(self) -> list[File]:
         """Return the index files to sync together with the log."""
@@ -53,7 +53,7 @@ class SnapshotKeeper:
             pending.offered = True
         return list(self._index_files)
 
-    def _ready(self, synced_offset: int) -> list[_Pending]:
+    def _ready(self, synced_offset: int) -> list[_WaitingSnapshot]:
         return [pending for pending in self._pending if pending.offered and pending.offset <= synced_offset]
 
     def is_ready(self, synced_offset: int) -> bool:

@@ -10,8 +10,8 @@ from types import MappingProxyType
 from fencepost.broker.log.aborted import Aborted
 from fencepost.broker.log.producers.idempotence import (
     BatchFacts,
+    ProducerRefusal,
     ProducerState,
-    Refusal,
     Repeat,
     apply_batch,
     apply_marker,
@@ -23,7 +23,7 @@ from fencepost.broker.log.producers.idempotence import (
     shrink,
     unpack_ended,
 )
-from fencepost.broker.log.producers.snapshot import Place, decode_snapshot, encode_snapshot
+from fencepost.broker.log.producers.snapshot import LogPosition, decode_snapshot, encode_snapshot
 from fencepost.protocol.records.batch import BatchHeader
 from fencepost.protocol.records.markers import Marker
 
@@ -109,7 +109,7 @@ class ProducerTable:
         """Return true if the producer may have written to a deleted topic of the same name."""
         return producer_id < self.earlier_below
 
-    def check(self, facts: BatchFacts, *, produce_version: int, kafka_rules: bool) -> Repeat | Refusal | None:
+    def check(self, facts: BatchFacts, *, produce_version: int, kafka_rules: bool) -> Repeat | ProducerRefusal | None:
         return check_batch(
             self.get(facts.producer_id),
             facts,
@@ -122,7 +122,7 @@ class ProducerTable:
 
     def check_marker(
         self, producer_id: int, *, epoch: int, coordinator_epoch: int, transaction_version: int
-    ) -> Refusal | None:
+    ) -> ProducerRefusal | None:
         return check_marker(
             self.get(producer_id),
             epoch=epoch,
@@ -180,11 +180,11 @@ class ProducerTable:
             self.note_batch(facts_of(header), header.base_offset, header.last_offset, header.max_timestamp)
         return None
 
-    def encode(self, place: Place) -> bytes:
+    def encode(self, place: LogPosition) -> bytes:
         """Encode a snapshot taken at that position of the log."""
         return encode_snapshot(self._states.values(), place, self._ended)
 
-    def load(self, data: bytes) -> Place | None:
+    def load(self, data: bytes) -> LogPosition | None:
         """Load a snapshot. Return its position, if known. Raises CorruptSnapshot; then nothing has changed."""
         states, self._ended, place = decode_snapshot(data)
         self._states = {state.producer_id: state for state in states}

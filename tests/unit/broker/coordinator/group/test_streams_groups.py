@@ -14,7 +14,7 @@ from fencepost.broker.coordinator.group.config import GroupConfig
 from fencepost.broker.coordinator.group.coordinator import GroupCoordinator
 from fencepost.broker.coordinator.group.records import GroupRecord
 from fencepost.broker.coordinator.group.requests import CommitOffsets, GroupResult, PartitionOffset
-from fencepost.broker.coordinator.group.streams.assignor import Assignee, assign
+from fencepost.broker.coordinator.group.streams.assignor import StreamsAssignee, assign
 from fencepost.broker.coordinator.group.streams.group import NO_TASKS
 from fencepost.broker.coordinator.group.streams.membership import StreamsTiming
 from fencepost.broker.coordinator.group.streams.requests import StreamsHeartbeat, StreamsHeartbeatReply
@@ -179,7 +179,7 @@ def test_every_task_is_assigned_once_evenly_and_stays(seed: int) -> None:
     counts = {str(part): draw.randint(1, 6) for part in range(draw.randint(1, 3))}
     stateful = {part for part in counts if draw.random() < 0.6}
     standbys = draw.randint(0, 2)
-    members = {f"m{n}": Assignee(f"m{n}", f"p{draw.randint(0, 3)}", NO_TASKS) for n in range(draw.randint(1, 6))}
+    members = {f"m{n}": StreamsAssignee(f"m{n}", f"p{draw.randint(0, 3)}", NO_TASKS) for n in range(draw.randint(1, 6))}
     every = tasks_of(counts)
     for _ in range(3):
         shares = assign(members, counts, stateful, standbys)
@@ -206,9 +206,9 @@ def test_every_task_is_assigned_once_evenly_and_stays(seed: int) -> None:
 
 def test_a_standby_takes_over_what_it_has_kept() -> None:
     members = {
-        "a": Assignee("a", "p1", tasks("0_0", "0_1")),
-        "b": Assignee("b", "p2", tasks("0_2")),
-        "c": Assignee("c", "p3", tasks("s0_3", "0_9")),
+        "a": StreamsAssignee("a", "p1", tasks("0_0", "0_1")),
+        "b": StreamsAssignee("b", "p2", tasks("0_2")),
+        "c": StreamsAssignee("c", "p3", tasks("s0_3", "0_9")),
     }
     shares = assign(members, {"0": 4}, {"0"}, 0)
     assert TaskId("0", 3) in shares["c"].active

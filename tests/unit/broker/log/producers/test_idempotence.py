@@ -7,8 +7,8 @@ import pytest
 
 from fencepost.broker.log.producers.idempotence import (
     BatchFacts,
+    ProducerRefusal,
     ProducerState,
-    Refusal,
     Repeat,
     apply_batch,
     apply_marker,
@@ -45,7 +45,7 @@ def code(state: ProducerState | None, batch: BatchFacts, **how: bool | int) -> i
     verdict = check_batch(state, batch, **how)  # type: ignore[arg-type]
     if verdict is None:
         return 0
-    assert isinstance(verdict, Refusal), verdict
+    assert isinstance(verdict, ProducerRefusal), verdict
     return int(verdict.code)
 
 
@@ -98,10 +98,10 @@ def test_a_part_of_a_batch_is_no_repeat_of_it() -> None:
 def test_an_unknown_producer_must_begin_at_zero() -> None:
     assert code(None, facts(0, 4)) == 0
     plain = check_batch(None, facts(7, 7))
-    assert isinstance(plain, Refusal)
+    assert isinstance(plain, ProducerRefusal)
     assert (plain.code, plain.log_start) == (ErrorCode.UNKNOWN_PRODUCER_ID, 0)  # 0: the true log start offset
     transactional = check_batch(None, facts(7, 7, transactional=True))
-    assert isinstance(transactional, Refusal)
+    assert isinstance(transactional, ProducerRefusal)
     assert (transactional.code, transactional.log_start) == (ErrorCode.UNKNOWN_PRODUCER_ID, -2)
     assert code(None, facts(7, 7), produce_version=7) == 0
     assert code(None, facts(7, 7), kafka_rules=True) == 0
@@ -112,7 +112,7 @@ def test_an_unknown_producer_must_begin_at_zero() -> None:
 def test_out_of_order_tells_the_log_start_only_outside_of_transactions() -> None:
     plain = check_batch(appended((0, 4)), facts(9, 9))
     transactional = check_batch(appended((0, 4), transactional=True), facts(9, 9, transactional=True))
-    assert isinstance(plain, Refusal) and isinstance(transactional, Refusal)
+    assert isinstance(plain, ProducerRefusal) and isinstance(transactional, ProducerRefusal)
     assert (plain.code, plain.log_start) == (45, 0)
     assert (transactional.code, transactional.log_start) == (45, -1)
 

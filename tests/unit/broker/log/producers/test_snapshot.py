@@ -19,7 +19,7 @@ from fencepost.broker.log.producers.idempotence import (
 )
 from fencepost.broker.log.producers.snapshot import (
     CorruptSnapshot,
-    Place,
+    LogPosition,
     SegmentSeal,
     decode_snapshot,
     encode_snapshot,
@@ -41,7 +41,7 @@ def states() -> list[ProducerState]:
 
 def test_everything_comes_back() -> None:
     found, ended, place = decode_snapshot(
-        encode_snapshot(states(), Place(7, 4096, (SegmentSeal(0, 3, 12, 5), SegmentSeal(7, -1, 0, -1))))
+        encode_snapshot(states(), LogPosition(7, 4096, (SegmentSeal(0, 3, 12, 5), SegmentSeal(7, -1, 0, -1))))
     )
     all_states = states()
     assert found == [all_states[0], *all_states[2:]]
@@ -78,7 +78,7 @@ def test_a_batch_of_one_record_is_remembered_from_kafkas_snapshot() -> None:
 
 def test_of_an_ended_producer_stands_what_kafka_writes_of_one_without_batches() -> None:
     """ProducerStateEntry: no sequence and no offset are -1, and so is the first offset of no transaction."""
-    place = Place(7, 4096, (SegmentSeal(0, 3, 12, 5),))
+    place = LogPosition(7, 4096, (SegmentSeal(0, 3, 12, 5),))
     data = encode_snapshot(states()[:1], place, {8: pack_ended(5, 6, 77), 9: pack_ended(1, 2, 78)})
     assert data[56:102] == struct.pack(">qhiqiqiq", 8, 5, -1, -1, 0, 77, 6, -1)
     found = decode_snapshot(data)
@@ -90,13 +90,13 @@ def test_of_an_ended_producer_stands_what_kafka_writes_of_one_without_batches() 
 
 
 def test_kafkas_entries_come_first() -> None:
-    ours = encode_snapshot(states()[:1], Place(0, 0))
+    ours = encode_snapshot(states()[:1], LogPosition(0, 0))
     assert ours[6:10] == struct.pack(">i", 1)
     assert ours[10:56] == struct.pack(">qhiqiqiq", 0, 2, 69, 609, 9, 6, -1, -1)
 
 
 def test_damage_is_found_everywhere() -> None:
-    good = encode_snapshot(states(), Place(0, 0))
+    good = encode_snapshot(states(), LogPosition(0, 0))
     for position in range(len(good)):
         damaged = bytearray(good)
         damaged[position] ^= 4

@@ -13,12 +13,12 @@ from fencepost.broker.coordinator.group.streams.topology import tasks_of
 from fencepost.protocol.logs.streams_group_log import TaskId, Tasks
 from fencepost.values import Value
 
-__all__ = ["ASSIGNOR_NAME", "Assignee", "assign"]
+__all__ = ["ASSIGNOR_NAME", "StreamsAssignee", "assign"]
 
 ASSIGNOR_NAME = "sticky"
 
 
-class Assignee(Value):
+class StreamsAssignee(Value):
     """A member: its process, and its previous target."""
 
     member_id: str
@@ -29,7 +29,7 @@ class Assignee(Value):
 class _Shares:
     """The tasks assigned so far."""
 
-    def __init__(self, members: Mapping[str, Assignee]) -> None:
+    def __init__(self, members: Mapping[str, StreamsAssignee]) -> None:
         self._members = members
         self.active: dict[str, set[TaskId]] = {member_id: set() for member_id in members}
         self.standby: dict[str, set[TaskId]] = {member_id: set() for member_id in members}
@@ -57,7 +57,7 @@ class _Shares:
 
 
 def assign(
-    members: Mapping[str, Assignee], tasks: Mapping[str, int], stateful: set[str], standbys: int
+    members: Mapping[str, StreamsAssignee], tasks: Mapping[str, int], stateful: set[str], standbys: int
 ) -> dict[str, Tasks]:
     """Return the target of each member.
 
@@ -75,7 +75,7 @@ def assign(
     }
 
 
-def _assign_active(shares: _Shares, members: Mapping[str, Assignee], every: list[TaskId]) -> None:
+def _assign_active(shares: _Shares, members: Mapping[str, StreamsAssignee], every: list[TaskId]) -> None:
     had = {task: one.member_id for one in members.values() for task in one.before.active}
     kept: dict[TaskId, list[str]] = {}
     for one in members.values():
@@ -107,7 +107,9 @@ def _assign_active(shares: _Shares, members: Mapping[str, Assignee], every: list
         give(min((one for one in members if may_take(one)), key=shares.load), task)
 
 
-def _assign_standby(shares: _Shares, members: Mapping[str, Assignee], stateful: list[TaskId], standbys: int) -> None:
+def _assign_standby(
+    shares: _Shares, members: Mapping[str, StreamsAssignee], stateful: list[TaskId], standbys: int
+) -> None:
     """Prefer members that have the state, within an even share. A task is omitted if no further process can take it."""
     most = -(-(len(stateful) * standbys + sum(len(each) for each in shares.active.values())) // len(members))
     for task in sorted(stateful, key=lambda task: (task.partition, task.subtopology)):

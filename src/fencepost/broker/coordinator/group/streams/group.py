@@ -28,14 +28,14 @@ from fencepost.protocol.logs.streams_group_log import (
 )
 from fencepost.values import Value
 
-__all__ = ["LEAVE_EPOCH", "NO_TASKS", "MemberState", "StreamsGroup", "StreamsGroupState", "StreamsMember"]
+__all__ = ["LEAVE_EPOCH", "NO_TASKS", "StreamsGroup", "StreamsGroupState", "StreamsMember", "StreamsMemberState"]
 
 LEAVE_EPOCH = -1
 NO_TASKS = Tasks({})
 _UNKNOWN = StreamsMemberValue(None, None, "", "", -1, -1, "")
 
 
-class MemberState(IntEnum):
+class StreamsMemberState(IntEnum):
     """State of a member, stored under these numbers."""
 
     STABLE = 0
@@ -59,7 +59,7 @@ class StreamsMember(Value, kw_only=True):
 
     member_id: str
     wants: StreamsMemberValue = _UNKNOWN
-    state: MemberState = MemberState.STABLE
+    state: StreamsMemberState = StreamsMemberState.STABLE
     epoch: int = 0
     previous_epoch: int = 0
     assigned: Tasks = NO_TASKS
@@ -107,7 +107,9 @@ class StreamsGroup:
             return StreamsGroupState.NOT_READY
         if self.epoch > self.assignment_epoch:
             return StreamsGroupState.ASSIGNING
-        settled = all(m.state is MemberState.STABLE and m.epoch == self.assignment_epoch for m in self.members.values())
+        settled = all(
+            m.state is StreamsMemberState.STABLE and m.epoch == self.assignment_epoch for m in self.members.values()
+        )
         return StreamsGroupState.STABLE if settled else StreamsGroupState.RECONCILING
 
     def target_of(self, member_id: str) -> Tasks:
@@ -173,11 +175,11 @@ class StreamsGroup:
         return True
 
     def _replay_current(self, member_id: str, value: StreamsCurrentValue) -> bool:
-        if value.state not in tuple(MemberState):
+        if value.state not in tuple(StreamsMemberState):
             return False
         self.members[member_id] = replace(
             self._member(member_id),
-            state=MemberState(value.state),
+            state=StreamsMemberState(value.state),
             epoch=value.member_epoch,
             previous_epoch=value.previous_member_epoch,
             assigned=value.assigned,

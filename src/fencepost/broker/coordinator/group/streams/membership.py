@@ -20,14 +20,14 @@ from fencepost.broker.coordinator.group.records import GroupRecord
 from fencepost.broker.coordinator.group.replay import GroupStore
 from fencepost.broker.coordinator.group.requests import Refusal
 from fencepost.broker.coordinator.group.streams import decide
-from fencepost.broker.coordinator.group.streams.assignor import Assignee, assign
+from fencepost.broker.coordinator.group.streams.assignor import StreamsAssignee, assign
 from fencepost.broker.coordinator.group.streams.group import (
     LEAVE_EPOCH,
     NO_TASKS,
-    MemberState,
     StreamsGroup,
     StreamsGroupState,
     StreamsMember,
+    StreamsMemberState,
 )
 from fencepost.broker.coordinator.group.streams.reconciliation import reconcile
 from fencepost.broker.coordinator.group.streams.requests import (
@@ -37,7 +37,7 @@ from fencepost.broker.coordinator.group.streams.requests import (
     StreamsHeartbeatReply,
 )
 from fencepost.broker.coordinator.group.streams.topology import (
-    Configured,
+    ConfiguredTopology,
     InvalidTopology,
     Status,
     StatusCode,
@@ -115,7 +115,7 @@ class StreamsGroups:
         self._deadlines = deadlines
         self._topics = topics
         self._settings = settings or (lambda _: StreamsTiming())
-        self._configured: dict[str, tuple[Topology, int, Configured]] = {}
+        self._configured: dict[str, tuple[Topology, int, ConfiguredTopology]] = {}
         self._endpoint_epochs: dict[str, int] = {}
         self._shutdown: dict[str, str] = {}
 
@@ -165,7 +165,7 @@ class StreamsGroups:
         member = group.members.get(deadline.member_id) if group is not None else None
         if group is None or member is None:
             return
-        if deadline.kind == DeadlineKind.STREAMS_REVOCATION and member.state is not MemberState.UNREVOKED:
+        if deadline.kind == DeadlineKind.STREAMS_REVOCATION and member.state is not StreamsMemberState.UNREVOKED:
             return
         self._fence(group, member, out)
 
@@ -204,7 +204,7 @@ class StreamsGroups:
 
     def _move(
         self, now_ms: int, draft: _Draft, before: StreamsMember, request: StreamsHeartbeat
-    ) -> tuple[StreamsMember, Configured] | Refusal:
+    ) -> tuple[StreamsMember, ConfiguredTopology] | Refusal:
         """Return the member one step closer to its target, or the refusal."""
         group_id, member_id = request.group_id, request.member_id
         wants = decide.merge(before.wants, request)
@@ -244,11 +244,11 @@ class StreamsGroups:
             return Refusal(ErrorCode.INVALID_REQUEST, "Topology updates are not supported yet.")
         return None
 
-    def _configure(self, group: StreamsGroup) -> Configured:
+    def _configure(self, group: StreamsGroup) -> ConfiguredTopology:
         """Return the topology's configuration for the present topics. Raises InvalidTopology."""
         topology = group.topology
         if topology is None:
-            return Configured()
+            return ConfiguredTopology()
         known = self._configured.get(group.group_id)
         if known is not None and known[:2] == (topology, self._topics.version):
             return known[2]
@@ -263,7 +263,7 @@ class StreamsGroups:
             log.info("streams group %s: %s", group.group_id, configured.problem.detail)
         return configured
 
-    def _next_epoch(self, draft: _Draft, configured: Configured, *, forced: bool) -> None:
+    def _next_epoch(self, draft: _Draft, configured: ConfiguredTopology, *, forced: bool) -> None:
         """Raise the group's epoch if `forced`, or if its topics, topology or settings have changed."""
         group, topology = draft.group, draft.group.topology
         digest = 0 if topology is None else metadata_hash(self._topics, required_topics(topology))
@@ -273,13 +273,13 @@ class StreamsGroups:
         if forced or now != (group.metadata_hash, group.validated_topology_epoch, group.assignment_configs):
             draft.write(StreamsGroupKey(group.group_id), StreamsGroupValue(group.epoch + 1, *now))
 
-    def _assign(self, now_ms: int, draft: _Draft, configured: Configured) -> None:
+    def _assign(self, now_ms: int, draft: _Draft, configured: ConfiguredTopology) -> None:
         """Make the target assignment of the group's epoch, if it does not exist yet."""
         group = draft.group
         if group.epoch <= group.assignment_epoch:
             return
         members = {
-            member_id: Assignee(member_id, member.wants.process_id, group.target_of(member_id))
+            member_id: StreamsAssignee(member_id, member.wants.process_id, group.target_of(member_id))
             for member_id, member in sorted(group.members.items())
         }
         shares = dict.fromkeys(members, NO_TASKS)
@@ -298,7 +298,7 @@ class StreamsGroups:
         before: StreamsMember,
         after: StreamsMember,
         request: StreamsHeartbeat,
-        configured: Configured,
+        configured: ConfiguredTopology,
     ) -> StreamsHeartbeatReply:
         status = []
         topology = group.topology
@@ -368,7 +368,7 @@ class StreamsGroups:
         timeout_ms = self._settings(group_id).timing.session_timeout_ms
         self._deadlines.set(Deadline(DeadlineKind.STREAMS_SESSION, group_id, member.member_id), now_ms + timeout_ms)
         revocation = Deadline(DeadlineKind.STREAMS_REVOCATION, group_id, member.member_id)
-        if member.state is MemberState.UNREVOKED:
+        if member.state is StreamsMemberState.UNREVOKED:
             self._deadlines.set_if_absent(revocation, now_ms + member.wants.rebalance_timeout_ms)
         else:
             self._deadlines.cancel(revocation)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from fencepost.broker.coordinator.group.streams.group import NO_TASKS, MemberState, StreamsGroup, StreamsMember
+from fencepost.broker.coordinator.group.streams.group import NO_TASKS, StreamsGroup, StreamsMember, StreamsMemberState
 from fencepost.protocol.logs.streams_group_log import TaskId, Tasks
 
 __all__ = ["reconcile"]
@@ -21,9 +21,9 @@ def reconcile(group: StreamsGroup, member: StreamsMember, owned: Tasks | None) -
     `owned`: the tasks it reports.
     """
     goal_epoch = group.assignment_epoch
-    if member.state is MemberState.STABLE and member.epoch == goal_epoch:
+    if member.state is StreamsMemberState.STABLE and member.epoch == goal_epoch:
         return member
-    if member.state is MemberState.UNREVOKED and _owes(member.revoking, owned):
+    if member.state is StreamsMemberState.UNREVOKED and _owes(member.revoking, owned):
         return member
     target = group.target_of(member.member_id)
     kept = Tasks(
@@ -37,7 +37,7 @@ def reconcile(group: StreamsGroup, member: StreamsMember, owned: Tasks | None) -
         member.assigned.warmup - target.warmup,
     )
     if taken and _owes(taken, owned):
-        return replace(member, state=MemberState.UNREVOKED, assigned=kept, revoking=taken)
+        return replace(member, state=StreamsMemberState.UNREVOKED, assigned=kept, revoking=taken)
     active = _free(group, member, set(target.active) - set(kept.active), active=True)
     standby = _free(group, member, target.standby - kept.standby, active=False)
     warmup = _free(group, member, target.warmup - kept.warmup, active=False)
@@ -48,7 +48,7 @@ def reconcile(group: StreamsGroup, member: StreamsMember, owned: Tasks | None) -
     waits = len(assigned.active) + len(assigned.standby) + len(assigned.warmup) < wanted
     return replace(
         member,
-        state=MemberState.UNRELEASED if waits else MemberState.STABLE,
+        state=StreamsMemberState.UNRELEASED if waits else StreamsMemberState.STABLE,
         epoch=goal_epoch,
         previous_epoch=member.previous_epoch if member.epoch == goal_epoch else member.epoch,
         assigned=assigned,

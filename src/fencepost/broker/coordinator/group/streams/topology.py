@@ -15,7 +15,7 @@ from types import MappingProxyType
 from fencepost.protocol.logs.streams_group_log import InternalTopic, Subtopology, TaskId, Topology
 from fencepost.values import Value
 
-__all__ = ["Configured", "InvalidTopology", "Status", "StatusCode", "configure", "required_topics", "tasks_of"]
+__all__ = ["ConfiguredTopology", "InvalidTopology", "Status", "StatusCode", "configure", "required_topics", "tasks_of"]
 
 PartitionsOf = Callable[[str], int | None]
 """Return the number of partitions of a topic, or None if it does not exist."""
@@ -43,7 +43,7 @@ class InvalidTopology(ValueError):
     """The topology is invalid, whatever topics exist."""
 
 
-class Configured(Value):
+class ConfiguredTopology(Value):
     """The tasks per subtopology and the missing internal topics, or the problem that prevents an assignment."""
 
     tasks: Mapping[str, int] = MappingProxyType({})
@@ -76,7 +76,7 @@ def tasks_of(tasks: Mapping[str, int]) -> list[TaskId]:
     return [TaskId(part, number) for part in sorted(tasks) for number in range(tasks[part])]
 
 
-def configure(topology: Topology, partitions_of: PartitionsOf) -> Configured:
+def configure(topology: Topology, partitions_of: PartitionsOf) -> ConfiguredTopology:
     """Configure the topology for the present topics. Raises InvalidTopology."""
     try:
         missing = {t for part in topology.subtopologies for t in part.source_topics if partitions_of(t) is None}
@@ -94,13 +94,13 @@ def configure(topology: Topology, partitions_of: PartitionsOf) -> Configured:
                     f"Topic {topic.name} exists with {found} partitions, and the topology needs {topic.partitions}.",
                 )
     except _Wrong as wrong:
-        return Configured(problem=wrong.status)
+        return ConfiguredTopology(problem=wrong.status)
     absent = tuple(topic for topic in wanted if partitions_of(topic.name) is None)
     problem = None
     if absent:
         detail = f"Internal topics do not exist yet: {_named(topic.name for topic in absent)}"
         problem = Status(StatusCode.MISSING_INTERNAL_TOPICS, detail)
-    return Configured(tasks, absent, problem)
+    return ConfiguredTopology(tasks, absent, problem)
 
 
 def _count(topic: str, partitions_of: PartitionsOf, counts: Mapping[str, int]) -> int | None:
