@@ -143,7 +143,7 @@ ROOMS: dict[str, dict[str, frozenset[str]]] = {
     },
     "broker": _storeys(
         "disk metrics timing",
-        "effects faults log settings",
+        "clock_watch effects faults log settings",
         "security topics",
         "coordinator fetch_sessions throttling",
         "share",

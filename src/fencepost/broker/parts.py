@@ -86,7 +86,6 @@ class BrokerParts:
         """Set when something is due earlier than before."""
         self.timers = Timers(self._timer_failed, self.alarm)
         self._waits = Timers(self._timer_failed, self.alarm)
-        self._steady_ms = steady_ms
         self.steady_ms: Callable[[], int] = (lambda: self.now.ms) if steady_ms is None else steady_ms
         """The clock that never jumps, for what takes time and is not written down."""
         self.listeners = listeners_of(config, "localhost", 0)
@@ -103,23 +102,8 @@ class BrokerParts:
         )
         self.doubts = CorruptionGuard(self.topics, self.metrics)
         self.transactions = self._make_transactions()
-        self.groups = Groups(
-            self._runtime(CONSUMER_OFFSETS, "groups"),
-            config,
-            self.topics,
-            self.settings,
-            new_uuid=new_uuid,
-            alarm=self.alarm,
-        )
-        self.shares = SharePartitions(
-            self._runtime(SHARE_GROUP_STATE, "shares"),
-            self.topics,
-            self.settings,
-            self.advanced,
-            self.metrics,
-            most_sessions=config.number("group.share.max.share.sessions"),
-            alarm=self.alarm,
-        )
+        self.groups = self._make_groups()
+        self.shares = self._make_shares()
         self.cleaner = Cleaner(
             files,
             config,
@@ -140,6 +124,27 @@ class BrokerParts:
         """Limit of bytes for another answer. The shell knows the bytes that clients have not read."""
         self.large = DecompressionBudget(self.soon)
         self._advanced: dict[Partition, None] = {}
+
+    def _make_groups(self) -> Groups:
+        return Groups(
+            self._runtime(CONSUMER_OFFSETS, "groups"),
+            self.config,
+            self.topics,
+            self.settings,
+            new_uuid=self.new_uuid,
+            alarm=self.alarm,
+        )
+
+    def _make_shares(self) -> SharePartitions:
+        return SharePartitions(
+            self._runtime(SHARE_GROUP_STATE, "shares"),
+            self.topics,
+            self.settings,
+            self.advanced,
+            self.metrics,
+            most_sessions=self.config.number("group.share.max.share.sessions"),
+            alarm=self.alarm,
+        )
 
     def _reserve_producer_ids(self, change: Change[None]) -> None:
         def done(result: Callable[[], None]) -> None:

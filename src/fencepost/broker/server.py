@@ -14,6 +14,7 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 
+from fencepost.broker.clock_watch import ClockWatch
 from fencepost.broker.core import BrokerCore
 from fencepost.broker.disk.changes import Write
 from fencepost.broker.disk.files import File, Files, Sync
@@ -38,7 +39,6 @@ from fencepost.broker.security.mechanisms import OAUTHBEARER
 from fencepost.broker.settings.sasl import JWKS_URL
 from fencepost.broker.settings.values import BrokerConfig
 from fencepost.broker.timing.clock import Clock, SystemTime
-from fencepost.broker.timing.clock_watch import ClockWatch
 from fencepost.protocol.cursor import Buffer
 from fencepost.protocol.receiver import common_buffer
 

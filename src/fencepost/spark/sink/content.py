@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fencepost.protocol.records import engine
+from fencepost.protocol.xxh64 import xxh64
 from fencepost.spark.sink.decision import Content
-from fencepost.spark.sink.xxh64 import xxh64
 
 if TYPE_CHECKING:
     import pyarrow as pa
