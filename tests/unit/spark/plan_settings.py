@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from fencepost.spark.sink import plan, plan_owner, plan_steps
+from fencepost.spark.sink import plan, plan_abilities, plan_steps
 from fencepost.spark.sink.abilities import BrokerAbilities
 from fencepost.spark.sink.decision import Pair
 from fencepost.spark.sink.task_ids import IdPool, OwnPool, TaskIds
@@ -24,7 +24,7 @@ class Rules:
     ids: Callable[[Callable[[], bytes], IdPool], TaskIds] = TaskIds
     pool: Callable[[], IdPool] = OwnPool
     names_by_attempt: bool = False
-    ask_owner: Callable[[str, Pair], plan.Plan[int]] = plan_owner.ask_owner  # before transaction.version 1
+    ask_owner: Callable[[str, Pair], plan.Plan[int]] = plan_abilities.ask_owner  # before transaction.version 1
     sends_to_all: bool = False  # also to a broker that does not verify, where only one that verifies may get it
 
 

@@ -12,13 +12,11 @@ was model-checked: tests/unit/spark/test_plan_model.py plants the known mistakes
     abort_batch   in Spark's commit worker, after a failed commit or failed tasks step 11
     settle_lost   by a person, after a loss
 
-plan_abilities.py finds the abilities of the brokers. plan_owner.py carries out AskOwner where EndTxn does not raise the
-epoch.
+plan_abilities.py finds the abilities of the brokers, and carries out AskOwner where EndTxn does not raise the epoch.
 
 The error codes are those of EndTxn v5 on Apache Kafka 4.3.1: 0 done or done before, 48 INVALID_TXN_STATE (ended the
 other way), 49 INVALID_PRODUCER_ID_MAPPING (the transactional id has expired), 90 PRODUCER_FENCED. Fencepost's broker
-answers the commit of a transaction that timed out with 120 TRANSACTION_ABORTABLE (below v5: 59), where Kafka answers
-48. None of them is retriable.
+answers 120 (below v5: 59) to the commit of a transaction that timed out, where Kafka answers 48. None is retriable.
 """
 
 from __future__ import annotations
@@ -136,10 +134,8 @@ def open_sink(sink: str, abilities: BrokerAbilities) -> Plan[Opened]:
 
 
 def _changed_by_others(sink: str) -> KafkaTimeoutError:
-    return KafkaTimeoutError(
-        f"sink {sink!r}: gave up after {ROUNDS} attempts, because another process keeps changing the sink's "
-        "transactions; stop the other query or tool, and start this query again"
-    )
+    why = "another process keeps changing its transactions; stop the other query or tool, and start this query again"
+    return KafkaTimeoutError(f"sink {sink!r}: gave up after {ROUNDS} attempts, because {why}")
 
 
 def _open_tasks(sink: str, listed: tuple[Listed, ...], decided_ids: Collection[str] = ()) -> tuple[End, ...]:
@@ -329,13 +325,9 @@ def settle_lost(sink: str, query_id: str, abilities: BrokerAbilities, *, again: 
     written: int | None = yield forget if again else WriteDecision(claim, note, verified=verified)
     must_be_decided(sink, decision.batch_id, written)
     lost, unknown = {end.transactional_id for end, _ in ended.lost}, set(ended.unknown)
-    ids = tuple(winner.transactional_id for winner in decision.winners)
-    return Settled(
-        decision,
-        tuple(name for name in ids if name not in lost | unknown),
-        tuple(name for name in ids if name in lost),
-        tuple(name for name in ids if name in unknown),
-    )
+    ids = [winner.transactional_id for winner in decision.winners]
+    committed = tuple(name for name in ids if name not in lost | unknown)
+    return Settled(decision, committed, tuple(filter(lost.__contains__, ids)), tuple(filter(unknown.__contains__, ids)))
 
 
 def must_be_decided(sink: str, batch_id: int, code: int | None) -> None:
@@ -348,9 +340,8 @@ def must_be_decided(sink: str, batch_id: int, code: int | None) -> None:
     if code in _SUPERSEDED:
         raise _superseded(sink, batch_id, code)
     if code != _NONE:
-        raise DecisionRefusedError(
-            f"batch {batch_id} of sink {sink!r} could not be decided: {describe(code)}", code=code
-        )
+        why = f"batch {batch_id} of sink {sink!r} could not be decided: {describe(code)}"
+        raise DecisionRefusedError(why, code=code)
 
 
 def _superseded(sink: str, batch_id: int, code: int) -> SupersededError:
@@ -501,8 +492,7 @@ class _Ended:
 def _commit_and_judge(ends: tuple[End, ...]) -> Plan[_Ended]:
     """Commit decided transactions, and describe those that did not commit.
 
-    49 is an unknown outcome. Coordinators forget a transactional id some time after its transaction has ended (K17,
-    `transactional.id.expiration.ms`): by its commit, by a timeout, or by a person.
+    49 is unknown: coordinators forget an id some time after its transaction has ended, however it ended (K17).
     """
     codes = yield from _commit(ends)
     unknown = [end.transactional_id for end, code in codes.items() if code == _EXPIRED]

@@ -1,4 +1,4 @@
-"""Plans that ask the brokers for their abilities, and that check them again under a running query."""
+"""Plans that ask the brokers for their abilities, and that ask for the owner of a sink before transaction.version 1."""
 
 from __future__ import annotations
 
@@ -7,10 +7,21 @@ from typing import Final
 
 from fencepost.protocol.codes import ErrorCode, describe
 from fencepost.spark.errors import GuaranteeUnavailableError
+from fencepost.spark.sink import names
 from fencepost.spark.sink.abilities import VERIFYING_VERSION, BrokerAbilities, Guarantee
-from fencepost.spark.sink.plan_steps import BrokerVersions, DescribeBroker, Plan, ProbeTwoPhase
+from fencepost.spark.sink.decision import Pair
+from fencepost.spark.sink.plan_steps import (
+    BrokerVersions,
+    DescribeBroker,
+    End,
+    EndTransactions,
+    HasDecided,
+    Plan,
+    ProbeTwoPhase,
+    UseUp,
+)
 
-__all__ = ["ask_abilities", "check_abilities", "no_longer", "probe_abilities"]
+__all__ = ["ask_abilities", "ask_owner", "check_abilities", "no_longer", "probe_abilities"]
 
 # The lowest versions that the sink needs.
 _INIT_WITH_PAIR: Final = 3  # InitProducerId (KIP-360)
@@ -20,6 +31,16 @@ _END_WITH_EPOCH: Final = 5  # EndTxn (KIP-890, part 2)
 _INIT_TWO_PHASE: Final = 6  # InitProducerId (KIP-939)
 
 _NONE: Final = int(ErrorCode.NONE)
+_OTHER_WAY: Final = int(ErrorCode.INVALID_TXN_STATE)
+_SETTLED: Final = frozenset(
+    int(code)
+    for code in (
+        ErrorCode.NONE,
+        ErrorCode.INVALID_TXN_STATE,
+        ErrorCode.PRODUCER_FENCED,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+    )
+)
 
 
 def ask_abilities(sink: str, required: Guarantee | None) -> Plan[BrokerAbilities]:
@@ -98,3 +119,22 @@ def no_longer(sink: str, why: object) -> GuaranteeUnavailableError:
         f"sink {sink!r} can no longer write exactly once, because a broker was downgraded: {why}. Nothing of the batch "
         "is decided. Upgrade all brokers to Kafka 3.6 or newer, and start the query again"
     )
+
+
+def ask_owner(sink: str, claim: Pair) -> Plan[int]:
+    """Return the code that EndTxn v5(abort) with the claim would have. The claim can decide nothing afterwards.
+
+    The code is also 90 if nobody else has claimed the sink, but its coordinator has moved: the coordinator does not
+    store that it answered InitProducerId.
+    """
+    # An abort leaves the epoch as it is, and a late AddPartitionsToTxn can open a decided claim's transaction again.
+    # Ended first: while a transaction is open, InitProducerId with a pair raises the epoch twice and is then refused.
+    (code,) = yield EndTransactions((End(names.sink_id(sink), claim, commit=False),))
+    if code not in _SETTLED:
+        return int(code)
+    refused: int = yield UseUp(sink, claim)
+    if refused != ErrorCode.NONE:
+        return refused
+    # Read after the epoch was raised: nothing can be decided with the claim any more.
+    has_decided: bool = yield HasDecided(sink, claim)
+    return _OTHER_WAY if has_decided else int(ErrorCode.NONE)

@@ -265,7 +265,7 @@ class ReportUnknown:
 class AskOwner:
     """-> int: the definite error code of EndTxn v5(abort) on S with the claim.
 
-    Below transaction.version 1, plan_owner.py asks with other requests.
+    Below transaction.version 1, plan_abilities.py asks with other requests.
     """
 
     sink: str

@@ -37,7 +37,7 @@ from fencepost.protocol.messages.end_txn import EndTxnRequest
 from fencepost.protocol.messages.init_producer_id import InitProducerIdRequest
 from fencepost.spark.cluster_calls import ClusterCalls
 from fencepost.spark.errors import SinkContradictionError
-from fencepost.spark.sink import names, plan, plan_owner, plan_steps, wire
+from fencepost.spark.sink import names, plan, plan_abilities, plan_steps, wire
 from fencepost.spark.sink.decision import Beginning, Decision, Pair, Winner
 from fencepost.spark.sink.decision_store import DEFAULT_TOPIC, DecisionStore, KnownQuery
 from fencepost.spark.sink.task_ids import IdPool, TaskIds
@@ -155,7 +155,7 @@ class StepRunner:
             case plan_steps.HasDecided(sink, claim):
                 return await self._store.has_decided(sink, claim, deadline_ms)
             case plan_steps.AskOwner(sink, claim) if await self._must_enlist(deadline_ms):
-                return await self.run(plan_owner.ask_owner(sink, claim))
+                return await self.run(plan_abilities.ask_owner(sink, claim))
             case plan_steps.AskOwner(sink, claim):
                 return await self._end(plan_steps.End(names.sink_id(sink), claim, commit=False))
 
