@@ -106,6 +106,8 @@ def kind_of(hint: Any, default: Any = inspect.Parameter.empty) -> Kind:
         return _either([kind_of(part, default) for part in parts])
     if origin is tuple and parts == (str, int):
         return PAIR
+    if origin is tuple and Ellipsis not in parts:
+        return _tuple_of([kind_of(part) for part in parts])
     if origin in (collections.abc.Iterable, collections.abc.Sequence):
         return _list_of(kind_of(parts[0]))
     if origin is collections.abc.Mapping:
@@ -185,6 +187,18 @@ def _list_of(item: Kind) -> Kind:
         return [item.of(f"{name}[{number}]", element) for number, element in enumerate(value)]
 
     return Kind(f"a list (each {item.meant})", fits, take)
+
+
+def _tuple_of(items: list[Kind]) -> Kind:
+    def fits(value: Any) -> bool:
+        pairs = zip(items, value, strict=False) if isinstance(value, tuple) and len(value) == len(items) else None
+        return pairs is not None and all(item.fits(element) for item, element in pairs)
+
+    def take(name: str, value: Any) -> tuple[Any, ...]:
+        pairs = zip(items, value, strict=True)
+        return tuple(item.of(f"{name}[{number}]", element) for number, (item, element) in enumerate(pairs))
+
+    return Kind(f"a tuple ({', '.join(item.meant for item in items)})", fits, take)
 
 
 def _mapping_of(key: Kind, value: Kind) -> Kind:

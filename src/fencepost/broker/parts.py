@@ -86,6 +86,7 @@ class BrokerParts:
         """Set when something is due earlier than before."""
         self.timers = Timers(self._timer_failed, self.alarm)
         self._waits = Timers(self._timer_failed, self.alarm)
+        self._steady_ms = steady_ms
         self.steady_ms: Callable[[], int] = (lambda: self.now.ms) if steady_ms is None else steady_ms
         """The clock that never jumps, for what takes time and is not written down."""
         self.listeners = listeners_of(config, "localhost", 0)

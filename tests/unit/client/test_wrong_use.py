@@ -17,6 +17,7 @@ import pytest
 import fencepost
 from fencepost.broker.embedded_control import BrokerClock, BrokerDisk, BrokerFaults, Fault
 from fencepost.client import aio, blocking
+from fencepost.client.admin.elections import ElectionType
 from fencepost.client.admin.transactions import ProducerDescription
 from fencepost.client.types import TimestampType
 from fencepost.errors import ConfigurationError
@@ -116,8 +117,20 @@ TAKES: dict[str, str] = {
     "clients.Consumer | None": "none",
     "Broker": "",
     "pa.RecordBatch | pa.Table": "",
+    "bytes": "bytes",
+    "OrMinusOne": "whole",
+    "str | Mapping[str, int]": "text, texts to numbers",
+    "Iterable[NewTopic | str]": "list of texts",
+    "Iterable[ConfigResource]": "",
+    "Mapping[ConfigResource, Sequence[ConfigChange]]": "",
+    "Mapping[str, FeatureUpdate | int]": "texts to numbers",
+    "Mapping[K, int]": POSITIONS,
+    "Mapping[tuple[str, int, int], str]": "",
+    "Mapping[QuotaEntity, Mapping[str, float | None]]": "",
+    "QuotaEntity | None": "none",
+    "ElectionType": "",
 }
-# Settings are texts in properties files, and are read as such.
+# Settings are texts in properties files, and are read as such. None is the default of every setting.
 SETTINGS_TAKE: dict[str, str] = TAKES | {
     "str": "text, empty",
     "str | None": "text, empty, none",
@@ -128,11 +141,13 @@ SETTINGS_TAKE: dict[str, str] = TAKES | {
     "bool": "truth",
     "Sequence[str]": "list of texts, list of empty texts, text, empty",  # looked at when a group is joined
     "str | Sequence[str]": "text, empty, list of texts, list of empty texts",
-    "Sequence[Any]": "",
+    "Sequence[Any]": "empty",
     "ssl.SSLContext | None": "none",
     "Callable[[], Any] | None": "none, function",
+    "Callable[..., Any] | None": "none, function",
     "str | Callable[[str, bytes | None, bytes | None, int], int | None]": "function",
 }
+SETTINGS_TAKE = {annotation: f"{taken}, none" for annotation, taken in SETTINGS_TAKE.items()}
 # Where nothing of the above is right, what is.
 RIGHT: dict[str, Any] = {
     "PreparedTransaction": fencepost.PreparedTransaction(1, 0),
@@ -143,6 +158,11 @@ RIGHT: dict[str, Any] = {
     "Iterable[AclFilter]": [],
     "Mapping[K, Sequence[int] | None]": {},
     "Iterable[ScramUpsertion | ScramDeletion]": [],
+    "Iterable[ConfigResource]": [],
+    "Mapping[ConfigResource, Sequence[ConfigChange]]": {},
+    "Mapping[tuple[str, int, int], str]": {},
+    "Mapping[QuotaEntity, Mapping[str, float | None]]": {},
+    "ElectionType": ElectionType.PREFERRED,
     "Isolation": fencepost.Isolation.READ_COMMITTED,
     "SharedRecord": fencepost.SharedRecord("t", 0, 0, 0, None, None, (), TimestampType.CREATE_TIME, 1),
     "AcknowledgeType": fencepost.AcknowledgeType.ACCEPT,
