@@ -5,6 +5,7 @@ Spark reuses its Python workers, so the client stays. A forked worker makes its 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import sys
@@ -401,8 +402,10 @@ def resolve_sink(
         KafkaTimeoutError: The brokers did not answer in time.
     """
     link = link_for(bootstrap_servers, options)
+    # Before the probe and the claim, which create transactional ids. The abilities name what older brokers lack.
+    with contextlib.suppress(UnsupportedVersionError):
+        link.check_known(sink_id)
     abilities = link.abilities(sink_id, None)
-    link.check_known(sink_id)  # before the claim, which would create the transactional id of an unknown sink
     link.check_sink_remembered(sink_id)
     if not even_if_written_again:
         link.check_not_written_again(sink_id)
