@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import signal
 import subprocess
+import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -46,6 +47,18 @@ def test_metrics_without_their_package_are_refused_before_anything_is_started(
     assert "fencepost[metrics]" in told.err
     assert told.out == ""
     assert not (tmp_path / "data").exists()
+
+
+def test_a_used_port_of_the_metrics_is_named_before_the_broker_is_ready(
+    capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as used:
+        address = f"127.0.0.1:{used.getsockname()[1]}"
+        with pytest.raises(SystemExit) as ended:
+            main(["broker", "--listen", "127.0.0.1:0", "--data-dir", str(tmp_path), "--metrics-listen", address])
+    assert ended.value.code == 1
+    assert f"metrics at {address}: Address already in use" in caplog.text
+    assert capsys.readouterr().out == ""
 
 
 def test_a_foreign_directory_is_refused_with_words(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -9,7 +9,7 @@ import signal
 import sys
 import tempfile
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from fencepost.broker.disk.place import DirectoryGone, DirectoryInUse, check_system
 from fencepost.broker.disk.system_files import raise_descriptor_limit
 from fencepost.broker.disk.two_copies import UnusableDirectory
+from fencepost.broker.metrics.counters import Snapshot
 from fencepost.broker.metrics.endpoint import serve_metrics
 from fencepost.broker.security.listeners import Listener, listeners_of
 from fencepost.broker.server import BrokerServer, new_event_loop
@@ -200,17 +201,14 @@ async def _serve(server: BrokerServer, metrics: tuple[str, int] | None, ui_port:
     end_metrics = None
     page = None
     try:
+        if metrics is not None:
+            end_metrics = _metrics(server, loop, *metrics)
+        if ui_port is not None:
+            page = _page(server.listeners, ui_port)
         _tell(
             f"listening on {listener.address}{f' as {listener.name}' if place else ''}"
             for place, listener in enumerate(server.listeners)
         )
-        if metrics is not None:
-            port, end_metrics = serve_metrics(
-                lambda: asyncio.run_coroutine_threadsafe(server.snapshot(), loop).result(_METRICS_PATIENCE_S), *metrics
-            )
-            logging.getLogger("fencepost.broker").info("metrics are on port %s", port)
-        if ui_port is not None:
-            page = _page(server.listeners, ui_port)
         await asyncio.wait((ended, server.failed), return_when=asyncio.FIRST_COMPLETED)
     finally:
         ended.cancel()
@@ -221,6 +219,20 @@ async def _serve(server: BrokerServer, metrics: tuple[str, int] | None, ui_port:
         await server.stop()
     if server.failed.done():
         server.failed.result()
+
+
+def _metrics(server: BrokerServer, loop: asyncio.AbstractEventLoop, host: str, port: int) -> Callable[[], None]:
+    """Serve the metrics. Return the function that ends that. Raises OSError with the address."""
+
+    def snapshot() -> Snapshot:
+        return asyncio.run_coroutine_threadsafe(server.snapshot(), loop).result(_METRICS_PATIENCE_S)
+
+    try:
+        bound, end = serve_metrics(snapshot, host, port)
+    except OSError as error:
+        raise OSError(error.errno, f"metrics at {host}:{port}: {error.strerror or error}") from error
+    logging.getLogger("fencepost.broker").info("metrics are on port %s", bound)
+    return end
 
 
 def _has_terminal() -> bool:
