@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import signal
-import subprocess
 import socket
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
