@@ -45,6 +45,7 @@ from fencepost.protocol.messages.renew_delegation_token import RenewDelegationTo
 from fencepost.protocol.messages.unregister_broker import UnregisterBrokerRequest
 from tests.support.brokers import BrokerUnderTest
 from tests.support.raw_client import RawClient
+from tests.support.waiting import until
 
 NOT_HERE = "This server does not host this topic-partition."
 TOPIC, BROKER, LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
@@ -183,6 +184,8 @@ def test_what_has_settings(broker: BrokerUnderTest, client: RawClient) -> None:
         answer = client.call(ListConfigResourcesRequest(resource_types=kinds), version)
         return answer.error_code, {(one.resource_type, one.resource_name) for one in answer.config_resources}
 
+    # Apache Kafka's controller answers a change before the broker has it.
+    until(lambda: (GROUP, group) in listed()[1])
     code, everything = listed()
     assert code == 0
     assert everything >= {(TOPIC, topic), (TOPIC, "__consumer_offsets"), (BROKER, "1"), (GROUP, group)}

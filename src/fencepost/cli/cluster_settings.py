@@ -93,6 +93,8 @@ def client_settings(
     if servers is not None:
         found["bootstrap.servers"] = servers
     settings = {"bootstrap.servers": LOCAL, **found, **(more or {})}
+    for name in set(more or {}) - set(_meant_for(kind, more or {})):
+        raise typer.BadParameter(f"{name} has no effect here: it is a setting of another kind of client")
     try:
         kind.from_dotted(settings)
         parse_bootstrap(settings["bootstrap.servers"])
