@@ -27,7 +27,8 @@ class Strikes:
 
     def during(self, call: Callable[[], R]) -> R:
         """The call, with the handler in it. What the handler raises comes out of the call, as with a signal."""
-        sys.setprofile(self._event)
+        event = self._event  # held until the end: the interpreter drops its reference if the function raises
+        sys.setprofile(event)
         try:
             return call()
         finally:

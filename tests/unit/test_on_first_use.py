@@ -62,7 +62,9 @@ def test_no_public_name_brings_numpy_along() -> None:
 def test_a_process_of_spark_loads_no_calls_that_the_sink_does_not_make() -> None:
     loaded = loaded_by("import fencepost.spark.sink.writer")
     calls = {name for name in loaded if name.startswith("fencepost.client.admin.")}
-    assert calls == {f"fencepost.client.admin.{name}" for name in ("base", "configs", "topics", "transactions")}
+    assert calls == {
+        f"fencepost.client.admin.{name}" for name in ("base", "configs", "items", "topics", "transactions")
+    }
 
 
 @pytest.mark.parametrize(("client", "module"), [("Producer", "blocking"), ("AsyncProducer", "aio")])

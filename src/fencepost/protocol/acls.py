@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Final
 
-__all__ = ["CLUSTER_NAME", "AclOperation", "AclPermission", "PatternType", "ResourceType"]
+__all__ = ["CLUSTER_NAME", "AclOperation", "AclPermission", "PatternType", "ResourceType", "operations_in"]
 
 CLUSTER_NAME: Final = "kafka-cluster"  # the only name that a CLUSTER resource can have
 
@@ -57,3 +57,13 @@ class AclPermission(IntEnum):
     ANY = 1
     DENY = 2
     ALLOW = 3
+
+
+_NOT_TOLD: Final = -(2**31)
+
+
+def operations_in(bits: int) -> frozenset[AclOperation] | None:
+    """Return the operations of a bit set (KIP-430); None if the broker does not report them."""
+    if bits == _NOT_TOLD:
+        return None
+    return frozenset(operation for operation in AclOperation if bits >> operation & 1)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from fencepost.client.admin.base import AdminBase
 from fencepost.client.net.cluster import AnyNode, Controller
 from fencepost.errors import error_for
-from fencepost.protocol.acls import AclOperation, AclPermission, PatternType, ResourceType
+from fencepost.protocol.acls import AclOperation, AclPermission, PatternType, ResourceType, operations_in
 from fencepost.protocol.messages import create_acls as ca
 from fencepost.protocol.messages import delete_acls as da
 from fencepost.protocol.messages import describe_acls as de
@@ -22,12 +22,9 @@ __all__ = [
     "AdminAcls",
     "PatternType",
     "ResourceType",
-    "operations_in",
 ]
 
 Wanted = TypeVar("Wanted", de.DescribeAclsRequest, da.DeleteAclsFilter)
-
-_NOT_TOLD: Final = -(2**31)
 
 
 class Acl(NamedTuple):
@@ -203,13 +200,6 @@ class AdminAcls(AdminBase):
         if reply.error_code != 0:
             raise error_for(reply.error_code, "describe the cluster", reply.error_message)
         return operations_in(reply.cluster_authorized_operations)
-
-
-def operations_in(bits: int) -> frozenset[AclOperation] | None:
-    """Return the operations of a bit set (KIP-430); None if the broker does not report them."""
-    if bits == _NOT_TOLD:
-        return None
-    return frozenset(operation for operation in AclOperation if bits >> operation & 1)
 
 
 def _rules(reply: de.DescribeAclsResponse) -> list[Acl]:

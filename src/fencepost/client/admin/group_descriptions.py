@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
-from fencepost.client.admin.acls import operations_in
 from fencepost.client.admin.base import AdminBase
 from fencepost.client.admin.items import Answer, ManyItems, Outcomes, each_of_groups
 from fencepost.client.group.assignors_wire import decode_assignment, decode_subscription
 from fencepost.client.types import TopicPartition
 from fencepost.errors import ProtocolError, UnsupportedVersionError
-from fencepost.protocol.acls import AclOperation
+from fencepost.protocol.acls import AclOperation, operations_in
 from fencepost.protocol.codec import Message
 from fencepost.protocol.codes import ErrorCode as E
 from fencepost.protocol.messages import consumer_group_describe as cg

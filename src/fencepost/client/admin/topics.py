@@ -8,7 +8,6 @@ from typing import NamedTuple, cast
 from uuid import UUID
 
 from fencepost.arguments import OrMinusOne
-from fencepost.client.admin.acls import operations_in
 from fencepost.client.admin.base import AdminBase
 from fencepost.client.admin.items import Answer, ManyItems, Outcomes, each_item
 from fencepost.client.net import list_offsets as offsets
@@ -16,7 +15,7 @@ from fencepost.client.net.cluster import HIGHEST_METADATA, LOWEST_METADATA, Cont
 from fencepost.client.net.topology import Node, Partition
 from fencepost.client.types import Isolation, K, OffsetAt, TopicPartition
 from fencepost.errors import KafkaTimeoutError, UsageError, error_for
-from fencepost.protocol.acls import AclOperation
+from fencepost.protocol.acls import AclOperation, operations_in
 from fencepost.protocol.codes import ErrorCode as E
 from fencepost.protocol.codes import describe
 from fencepost.protocol.messages import create_partitions as cp

@@ -280,7 +280,7 @@ def test_offsets_of_the_next_transaction_do_not_go_with_a_marker_that_was_there(
         driver.auto_sync = True
         caplog.clear()
         driver.start()
-        enlisted += "enlisting it again" in caplog.text
+        enlisted += "enlisting the partition again" in caplog.text
         Writer(driver).init()  # aborts what is open
         assert committed_offset(driver) == (ErrorCode.NONE, 7)
     assert enlisted > 3, "the offsets were never left without their transaction"
@@ -453,7 +453,7 @@ def test_a_timeout_ends_what_the_timeout_before_it_found_left_open(caplog: pytes
         driver.now_ms += 100_000
         caplog.clear()
         driver.start()
-        enlisted += "enlisting it again" in caplog.text
+        enlisted += "enlisting the partition again" in caplog.text
         second.init()
         second.write()
         second.end(commit=True)
