@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterable
 from enum import IntEnum
 from typing import NamedTuple, TypeVar
 
@@ -14,6 +16,14 @@ class TopicPartition(NamedTuple):
 
 
 K = TypeVar("K", bound=tuple[str, int])  # a TopicPartition or a plain pair; the key type of a Mapping is invariant
+
+
+def numbers_by_topic(partitions: Iterable[tuple[str, int]]) -> dict[str, list[int]]:
+    """Return the numbers of the partitions by topic, in the order given."""
+    topics: defaultdict[str, list[int]] = defaultdict(list)
+    for topic, number in partitions:
+        topics[topic].append(number)
+    return topics
 
 
 class Isolation(IntEnum):

@@ -8,9 +8,9 @@ from typing import Final, NamedTuple
 
 from fencepost.arguments import MaybeEmpty
 from fencepost.client.admin.base import AdminBase
-from fencepost.client.admin.items import Answer, ManyItems, Outcomes, each_item
+from fencepost.client.admin.items import Answer, ManyItems, Outcomes, each_of_targets
 from fencepost.client.net.cluster import AnyNode, Controller, Target
-from fencepost.errors import KafkaError, error_for
+from fencepost.errors import error_for
 from fencepost.protocol.codes import ErrorCode as E
 from fencepost.protocol.messages import describe_configs as dc
 from fencepost.protocol.messages import incremental_alter_configs as ic
@@ -273,15 +273,8 @@ class AdminConfigs(AdminBase):
         for resource in resources:
             one = _is_of_one_broker(resource.name, resource.resource_type)
             by_target.setdefault(int(resource.name) if one else None, []).append(resource)
-        outcomes: Outcomes[ConfigResource] = Outcomes()
-        for node, some in by_target.items():
-            try:
-                outcomes.add(await each_item(self.cluster, target if node is None else node, some, call, deadline_ms))
-            except KafkaError as error:
-                if len(by_target) == 1:
-                    raise
-                outcomes.failed |= dict.fromkeys(some, error)
-        return outcomes
+        asks = [(target if node is None else node, some, call) for node, some in by_target.items()]
+        return await each_of_targets(self.cluster, asks, deadline_ms)
 
     async def list_config_resources(
         self, types: Iterable[int] = (), *, api_timeout_ms: int | None = None

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from enum import IntEnum
+from functools import partial
 from typing import NamedTuple
 
 from fencepost.client.admin.base import AdminBase
-from fencepost.client.admin.items import Answer, ManyItems, Outcomes, each_item, refusal
+from fencepost.client.admin.items import Answer, ManyItems, Outcomes, each_of_targets
 from fencepost.client.net.cluster import Controller
-from fencepost.client.types import TopicPartition
+from fencepost.client.types import TopicPartition, numbers_by_topic
 from fencepost.errors import error_for
 from fencepost.protocol.codes import ErrorCode as E
 from fencepost.protocol.messages import alter_replica_log_dirs as al
@@ -67,15 +68,13 @@ class AdminElections(AdminBase):
             ClusterAuthorizationError: The principal may not alter the cluster.
         """
         deadline_ms = self._deadline(api_timeout_ms)
-        asked = None if partitions is None else [TopicPartition(*each) for each in partitions]
-        by_topic: defaultdict[str, list[int]] = defaultdict(list)
-        for name, number in asked or ():
-            by_topic[name].append(number)
+        topics = None
+        if partitions is not None:
+            grouped = numbers_by_topic(partitions).items()
+            topics = [el.TopicPartitions(topic=name, partitions=numbers) for name, numbers in grouped]
         request = el.ElectLeadersRequest(
             election_type=election_type,
-            topic_partitions=None
-            if asked is None
-            else [el.TopicPartitions(topic=name, partitions=numbers) for name, numbers in by_topic.items()],
+            topic_partitions=topics,
             timeout_ms=deadline_ms - self.cluster.runtime.now_ms(),
         )
         reply: el.ElectLeadersResponse = await self.cluster.call(
@@ -91,11 +90,9 @@ class AdminElections(AdminBase):
         for topic in reply.replica_election_results:
             for each in topic.partition_result:
                 place = TopicPartition(topic.topic, each.partition_id)
-                if each.error_code in (0, E.ELECTION_NOT_NEEDED):
-                    outcomes.done[place] = each.error_code == 0
-                else:
-                    what = f"leader of {place.topic}-{place.partition}"
-                    outcomes.failed[place] = refusal(each.error_code, what, each.error_message, ())
+                code = 0 if each.error_code == E.ELECTION_NOT_NEEDED else each.error_code
+                answer = Answer(code, each.error_message, each.error_code == 0)
+                outcomes.put(place, answer, f"leader of {place.topic}-{place.partition}")
         return outcomes.results("elect leaders")
 
     async def update_features(
@@ -160,34 +157,25 @@ class AdminElections(AdminBase):
             ItemsFailedError: Some replicas cannot be moved, such as to a directory that does not exist (57).
         """
         deadline_ms = self._deadline(api_timeout_ms)
-        outcomes: Outcomes[tuple[str, int, int]] = Outcomes()
-        for broker in sorted({broker for _, _, broker in paths}):
-            here = {place: path for place, path in paths.items() if place[2] == broker}
+        by_broker: defaultdict[int, list[tuple[str, int, int]]] = defaultdict(list)
+        for place in paths:
+            by_broker[place[2]].append(place)
 
-            def make(places: Iterable[tuple[str, int, int]]) -> al.AlterReplicaLogDirsRequest:
-                by_path: defaultdict[str, defaultdict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
-                for topic, number, broker in places:
-                    by_path[paths[topic, number, broker]][topic].append(number)
-                dirs = [
-                    al.AlterReplicaLogDir(
-                        path=path,
-                        topics=[
-                            al.AlterReplicaLogDirTopic(name=name, partitions=some) for name, some in topics.items()
-                        ],
-                    )
-                    for path, topics in by_path.items()
-                ]
-                return al.AlterReplicaLogDirsRequest(dirs=dirs)
+        def make(places: Iterable[tuple[str, int, int]]) -> al.AlterReplicaLogDirsRequest:
+            return al.AlterReplicaLogDirsRequest(dirs=_directories({place: paths[place] for place in places}))
 
-            def read(reply: al.AlterReplicaLogDirsResponse, on: int = broker) -> dict[tuple[str, int, int], Answer]:
-                return {
-                    (topic.topic_name, each.partition_index, on): Answer(each.error_code)
-                    for topic in reply.results
-                    for each in topic.partitions
-                }
+        def read(broker: int, reply: al.AlterReplicaLogDirsResponse) -> dict[tuple[str, int, int], Answer]:
+            return {
+                (topic.topic_name, each.partition_index, broker): Answer(each.error_code)
+                for topic in reply.results
+                for each in topic.partitions
+            }
 
-            call = ManyItems(make, (1, 2), read, lambda place: f"replica of {place[0]}-{place[1]} on broker {place[2]}")
-            outcomes.add(await each_item(self.cluster, broker, here, call, deadline_ms))
+        asks = [
+            (broker, places, ManyItems(make, (1, 2), partial(read, broker), _replica))
+            for broker, places in sorted(by_broker.items())
+        ]
+        outcomes = await each_of_targets(self.cluster, asks, deadline_ms)
         outcomes.results("alter replica log directories")
 
     async def unregister_broker(self, broker_id: int, *, api_timeout_ms: int | None = None) -> None:
@@ -211,6 +199,11 @@ class AdminElections(AdminBase):
         )
         if reply.error_code != 0:
             raise error_for(reply.error_code, f"unregister broker {broker_id}", reply.error_message)
+
+
+def _replica(place: tuple[str, int, int]) -> str:
+    topic, number, broker = place
+    return f"replica of {topic}-{number} on broker {broker}"
 
 
 def _directories(paths: Mapping[tuple[str, int, int], str]) -> list[al.AlterReplicaLogDir]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from fencepost.client.admin.base import AdminBase
@@ -28,6 +29,9 @@ class StreamsTask(NamedTuple):
     subtopology: str
     partition: int
     role: str = "active"
+
+
+Reader = Callable[[Any], dict[str, Answer]]
 
 
 class GroupMember(NamedTuple):
@@ -114,7 +118,7 @@ class AdminGroupDescriptions(AdminBase):
         for ask in (_CONSUMER, _CLASSIC, _SHARE, _STREAMS):
             if not left:
                 break
-            call = ManyItems(ask.request(rights), ask.versions, ask.read, _group, _OTHER_KIND)
+            call = ManyItems(partial(_request, ask, rights), ask.versions, ask.read, _group, _OTHER_KIND)
             try:
                 told = await each_of_groups(self.cluster, left, call, deadline_ms)
             except UnsupportedVersionError:
@@ -136,36 +140,44 @@ def _group(group_id: str) -> str:
 
 
 class _Protocol(NamedTuple):
-    """A request that describes groups of one protocol, and the reading of its response."""
+    """A request that describes groups of one protocol, and the reading of its response.
 
-    request: Callable[[bool], Callable[[Sequence[str]], Message]]
+    `request` has as arguments the group ids, and whether the principal's rights are wanted.
+    """
+
+    request: Callable[[list[str], bool], Message]
     versions: tuple[int, int]
-    read: Callable[[Any], dict[str, Answer]]
+    read: Reader
 
 
-def _consumer_request(rights: bool) -> Callable[[Sequence[str]], Message]:
-    return lambda ids: cg.ConsumerGroupDescribeRequest(group_ids=list(ids), include_authorized_operations=rights)
+def _request(ask: _Protocol, rights: bool, group_ids: Sequence[str]) -> Message:
+    return ask.request(list(group_ids), rights)
 
 
-def _consumer_groups(reply: cg.ConsumerGroupDescribeResponse) -> dict[str, Answer]:
-    return {
-        group.group_id: Answer(
-            group.error_code,
-            group.error_message,
-            GroupDescription(
-                group.group_id,
-                group.group_state,
-                CONSUMER_PROTOCOL,
-                group.assignor_name,
-                tuple(map(_consumer_member, group.members)),
-                "consumer",
-                group.group_epoch,
-                group.assignment_epoch,
-                operations_in(group.authorized_operations),
-            ),
-        )
-        for group in reply.groups
-    }
+def _reader(group_type: str, protocol_type: str, member: Callable[[Any], GroupMember]) -> Reader:
+    """Return the reading of a response of a protocol with epochs."""
+
+    def read(reply: Any) -> dict[str, Answer]:
+        return {
+            group.group_id: Answer(
+                group.error_code,
+                group.error_message,
+                GroupDescription(
+                    group.group_id,
+                    group.group_state,
+                    protocol_type,
+                    group.assignor_name or "",
+                    tuple(map(member, group.members)),
+                    group_type,
+                    group.group_epoch,
+                    group.assignment_epoch,
+                    operations_in(group.authorized_operations),
+                ),
+            )
+            for group in reply.groups
+        }
+
+    return read
 
 
 def _consumer_member(member: cg.Member) -> GroupMember:
@@ -187,10 +199,6 @@ def _partitions(assignment: cg.Assignment | sg.Assignment | None) -> tuple[Topic
     if assignment is None:
         return ()
     return tuple(TopicPartition(topic.topic_name, n) for topic in assignment.topic_partitions for n in topic.partitions)
-
-
-def _classic_request(rights: bool) -> Callable[[Sequence[str]], Message]:
-    return lambda ids: gd.DescribeGroupsRequest(groups=list(ids), include_authorized_operations=rights)
 
 
 def _classic_groups(reply: gd.DescribeGroupsResponse) -> dict[str, Answer]:
@@ -236,31 +244,6 @@ def _classic_member(member: gd.DescribedGroupMember, protocol_type: str) -> Grou
     )
 
 
-def _share_request(rights: bool) -> Callable[[Sequence[str]], Message]:
-    return lambda ids: sg.ShareGroupDescribeRequest(group_ids=list(ids), include_authorized_operations=rights)
-
-
-def _share_groups(reply: sg.ShareGroupDescribeResponse) -> dict[str, Answer]:
-    return {
-        group.group_id: Answer(
-            group.error_code,
-            group.error_message,
-            GroupDescription(
-                group.group_id,
-                group.group_state,
-                "share",
-                group.assignor_name,
-                tuple(map(_share_member, group.members)),
-                "share",
-                group.group_epoch,
-                group.assignment_epoch,
-                operations_in(group.authorized_operations),
-            ),
-        )
-        for group in reply.groups
-    }
-
-
 def _share_member(member: sg.Member) -> GroupMember:
     return GroupMember(
         member.member_id,
@@ -273,31 +256,6 @@ def _share_member(member: sg.Member) -> GroupMember:
         _partitions(member.assignment),
         epoch=member.member_epoch,
     )
-
-
-def _streams_request(rights: bool) -> Callable[[Sequence[str]], Message]:
-    return lambda ids: st.StreamsGroupDescribeRequest(group_ids=list(ids), include_authorized_operations=rights)
-
-
-def _streams_groups(reply: st.StreamsGroupDescribeResponse) -> dict[str, Answer]:
-    return {
-        group.group_id: Answer(
-            group.error_code,
-            group.error_message,
-            GroupDescription(
-                group.group_id,
-                group.group_state,
-                "streams",
-                group.assignor_name or "",
-                tuple(map(_streams_member, group.members)),
-                "streams",
-                group.group_epoch,
-                group.assignment_epoch,
-                operations_in(group.authorized_operations),
-            ),
-        )
-        for group in reply.groups
-    }
 
 
 def _streams_member(member: st.Member) -> GroupMember:
@@ -323,7 +281,23 @@ def _tasks(assignment: st.Assignment) -> Iterable[StreamsTask]:
             yield from (StreamsTask(task.subtopology_id, number, role) for number in task.partitions)
 
 
-_CONSUMER: Final = _Protocol(_consumer_request, (0, 1), _consumer_groups)
-_CLASSIC: Final = _Protocol(_classic_request, (0, 6), _classic_groups)
-_SHARE: Final = _Protocol(_share_request, (1, 1), _share_groups)
-_STREAMS: Final = _Protocol(_streams_request, (0, 1), _streams_groups)
+_CONSUMER: Final = _Protocol(
+    lambda ids, rights: cg.ConsumerGroupDescribeRequest(group_ids=ids, include_authorized_operations=rights),
+    (0, 1),
+    _reader("consumer", CONSUMER_PROTOCOL, _consumer_member),
+)
+_CLASSIC: Final = _Protocol(
+    lambda ids, rights: gd.DescribeGroupsRequest(groups=ids, include_authorized_operations=rights),
+    (0, 6),
+    _classic_groups,
+)
+_SHARE: Final = _Protocol(
+    lambda ids, rights: sg.ShareGroupDescribeRequest(group_ids=ids, include_authorized_operations=rights),
+    (1, 1),
+    _reader("share", "share", _share_member),
+)
+_STREAMS: Final = _Protocol(
+    lambda ids, rights: st.StreamsGroupDescribeRequest(group_ids=ids, include_authorized_operations=rights),
+    (0, 1),
+    _reader("streams", "streams", _streams_member),
+)

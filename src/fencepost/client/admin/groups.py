@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -11,7 +10,7 @@ from fencepost.client.admin.items import Answer, ManyItems, Outcomes, each_of_gr
 from fencepost.client.group.committed_offsets import commit, fetch_committed
 from fencepost.client.net import list_offsets as offsets
 from fencepost.client.net.cluster import Coordinator, CoordinatorKind
-from fencepost.client.types import GroupMetadata, Isolation, K, OffsetAndMetadata, TopicPartition
+from fencepost.client.types import GroupMetadata, Isolation, K, OffsetAndMetadata, TopicPartition, numbers_by_topic
 from fencepost.errors import GroupFencedError, UsageError, error_for
 from fencepost.protocol.messages import delete_groups as dg
 from fencepost.protocol.messages import leave_group as le
@@ -204,9 +203,6 @@ class AdminGroups(AdminBase):
         Raises:
             BrokerError: A member is subscribed to the topic (86).
         """
-        by_topic: dict[str, list[int]] = defaultdict(list)
-        for name, number in partitions:
-            by_topic[name].append(number)
         request = od.OffsetDeleteRequest(
             group_id=group_id,
             topics=[
@@ -214,7 +210,7 @@ class AdminGroups(AdminBase):
                     name=name,
                     partitions=[od.OffsetDeleteRequestPartition(partition_index=number) for number in numbers],
                 )
-                for name, numbers in by_topic.items()
+                for name, numbers in numbers_by_topic(partitions).items()
             ],
         )
         reply: od.OffsetDeleteResponse = await self.cluster.call(

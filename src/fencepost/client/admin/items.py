@@ -13,7 +13,7 @@ from fencepost.errors import ItemsFailedError, KafkaError, KafkaTimeoutError, Pr
 from fencepost.protocol.codec import Message
 from fencepost.protocol.codes import ErrorCode as E
 
-__all__ = ["Answer", "ManyItems", "Outcomes", "each_item", "each_of_groups", "refusal"]
+__all__ = ["Answer", "ManyItems", "Outcomes", "each_item", "each_of_groups", "each_of_targets", "refusal"]
 
 I = TypeVar("I")  # noqa: E741 (an item)
 _MOVED: Final = frozenset({E.NOT_COORDINATOR, E.COORDINATOR_NOT_AVAILABLE})
@@ -45,6 +45,13 @@ class Outcomes(Generic[I]):
         for error in self.failed.values():
             raise error
         return next(iter(self.done.values()))
+
+    def put(self, item: I, answer: Answer, what: str, unanswered: Sequence[KafkaError] = ()) -> None:
+        """Add the outcome of an item. `unanswered` are the attempts before this answer."""
+        if answer.code == 0:
+            self.done[item] = answer.value
+        else:
+            self.failed[item] = refusal(answer.code, what, answer.message, unanswered)
 
     def add(self, other: Outcomes[I]) -> None:
         """Take over the outcomes of other items."""
@@ -132,13 +139,30 @@ def _sort(
         answer = answers.get(item)
         if answer is None:
             outcomes.failed[item] = ProtocolError(f"{call.what(item)}: the broker's response does not have it")
-        elif answer.code == 0:
-            outcomes.done[item] = answer.value
-        elif call.is_retriable(api_key, answer.code):
+        elif answer.code != 0 and call.is_retriable(api_key, answer.code):
             last = error_for(answer.code, call.what(item), answer.message)
         else:
-            outcomes.failed[item] = refusal(answer.code, call.what(item), answer.message, unanswered)
+            outcomes.put(item, answer, call.what(item), unanswered)
     return last
+
+
+async def each_of_targets(
+    cluster: Cluster, asks: Sequence[tuple[Target, Sequence[I], ManyItems[I]]], deadline_ms: int
+) -> Outcomes[I]:
+    """Ask several targets, each about its items in one request.
+
+    Raises:
+        KafkaError: The only target did not answer. If there are several, the items of such a target fail with it.
+    """
+    outcomes: Outcomes[I] = Outcomes()
+    for target, items, call in asks:
+        try:
+            outcomes.add(await each_item(cluster, target, items, call, deadline_ms))
+        except KafkaError as error:
+            if len(asks) == 1:
+                raise
+            outcomes.failed |= dict.fromkeys(items, error)
+    return outcomes
 
 
 async def each_of_groups(

@@ -65,14 +65,7 @@ class AdminQuotas(AdminBase):
             deadline_ms=self._deadline(api_timeout_ms),
             code_of=lambda answer: int(answer.error_code),
         )
-        if reply.error_code != 0:
-            raise error_for(reply.error_code, "describe client quotas", reply.error_message)
-        return {
-            _entity({part.entity_type: part.entity_name for part in entry.entity}): {
-                each.key: each.value for each in entry.values
-            }
-            for entry in reply.entries or ()
-        }
+        return _quotas(reply)
 
     async def alter_client_quotas(
         self,
@@ -124,14 +117,7 @@ class AdminQuotas(AdminBase):
             reply: dc.DescribeClientQuotasResponse = await self._ask_once(
                 node_id, dc.DescribeClientQuotasRequest(), (0, 1), deadline_ms
             )
-            if reply.error_code != 0:
-                raise error_for(reply.error_code, "describe client quotas", reply.error_message)
-            shown = {
-                _entity({part.entity_type: part.entity_name for part in entry.entity}): {
-                    each.key: each.value for each in entry.values
-                }
-                for entry in reply.entries or ()
-            }
+            shown = _quotas(reply)
             old = [
                 entity
                 for entity, wanted in made.items()
@@ -142,6 +128,18 @@ class AdminQuotas(AdminBase):
         if made and not validate_only:
             await self._until_made(outcomes, "client quotas", look, deadline_ms)
         outcomes.results("alter client quotas")
+
+
+def _quotas(reply: dc.DescribeClientQuotasResponse) -> dict[QuotaEntity, dict[str, float]]:
+    """Return the quotas of a response by entity and name. Raises KafkaError."""
+    if reply.error_code != 0:
+        raise error_for(reply.error_code, "describe client quotas", reply.error_message)
+    return {
+        _entity({part.entity_type: part.entity_name for part in entry.entity}): {
+            each.key: each.value for each in entry.values
+        }
+        for entry in reply.entries or ()
+    }
 
 
 def _parts(entity: QuotaEntity) -> list[tuple[str, str]]:

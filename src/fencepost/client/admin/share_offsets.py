@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from fencepost.client.admin.base import AdminBase
-from fencepost.client.admin.items import Answer, Outcomes, refusal
+from fencepost.client.admin.items import Answer, Outcomes
 from fencepost.client.net.answers import only
 from fencepost.client.net.cluster import Coordinator, CoordinatorKind
-from fencepost.client.types import K, TopicPartition
+from fencepost.client.types import K, TopicPartition, numbers_by_topic
 from fencepost.errors import error_for
 from fencepost.protocol.codec import Message
 from fencepost.protocol.messages import alter_share_group_offsets as ag
@@ -52,7 +51,7 @@ class AdminShareOffsets(AdminBase):
         if partitions is not None:
             topics = [
                 sg.DescribeShareGroupOffsetsRequestTopic(topic_name=topic, partitions=numbers)
-                for topic, numbers in _by_topic(partitions).items()
+                for topic, numbers in numbers_by_topic(partitions).items()
             ]
         group = sg.DescribeShareGroupOffsetsRequestGroup(group_id=group_id, topics=topics)
         request = sg.DescribeShareGroupOffsetsRequest(groups=[group])
@@ -62,7 +61,8 @@ class AdminShareOffsets(AdminBase):
             for each in topic.partitions:
                 found = ShareOffset(each.start_offset, each.leader_epoch, each.lag)
                 answer = Answer(each.error_code, each.error_message, found)
-                _sort(outcomes, TopicPartition(topic.topic_name, each.partition_index), answer, group_id)
+                place = TopicPartition(topic.topic_name, each.partition_index)
+                outcomes.put(place, answer, _what(place, group_id))
         known: dict[TopicPartition, ShareOffset] = outcomes.results(f"offsets of share group {group_id!r}")
         return {place: found for place, found in known.items() if found.start_offset >= 0}
 
@@ -91,15 +91,15 @@ class AdminShareOffsets(AdminBase):
                     for number in numbers
                 ],
             )
-            for topic, numbers in _by_topic(wanted).items()
+            for topic, numbers in numbers_by_topic(wanted).items()
         ]
         request = ag.AlterShareGroupOffsetsRequest(group_id=group_id, topics=topics)
         reply = await self._ask(group_id, request, (0, 0), api_timeout_ms, lambda told: told)
         outcomes: Outcomes[TopicPartition] = Outcomes()
         for told in reply.responses:
             for each in told.partitions:
-                answer = Answer(each.error_code, each.error_message)
-                _sort(outcomes, TopicPartition(told.topic_name, each.partition_index), answer, group_id)
+                place = TopicPartition(told.topic_name, each.partition_index)
+                outcomes.put(place, Answer(each.error_code, each.error_message), _what(place, group_id))
         outcomes.results(f"set offsets of share group {group_id!r}")
 
     async def delete_share_group_offsets(
@@ -121,11 +121,8 @@ class AdminShareOffsets(AdminBase):
         reply = await self._ask(group_id, request, (0, 0), api_timeout_ms, lambda told: told)
         outcomes: Outcomes[str] = Outcomes()
         for told in reply.responses:
-            if told.error_code == 0:
-                outcomes.done[told.topic_name] = None
-            else:
-                what = f"offsets of {told.topic_name!r} of share group {group_id!r}"
-                outcomes.failed[told.topic_name] = refusal(told.error_code, what, told.error_message, ())
+            what = f"offsets of {told.topic_name!r} of share group {group_id!r}"
+            outcomes.put(told.topic_name, Answer(told.error_code, told.error_message), what)
         outcomes.results(f"delete offsets of share group {group_id!r}")
 
     async def _ask(
@@ -150,16 +147,5 @@ class AdminShareOffsets(AdminBase):
         return group
 
 
-def _by_topic(partitions: Iterable[tuple[str, int]]) -> dict[str, list[int]]:
-    topics: defaultdict[str, list[int]] = defaultdict(list)
-    for topic, number in partitions:
-        topics[topic].append(number)
-    return topics
-
-
-def _sort(outcomes: Outcomes[TopicPartition], place: TopicPartition, answer: Answer, group_id: str) -> None:
-    if answer.code == 0:
-        outcomes.done[place] = answer.value
-    else:
-        what = f"offset of {place.topic}-{place.partition} of share group {group_id!r}"
-        outcomes.failed[place] = refusal(answer.code, what, answer.message, ())
+def _what(place: TopicPartition, group_id: str) -> str:
+    return f"offset of {place.topic}-{place.partition} of share group {group_id!r}"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from fencepost.client.admin.acls import AclOperation, AdminAcls
-from fencepost.client.admin.configs import TOPIC_RESOURCE, AdminConfigs
+from fencepost.client.admin.configs import AdminConfigs, ConfigResource
 from fencepost.client.admin.group_descriptions import AdminGroupDescriptions, GroupDescription
 from fencepost.client.admin.groups import AdminGroups, GroupListing
 from fencepost.client.admin.hanging import hanging_of
@@ -21,7 +21,6 @@ from fencepost.client.diagnosis.holding import OPEN_STATES
 from fencepost.client.net.cluster import (
     HIGHEST_METADATA,
     LOWEST_METADATA,
-    AnyNode,
     Coordinator,
     CoordinatorKind,
 )
@@ -29,7 +28,6 @@ from fencepost.client.net.list_offsets import LATEST
 from fencepost.client.net.tasks import gather
 from fencepost.client.types import Isolation, TopicPartition
 from fencepost.errors import DisconnectedError, KafkaError, KafkaTimeoutError
-from fencepost.protocol.messages import describe_configs as dc
 from fencepost.protocol.messages.metadata import MetadataRequest
 
 __all__ = ["AWAY", "QUICK", "SLOW", "Bounds", "Collector", "DiagnosisCalls", "Turns"]
@@ -69,23 +67,12 @@ class DiagnosisCalls(
         """Return min.insync.replicas by topic; topics that may not be described are left out. Raises KafkaError."""
         deadline_ms, found = self._deadline(api_timeout_ms), {}
         for begin in range(0, len(topics), MOST_TOPICS):
-            resources = [
-                dc.DescribeConfigsResource(
-                    resource_type=TOPIC_RESOURCE, resource_name=name, configuration_keys=["min.insync.replicas"]
-                )
-                for name in topics[begin : begin + MOST_TOPICS]
-            ]
-            reply: dc.DescribeConfigsResponse = await self.cluster.call(
-                AnyNode(),
-                dc.DescribeConfigsRequest(resources=resources),
-                (1, 4),
-                deadline_ms=deadline_ms,
-                code_of=lambda _: 0,
-            )
-            for result in reply.results:
-                for entry in result.configs:
+            asked = {ConfigResource(name): ["min.insync.replicas"] for name in topics[begin : begin + MOST_TOPICS]}
+            outcomes = await self._entries_of(asked, deadline_ms, documentation=False)
+            for resource, entries in outcomes.done.items():
+                for entry in entries.values():
                     if entry.value is not None:
-                        found[result.resource_name] = int(entry.value)
+                        found[resource.name] = int(entry.value)
         return found
 
     async def find_coordinator(self, kind: CoordinatorKind, api_timeout_ms: int) -> None:

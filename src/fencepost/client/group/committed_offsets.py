@@ -7,8 +7,7 @@ OffsetFetch asks for stable offsets by default: while a transaction holds some, 
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -16,7 +15,7 @@ from fencepost.client.net import retry
 from fencepost.client.net.cluster import Cluster, Coordinator, CoordinatorKind
 from fencepost.client.net.connection import Connection
 from fencepost.client.net.retry import Action
-from fencepost.client.types import GroupMetadata, OffsetAndMetadata, TopicPartition
+from fencepost.client.types import GroupMetadata, OffsetAndMetadata, TopicPartition, numbers_by_topic
 from fencepost.errors import ProtocolError, error_for
 from fencepost.protocol.codes import ErrorCode as E
 from fencepost.protocol.messages import offset_commit as oc
@@ -26,19 +25,12 @@ _MOST_NAMED: Final = 5
 GROUP_LANE: Final = "group"  # a group's calls do not wait behind fetches to the same broker
 
 
-def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    topics: dict[str, list[int]] = defaultdict(list)
-    for partition in partitions:
-        topics[partition.topic].append(partition.partition)
-    return topics
-
-
 def _fetch_request(group_id: str, partitions: Sequence[TopicPartition] | None, stable: bool) -> of.OffsetFetchRequest:
     """One request for both shapes: v8+ has a list of groups, older versions a single group."""
     new: list[of.OffsetFetchRequestTopics] | None = None
     old: list[of.OffsetFetchRequestTopic] | None = None
     if partitions is not None:
-        topics = _by_topic(partitions)
+        topics = numbers_by_topic(partitions)
         new = [of.OffsetFetchRequestTopics(name=name, partition_indexes=numbers) for name, numbers in topics.items()]
         old = [of.OffsetFetchRequestTopic(name=name, partition_indexes=numbers) for name, numbers in topics.items()]
     group = of.OffsetFetchRequestGroup(group_id=group_id, topics=new)
@@ -152,7 +144,7 @@ async def commit(
                 for number in numbers
             ],
         )
-        for name, numbers in _by_topic(positions).items()
+        for name, numbers in numbers_by_topic(positions).items()
     ]
     request = oc.OffsetCommitRequest(
         group_id=group.group_id,
