@@ -30,10 +30,9 @@ venv:
 	@./tools/make_venv.sh
 
 # The Python sources name the crate that belongs to them: a module with another stamp is refused.
-native: venv
+native:
+	@./tools/make_venv.sh --native
 	@$(PY) -m tools.native_stamp --write
-	@rm -f .venv/.fencepost-native-stamp
-	@./tools/make_venv.sh
 
 run: venv
 	@.venv/bin/fencepost demo $(ARGS)

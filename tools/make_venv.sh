@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Make .venv hold what pyproject.toml asks for. Quick when it already does; repairs whatever state .venv is in.
-# PYTHON=/path/to/python chooses the interpreter. With --stamp or --native-stamp it only prints that stamp.
+# PYTHON=/path/to/python chooses the interpreter. With --native it builds the native module anew, or fails. With --stamp
+# or --native-stamp it only prints that stamp.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -27,8 +28,9 @@ find_python() {
 wanted() { cat pyproject.toml tools/make_venv.sh | cksum; }
 native_sources() { cat native/Cargo.* native/*.toml native/*.rs native/*.pyi native/src/*.rs | cksum; }
 
-# Without the native module everything works, more slowly (docs/decisions/native-loops-optional.md). A machine without a
-# Rust toolchain is none the worse. In CI a failure is an error: it would run without half of the tests.
+# Without the native module everything works, more slowly (docs/decisions/native-loops-optional.md). So a failure is an
+# error only if the module is asked for, and in CI, which would leave out half of the tests.
+must_build=${CI:-}
 install_native() {
   local cargo output
   if [ -f "$native_stamp" ] && [ "$(cat "$native_stamp")" = "$(native_sources)" ] &&
@@ -38,7 +40,7 @@ install_native() {
   rm -f "$native_stamp"
   cargo=$(command -v cargo || command -v "${CARGO_HOME:-$HOME/.cargo}/bin/cargo" || true)
   if [ -z "$cargo" ]; then
-    [ -z "${CI:-}" ] || fail "CI needs the native module, and there is no Rust toolchain (cargo) in PATH or ~/.cargo/bin."
+    [ -z "$must_build" ] || fail "the native module is needed, and there is no Rust toolchain (cargo) in PATH or ~/.cargo/bin."
     say "runs without the native module: no Rust toolchain (cargo is neither in PATH nor in ~/.cargo/bin)"
     return
   fi
@@ -47,7 +49,7 @@ install_native() {
     native_sources >"$native_stamp"
     return
   fi
-  [ -z "${CI:-}" ] || fail "the native module cannot be built:" "$output"
+  [ -z "$must_build" ] || fail "the native module cannot be built:" "$output"
   say "runs without the native module, which cannot be built: $(printf '%s\n' "$output" | grep -m 1 -i error || true)" \
     "(make native shows everything)"
 }
@@ -64,6 +66,7 @@ pip_install() {
 case ${1:-} in
   --stamp) wanted && exit 0 ;;
   --native-stamp) native_sources && exit 0 ;;
+  --native) must_build=1 && rm -f "$native_stamp" ;;
 esac
 
 make_with_python() {

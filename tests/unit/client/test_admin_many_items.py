@@ -11,16 +11,18 @@ from fencepost.client.admin.core import AdminCore
 from fencepost.errors import (
     BrokerError,
     ItemsFailedError,
+    KafkaError,
     KafkaTimeoutError,
     ProtocolError,
     TopicAlreadyExistsError,
 )
+from fencepost.protocol.messages import alter_replica_log_dirs as al
 from fencepost.protocol.messages import create_topics as ct
 from fencepost.protocol.messages import delete_groups as dg
 from fencepost.protocol.messages import metadata as md
 from tests.unit.client.scripted import CutConnection, ScriptedBroker, World, run, topic_id
 
-CREATE, DELETE_GROUPS, METADATA, FIND_COORDINATOR = 19, 42, 3, 10
+CREATE, DELETE_GROUPS, METADATA, FIND_COORDINATOR, ALTER_REPLICA_LOG_DIRS = 19, 42, 3, 10, 34
 EXISTS, THROTTLED, NOT_COORDINATOR, NOT_EMPTY = 36, 89, 16, 68
 
 
@@ -93,6 +95,27 @@ def test_items_without_an_answer_in_time_do_not_hide_the_others() -> None:
             await AdminCore(world.cluster()).create_topics(["a", "b"], api_timeout_ms=5_000)
         assert list(caught.value.results) == ["a"]
         assert isinstance(caught.value.errors["b"], KafkaTimeoutError)
+
+    run(main, broker)
+
+
+def test_a_broker_without_an_answer_does_not_hide_the_outcomes_of_others() -> None:
+    broker = broker_that_answers()
+    broker.offered |= {ALTER_REPLICA_LOG_DIRS: (1, 2)}
+    partition = al.AlterReplicaLogDirPartitionResult(partition_index=0)
+    moved = al.AlterReplicaLogDirsResponse(
+        results=[al.AlterReplicaLogDirTopicResult(topic_name="t", partitions=[partition])]
+    )
+    broker.scripts[ALTER_REPLICA_LOG_DIRS] = [lambda *_: moved]
+
+    async def main(world: World) -> None:
+        admin = AdminCore(world.cluster())
+        with pytest.raises(ItemsFailedError) as caught:
+            await admin.alter_replica_log_dirs({("t", 0, 1): "/a", ("t", 0, 2): "/a"}, api_timeout_ms=1_000)
+        assert (list(caught.value.results), list(caught.value.errors)) == ([("t", 0, 1)], [("t", 0, 2)])
+        with pytest.raises(KafkaError) as alone:
+            await admin.alter_replica_log_dirs({("t", 0, 2): "/a"}, api_timeout_ms=1_000)
+        assert not isinstance(alone.value, ItemsFailedError)
 
     run(main, broker)
 

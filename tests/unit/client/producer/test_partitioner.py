@@ -8,13 +8,19 @@ import numpy as np
 import pytest
 
 from fencepost.client.producer.partitioner import (
+    BY_NAME,
     Sticky,
     murmur2,
     partition_for_key,
     partitions_for_blob,
     partitions_for_keys,
 )
+from fencepost.setting_checks import PARTITIONERS
 from tests.support.engines import ENGINES, engine
+
+
+def test_each_name_that_the_setting_takes_has_its_partitioner() -> None:
+    assert list(PARTITIONERS) == list(BY_NAME)
 
 
 @pytest.mark.parametrize(
