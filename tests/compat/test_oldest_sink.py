@@ -13,6 +13,7 @@ import pytest
 
 from fencepost import Admin, Consumer, TopicPartition
 from fencepost.cli.main import main
+from fencepost.errors import ConfigurationError
 from fencepost.spark.errors import GuaranteeUnavailableError
 from fencepost.spark.sink.decision_store import DEFAULT_TOPIC
 from fencepost.spark.sink.runner import resolve_sink
@@ -52,9 +53,13 @@ def test_exactly_once_is_refused_with_the_reason_and_leaves_nothing_behind(
         with pytest.raises(GuaranteeUnavailableError, match=REASON) as refused:
             pickle.dumps(writer(servers, topic, **options))
         assert "Upgrade all brokers to Kafka 3.6 or newer, or write with delivery=at-least-once" in str(refused.value)
-    with pytest.raises(GuaranteeUnavailableError, match=REASON):
+    with pytest.raises(ConfigurationError, match="there is no sink 'refused'"):
         resolve_sink(servers, topic)
     assert raw.describe_transaction(f"fencepost-sink/{topic}").error_code != 0
+    raw.find_coordinators()
+    raw.settled(partial(raw.init_producer_id, "fencepost-sink/begun-elsewhere", version=4))
+    with pytest.raises(GuaranteeUnavailableError, match=REASON):
+        resolve_sink(servers, "begun-elsewhere")
     with Admin(servers) as admin:
         assert DEFAULT_TOPIC not in admin.describe_topics()
     capsys.readouterr()
