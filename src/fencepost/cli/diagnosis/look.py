@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Final, TypeVar
 
@@ -19,7 +19,17 @@ from fencepost.spark.sink.decision import Decision
 from fencepost.spark.sink.decision_store import DecisionStore
 from fencepost.spark.sink.repair import WinnerState, winner_state
 
-__all__ = ["MOST_PLACES", "PAGE_BOUNDS", "Calls", "GroupDetail", "Look", "Looker", "TransactionDetail", "sink_batches"]
+__all__ = [
+    "MOST_PLACES",
+    "PAGE_BOUNDS",
+    "Calls",
+    "GroupDetail",
+    "Look",
+    "Looker",
+    "TransactionDetail",
+    "sink_batches",
+    "winner_states",
+]
 
 PAGE_BOUNDS: Final = Bounds(partitions=5_000, groups=100, described=1_000, held=100)
 MOST_PLACES: Final = 50  # partitions of one transaction that are asked for its producer
@@ -163,29 +173,33 @@ def _is_slow(each: Unknown) -> bool:
     return each.part in SLOW or each.part.startswith(("disks of", "free space of"))
 
 
-def sink_batches(
-    before: Sequence[Decision], listed: Sequence[TransactionListing], after: Sequence[Decision]
-) -> list[SinkBatch]:
-    """Return the last decisions of the queries, with the open and the lost ones of their transactions.
+def winner_states(
+    before: Iterable[Decision], listed: Iterable[TransactionListing], after: Iterable[Decision]
+) -> Iterator[tuple[Decision, dict[str, WinnerState]]]:
+    """Yield the last decisions of the queries, with the state of each of their transactions by transactional id.
 
     Only a decision that was its query's last before and after the listing counts: as long as that is so, no other
     transaction uses the ids that it names.
     """
     states = {each.transactional_id: each.state for each in listed}
     last = {(each.sink, each.query_id): each for each in after}
-    found = []
     for each in before:
         if last.get((each.sink, each.query_id)) == each:
-            became = {
-                name: winner_state(states.get(name)) for name in (winner.transactional_id for winner in each.winners)
-            }
-            found.append(
-                SinkBatch(
-                    each.sink,
-                    each.query_id,
-                    each.batch_id,
-                    tuple(name for name, state in became.items() if state is WinnerState.OPEN),
-                    tuple(name for name, state in became.items() if state is WinnerState.LOST),
-                )
-            )
-    return found
+            names = (winner.transactional_id for winner in each.winners)
+            yield each, {name: winner_state(states.get(name)) for name in names}
+
+
+def sink_batches(
+    before: Iterable[Decision], listed: Iterable[TransactionListing], after: Iterable[Decision]
+) -> list[SinkBatch]:
+    """Return the decisions of `winner_states`, with the open and the lost ones of their transactions."""
+    return [
+        SinkBatch(
+            each.sink,
+            each.query_id,
+            each.batch_id,
+            tuple(name for name, state in states.items() if state is WinnerState.OPEN),
+            tuple(name for name, state in states.items() if state is WinnerState.LOST),
+        )
+        for each, states in winner_states(before, listed, after)
+    ]

@@ -1,4 +1,4 @@
-"""What looks at a cluster add up to: the last one, and what only who watches can know. Pure, and bounded."""
+"""The state of a watched cluster: its last look, and the changes between looks. Pure, and bounded."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from fencepost.cli.diagnosis.look import Look
+from fencepost.cli.diagnosis.look import Look, winner_states
 from fencepost.client.admin.transactions import TransactionDescription, TransactionListing
 from fencepost.client.diagnosis.diagnosing import Memory, diagnose
 from fencepost.client.diagnosis.facts import Ends
 from fencepost.client.diagnosis.findings import Finding
-from fencepost.client.diagnosis.holding import OPEN_STATES, HeldBack, held_back, is_two_phase
+from fencepost.client.diagnosis.holding import OPEN_STATES, HeldBack, held_back, is_two_phase, partition_words
 from fencepost.client.types import TopicPartition
 from fencepost.errors import KafkaError
 from fencepost.spark.sink.decision import Decision
-from fencepost.spark.sink.repair import WinnerState, winner_state
+from fencepost.spark.sink.repair import WinnerState
 
 __all__ = ["Batch", "Event", "Life", "Watch"]
 
@@ -26,6 +26,7 @@ MOST_LIVES: Final = 2_000
 MOST_EVENTS: Final = 100  # of one transactional id
 MOST_BATCHES: Final = 60  # of one query
 MOST_DRAWN: Final = 5_000  # topics that have a line
+MOST_NAMED: Final = 5  # partitions in one event
 
 
 class Event(NamedTuple):
@@ -44,7 +45,7 @@ class Batch(NamedTuple):
 
 @dataclass(slots=True)
 class Life:
-    """What was seen of a transactional id, from its first open transaction on."""
+    """The observed events of a transactional id, from its first open transaction on."""
 
     state: str
     producer: tuple[int, int] | None = None
@@ -107,7 +108,7 @@ class Watch:
         self.away = reason
 
     def take(self, look: Look) -> None:
-        """What was seen last."""
+        """Take the newest look."""
         if self.look is not None:
             self.became = _became(self.look, look)
         self.look, self.away = look, None
@@ -121,7 +122,7 @@ class Watch:
         if look.knows("sinks"):
             self._take_decisions(look)
         self.held = held_back(look)
-        # What is asked in turns is judged by its last answer.
+        # Parts that are asked in turns have the last answer.
         whole = replace(look, ends=self.ends, committed=self.committed)
         self.findings = diagnose(self._memory.take(whole))
 
@@ -189,7 +190,7 @@ class Watch:
                 life.began_ms = known.start_time_ms
             added = sorted(frozenset(known.partitions) - life.partitions)
             if added:
-                life.events.append(Event(at_ms, f"enlisted: {_named(added)}"))
+                life.events.append(Event(at_ms, f"enlisted: {partition_words(added, MOST_NAMED)}"))
             life.partitions |= frozenset(known.partitions)
 
     def _forget_some(self) -> None:
@@ -223,20 +224,10 @@ class Watch:
 
 
 def _became(before: Look, after: Look) -> dict[str, WinnerState]:
-    """Of decisions that were their queries' last before the transactions were listed, and still are: as long as that is
-    so no other transaction uses the ids that they name, and the list is about their winners."""
+    """Return the states of the winners in a look. The next look shows whether their decisions were still the last."""
     if not (before.knows("sinks") and before.knows("transactions") and after.knows("sinks")):
         return {}
-    states = {each.transactional_id: each.state for each in before.listed}
-    last = {(each.sink, each.query_id): each for each in after.decisions}
-    return {
-        winner.transactional_id: winner_state(states.get(winner.transactional_id))
-        for each in before.decisions
-        if last.get((each.sink, each.query_id)) == each
-        for winner in each.winners
-    }
-
-
-def _named(places: list[TopicPartition]) -> str:
-    shown = ", ".join(f"{place.topic}-{place.partition}" for place in places[:5])
-    return shown + (f" and {len(places) - 5} more" if len(places) > 5 else "")
+    found: dict[str, WinnerState] = {}
+    for _, states in winner_states(before.decisions, before.listed, after.decisions):
+        found |= states
+    return found
