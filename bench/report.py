@@ -1,6 +1,6 @@
-"""What was measured, as JSON and as tables in Markdown, with what the machine was and how busy others kept it.
+"""Results of measurements as JSON and as tables in Markdown, with the machine and its load by other processes.
 
-A page has a place for each table, between two marks: what is measured anew replaces what stands there, and no more.
+A page has two marks for each table. A new measurement replaces the text between them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["busy_line", "command_of", "machine", "provenance", "put", "table", "
 
 
 def machine() -> dict[str, str]:
-    """Where it was measured, and with what."""
+    """Return the machine and the versions of a measurement."""
     model = next(
         (line.partition(":")[2].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")),
         platform.processor(),
@@ -42,7 +42,7 @@ def machine() -> dict[str, str]:
 
 
 def command_of(arguments: Sequence[str], without: Sequence[str]) -> str:
-    """What was run, as one writes it; options that only say where the results go are left out, with their values."""
+    """Return the command line without the options for the place of the results."""
     left: list[str] = []
     place = 0
     while place < len(arguments):
@@ -80,12 +80,12 @@ def put(file: Path, name: str, lines: Sequence[str]) -> None:
 
 
 def provenance(command: str, where: dict[str, str]) -> str:
-    """What was run, and where."""
+    """Return the line with the command and the machine."""
     return f"`{command}`, {', '.join(f'{name} {what}' for name, what in where.items())}."
 
 
 def busy_line(busiest: float) -> str:
-    """What others took of the machine, and whether the figures are to be believed."""
+    """Return the line about the load by other processes, and whether the figures can be trusted."""
     believed = ": believe the ratios, not the figures." if busiest > BUSY else "."
     return f"Others took up to {busiest:.0%} of the machine while it ran{believed}"
 

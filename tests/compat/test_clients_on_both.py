@@ -100,7 +100,7 @@ def looked_up_above_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def readiness_that_ends_with_the_segment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What lies behind a closed segment is not counted, nor that the answer ends there."""
+    """Plant a defect: the size of an answer ignores records after a closed segment."""
 
     def size(waiting: Any, reader: Any) -> int | None:
         if waiting._find(reader) or reader.partition is None:

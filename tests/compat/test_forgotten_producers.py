@@ -40,7 +40,7 @@ class Seen:
 
 
 def empty(broker: FencepostProcess, topics: list[str]) -> None:
-    """What a lost disk leaves of partitions."""
+    """Remove the files of partitions that a lost disk would take."""
     for topic in topics:
         lost = [path for path in (broker.data_directory / f"{topic}-0").iterdir() if path.suffix != ".metadata"]
         assert lost
@@ -52,7 +52,7 @@ def empty(broker: FencepostProcess, topics: list[str]) -> None:
 
 
 def read(servers: str, topic: str) -> list[str]:
-    """What can be read: the broker knows that it had more, and names the offsets that are lost."""
+    """Return the readable values. The broker knows that it had more, and names the lost offsets."""
     place = fencepost.TopicPartition(topic, 0)
     with fencepost.Consumer(servers, auto_offset_reset="earliest") as consumer:
         consumer.assign([place])

@@ -99,7 +99,7 @@ def values(records: list[fencepost.Record]) -> list[bytes | None]:
 
 
 def eventually(happens: Callable[[], bool]) -> None:
-    """What a controller has taken, a broker shows a little later."""
+    """Wait until it happens: a broker shows a change of the controller a little later."""
     deadline = time.monotonic() + 60
     while not happens():
         assert time.monotonic() < deadline

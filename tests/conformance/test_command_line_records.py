@@ -35,7 +35,7 @@ def run(broker: BrokerUnderTest, capsys: pytest.CaptureFixture[str]) -> Commands
 
 @pytest.fixture
 def feed(monkeypatch: pytest.MonkeyPatch) -> Feed:
-    """What the next command finds on standard input."""
+    """Set the standard input of the next command."""
     return lambda content: monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content)))
 
 
@@ -190,7 +190,7 @@ def test_a_group_goes_on_where_it_was(
 def test_what_a_group_was_not_shown_is_not_committed(
     broker: BrokerUnderTest, admin: fencepost.Admin, topic: str
 ) -> None:
-    """Who reads the output has gone, and Ctrl-C: as processes."""
+    """The reader of the output ends, or Ctrl-C comes; both with processes."""
     group = broker.name("g")
     with fencepost.Producer(broker.bootstrap_servers) as producer:
         producer.send(topic, b"first", partition=0)

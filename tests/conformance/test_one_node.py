@@ -1,4 +1,4 @@
-"""What tools ask of any cluster, and what one node answers: reassignments, the quorum, resources with settings, tokens.
+"""Questions of tools to any cluster, answered by one node: reassignments, the quorum, resources with settings, tokens.
 
 Expected answers: Apache Kafka 4.4.
 """

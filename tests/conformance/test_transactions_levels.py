@@ -174,7 +174,7 @@ def test_level_0_and_the_new_end_of_an_open_transaction(level_0: BrokerUnderTest
 
 
 def test_a_marker_of_version_2_on_the_older_levels(level_0: BrokerUnderTest) -> None:
-    """Where nothing is open it is taken."""
+    """It is accepted if no transaction is open."""
     with level_0.connect() as client:
         topic, _name, me = begun(level_0, client)
         assert write_marker(client, topic, me, commit=True, transaction_version=2) == 0
@@ -246,13 +246,16 @@ def test_commits_and_aborts(at_version: tuple[BrokerUnderTest, int]) -> None:
 
 def test_an_empty_transaction(at_version: tuple[BrokerUnderTest, int]) -> None:
     broker, _ = at_version
-    with fencepost.Producer(broker.bootstrap_servers, transactional_id=broker.name("x")) as producer:
+    name = broker.name("x")
+    with fencepost.Producer(broker.bootstrap_servers, transactional_id=name) as producer:
         producer.init_transactions()
         for _ in range(3):
             producer.begin_transaction()
             producer.commit_transaction()
             producer.begin_transaction()
             producer.abort_transaction()
+    with fencepost.Admin(broker.bootstrap_servers) as admin:
+        assert admin.describe_transactions([name])[0].state in ("Empty", "CompleteCommit", "CompleteAbort")
 
 
 def test_a_zombie_is_fenced(at_version: tuple[BrokerUnderTest, int]) -> None:

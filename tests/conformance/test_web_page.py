@@ -104,7 +104,7 @@ def prepare(servers: str, transactional_id: str, topic: str, count: int = 3, **l
 
 
 def committed(servers: str, topic: str) -> list[bytes | None]:
-    """What a reader of committed records gets of partition 0 as it is now."""
+    """Return the committed values in partition 0 up to its present end."""
     place = fencepost.TopicPartition(topic, 0)
     with fencepost.Admin(servers) as admin:
         end = admin.list_offsets({place: LATEST}, isolation=Isolation.READ_COMMITTED)[place].offset
@@ -269,7 +269,7 @@ def test_the_cluster_goes_away_and_comes_back(
 
 
 def test_what_may_not_be_asked_is_told(serve: Callable[..., str], show: Callable[..., Tab]) -> None:
-    """Who holds a partition back is told to those who may READ it (DescribeProducers, KIP-664)."""
+    """The holder of a partition is shown only with the right to READ it (DescribeProducers, KIP-664)."""
     rights = {
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": "User:admin",

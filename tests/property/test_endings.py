@@ -178,7 +178,7 @@ def steps(story: Story, end_versions: tuple[int, ...]) -> Iterator[Story | None]
 
 
 def expected(story: Story, pair: ProducerPair) -> set[Ending]:
-    """What may be said of the pair."""
+    """Return the possible answers about the pair."""
     if story.state is None or pair not in story.named():
         return {Ending.UNKNOWN}
     how = {story.ended[number] for number in story.named()[pair]}

@@ -48,7 +48,7 @@ def query_of(spark: SparkSession, arguments: dict[str, str]) -> Any:
 
 
 def copy(spark: SparkSession, arguments: dict[str, str]) -> str:
-    """What there is to tell of it."""
+    """Copy, and return the report of the run."""
     told = ""
     spark.conf.set(CHECKPOINT_MANAGER, arguments.get("checkpoint_manager", QUICK_MANAGER))
     writer = query_of(spark, arguments)

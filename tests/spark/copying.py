@@ -45,7 +45,7 @@ class Driver(Protocol):
     """One for many runs that nobody kills: to start one takes far longer than to copy."""
 
     def copy(self, arguments: dict[str, str]) -> str:
-        """What the run told."""
+        """Copy, and return the report of the run."""
 
 
 class AnotherDriver:
@@ -81,7 +81,7 @@ class AnotherDriver:
         self._answer()
 
     def copy(self, arguments: dict[str, str]) -> str:
-        """What the run told. Raises `AssertionError` when it failed."""
+        """Copy, and return the report of the run. Raises `AssertionError` if it failed."""
         self.start()
         assert self._process is not None and self._process.stdin is not None
         print(json.dumps(arguments), file=self._process.stdin, flush=True)
@@ -149,7 +149,7 @@ class Copy:
         assert producer.flush(120) == 0
 
     def fill(self) -> None:
-        """What there is to be read by who is killed."""
+        """Write the records that the killed driver reads."""
         self.produce(0, RECORDS)
 
     def run_to_the_end(self, **more: str) -> str:

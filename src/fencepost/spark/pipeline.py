@@ -177,7 +177,7 @@ def _check_travels(transform: Transform) -> None:
     """Raises ConfigurationError for what cannot be pickled. Spark's own error names neither the transform nor a way."""
     try:
         cloudpickle.dumps(transform)  # type: ignore[no-untyped-call]
-    except Exception as error:  # whatever the objects raise that it holds on to
+    except Exception as error:  # the objects that it holds may raise anything
         raise ConfigurationError(
             f"the transform cannot be sent to Spark's Python workers: {error}; what it uses of that kind (a lock, a "
             "connection, the session) has to be made within it"

@@ -20,9 +20,7 @@ __all__ = ["ui"]
 
 def ui(
     bootstrap_servers: Servers = None,
-    host: Annotated[str, typer.Option(help="Where to listen. All but this machine's own loopback is asked for.")] = (
-        "127.0.0.1"
-    ),
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 0,
     allow_actions: Annotated[
         bool,
@@ -34,7 +32,7 @@ def ui(
         list[str] | None,
         typer.Option(metavar="NAME", help="A name of this machine that browsers may ask for; may be repeated."),
     ] = None,
-    every: Annotated[float, typer.Option(metavar="SECONDS", min=0.1, help="How often to look.")] = EVERY_S,
+    every: Annotated[float, typer.Option(metavar="SECONDS", min=0.1, help="Interval of looks.")] = EVERY_S,
     decision_topic: DecisionTopic = DEFAULT_TOPIC,
     command_config: CommandConfig = None,
 ) -> None:

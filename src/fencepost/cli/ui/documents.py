@@ -1,4 +1,4 @@
-"""What the page shows, as values for JSON: a part of each list at a time, filtered here. Pure."""
+"""The views of the page as values for JSON. Lists are filtered here and have pages. Pure."""
 
 from __future__ import annotations
 
@@ -429,7 +429,7 @@ VIEWS: Final[Mapping[str, Callable[[Watch, Query], Document]]] = {
 
 
 def envelope(watch: Watch, now_ms: int) -> Document:
-    """What every answer says beside its view."""
+    """Return the part of an answer that all views have."""
     look = watch.look
     return {
         "now_ms": now_ms,

@@ -32,7 +32,7 @@ HEADERS: Final = {
 
 
 class Refusal(Exception):
-    """Why something is not answered or not done; `status` is HTTP's."""
+    """A request that is refused, with the reason and the HTTP status."""
 
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(reason)
@@ -57,10 +57,10 @@ class Response(NamedTuple):
 
 
 class Desk(Protocol):
-    """What knows the cluster. Each call may raise Refusal."""
+    """The source of the views. Each call may raise Refusal."""
 
     def about(self) -> dict[str, Any]:
-        """What the page shows once: where the cluster is, and whether it may be changed from here."""
+        """Return the facts that do not change: the cluster's address, and whether the page may change the cluster."""
         ...
 
     def view(self, name: str, query: Mapping[str, str]) -> dict[str, Any]:
@@ -143,7 +143,7 @@ class Site:
 
 
 def is_own_host(header: str, names: frozenset[str]) -> bool:
-    """Whether a Host header names an address, localhost, or one of the names. The port does not matter."""
+    """Return true if a Host header names an address, localhost, or one of the names, with any port."""
     parts = HOST.fullmatch(header)
     if parts is None:
         return False

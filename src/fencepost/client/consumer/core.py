@@ -57,7 +57,7 @@ log = logging.getLogger("fencepost.client.consumer")
 
 R = TypeVar("R")
 
-EVERY_ROW: Final = 2**31  # whatever max_poll_records says: a table has no objects for its rows
+EVERY_ROW: Final = 2**31  # regardless of max_poll_records, because a table has no objects for its rows
 
 
 class ConsumerCore(ConsumerQueries):

@@ -342,7 +342,7 @@ class ConsumerProtocolMember(Member):
             self._look_again_ms = 0
             return 0
         if code == E.UNRELEASED_INSTANCE_ID:
-            # Whoever had the id may have been killed: its session ends by itself.
+            # The former owner of the id may have been killed; then its session ends by itself.
             now_ms = self._runtime.now_ms()
             self._unreleased_since_ms = self._unreleased_since_ms or now_ms
             if now_ms - self._unreleased_since_ms < self._config.session_timeout_ms + self._interval_ms:

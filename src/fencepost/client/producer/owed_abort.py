@@ -62,7 +62,7 @@ class OwedAbort:
             self._task = self._runtime.spawn(self._run(at_once=at_once))
 
     async def stop(self) -> None:
-        """Whoever calls this tries for himself. Returns when nothing runs any more."""
+        """End the attempts in the background, because the caller aborts itself. Returns when none runs any more."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()

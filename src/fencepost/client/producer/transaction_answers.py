@@ -171,7 +171,7 @@ class Strays:
         self.unanswered.clear()
 
     def epoch_taken(self) -> None:
-        """Whatever is still on its way is refused."""
+        """Note a new epoch: the broker refuses all requests that are still in flight."""
         self._are_of_ended = False
         self.unanswered.clear()
 

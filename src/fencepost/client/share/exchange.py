@@ -359,7 +359,7 @@ class Exchange:
     def _end_request(
         self, session: ShareSession, untold: Mapping[Place, Said], said: Mapping[Place, Said], report: Report | None
     ) -> None:
-        """Whatever happened: what nobody has told of is told now."""
+        """End a request, and report the acknowledgements without an outcome."""
         self._owed -= bool(said)
         if report is not None:
             report.unanswered -= bool(said)
