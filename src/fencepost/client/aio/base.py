@@ -99,9 +99,12 @@ class AsyncClient(Configured, Generic[C_co]):
 
     async def _end(self, close: Callable[[C_co], Coroutine[Any, Any, None]]) -> None:
         """Close once; do nothing in a forked child. Callbacks during it may still use the client."""
-        if self._closed or self._ending or os.getpid() != self._pid:
+        if self._closed or os.getpid() != self._pid:
             return
         core = self._here()
+        if self._ending:
+            await close(core)
+            return
         self._ending = True
         try:
             await close(core)

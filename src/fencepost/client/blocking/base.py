@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, Concatenate, Generic, NoReturn, ParamSpec, Self, TypeVar
@@ -28,7 +29,8 @@ class BlockingClient(Configured, Generic[C_co]):
     def __init__(self, make: Callable[[], C_co]) -> None:
         """Create the core with `make`, which runs in the I/O thread."""
         self._io = io_thread()
-        self._closed = self._ending = False
+        self._closed = False
+        self._ending: int | None = None  # the thread that closes
 
         async def start() -> C_co:
             return make()
@@ -69,12 +71,16 @@ class BlockingClient(Configured, Generic[C_co]):
             raise ClosedError(f"this {type(self).__name__} is closed")
 
     def _end(self, close: Callable[[C_co], Coroutine[Any, Any, None]]) -> None:
-        """Close once; do nothing in a forked child."""
-        if self._closed or self._ending or not self._io.is_this_process():
+        """Close once; do nothing in a forked child, or inside of a close of this thread, as in a signal handler."""
+        here = threading.get_ident()
+        if self._closed or self._ending == here or not self._io.is_this_process():
             return
         self._io.refuse_to_wait()
         self._before_waiting()
-        self._ending = True
+        if self._ending is not None:
+            self._io.call(lambda: close(self._core))
+            return
+        self._ending = here
         try:
             self._io.call(lambda: close(self._core))
         finally:

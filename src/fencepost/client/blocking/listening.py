@@ -6,6 +6,7 @@ See `io_thread.IoCall`. One thread at a time may use such a client.
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
@@ -157,8 +158,8 @@ class ListeningClient(BlockingClient[C_co]):
         hold = self._core.turn.take_last()
         try:
             self._wait_for_others(hold)
-            if not self._ending:  # else another thread has closed it meanwhile, or this is a listener of close()
-                self._ending = True
+            if self._ending is None:  # else another thread has closed it meanwhile, or this is a listener of close()
+                self._ending = threading.get_ident()
                 try:
                     self._io.call(lambda: self._core.close(timeout_ms))
                 finally:

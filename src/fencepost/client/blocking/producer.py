@@ -356,13 +356,14 @@ class Producer(BlockingClient[ProducerCore]):
     def close(self, timeout_ms: Milliseconds | None = 30_000) -> None:
         """Deliver pending records, abort an open transaction unless it is prepared, and release all resources.
 
-        It may be called again.
+        It may be called again. A call during a close in another thread waits for it.
 
         Args:
             timeout_ms: Maximum wait for deliveries, in ms; None: no limit.
 
         Raises:
             ProduceFailedError: Deliveries failed that the application has not examined (see `flush`).
+            KafkaTimeoutError: The abort was not acknowledged, or the close in another thread has not finished.
         """
         self._end(lambda core: core.close(timeout_ms))
 

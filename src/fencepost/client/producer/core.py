@@ -78,6 +78,7 @@ class ProducerCore:
         self.transactions: Transactions | None = None
         self.owed_abort: OwedAbort | None = None
         self._in_call = False  # a transactional call is in progress
+        self._ended = runtime.event()  # close() has finished
         if config.transactional_id is not None:
             self.transactions = Transactions(cluster, self.sender, config)
             self.owed_abort = OwedAbort(runtime, self.transactions)
@@ -217,18 +218,29 @@ class ProducerCore:
         """Deliver pending records, abort an open transaction, and release all resources.
 
         Records that are not delivered in time fail. A prepared transaction and an unanswered commit stay as they are.
-        It may be called again.
+        It may be called again. A call during another one waits for it.
 
         Args:
             timeout_ms: Maximum wait in ms; 0: no wait; None: no limit.
 
         Raises:
             ProduceFailedError: Deliveries failed that the application has not examined.
-            KafkaTimeoutError: The abort was not acknowledged.
+            KafkaTimeoutError: The abort was not acknowledged, or the call before has not finished.
         """
         if self.closed:
+            if timeout_ms != 0 and not await self._ended.wait(timeout_ms):
+                raise KafkaTimeoutError(f"another close() of this producer has not finished within {timeout_ms} ms")
             return
         self.closed = True
+        try:
+            await self._close(timeout_ms)
+        finally:
+            self._ended.set()
+        if self.transactions is None:
+            self._raise_unhandled()
+
+    async def _close(self, timeout_ms: int | None) -> None:
+        """Deliver or abort in the given time, then release all resources. Raises KafkaTimeoutError."""
         self.accumulator.refuse()
         reason: KafkaError = ClosedError("the producer was closed before this record was delivered")
         begun_ms = self.cluster.runtime.now_ms()
@@ -249,8 +261,6 @@ class ProducerCore:
             self.cluster.close()
             await self.sender.drain(self.cluster.runtime.now_ms() + CUT_OFF_MS)  # the closed connections end them
             await self.sender.end_callbacks(None if timeout_ms is None else begun_ms + timeout_ms + CUT_OFF_MS)
-        if self.transactions is None:
-            self._raise_unhandled()
 
     async def _abort_at_the_end(self, abort: Coroutine[Any, Any, None], timeout_ms: int | None) -> None:
         """Abort.
