@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -13,6 +13,7 @@ import pytest
 import fencepost
 from fencepost.errors import KafkaError, KafkaTimeoutError
 from fencepost.testing import read_all
+from tests.support.waiting import until
 
 WAIT_S = 20
 
@@ -32,15 +33,6 @@ class Gate:
     def __call__(self, error: KafkaError | None, metadata: fencepost.RecordMetadata | None) -> None:
         self.entered.set()
         self.released.wait(WAIT_S)
-
-
-def until(reached: Callable[[], bool]) -> None:
-    pause = threading.Event()
-    for _ in range(WAIT_S * 200):
-        if reached():
-            return
-        pause.wait(0.005)
-    raise TimeoutError("it did not come")
 
 
 def test_a_second_thread_waits_for_the_first(broker: fencepost.Broker) -> None:
