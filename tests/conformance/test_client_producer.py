@@ -26,7 +26,7 @@ from fencepost.errors import (
     UnsupportedVersionError,
 )
 from tests.support.brokers import BrokerUnderTest
-from tests.support.waiting import until
+from tests.support.markers import wait_for_markers
 
 TP = fencepost.TopicPartition
 
@@ -35,18 +35,6 @@ def new_topic(admin: fencepost.Admin, broker: BrokerUnderTest, partitions: int =
     topic = broker.name("t")
     admin.create_topic(topic, partitions, configs={"retention.ms": "-1"})  # records from 1970 stay
     return topic
-
-
-def no_markers_are_owed(admin: fencepost.Admin, places: list[fencepost.TopicPartition]) -> bool:
-    """Return false while a decided transaction is still open in a partition.
-
-    Apache Kafka answers EndTxn before it writes the markers.
-    """
-    known = [each for producers in admin.describe_producers(places).values() for each in producers]
-    opened = [each.producer_id for each in known if each.transaction_start_offset >= 0]
-    if not opened:
-        return True
-    return not admin.list_transactions(states=["PrepareCommit", "PrepareAbort"], producer_ids=opened)
 
 
 def read_all(
@@ -60,7 +48,7 @@ def read_all(
         fencepost.Consumer(broker.bootstrap_servers, isolation_level=isolation) as consumer,
     ):
         places = [TP(topic, number) for number in range(partitions)]
-        until(lambda: no_markers_are_owed(admin, places))
+        wait_for_markers(admin, places)
         ends = admin.list_offsets(dict.fromkeys(places, -1), isolation=level)
         for one, at in sorted(ends.items()):
             for fetched in consumer.fetch_range(one.topic, one.partition, 0, at.offset, timeout_ms=5000):

@@ -22,6 +22,7 @@ from fencepost.errors import (
 from fencepost.protocol.codes import ErrorCode
 from tests.conformance.conftest import ARMS, SETTINGS
 from tests.support.brokers import Arm, BrokerUnderTest, HasAddress
+from tests.support.markers import wait_for_markers
 from tests.support.raw_client import Producer, RawClient
 from tests.support.txn_requests import add_partition, batched, commit_offsets, end_once, write_marker
 from tests.support.waiting import until
@@ -193,6 +194,7 @@ def at_version(request: pytest.FixtureRequest) -> Iterator[tuple[BrokerUnderTest
 def committed(broker: BrokerUnderTest, topic: str, partitions: int) -> list[bytes]:
     places = [TP(topic, number) for number in range(partitions)]
     with fencepost.Admin(broker.bootstrap_servers) as admin:
+        wait_for_markers(admin, places)
         ends = admin.list_offsets(dict.fromkeys(places, -1), isolation=fencepost.Isolation.READ_COMMITTED)
         latest = admin.list_offsets(dict.fromkeys(places, -1))
     assert {one: at.offset for one, at in ends.items()} == {one: at.offset for one, at in latest.items()}, (

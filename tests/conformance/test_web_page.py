@@ -18,6 +18,7 @@ from fencepost.client.types import Isolation
 from tests.spark.hand_played import Bench
 from tests.support.brokers import BrokerUnderTest, FencepostProcess
 from tests.support.chromium import chromium
+from tests.support.markers import wait_for_markers
 from tests.support.sink_abilities import KEEPING
 
 if TYPE_CHECKING:
@@ -107,6 +108,7 @@ def committed(servers: str, topic: str) -> list[bytes | None]:
     """Return the committed values in partition 0 up to its present end."""
     place = fencepost.TopicPartition(topic, 0)
     with fencepost.Admin(servers) as admin:
+        wait_for_markers(admin, [place])
         end = admin.list_offsets({place: LATEST}, isolation=Isolation.READ_COMMITTED)[place].offset
     values: list[bytes | None] = []
     with fencepost.Consumer(servers, isolation_level="read_committed", auto_offset_reset="earliest") as consumer:
