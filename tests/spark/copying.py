@@ -153,12 +153,12 @@ class Copy:
         self.produce(0, RECORDS)
 
     def run_to_the_end(self, **more: str) -> str:
-        """In the driver that nobody kills. What the run told."""
+        """Copy in the driver that is not killed, and return the report of the run."""
         assert self.driver is not None
         return self.driver.copy(self.arguments(**more))
 
     def run_alone_to_the_end(self, python: str, **more: str) -> None:
-        """In a driver of its own, which has to end well. `python`: for PYSPARK_PYTHON."""
+        """Copy in a driver of its own, which must succeed. `python` is the value of PYSPARK_PYTHON."""
         command = [sys.executable, str(HERE / "copy_topic.py"), json.dumps(self.arguments(**more))]
         surroundings = environment() | {"PYSPARK_PYTHON": python}
         output = self.folder / "output"
@@ -167,7 +167,7 @@ class Copy:
         assert done.returncode == 0, output.read_text()[-6000:]
 
     def arguments(self, **more: str) -> dict[str, str]:
-        """What copy_topic.py is told."""
+        """Return the arguments of copy_topic.py."""
         return {
             "servers": self.servers,
             "source": self.source,
@@ -180,7 +180,7 @@ class Copy:
         }
 
     def batches(self) -> list[Path]:
-        """Those that are complete, as Spark's checkpoint has them."""
+        """Return the files of the complete batches in Spark's checkpoint."""
         return [one for one in (self.folder / "checkpoint" / "commits").glob("*") if one.name.isdecimal()]
 
     def values(self) -> list[str]:
