@@ -51,8 +51,14 @@ def describe(client: RawClient, kind: int, name: str, keys: Sequence[str] | None
 
 
 def setting(client: RawClient, kind: int, name: str, key: str) -> Any:
-    """(value, source, [(name, value, source) of the synonyms])."""
-    (found,) = describe(client, kind, name, [key]).configs
+    """(value, source, [(name, value, source) of the synonyms]), or None while the resource has no such setting.
+
+    Kafka shows none of a new group's settings until its broker has read the metadata log so far.
+    """
+    configs = describe(client, kind, name, [key]).configs
+    if not configs:
+        return None
+    (found,) = configs
     return found.value, found.config_source, [(each.name, each.value, each.source) for each in found.synonyms]
 
 

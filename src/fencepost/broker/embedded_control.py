@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Protocol, Self, TypeVar
 
-from fencepost.arguments import checked
+from fencepost.arguments import Int16, checked
 from fencepost.broker.api.apis import SERVED
 from fencepost.broker.faults.table import Action, DiskFault, DiskOperation, FaultTable, RequestFault
 from fencepost.broker.server import BrokerServer
@@ -187,7 +187,7 @@ class BrokerFaults(_Adder):
     def fail(
         self,
         api: str,
-        code: ErrorCode | int,
+        code: ErrorCode | Int16,
         *,
         times: int | None = 1,
         after: int = 0,

@@ -393,8 +393,16 @@ class MemoryDisk:
                 raise self._sync_failures.pop(0)
             node.durable, node.pending, node.named = bytearray(data), [], True
             self._removed.pop(path, None)
+        earlier = self._files.get(path)
         self._files.put(path, node)
-        self.sync_directory(path.rpartition("/")[0])
+        try:
+            self.sync_directory(path.rpartition("/")[0])
+        except OSError:
+            if earlier is None:
+                self._files.take(path)
+            else:
+                self._files.put(path, earlier)
+            raise
 
     def space(self) -> tuple[int, int]:
         return SIMULATED_BYTES, 0 if self.is_full else SIMULATED_BYTES

@@ -99,6 +99,8 @@ class Transactions:
         self._under_way: set[MarkerWrite] = set()
         self._refused_markers = Paces()
         self._waiting: defaultdict[str, list[Callable[[int], None]]] = defaultdict(list)
+        self._requests: defaultdict[str, list[Callable[[int], None]]] = defaultdict(list)
+        self._refused: set[str] = set()  # ids whose end the disk has refused so far
         self._idle_owners: dict[int, str] | None = None
         # transactional id of an open transaction, and its partition
         self._unsettled: set[tuple[str, Partition]] = set()
@@ -296,8 +298,9 @@ class Transactions:
         if reply is not None or owing:
             self._durability.when_durable(now_ms, proceed)
         for name in names:
-            if name in self._waiting and not self._is_prepared(name):
-                for action in self._waiting.pop(name):
+            if not self._is_prepared(name):
+                self._refused.discard(name)
+                for action in [*self._waiting.pop(name, ()), *self._requests.pop(name, ())]:
                     action(now_ms)
 
     def warn_of_loss(self, what: str, *, topic: str | None = None, producer_ids: Collection[int] = frozenset()) -> None:
@@ -326,6 +329,21 @@ class Transactions:
         if self._is_prepared(transactional_id):
             self._waiting[transactional_id].append(action)
         else:
+            action(now_ms)
+
+    def when_tried(self, now_ms: int, transactional_id: str, action: Callable[[int], None]) -> None:
+        """Call `action(now_ms)` like `when_idle`, and also when the disk refuses the end of the transaction.
+
+        For requests: the disk may refuse until the next start, and all later requests of a connection wait for one.
+        """
+        if self._is_prepared(transactional_id) and transactional_id not in self._refused:
+            self._requests[transactional_id].append(action)
+        else:
+            action(now_ms)
+
+    def _end_refused(self, now_ms: int, transactional_id: str) -> None:
+        self._refused.add(transactional_id)
+        for action in self._requests.pop(transactional_id, ()):
             action(now_ms)
 
     @property
@@ -405,6 +423,7 @@ class Transactions:
             )
         self._under_way.discard(write)
         self._runtime.again(now_ms, lambda now_ms: self._write_markers(now_ms, write.transactional_id))
+        self._end_refused(now_ms, write.transactional_id)
 
     def _acknowledge(
         self, now_ms: int, write: MarkerWrite, partition: Partition | None, offset: int, marker_ms: int
@@ -413,19 +432,25 @@ class Transactions:
         log = None if partition is None else partition.opened
         if log is not None and not log.is_durable(offset):
             _log.error("a marker in %s is not durable; the next start of the broker writes it again", log.directory)
+            self._end_refused(now_ms, write.transactional_id)
             return
         # otherwise the pending offsets belong to the next transaction
         if write.partition.topic == CONSUMER_OFFSETS and offset >= 0:
             pair = (write.producer_id, write.producer_epoch)
             self._offsets_decided(*pair, write.commit, write.partition.partition, marker_ms)
-        self._runtime.until_done(partial(self._complete, self.coordinator.marker_written(now_ms, write)), now_ms)
+        completion = self.coordinator.marker_written(now_ms, write)
+        self._runtime.until_done(partial(self._complete, write.transactional_id, completion), now_ms)
 
-    def _complete(self, result: Result[None], now_ms: int) -> None:
-        """Append the completion record after all markers are durable.
+    def _complete(self, transactional_id: str, result: Result[None], now_ms: int) -> None:
+        """Append the completion record after all markers are durable. Raises OSError.
 
         Until it is written, the id starts no transaction.
         """
-        self.apply(now_ms, result)
+        try:
+            self.apply(now_ms, result)
+        except OSError:
+            self._end_refused(now_ms, transactional_id)
+            raise
 
 
 def _append_marker(partition: Partition, write: MarkerWrite, now_ms: int) -> int:

@@ -57,9 +57,9 @@ class TransactionSnapshots:
     def load(self, partition: Partition) -> int:
         """Load a partition's snapshot. Return the offset from which to replay records. Raises OSError."""
         log, path = partition.log, f"{partition.directory}/{FILE}"
-        if not self._files.exists(path):
-            return log.log_start_offset
         try:
+            if not self._files.exists(path):
+                return log.log_start_offset
             data = self._files.read_bytes(path)
         except OSError as error:
             _log.warning("%s cannot be read, the log is read from its start: %s", path, error)

@@ -13,7 +13,7 @@ from typing import Protocol
 from fencepost.protocol.cursor import Buffer
 from fencepost.values import Value
 
-__all__ = ["Buffer", "File", "Files", "RunAll", "Sync", "is_full", "one_by_one"]
+__all__ = ["Buffer", "File", "Files", "RunAll", "Sync", "is_full", "may_exist", "one_by_one"]
 
 
 def is_full(error: OSError) -> bool:
@@ -50,7 +50,8 @@ class Files(Protocol):
     def open(self, path: str) -> File:
         """Open for reading and writing; create the file if it is missing."""
 
-    def exists(self, path: str) -> bool: ...
+    def exists(self, path: str) -> bool:
+        """Return true if there is a file or directory. Raises OSError if that cannot be known."""
 
     def listdir(self, path: str) -> list[str]:
         """Return the names in a directory; none if it does not exist."""
@@ -68,7 +69,10 @@ class Files(Protocol):
     def read_bytes(self, path: str) -> bytes: ...
 
     def write_atomic(self, path: str, data: bytes) -> None:
-        """Replace the whole file, and sync its directory. After a crash it has the old or the new bytes."""
+        """Replace the whole file, and sync its directory.
+
+        After a crash it has the old or the new bytes. After an OSError it has the old bytes.
+        """
 
     def sync_directory(self, path: str) -> None:
         """Make creations and removals in this directory durable."""
@@ -104,3 +108,11 @@ def one_by_one(actions: Sequence[Callable[[], None]]) -> list[OSError | None]:
         except OSError as error:
             errors.append(error)
     return errors
+
+
+def may_exist(files: Files, path: str) -> bool:
+    """Return false only if the file or directory is known to be missing. Whoever opens it meets the disk's error."""
+    try:
+        return files.exists(path)
+    except OSError:
+        return True

@@ -7,6 +7,7 @@ import os
 from importlib.util import find_spec
 
 from fencepost.broker.disk.meta import META
+from fencepost.broker.disk.system_files import is_present
 from fencepost.broker.disk.two_copies import COPY
 
 __all__ = ["DirectoryGone", "DirectoryInUse", "check_place", "check_system", "lock_directory"]
@@ -54,7 +55,7 @@ def check_place(directory: str, descriptor: int) -> None:
     """
     try:
         is_same = os.path.samestat(os.stat(directory), os.fstat(descriptor))
-        is_full = any(os.path.exists(os.path.join(directory, name)) for name in (META, META + COPY))
+        is_full = any(is_present(os.path.join(directory, name)) for name in (META, META + COPY))
     except (FileNotFoundError, NotADirectoryError):
         is_same = is_full = False
     except OSError:

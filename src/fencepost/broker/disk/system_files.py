@@ -15,11 +15,12 @@ import logging
 import os
 import shutil
 import threading
+from typing import BinaryIO
 
 from fencepost.broker.disk.files import is_full
 from fencepost.protocol.cursor import Buffer
 
-__all__ = ["SystemFile", "SystemFiles", "default_max_open", "descriptor_limit", "raise_descriptor_limit"]
+__all__ = ["SystemFile", "SystemFiles", "default_max_open", "descriptor_limit", "is_present", "raise_descriptor_limit"]
 
 _IOV_MAX = 1024
 _RESERVE = "reserve.fencepost"
@@ -71,13 +72,14 @@ class SystemFile:
         self._borrowed: dict[int, int] = {}  # number of syncs that use each descriptor
         self._orphans: set[int] = set()  # given up meanwhile: the last sync closes it
         self.used = True
-        self._size = os.fstat(self._descriptor()).st_size
+        self._size = os.fstat(self._descriptor(os.O_CREAT)).st_size
 
-    def _descriptor(self) -> int:
+    def _descriptor(self, creating: int = 0) -> int:
+        """Return the descriptor. A file that is opened again is not created: an empty one would look like damage."""
         self.used = True
         if self._fd < 0:
             with self._lock:
-                self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _FILE_MODE)
+                self._fd = os.open(self._path, os.O_RDWR | creating | os.O_CLOEXEC, _FILE_MODE)
             self._owner.opened(self)
         return self._fd
 
@@ -171,6 +173,25 @@ class SystemFile:
         self.release()
 
 
+def is_present(path: str) -> bool:
+    """Return true if there is a file or directory. Raises OSError if that cannot be known.
+
+    `os.path.exists` returns false for every error, and a file that cannot be looked at is not a missing one.
+    """
+    try:
+        os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
+
+
+def _open_if_present(path: str) -> BinaryIO | None:
+    try:
+        return open(path, "rb")
+    except FileNotFoundError:
+        return None
+
+
 def sync_directory(path: str) -> None:
     fd = os.open(path or ".", os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -219,7 +240,7 @@ class SystemFiles:
         return SystemFile(self, absolute, new=not os.path.exists(absolute))
 
     def exists(self, path: str) -> bool:
-        return os.path.exists(self._absolute(path))
+        return is_present(self._absolute(path))
 
     def listdir(self, path: str) -> list[str]:
         try:
@@ -286,6 +307,27 @@ class SystemFiles:
 
     def _replace(self, path: str, data: bytes) -> None:
         absolute = self._absolute(path)
+        if not self.durable:
+            self._exchange(absolute, data)
+            return
+        # Opened before the exchange, because without a descriptor it could be neither synced nor undone.
+        directory = os.open(os.path.dirname(absolute), os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            with contextlib.ExitStack() as stack:
+                earlier = _open_if_present(absolute)
+                if earlier is not None:
+                    stack.enter_context(earlier)
+                self._exchange(absolute, data)
+                try:
+                    os.fsync(directory)
+                except OSError:
+                    self._undo(absolute, earlier, directory)
+                    raise
+        finally:
+            os.close(directory)
+
+    def _exchange(self, absolute: str, data: bytes) -> None:
+        """Write the bytes to a temporary file, and give it the name. After an OSError the old file has the name."""
         temporary = absolute + ".tmp"
         try:
             with open(
@@ -295,12 +337,22 @@ class SystemFiles:
                 file.flush()
                 if self.durable:
                     os.fsync(file.fileno())
+            os.replace(temporary, absolute)
         except OSError:
-            self.remove(path + ".tmp")  # a partial file takes space
+            with contextlib.suppress(OSError):
+                os.remove(temporary)  # a partial file takes space
             raise
-        os.replace(temporary, absolute)
-        if self.durable:
-            sync_directory(os.path.dirname(absolute))
+
+    def _undo(self, absolute: str, earlier: BinaryIO | None, directory: int) -> None:
+        """Restore the earlier file, because the caller continues with its contents."""
+        try:
+            if earlier is None:
+                os.remove(absolute)
+            else:
+                self._exchange(absolute, earlier.read())
+            os.fsync(directory)
+        except OSError as error:
+            _log.critical("%s: a failed change may take effect at the next start: %s", absolute, error)
 
     def sync_directory(self, path: str) -> None:
         if self.durable:

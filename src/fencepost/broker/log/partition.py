@@ -79,8 +79,8 @@ class PartitionLog:
         self.failure: OSError | None = None
         self._point: RecoveryPoint | None = None
         self._fresh = FreshFiles()
-        self._sync_failed = False
-        self._torn = False  # a failed append may have left bytes after the end of the active file
+        self.start_owed = False  # retention removed segments, and the full disk refused the new log start
+        self._sync_failed = self._torn = False  # torn: a failed append may have left bytes in the active file
         self.snapshots = SnapshotKeeper(files, directory, recovered.snapshots)
         self._begin = begin
         self._is_writing = False  # a snapshot is being written, or about to be

@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 import uuid
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from fencepost.broker.disk.files import File, Files, is_full
@@ -181,6 +182,7 @@ def _take_seals(found: Recovered, place: LogPosition) -> None:
     for segment in found.segments:
         seal = seals.get(segment.base_offset)
         segment.sealed, segment.sealed_timestamp = ((seal.aborted, seal.crc), seal.timestamp) if seal else ((-1, 0), -1)
+        segment.judge_anew()
 
 
 def _miss_segments(found: Recovered, bases: list[int], scanned_from: int) -> None:
@@ -206,8 +208,8 @@ def _position_of(found: Recovered, offset: int, place: LogPosition | None) -> tu
         return number, 0
     if not segment.load_indexes():
         found.report.notes.append(f"{segment.path}: its indexes were damaged")
-        if segment.aborted_lost:
-            return None
+    if segment.aborted_lost:
+        return None
     if place is None:
         return _walk_to(segment, number, offset)
     if place.segment != segment.base_offset or place.position > segment.size:
@@ -293,6 +295,9 @@ def _scan(
         break
     segments[-1].next_offset = offset
     segments[-1].load_indexes()  # a cut can make an unscanned segment the last one
+    if segments[-1].aborted_lost:  # it grows, and the next snapshot seals it
+        with suppress(CorruptSegment):  # a read raises it
+            rebuild_aborted(segments, segments[-1])
     _end_at(files, directory, found, max(offset, synced))
 
 
@@ -318,6 +323,7 @@ def _end_at(files: Files, directory: str, found: Recovered, end: int) -> None:
         if not last.size:
             last.remove()
             found.segments.pop()
+            found.scanned = [each for each in found.scanned if each[0] is not last]
     segment = Segment(files, directory, end)
     segment.gaps_below = found.clean_point.gaps_below
     segment.reset_indexes()

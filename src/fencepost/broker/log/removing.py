@@ -8,6 +8,7 @@ from __future__ import annotations
 from functools import partial
 
 from fencepost.broker.disk.changes import Change
+from fencepost.broker.disk.files import is_full
 from fencepost.broker.log.cleaning.retention import expired
 from fencepost.broker.log.log_start import write_log_start
 from fencepost.broker.log.partition import PartitionLog
@@ -34,7 +35,7 @@ def moving(log: PartitionLog, offset: int) -> Change[int]:
         _check_open(log)
         yield partial(write_log_start, log.files, log.directory, offset)
         _check_open(log)
-        log.log_start_offset = offset
+        log.log_start_offset, log.start_owed = offset, False
         log.remove_below(offset)
     return log.log_start_offset
 
@@ -52,15 +53,21 @@ def retaining(log: PartitionLog, now_ms: int) -> Change[int]:
         CorruptSegment: the age of a segment cannot be determined.
     """
     count = expirable(log, now_ms)
+    if log.start_owed and not count:
+        yield from _writing_owed(log)
     if count:
         start = log.segments[count - 1].next_offset
         if count == len(log.segments):
             log.roll()
         try:
             yield from moving(log, start)
-        except OSError:  # a full disk has no space for the new log start, so files are removed first
+        except OSError as error:
+            if not is_full(error):
+                raise
+            # The disk has no space for the new log start, so files are removed first.
             _check_open(log)
             yield from _removing_below(log, start)
+            yield from _writing_owed(log)
             yield from moving(log, start)
     return count
 
@@ -75,8 +82,19 @@ def expirable(log: PartitionLog, now_ms: int) -> int:
 def _removing_below(log: PartitionLog, offset: int) -> Change[None]:
     """Remove segments durably, one at a time, because no log start on disk excludes them."""
     while log.remove_first_below(offset):
+        # Without it in memory, readers take the removed records for damaged ones.
+        log.log_start_offset = max(log.log_start_offset, log.segments[0].base_offset)
+        log.start_owed = True
         yield partial(log.files.sync_directory, log.directory)
         _check_open(log)
+
+
+def _writing_owed(log: PartitionLog) -> Change[None]:
+    """Write the log start that memory has already. Raises OSError; then the next round of retention does it."""
+    start = log.log_start_offset
+    yield partial(write_log_start, log.files, log.directory, start)
+    _check_open(log)
+    log.start_owed = log.log_start_offset > start
 
 
 def _check_open(log: PartitionLog) -> None:

@@ -112,8 +112,13 @@ class Segment:
         """Give the log file its final name. Raises OSError."""
         path = self.stem + LOG
         self._files.rename(self.path, path)
+        try:
+            log = self._files.open(path)
+        except OSError:
+            self._files.rename(path, self.path)  # the present handle may have to open it again
+            raise
         self.log.close()
-        self.path, self.log = path, self._files.open(path)
+        self.path, self.log = path, log
 
     def load_indexes(self) -> bool:
         """Read the index files, once.
@@ -161,6 +166,11 @@ class Segment:
         is_sealed = self.sealed[0] < 0 or self.aborted.begins_with(data, self.sealed)
         self.aborted_lost = not (self.aborted.load(data) and is_sealed)
         return not self.aborted_lost
+
+    def judge_anew(self) -> None:
+        """Read an index of aborted transactions that did not fit an earlier seal again when it is needed."""
+        if self.aborted_lost:
+            self._loaded = self._aborted_loaded = self.aborted_lost = False
 
     def note_aborted(self, entry: Aborted) -> OSError | None:
         """Add an entry and write it at once.

@@ -69,6 +69,8 @@ _INTERNAL_PARTITIONS = {
     SHARE_GROUP_STATE: "share.coordinator.state.topic.num.partitions",
 }
 
+Deleted = Mapping[UUID, tuple[str, int]]  # name and number of partitions by id
+
 _FILE = "topics.fencepost"
 _MAGIC, _VERSION = b"FPTC", 1
 
@@ -140,7 +142,7 @@ class TopicCatalogue:
         self._file = SealedFile(files, _FILE, _MAGIC, _VERSION)
         self.points = RecoveryPoints(files)
         self._doomed = DoomedDirectories(files)
-        self._deleted: dict[UUID, tuple[str, int]] = {}  # name and partition count; their directories may still exist
+        self._deleted: dict[UUID, tuple[str, int]] = {}  # as `Deleted`; their directories may still exist
         self.deleted_names = DeletedNames()
         self._config = config
         self._new_id = new_id
@@ -284,14 +286,9 @@ class TopicCatalogue:
 
     def delete_all(self, doomed: Collection[Topic]) -> Change[None]:
         """Delete the topics and their records. After an OSError the topics still exist."""
-        ids = {topic.topic_id for topic in doomed}
-        self._deleted.update({topic.topic_id: (topic.name, len(topic.partitions)) for topic in doomed})
-        try:
-            yield from self._save_without(doomed)
-        except OSError:
-            for topic_id in ids:
-                del self._deleted[topic_id]
-            raise
+        deleted = {topic.topic_id: (topic.name, len(topic.partitions)) for topic in doomed}
+        yield from self._save_without(doomed, deleted)
+        self._deleted |= deleted  # not before: `remove_deleted` may run while the file is written
         _release(doomed)
         for topic in doomed:
             del self._topics[topic.name]
@@ -301,17 +298,17 @@ class TopicCatalogue:
             if not alike:
                 del self._by_flat_name[flat_name(topic.name)]
         self.version += 1
-        self.points.forget(ids)
+        self.points.forget(set(deleted))
         for topic in doomed:
             self._clear(topic.topic_id, are_own=True)
 
-    def _save_without(self, doomed: Collection[Topic]) -> Change[None]:
+    def _save_without(self, doomed: Collection[Topic], deleted: Deleted) -> Change[None]:
         others = [topic for topic in self._topics.values() if topic not in doomed]
         names = self.deleted_names.changed(added=[topic.name for topic in doomed])
         for topic in doomed:
             names.known_as(topic.name, topic.topic_id)
         try:
-            yield from self._save(others, names=names)
+            yield from self._save(others, deleted=deleted, names=names)
         except OSError as error:
             if not is_full(error):
                 raise
@@ -319,7 +316,7 @@ class TopicCatalogue:
             _release(doomed)
             for topic in doomed:
                 self._remove_directories(topic.topic_id, topic.name, len(topic.partitions), are_own=True)
-            yield from self._save(others, names=names)
+            yield from self._save(others, deleted=deleted, names=names)
 
     def lost_records(self, partition: Partition) -> None:
         """Record that the partition lost records. Raises OSError, also during another change: then try again later."""
@@ -411,7 +408,12 @@ class TopicCatalogue:
             self.lost_records(partition)
         partition.topic.replacement.tell(partition.index, log.producers)
         partition.opened = log
-        self._on_open(partition)
+        try:
+            self._on_open(partition)
+        except OSError:
+            partition.opened = None  # all of it is done again at the next use
+            log.release()
+            raise
         return log
 
     def _recover(self, partition: Partition) -> PartitionLog:
@@ -465,8 +467,7 @@ class TopicCatalogue:
         self.points.forget({point.topic_id for point in self.points} - self._by_id.keys())
         names = set(self._files.listdir(""))
         for point in self.points:
-            topic = self._by_id[point.topic_id]
-            directory = f"{topic.name}-{point.partition}"
+            directory = f"{self._by_id[point.topic_id].name}-{point.partition}"
             if point.offset > 0 and directory not in names:
                 _log.error("the directory %s is missing: offsets 0 to %s are lost", directory, point.offset - 1)
 
@@ -527,9 +528,13 @@ class TopicCatalogue:
         *,
         grown: Mapping[Topic, int] = MappingProxyType({}),
         changed: Mapping[Topic, Mapping[str, str]] = MappingProxyType({}),
+        deleted: Deleted = MappingProxyType({}),
         names: DeletedNames | None = None,
     ) -> Change[None]:
-        """Write these topics, with changes if given. `names` replaces the names of deleted topics."""
+        """Write these topics, with changes if given, and with more `deleted` ones.
+
+        `names` replaces the names of deleted topics.
+        """
         entries = [
             {
                 "name": topic.name,
@@ -540,9 +545,9 @@ class TopicCatalogue:
             }
             for topic in topics
         ]
-        deleted = [[topic_id.hex, name, count] for topic_id, (name, count) in self._deleted.items()]
+        gone = [[topic_id.hex, name, count] for topic_id, (name, count) in {**self._deleted, **deleted}.items()]
         names = self.deleted_names if names is None else names
-        yield from self._file.save({"topics": entries, "deleted": deleted, "deleted_names": list(names)})
+        yield from self._file.save({"topics": entries, "deleted": gone, "deleted_names": list(names)})
         self.deleted_names = names
 
 

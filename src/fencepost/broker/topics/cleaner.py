@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from fencepost.broker.disk.changes import Change, Done
-from fencepost.broker.disk.files import Files
+from fencepost.broker.disk.files import Files, may_exist
 from fencepost.broker.log.cleaning.compaction import Abandoned, Compaction, CompactionPlan, Step, plan
 from fencepost.broker.log.removing import expirable, retaining
 from fencepost.broker.log.results import CorruptSegment
@@ -90,7 +90,7 @@ class Cleaner:
             log = partition.opened
             if log is not None:
                 with self._retention_of(partition):
-                    if expirable(log, now_ms):
+                    if log.start_owed or expirable(log, now_ms):
                         self._begin(retaining(log, now_ms), partial(self._retained, partition))
 
     def _retained(self, partition: Partition, result: Callable[[], int]) -> None:
@@ -102,9 +102,9 @@ class Cleaner:
         """Let a failure cost this partition only."""
         try:
             yield
-        except (OSError, CorruptSegment):
+        except (OSError, CorruptSegment) as error:
             self._metrics.count("storage_errors")
-            _log.exception("%s: retention failed", partition.directory)
+            _log.error("%s: retention failed and will be tried again: %s", partition.directory, error)
         except Exception as error:  # noqa: BLE001 - it is told
             self._fence.failed(f"retention of {partition.directory}", error, "The next round tries it again")
 
@@ -167,7 +167,7 @@ class Cleaner:
             for partition in topic.partitions:
                 if partition.opened is None and partition not in self._tried:
                     self._tried.add(partition)
-                    if self._files.exists(partition.directory):
+                    if may_exist(self._files, partition.directory):
                         open_log(partition, self._metrics)
                         left -= 1
                         if not left:
@@ -247,10 +247,14 @@ class Cleaner:
 
     def _failed(self, partition: Partition, error: Exception) -> None:
         self._metrics.count("compaction_failures")
-        if partition.opened is not None and partition.opened.read_only:
-            self._durability.failures += 1
+        is_read_only = partition.opened is not None and partition.opened.read_only
+        self._durability.failures += is_read_only
         if isinstance(error, OSError):
-            _log.error("%s: compaction failed and will be tried again: %s", partition.directory, error)
+            if is_read_only:
+                follows = "is read-only until the next start, which completes or undoes it"
+                _log.critical("%s: compaction failed: %s. The partition %s", partition.directory, error, follows)
+            else:
+                _log.error("%s: compaction failed and will be tried again: %s", partition.directory, error)
             return
         self._uncleanable.add(partition)  # another round would fail in the same way
         if isinstance(error, CorruptSegment):

@@ -6,7 +6,7 @@ import errno
 import logging
 from collections import deque
 
-from fencepost.broker.disk.files import Files
+from fencepost.broker.disk.files import Files, may_exist
 from fencepost.broker.disk.place import DirectoryGone
 from fencepost.broker.topics.catalogue import Partition, TopicCatalogue
 from fencepost.broker.topics.durability import Durability
@@ -40,7 +40,7 @@ class Presence:
             if log is None or log.closed or log.read_only:
                 continue
             active = log.segments[-1]
-            if not active.size or self._files.exists(active.path):
+            if not active.size or may_exist(self._files, active.path):
                 continue
             gone = FileNotFoundError(errno.ENOENT, "its file was removed", active.path)
             self._durability.failed(log, gone)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import signal
+import stat
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -177,3 +179,86 @@ def test_the_memory_disk_stops_where_it_is_told() -> None:
         file.sync()
     disk.crash(0)
     assert b"123".startswith(disk.read_bytes("x")) if disk.exists("x") else True
+
+
+def without_a_directory_sync(files: Files, patches: pytest.MonkeyPatch) -> None:
+    """Let every sync of a directory fail."""
+
+    def refuse(path: str) -> None:
+        raise OSError(errno.EIO, "the directory cannot be synced", path)
+
+    if isinstance(files, MemoryDisk):
+        patches.setattr(files, "sync_directory", refuse)
+        return
+    fsync = os.fsync
+
+    def refuse_directories(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            refuse("")
+        fsync(descriptor)
+
+    patches.setattr(os, "fsync", refuse_directories)
+
+
+@pytest.mark.parametrize("make", [system, memory])
+def test_a_replacement_whose_name_cannot_be_synced_is_undone(
+    make: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = make(tmp_path)
+    files.write_atomic("old", b"1")
+    without_a_directory_sync(files, monkeypatch)
+    with pytest.raises(OSError, match="sync"):
+        files.write_atomic("old", b"22")
+    assert files.read_bytes("old") == b"1"
+    with pytest.raises(OSError, match="sync"):
+        files.write_atomic("new", b"22")
+    assert not files.exists("new")
+    assert files.listdir("") == ["old"]
+
+
+def test_a_replacement_without_a_descriptor_for_the_directory_does_not_begin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = SystemFiles(str(tmp_path))
+    files.write_atomic("x", b"1")
+    open_ = os.open
+
+    def refuse(path: str, flags: int, mode: int = 0o777) -> int:
+        if os.path.isdir(path):
+            raise OSError(errno.EMFILE, "too many open files")
+        return open_(path, flags, mode)
+
+    monkeypatch.setattr(os, "open", refuse)
+    with pytest.raises(OSError, match="too many"):
+        files.write_atomic("x", b"22")
+    assert files.read_bytes("x") == b"1"
+    assert files.listdir("") == ["x"]
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.EACCES, errno.ELOOP])
+def test_a_file_that_cannot_be_looked_at_is_not_a_missing_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    files = SystemFiles(str(tmp_path))
+    assert not files.exists("x") and not files.exists("x/y")
+    files.write_atomic("x", b"1")
+    assert files.exists("x") and not files.exists("x/y")
+
+    def refuse(path: str) -> os.stat_result:
+        raise OSError(code, os.strerror(code), path)
+
+    with monkeypatch.context() as patches:
+        patches.setattr(os, "stat", refuse)
+        with pytest.raises(OSError, match="x"):
+            files.exists("x")
+
+
+def test_a_removed_file_is_not_created_again_by_its_reader(tmp_path: Path) -> None:
+    files = SystemFiles(str(tmp_path), max_open=1)
+    file = files.open("x")
+    file.append(b"1")
+    files.rename("x", "y")
+    file.release()
+    with pytest.raises(FileNotFoundError):
+        file.read(0, 1)
+    assert files.listdir("") == ["y"]

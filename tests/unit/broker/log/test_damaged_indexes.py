@@ -144,3 +144,48 @@ def test_an_index_that_cannot_be_read_just_now_is_not_an_empty_one(
     assert failures == len(refused) > 1
     assert committed(log) == expected
     assert [segment.largest_timestamp() for segment in log.segments] == oldest
+
+
+def damage(disk: MemoryDisk, path: str, rng: random.Random) -> None:
+    """Damage a file as a disk or a loss of power does, or not at all."""
+    size = len(disk.read_bytes(path)) if disk.exists(path) else 0
+    kind = rng.choice(["none", "flipped", "truncated", "empty", "zeros"])
+    if not size or kind == "none":
+        return
+    if kind == "flipped":
+        disk.flip_bit(path, rng.randrange(size), rng.randrange(8))
+    else:
+        kept = disk.read_bytes(path)[: rng.randrange(size) if kind == "truncated" else 0]
+        disk.write_atomic(path, bytes(size) if kind == "zeros" else kept)
+
+
+def test_damage_after_damage_brings_no_aborted_record_back() -> None:
+    """The snapshot of a start that has repaired an index covers the repaired one, also for the next repair."""
+    looked = 0
+    for seed in range(300):
+        rng, disk = random.Random(seed), MemoryDisk()
+        log = PartitionLog.open(disk, "t-0", LogConfig(segment_bytes=rng.choice([600, 100_000])), START)
+        aborted: list[tuple[int, int]] = []
+        epoch = 0
+        for life in range(5):
+            for _ in range(rng.randrange(4)):
+                epoch += 1
+                made = batch(b"x", producer_id=7, epoch=epoch, sequence=0, transactional=True)
+                begin = log.log_end_offset
+                assert isinstance(log.append(made, START), Appended)
+                is_commit = rng.random() < 0.3
+                log.append_marker(7, epoch, is_commit, 0, START, transaction_version=0)
+                if not is_commit:
+                    aborted.append((7, begin))
+                if rng.random() < 0.5:
+                    sync(log)
+            sync(log)
+            disk.kill()
+            for name in sorted(disk.listdir("t-0")):
+                if name.endswith((".txnindex", ".snapshot", ".index", ".timeindex")) and rng.random() < 0.6:
+                    damage(disk, f"t-0/{name}", rng)
+            log = PartitionLog.open(disk, "t-0", LogConfig(segment_bytes=100_000), START)
+            found = [log.read(offset, 1, committed_only=True).aborted for _, offset in aborted]
+            assert found == [[each] for each in aborted], (seed, life)
+            looked += len(aborted)
+    assert looked > 3_000

@@ -10,44 +10,15 @@ from fencepost.broker.disk.changes import carry_out
 from fencepost.broker.log import Appended, Duplicate, LogConfig, PartitionLog, Rejected, partition
 from fencepost.broker.log.removing import moving, retaining
 from fencepost.check.disk import MemoryDisk
-from fencepost.protocol.records.batch import BatchHeader, iter_batches, parse_header, seal
+from fencepost.protocol.records.batch import parse_header, seal
 from tests.support.batches import batch, put_at, records_section
-
-NOW = 1_000
-NEVER = LogConfig(fsync="never")
-SMALL = LogConfig(fsync="never", segment_bytes=400, index_interval_bytes=100)
-
-
-def opened(config: LogConfig = NEVER, disk: MemoryDisk | None = None) -> PartitionLog:
-    return PartitionLog.open(disk or MemoryDisk(), "t-0", config, NOW)
-
-
-def filled(config: LogConfig, batches: int = 20, disk: MemoryDisk | None = None) -> PartitionLog:
-    """Batches of two records at offsets 0, 2, 4, ...; batch n has timestamps 10n and 10n + 5."""
-    log = opened(config, disk)
-    for n in range(batches):
-        assert isinstance(log.append(batch(b"a%d" % n, b"b%d" % n, timestamps=[10 * n, 10 * n + 5]), NOW), Appended)
-    return log
-
-
-def headers(records: bytes | memoryview) -> list[BatchHeader]:
-    return [header for header, _ in iter_batches(records)]
-
-
-def sync(log: PartitionLog) -> None:
-    end = log.log_end_offset
-    for file in log.unsynced():
-        file.sync()
-    log.mark_synced(end)
+from tests.support.small_logs import GOOD, NEVER, NOW, SMALL, filled, headers, opened, sync
 
 
 def flipped(data: bytes, position: int) -> bytes:
     damaged = bytearray(data)
     damaged[position] ^= 1
     return bytes(damaged)
-
-
-GOOD = batch(b"one", b"two")
 
 
 @pytest.mark.parametrize(
@@ -409,29 +380,6 @@ def test_timestamps_inside_a_compressed_batch() -> None:
     assert log.offset_of_max_timestamp() == (300, 1)
 
 
-def test_retention_by_size_and_by_time_removes_whole_segments() -> None:
-    disk = MemoryDisk()
-    log = filled(SMALL, 20, disk)
-    sizes = [segment.size for segment in log.segments]
-    log.config = dataclasses.replace(SMALL, retention_ms=-1, retention_bytes=sum(sizes) - sizes[0] - sizes[1])
-    second = log.segments[2].base_offset
-    assert carry_out(retaining(log, NOW)) == 2
-    assert log.log_start_offset == second
-    log.config = dataclasses.replace(SMALL, retention_ms=100)
-    assert carry_out(retaining(log, 195 + 100)) > 0
-    assert log.segments[0].largest_timestamp() >= 195 - 100 + 0 or len(log.segments) == 1
-    before = log.log_start_offset
-    assert carry_out(retaining(log, 10_000)) > 0
-    assert (log.log_start_offset, log.log_end_offset) == (40, 40)
-    assert before < 40
-    names = [name for name in disk.listdir("t-0") if name.endswith(".log")]
-    assert names == ["00000000000000000040.log"]
-    log.close()
-    reopened = PartitionLog.open(disk, "t-0", SMALL, NOW)
-    assert (reopened.log_start_offset, reopened.log_end_offset) == (40, 40)
-    assert reopened.append(GOOD, NOW) == Appended(40, 41, -1, 40)
-
-
 def test_removal_keeps_what_producers_said() -> None:
     """Retention and DeleteRecords must not drop producer state, also when the process dies right after."""
     disk = MemoryDisk()
@@ -526,20 +474,6 @@ def test_no_segment_goes_before_a_snapshot_keeps_its_producers() -> None:
     assert log.segments[0].base_offset > 0  # now there is one
 
 
-def test_a_full_disk_gets_room_by_retention() -> None:
-    """The small file that says where the log begins cannot be written: the oldest segment goes first."""
-    disk = MemoryDisk(durable=False)
-    log = filled(dataclasses.replace(SMALL, retention_bytes=800), disk=disk)
-    before = [segment.base_offset for segment in log.segments]
-    disk.fail_next_write()
-    assert carry_out(retaining(log, NOW)) > 0
-    assert log.log_start_offset == log.segments[0].base_offset > before[0]
-    disk.kill()
-    again = opened(log.config, disk)
-    assert (again.log_start_offset, again.log_end_offset) == (log.log_start_offset, 40)
-    assert again.report.cuts == []
-
-
 def test_the_indexes_of_few_closed_segments_are_in_memory() -> None:
     log = filled(SMALL, batches=200)
     assert len(log.segments) > 40
@@ -566,22 +500,3 @@ def test_a_segment_without_timestamps_gets_old_from_its_last_write_on() -> None:
     assert carry_out(retaining(log, NOW + 1_000)) == 0
     assert 0 < carry_out(retaining(log, NOW + 1_010)) <= closed
     assert log.offset_of_max_timestamp() is None
-
-
-def test_retention_stops_at_an_open_transaction() -> None:
-    log = opened(SMALL, MemoryDisk())
-    for _ in range(6):
-        log.append(GOOD, NOW)
-    first = log.log_end_offset
-    log.append(batch(b"held", producer_id=5, epoch=0, sequence=0, transactional=True), NOW)
-    for _ in range(20):
-        log.append(GOOD, NOW)
-    sync(log)
-    log.config = dataclasses.replace(log.config, retention_ms=100)
-    carry_out(retaining(log, NOW + 10_000_000))
-    assert 0 < log.log_start_offset <= first
-    assert b"held" in bytes(log.read(first, 1).records)
-    log.append_marker(5, 1, True, 0, NOW)
-    sync(log)
-    carry_out(retaining(log, NOW + 10_000_000))
-    assert log.log_start_offset > first

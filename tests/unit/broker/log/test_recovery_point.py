@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import cast
 from uuid import UUID
 
 import pytest
 
+from fencepost.broker.disk.system_files import SystemFiles
 from fencepost.broker.log import Appended, LogConfig, PartitionLog, Rejected
 from fencepost.broker.log.reading import Gap, batches_of
 from fencepost.broker.log.recovery_points import FILE, RecoveryPoints
@@ -237,6 +240,17 @@ def test_lost_segments_are_told(which: str, how: str) -> None:
     world.append(1)
     world.sync()
     assert world.readable()[-1] == 120
+
+
+def test_a_log_whose_only_file_was_emptied_opens_at_the_first_start(tmp_path: Path) -> None:
+    world = World(disk=cast(MemoryDisk, SystemFiles(str(tmp_path))))  # only its handles must open a file again
+    world.append(3)
+    world.sync()
+    (tmp_path / FIRST).write_bytes(b"")
+    world.open()
+    assert [damage[:2] for damage in world.log.report.damaged] == [(0, 6)]
+    assert world.log.log_end_offset == 6
+    world.append(1)
 
 
 def test_points_are_kept_in_two_places_each() -> None:

@@ -6,7 +6,7 @@ import dataclasses
 
 from fencepost.check.disk import MemoryDisk
 from tests.support.batches import batch
-from tests.unit.broker.log.test_partition import GOOD, NOW, SMALL, opened, sync
+from tests.support.small_logs import GOOD, NOW, SMALL, opened, sync
 
 
 def test_a_sync_releases_only_the_snapshot_it_covered() -> None:

@@ -10,7 +10,7 @@ from crc32c import crc32c
 from fencepost.broker.log import PartitionLog
 from fencepost.check.disk import MemoryDisk
 from tests.support.batches import batch
-from tests.unit.broker.log.test_partition import NEVER, NOW, filled, opened
+from tests.support.small_logs import NEVER, NOW, filled, opened
 
 
 def test_a_kill_costs_a_scan_of_few_batches_however_small_they_are() -> None:

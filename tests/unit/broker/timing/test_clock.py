@@ -104,8 +104,14 @@ class Shifted:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.by_s = 0.0
-        real = time.time
-        monkeypatch.setattr("fencepost.broker.server.time.time", lambda: real() + self.by_s)
+        # It runs with the steady clock. The machine's own is corrected by milliseconds now and then.
+        start_ms = int(time.time() * 1000) - int(time.monotonic() * 1000)
+
+        def wall_s() -> float:
+            half_ms = 0.5  # so that no rounding of the quotient changes the millisecond
+            return (start_ms + int(time.monotonic() * 1000) + half_ms) / 1000 + self.by_s
+
+        monkeypatch.setattr("fencepost.broker.server.time.time", wall_s)
 
 
 @pytest.fixture

@@ -103,3 +103,44 @@ def test_of_a_directory_that_is_a_link_the_link_is_removed(tmp_path: Path, caplo
     assert (elsewhere / f"{0:020d}.log").exists() and str(elsewhere) in caplog.text
     with Broker(data_dir=str(data)) as broker, Admin(broker.bootstrap_servers) as admin:
         assert set(admin.list_topics()) == {"other"}
+
+
+def begin_to_delete(driver: BrokerDriver) -> int:
+    """Ask to delete topic t, and let the time of `remove_deleted` come while the file of topics is being written."""
+    driver.auto_write = False
+    asked = driver.send(DeleteTopicsRequest(topics=[DeleteTopicState(name="t")]), 6)
+    driver.pass_time(1_500)
+    assert driver.writes and driver.answer(asked) is None
+    return asked
+
+
+def records_of(driver: BrokerDriver, name: str) -> bytes:
+    (partition,) = driver.ask(fetch(name), 12).topics[0].partitions
+    return bytes(partition.records)
+
+
+def test_nothing_is_removed_before_the_deletion_is_on_the_disk(driver: BrokerDriver) -> None:
+    begin_to_delete(driver)
+    driver.disk.kill()
+    driver.start()
+    assert b"t" in records_of(driver, "t")
+
+
+def test_a_deletion_that_cannot_be_written_removes_nothing(driver: BrokerDriver) -> None:
+    asked = begin_to_delete(driver)
+    driver.core.written(driver.now_ms, driver.writes.pop().token, OSError(errno.EMFILE, "Too many open files"))
+    driver.auto_write = True
+    driver._perform()
+    assert driver.answer(asked).responses[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert b"t" in records_of(driver, "t")
+    driver.pass_time(1_500)
+    assert b"t" in records_of(driver, "t")
+
+
+def test_a_deletion_that_took_long_is_acknowledged(driver: BrokerDriver) -> None:
+    asked = begin_to_delete(driver)
+    driver.auto_write = True
+    driver.write()
+    assert driver.answer(asked).responses[0].error_code == ErrorCode.NONE
+    assert driver.core.topics.unremovable == 0
+    assert not [name for name in driver.disk.listdir("") if name.startswith("t-") or name.endswith("-delete")]

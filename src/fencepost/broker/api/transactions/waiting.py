@@ -18,11 +18,13 @@ def when_markers_are_written(
 ) -> None:
     """Call `again(now_ms)` when no markers of the id are being written, unless the client has disconnected.
 
+    If the disk refuses them, `again` is called at once, and the client gets CONCURRENT_TRANSACTIONS as from Kafka.
+
     A client that gets CONCURRENT_TRANSACTIONS retries after 20 to 100 ms; waiting here takes a write or a sync. If the
     disk refuses a write of `again`, this request fails, but not the completion that it waited for: that one is already
     written, and must not be repeated.
     """
-    call.core.transactions.when_idle(now_ms, transactional_id, partial(call.go_on, request, again))
+    call.core.transactions.when_tried(now_ms, transactional_id, partial(call.go_on, request, again))
 
 
 def decide_and_reply(

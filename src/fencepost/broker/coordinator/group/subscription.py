@@ -25,7 +25,7 @@ def read_assignment(data: bytes) -> tuple[tuple[str, int], ...] | None:
     Empty bytes are an empty assignment.
     """
     try:
-        return tuple(consumer_protocol.decode_assignment(data))
+        return tuple(consumer_protocol.decode_assignment(data)[0])
     except MalformedMessage:
         return None  # unreadable bytes give None
 

@@ -249,12 +249,12 @@ class Compaction:
             yield from announcing(log.files, log.directory, target.base_offset)
             self._check(group)
             self._target = None
+            new = self._replace(group, end)  # first: if one of the next steps fails, the log reads the new segment
             for segment in group:
                 log.snapshots.forget_files(segment.open_index_files())
                 segment.close()
             others = [segment.base_offset for segment in group[1:]]
             take_places(log.files, log.directory, target.base_offset, others)
-            new = self._replace(group, end)
             yield partial(log.files.sync_directory, log.directory)
             self._check([new])
             new.take_name()
