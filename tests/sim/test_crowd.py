@@ -70,6 +70,7 @@ def test_a_crowd_is_given_everything_once(seed: int) -> None:
     [
         ("cancelled-poll-undoes-another", "given_once"),
         ("polls-of-several-tasks-at-once", "given_once"),
+        ("a-woken-poll-keeps-its-turn", "refused_for_nothing"),
         ("undelivered-records-count-as-read", "position_ahead"),
         ("flush-ends-with-the-first-answer", "fate_unknown"),
     ],

@@ -6,6 +6,7 @@ gives the same order of events.
 
 from __future__ import annotations
 
+import contextvars
 import heapq
 import inspect
 from collections.abc import Callable, Coroutine, Generator
@@ -75,6 +76,7 @@ class SimTask:
     def __init__(self, scheduler: Scheduler, coroutine: Coroutine[Any, Any, Any]) -> None:
         self._scheduler = scheduler
         self._coroutine = coroutine
+        self._context = contextvars.copy_context()  # of its own, as in asyncio
         self._finished: SimFuture[Any] = SimFuture()
         self._cancelled = False
         self._cancel_at = 0
@@ -139,7 +141,10 @@ class SimTask:
         before, self._scheduler.running = self._scheduler.running, self
         try:
             coroutine = self._coroutine
-            awaited = coroutine.throw(TaskCancelled()) if self._cancelled else coroutine.send(None)
+            if self._cancelled:
+                awaited = self._context.run(coroutine.throw, TaskCancelled())
+            else:
+                awaited = self._context.run(coroutine.send, None)
         except StopIteration as stop:
             self._finish(stop.value)
         except TaskCancelled as error:

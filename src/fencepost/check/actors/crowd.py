@@ -96,6 +96,13 @@ class Stand:
     by: str
 
 
+@dataclass(slots=True, eq=False)
+class CallUnderWay:
+    """A call of the shared consumer. `beside_another`: another call was in progress during some of it."""
+
+    beside_another: bool
+
+
 @dataclass(slots=True)
 class ReadersLife:
     """The records that one life of the process received."""
@@ -106,7 +113,7 @@ class ReadersLife:
     complete: bool = False
     places: list[TopicPartition] = field(default_factory=list)
     consumer: Any = None  # the current one
-    calls: int = 0  # calls in progress
+    calls: list[CallUnderWay] = field(default_factory=list)
     closing: int = 0
 
     def next_of(self, place: TopicPartition) -> int:
@@ -195,8 +202,11 @@ class Readers(Actor):
     async def _use(
         self, process: Process, story: ReadersLife, what: str, work: Callable[[], Coroutine[Any, Any, None]]
     ) -> None:
-        """Make a call. It may be refused only while another call is in progress or the client is closing."""
-        story.calls += 1
+        """Make a call. It may be refused only beside another call, or while the client is closing."""
+        for other in story.calls:
+            other.beside_another = True
+        own = CallUnderWay(beside_another=bool(story.calls))
+        story.calls.append(own)
         consumer = story.consumer
         try:
             await self.call(process, what, work)
@@ -205,14 +215,14 @@ class Readers(Actor):
                 self.world.found("refused_for_nothing", f"{self.name} {what}: {error}")
             await process.runtime.sleep_ms(1)
         except UsageError as error:
-            if story.calls == 1:
+            if not own.beside_another:
                 self.world.found("refused_for_nothing", f"{self.name} {what}, alone: {error}")
             self.world.strike("calls refused beside others", f"{self.name} {what}: {error}")
             await process.runtime.sleep_ms(1)
         except PASSES as error:
             self.world.trace(f"{self.name} {what}: {type(error).__name__}: {error}")
         finally:
-            story.calls -= 1
+            story.calls.remove(own)
 
     async def _poll(self, consumer: SharedConsumer, story: ReadersLife, timeout_ms: int) -> None:
         for record in await consumer.poll(timeout_ms):

@@ -21,7 +21,7 @@ FILLED: Final = 200
 
 
 class Feeder(Actor):
-    """An application that sends many records outside transactions.
+    """An application that sends many records outside transactions, and purges some.
 
     Each life uses a new producer. With `only`, it sends to that partition, whose records may be lost: they are in
     `sent`, but not in the history.
@@ -49,6 +49,8 @@ class Feeder(Actor):
         while self.world.storming:
             self._send(producer, name)
             await self.work(process)
+            if self.chance.random() < 0.03:
+                producer.purge(in_queue=self.chance.random() < 0.6, in_flight=self.chance.random() < 0.6)
             if self.chance.random() < 0.1:
                 await self._flush(process, producer)
         await self._flush(process, producer)

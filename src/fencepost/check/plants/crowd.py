@@ -9,9 +9,10 @@ from fencepost.check.plants.plant import Patches, plant
 from fencepost.client.consumer.core import ConsumerCore
 from fencepost.client.consumer.subscription import Handed, Reading
 from fencepost.client.net import turn
-from fencepost.client.net.turn import Polls
+from fencepost.client.net.turn import Hold, Polls, Turn
 from fencepost.client.producer.delivery_reports import DeliveryReports
 from fencepost.client.types import OffsetAndMetadata, TopicPartition
+from fencepost.errors import WakeupError
 
 CROWD: Final = (
     *("storm_ms=1000", "crowds=1", "cancel_chance=0.15", "feeders=1"),
@@ -45,6 +46,28 @@ def polls_of_several_tasks_at_once(patches: Patches) -> None:
 
     original = Polls.check
     patches.setattr(turn, "_refusal", lambda hold, before: None)
+    patches.setattr(Polls, "check", check)
+
+
+@plant("clients", *CROWD)
+def a_woken_poll_keeps_its_turn(patches: Patches) -> None:
+    """After a poll that was woken, other tasks are refused although no call is in progress."""
+    kept: list[Hold] = []
+
+    def take(self: Turn, method: str) -> Hold:
+        hold = original(self, method)
+        kept.append(hold)
+        return hold
+
+    def check(self: Polls, number: int) -> None:
+        try:
+            honest(self, number)
+        except WakeupError:
+            patches.setattr(Hold, "ended", property(lambda hold: False, lambda hold, value: None))
+            raise
+
+    original, honest = Turn.take, Polls.check
+    patches.setattr(Turn, "take", take)
     patches.setattr(Polls, "check", check)
 
 

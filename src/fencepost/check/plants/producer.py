@@ -15,7 +15,6 @@ from fencepost.client.producer.transaction_states import TxnEvent
 from fencepost.client.producer.transactions import Transactions
 from fencepost.errors import (
     FatalError,
-    KafkaError,
     KafkaTimeoutError,
     TransactionAbortableError,
     TransactionCommitFailedError,
@@ -227,15 +226,6 @@ def strays_met_in_the_same_epoch(patches: Patches) -> None:
 def given_up_batch_under_another_id(patches: Patches) -> None:
     """After giving up a batch with unknown outcome the producer takes another id, so the broker may append it late."""
     patches.setattr(Sender, "replace_epoch", Sender.replace_id)
-
-    def give_up_next(self: Sender, queue: PartitionQueue, error: KafkaError) -> None:
-        batch = queue.pending[0]
-        give_up(self, queue, error)
-        if batch.maybe_appended and self.transactions is None:
-            self.replace_id()
-
-    give_up = Sender._give_up_next
-    patches.setattr(Sender, "_give_up_next", give_up_next)
 
 
 @plant(
