@@ -59,7 +59,7 @@ class Killed:
             self._killed |= self._kill([(arm, kill)])
         found = self._killed.pop((arm, kill))
         if isinstance(found, BaseException):
-            raise found
+            raise found.with_traceback(None)  # kept for several tests: it would grow with each
         return found
 
     def close(self) -> None:
@@ -135,7 +135,9 @@ def _kill_standing(
     until = time.monotonic() + 60
     while any(_lives(process) for process in family if process not in zombies) and time.monotonic() < until:
         time.sleep(0.05)
-    assert [process for process in family if _lives(process)] == zombies
+    alive = {process.pid for process in family if _lives(process)}
+    told = {process.pid: (process.name(), process.status()) for process in family if process.pid in alive}
+    assert alive == {zombie.pid for zombie in zombies}, f"alive: {told}; to stay: {zombies}"
     return zombies
 
 

@@ -11,6 +11,7 @@ from tests.spark.differential.comparing import Cell, Seen
 from tests.spark.differential.known import Known, judge, known
 from tests.spark.differential.running import Driver, all_cells, run
 from tests.spark.differential.states import CHANGING, RESTING, World, world
+from tests.spark.differential.writes import all_writes, write
 from tests.support.apache_kafka import Unavailable
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1200)]
@@ -46,6 +47,18 @@ def driver(pyspark_python: str, tmp_path_factory: pytest.TempPathFactory) -> Ite
         pytest.skip(str(reason))
 
 
+# Frames that both write alike.
+ALIKE = (
+    "strings",
+    "keys choose partitions",
+    "partitions",
+    "headers",
+    "null topic",
+    "value is a number",
+    "missing topic",
+)
+
+
 def sample(rows: list[Known]) -> dict[Cell, Options]:
     cells = all_cells()
     assert len(cells) > 1400
@@ -56,12 +69,26 @@ def sample(rows: list[Known]) -> dict[Cell, Options]:
 
 
 def test_what_differs_from_sparks_own_is_what_the_page_says(driver: Driver, topics: World) -> None:
-    rows = known()
+    rows = [row for row in known() if any(map(row.covers, all_cells()))]
     cells = sample(rows)
     assert len(cells) >= len(rows) + len(CHANGING)
     seen = list(run(driver, topics, cells))
     assert [one.cell for one in seen] and len(seen) == len(cells)
     assert sum(any(one.built_in["rows"]) for one in seen) > len(cells) // 2, "nothing was read"
+    unknown, wrong = judge(seen, rows)
+    told = {str(one.cell): (one.aspects(), one.kinds, one.built_in, one.ours) for one in unknown}
+    assert (told, wrong) == ({}, [])
+
+
+def test_what_is_written_differs_where_the_page_says_so(driver: Driver, topics: World) -> None:
+    frames = all_writes()
+    assert len(frames) >= 50
+    rows = [row for row in known() if any(map(row.covers, frames))]
+    chosen = {cell: frame for cell, frame in frames.items() if any(row.covers(cell) for row in rows)}
+    chosen |= {cell: frame for cell, frame in frames.items() if cell.options in ALIKE}
+    assert len(rows) >= 7 and len(chosen) >= len(rows) + len(ALIKE)
+    seen = list(write(driver, topics, chosen))
+    assert len(seen) == len(chosen) and sum(any(one.ours["rows"]) for one in seen) >= 5
     unknown, wrong = judge(seen, rows)
     told = {str(one.cell): (one.aspects(), one.kinds, one.built_in, one.ours) for one in unknown}
     assert (told, wrong) == ({}, [])

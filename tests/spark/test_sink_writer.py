@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import time
+import traceback
 import uuid
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -18,7 +19,7 @@ from pyspark.sql.types import StructType
 from fencepost import Consumer, TopicPartition
 from fencepost.broker.embedded import Broker
 from fencepost.client.net.asyncio_runtime import AsyncioRuntime
-from fencepost.errors import ConfigurationError, KafkaTimeoutError, RecordRejectedError, UsageError
+from fencepost.errors import ConfigurationError, InvalidTopicError, KafkaTimeoutError, RecordRejectedError, UsageError
 from fencepost.protocol.codes import ErrorCode
 from fencepost.spark import exactly_once
 from fencepost.spark.errors import (
@@ -183,6 +184,17 @@ def test_a_topic_that_does_not_exist_is_said_before_anything_is_opened(monkeypat
         sink = Sink(generous)
         writer = pickle.loads(pickle.dumps(StreamWriter({**sink.options, "topic": "made-for-me"}, COLUMNS)))
         assert isinstance(writer.write_partition(rows(1), QUERY, 0).message, Prepared)
+
+
+def test_pyspark_reports_why_a_sink_is_not_opened_and_no_failure_to_pickle(broker: Broker) -> None:
+    """pyspark pickles the writer, which opens the sink, and takes an error in between for one of pickling."""
+    from pyspark.serializers import CloudPickleSerializer
+
+    writer = StreamWriter({**Sink(broker).options, "topic": "no name"}, COLUMNS)
+    with pytest.raises(InvalidTopicError, match=r"^topic 'no name': INVALID_TOPIC_EXCEPTION") as raised:
+        CloudPickleSerializer().dumps(writer)  # type: ignore[no-untyped-call]
+    shown = traceback.format_exception_only(raised.value)
+    assert shown[0].startswith("fencepost.errors.InvalidTopicError: topic 'no name'")
 
 
 def test_an_epoch_of_continuous_processing_is_refused_by_name(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 import uuid
 import zipfile
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ import pytest
 
 from fencepost import Admin, Producer
 from fencepost.broker.embedded import Broker
+from fencepost.spark import register
 from tests.spark.copying import SOURCES
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1800)]
@@ -106,6 +108,31 @@ def test_options_that_are_wrong_are_refused_when_the_frame_is_made(spark: Any, s
         with pytest.raises(Exception, match="option failOnDataLoss='perhaps': true or false") as raised:
             reader.format("fencepost").options(**wrong).load()
         assert "UnboundLocalError" not in str(raised.value)
+
+
+def test_a_sink_is_found_in_another_thread_that_has_registered_it(
+    spark: Any, servers: str, topic: str, tmp_path: Path
+) -> None:
+    """Spark looks for sinks, unlike for sources, in the active session of the thread, and a new one has none."""
+    outcomes: list[str] = []
+
+    def start(name: str, is_registered: bool) -> None:
+        if is_registered:
+            register(spark)
+        writer = spark.readStream.format("rate").load().selectExpr("'v' AS value").writeStream.format("fencepost")
+        writer = writer.option("kafka.bootstrap.servers", servers).option("topic", topic)
+        writer = writer.option("checkpointLocation", str(tmp_path / name)).trigger(availableNow=True)
+        try:
+            writer.start().awaitTermination()
+            outcomes.append("found")
+        except Exception as error:  # noqa: BLE001 (judged)
+            outcomes.append("not found" if "DATA_SOURCE_NOT_FOUND" in str(error) else repr(error))
+
+    for name, is_registered in (("first", False), ("second", True)):
+        thread = threading.Thread(target=start, args=(name, is_registered))
+        thread.start()
+        thread.join()
+    assert outcomes == ["not found", "found"]
 
 
 PROGRAM = """

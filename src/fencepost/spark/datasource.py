@@ -75,8 +75,12 @@ class FencepostDataSource(DataSource):
 def register(spark: SparkSession) -> None:
     """Make `format("fencepost")` known to a session.
 
-    An installed package is found without it. Call it where Spark does not find the package by itself: it came by
-    `--py-files` or `addPyFile`, a notebook has set the path, or the session was there first. The Python of the driver
-    and of the executors has to be able to import the package.
+    Spark finds an installed package by itself. Call this function if the package came by `--py-files` or `addPyFile`,
+    if a notebook has set the path, or if the session was there first. The Python of the driver and of the executors has
+    to be able to import the package.
+
+    Call it also in each further thread that starts a query. Spark looks for a sink in the active session of the
+    thread, and a new thread has no active session.
     """
     spark.dataSource.register(FencepostDataSource)
+    spark.createDataFrame([], "none int")  # makes the session the active one of this thread

@@ -6,9 +6,10 @@ something is wrong"). `PreparedTransactionLostError` (fencepost.errors) reports 
 
 from __future__ import annotations
 
+from pickle import PickleError
 from typing import TYPE_CHECKING, Final
 
-from fencepost.errors import ApplicationRecoverableError, ConfigurationError, FatalError
+from fencepost.errors import ApplicationRecoverableError, ConfigurationError, FatalError, KafkaError
 
 if TYPE_CHECKING:
     from fencepost.spark.sink.decision import Content, SourceOffsets
@@ -155,3 +156,14 @@ class UnknownQueryError(ConfigurationError):
 
     Continuing could write a batch again. The message says which setting to restore, and which option starts again.
     """
+
+
+def shown_as_it_is(error: KafkaError) -> KafkaError:
+    """Return an error that is raised while pyspark pickles an object, so that pyspark does not replace it.
+
+    pyspark reports any other error as a PicklingError ("Could not serialize object"), which names the wrong trouble.
+    """
+    kind = type(error)
+    named = {"__module__": kind.__module__, "__qualname__": kind.__qualname__}
+    error.__class__ = type(kind.__name__, (kind, PickleError), named)
+    return error

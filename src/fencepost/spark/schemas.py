@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from fencepost.client.coding import KEY, VALUE
 from fencepost.errors import ConfigurationError
-from fencepost.schemas import KEY, VALUE, Context, Decode, Encode
+from fencepost.schemas import Context, Decode, Encode
 from fencepost.spark.options import Settings
 
 if TYPE_CHECKING:

@@ -8,12 +8,14 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from itertools import chain
 from pathlib import Path
 
 from tests.spark.copying import environment
 from tests.spark.differential.known import judge, known
 from tests.spark.differential.running import Driver, all_cells, run
 from tests.spark.differential.states import world
+from tests.spark.differential.writes import all_writes, write
 from tests.support.forked_python import forked_python
 
 
@@ -23,6 +25,7 @@ def main() -> int:
     parser.add_argument("--save", type=Path, help="a file for all that was seen, as JSON lines")
     asked = parser.parse_args()
     cells = {cell: options for cell, options in all_cells().items() if any(text in str(cell) for text in asked.only)}
+    frames = {cell: frame for cell, frame in all_writes().items() if any(text in str(cell) for text in asked.only)}
     begun, seen = time.monotonic(), []
     with (
         world() as topics,
@@ -30,7 +33,7 @@ def main() -> int:
         forked_python(environment()) as python,
         Driver(python.path, Path(folder)) as driver,
     ):
-        for one in run(driver, topics, cells):
+        for one in chain(run(driver, topics, cells), write(driver, topics, frames)):
             seen.append(one)
             if one.aspects():
                 print(f"{one.cell}: {', '.join(one.aspects())}: {' | '.join(one.kinds)}", flush=True)
@@ -39,7 +42,7 @@ def main() -> int:
                     print(json.dumps([str(one.cell), one.aspects(), one.built_in, one.ours]), file=file)
     unknown, wrong = judge(seen, known())
     if asked.only == [""]:
-        wrong += [f"line {row.line} is about no cell" for row in known() if not any(map(row.covers, cells))]
+        wrong += [f"line {row.line} is about no cell" for row in known() if not any(map(row.covers, [*cells, *frames]))]
     states = Counter(one.cell.state for one in seen)
     print(f"{len(seen)} cells in {len(states)} states, {time.monotonic() - begun:.0f} s")
     print(f"{sum(bool(one.aspects()) for one in seen)} differ, {len(unknown)} of them unknown to the page")

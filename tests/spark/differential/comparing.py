@@ -18,7 +18,10 @@ KINDS: Final = (
     ("missing", r"UnknownTopicOrPartition|that do(?:es)? not exist|UNKNOWN_TOPIC_OR_PARTITION"),
     ("refused", r"ConfigurationError|ConfigException|IllegalArgumentException|NumberFormatException|AssertionError"),
     ("refused", r"KafkaIllegalStateException|assertion failed|NoSuchElementException: No value found"),
+    ("no valid name", r"InvalidTopicException|InvalidTopicError"),
+    ("rejected", r"RecordTooLargeException|RecordRejectedError|NullPointerException"),
     ("timeout", r"TimeoutException|KafkaTimeoutError"),
+    ("refused", r"AnalysisException.*terminated with exception: \w+ (?:attribute|option)|Kafka option \S+ is n"),
 )
 
 

@@ -5,8 +5,10 @@ python driver.py JARS THREADS     questions from stdin, one a line; the answer t
 {"do": "begin", "cells": [...]}   run these cells, many at a time, as far as there are records
 {"do": "go on", "cells": [...]}   the streams among them once more: started again, or still running
 {"do": "end", "cells": [...]}     {"answer": {name: what was seen}}
+{"do": "write", "cells": [...]}   write a frame in a stream each, and answer as to "end"
 
-A cell is {"name": ..., "format": "kafka", "way": "batch", "options": {...}, "checkpoint": folder}.
+A cell is {"name": ..., "format": "kafka", "way": "batch", "options": {...}, "checkpoint": folder}; one that is written
+has {"frame": query in SQL} as well.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from typing import Any
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as fn
 
+from fencepost.spark import register
 from tests.spark.session import session
 
 PATIENCE_S = 180
@@ -70,6 +73,23 @@ class Cell:
             return self._run()
         return self._catching(self._read)
 
+    def write(self) -> None:
+        """Write the frame, as a stream with one batch."""
+
+        def start() -> None:
+            frame = self._spark.sql(self._asked["frame"])
+            files = self._asked["checkpoint"] + "-input"
+            frame.write.parquet(files)
+            register(self._spark)  # in this thread, which has no active session
+            writer = self._spark.readStream.schema(frame.schema).parquet(files).writeStream
+            writer = writer.format(self._asked["format"]).options(**self._asked["options"])
+            writer = writer.option("checkpointLocation", self._asked["checkpoint"])
+            self._query = writer.trigger(availableNow=True).start()
+            if not self._query.awaitTermination(PATIENCE_S):
+                self._errors.append("it did not end")
+
+        self._catching(start)
+
     def go_on(self) -> None:
         """A query that runs goes on; one that has ended starts again."""
         if self._asked["way"] == "batch":
@@ -84,6 +104,7 @@ class Cell:
         """Stop the query and return the outcome."""
         if self._query is not None:
             self._query.stop()
+        if "frame" not in self._asked:
             self._keep_progress()
         return {
             "errors": self._errors,
@@ -168,6 +189,10 @@ class Cells:
             self._cells.update({cell["name"]: Cell(self._spark, cell) for cell in asked["cells"]})
             list(self._pool.map(lambda cell: self._cells[cell["name"]].begin(), asked["cells"]))
             return {}
+        if asked["do"] == "write":
+            written = {cell["name"]: Cell(self._spark, cell) for cell in asked["cells"]}
+            list(self._pool.map(Cell.write, written.values()))
+            return {name: cell.end() for name, cell in written.items()}
         if asked["do"] == "go on":
             list(self._pool.map(lambda cell: self._cells[cell["name"]].go_on(), asked["cells"]))
             return {}

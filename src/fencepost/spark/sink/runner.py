@@ -87,14 +87,20 @@ class Link:
         if name in self._topics:
             return
         if not self.io.run(self.admin.describe_topics([name])):
-            cluster = self.admin.cluster
             try:
-                self.io.run(cluster.topic(name, cluster.runtime.now_ms() + TOPIC_PATIENCE_MS))
+                self.io.run(self._have_topic_created(name))
             except (KafkaTimeoutError, UnknownTopicOrPartitionError) as error:
                 raise ConfigurationError(
                     f"topic {name!r} does not exist, and auto.create.topics.enable is off at the brokers; create it"
                 ) from error
         self._topics.add(name)
+
+    async def _have_topic_created(self, name: str) -> None:
+        """Let the brokers create the topic, as the writers' first records would."""
+        cluster = self.admin.cluster
+        deadline_ms = cluster.runtime.now_ms() + TOPIC_PATIENCE_MS
+        await cluster.fetch_metadata([name], deadline_ms, create=True)
+        await cluster.topic(name, deadline_ms)
 
     def tell_of_strays(self, topic: str, sink: str) -> None:
         """Warn of other sinks' open transactions on the topic, once per topic."""

@@ -23,7 +23,7 @@ from pyspark.sql.types import StructType
 from fencepost.client.producer.adopted import AdoptedProducer
 from fencepost.errors import ConfigurationError, KafkaError, RecordRejectedError, UsageError
 from fencepost.protocol.codes import ErrorCode
-from fencepost.spark.errors import SupersededError, TaskTimedOutError
+from fencepost.spark.errors import SupersededError, TaskTimedOutError, shown_as_it_is
 from fencepost.spark.kafka_settings import tell_notes, tell_once
 from fencepost.spark.old_rows import OldRows
 from fencepost.spark.options import SinkOptions
@@ -198,7 +198,10 @@ class SinkWriter:
         self._planned = None if folder is None else checkpoint.newest(folder)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        self.open()
+        try:
+            self.open()
+        except KafkaError as error:
+            raise shown_as_it_is(error)  # noqa: B904 (the same error)
         given = (self._options, self._columns, self._rows_of)
         return _restored, (type(self), given, self._opened, self._planned)
 

@@ -1,0 +1,151 @@
+"""Frames that both sinks are asked to write, and what a consumer finds afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from fencepost import Consumer, Record
+from fencepost.client.net.list_offsets import EARLIEST, LATEST
+from fencepost.client.records import to_records
+from tests.spark.differential.comparing import FORMATS, Cell, Seen
+from tests.spark.differential.running import AT_A_TIME, Driver
+from tests.spark.differential.states import BEGIN_MS, World
+
+__all__ = ["WRITES", "Write", "all_writes", "write"]
+
+FRAME: Final = "a frame"
+WAY: Final = "write"
+PARTITIONS: Final = 2
+PATIENCE_MS: Final = "5000"  # how long a record may wait for a partition that does not exist
+
+
+@dataclass(frozen=True)
+class Write:
+    """A frame as a query of SQL, in which NAME is the topic, and the options besides servers and topic.
+
+    None takes an option away. `places`: the partitions of the records are compared, too.
+    """
+
+    frame: str
+    options: Mapping[str, str | None] = field(default_factory=dict)
+    places: bool = False
+
+
+def _headers(column: str) -> Write:
+    return Write(f"select 'v' as value, {column} as headers")
+
+
+NO_TOPIC: Final[dict[str, str | None]] = {"topic": None}
+IMPATIENT: Final[dict[str, str | None]] = {"kafka.max.block.ms": PATIENCE_MS}
+ONE: Final = "select 'v' as value"
+
+WRITES: Final[Mapping[str, Write]] = {
+    "strings": Write("select 'k' as key, 'v' as value union all select '', ''"),
+    "bytes": Write("select X'00ff' as key, X'76' as value"),
+    "null value": Write("select 'k' as key, cast(null as string) as value"),
+    "null key": Write("select cast(null as binary) as key, 'v' as value"),
+    "keys choose partitions": Write("select cast(id as string) as key, 'v' as value from range(20)", places=True),
+    "varchar": Write("select cast('v' as varchar(5)) as value"),
+    "no rows": Write(f"{ONE} where false"),
+    "no value": Write("select 'k' as key"),
+    "another case": Write("select 'v' as VALUE"),
+    "one more column": Write("select 'v' as value, 1 as other"),
+    "value is a number": Write("select 1 as value"),
+    "value is a struct": Write("select named_struct('a', 1) as value"),
+    "key is a number": Write("select 1 as key, 'v' as value"),
+    "topic in a column": Write("select 'NAME' as topic, 'v' as value", NO_TOPIC),
+    "topic in a column and an option": Write("select 'elsewhere' as topic, 'v' as value"),
+    "no topic": Write(ONE, NO_TOPIC),
+    "null topic": Write("select cast(null as string) as topic, 'v' as value", NO_TOPIC),
+    "null topic and an option": Write("select cast(null as string) as topic, 'v' as value"),
+    "topic is a number": Write("select 1 as topic, 'v' as value", NO_TOPIC),
+    "empty topic": Write("select '' as topic, 'v' as value", NO_TOPIC),
+    "topic of no valid name": Write("select 'a b' as topic, 'v' as value", NO_TOPIC),
+    "option of no valid name": Write(ONE, {"topic": "a b"}),
+    "missing topic": Write(
+        "select 'is-missing' as topic, 'v' as value", {**NO_TOPIC, "kafka.max.block.ms": PATIENCE_MS}
+    ),
+    "partitions": Write("select cast(id as int) as partition, 'v' as value from range(2)", places=True),
+    "null partition": Write("select cast(null as int) as partition, 'v' as value"),
+    "partition that is missing": Write("select 9 as partition, 'v' as value", IMPATIENT),
+    "negative partition": Write("select -1 as partition, 'v' as value"),
+    "partition is a long": Write("select 1L as partition, 'v' as value"),
+    "headers": _headers("array(named_struct('key', 'h', 'value', X'31'), named_struct('key', 'h', 'value', X''))"),
+    "null headers": _headers("cast(null as array<struct<key:string,value:binary>>)"),
+    "empty headers": _headers("cast(array() as array<struct<key:string,value:binary>>)"),
+    "header without a value": _headers("array(named_struct('key', 'h', 'value', cast(null as binary)))"),
+    "header without a key": _headers("array(named_struct('key', cast(null as string), 'value', X'31'))"),
+    "headers of strings": _headers("array(named_struct('key', 'h', 'value', '1'))"),
+    "headers are a map": _headers("map('h', X'31')"),
+    "includeHeaders": Write(ONE, {"includeHeaders": "true"}),
+    "a column of moments": Write("select 'v' as value, timestamp_millis(BEGIN) as timestamp"),
+    "record that is too large": Write("select repeat('v', 2000000) as value"),
+    "acks 0": Write(ONE, {"kafka.acks": "0"}),
+    "acks all": Write(ONE, {"kafka.acks": "all"}),
+    "no idempotence": Write(ONE, {"kafka.enable.idempotence": "false"}),
+    "compressed": Write(ONE, {"kafka.compression.type": "zstd"}),
+    "compression that is unknown": Write(ONE, {"kafka.compression.type": "no"}),
+    "unknown option": Write(ONE, {"noSuchOption": "1"}),
+    "kafka.no.such.setting": Write(ONE, {"kafka.no.such.setting": "1"}),
+    "serializer of keys": Write(ONE, {"kafka.key.serializer": "org.example.No"}),
+    "serializer of values": Write(ONE, {"kafka.value.serializer": "org.example.No"}),
+    "no servers": Write(ONE, {"kafka.bootstrap.servers": None}),
+    "subscribe and no topic": Write(ONE, {**NO_TOPIC, "subscribe": "NAME"}),
+    "topic in another case": Write(ONE, {**NO_TOPIC, "TOPIC": "NAME"}),
+}
+
+
+def all_writes() -> dict[Cell, Write]:
+    """Every frame, as a cell."""
+    return {Cell(FRAME, WAY, name): asked for name, asked in WRITES.items()}
+
+
+def write(driver: Driver, world: World, cells: Mapping[Cell, Write]) -> Iterator[Seen]:
+    """Let both sinks write each frame into topics of their own, and read these."""
+    names = list(cells)
+    for first in range(0, len(names), AT_A_TIME):
+        some = names[first : first + AT_A_TIME]
+        topics = {(kind, cell): world.new_topic(PARTITIONS) for cell in some for kind in FORMATS}
+        questions = {
+            (kind, cell): {
+                **driver.asked(kind, cell, _options(cells[cell], topic, world)),
+                "frame": _filled(cells[cell].frame, topic),
+            }
+            for (kind, cell), topic in topics.items()
+        }
+        answer = driver.ask("write", list(questions.values()))
+        for cell in some:
+            built_in, ours = (
+                {**answer[questions[kind, cell]["name"]], "rows": [_records(world, topics[kind, cell], cells[cell])]}
+                for kind in FORMATS
+            )
+            yield Seen(cell, built_in, ours)
+
+
+def _filled(text: str, topic: str) -> str:
+    return text.replace("NAME", topic).replace("BEGIN", str(BEGIN_MS))
+
+
+def _options(asked: Write, topic: str, world: World) -> dict[str, str]:
+    options = {"kafka.bootstrap.servers": world.open, "topic": topic, **asked.options}
+    return {name: _filled(text, topic) for name, text in options.items() if text is not None}
+
+
+def _records(world: World, topic: str, asked: Write) -> list[Any]:
+    """The records, without what differs from run to run: when they were written, and partitions that nobody chose."""
+    found = []
+    with world.admin() as admin, Consumer(world.open) as reader:
+        for place in admin.partitions_of([topic]):
+            begin, end = (admin.list_offsets({place: at})[place].offset for at in (EARLIEST, LATEST))
+            for piece in reader.fetch_range(place.topic, place.partition, begin, end, timeout_ms=60_000):
+                found += [_plain(record, asked) for record in to_records(piece)]
+    return sorted(found, key=repr)
+
+
+def _plain(record: Record, asked: Write) -> list[Any]:
+    texts = [None if text is None else text.decode("latin-1") for text in (record.key, record.value)]
+    headers = [[key, None if text is None else text.decode("latin-1")] for key, text in record.headers]
+    moment = record.timestamp_ms if record.timestamp_ms == BEGIN_MS else "now"
+    return [record.partition if asked.places else None, *texts, headers, moment]
