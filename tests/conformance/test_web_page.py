@@ -135,7 +135,7 @@ def test_who_holds_readers_back_is_found_and_decided(
     sees(tab, "prepared", "1 partition", "a client")
     tab.get_by_role("link", name=name).click()
     sees(tab, "Held back by it:", f"{topic}-0", "open from offset 0", "first seen, Ongoing", f"enlisted: {topic}-0")
-    sees(tab, "whoever keeps its state is to decide it.")
+    sees(tab, "It waits for its owner to commit or abort it.")
 
     tab.get_by_role("button", name="Commit").click()
     sees(tab, "becomes visible to readers of committed records", f"{topic}-0", where="dialog")
@@ -240,7 +240,7 @@ def test_a_page_that_only_looks_has_no_buttons(
     name = f"look-{uuid.uuid4().hex[:8]}"
     prepare(cluster, name, f"t-{name}")
     tab = show(f"{serve(cluster)}#/transaction?name={name}")
-    sees(tab, "It has no timeout")
+    sees(tab, "It never times out")
     assert tab.get_by_role("button").count() == 0
     with fencepost.Admin(cluster) as admin:
         admin.force_terminate_transaction(name)
@@ -352,7 +352,7 @@ def test_a_phone_shows_all_without_scrolling_sideways(
         "overview": "Brokers",
         "transactions": name,
         "topics?q=t-phone": "t-phone",
-        f"transaction?name={name}": "It has no timeout",
+        f"transaction?name={name}": "It never times out",
         "topic?name=t-phone": f"by {name}",
     }
     for view, text in shown.items():

@@ -11,34 +11,22 @@ from typing import Final, TypeVar
 
 import typer
 
+from fencepost.arguments import text_flaw
 from fencepost.client.prepared import PreparedTransaction
 from fencepost.errors import ConfigurationError
-from fencepost.setting_checks import MOST_NAME_BYTES
 
-__all__ = ["in_utf8", "is_utf8", "named", "noted", "topic_named"]
+__all__ = ["in_utf8", "named", "noted", "topic_named"]
 
 Given = TypeVar("Given", bound=str | Sequence[str] | None)
 
 _TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")  # org.apache.kafka.common.internals.Topic
 
 
-def is_utf8(text: str) -> bool:
-    """Return true if the text can be encoded in UTF-8. Arguments with other bytes cannot."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 def in_utf8(given: Given) -> Given:
     """Return the text, which may be empty. Raises BadParameter if a Kafka request cannot contain it."""
     for text in _texts(given):
-        if not is_utf8(text):
-            raise typer.BadParameter(f"{text!r:.80} cannot be written in UTF-8")
-        size = len(text.encode())
-        if size > MOST_NAME_BYTES:
-            raise typer.BadParameter(f"{text[:20]!r}... has {size} bytes; {MOST_NAME_BYTES} are possible")
+        if flaw := text_flaw(text):
+            raise typer.BadParameter(f"{text!r:.80} {flaw}")
     return given
 
 

@@ -9,8 +9,9 @@ from typing import Annotated, Final
 
 import typer
 
+from fencepost.arguments import is_utf8
 from fencepost.cli.cluster_settings import CommandConfig, Servers, connected
-from fencepost.cli.names import is_utf8, named
+from fencepost.cli.names import named
 from fencepost.cli.output import Json, Yes, command_group, confirmed, print_json, print_table, refuse, tell_done
 from fencepost.client.admin.scram import ScramDeletion, ScramMechanism, ScramUpsertion
 from fencepost.protocol.scram import FEWEST_ITERATIONS

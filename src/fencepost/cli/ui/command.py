@@ -1,4 +1,4 @@
-"""`fencepost ui`: serve the page until it is told to end."""
+"""`fencepost ui`: serve the web page until Ctrl-C or SIGTERM."""
 
 from __future__ import annotations
 
@@ -21,33 +21,34 @@ __all__ = ["ui"]
 def ui(
     bootstrap_servers: Servers = None,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 0,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0: any free port.")] = 0,
     allow_actions: Annotated[
         bool,
         typer.Option(
-            "--allow-actions", help="Let the page end transactions and resolve sinks; each time it asks. Loopback only."
+            "--allow-actions", help="Show buttons that change the cluster. Each asks for a confirmation. Loopback only."
         ),
     ] = False,
     allowed_host: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="A name of this machine that browsers may ask for; may be repeated."),
+        typer.Option(metavar="NAME", help="A host name under which browsers may open the page; may be repeated."),
     ] = None,
-    every: Annotated[float, typer.Option(metavar="SECONDS", min=0.1, help="Interval of looks.")] = EVERY_S,
+    every: Annotated[float, typer.Option(metavar="SECONDS", min=0.1, help="Interval of polls.")] = EVERY_S,
+    schema_registry: Annotated[
+        str | None, typer.Option(metavar="URL", help="Decode messages with this registry; needs fencepost[schemas].")
+    ] = None,
     decision_topic: DecisionTopic = DEFAULT_TOPIC,
     command_config: CommandConfig = None,
 ) -> None:
-    """A page about the cluster: topics, groups, transactions and what they hold back, Spark sinks; live.
+    """Serve a live web page about the cluster: messages, topics, groups, transactions, Spark sinks.
 
-    Prints "listening on" and the page's address, and runs until Ctrl-C or SIGTERM. It only looks, unless
-    --allow-actions; then a second line is the address with the token that changes need.
-    It asks nobody for a password: whoever reaches the port sees what the settings' principal may see.
+    Prints "listening on" and the page's address, and runs until Ctrl-C or SIGTERM. The page is read-only without
+    --allow-actions. With it, a second line is the address with the token that changes need.
+    The page has no login: everyone who reaches the port sees everything that the principal of the settings may see.
 
     Example: fencepost ui -b localhost:9092 --port 8080
     """
     if allow_actions and not _is_loopback(host):
-        raise typer.BadParameter(
-            f"--allow-actions is for the loopback only, and {host} is not: the page asks nobody who he is"
-        )
+        raise typer.BadParameter(f"--allow-actions needs a loopback address, and {host} is none: the page has no login")
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     with failures_told():
         page = Page(
@@ -58,11 +59,12 @@ def ui(
             every_s=every,
             allow_actions=allow_actions,
             names=allowed_host or (),
+            schema_registry=schema_registry,
         )
     try:
         with stopped_by_signals():
             if not _is_loopback(host):
-                sys.stderr.write("fencepost: whoever reaches this port sees the page: it asks for no password\n")
+                sys.stderr.write("fencepost: everyone who reaches this port sees the page: it has no login\n")
             sys.stdout.write(f"listening on {page.address}\n")
             if allow_actions:
                 sys.stdout.write(f"for changes, open {page.acting_address}\n")

@@ -8,15 +8,20 @@ import time
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final, TypeVar
 
-from fencepost.cli.cluster_settings import PATIENCE, sink_options
+from fencepost.cli.cluster_settings import PATIENCE, PATIENCE_MS, sink_options
 from fencepost.cli.diagnosis.look import Calls, Looker
 from fencepost.cli.diagnosis.telling import as_metrics
 from fencepost.cli.ending import Consent, Ending, end_open, ending_of
 from fencepost.cli.printable import printable
 from fencepost.cli.transaction_view import Session
 from fencepost.cli.ui import documents
+from fencepost.cli.ui.browsing import Browser
+from fencepost.cli.ui.changes import CHANGES, Clients, PageChange
+from fencepost.cli.ui.messages import query_of
+from fencepost.cli.ui.registry import RegistryDecoder
 from fencepost.cli.ui.watch import Watch
 from fencepost.cli.ui.web import Refusal
+from fencepost.client.blocking import Admin, Producer
 from fencepost.client.diagnosis.collecting import AWAY
 from fencepost.client.net.asyncio_runtime import runtime_for
 from fencepost.client.net.cluster import Cluster
@@ -33,6 +38,7 @@ CALL_MS: Final = 5_000  # for each call of a look: that the brokers are away is 
 IDLE_AFTER_S: Final = 60.0  # since somebody has asked for anything
 IDLE_EVERY_S: Final = 30.0
 MOST_KEPT: Final = 200  # things looked at by name
+MOST_RULES: Final = 500  # of each list of the view of access
 
 T = TypeVar("T")
 
@@ -41,7 +47,13 @@ class ClusterDesk:
     """Knows one cluster by looking at it again and again. All calls may come from any thread."""
 
     def __init__(
-        self, settings: Mapping[str, str], decision_topic: str, *, every_s: float, allow_actions: bool
+        self,
+        settings: Mapping[str, str],
+        decision_topic: str,
+        *,
+        every_s: float,
+        allow_actions: bool,
+        schema_registry: str | None = None,
     ) -> None:
         """`settings`: the client's, by Kafka's dotted names. Raises ConfigurationError; reaches for no broker yet."""
         self._settings = dict(settings)
@@ -49,6 +61,7 @@ class ClusterDesk:
         self._every_s = every_s
         self._allow_actions = allow_actions
         config = AdminConfig.from_dotted(self._settings)
+        decode = None if schema_registry is None else RegistryDecoder(schema_registry)
         self._io = io_thread()
 
         async def make() -> Calls:
@@ -56,6 +69,7 @@ class ClusterDesk:
 
         self._calls = self._io.run(make())
         self._looker = Looker(self._calls, decision_topic, CALL_MS)
+        self._browser = Browser(self._calls, self._io, CALL_MS, decode)
         self._watch = Watch()
         self._lock = threading.Lock()  # of the watch
         self._asked_s = time.monotonic()
@@ -158,11 +172,30 @@ class ClusterDesk:
             group = self._one(name, wanted, self._looker.group)
             with self._lock:
                 found = documents.group(self._watch, group, query)
+        elif name in ("messages", "message"):
+            found = self._messages(name, query)
+        elif name in ("access", "settings"):
+            try:
+                found = self._access() if name == "access" else self._settings_of(wanted)
+            except KafkaError as error:
+                raise Refusal(503 if isinstance(error, AWAY) else 403, str(error)) from error
         else:
             raise Refusal(404, f"there is no view {name!r}")
         with self._lock:
             around = documents.envelope(self._watch, int(time.time() * 1000))
         return {**around, "view": found}
+
+    def _messages(self, name: str, query: Mapping[str, str]) -> dict[str, Any] | None:
+        """Raises Refusal."""
+        asked = query_of(query)
+        with self._lock:
+            owners = documents.owners_of(self._watch)
+        try:
+            look = self._browser.search if name == "messages" else self._browser.message
+            found: dict[str, Any] | None = look(asked, owners)
+        except KafkaError as error:
+            raise Refusal(503 if isinstance(error, AWAY) else 403, str(error)) from error
+        return found
 
     def metrics(self) -> str:
         """Findings in Prometheus' text format. A scrape keeps the looks at their pace, like a person who looks."""
@@ -184,6 +217,8 @@ class ClusterDesk:
             "look-before-end": self._before_end,
             "end": self._end,
             "resolve": self._resolve,
+            "look-before-change": self._before_change,
+            "change": self._change,
         }
         if action not in acts:
             raise Refusal(404, f"there is no action {action!r}")
@@ -196,6 +231,52 @@ class ClusterDesk:
             raise Refusal(409, f"{doubt}{error}") from error
         self._wake.set()
         return done
+
+    def _change_of(self, wanted: Mapping[str, Any]) -> PageChange:
+        name = _text(wanted, "change")
+        if name not in CHANGES:
+            raise Refusal(404, f"there is no change {name!r}")
+        return CHANGES[name](wanted)
+
+    def _before_change(self, wanted: Mapping[str, Any]) -> dict[str, Any]:
+        change = self._change_of(wanted)
+        return {"question": change.question, "name": change.name, "grave": change.is_grave}
+
+    def _change(self, wanted: Mapping[str, Any]) -> dict[str, Any]:
+        change = self._change_of(wanted)
+        if change.is_grave and wanted.get("confirm") != change.name:
+            raise Refusal(409, f"type {change.name} to confirm")
+        principal = self._settings.get("sasl.username") or "the principal of the settings"
+        log.warning("asked on the page, as %s: %s", printable(principal), printable(change.question))
+        settings = {**PATIENCE, **self._settings}
+        clients = Clients(
+            lambda: Admin.from_config(settings),
+            lambda more: Producer.from_config({**settings, "delivery.timeout.ms": PATIENCE_MS, **more}),
+        )
+        return {"done": change.run(clients)}
+
+    def _access(self) -> dict[str, Any]:
+        """Return rules, users and quotas as rows, the number of rows left out, and the reasons for missing lists."""
+        found: dict[str, Any] = {"errors": {}, "more": {}}
+        with Admin.from_config({**PATIENCE, **self._settings}) as admin:
+            asked: Mapping[str, Callable[[], list[dict[str, Any]]]] = {
+                "acls": lambda: documents.acls(admin.describe_acls()),
+                "users": lambda: documents.users(admin.describe_user_scram_credentials()),
+                "quotas": lambda: documents.quotas(admin.describe_client_quotas()),
+            }
+            for part, ask in asked.items():
+                try:
+                    rows = ask()
+                except KafkaError as error:
+                    rows, found["errors"][part] = [], str(error)
+                found[part], found["more"][part] = rows[:MOST_RULES], max(len(rows) - MOST_RULES, 0)
+        return found
+
+    def _settings_of(self, topic: str) -> dict[str, Any]:
+        """Return a topic's settings. Raises KafkaError."""
+        with Admin.from_config({**PATIENCE, **self._settings}) as admin:
+            entries = admin.config_entries(topic)
+        return {"name": topic, "rows": documents.settings(entries)}
 
     def _looked_at(self, session: Session, wanted: Mapping[str, Any]) -> Ending:
         return ending_of(session, _text(wanted, "id"), commit=wanted.get("commit") is True)

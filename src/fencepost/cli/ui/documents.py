@@ -10,6 +10,10 @@ from fencepost.cli.diagnosis.look import MOST_PLACES, GroupDetail, TransactionDe
 from fencepost.cli.diagnosis.telling import as_value
 from fencepost.cli.transaction_view import meaning_of
 from fencepost.cli.ui.watch import Watch
+from fencepost.client.admin.acls import Acl
+from fencepost.client.admin.configs import ConfigEntry
+from fencepost.client.admin.quotas import QuotaEntity
+from fencepost.client.admin.scram import ScramCredential
 from fencepost.client.admin.topics import TopicDescription
 from fencepost.client.admin.transactions import ProducerDescription, TransactionDescription
 from fencepost.client.diagnosis.findings import Kind
@@ -21,7 +25,7 @@ from fencepost.protocol.codes import describe as describe_code
 from fencepost.spark.sink import names
 from fencepost.spark.sink.decision import Decision, Winner
 
-__all__ = ["ROWS", "VIEWS", "group", "sink", "topic", "transaction"]
+__all__ = ["ROWS", "VIEWS", "group", "owners_of", "sink", "topic", "transaction"]
 
 Document = dict[str, Any]
 Query = Mapping[str, str]
@@ -263,6 +267,12 @@ def _producer(
     }
 
 
+def owners_of(watch: Watch) -> dict[int, str]:
+    """Return the transactional ids of the described transactions by producer id."""
+    described: Mapping[str, TransactionDescription] = {} if watch.look is None else watch.look.described
+    return {each.producer_id: name for name, each in described.items() if each.error_code == 0}
+
+
 # --- groups ---
 
 
@@ -419,12 +429,80 @@ def _content(decision: Decision) -> Document:
     }
 
 
+# --- disks, rights, users, quotas, settings ---
+
+
+def disks(watch: Watch, query: Query) -> Document:
+    """Return a row for each log directory, and the largest topics by their bytes on all brokers."""
+    look = watch.look
+    if look is None:
+        return {}
+    sizes: Counter[str] = Counter()
+    for each in look.log_dirs:
+        for place, replica in each.replicas.items():
+            sizes[place.topic] += replica.size_bytes
+    directories = [
+        {
+            "broker": each.broker,
+            "path": each.path,
+            "error": None if each.error_code == 0 else describe_code(each.error_code),
+            "used": sum(replica.size_bytes for replica in each.replicas.values()),
+            "replicas": len(each.replicas),
+            "total": each.total_bytes if each.total_bytes >= 0 else None,
+            "free": each.usable_bytes if each.usable_bytes >= 0 else None,
+        }
+        for each in look.log_dirs
+    ]
+    largest = [name for name, _ in sizes.most_common()]
+    page = _page(largest, str, lambda name: {"name": name, "bytes": sizes[name]}, query)
+    return {"directories": directories[:ROWS], **page}
+
+
+def acls(rules: Sequence[Acl]) -> list[Document]:
+    """Return rules as rows."""
+    return [
+        {
+            "resource": each.resource_type.name,
+            "resource_name": each.resource_name,
+            "pattern": each.pattern.name,
+            "principal": each.principal,
+            "operation": each.operation.name,
+            "permission": each.permission.name,
+            "host": each.host,
+        }
+        for each in sorted(rules)
+    ]
+
+
+def users(credentials: Sequence[ScramCredential]) -> list[Document]:
+    """Return SCRAM users as rows."""
+    return [
+        {"user": each.user, "mechanism": each.mechanism.name, "iterations": each.iterations}
+        for each in sorted(credentials)
+    ]
+
+
+def quotas(found: Mapping[QuotaEntity, Mapping[str, float]]) -> list[Document]:
+    """Return quotas as rows."""
+    rows = [(str(entity), name, value) for entity, limits in found.items() for name, value in limits.items()]
+    return [{"entity": entity, "quota": name, "value": value} for entity, name, value in sorted(rows)]
+
+
+def settings(entries: Mapping[str, ConfigEntry]) -> list[Document]:
+    """Return a topic's settings as rows, those that were set first."""
+    return [
+        {"name": each.name, "value": each.value, "source": each.source.name.lower().replace("_", " ")}
+        for each in sorted(entries.values(), key=lambda each: (each.is_default, each.name))
+    ]
+
+
 VIEWS: Final[Mapping[str, Callable[[Watch, Query], Document]]] = {
     "overview": overview,
     "topics": topics,
     "transactions": transactions,
     "groups": groups,
     "sinks": sinks,
+    "disks": disks,
 }
 
 

@@ -49,12 +49,15 @@ class Page:
         every_s: float = EVERY_S,
         allow_actions: bool = False,
         names: Iterable[str] = (),
+        schema_registry: str | None = None,
     ) -> None:
         """`settings`: the client's, by Kafka's dotted names. `names`: of this machine, that browsers may ask for.
 
         Raises ConfigurationError; OSError when the port is taken. Brokers that are away are no error: the page says so.
         """
-        self._desk = ClusterDesk(settings, decision_topic, every_s=every_s, allow_actions=allow_actions)
+        self._desk = ClusterDesk(
+            settings, decision_topic, every_s=every_s, allow_actions=allow_actions, schema_registry=schema_registry
+        )
         known = frozenset(name.lower() for name in (host, *names))
         try:
             self.token = secrets.token_urlsafe(32)

@@ -26,6 +26,7 @@ from fencepost.cli.ui import desk, server
 from fencepost.cli.ui.documents import VIEWS
 from fencepost.cli.ui.server import Page
 from fencepost.cli.ui.web import is_own_host
+from fencepost.client.admin.quotas import QuotaEntity
 from fencepost.client.diagnosis.findings import CODES
 from fencepost.errors import ConfigurationError
 from tests.support.certificates import Authority
@@ -441,7 +442,7 @@ SASL_ONLY = (
 
 def test_what_cannot_be_is_refused_at_the_start(capsys: pytest.CaptureFixture[str]) -> None:
     for words, status, told in (
-        (["ui", "--allow-actions", "--host", "0.0.0.0"], 2, "loopback only"),  # noqa: S104 - refused
+        (["ui", "--allow-actions", "--host", "0.0.0.0"], 2, "the page has no login"),  # noqa: S104 - refused
         (["ui", "--host", "192.0.2.1", "--port", "1"], 1, "fencepost: "),
         (["broker", "--ui", "70000"], 2, "--ui: 70000 is not a port"),
         (["broker", "--ui", *SASL_ONLY], 2, "every listener asks for credentials"),
@@ -450,3 +451,19 @@ def test_what_cannot_be_is_refused_at_the_start(capsys: pytest.CaptureFixture[st
             main(words)
         assert ended.value.code == status, words
         assert told in capsys.readouterr().err
+
+
+def test_a_list_that_is_cut_says_how_much_is_missing(own_broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(desk, "MOST_RULES", 2)
+    with fencepost.Admin(own_broker.bootstrap_servers) as admin:
+        limits = {QuotaEntity(user=f"u{n}"): {"producer_byte_rate": 1000.0 + n} for n in range(5)}
+        admin.alter_client_quotas(limits)
+    one = Page({"bootstrap.servers": own_broker.bootstrap_servers}, every_s=0.2, allow_actions=False, names=[])
+    try:
+        _, answer, _ = ask(one, "/api/access")
+    finally:
+        one.close()
+    view = answer["view"]
+    shown = [(row["entity"], row["value"]) for row in view["quotas"]]
+    assert shown == [("clients with user='u0'", 1000.0), ("clients with user='u1'", 1001.0)]
+    assert view["more"] == {"acls": 0, "users": 0, "quotas": 3}

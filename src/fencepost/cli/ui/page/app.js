@@ -1,8 +1,9 @@
 // Which view is shown, asking for it again and again, and the questions before something is changed.
 "use strict";
 
-const TABS = [["overview", "Overview"], ["transactions", "Transactions"], ["topics", "Topics"], ["groups", "Groups"], ["sinks", "Spark sinks"]];
-const WITHIN = { topic: "topics", transaction: "transactions", group: "groups", sink: "sinks" };
+const TABS = [["overview", "Overview"], ["transactions", "Transactions"], ["topics", "Topics"], ["groups", "Groups"], ["sinks", "Spark sinks"], ["disks", "Disks"], ["access", "Access"]];
+const WITHIN = { topic: "topics", messages: "topics", message: "topics", settings: "topics", transaction: "transactions", group: "groups", sink: "sinks" };
+const STILL = new Set(["messages", "message", "access", "settings"]);
 const element = (id) => document.getElementById(id);
 
 let about = { servers: "", actions: false, every_s: 2 };
@@ -56,6 +57,8 @@ async function look() {
   takeToken();
   const here = route();
   const mine = ++asked;
+  // A search may take seconds. The view before it stays on the page until then, marked as not current.
+  if (STILL.has(here.view) || address(here.view, here.query) !== shown) wait();
   try {
     if (!introduced) await introduce();
     const answer = await ask(`/api/${here.view}?${new URLSearchParams(here.query)}`);
@@ -63,7 +66,14 @@ async function look() {
   } catch (error) {
     if (mine === asked) failed(here, error);
   }
-  if (mine === asked && !document.hidden) timer = setTimeout(look, about.every_s * 1000);
+  if (mine === asked) element("main").removeAttribute("aria-busy");
+  // A search reads the topic: it runs when somebody asks for it, and not again and again.
+  if (mine === asked && !document.hidden && !STILL.has(here.view)) timer = setTimeout(look, about.every_s * 1000);
+}
+
+function wait() {
+  element("main").setAttribute("aria-busy", "true");
+  pulse(false, "looking …");
 }
 
 async function introduce() {
@@ -181,6 +191,8 @@ document.addEventListener("click", ({ target }) => {
   const { end, id, resolve, close } = target.dataset || {};
   if (end) askToEnd(id, end === "commit");
   if (resolve !== undefined) askToResolve(resolve);
+  const { change, fixed } = target.dataset || {};
+  if (change) askFields(change, JSON.parse(fixed));
   if (close !== undefined) dialog().close();
 });
 
@@ -196,7 +208,7 @@ document.addEventListener("input", ({ target }) => {
 });
 
 document.addEventListener("keydown", (event) => {
-  if (event.target.matches("input") || event.ctrlKey || event.metaKey || event.altKey || dialog().open) return;
+  if (event.target.matches("input, select, textarea") || event.ctrlKey || event.metaKey || event.altKey || dialog().open) return;
   const search = document.querySelector("[data-search]");
   const tab = TABS[Number(event.key) - 1];
   if (event.key === "/" && search) {
@@ -205,6 +217,15 @@ document.addEventListener("keydown", (event) => {
   } else if (tab) location.hash = address(tab[0]);
 });
 
+// A form of a view: its fields are the view's query.
+document.addEventListener("submit", (event) => {
+  const view = event.target.dataset.view;
+  if (!view) return;
+  event.preventDefault();
+  location.hash = address(view, Object.fromEntries(new FormData(event.target)));
+  if (address(view, route().query) === shown) look();
+});
+
 window.addEventListener("hashchange", look);
-document.addEventListener("visibilitychange", () => !document.hidden && look());
+document.addEventListener("visibilitychange", () => !document.hidden && !STILL.has(route().view) && look());
 look();

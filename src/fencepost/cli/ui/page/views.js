@@ -163,8 +163,8 @@ const VIEWS = {
     ];
   },
 
-  topics(view, _about, route) {
-    return listing(view, route, {
+  topics(view, about, route) {
+    return [changeButtons(about, ["create-topic"], {}), listing(view, route, {
       placeholder: "Filter by name",
       choices: choice("topics", "internal", [["0", "Topics"], ["1", "Internal too"]], route.query.internal || "0"),
       none: "There is no topic.",
@@ -176,14 +176,15 @@ const VIEWS = {
         ["Held back", (row) => h("span", { class: row.behind ? "hot" : "quiet" }, row.behind ? number(row.behind) : "–"), "number"],
         ["Written", (row) => [spark(row.rate), h("span", { class: "rate" }, row.rate.length ? rate(row.rate.at(-1)) : "")], "number"],
       ],
-    });
+    })];
   },
 
-  topic(view, _about, route) {
+  topic(view, about, route) {
     return [
       h("p", { class: "crumb" }, link("topics", {}, "Topics")),
       h("h1", {}, view.name),
-      h("p", { class: "sub" }, plural(view.total, "partition"), view.internal ? ", internal" : ""),
+      h("p", { class: "sub" }, plural(view.total, "partition"), view.internal ? ", internal" : "", ". ", link("messages", { name: view.name }, "Browse messages"), " · ", link("settings", { name: view.name }, "Settings")),
+      changeButtons(about, ["produce", "grow-topic", "delete-topic"], { name: view.name }),
       h("section", { class: "panel" }, h("div", { class: "chart" }, h("span", { class: "quiet" }, "Offsets written"), h("span", { class: "now" }, view.rate.length ? rate(view.rate.at(-1)) : "")), spark(view.rate, true)),
       h("h2", {}, "Partitions"),
       listing(view, route, {
@@ -236,7 +237,7 @@ const VIEWS = {
         ["Timeout", view.timeout_ms === null ? "none" : lasting(view.timeout_ms), null, "small"],
         view.began_ms && view.timeout_ms !== null && ["Times out in", lasting(view.began_ms + view.timeout_ms - now), null, "small"],
       ]),
-      view.prepared && h("p", {}, "It has no timeout, for it is prepared, or about to be: whoever keeps its state is to decide it. Until then readers of committed records wait."),
+      view.prepared && h("p", {}, "It never times out: it is prepared, or about to be. It waits for its owner to commit or abort it. Until then, readers of committed records wait."),
       findings(view),
       view.holds.length > 0 && h("p", {}, "Held back by it: ", h("span", { class: "mono" }, view.holds.join(", "))),
       view.partitions.length > 0 && [h("h2", {}, "Partitions"), lanes(view, now)],
@@ -267,11 +268,12 @@ const VIEWS = {
     });
   },
 
-  group(view, _about, route) {
+  group(view, about, route) {
     return [
       h("p", { class: "crumb" }, link("groups", {}, "Groups")),
       h("h1", {}, view.name),
       h("p", { class: "sub" }, h("span", { class: "tag" }, view.state), ` ${view.type}, ${plural(view.member_count, "member")}${view.protocol ? `, ${view.protocol}` : ""}`),
+      changeButtons(about, ["reset-offsets"], { name: view.name }),
       findings(view),
       listing(view, route, {
         placeholder: "Filter by partition",

@@ -1,0 +1,289 @@
+"""Read the messages of a topic for the page, within limits of time, bytes and offsets."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, Final, Protocol, TypeVar
+
+from fencepost.cli.diagnosis.look import Calls
+from fencepost.cli.ui.messages import (
+    MOST_PARTITIONS,
+    Decode,
+    EndMarker,
+    EndState,
+    Lane,
+    Passage,
+    Query,
+    SeenMessage,
+    document,
+    matches,
+    outcomes,
+    page_of,
+)
+from fencepost.cli.ui.web import Refusal
+from fencepost.client.consumer.fetch_requests import FetchSettings, fetch_undecoded
+from fencepost.client.net.list_offsets import EARLIEST, LATEST
+from fencepost.client.net.tasks import gather
+from fencepost.client.records import Fetched, timestamp_type_of, to_records
+from fencepost.client.types import Isolation, TopicPartition
+from fencepost.errors import KafkaError
+from fencepost.protocol.errors import ProtocolError
+from fencepost.protocol.fetch_wire import FetchPartitionResult
+from fencepost.protocol.records.aborted import AbortedFilter
+from fencepost.protocol.records.batch import BatchHeader, iter_batches
+from fencepost.protocol.records.decoding import decode_readable
+from fencepost.protocol.records.markers import ABORT, COMMIT, control_type
+
+__all__ = ["Browser"]
+
+T = TypeVar("T")
+
+SECONDS: Final = 5.0  # of one search
+MOST_SCANNED: Final = 50_000  # records of one search
+FETCH_BYTES: Final = 1024 * 1024
+WINDOW_BYTES: Final = 4 * 1024 * 1024
+DECODED_BYTES: Final = 64 * 1024 * 1024  # of one batch
+AHEAD_FETCHES: Final = 8  # behind a window, for the markers of its transactions
+AT_ONCE: Final = 2  # searches
+
+
+class Runs(Protocol):
+    """The thread with the connections."""
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run to the end."""
+        ...
+
+
+class Browser:
+    """Searches messages. All calls may come from any thread."""
+
+    def __init__(self, calls: Calls, runs: Runs, call_ms: int, decode: Decode | None) -> None:
+        """`call_ms`: time limit of each request. `decode`: of the schema registry, None without one."""
+        self._calls = calls
+        self._runs = runs
+        self._call_ms = call_ms
+        self._decode = decode
+        self._room = threading.BoundedSemaphore(AT_ONCE)
+
+    def search(self, query: Query, owners: Mapping[int, str], clock: Callable[[], float] = time.monotonic) -> Any:
+        """Return a page of messages. `owners`: transactional ids by producer id.
+
+        Raises:
+            Refusal: Too many searches run, or the topic or partition does not exist.
+            KafkaError: The brokers refuse or do not answer.
+        """
+        if not self._room.acquire(timeout=SECONDS):
+            raise Refusal(503, f"{AT_ONCE} searches are running; repeat this one when they are over")
+        try:
+            return self._search(query, owners, clock() + SECONDS, clock)
+        finally:
+            self._room.release()
+
+    def _search(self, query: Query, owners: Mapping[int, str], until: float, clock: Callable[[], float]) -> Any:
+        known = self._runs.run(self._calls.describe_topics([query.topic], api_timeout_ms=self._call_ms))
+        numbers = sorted(known[query.topic].partitions) if query.topic in known else []
+        if not numbers:
+            return None
+        if query.partition is not None and query.partition not in numbers:
+            raise Refusal(404, f"topic {query.topic!r} has no partition {query.partition}")
+        wanted = numbers if query.partition is None else [query.partition]
+        lanes = self._runs.run(self._lanes(query, [TopicPartition(query.topic, at) for at in wanted[:MOST_PARTITIONS]]))
+        ends = {lane.place.partition: [lane.begin, lane.end] for lane in lanes} if not query.at else {}
+        scanned, flaws, is_whole = 0, list[str](), True
+        while windows := [(lane, window) for lane in lanes if (window := lane.window()) is not None]:
+            if clock() > until or scanned >= MOST_SCANNED:
+                is_whole = False
+                break
+            passages = self._runs.run(self._read_all([(lane.place, *window) for lane, window in windows]))
+            for (lane, _), passage in zip(windows, passages, strict=True):
+                matching = [each for each in passage.messages if matches(each, query, self._decode)]
+                if lane.take(matching, passage.reached):
+                    scanned += len(passage.messages)
+                    flaws += passage.flaws
+        found, marks = page_of(lanes)
+        return {
+            "name": query.topic,
+            "partitions": len(numbers),
+            "skipped": max(len(wanted) - MOST_PARTITIONS, 0),
+            "ranges": ends,
+            "rows": [{**document(each, query, self._decode), "owner": owners.get(each.producer_id)} for each in found],
+            "scanned": scanned,
+            "is_whole": is_whole,
+            "flaws": sorted(set(flaws))[:20],
+            "cursor": ",".join(f"{number}:{mark}" for number, mark in marks.items()),
+            "registry": self._decode is not None,
+        }
+
+    def message(self, query: Query, owners: Mapping[int, str]) -> Any:
+        """Return the message at an offset, or None if there is none there. Raises KafkaError."""
+        offset = query.offset or 0
+        place = TopicPartition(query.topic, query.partition or 0)
+        (passage,) = self._runs.run(self._read_all([(place, offset, offset + 1)]))
+        if not passage.messages:
+            return {"name": query.topic, "partition": place.partition, "offset": offset, "flaws": [*passage.flaws]}
+        (found,) = passage.messages
+        facts = document(found, query, self._decode, whole=True)
+        return {"name": query.topic, **facts, "flaws": [*passage.flaws], "owner": owners.get(found.producer_id)}
+
+    # --- in the thread with the connections ---
+
+    async def _lanes(self, query: Query, places: Sequence[TopicPartition]) -> list[Lane]:
+        begins = await self._calls.list_offsets(dict.fromkeys(places, EARLIEST), api_timeout_ms=self._call_ms)
+        ends = await self._calls.list_offsets(dict.fromkeys(places, LATEST), api_timeout_ms=self._call_ms)
+        starts = {place: at.offset for place, at in begins.items()}
+        stops = {place: at.offset for place, at in ends.items()}
+        if query.timestamp_ms is not None and not query.at:
+            found = await self._calls.list_offsets(
+                dict.fromkeys(places, query.timestamp_ms), api_timeout_ms=self._call_ms
+            )
+            starts |= {place: stops[place] if at.offset < 0 else at.offset for place, at in found.items()}
+        elif query.offset is not None:
+            starts = {place: min(max(start, query.offset), stops[place]) for place, start in starts.items()}
+        lanes = []
+        for place in places:
+            begin, end = starts[place], stops[place]
+            if query.at:
+                mark = query.at.get(place.partition)
+                if mark is None:
+                    continue
+                begin, end = (begin, min(mark, end)) if query.newest else (max(mark, begin), end)
+            lanes.append(Lane(place, begin, end, query.newest))
+        return lanes
+
+    async def _read_all(self, windows: Sequence[tuple[TopicPartition, int, int]]) -> list[Passage]:
+        answers = await gather(self._calls.cluster.runtime, [self._read(*window) for window in windows])
+        passages = []
+        for answer in answers:
+            if isinstance(answer, Exception):
+                raise answer
+            passages.append(answer)
+        return passages
+
+    async def _read(self, place: TopicPartition, start: int, stop: int) -> Passage:
+        """Return the records of a window, or of its first part if it has too many bytes."""
+        window = _Window(place, start, stop)
+        while window.at < stop and window.size_bytes < WINDOW_BYTES:
+            if window.take(await self._fetch(place, window.at, Isolation.READ_COMMITTED)):
+                continue
+            everything = await self._fetch(place, window.at, Isolation.READ_UNCOMMITTED)
+            if not window.take(everything):
+                window.take_gap(everything.high_watermark)
+        ahead, fetches = window.at, 0
+        while window.undecided() and fetches < AHEAD_FETCHES:
+            after = window.look_ahead(await self._fetch(place, ahead, Isolation.READ_UNCOMMITTED))
+            if after <= ahead:
+                break
+            ahead, fetches = after, fetches + 1
+        open_from: dict[int, int] | None = None
+        if window.undecided():
+            try:
+                found = await self._calls.describe_producers([place], api_timeout_ms=self._call_ms)
+                open_from = {each.producer_id: each.transaction_start_offset for each in found[place]}
+            except KafkaError as error:
+                window.flaws.append(f"Partition {place.partition}: open transactions are not known: {error}")
+        return window.passage(open_from)
+
+    async def _fetch(self, place: TopicPartition, offset: int, isolation: Isolation) -> FetchPartitionResult:
+        settings = FetchSettings(
+            isolation=isolation, max_wait_ms=0, partition_bytes=FETCH_BYTES, request_timeout_ms=self._call_ms
+        )
+        deadline_ms = self._calls.cluster.runtime.now_ms() + self._call_ms
+        return await fetch_undecoded(self._calls.cluster, place, offset, settings, deadline_ms)
+
+
+class _Window:
+    """Decodes the batches of one window, and finds the ends of their transactions."""
+
+    def __init__(self, place: TopicPartition, start: int, stop: int) -> None:
+        self._place, self._stop = place, stop
+        self.at = start
+        self.size_bytes = 0
+        self.flaws: list[str] = []
+        self._messages: list[SeenMessage] = []
+        self._markers: dict[int, list[EndMarker]] = defaultdict(list)
+
+    def take(self, result: FetchPartitionResult) -> bool:
+        """Take a response. Returns false if it has nothing at or behind the position."""
+        before = self.at
+        is_aborted = None if result.aborted is None else AbortedFilter(result.aborted)
+        try:
+            for header, batch in iter_batches(result.records, allow_partial=True):
+                if self._is_marker(header, batch):
+                    if is_aborted is not None:
+                        is_aborted(header, batch)
+                elif header.last_offset >= self.at and header.base_offset < self._stop:
+                    outcome = None
+                    if is_aborted is not None and header.is_transactional:
+                        outcome = EndState.ABORTED if is_aborted(header, batch) else EndState.COMMITTED
+                    self._decode(header, batch, outcome)
+                self.at = max(self.at, header.last_offset + 1)
+                self.size_bytes += header.size_bytes
+                if self.at >= self._stop:
+                    break
+        except ProtocolError as error:
+            self._flaw(self.at, str(error))
+            self.at = self._stop
+        return self.at > before
+
+    def take_gap(self, high_watermark: int) -> None:
+        """Step over offsets at which the leader has no records: compaction or transactions' ends took them."""
+        if high_watermark < self._stop:
+            self._flaw(self.at, f"the leader returned none, and its high watermark is {high_watermark}")
+        self.at = self._stop
+
+    def look_ahead(self, result: FetchPartitionResult) -> int:
+        """Take the markers of a response behind the window. Returns the next offset, -1 if nothing came."""
+        after = -1
+        try:
+            for header, batch in iter_batches(result.records, allow_partial=True):
+                self._is_marker(header, batch)
+                after = header.last_offset + 1
+        except ProtocolError:
+            return after  # a search that reaches this batch reports it
+        return after
+
+    def undecided(self) -> bool:
+        """Return true if a record's transaction has no known end."""
+        known = outcomes(self._written(), self._markers, None)
+        return EndState.UNKNOWN in known
+
+    def passage(self, open_from: Mapping[int, int] | None) -> Passage:
+        """Return the records with the outcomes of their transactions."""
+        decided = iter(outcomes(self._written(), self._markers, open_from))
+        messages = [
+            each._replace(outcome=next(decided)) if each.outcome is EndState.UNKNOWN else each
+            for each in self._messages
+        ]
+        return Passage(messages, self.at, self.flaws)
+
+    def _written(self) -> list[tuple[int, int]]:
+        return [(each.producer_id, each.record.offset) for each in self._messages if each.outcome is EndState.UNKNOWN]
+
+    def _is_marker(self, header: BatchHeader, batch: memoryview) -> bool:
+        if not header.is_control:
+            return False
+        kind = control_type(batch)
+        if kind in (ABORT, COMMIT):
+            self._markers[header.producer_id].append(EndMarker(header.base_offset, kind == COMMIT))
+        return True
+
+    def _decode(self, header: BatchHeader, batch: memoryview, outcome: EndState | None) -> None:
+        if outcome is None:
+            outcome = EndState.UNKNOWN if header.is_transactional else EndState.NONE
+        decoded = decode_readable(batch, start_offset=self.at, max_batch_bytes=DECODED_BYTES)
+        fetched = Fetched(self._place, decoded.columns, decoded.columns.next_offset, timestamp_type_of(batch))
+        for record in to_records(fetched):
+            if record.offset >= self._stop:
+                break
+            self._messages.append(SeenMessage(record, header.producer_id, outcome))
+        if decoded.unreadable is not None:
+            self._flaw(decoded.unreadable.offset, str(decoded.unreadable.error))
+
+    def _flaw(self, offset: int, reason: str) -> None:
+        self.flaws.append(
+            f"Partition {self._place.partition}: records from offset {offset} on cannot be read: {reason}"
+        )
