@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from fencepost.client.blocking import Consumer as Consumer
     from fencepost.client.blocking import Producer as Producer
     from fencepost.client.blocking import ShareConsumer as ShareConsumer
+    from fencepost.client.partition_assignor import Assignment as Assignment
+    from fencepost.client.partition_assignor import PartitionAssignor as PartitionAssignor
+    from fencepost.client.partition_assignor import Subscription as Subscription
     from fencepost.client.prepared import PreparedTransaction as PreparedTransaction
     from fencepost.client.rebalance import RebalanceListener as RebalanceListener
     from fencepost.client.records import Record as Record
@@ -40,6 +43,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "AcknowledgeType": "fencepost.client.types",
     "Admin": "fencepost.client.blocking",
+    "Assignment": "fencepost.client.partition_assignor",
     "AsyncAdmin": "fencepost.client.aio",
     "AsyncConsumer": "fencepost.client.aio",
     "AsyncProducer": "fencepost.client.aio",
@@ -50,6 +54,7 @@ _HOMES = {
     "Isolation": "fencepost.client.types",
     "OffsetAndMetadata": "fencepost.client.types",
     "OffsetSpec": "fencepost.client.types",
+    "PartitionAssignor": "fencepost.client.partition_assignor",
     "PreparedTransaction": "fencepost.client.prepared",
     "Producer": "fencepost.client.blocking",
     "RebalanceListener": "fencepost.client.rebalance",
@@ -57,6 +62,7 @@ _HOMES = {
     "RecordMetadata": "fencepost.client.types",
     "ShareConsumer": "fencepost.client.blocking",
     "SharedRecord": "fencepost.client.records",
+    "Subscription": "fencepost.client.partition_assignor",
     "TopicPartition": "fencepost.client.types",
     "config": "fencepost.config",
     "errors": "fencepost.errors",
@@ -65,6 +71,7 @@ _HOMES = {
 __all__ = [
     "AcknowledgeType",
     "Admin",
+    "Assignment",
     "AsyncAdmin",
     "AsyncConsumer",
     "AsyncProducer",
@@ -75,6 +82,7 @@ __all__ = [
     "Isolation",
     "OffsetAndMetadata",
     "OffsetSpec",
+    "PartitionAssignor",
     "PreparedTransaction",
     "Producer",
     "RebalanceListener",
@@ -82,6 +90,7 @@ __all__ = [
     "RecordMetadata",
     "ShareConsumer",
     "SharedRecord",
+    "Subscription",
     "TopicPartition",
     "__version__",
     "config",

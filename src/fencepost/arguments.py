@@ -2,8 +2,9 @@
 
 `checked` makes a function reject what its annotations do not allow. A wrong type raises TypeError, and an invalid value
 ConfigurationError (a ValueError). Each message names the parameter, the value and the expected type. Rules beyond the
-types: numbers must not be negative and text must not be empty, unless the default is, or `AtLeast` or `MAY_BE_EMPTY`
-allows it. A bool is not a number. Text is not a list of texts.
+types: whole numbers fit in 64 bits, text fits in a string of Kafka's protocol, numbers must not be negative and text
+must not be empty, unless the default is, or `Between` or `MAY_BE_EMPTY` says otherwise. A bool is not a number. Text is
+not a list of texts. A path is any text.
 """
 
 from __future__ import annotations
@@ -25,17 +26,27 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class AtLeast(NamedTuple):
-    """Lower limit of an `Annotated` number, if it is not 0."""
+class Between(NamedTuple):
+    """Limits of an `Annotated` whole number, if they are not 0 and the most that 64 bits hold."""
 
     lowest: int
+    most: int
 
 
+MOST_TEXT_BYTES: Final = 2**15 - 1
+MAX_INT16: Final = 2**15 - 1
+MAX_INT32: Final = 2**31 - 1
+MAX_INT64: Final = 2**63 - 1
 MAY_BE_EMPTY: Final = "may be empty"  # for `Annotated` text
 MILLISECONDS: Final = "of milliseconds"  # for an `Annotated` number
 
 MaybeEmpty = typing.Annotated[str, MAY_BE_EMPTY]
-OrMinusOne = typing.Annotated[int, AtLeast(-1)]  # -1: unknown or not given
+Int8 = typing.Annotated[int, Between(0, 2**7 - 1)]  # named as in Kafka's message definitions
+Int16 = typing.Annotated[int, Between(0, MAX_INT16)]
+Int32 = typing.Annotated[int, Between(0, MAX_INT32)]
+OrMinusOne = typing.Annotated[int, Between(-1, MAX_INT64)]  # -1: unknown or not given
+Int16OrMinusOne = typing.Annotated[int, Between(-1, MAX_INT16)]
+Int32OrMinusOne = typing.Annotated[int, Between(-1, MAX_INT32)]
 Milliseconds = typing.Annotated[int, MILLISECONDS]  # integers only: a caller who writes 1.0 probably means a second
 
 
@@ -103,7 +114,8 @@ def kind_of(hint: Any, default: Any = inspect.Parameter.empty) -> Kind:
     if isinstance(hint, TypeVar):
         return kind_of(hint.__bound__)
     if origin in (typing.Union, types.UnionType):
-        return _either([kind_of(part, default) for part in parts])
+        paths = [part for part in parts if hasattr(typing.get_origin(part), "__fspath__")]
+        return _either([PATH if paths and part in (str, *paths) else kind_of(part, default) for part in parts])
     if origin is tuple and parts == (str, int):
         return PAIR
     if origin is tuple and Ellipsis not in parts:
@@ -127,16 +139,34 @@ def _as_it_is(_: str, value: Any) -> Any:
     return value
 
 
-def _whole(lowest: int = 0, what: str = "") -> Kind:
+def _whole(lowest: int = 0, what: str = "", most: int = MAX_INT64) -> Kind:
     def fits(value: Any) -> bool:
         return type(value) is int or (isinstance(value, numbers.Integral) and not isinstance(value, bool))
 
     def take(name: str, value: Any) -> Any:
         if value < lowest:
             raise ConfigurationError(f"{name} is {value!r}; it must be at least {lowest}")
+        if value > most:
+            raise ConfigurationError(f"{name} is {value!r}; it must be at most {most}")
         return value
 
     return Kind(f"a whole number {what}".rstrip(), fits, take)
+
+
+def text_flaw(value: str, most_bytes: int | None = MOST_TEXT_BYTES) -> str:
+    """Return the reason why a string of Kafka's protocol cannot hold the text; "" if it can."""
+    try:
+        size = len(value) if value.isascii() else len(value.encode())
+    except UnicodeEncodeError:
+        return "cannot be written in UTF-8"
+    if most_bytes is not None and size > most_bytes:
+        return f"has {size} bytes; {most_bytes} are possible"
+    return ""
+
+
+def is_utf8(text: str) -> bool:
+    """Return true if the text can be written in UTF-8."""
+    return not text_flaw(text, most_bytes=None)
 
 
 def _number(lowest: float = 0) -> Kind:
@@ -155,19 +185,27 @@ def _text(*, may_be_empty: bool = False) -> Kind:
     def take(name: str, value: str) -> str:
         if not value and not may_be_empty:
             raise ConfigurationError(f"{name} is ''; it must not be empty")
+        if flaw := text_flaw(value):
+            raise ConfigurationError(f"{name} is {value!r:.80}; it {flaw}")
         return value
 
     return Kind("text", lambda value: isinstance(value, str), take)
 
 
 def _annotated(hint: Any, extra: Any) -> Kind:
-    if isinstance(extra, AtLeast):
-        return _whole(extra.lowest)
+    if isinstance(extra, Between):
+        return _whole(extra.lowest, most=extra.most)
     if extra == MILLISECONDS:
         return _whole(what=MILLISECONDS)
     if extra == MAY_BE_EMPTY:
         return _text(may_be_empty=True)
     raise NotImplementedError(f"no kind of value for {hint!r} annotated with {extra!r}")
+
+
+def _check_path(name: str, value: Any) -> Any:
+    if value == "":
+        raise ConfigurationError(f"{name} is ''; it must not be empty")
+    return value
 
 
 def _either(kinds: list[Kind]) -> Kind:
@@ -228,7 +266,7 @@ def _class(wanted: type) -> Kind:
 
 
 def _pair() -> Kind:
-    topic, partition = _text(), _whole()
+    topic, partition = _text(), _whole(most=MAX_INT32)
 
     def fits(value: Any) -> bool:
         return isinstance(value, tuple) and len(value) == 2 and topic.fits(value[0]) and partition.fits(value[1])
@@ -248,7 +286,10 @@ def _lowest(default: Any) -> Any:
 PAIR: Final = _pair()
 ANYTHING: Final = Kind("anything", lambda _: True, _as_it_is)
 TEXT: Final = _text()
+PATH: Final = Kind("a path", lambda value: isinstance(value, str) or hasattr(value, "__fspath__"), _check_path)
 WHOLE_NUMBER: Final = _whole()
+WHOLE_INT16: Final = _whole(most=MAX_INT16)
+WHOLE_INT32: Final = _whole(most=MAX_INT32)
 NUMBER: Final = _number()
 FUNCTION: Final = Kind("a function", callable, _as_it_is)
 

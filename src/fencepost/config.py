@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Final, Self, get_type_hints
 
+from fencepost.arguments import MAX_INT32, MAX_INT64, MOST_TEXT_BYTES, text_flaw
 from fencepost.config_providers import resolved
 from fencepost.errors import ConfigurationError
 from fencepost.foreign_settings import ALIASES, BOUND, WITHOUT_EFFECT, codec_of, own_value, with_topic_settings
@@ -30,7 +31,7 @@ from fencepost.sasl_settings import (
     identity_of_jaas,
     jaas_options,
 )
-from fencepost.setting_checks import check_interceptors, check_partitioner, check_text, servers, shown
+from fencepost.setting_checks import NAMES, check_assignors, check_interceptors, check_partitioner, servers, shown
 from fencepost.typed_values import typed
 
 log = logging.getLogger("fencepost.client")
@@ -94,7 +95,8 @@ class CommonConfig:
     metadata_max_age_ms: int = 300_000
     topic_metadata_propagation_max_ms: int = 5_000  # until an unknown topic is reported as missing
     max_response_bytes: int = 256 * 1024 * 1024
-    allow_auto_create_topics: bool = True
+    allow_auto_create_topics: bool = False  # as in librdkafka; with Java's default, true, a consumer recreates topics
+    proxy_url: str | None = field(default=None, repr=False)  # "http://user:password@proxy.example:3128", or socks5h
     security_protocol: str = "PLAINTEXT"
     sasl_mechanism: str = "PLAIN"
     sasl_username: str | None = None
@@ -193,17 +195,8 @@ class CommonConfig:
 
     @classmethod
     def _has_no_effect(cls, given: str, name: str, settings: Mapping[str, Any], spell: Callable[[str], str]) -> bool:
-        """Return true, and log a warning, for a setting of another client or role that has no effect here.
-
-        Raises ConfigurationError if ignoring the setting would change the meaning of others.
-        """
+        """Return true, and log a warning, for a setting of another client or role that has no effect here."""
         if given in WITHOUT_EFFECT:
-            stores = given != "enable_auto_offset_store" or str(settings[given]).lower() != "false"
-            if not stores and str(settings.get("enable_auto_commit", False)).lower() == "true":
-                raise ConfigurationError(
-                    f"{spell(given)}=False: there is no store_offsets(), so automatic commits would go beyond what was "
-                    f"stored; say {spell('enable_auto_commit')}=False and commit(...) what is done"
-                )
             instead = WITHOUT_EFFECT[given]
             log.warning("setting %s has no effect here%s", spell(given), f"; instead: {instead}" if instead else "")
             return True
@@ -218,12 +211,13 @@ class CommonConfig:
         for setting in fields(self):
             value = getattr(self, setting.name)
             if isinstance(value, str):
-                check_text(setting.name, value)
+                if flaw := text_flaw(value, MOST_TEXT_BYTES if setting.name in NAMES else None):
+                    raise ConfigurationError(f"{setting.name} {flaw}")
             elif isinstance(value, (int, float)) and setting.name not in ("acks", "compression_level"):
                 lowest = 1 if setting.name in self.at_least_one else 0
                 if value < lowest:
                     raise ConfigurationError(f"{setting.name}={value}: must be at least {lowest}")
-                most = 2**31 - 1 if setting.name in INT32 else 2**63 - 1
+                most = MAX_INT32 if setting.name in INT32 else MAX_INT64
                 if value > most:
                     raise ConfigurationError(f"{setting.name}={value}: must be at most {most}")
         self._check_security()
@@ -351,6 +345,7 @@ class ProducerConfig(CommonConfig):
     """Settings of a producer: idempotent by default, transactional with a transactional id."""
 
     acks: int | str = -1  # "all" is -1
+    allow_auto_create_topics: bool = True
     linger_ms: float = 5.0  # maximum wait for more records in the same batch
     batch_size: int = 262_144  # bytes of keys and values at which a batch is closed
     buffer_memory: int = 67_108_864
@@ -371,6 +366,8 @@ class ProducerConfig(CommonConfig):
     partitioner: str | Callable[[str, bytes | None, bytes | None, int], int | None] = "murmur2_random"
     partitioner_ignore_keys: bool = False
     partitioner_adaptive_partitioning_enable: bool = True
+    key_serializer: Callable[..., Any] | None = None  # takes the key, or the key and a fencepost.schemas.Context
+    value_serializer: Callable[..., Any] | None = None
     on_delivery: Callable[..., Any] | None = None  # on_delivery(error, metadata) of records sent without their own
     interceptors: Sequence[Any] = ()  # fencepost.client.interceptors.ProducerInterceptor
 
@@ -421,11 +418,11 @@ class ConsumerConfig(CommonConfig):
     at_least_one = CommonConfig.at_least_one | {"heartbeat_interval_ms", "max_poll_interval_ms"}
 
     group_id: str | None = None
-    allow_auto_create_topics: bool = False  # as in librdkafka; Java's default, true, re-creates deleted topics
     group_instance_id: str | None = None
     auto_offset_reset: str = "latest"
     enable_auto_commit: bool = False
     auto_commit_interval_ms: int = 5_000
+    enable_auto_offset_store: bool = True  # False: commits without positions take only those of store_offsets()
     isolation_level: str = "read_committed"
     fetch_min_bytes: int = 1
     fetch_max_wait_ms: int = 500
@@ -438,11 +435,13 @@ class ConsumerConfig(CommonConfig):
     max_poll_interval_ms: int = 300_000
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 3_000
-    partition_assignment_strategy: Sequence[str] = ("range", "roundrobin")
+    partition_assignment_strategy: Sequence[str | Any] = ("range", "roundrobin")  # or fencepost.PartitionAssignor
     check_crcs: bool = True
     client_rack: str = ""
     group_protocol: str = "classic"  # "consumer": KIP-848, the broker assigns partitions and sets the session timeout
     group_remote_assignor: str | None = None  # "uniform" or "range"; None: the broker's default
+    key_deserializer: Callable[..., Any] | None = None  # takes bytes, or bytes and a fencepost.schemas.Context
+    value_deserializer: Callable[..., Any] | None = None
     consumer_timeout_ms: int | None = None  # a blocking iteration ends after so long without a record; None: never
     interceptors: Sequence[Any] = ()  # fencepost.client.interceptors.ConsumerInterceptor
 
@@ -453,6 +452,7 @@ class ConsumerConfig(CommonConfig):
             raise ConfigurationError("group_id is empty; leave it out for a consumer without a group")
         if self.group_id is None and (self.enable_auto_commit or self.group_instance_id is not None):
             raise ConfigurationError("enable_auto_commit and group_instance_id need a group_id")
+        check_assignors(self.partition_assignment_strategy, self.group_protocol)
         if self.heartbeat_interval_ms >= self.session_timeout_ms:
             raise ConfigurationError("heartbeat_interval_ms must be below session_timeout_ms")
         if self.max_poll_records < 1:
@@ -471,7 +471,6 @@ class ShareConsumerConfig(CommonConfig):
     at_least_one = CommonConfig.at_least_one | {"max_poll_interval_ms", "max_poll_records", "max_decompressed_bytes"}
 
     group_id: str | None = None
-    allow_auto_create_topics: bool = False  # as in librdkafka; Java's default, true, re-creates deleted topics
     share_acknowledgement_mode: str = "implicit"  # "explicit": the application acknowledges every record
     share_acquire_mode: str = "batch_optimized"  # "record_limit": at most max_poll_records are locked at once
     fetch_min_bytes: int = 1

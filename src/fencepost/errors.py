@@ -17,6 +17,7 @@ The branch of the tree tells how to handle an exception::
     |   |-- TransactionAbortableError      the broker requests an abort (120)
     |   |-- GroupFencedError               the consumer whose offsets are committed is not in its group (22, 25, 82)
     |   |-- RecordRejectedError            a record is too large, malformed, ...
+    |   |-- RecordPurgedError              purge() dropped the record (`outcome_unknown`: it may be in the log)
     |   `-- TransactionCommitFailedError   commit_transaction() failed; `__cause__` is the abortable cause
     |-- ApplicationRecoverableError        close this client, create a new one, start from committed positions
     |   |-- FencedOrTimedOutError          timed out or fenced; transaction.version 0 and 1 do not distinguish these
@@ -43,7 +44,7 @@ The branch of the tree tells how to handle an exception::
     |-- InvalidRecordStateError            a share consumer's acknowledgement came after the record lock expired
     |-- OffsetOutOfRangeError              the position is not in the log
     |   `-- LogTruncationError             a new leader's log ends before the consumer's position (KIP-320)
-    |-- SerializationError                 a key or value cannot be encoded or decoded (fencepost.schemas)
+    |-- SerializationError                 a key or value cannot be encoded or decoded
     |-- WakeupError                        consumer.wakeup() interrupted a poll
     `-- UsageError                         the call is not allowed in the client's state
         |-- ClosedError                    the client is closed
@@ -75,10 +76,12 @@ class KafkaError(Exception):
     code: int | None = None
     outcome_unknown: bool = False
 
-    def __init__(self, message: str = "", *, code: int | None = None) -> None:
+    def __init__(self, message: str = "", *, code: int | None = None, outcome_unknown: bool = False) -> None:
         super().__init__(message)
         if code is not None:
             self.code = code
+        if outcome_unknown:
+            self.outcome_unknown = True
 
     @property
     def may_have_taken_effect(self) -> bool:
@@ -92,10 +95,6 @@ class RetriableError(KafkaError):
 
 class KafkaTimeoutError(RetriableError, TimeoutError):
     """The timeout of a call expired. With `outcome_unknown` the request was sent and may have taken effect."""
-
-    def __init__(self, message: str = "", *, code: int | None = None, outcome_unknown: bool = False) -> None:
-        super().__init__(message, code=code)
-        self.outcome_unknown = outcome_unknown
 
 
 class DisconnectedError(RetriableError):
@@ -164,16 +163,16 @@ class RecordRejectedError(AbortableError):
     """The broker rejects this record permanently (too large, malformed, ...)."""
 
 
+class RecordPurgedError(AbortableError):
+    """`Producer.purge` dropped the record. With `outcome_unknown` it had been sent, and may be in the log."""
+
+
 class TransactionCommitFailedError(AbortableError):
     """The commit failed and the transaction has to be aborted; `__cause__` is the reason (KIP-691).
 
     With `outcome_unknown` no response arrived, and commit_transaction() may be called again. If the commit had
     succeeded, abort_transaction() raises TransactionCommittedError.
     """
-
-    def __init__(self, message: str = "", *, code: int | None = None, outcome_unknown: bool = False) -> None:
-        super().__init__(message, code=code)
-        self.outcome_unknown = outcome_unknown
 
 
 class ApplicationRecoverableError(KafkaError):
@@ -315,7 +314,7 @@ class TopicAlreadyExistsError(InvalidTopicError):
 
 
 class GroupConfigurationError(ConfigurationError):
-    """The coordinator rejects a group id, session timeout or assignor (23, 24, 26, 69)."""
+    """The coordinator rejects a group id, session timeout or assignor (23, 24, 26, 69), or a custom assignor fails."""
 
 
 class AuthorizationError(FatalError):
@@ -421,8 +420,7 @@ class LogTruncationError(OffsetOutOfRangeError):
     Attributes:
         topic: The topic.
         partition: The partition.
-        divergent_offset: First offset at which the logs differ, or -1 if unknown. Seek there to read the replacing
-            records.
+        divergent_offset: First offset at which the logs differ, or -1 if unknown. Seek there to read on.
     """
 
     def __init__(
@@ -441,7 +439,10 @@ class LogTruncationError(OffsetOutOfRangeError):
 
 
 class SerializationError(KafkaError):
-    """A key or value cannot be encoded or decoded (`fencepost.schemas`); `__cause__` is the reason.
+    """A key or value cannot be encoded or decoded; `__cause__` is the reason.
+
+    After an error of a consumer's deserializer the position is still before the record. `seek` past it to go on. After
+    an error of a `fencepost.schemas.Decoder` the position is already after it.
 
     Attributes:
         topic: The topic.

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from fencepost.errors import ConfigurationError
 
-__all__ = ["check_interceptors", "check_partitioner", "check_text", "servers", "shown"]
+__all__ = ["check_assignors", "check_interceptors", "check_partitioner", "servers", "shown"]
 
 PARTITIONERS: Final = (
     "murmur2_random",
@@ -19,15 +19,32 @@ PARTITIONERS: Final = (
     "fnv1a",
     "random",
 )
+ASSIGNOR_METHODS: Final = ("assign", "subscription_user_data", "on_assignment")
 # Settings that Kafka's requests carry as strings of limited size in bytes.
 NAMES: Final = frozenset({"client_id", "transactional_id", "group_id", "group_instance_id", "client_rack"})
-MOST_NAME_BYTES: Final = 2**15 - 1
 
 
 def shown(name: str, value: object) -> str:
     """Return a value as error messages show it: without secrets."""
-    is_secret = any(word in name for word in ("password", "passphrase", "secret", "key", "jaas"))
+    is_secret = any(word in name for word in ("password", "passphrase", "secret", "key", "jaas", "proxy"))
     return "..." if is_secret and "serializer" not in name else f"{value!r:.80}"
+
+
+def check_assignors(strategies: Sequence[Any], group_protocol: str) -> None:
+    """Raise ConfigurationError for a custom assignor that is no PartitionAssignor, or that would have no effect."""
+    for given in strategies:
+        if isinstance(given, str):
+            continue
+        if isinstance(given, type) or not all(callable(getattr(given, method, None)) for method in ASSIGNOR_METHODS):
+            raise ConfigurationError(
+                f"partition_assignment_strategy: {given!r:.80} is no name and no object of a class derived from "
+                "fencepost.PartitionAssignor"
+            )
+        if group_protocol == "consumer":
+            raise ConfigurationError(
+                f"partition_assignment_strategy: {given!r:.80} has no effect with group_protocol='consumer', "
+                "where the broker assigns; see group_remote_assignor"
+            )
 
 
 def check_interceptors(interceptors: Sequence[Any], method: str) -> None:
@@ -51,16 +68,6 @@ def check_partitioner(partitioner: str | Callable[..., object]) -> None:
         ) from None
     except ValueError:
         return  # a function without a readable signature
-
-
-def check_text(name: str, value: str) -> None:
-    """Raise ConfigurationError for text that Kafka's requests cannot carry."""
-    try:
-        size = len(value.encode())
-    except UnicodeEncodeError:
-        raise ConfigurationError(f"{name} cannot be written in UTF-8") from None
-    if name in NAMES and size > MOST_NAME_BYTES:
-        raise ConfigurationError(f"{name} has {size} bytes; {MOST_NAME_BYTES} are possible")
 
 
 def servers(value: Any) -> str | tuple[str, ...]:

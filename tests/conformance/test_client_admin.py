@@ -12,6 +12,7 @@ import fencepost
 from fencepost import errors as fencepost_errors
 from fencepost.client.admin.configs import ConfigSource
 from fencepost.client.admin.transactions import EndResult
+from fencepost.client.net.list_offsets import MAX_TIMESTAMP
 from fencepost.errors import (
     ProducerFencedError,
     RetriableBrokerError,
@@ -185,6 +186,25 @@ def test_records_are_deleted_below_an_offset(broker: BrokerUnderTest, admin: fen
     with pytest.raises(fencepost_errors.OffsetOutOfRangeError):
         admin.delete_records({TP(topic, 0): 99})
     assert admin.delete_records({TP(topic, 0): -1}) == {TP(topic, 0): 5}
+
+
+def test_the_record_with_the_highest_timestamp_is_one_that_is_there(
+    broker: BrokerUnderTest, admin: fencepost.Admin
+) -> None:
+    """Kafka remembers it by segment, and names it after it was deleted; a fetch from there is out of range."""
+    topic = broker.name("t")
+    place = TP(topic, 0)
+    admin.create_topic(topic, 1, configs=KEEPS_OLD_RECORDS)
+    with fencepost.Producer(broker.bootstrap_servers, linger_ms=0) as producer:
+        for timestamp_ms in (1000, 5000, 3000, 2000):
+            producer.send(topic, b"v", timestamp_ms=timestamp_ms).result(120)
+    found = {}
+    for before in (0, 2, 3, 4):
+        assert admin.delete_records({place: before}) == {place: before}
+        at = admin.list_offsets({place: MAX_TIMESTAMP})[place]
+        found[before] = (at.offset, at.timestamp_ms)
+    there = {0: (1, 5000), 2: (2, 3000), 3: (3, 2000), 4: (-1, -1)}
+    assert found == (there if broker.is_ours else dict.fromkeys(there, (1, 5000)))
 
 
 def test_committed_offsets_are_altered_reset_and_deleted(broker: BrokerUnderTest, admin: fencepost.Admin) -> None:

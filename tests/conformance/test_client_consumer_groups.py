@@ -245,6 +245,24 @@ def test_new_partitions_and_another_subscription(
 
 
 @pytest.mark.parametrize("settings", PROTOCOLS)
+def test_another_subscription_while_the_group_waits_for_its_members(
+    broker: BrokerUnderTest, admin: fencepost.Admin, closing: ExitStack, settings: dict[str, Any]
+) -> None:
+    """The first member does not poll, so that the second is still joining when it changes its mind."""
+    topic, other, group = broker.name("t"), broker.name("u"), broker.name("g")
+    for name in (topic, other):
+        admin.create_topic(name, 1)
+    first, second = (closing.enter_context(member(broker, group, settings)) for _ in range(2))
+    first.subscribe([topic])
+    poll_until([first], lambda: first.assignment() == [TP(topic, 0)])
+    second.subscribe([topic])
+    for _ in range(3):
+        second.poll(100)
+    second.subscribe([other])
+    poll_until([first, second], lambda: (first.assignment(), second.assignment()) == ([TP(topic, 0)], [TP(other, 0)]))
+
+
+@pytest.mark.parametrize("settings", PROTOCOLS)
 def test_who_does_not_poll_loses_its_partitions(
     broker: BrokerUnderTest, admin: fencepost.Admin, closing: ExitStack, settings: dict[str, Any]
 ) -> None:

@@ -16,6 +16,7 @@ import fencepost
 from fencepost.client.producer.partitioner import partition_for_key
 from fencepost.errors import (
     ClosedError,
+    ConfigurationError,
     ForkedError,
     GroupFencedError,
     PreparedTransactionLostError,
@@ -150,7 +151,8 @@ def test_a_record_that_cannot_be_sent_holds_no_other_up(broker: BrokerUnderTest,
     refused: list[tuple[type[Exception], str, dict[str, Any]]] = [
         (TypeError, topic, {"partition": "0"}),
         (TypeError, topic, {"timestamp_ms": 1.5}),
-        (RecordRejectedError, topic, {"timestamp_ms": 2**63}),
+        (ConfigurationError, topic, {"timestamp_ms": 2**63}),
+        (ConfigurationError, topic, {"partition": 2**31}),
         (RecordRejectedError, topic, {"headers": {"\ud800": b""}}),
         (RecordRejectedError, "\ud800", {}),
     ]

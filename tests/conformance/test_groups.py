@@ -15,7 +15,7 @@ from tests.support.raw_client import RawClient
 def ask_to_join(client: RawClient, group: str, member: str = "", instance: str | None = None) -> JoinGroupResponse:
     request = JoinGroupRequest(
         group_id=group,
-        session_timeout_ms=30_000,
+        session_timeout_ms=300_000,  # longer than the start of any of Kafka's tools
         rebalance_timeout_ms=30_000,
         member_id=member,
         group_instance_id=instance,

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from fencepost.client.group.assignors_wire import (
-    Subscription,
-    decode_assignment,
-    encode_subscription,
-)
+from fencepost.client.group.assignors_wire import decode_assignment, encode_subscription
+from fencepost.client.partition_assignor import Subscription
 from fencepost.client.types import TopicPartition
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.consumer_protocol import encode_assignment
@@ -70,7 +67,7 @@ class ClassicMember:
         )
         answer = self.client.call(request, 5)
         if not answer.error_code:
-            self.owned = frozenset(one.partition for one in decode_assignment(bytes(answer.assignment)))
+            self.owned = frozenset(one.partition for one in decode_assignment(bytes(answer.assignment)).partitions)
         return int(answer.error_code)
 
     def heartbeat(self) -> int:

@@ -7,7 +7,8 @@ from enum import Enum
 
 from fencepost.broker.coordinator.group.requests import Joined, LeavingMember, Synced
 from fencepost.broker.coordinator.group.subscription import read_assignment, read_subscription
-from fencepost.client.group.assignors_wire import Subscription, encode_subscription
+from fencepost.client.group.assignors_wire import encode_subscription
+from fencepost.client.partition_assignor import Subscription
 from fencepost.client.types import TopicPartition
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.consumer_protocol import encode_assignment

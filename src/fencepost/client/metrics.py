@@ -1,16 +1,152 @@
 """Counters of producers and consumers, and a Prometheus collector for any client's metrics.
 
-Names are those of Kafka's client metrics, in snake_case; times are in ms, sizes in bytes.
+Names are those of Kafka's client metrics, in snake_case; times are in ms, sizes in bytes. A metric of one topic,
+partition or broker has a `Series` as its key, whose text is that of Prometheus: `topic_record_send_total{topic="t"}`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
+
+from fencepost.client.types import TopicPartition
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
+
+MOST_SERIES: Final = 1_000
+OTHERS: Final = "(others)"
+_TOPIC: Final = ("topic", "topic")  # the prefix of the names, and the label
+
+
+class Series(str):
+    """The key of a metric with labels: `name{label="value"}`, of which it also has the parts."""
+
+    __slots__ = ("labels", "name")
+    name: str
+    labels: Mapping[str, str]
+
+    @classmethod
+    def of(cls, labels: Mapping[str, str], values: Mapping[str, float]) -> dict[str, float]:
+        """Return the values by name with their keys, all with the same labels."""
+        text = ",".join(f"{label}={_quoted(value)}" for label, value in labels.items())
+        found: dict[str, float] = {}
+        for name, value in values.items():
+            key = cls(f"{name}{{{text}}}")
+            key.name, key.labels = name, labels
+            found[key] = value
+        return found
+
+
+def _quoted(value: str) -> str:
+    escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'"{escaped}"'
+
+
+def parts_of(key: str) -> tuple[str, Mapping[str, str]]:
+    """Return a metric's name and labels."""
+    return (key.name, key.labels) if isinstance(key, Series) else (key, {})
+
+
+@dataclass(slots=True)
+class TopicSends:
+    """Records and bytes that a producer sent to one topic (Java: producer-topic-metrics)."""
+
+    record_send_total: int = 0  # acknowledged records
+    record_error_total: int = 0
+    record_retry_total: int = 0
+    byte_total: int = 0  # of batches as they are sent, retries included
+
+
+@dataclass(slots=True)
+class TopicReads:
+    """Records and bytes that a consumer read from one topic (Java: consumer-fetch-manager-metrics)."""
+
+    records_consumed_total: int = 0
+    bytes_consumed_total: int = 0  # of fetched batches as they are stored
+
+
+@dataclass(slots=True)
+class NodeTraffic:
+    """Requests to one broker, of all kinds (Java: producer-node-metrics, consumer-node-metrics)."""
+
+    request_total: int = 0
+    response_total: int = 0
+    outgoing_byte_total: int = 0
+    incoming_byte_total: int = 0
+    request_latency_ms_total: int = 0
+    request_latency_ms_max: int = 0
+
+    def requested(self, size_bytes: int) -> None:
+        """Count a request."""
+        self.request_total += 1
+        self.outgoing_byte_total += size_bytes
+
+    def answered(self, latency_ms: int, size_bytes: int) -> None:
+        """Count a response. The latency includes the time for which the broker holds a request, such as a fetch."""
+        self.response_total += 1
+        self.incoming_byte_total += size_bytes
+        self.request_latency_ms_total += latency_ms
+        self.request_latency_ms_max = max(self.request_latency_ms_max, latency_ms)
+
+
+C = TypeVar("C", bound=TopicSends | TopicReads | NodeTraffic)
+K = TypeVar("K", bound=Hashable)
+
+
+class CountersByLabel(Generic[K, C]):
+    """Counters by topic or broker: of the first `MOST_SERIES` each its own, of all others together one."""
+
+    def __init__(self, make: Callable[[], C], prefix: str, label: str) -> None:
+        self._make = make
+        self._names = {one.name: f"{prefix}_{one.name}" for one in fields(make())}
+        self._label = label
+        self._counters: dict[K, C] = {}
+        self._others: C | None = None
+
+    def of(self, key: K) -> C:
+        """Return the counters to add to."""
+        found = self._counters.get(key)
+        if found is not None:
+            return found
+        if len(self._counters) < MOST_SERIES:
+            return self._counters.setdefault(key, self._make())
+        self._others = self._others or self._make()
+        return self._others
+
+    def series(self, label_of: Callable[[K], str | None] = str) -> dict[str, float]:
+        """Return the values. Keys to which `label_of` gives no label are left out. Any thread may call it."""
+        found = [(label_of(key), counters) for key, counters in list(self._counters.items())]
+        if self._others is not None:
+            found.append((OTHERS, self._others))
+        made: dict[str, float] = {}
+        for label, counters in found:
+            if label is not None:
+                values = {name: getattr(counters, own) for own, name in self._names.items()}
+                made |= Series.of({self._label: label}, values)
+        return made
+
+
+def lags(found: Mapping[TopicPartition, tuple[int, int]]) -> dict[str, float]:
+    """Return the series of partitions with their lag and lead, of the first `MOST_SERIES` in order."""
+    made: dict[str, float] = {}
+    for partition in sorted(found)[:MOST_SERIES]:
+        labels = {"topic": partition.topic, "partition": str(partition.partition)}
+        lag, lead = found[partition]
+        made |= Series.of(labels, {"partition_records_lag": lag, "partition_records_lead": lead})
+    return made
+
+
+LABELLED: Final = frozenset(
+    {
+        "partition_records_lag",
+        "partition_records_lead",
+        *(f"topic_{one.name}" for kind in (TopicSends, TopicReads) for one in fields(kind)),
+        *(f"node_{one.name}" for one in fields(NodeTraffic)),
+    }
+)
+"""The names of all metrics with labels."""
 
 
 @dataclass(slots=True)
@@ -38,6 +174,22 @@ class ProducerMetrics:
     producer_fenced_total: int = 0  # another producer took over the transactional id
     data_loss_total: int = 0  # errors that mean that acknowledged records are missing
     data_loss_explained_total: int = 0  # the same errors with nothing missing (retention, a new topic)
+    topics: CountersByLabel[str, TopicSends] = field(default_factory=lambda: CountersByLabel(TopicSends, *_TOPIC))
+
+    def delivered(self, topic: str, records: int) -> None:
+        """Count acknowledged records."""
+        self.record_send_total += records
+        self.topics.of(topic).record_send_total += records
+
+    def failed(self, topic: str, records: int) -> None:
+        """Count records that were not delivered."""
+        self.record_error_total += records
+        self.topics.of(topic).record_error_total += records
+
+    def retried(self, topic: str, records: int) -> None:
+        """Count records that are sent again."""
+        self.record_retry_total += records
+        self.topics.of(topic).record_retry_total += records
 
     def request_sent(self, size_bytes: int, batches: int, records: int) -> None:
         """Count a Produce request."""
@@ -65,12 +217,18 @@ class ProducerMetrics:
 
     def snapshot(self) -> dict[str, float]:
         """Return all counters and averages."""
-        found: dict[str, float] = asdict(self)
+        found = _numbers(self)
         answered = self.request_total - self.request_failed_total
         found["request_latency_ms_avg"] = self.request_latency_ms_total / answered if answered else 0.0
         found["batch_size_avg"] = _ratio(self.outgoing_byte_total, self.outgoing_batch_total)
         found["records_per_request_avg"] = _ratio(self.outgoing_record_total, self.request_total)
-        return found
+        return found | self.topics.series()
+
+
+def _numbers(metrics: Any) -> dict[str, float]:
+    """Return the fields that are numbers."""
+    values = {one.name: getattr(metrics, one.name) for one in fields(metrics)}
+    return {name: value for name, value in values.items() if isinstance(value, int)}
 
 
 def _ratio(total: float, count: float) -> float:
@@ -115,12 +273,24 @@ class ConsumerMetrics:
     heartbeat_total: int = 0
     heartbeat_failed_total: int = 0
     truncations_total: int = 0
+    topics: CountersByLabel[str, TopicReads] = field(default_factory=lambda: CountersByLabel(TopicReads, *_TOPIC))
+
+    def consumed(self, records: Mapping[str, int]) -> None:
+        """Count the records of a poll, by topic."""
+        for topic, count in records.items():
+            self.records_consumed_total += count
+            self.topics.of(topic).records_consumed_total += count
+
+    def taken_back(self, records: Mapping[str, int]) -> None:
+        """Count off records, by topic, that the application did not get: the next poll returns them."""
+        if records:
+            self.consumed({topic: -count for topic, count in records.items()})
 
     def snapshot(self) -> dict[str, float]:
         """Return all counters and averages."""
-        found: dict[str, float] = asdict(self)
-        found["fetch_latency_ms_avg"] = self.fetch_latency_ms_total / self.fetch_total if self.fetch_total else 0.0
-        return found
+        found = _numbers(self)
+        found["fetch_latency_ms_avg"] = _ratio(self.fetch_latency_ms_total, self.fetch_total)
+        return found | self.topics.series()
 
 
 class HasMetrics(Protocol):
@@ -132,7 +302,7 @@ class HasMetrics(Protocol):
 class PrometheusCollector:
     """A collector for prometheus-client (extra `metrics`): `REGISTRY.register(PrometheusCollector(orders=producer))`.
 
-    Each metric becomes `fencepost_client_<name>` with the label `client`, whose value is the keyword.
+    Each metric becomes `fencepost_client_<name>` with the label `client`, whose value is the keyword, and its own.
     """
 
     def __init__(self, **clients: HasMetrics) -> None:
@@ -148,9 +318,11 @@ class PrometheusCollector:
 
         families: dict[str, CounterMetricFamily | GaugeMetricFamily] = {}
         for label, client in self._clients.items():
-            for name, value in client.metrics().items():
+            for key, value in client.metrics().items():
+                name, labels = parts_of(key)
                 if name not in families:
                     kind = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
-                    families[name] = kind(f"fencepost_client_{name}", name.replace("_", " "), labels=["client"])
-                families[name].add_metric([label], value)
+                    own = ["client", *labels]
+                    families[name] = kind(f"fencepost_client_{name}", name.replace("_", " "), labels=own)
+                families[name].add_metric([label, *labels.values()], value)
         yield from families.values()

@@ -15,7 +15,7 @@ from weakref import ref
 
 from fencepost import __version__
 from fencepost.client.interceptors import OutgoingRecord
-from fencepost.client.metrics import HasMetrics
+from fencepost.client.metrics import LABELLED, HasMetrics, parts_of
 from fencepost.client.records import Record, SharedRecord
 from fencepost.client.types import RecordMetadata
 from fencepost.errors import KafkaError
@@ -122,7 +122,7 @@ def processing(record: _Received, group_id: str | None = None, tracer: Tracer | 
 
 
 class ClientMeter:
-    """Lets a meter read clients' `metrics()`: `fencepost.client.NAME`, with the attribute `client`.
+    """Lets a meter read clients' `metrics()`: `fencepost.client.NAME`, with the attribute `client` and the labels.
 
     One for each meter: its instruments are made once. A client is not kept alive by it; one that is gone, or closed and
     has no numbers any more, is left out.
@@ -133,12 +133,14 @@ class ClientMeter:
         self._meter = meter or get_meter(_SCOPE, __version__)
         self._clients: dict[str, Callable[[], HasMetrics | None]] = {}
         self._names: set[str] = set()
+        self._unread: dict[str, dict[str, list[Observation]]] = {}  # by client and name, of the present collection
 
     def observe(self, **clients: HasMetrics) -> None:
         """Read these, too, each named by keyword; one of the same name is replaced."""
         for label, client in clients.items():
             self._clients[label] = ref(client)
-            for name in client.metrics().keys() - self._names:
+            self._unread.pop(label, None)
+            for name in ({parts_of(key)[0] for key in client.metrics()} | LABELLED) - self._names:
                 self._names.add(name)
                 is_total = name.endswith("_total")
                 make = self._meter.create_observable_counter if is_total else self._meter.create_observable_gauge
@@ -150,6 +152,14 @@ class ClientMeter:
             if client is None:
                 continue
             with suppress(KafkaError):
-                value = client.metrics().get(name)
-                if value is not None:
-                    yield Observation(value, {"client": label})
+                yield from self._observations(label, client, name)
+
+    def _observations(self, label: str, client: HasMetrics, name: str) -> Sequence[Observation]:
+        """Return the values of a metric. A collection asks for each name once: it reads the client at its first."""
+        unread = self._unread.get(label)
+        if unread is None or name not in unread:
+            unread = self._unread[label] = {known: [] for known in self._names}
+            for key, value in client.metrics().items():
+                known, labels = parts_of(key)
+                unread.setdefault(known, []).append(Observation(value, {"client": label, **labels}))
+        return unread.pop(name, ())

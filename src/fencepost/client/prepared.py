@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from fencepost.arguments import WHOLE_NUMBER, checked
+from fencepost.arguments import WHOLE_INT16, WHOLE_NUMBER, checked
 from fencepost.errors import (
     ConfigurationError,
     PreparedTransactionLostError,
@@ -34,9 +34,7 @@ class PreparedTransaction:
 
     def __post_init__(self) -> None:
         WHOLE_NUMBER.of("producer_id", self.producer_id)
-        WHOLE_NUMBER.of("epoch", self.epoch)
-        if self.producer_id >= 2**63 or self.epoch >= 2**15:
-            raise ConfigurationError(f"not a producer id and epoch: {self.producer_id}, {self.epoch}")
+        WHOLE_INT16.of("epoch", self.epoch)
 
     def __str__(self) -> str:
         return f"{self.producer_id}:{self.epoch}"

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import struct
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import groupby, repeat
+from itertools import chain, groupby, repeat
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from fencepost.client.types import TimestampType, TopicPartition
@@ -21,7 +22,12 @@ _BATCH_START: Final = struct.Struct(">qii")  # base offset, length, partition le
 
 
 class Record(NamedTuple):
-    """A record. `value` None is a tombstone; headers is a sequence of (name, bytes or None)."""
+    """A record. `value` None is a tombstone; headers is a sequence of (name, bytes or None).
+
+    With deserializers, `key` and `value` are what these return.
+
+    `leader_epoch` is the epoch of the partition leader that wrote it, or -1 if the log does not have it.
+    """
 
     topic: str
     partition: int
@@ -31,6 +37,7 @@ class Record(NamedTuple):
     value: bytes | None
     headers: Sequence[tuple[str, bytes | None]]
     timestamp_type: TimestampType
+    leader_epoch: int = -1
 
 
 @dataclass(slots=True)
@@ -46,11 +53,12 @@ class SharedRecord:
     headers: Sequence[tuple[str, bytes | None]]
     timestamp_type: TimestampType
     delivery_count: int
+    leader_epoch: int = -1
 
     @classmethod
     def of(cls, record: Record, delivery_count: int) -> SharedRecord:
         """Create it from a record and its delivery count."""
-        return cls(*record, delivery_count)
+        return cls(*record[:-1], delivery_count, record.leader_epoch)
 
 
 class Fetched(NamedTuple):
@@ -70,6 +78,17 @@ class Fetched(NamedTuple):
                 break
             found = epoch
         return found
+
+    def epoch_of_each(self) -> Iterable[int]:
+        """Return the leader epochs of the records in order, without an end if all have the same one."""
+        if len(self.epochs) < 2:
+            return repeat(self.epochs[0][1] if self.epochs else -1)
+        offsets = self.columns.offsets
+        starts = [bisect_left(offsets, first) for first, _ in self.epochs]
+        ends = [*starts[1:], len(offsets)]
+        before = repeat(-1, starts[0])
+        runs = (repeat(run[1], end - start) for run, start, end in zip(self.epochs, starts, ends, strict=True))
+        return chain(before, *runs)
 
     def split(self, rows: int) -> tuple[Fetched, Fetched]:
         """Split into the first `rows` records and the rest."""
@@ -95,6 +114,7 @@ def to_records(fetched: Fetched) -> Iterator[Record]:
         columns.values(),
         headers,
         repeat(fetched.timestamp_type),
+        fetched.epoch_of_each(),
         strict=False,  # the repeated columns have no end
     )
     return map(_make, rows)

@@ -19,12 +19,11 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from fencepost.errors import AuthenticationError, ConfigurationError
-from fencepost.protocol.scram import FEWEST_ITERATIONS, SCRAM_HASHES
+from fencepost.protocol.scram import FEWEST_ITERATIONS, MOST_ITERATIONS, SCRAM_HASHES
 
 # Yields the client's messages and receives the server's.
 Conversation = Generator[bytes, bytes, None]
 
-MOST_ITERATIONS: Final = 1_000_000  # limits the work that a hostile server can cause
 OAUTH_SEPARATOR: Final = "\x01"
 NO_SECURITY_LAYER: Final = 1  # RFC 4752, 3.3: its bit in the mask of layers; Kafka supports no other
 

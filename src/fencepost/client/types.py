@@ -7,12 +7,14 @@ from collections.abc import Iterable
 from enum import IntEnum
 from typing import NamedTuple, TypeVar
 
+from fencepost.arguments import Int32, Int32OrMinusOne
+
 
 class TopicPartition(NamedTuple):
     """A partition of a topic."""
 
     topic: str
-    partition: int
+    partition: Int32
 
 
 K = TypeVar("K", bound=tuple[str, int])  # a TopicPartition or a plain pair; the key type of a Mapping is invariant
@@ -62,12 +64,17 @@ class RecordMetadata(NamedTuple):
     """Position of a produced record.
 
     `offset` is -1 if the broker did not report it (acks=0, or a duplicate, code 46).
+
+    `latency_ms` is the time from `send` to the response, retries included. With acks=0 it ends when the record is
+    written to the connection. The producer reads its clock once for the records that it collects together, at the
+    first of them. So the latency of a later one is too high, by about `linger_ms` at most.
     """
 
     topic: str
     partition: int
     offset: int
     timestamp_ms: int
+    latency_ms: int = -1
 
 
 class OffsetAndMetadata(NamedTuple):
@@ -75,7 +82,7 @@ class OffsetAndMetadata(NamedTuple):
 
     offset: int
     metadata: str = ""
-    leader_epoch: int = -1
+    leader_epoch: Int32OrMinusOne = -1
 
 
 class OffsetAt(NamedTuple):
@@ -93,6 +100,6 @@ class GroupMetadata(NamedTuple):
     """
 
     group_id: str
-    generation_id: int = -1
+    generation_id: Int32OrMinusOne = -1
     member_id: str = ""
     group_instance_id: str | None = None

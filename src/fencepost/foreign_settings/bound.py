@@ -11,9 +11,6 @@ _OAUTH: Final = "org.apache.kafka.common.security.oauthbearer"
 _JAVA_LOGIN: Final = "sasl_oauth_token_provider in a program"
 _CONTEXT: Final = "an ssl_context in a program"
 _ASSERTION: Final = "sasl_oauth_token_provider in a program; client assertions are not supported"
-_SERIALIZED: Final = "serialize before send(), and deserialize after poll(): keys and values are bytes here"
-_JAVA_BYTES: Final = "org.apache.kafka.common.serialization.ByteArray"
-_PROXY: Final = "a network route or a forwarded port; the client connects to brokers directly"
 _TRUST: Final = "SSL_CERT_FILE in the environment, which names trusted certificates for the token endpoint"
 
 # By name: the values that this client honours, and what to use instead of others. Nothing and "" are always possible.
@@ -30,8 +27,6 @@ BOUND: Final[Mapping[str, tuple[tuple[str, ...], str]]] = {
     "https_ca_location": ((), _TRUST),
     "https_ca_pem": ((), _TRUST),
     "interceptor_classes": ((), "interceptors, with objects of Python"),
-    "key_deserializer": ((f"{_JAVA_BYTES}Deserializer",), _SERIALIZED),
-    "key_serializer": ((f"{_JAVA_BYTES}Serializer",), _SERIALIZED),
     "metadata_recovery_strategy": (("rebootstrap",), "leave it out"),
     "metric_reporters": (("org.apache.kafka.common.metrics.JmxReporter",), "metrics(), Prometheus or OpenTelemetry"),
     "msg_order_cmp": ((), "leave it out; the records of a partition keep their order"),
@@ -46,7 +41,6 @@ BOUND: Final[Mapping[str, tuple[tuple[str, ...], str]]] = {
     ),
     "partitioner_rack_aware": (("false",), "a partitioner function"),
     "plugin_library_paths": ((), "interceptors, with objects of Python"),
-    "proxy_url": ((), _PROXY),
     "queuing_strategy": (("fifo",), "leave it out; the records of a partition keep their order"),
     "rebalance_cb": ((), "a listener in subscribe()"),
     "sasl_client_callback_handler_class": (
@@ -73,7 +67,6 @@ BOUND: Final[Mapping[str, tuple[tuple[str, ...], str]]] = {
     "sasl_oauthbearer_metadata_authentication_type": (("none",), "sasl_oauth_token_provider"),
     "sasl_oauthbearer_method": (("oidc", "default"), _JAVA_LOGIN),
     "security_providers": ((), _CONTEXT),
-    "socks5_proxy": ((), _PROXY),
     "ssl_ca": ((), "ssl_truststore_location or ssl_truststore_certificates"),
     "ssl_ca_certificate_stores": (("Root",), "ssl_truststore_location"),
     "ssl_certificate": ((), "ssl_certificate_location or ssl_keystore_certificate_chain"),
@@ -89,8 +82,6 @@ BOUND: Final[Mapping[str, tuple[tuple[str, ...], str]]] = {
     "ssl_providers": ((), _CONTEXT),
     "ssl_sigalgs_list": ((), _CONTEXT),
     "topic_blacklist": ((), "a pattern in subscribe() that leaves these topics out"),
-    "value_deserializer": ((f"{_JAVA_BYTES}Deserializer",), _SERIALIZED),
-    "value_serializer": ((f"{_JAVA_BYTES}Serializer",), _SERIALIZED),
 }
 
 

@@ -44,6 +44,7 @@ ALIASES: Final[dict[str, str]] = {
     "max_batch_size": "batch_size",
     "sasl_plain_username": "sasl_username",
     "sasl_plain_password": "sasl_password",
+    "socks5_proxy": "proxy_url",
     "ssl_certfile": "ssl_certificate_location",
     "ssl_keyfile": "ssl_key_location",
     "ssl_password": "ssl_key_password",
@@ -103,8 +104,11 @@ _ASSIGNORS: Final = {
 }
 
 
+_JAVA_BYTES: Final = tuple(f"org.apache.kafka.common.serialization.ByteArray{kind}ializer" for kind in ("Ser", "Deser"))
+
+
 def _assignors(value: Any) -> Any:
-    """Return the protocol names of assignors that are given as names, as classes of Java's, or as classes of Python."""
+    """Return custom assignors, and the names of built-in ones given as names or as classes of Java or Python."""
     given = value.split(",") if isinstance(value, str) else value if isinstance(value, (list, tuple)) else None
     return value if given is None else [_assignor(each) for each in given]
 
@@ -113,7 +117,16 @@ def _assignor(given: Any) -> Any:
     if isinstance(given, str):
         name = given.strip().removeprefix("class ")
         return _ASSIGNORS.get(name.rpartition(".")[2], name) if "." in name else name
-    return getattr(given, "name", given)
+    theirs = getattr(given, "name", None)
+    is_theirs = theirs in _ASSIGNORS.values() and not hasattr(given, "subscription_user_data")
+    return theirs if is_theirs else given
+
+
+def _serializer(value: Any) -> Any:
+    """Return None, that is bytes, for Java's class of byte arrays. Raises ValueError for its other classes."""
+    if isinstance(value, str) and value not in _JAVA_BYTES:
+        raise ValueError("must be a function, such as str.encode or bytes.decode; without one, it is bytes")
+    return None if isinstance(value, str) else value
 
 
 def _partitioner(value: Any) -> Any:
@@ -133,6 +146,8 @@ _VALUES: Final[Mapping[str, Callable[[Any], Any]]] = {
     "consumer_timeout_ms": _seconds_of_iteration,
     "delivery_timeout_ms": lambda value: _FOR_EVER if str(value).strip() == "0" else value,
     "group_protocol": _lower,
+    "key_deserializer": _serializer,
+    "key_serializer": _serializer,
     "interceptors": lambda value: () if value == "" else value,
     "partition_assignment_strategy": _assignors,
     "partitioner": _partitioner,
@@ -145,6 +160,8 @@ _VALUES: Final[Mapping[str, Callable[[Any], Any]]] = {
     "ssl_endpoint_identification_algorithm": partial(_word, {"none": "", "https": "https"}),
     "ssl_keystore_type": _upper,
     "ssl_truststore_type": _upper,
+    "value_deserializer": _serializer,
+    "value_serializer": _serializer,
 }
 
 

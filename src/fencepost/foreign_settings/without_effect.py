@@ -24,7 +24,6 @@ WITHOUT_EFFECT: Final[Mapping[str, str]] = {
     "throttle_cb": "metrics() counts it",
     "stats_cb": _METRICS,
     "enable_partition_eof": "Consumer.lag()",
-    "enable_auto_offset_store": "commit(...) of what is done",
     "queue_buffering_max_messages": "buffer_memory",
     "batch_num_messages": "batch_size",
     "topic_metadata_refresh_interval_ms": "metadata_max_age_ms",

@@ -73,17 +73,17 @@ def decode_subscription(data: bytes) -> Subscription:
     return read
 
 
-def encode_assignment(partitions: Iterable[tuple[str, int]], version: int = 0) -> bytes:
-    """Encode an assignment without user data. All versions have the same layout."""
+def encode_assignment(partitions: Iterable[tuple[str, int]], version: int = 0, user_data: bytes | None = None) -> bytes:
+    """Encode an assignment. All versions have the same layout."""
     writer = Writer()
     writer.int16(version)
     write_partitions(writer, partitions)
-    writer.byte_string(None)
+    writer.byte_string(user_data)
     return writer.joined()
 
 
-def decode_assignment(data: bytes) -> list[tuple[str, int]]:
-    """Return the assigned (topic, partition) pairs.
+def decode_assignment(data: bytes) -> tuple[list[tuple[str, int]], bytes | None]:
+    """Return the assigned (topic, partition) pairs, and the user data of the leader's assignor.
 
     Empty data means no partitions. A member receives it if the group leader assigned nothing to it.
 
@@ -91,10 +91,12 @@ def decode_assignment(data: bytes) -> list[tuple[str, int]]:
         MalformedMessage: The bytes are not an assignment.
     """
     if not data:
-        return []
+        return [], None
     reader = Reader(data)
     reader.int16()
-    return read_partitions(reader)
+    partitions = read_partitions(reader)
+    user_data = reader.nullable_bytes() if reader.left else None
+    return partitions, None if user_data is None else bytes(user_data)
 
 
 def write_partitions(writer: Writer, partitions: Iterable[tuple[str, int]]) -> None:

@@ -29,7 +29,7 @@ def read_all(broker: Broker, topic: str, *, committed: bool = True, timeout_s: f
 
     Args:
         broker: The broker to read from.
-        topic: The topic.
+        topic: The topic. One that does not exist has no records; it is not created.
         committed: Exclude records of aborted and open transactions.
         timeout_s: Time limit for reading a partition, in seconds.
 
@@ -50,7 +50,7 @@ def read_all(broker: Broker, topic: str, *, committed: bool = True, timeout_s: f
     found: list[Record] = []
     broker.settle()
     with Admin(broker.bootstrap_servers) as admin:
-        partitions = sorted(admin.partitions_of([topic]))
+        partitions = sorted(admin.partitions_of(list(admin.describe_topics([topic]))))
         starts = admin.list_offsets(dict.fromkeys(partitions, EARLIEST))
         ends = admin.list_offsets(dict.fromkeys(partitions, LATEST), isolation=level)
     with Consumer(broker.bootstrap_servers, isolation_level=level.name.lower()) as consumer:

@@ -21,15 +21,15 @@ CLIENTS = [client for pair in PAIRS for client in pair]
 SHARED = "close closed from_config"
 PRODUCER = """
     abort_transaction begin_transaction commit_transaction complete_transaction flush init_transactions metrics
-    partitions_for prepare_transaction producer_epoch producer_id send send_arrow send_offsets_to_transaction
+    partitions_for prepare_transaction producer_epoch producer_id purge send send_arrow send_offsets_to_transaction
     transaction
 """
 CONSUMER = """
     assign assignment beginning_offsets commit commit_async committed core end_offsets fetch_range forget_positions
     group_metadata incremental_assign incremental_unassign lag metrics
     offsets_for partitions_for pause paused poll poll_arrow poll_columns position positions reset_to_committed resume
-    seek seek_to_beginning seek_to_end seek_to_timestamp set_rebalance_listener state subscribe subscription unsubscribe
-    wakeup
+    seek seek_to_beginning seek_to_end seek_to_timestamp set_rebalance_listener state store_offsets subscribe
+    subscription unsubscribe wakeup
 """
 SHARE_CONSUMER = """
     acknowledge acquisition_lock_timeout_ms assignment commit commit_async metrics poll set_acknowledgement_callback

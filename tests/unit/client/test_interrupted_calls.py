@@ -342,7 +342,7 @@ def test_a_poll_inside_of_a_poll_is_refused(consumer: fencepost.Consumer, place:
         except UsageError as error:
             refused += "poll() inside of poll()" in str(error)
 
-    for at in range(0, 40, 3):
+    for at in range(0, 90, 3):
         _, outcome = calls.struck(lambda: consumer.poll(LONG_MS, 3), at, poll)
         ledger.take(outcome)
         ledger.check(consumer.positions()[place].offset)

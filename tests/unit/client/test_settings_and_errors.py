@@ -359,7 +359,6 @@ def test_settings_of_other_clients_that_cannot_matter_are_left_out_with_a_warnin
         "socket.keepalive.enable": True,
         "broker.address.family": "v4",
         "error_cb": print,
-        "enable.auto.offset.store": True,
     }
     config = ConsumerConfig.from_dotted({**foreign, "metadata.broker.list": "h:1", "socket.timeout.ms": "5000"})
     assert (config.bootstrap_servers, config.request_timeout_ms) == ("h:1", 5000)
@@ -367,14 +366,6 @@ def test_settings_of_other_clients_that_cannot_matter_are_left_out_with_a_warnin
     assert len(told) == len(foreign)
     for name in foreign:
         assert any(f"setting {name} has no effect" in one for one in told)
-
-
-def test_offsets_that_nobody_stores_are_not_committed(caplog: pytest.LogCaptureFixture) -> None:
-    settings = {"bootstrap.servers": "h:1", "group.id": "g", "enable.auto.offset.store": False}
-    ConsumerConfig.from_dotted(settings)
-    assert "enable.auto.offset.store has no effect here; instead: commit(...)" in caplog.text
-    with pytest.raises(ConfigurationError, match="store_offsets"):
-        ConsumerConfig.from_dotted({**settings, "enable.auto.commit": "true"})
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -68,6 +68,38 @@ def test_a_slow_rebalance_listener(broker: fencepost.Broker, caplog: pytest.LogC
     assert words.startswith("consumer 'orders': the rebalance listener ")
     assert "Slow.on_partitions_assigned" in words
     assert __file__ in words
+
+
+class SlowAssignor(fencepost.PartitionAssignor):
+    """Waits for another client's call."""
+
+    name = "slow"
+
+    def __init__(self, other: fencepost.Admin) -> None:
+        self.other = other
+
+    def assign(
+        self, subscriptions: Mapping[str, fencepost.Subscription], partitions: Mapping[str, int]
+    ) -> dict[str, fencepost.Assignment]:
+        self.other.list_topics()
+        places = [fencepost.TopicPartition(topic, n) for topic, count in partitions.items() for n in range(count)]
+        return {next(iter(subscriptions)): fencepost.Assignment(places)}
+
+
+def test_an_assignor_holds_up_no_other_client(broker: fencepost.Broker) -> None:
+    """In the thread of all blocking clients, the other client's call would wait for ever, or be refused."""
+    topic = f"slow-{uuid.uuid4().hex[:8]}"
+    calls.fill(broker.bootstrap_servers, topic, 1)
+    with (
+        fencepost.Admin(broker.bootstrap_servers) as admin,
+        fencepost.Consumer(
+            broker.bootstrap_servers, group_id=topic, partition_assignment_strategy=[SlowAssignor(admin)]
+        ) as consumer,
+    ):
+        consumer.subscribe([topic])
+        while not consumer.assignment():
+            consumer.poll(1_000)
+        assert consumer.assignment() == [fencepost.TopicPartition(topic, 0)]
 
 
 class SlowInterceptor(ConsumerInterceptor):

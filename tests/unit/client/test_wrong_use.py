@@ -20,7 +20,7 @@ from fencepost.client import aio, blocking
 from fencepost.client.admin.elections import ElectionType
 from fencepost.client.admin.transactions import ProducerDescription
 from fencepost.client.types import TimestampType
-from fencepost.errors import ConfigurationError
+from fencepost.errors import ConfigurationError, RecordRejectedError
 from fencepost.testing import read_all
 
 NOWHERE = "127.0.0.1:1"
@@ -28,51 +28,77 @@ NOWHERE = "127.0.0.1:1"
 GIVEN: dict[str, Any] = {
     "none": None,
     "whole": 5,
+    "wide": 2**31,  # more than 32 bits hold
+    "too wide": 2**63,  # more than 64 bits hold
     "negative": -9,
     "fraction": 1.5,
     "nan": float("nan"),
     "truth": True,
     "text": "text",
     "empty": "",
+    "no UTF-8": "\ud800",
+    "long text": "x" * 2**15,  # more than a string of the protocol holds
     "bytes": b"bytes",
     "pair": ("t", 0),
     "list of a pair": [("t", 0)],
     "list of texts": ["a"],
     "list of empty texts": [""],
+    "list of long texts": ["x" * 2**15],
+    "list of texts not in UTF-8": ["\ud800"],
+    "list of pairs not in UTF-8": [("\ud800", 0)],
     "list of numbers": [5],
     "list of negative numbers": [-9],
     "list of wrong pairs": [("t", "0")],
     "list of turned pairs": [(0, "t")],
     "list of pairs of nothing": [("", 0)],
     "list of pairs below": [("t", -1)],
+    "list of wide pairs": [("t", 2**31)],
+    "list of wide numbers": [2**31],
     "texts": {"a": "b"},
+    "texts to long texts": {"a": "x" * 2**15},
+    "texts not in UTF-8": {"\ud800": "b"},
     "texts to numbers": {"a": 5},
+    "texts to wide numbers": {"a": 2**31},
     "pairs to numbers": {("t", 0): 5},
     "pairs to negative numbers": {("t", 0): -9},
+    "pairs to wide numbers": {("t", 0): 2**31},
+    "pairs to too wide numbers": {("t", 0): 2**63},
+    "wide pairs to numbers": {("t", 2**31): 5},
+    "pairs to wide epochs": {("t", 0): fencepost.OffsetAndMetadata(5, "", 2**31)},
     "pairs to texts": {("t", 0): "5"},
     "pairs to tuples": {("t", 0): (5, "")},
+    "pairs to long metadata": {("t", 0): fencepost.OffsetAndMetadata(5, "x" * 2**15)},
     "pairs to bad offsets": {("t", 0): fencepost.OffsetAndMetadata(-9)},
     "function": len,
     "thing": object(),
 }
 
 # annotation: what of the above it takes (of which the first stands in where another parameter is tried)
-PAIRS, POSITIONS = "list of a pair", "pairs to numbers"
+TEXTS = "texts, texts to long texts, texts not in UTF-8"  # of which some are no texts of the protocol
+PAIRS, POSITIONS = "list of a pair", "pairs to numbers, pairs to wide numbers"
 TAKES: dict[str, str] = {
     "str": "text",
     "MaybeEmpty": "text, empty",
     "str | None": "text, none",
-    "str | int": "text, whole, truth",
-    "str | os.PathLike[str] | None": "text, none",
+    "str | int": "text, whole, wide, truth",
+    "str | os.PathLike[str] | None": "text, none, no UTF-8, long text",
     "str | Sequence[str]": "text, empty, list of texts",
-    "int": "whole",
-    "int | None": "whole, none",
+    "int": "whole, wide",
+    "int | None": "whole, wide, none",
     "int | str": "whole",
-    "float": "whole, fraction",
-    "float | None": "none, whole, fraction",
-    "Milliseconds": "whole",
-    "Milliseconds | None": "none, whole",
+    "Int8": "whole",
+    "Int16": "whole",
+    "Int16 | None": "whole, none",
+    "Int16OrMinusOne": "whole",
+    "Int32": "whole",
+    "Int32 | None": "whole, none",
+    "Int32OrMinusOne": "whole",
+    "float": "whole, wide, too wide, fraction",
+    "float | None": "none, whole, wide, too wide, fraction",
+    "Milliseconds": "whole, wide",
+    "Milliseconds | None": "none, whole, wide",
     "bool": "truth",
+    "bool | None": "none, truth",
     "bytes | None": "none, bytes",
     "object": ", ".join(GIVEN),
     "tuple[str, int]": "pair",
@@ -82,13 +108,14 @@ TAKES: dict[str, str] = {
     "Iterable[str] | None": "list of texts, none",
     "Sequence[str]": "list of texts",
     "Sequence[str] | None": "list of texts, none",
-    "Iterable[int]": "list of numbers",
-    "Iterable[int] | None": "list of numbers, none",
+    "Iterable[Int8]": "list of numbers",
+    "Iterable[int]": "list of numbers, list of wide numbers",
+    "Iterable[Int32] | None": "list of numbers, none",
     "Iterable[tuple[str, int]]": PAIRS,
     "Iterable[tuple[str, int]] | None": f"{PAIRS}, none",
     "Sequence[tuple[str, int]]": PAIRS,
-    "Mapping[str, Any]": "texts, texts to numbers",
-    "Mapping[str, object] | None": "none, texts, texts to numbers",
+    "Mapping[str, Any]": f"{TEXTS}, texts to numbers, texts to wide numbers",
+    "Mapping[str, object] | None": f"none, {TEXTS}, texts to numbers, texts to wide numbers",
     "Mapping[str, str]": "texts",
     "Mapping[str, str] | None": "none, texts",
     "Mapping[str, str | None]": "texts",
@@ -96,12 +123,12 @@ TAKES: dict[str, str] = {
     "Mapping[K, OffsetAndMetadata | int] | None": f"{POSITIONS}, none",
     "Mapping[K, offsets.TimestampOrEnd]": POSITIONS,
     "Mapping[K, OrMinusOne]": POSITIONS,
-    "Mapping[K, Sequence[int] | None]": "",
+    "Mapping[K, Sequence[Int32] | None]": "",
     "GroupMetadata | str": "text",
     "PreparedTransaction": "",
     "PreparedTransaction | str": "text",
     "Isolation": "",
-    "ErrorCode | int": "whole",
+    "ErrorCode | Int16": "whole",
     "ProducerDescription": "",
     "Iterable[Acl]": "",
     "Iterable[AclFilter]": "",
@@ -118,14 +145,14 @@ TAKES: dict[str, str] = {
     "Broker": "",
     "pa.RecordBatch | pa.Table": "",
     "bytes": "bytes",
-    "OrMinusOne": "whole",
-    "str | Mapping[str, int]": "text, texts to numbers",
+    "OrMinusOne": "whole, wide",
+    "str | Mapping[str, Int32]": "text, texts to numbers",
     "Iterable[NewTopic | str]": "list of texts",
     "Iterable[ConfigResource]": "",
     "Mapping[ConfigResource, Sequence[ConfigChange]]": "",
-    "Mapping[str, FeatureUpdate | int]": "texts to numbers",
+    "Mapping[str, FeatureUpdate | Int16]": "texts to numbers",
     "Mapping[K, int]": POSITIONS,
-    "Mapping[tuple[str, int, int], str]": "",
+    "Mapping[tuple[str, Int32, Int32], str]": "",
     "Mapping[QuotaEntity, Mapping[str, float | None]]": "",
     "QuotaEntity | None": "none",
     "ElectionType": "",
@@ -137,9 +164,10 @@ SETTINGS_TAKE: dict[str, str] = TAKES | {
     "int": "whole, text",
     "int | None": "whole, none",
     "int | str": "whole",
-    "float": "whole, fraction",
+    "float": "whole, fraction, too wide",  # refused as the fraction that it becomes
     "bool": "truth",
     "Sequence[str]": "list of texts, list of empty texts, text, empty",  # looked at when a group is joined
+    "Sequence[str | Any]": "list of texts, list of empty texts, text, empty",  # as above
     "str | Sequence[str]": "text, empty, list of texts, list of empty texts",
     "Sequence[Any]": "empty",
     "ssl.SSLContext | None": "none",
@@ -147,7 +175,11 @@ SETTINGS_TAKE: dict[str, str] = TAKES | {
     "Callable[..., Any] | None": "none, function",
     "str | Callable[[str, bytes | None, bytes | None, int], int | None]": "function",
 }
-SETTINGS_TAKE = {annotation: f"{taken}, none" for annotation, taken in SETTINGS_TAKE.items()}
+# Each number and each text among the settings has a limit of its own.
+NOT_OF_THE_PROTOCOL = "long text, no UTF-8, list of long texts, list of texts not in UTF-8"
+SETTINGS_TAKE = {
+    annotation: f"{taken}, none, wide, {NOT_OF_THE_PROTOCOL}" for annotation, taken in SETTINGS_TAKE.items()
+}
 # Where nothing of the above is right, what is.
 RIGHT: dict[str, Any] = {
     "PreparedTransaction": fencepost.PreparedTransaction(1, 0),
@@ -156,11 +188,11 @@ RIGHT: dict[str, Any] = {
     "Broker": fencepost.Broker(),
     "Iterable[Acl]": [],
     "Iterable[AclFilter]": [],
-    "Mapping[K, Sequence[int] | None]": {},
+    "Mapping[K, Sequence[Int32] | None]": {},
     "Iterable[ScramUpsertion | ScramDeletion]": [],
     "Iterable[ConfigResource]": [],
     "Mapping[ConfigResource, Sequence[ConfigChange]]": {},
-    "Mapping[tuple[str, int, int], str]": {},
+    "Mapping[tuple[str, Int32, Int32], str]": {},
     "Mapping[QuotaEntity, Mapping[str, float | None]]": {},
     "ElectionType": ElectionType.PREFERRED,
     "Isolation": fencepost.Isolation.READ_COMMITTED,
@@ -246,7 +278,7 @@ def shown(value: Any) -> Iterator[str]:
 
 def judged(use: Wrong, error: Exception | None) -> str | None:
     """What is wrong with how a wrong use was told; None if nothing is."""
-    if not isinstance(error, (TypeError, ConfigurationError)):
+    if not isinstance(error, (TypeError, ConfigurationError, RecordRejectedError)):
         return f"{use.call}({use.parameter}={GIVEN[use.kind]!r}): {error!r}"
     told = str(error)
     if use.parameter.removesuffix("s") not in told or not any(one in told for one in shown(GIVEN[use.kind])):
@@ -347,8 +379,8 @@ def test_deliveries_and_prepared_transactions_refuse_it() -> None:
 
 def test_every_public_class_is_looked_at() -> None:
     values = {"AcknowledgeType", "GroupMetadata", "Isolation", "OffsetAndMetadata", "Record", "RecordMetadata"}
-    values |= {"OffsetSpec", "SharedRecord", "TopicPartition"}
-    told = {"RebalanceListener"}  # calls of the application's, not ours
+    values |= {"Assignment", "OffsetSpec", "SharedRecord", "Subscription", "TopicPartition"}
+    told = {"PartitionAssignor", "RebalanceListener"}  # calls of the application's, not ours
     looked_at = {one.__name__ for both in CLASSES.values() for one in both} | {"Broker", "PreparedTransaction"}
     public = {name for name in fencepost.__all__ if inspect.isclass(getattr(fencepost, name))}
     assert public == values | told | looked_at

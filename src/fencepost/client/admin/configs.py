@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
 from typing import Final, NamedTuple
 
-from fencepost.arguments import MaybeEmpty
+from fencepost.arguments import Int8, MaybeEmpty
 from fencepost.client.admin.base import AdminBase
 from fencepost.client.admin.items import Answer, ManyItems, Outcomes, each_of_targets
 from fencepost.client.net.cluster import AnyNode, Controller, Target
@@ -46,7 +46,7 @@ class ConfigResource(NamedTuple):
     """
 
     name: str
-    resource_type: int = TOPIC_RESOURCE
+    resource_type: Int8 = TOPIC_RESOURCE
 
 
 class ConfigOperation(IntEnum):
@@ -95,7 +95,7 @@ class AdminConfigs(AdminBase):
     """Calls of `AdminCore` for settings."""
 
     async def describe_configs(
-        self, name: MaybeEmpty, *, resource_type: int = TOPIC_RESOURCE, api_timeout_ms: int | None = None
+        self, name: MaybeEmpty, *, resource_type: Int8 = TOPIC_RESOURCE, api_timeout_ms: int | None = None
     ) -> dict[str, str | None]:
         """Return the settings of a topic, a broker or a group by name. Sensitive values are None.
 
@@ -112,7 +112,7 @@ class AdminConfigs(AdminBase):
         name: MaybeEmpty,
         names: Sequence[str] | None = None,
         *,
-        resource_type: int = TOPIC_RESOURCE,
+        resource_type: Int8 = TOPIC_RESOURCE,
         documentation: bool = False,
         api_timeout_ms: int | None = None,
     ) -> dict[str, ConfigEntry]:
@@ -164,7 +164,7 @@ class AdminConfigs(AdminBase):
         name: MaybeEmpty,
         changes: Mapping[str, str | None],
         *,
-        resource_type: int = TOPIC_RESOURCE,
+        resource_type: Int8 = TOPIC_RESOURCE,
         api_timeout_ms: int | None = None,
     ) -> None:
         """Change settings, leave the others (KIP-339), and wait until all responding brokers show the new values.
@@ -277,7 +277,7 @@ class AdminConfigs(AdminBase):
         return await each_of_targets(self.cluster, asks, deadline_ms)
 
     async def list_config_resources(
-        self, types: Iterable[int] = (), *, api_timeout_ms: int | None = None
+        self, types: Iterable[Int8] = (), *, api_timeout_ms: int | None = None
     ) -> list[ConfigResource]:
         """Return the resources that have settings (KIP-1142), sorted.
 

@@ -8,6 +8,7 @@ from enum import IntEnum
 from functools import partial
 from typing import NamedTuple
 
+from fencepost.arguments import Int16, Int32
 from fencepost.client.admin.base import AdminBase
 from fencepost.client.admin.items import Answer, ManyItems, Outcomes, each_of_targets
 from fencepost.client.net.cluster import Controller
@@ -38,7 +39,7 @@ class UpgradeType(IntEnum):
 class FeatureUpdate(NamedTuple):
     """A new level of a feature; 0 removes it."""
 
-    level: int
+    level: Int16
     upgrade_type: UpgradeType = UpgradeType.UPGRADE
 
 
@@ -75,7 +76,7 @@ class AdminElections(AdminBase):
         request = el.ElectLeadersRequest(
             election_type=election_type,
             topic_partitions=topics,
-            timeout_ms=deadline_ms - self.cluster.runtime.now_ms(),
+            timeout_ms=self.cluster.server_timeout_ms(deadline_ms),
         )
         reply: el.ElectLeadersResponse = await self.cluster.call(
             Controller(),
@@ -97,7 +98,7 @@ class AdminElections(AdminBase):
 
     async def update_features(
         self,
-        updates: Mapping[str, FeatureUpdate | int],
+        updates: Mapping[str, FeatureUpdate | Int16],
         *,
         validate_only: bool = False,
         api_timeout_ms: int | None = None,
@@ -130,7 +131,7 @@ class AdminElections(AdminBase):
         reply: uf.UpdateFeaturesResponse = await self.cluster.call(
             Controller(),
             uf.UpdateFeaturesRequest(
-                timeout_ms=deadline_ms - self.cluster.runtime.now_ms(),
+                timeout_ms=self.cluster.server_timeout_ms(deadline_ms),
                 feature_updates=changes,
                 validate_only=validate_only,
             ),
@@ -145,7 +146,7 @@ class AdminElections(AdminBase):
                 raise error_for(result.error_code, f"update feature {result.feature!r}", result.error_message)
 
     async def alter_replica_log_dirs(
-        self, paths: Mapping[tuple[str, int, int], str], *, api_timeout_ms: int | None = None
+        self, paths: Mapping[tuple[str, Int32, Int32], str], *, api_timeout_ms: int | None = None
     ) -> None:
         """Move replicas to other log directories of their brokers (KIP-113). `describe_log_dirs` shows the progress.
 
@@ -178,7 +179,7 @@ class AdminElections(AdminBase):
         outcomes = await each_of_targets(self.cluster, asks, deadline_ms)
         outcomes.results("alter replica log directories")
 
-    async def unregister_broker(self, broker_id: int, *, api_timeout_ms: int | None = None) -> None:
+    async def unregister_broker(self, broker_id: Int32, *, api_timeout_ms: int | None = None) -> None:
         """Remove a broker that does not run any more from the metadata of a KRaft cluster (KIP-500).
 
         Args:
@@ -206,7 +207,7 @@ def _replica(place: tuple[str, int, int]) -> str:
     return f"replica of {topic}-{number} on broker {broker}"
 
 
-def _directories(paths: Mapping[tuple[str, int, int], str]) -> list[al.AlterReplicaLogDir]:
+def _directories(paths: Mapping[tuple[str, Int32, Int32], str]) -> list[al.AlterReplicaLogDir]:
     """Return directories with their replicas, all on one broker."""
     by_path: defaultdict[str, defaultdict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     for (topic, number, _), path in paths.items():

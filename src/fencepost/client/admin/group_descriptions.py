@@ -229,7 +229,7 @@ def _classic_member(member: gd.DescribedGroupMember, protocol_type: str) -> Grou
     if protocol_type == CONSUMER_PROTOCOL:
         try:
             subscribed = tuple(decode_subscription(metadata).topics) if metadata else ()
-            assigned = tuple(decode_assignment(assignment))
+            assigned = tuple(decode_assignment(assignment).partitions)
         except ProtocolError:
             subscribed, assigned = (), ()  # not in the consumer's format; the bytes are still available
     return GroupMember(

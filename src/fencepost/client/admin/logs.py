@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from fencepost.arguments import OrMinusOne
+from fencepost.arguments import Int32, OrMinusOne
 from fencepost.client.admin.base import AdminBase
 from fencepost.client.net.answers import only
 from fencepost.client.net.cluster import Leader
@@ -60,12 +60,12 @@ class AdminLogs(AdminBase):
         }
 
     async def _delete_records_of(self, place: TopicPartition, before: int, deadline_ms: int) -> int:
-        left = deadline_ms - self.cluster.runtime.now_ms()
+        timeout_ms = self.cluster.server_timeout_ms(deadline_ms)
         partition = dr.DeleteRecordsPartition(partition_index=place.partition, offset=before)
         reply: dr.DeleteRecordsResponse = await self.cluster.call(
             Leader(place.topic, place.partition),
             dr.DeleteRecordsRequest(
-                topics=[dr.DeleteRecordsTopic(name=place.topic, partitions=[partition])], timeout_ms=left
+                topics=[dr.DeleteRecordsTopic(name=place.topic, partitions=[partition])], timeout_ms=timeout_ms
             ),
             (0, 2),
             deadline_ms=deadline_ms,
@@ -77,7 +77,7 @@ class AdminLogs(AdminBase):
         return int(result.low_watermark)
 
     async def describe_log_dirs(
-        self, brokers: Iterable[int] | None = None, *, api_timeout_ms: int | None = None
+        self, brokers: Iterable[Int32] | None = None, *, api_timeout_ms: int | None = None
     ) -> list[LogDir]:
         """Return the log directories of the brokers (None: all), with the size of every partition."""
         deadline_ms = self._deadline(api_timeout_ms)

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from fencepost.arguments import OrMinusOne
+from fencepost.arguments import Int32, OrMinusOne
 from fencepost.client.admin.base import AdminBase
 from fencepost.client.net.cluster import AnyNode, Controller
 from fencepost.client.types import K, TopicPartition
@@ -66,7 +66,7 @@ class AdminPlacement(AdminBase):
     """Calls of `AdminCore` for placement and the quorum."""
 
     async def alter_partition_reassignments(
-        self, replicas: Mapping[K, Sequence[int] | None], *, api_timeout_ms: int | None = None
+        self, replicas: Mapping[K, Sequence[Int32] | None], *, api_timeout_ms: int | None = None
     ) -> None:
         """Start to move partitions to other brokers. The call returns when the reassignment has begun.
 
@@ -87,7 +87,7 @@ class AdminPlacement(AdminBase):
         for (topic, partition), brokers in replicas.items():
             wanted[topic].append(ar.ReassignablePartition(partition_index=partition, replicas=brokers))
         request = ar.AlterPartitionReassignmentsRequest(
-            timeout_ms=deadline_ms - self.cluster.runtime.now_ms(),
+            timeout_ms=self.cluster.server_timeout_ms(deadline_ms),
             topics=[ar.ReassignableTopic(name=name, partitions=partitions) for name, partitions in wanted.items()],
         )
         reply: ar.AlterPartitionReassignmentsResponse = await self.cluster.call(
@@ -117,7 +117,7 @@ class AdminPlacement(AdminBase):
             lr.ListPartitionReassignmentsTopics(name=name, partition_indexes=indexes) for name, indexes in asked.items()
         ]
         request = lr.ListPartitionReassignmentsRequest(
-            timeout_ms=deadline_ms - self.cluster.runtime.now_ms(), topics=None if partitions is None else topics
+            timeout_ms=self.cluster.server_timeout_ms(deadline_ms), topics=None if partitions is None else topics
         )
         reply: lr.ListPartitionReassignmentsResponse = await self.cluster.call(
             Controller(), request, (0, 0), deadline_ms=deadline_ms, code_of=lambda answer: int(answer.error_code)

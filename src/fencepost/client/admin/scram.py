@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 from fencepost.client.admin.base import AdminBase
 from fencepost.client.net.cluster import AnyNode, Controller
-from fencepost.errors import error_for
+from fencepost.errors import ConfigurationError, error_for
 from fencepost.protocol.codes import ErrorCode as E
 from fencepost.protocol.messages import alter_user_scram_credentials as au
 from fencepost.protocol.messages import describe_user_scram_credentials as du
-from fencepost.protocol.scram import FEWEST_ITERATIONS, SCRAM_HASHES, ScramMechanism
+from fencepost.protocol.scram import FEWEST_ITERATIONS, MOST_ITERATIONS, SCRAM_HASHES, ScramMechanism
 
 __all__ = ["AdminScram", "ScramCredential", "ScramDeletion", "ScramMechanism", "ScramUpsertion"]
 
@@ -147,7 +147,9 @@ def _credentials(reply: du.DescribeUserScramCredentialsResponse) -> list[ScramCr
 
 def _salted(change: ScramUpsertion, salt: bytes) -> au.ScramCredentialUpsertion:
     algorithm = SCRAM_HASHES[change.mechanism.sasl_name]
-    # The broker judges the number; here it only has to be a number that can be salted with.
+    # The broker judges the number; here it only has to be a number that can be salted with, in about a second.
+    if change.iterations > MOST_ITERATIONS:
+        raise ConfigurationError(f"iterations is {change.iterations}; it must be at most {MOST_ITERATIONS}")
     rounds = max(1, change.iterations)
     return au.ScramCredentialUpsertion(
         name=change.user,

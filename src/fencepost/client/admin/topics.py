@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, cast
 from uuid import UUID
 
-from fencepost.arguments import OrMinusOne
+from fencepost.arguments import Int16OrMinusOne, Int32, Int32OrMinusOne, OrMinusOne
 from fencepost.client.admin.base import AdminBase
 from fencepost.client.admin.items import Answer, ManyItems, Outcomes, each_item
 from fencepost.client.net import list_offsets as offsets
@@ -41,10 +41,10 @@ class NewTopic(NamedTuple):
     """
 
     name: str
-    num_partitions: int = -1
-    replication_factor: int = -1
+    num_partitions: Int32OrMinusOne = -1
+    replication_factor: Int16OrMinusOne = -1
     configs: Mapping[str, str] | None = None
-    replica_assignments: Mapping[int, Sequence[int]] | None = None
+    replica_assignments: Mapping[Int32, Sequence[Int32]] | None = None
 
 
 class CreatedTopic(NamedTuple):
@@ -82,8 +82,8 @@ class AdminTopics(AdminBase):
     async def create_topic(
         self,
         name: str,
-        partitions: int = -1,
-        replication_factor: int = -1,
+        partitions: Int32OrMinusOne = -1,
+        replication_factor: Int16OrMinusOne = -1,
         configs: Mapping[str, str] | None = None,
         *,
         exist_ok: bool = False,
@@ -148,9 +148,10 @@ class AdminTopics(AdminBase):
             raise UsageError("create topics: a name is given twice")
 
         def make(names: Sequence[str]) -> ct.CreateTopicsRequest:
-            left = deadline_ms - self.cluster.runtime.now_ms()
             return ct.CreateTopicsRequest(
-                topics=[_creatable(named[name]) for name in names], timeout_ms=left, validate_only=validate_only
+                topics=[_creatable(named[name]) for name in names],
+                timeout_ms=self.cluster.server_timeout_ms(deadline_ms),
+                validate_only=validate_only,
             )
 
         def read(reply: ct.CreateTopicsResponse) -> dict[str, Answer]:
@@ -251,9 +252,9 @@ class AdminTopics(AdminBase):
 
     async def _delete(self, names: Iterable[str], deadline_ms: int, *, missing_ok: bool) -> Outcomes[str]:
         def make(wanted: Sequence[str]) -> dt.DeleteTopicsRequest:
-            left = deadline_ms - self.cluster.runtime.now_ms()
+            timeout_ms = self.cluster.server_timeout_ms(deadline_ms)
             states = [dt.DeleteTopicState(name=name) for name in wanted]
-            return dt.DeleteTopicsRequest(topics=states, topic_names=list(wanted), timeout_ms=left)
+            return dt.DeleteTopicsRequest(topics=states, topic_names=list(wanted), timeout_ms=timeout_ms)
 
         def read(reply: dt.DeleteTopicsResponse) -> dict[str, Answer]:
             ignored = (E.UNKNOWN_TOPIC_OR_PARTITION,) if missing_ok else ()
@@ -284,8 +285,8 @@ class AdminTopics(AdminBase):
 
     async def create_partitions(
         self,
-        name: str | Mapping[str, int],
-        total: int | None = None,
+        name: str | Mapping[str, Int32],
+        total: Int32 | None = None,
         *,
         validate_only: bool = False,
         api_timeout_ms: int | None = None,
@@ -310,9 +311,9 @@ class AdminTopics(AdminBase):
         deadline_ms = self._deadline(api_timeout_ms)
 
         def make(names: Sequence[str]) -> cp.CreatePartitionsRequest:
-            left = deadline_ms - self.cluster.runtime.now_ms()
+            timeout_ms = self.cluster.server_timeout_ms(deadline_ms)
             grown = [cp.CreatePartitionsTopic(name=each, count=totals[each], assignments=None) for each in names]
-            return cp.CreatePartitionsRequest(topics=grown, timeout_ms=left, validate_only=validate_only)
+            return cp.CreatePartitionsRequest(topics=grown, timeout_ms=timeout_ms, validate_only=validate_only)
 
         def read(reply: cp.CreatePartitionsResponse) -> dict[str, Answer]:
             return {each.name: Answer(each.error_code, each.error_message) for each in reply.results}

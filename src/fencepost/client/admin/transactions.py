@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from fencepost.arguments import OrMinusOne
+from fencepost.arguments import Int16, Int16OrMinusOne, Int32, Int32OrMinusOne, OrMinusOne
 from fencepost.client.admin.base import AdminBase
 from fencepost.client.net.answers import only
 from fencepost.client.net.cluster import Coordinator, CoordinatorKind, Leader
@@ -91,10 +91,10 @@ class ProducerDescription(NamedTuple):
     """A producer's state in a partition. `transaction_start_offset` is -1 if it has no open transaction there."""
 
     producer_id: int
-    producer_epoch: int
-    last_sequence: OrMinusOne
+    producer_epoch: Int16
+    last_sequence: Int32OrMinusOne
     last_timestamp_ms: OrMinusOne
-    coordinator_epoch: OrMinusOne
+    coordinator_epoch: Int32OrMinusOne
     transaction_start_offset: OrMinusOne
 
 
@@ -105,11 +105,11 @@ class AdminTransactions(AdminBase):
         self,
         transactional_id: str | None,
         *,
-        timeout_ms: int = 60_000,
+        timeout_ms: Int32 = 60_000,
         two_phase: bool = False,
         keep_prepared: bool = False,
         producer_id: int = -1,
-        producer_epoch: int = -1,
+        producer_epoch: Int16OrMinusOne = -1,
         api_timeout_ms: int | None = None,
     ) -> InitResult:
         """Send InitProducerId: fence earlier producers of the id, and abort their open transaction.
@@ -154,10 +154,10 @@ class AdminTransactions(AdminBase):
         self,
         transactional_id: str,
         producer_id: int,
-        producer_epoch: int,
+        producer_epoch: Int16,
         commit: bool,
         *,
-        version: int | None = None,
+        version: Int16 | None = None,
         api_timeout_ms: int | None = None,
     ) -> EndResult:
         """Send EndTxn and return its error code, after retries of codes 14, 15, 16, 51 and of lost connections.

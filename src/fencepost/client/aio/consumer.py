@@ -6,14 +6,15 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Self
 
-from fencepost.arguments import checked
+from fencepost.arguments import Milliseconds, checked
 from fencepost.client.aio.base import in_loop
 from fencepost.client.aio.holding import HeldClient, changing, holding
 from fencepost.client.configured import configured_by
 from fencepost.client.consumer.core import ConsumerCore
 from fencepost.client.net.asyncio_runtime import runtime_for
 from fencepost.client.net.cluster import Cluster
-from fencepost.client.net.turn import POLL
+from fencepost.client.net.open_clients import CLOSE_MS
+from fencepost.client.net.turn import POLL, Inside
 from fencepost.client.rebalance import RebalanceListener
 from fencepost.client.records import Record
 from fencepost.config import ConsumerConfig
@@ -54,7 +55,8 @@ class AsyncConsumer(HeldClient[ConsumerCore]):
         try:
             if listener is not None:
                 core.listener = listener
-            await core.subscribe(topics, pattern=pattern)
+            with Inside(hold):
+                await core.subscribe(topics, pattern=pattern)
         finally:
             hold.ended = True
 
@@ -78,10 +80,19 @@ class AsyncConsumer(HeldClient[ConsumerCore]):
             core = self._here()
             hold = core.turn.take(POLL)
             try:
-                handed = await core.hand_out(1000)
-                self._rest = handed.one_by_one(core.records_of(handed.pieces))
+                with Inside(hold):
+                    handed = await core.hand_out(1000)
+                    records = await core.records.awaited(handed)
+                self._rest = handed.one_by_one(records)
             finally:
                 hold.ended = True
+
+    @checked
+    async def close(self, timeout_ms: Milliseconds | None = CLOSE_MS, *, commit: bool | None = None) -> None:
+        """Leave the group and release all resources, like Consumer.close. Any task may call it, also repeatedly."""
+        if commit:
+            self._core.check_group()
+        await self._close(lambda: self._core.close(timeout_ms, commit=commit))
 
     poll = holding(ConsumerCore.poll)
     poll_columns = holding(ConsumerCore.poll_columns)
@@ -111,6 +122,7 @@ class AsyncConsumer(HeldClient[ConsumerCore]):
     forget_positions = changing(ConsumerCore.forget_positions)
     lag = in_loop(ConsumerCore.lag)
     commit_async = changing(ConsumerCore.commit_async)
+    store_offsets = changing(ConsumerCore.store_offsets)
     group_metadata = in_loop(ConsumerCore.group_metadata)
     metrics = in_loop(ConsumerCore.metrics)
     state = in_loop(ConsumerCore.state)

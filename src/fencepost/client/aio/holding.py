@@ -10,7 +10,7 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 from fencepost.arguments import Milliseconds, checked
 from fencepost.client.aio.base import AsyncClient
 from fencepost.client.net.open_clients import CLOSE_MS, Leaving
-from fencepost.client.net.turn import LOOK_AGAIN_MS, POLL, Hold, Polls, Soon, Turn, at_once
+from fencepost.client.net.turn import LOOK_AGAIN_MS, POLL, Hold, Inside, Polls, Soon, Turn, at_once
 
 
 class Polled(Leaving, Protocol):
@@ -45,7 +45,8 @@ def holding(
         core = self._here()
         hold = core.turn.take(name)
         try:
-            return await inner(core, *args, **kwargs)
+            with Inside(hold):
+                return await inner(core, *args, **kwargs)
         finally:
             hold.ended = True
 
@@ -89,13 +90,22 @@ class HeldClient(AsyncClient[C_co]):
         Args:
             timeout_ms: Maximum wait for brokers, in ms; None: the limit of each request.
         """
+        await self._close(lambda: self._core.close(timeout_ms))
+
+    async def _close(self, close: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Close the core once, after the calls of other tasks have ended."""
         if self._closed or os.getpid() != self._pid:
             return
+
+        async def run(_core: object) -> None:
+            await close()
+
         core = self._here()
         hold = core.turn.take_last()
         try:
             await self._wait_for_others(hold)
-            await self._end(functools.partial(_close, timeout_ms))
+            with Inside(hold):
+                await self._end(run)
         finally:
             hold.ended = True
 
@@ -110,7 +120,3 @@ class HeldClient(AsyncClient[C_co]):
         except BaseException:
             core.poll_ends.close(closing=False)
             raise
-
-
-async def _close(timeout_ms: int | None, core: Polled) -> None:
-    await core.close(timeout_ms)

@@ -12,8 +12,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 import fencepost.client.aio as clients  # loads the consumer when a call names it
-from fencepost.arguments import Milliseconds, checked
+from fencepost.arguments import Int32, Milliseconds, checked
 from fencepost.client.aio.base import AsyncClient, in_loop
+from fencepost.client.coding import Parts, listed, serializers
 from fencepost.client.configured import configured_by
 from fencepost.client.net.asyncio_runtime import runtime_for
 from fencepost.client.net.cluster import Cluster
@@ -110,6 +111,7 @@ class AsyncProducer(AsyncClient[ProducerCore]):
         """
         runtime = runtime_for(config)
         cluster = Cluster(runtime, config)
+        self._codec = serializers(config, may_wait=True)
         super().__init__(runtime, ProducerCore(cluster, config, wake=_run_now))
 
     async def send(
@@ -117,13 +119,21 @@ class AsyncProducer(AsyncClient[ProducerCore]):
         topic: str,
         value: bytes | None,
         key: bytes | None = None,
-        partition: int | None = None,
+        partition: Int32 | None = None,
         headers: Headers | None = None,
         timestamp_ms: int | None = None,
         on_delivery: OnDelivery | None = None,
     ) -> AsyncDelivery:
-        """Accept one record like Producer.send. Await the returned delivery for its RecordMetadata."""
+        """Accept one record like Producer.send. Await the returned delivery for its RecordMetadata.
+
+        Serializers may be coroutine functions. They run before the record has a place among others.
+        """
         core = self._here()
+        if self._codec:
+            pairs = listed(headers)
+            value, key = await self._codec.both_awaited(Parts(topic, value, key, pairs))
+            headers = pairs or None
+            core = self._here()
         if core.full:
             await core.wait_for_room()
         try:
@@ -133,7 +143,7 @@ class AsyncProducer(AsyncClient[ProducerCore]):
             raise
 
     async def send_arrow(
-        self, topic: str | None, data: pa.RecordBatch | pa.Table, partition: int | None = None
+        self, topic: str | None, data: pa.RecordBatch | pa.Table, partition: Int32 | None = None
     ) -> AsyncBulkDelivery:
         """Accept every row of Arrow data like Producer.send_arrow. Await the returned delivery."""
         core = self._here()
@@ -142,6 +152,7 @@ class AsyncProducer(AsyncClient[ProducerCore]):
         return AsyncBulkDelivery(core.append_table(topic, data, partition))
 
     flush = in_loop(ProducerCore.flush)
+    purge = in_loop(ProducerCore.purge)
     partitions_for = in_loop(ProducerCore.partitions_for)
     init_transactions = in_loop(ProducerCore.init_transactions)
     begin_transaction = in_loop(ProducerCore.begin_transaction)

@@ -43,11 +43,16 @@ class BlockingClient(Configured, Generic[C_co]):
         raise TypeError(f"a {type(self).__name__} cannot be copied or pickled; make it where it is used")
 
     def __del__(self) -> None:
+        if self._is_left():
+            warn_unclosed(self)
+            self._io.leave(self._core, LEAVING_MS)
+
+    def _is_left(self) -> bool:
+        """Return true, once, if the client is open in this process. It counts as closed from now on."""
         if not hasattr(self, "_core") or self._closed or not self._io.is_this_process():
-            return
+            return False
         self._closed = True
-        warn_unclosed(self)
-        self._io.leave(self._core, LEAVING_MS)
+        return True
 
     @property
     def closed(self) -> bool:

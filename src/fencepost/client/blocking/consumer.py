@@ -8,12 +8,14 @@ import re
 from collections.abc import AsyncIterator, Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from fencepost.arguments import Milliseconds, checked
+from fencepost.arguments import Int32, Milliseconds, checked
 from fencepost.client.blocking.listening import ListeningClient, alone, changing, plain, polling
 from fencepost.client.configured import configured_by
 from fencepost.client.consumer.core import EVERY_ROW, ConsumerCore
+from fencepost.client.consumer.deserializing import check_synchronous
 from fencepost.client.net.asyncio_runtime import runtime_for
 from fencepost.client.net.cluster import Cluster
+from fencepost.client.net.open_clients import CLOSE_MS
 from fencepost.client.net.turn import POLL
 from fencepost.client.rebalance import RebalanceListener
 from fencepost.client.records import Fetched, Record, to_table
@@ -42,6 +44,7 @@ class Consumer(ListeningClient[ConsumerCore]):
 
         Settings are keyword arguments with Kafka's names in snake_case.
         """
+        check_synchronous(config)
         super().__init__(lambda call_user: ConsumerCore(Cluster(runtime_for(config), config), config, call_user))
         self._rest: Iterator[Record] = iter(())  # of an iteration: polled and not returned yet
 
@@ -101,7 +104,7 @@ class Consumer(ListeningClient[ConsumerCore]):
             hold = self._take(POLL)
             try:
                 handed = self._io.call(lambda: self._core.hand_out(wait_ms))  # noqa: B023 (called at once)
-                records = self._core.records_of(handed.pieces)
+                records = self._core.records.of(handed)
                 self._rest = handed.one_by_one(records)
             finally:
                 hold.ended = True
@@ -111,13 +114,31 @@ class Consumer(ListeningClient[ConsumerCore]):
                 return False
         return False
 
-    poll = polling(ConsumerCore.poll, ConsumerCore.hand_out, lambda core, handed: core.records_of(handed.pieces))
+    @checked
+    def close(self, timeout_ms: Milliseconds | None = CLOSE_MS, *, commit: bool | None = None) -> None:
+        """Leave the group and release all resources. Any thread may call it, also repeatedly.
+
+        Another thread's poll raises ClosedError at once; any other call or a transaction() block is waited for.
+
+        Args:
+            timeout_ms: Maximum wait for brokers, in ms; None: the limit of each request.
+            commit: Commit the positions first; None: if `enable_auto_commit` is set, and a failure is only logged.
+
+        Raises:
+            UsageError: `commit` is True, and there is no group_id. The consumer stays open.
+            KafkaError: The commit that `commit=True` asked for failed. The consumer is closed.
+        """
+        if commit:
+            self._core.check_group()
+        self._close(lambda: self._core.close(timeout_ms, commit=commit))
+
+    poll = polling(ConsumerCore.poll, ConsumerCore.hand_out, lambda core, handed: core.records.of(handed))
     poll_columns = polling(ConsumerCore.poll_columns, ConsumerCore.hand_out, lambda core, handed: handed.pieces)
 
     def poll_arrow(
         self, timeout_ms: Milliseconds = 0, max_records: int | None = None, *, headers: bool = False
     ) -> pa.Table:
-        """Poll records as an Arrow table with the columns of Spark's Kafka source (`records.arrow_schema`).
+        """Poll records as an Arrow table of bytes, with the columns of Spark's Kafka source.
 
         Args:
             timeout_ms: Maximum wait for the first record, in ms.
@@ -136,7 +157,7 @@ class Consumer(ListeningClient[ConsumerCore]):
 
     @checked
     def fetch_range(
-        self, topic: str, partition: int, start: int, end: int, *, timeout_ms: Milliseconds | None = None
+        self, topic: str, partition: Int32, start: int, end: int, *, timeout_ms: Milliseconds | None = None
     ) -> Iterator[Fetched]:
         """Iterate over all visible records of a partition with start <= offset < end, as columns.
 
@@ -191,6 +212,7 @@ class Consumer(ListeningClient[ConsumerCore]):
     forget_positions = changing(ConsumerCore.forget_positions)
     lag = plain(ConsumerCore.lag)
     commit_async = changing(ConsumerCore.commit_async)
+    store_offsets = changing(ConsumerCore.store_offsets)
     group_metadata = plain(ConsumerCore.group_metadata)
     metrics = plain(ConsumerCore.metrics)
     state = plain(ConsumerCore.state)

@@ -153,6 +153,10 @@ class ListeningClient(BlockingClient[C_co]):
         Args:
             timeout_ms: Maximum wait for brokers, in ms; None: the limit of each request.
         """
+        self._close(lambda: self._core.close(timeout_ms))
+
+    def _close(self, close: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Close the core once, after the calls of other threads have ended."""
         if self._closed or not self._io.is_this_process():
             return
         hold = self._core.turn.take_last()
@@ -161,7 +165,7 @@ class ListeningClient(BlockingClient[C_co]):
             if self._ending is None:  # else another thread has closed it meanwhile, or this is a listener of close()
                 self._ending = threading.get_ident()
                 try:
-                    self._io.call(lambda: self._core.close(timeout_ms))
+                    self._io.call(close)
                 finally:
                     self._closed = True
                     self._io.forget(self._core)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import queue
 import time
+from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import fencepost.client.blocking as clients  # loads the consumer when a call names it
-from fencepost.arguments import NUMBER, Milliseconds, checked
+from fencepost.arguments import NUMBER, Int32, Milliseconds, checked
 from fencepost.client.blocking.base import BlockingClient, blocking
 from fencepost.client.blocking.own_thread import OwnThread
 from fencepost.client.blocking.transaction import Transaction
+from fencepost.client.coding import Codec, Parts, listed, serializers
 from fencepost.client.configured import configured_by
 from fencepost.client.net.asyncio_runtime import runtime_for
 from fencepost.client.net.cluster import Cluster
@@ -156,6 +158,20 @@ class BulkDelivery:
         return bulk_result(self._chunks)
 
 
+Append = Callable[..., tuple[Chunk, int]]
+
+
+def _serializing(codec: Codec, append: Append) -> Append:
+    """Return `append` for objects."""
+
+    def call(topic: str, value: Any, key: Any, partition: int | None, headers: Any, *more: Any) -> tuple[Chunk, int]:
+        pairs = listed(headers)
+        value, key = codec.both(Parts(topic, value, key, pairs))
+        return append(topic, value, key, partition, pairs or None, *more)
+
+    return call
+
+
 class Producer(BlockingClient[ProducerCore]):
     """A blocking producer, idempotent by default. Threads may share it, with one transaction at a time.
 
@@ -170,6 +186,7 @@ class Producer(BlockingClient[ProducerCore]):
 
         Settings are keyword arguments with Kafka's names in snake_case.
         """
+        codec = serializers(config, may_wait=False)
         wake = io_thread().call_soon
         self._callbacks = callbacks = OwnThread(wake)
         super().__init__(
@@ -195,6 +212,8 @@ class Producer(BlockingClient[ProducerCore]):
             self._open = {}  # the quick way of `send` knows no callbacks
         if config.interceptors:
             self._open, self._append = {}, self._core.append
+        if codec:
+            self._open, self._append = {}, _serializing(codec, self._append)
 
     def _forked(self) -> None:
         """Make `send` check the process in a forked child."""
@@ -205,7 +224,7 @@ class Producer(BlockingClient[ProducerCore]):
         topic: str,
         value: bytes | None,
         key: bytes | None = None,
-        partition: int | None = None,
+        partition: Int32 | None = None,
         headers: Headers | None = None,
         timestamp_ms: int | None = None,
         on_delivery: OnDelivery | None = None,
@@ -224,6 +243,9 @@ class Producer(BlockingClient[ProducerCore]):
             timestamp_ms: Timestamp in ms since 1970; default: now.
             on_delivery: Called as `on_delivery(error, metadata)` in the producer's own thread.
 
+        With `key_serializer` and `value_serializer`, key and value are whatever these take. They run in the calling
+        thread, before the interceptors.
+
         Returns:
             The delivery, which may be ignored.
 
@@ -231,6 +253,7 @@ class Producer(BlockingClient[ProducerCore]):
             BufferFullError: buffer_memory stayed full for max_block_ms. The record was not accepted, so call again.
             RecordRejectedError: The record is too large, or an interceptor failed. Abort an open transaction.
             TransactionAbortableError: The transaction has failed, or buffer_memory stayed full in it. Abort it.
+            SerializationError: A serializer failed. Nothing was sent, and a transaction goes on.
             UsageError: Records cannot be sent in this state.
             ConfigurationError: A value is invalid.
             TypeError: A value has a wrong type.
@@ -267,9 +290,9 @@ class Producer(BlockingClient[ProducerCore]):
         return self._core.metrics()
 
     def send_arrow(
-        self, topic: str | None, data: pa.RecordBatch | pa.Table, partition: int | None = None
+        self, topic: str | None, data: pa.RecordBatch | pa.Table, partition: Int32 | None = None
     ) -> BulkDelivery:
-        """Send every row of Arrow data.
+        """Send every row of Arrow data, as bytes (without serializers).
 
         Args:
             topic: The topic, or None to use the column `topic`.
@@ -310,6 +333,30 @@ class Producer(BlockingClient[ProducerCore]):
     prepare_transaction = blocking(ProducerCore.prepare_transaction)
     complete_transaction = blocking(ProducerCore.complete_transaction)
 
+    @checked
+    def purge(self, in_queue: bool = True, in_flight: bool = True) -> int:
+        """Drop records that are not acknowledged: their deliveries and callbacks get a ProduceFailedError.
+
+        Its `__cause__` is a RecordPurgedError. flush() and close() do not raise it again. Records in flight may be in
+        the log, so their `outcome_unknown` is true: sending them again may duplicate them. A transaction that lacks
+        purged records cannot be committed; abort it. Records that are sent afterwards arrive once and in order.
+
+        A delivery callback may call it. When it returns, the deliveries have their errors; flush() waits for callbacks.
+
+        Args:
+            in_queue: Drop records that wait to be sent, also again.
+            in_flight: Drop records that were sent and have no response.
+
+        Returns:
+            The number of purged records.
+        """
+        self._check()
+
+        async def purge() -> int:
+            return self._core.purge(in_queue, in_flight)
+
+        return self._io.call(purge)
+
     def begin_transaction(self) -> None:
         """Begin a transaction.
 
@@ -318,7 +365,11 @@ class Producer(BlockingClient[ProducerCore]):
             FatalError: The producer has failed permanently.
         """
         self._check()
-        self._core.begin_transaction()
+
+        async def begin() -> None:  # in the I/O thread, which alone changes the state: one of two calls at once begins
+            self._core.begin_transaction()
+
+        self._io.call(begin)
 
     @checked
     def transaction(self, consumer: clients.Consumer | None = None) -> Transaction[Self]:

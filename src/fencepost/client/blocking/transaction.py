@@ -52,8 +52,7 @@ class Transaction(ContextDecorator, AbstractContextManager[P], Generic[P]):
             if self._consumer is not None:
                 self._hold = self._consumer.turn.take(TRANSACTION)
             self._block = block = TransactionBlock(self._core, self._consumer)
-            if not block.begin_at_once():
-                self._io.run_through(block.__aenter__())
+            self._io.run_through(block.__aenter__())
             return self._producer
         except BaseException as error:
             self._undo(error)

@@ -10,22 +10,21 @@ from __future__ import annotations
 import logging
 import re
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from fencepost.arguments import Milliseconds
+from fencepost.arguments import Int32OrMinusOne, Milliseconds
 from fencepost.client.calling import CONSUMER_WAITS, CallUser, SlowCalls, call_first, call_here
 from fencepost.client.consumer.commits import Commits, OnCommit
-from fencepost.client.consumer.fetch_requests import RANGE_FETCH_BYTES, FetchSettings, fetch_range
+from fencepost.client.consumer.deserializing import HandedRecords
+from fencepost.client.consumer.fetch_requests import FetchSettings
 from fencepost.client.consumer.fetcher import Fetcher
 from fencepost.client.consumer.news import News
 from fencepost.client.consumer.positions import Positions
 from fencepost.client.consumer.queries import ConsumerQueries
 from fencepost.client.consumer.stuck import Stuck
 from fencepost.client.consumer.subscription import Handed, Reading, normalised
-from fencepost.client.group.committed_offsets import GROUP_LANE, fetch_committed
 from fencepost.client.group.member import Member, Topics, check_names
 from fencepost.client.group.membership import member_for
 from fencepost.client.interceptors import ConsumerInterceptors
@@ -37,7 +36,7 @@ from fencepost.client.net.runtime import TaskHandle
 from fencepost.client.net.tasks import within
 from fencepost.client.net.turn import Polls, Soon, Turn, at_once
 from fencepost.client.rebalance import RebalanceListener
-from fencepost.client.records import Fetched, Record, to_records, to_table
+from fencepost.client.records import Fetched, Record, to_table
 from fencepost.client.types import GroupMetadata, K, OffsetAndMetadata, TopicPartition
 from fencepost.config import ConsumerConfig
 from fencepost.errors import (
@@ -48,7 +47,6 @@ from fencepost.errors import (
     UsageError,
 )
 from fencepost.extras import require
-from fencepost.garbage import held_off
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -82,6 +80,7 @@ class ConsumerCore(ConsumerQueries):
         )
         self._slow = SlowCalls(f"consumer {config.client_id!r}", CONSUMER_WAITS, self._runtime.now_ms)
         self._interceptors = ConsumerInterceptors(config.interceptors, self._slow)
+        self.records = HandedRecords(config, self._interceptors)
         self._commits = Commits(
             cluster,
             config,
@@ -200,7 +199,7 @@ class ConsumerCore(ConsumerQueries):
             if news.kind == "assigned":
                 self._reading.take(news.partitions)
             elif news.kind == "revoked" and self.config.enable_auto_commit:
-                held = self._reading.positions()
+                held = self._to_commit()
                 kept = {each: held[each] for each in news.partitions if each in held}
                 await self._commits.quietly(kept, self._deadline(None))
             await news.tell(self.listener, self.call_user, self._slow)
@@ -231,10 +230,6 @@ class ConsumerCore(ConsumerQueries):
     async def _call_back(self) -> None:
         while self._commits.finished:
             await call_first(self._commits.finished, lambda call: call, self.call_user, self._slow)
-
-    def assignment(self) -> list[TopicPartition]:
-        """Return the partitions being read."""
-        return self._reading.assigned()
 
     def _held(self) -> Mapping[TopicPartition, object]:
         return {} if self._group is None else self._reading.places
@@ -268,7 +263,7 @@ class ConsumerCore(ConsumerQueries):
 
     # --- positions ---
 
-    def seek(self, partition: tuple[str, int], offset: int, leader_epoch: int = -1) -> None:
+    def seek(self, partition: tuple[str, int], offset: int, leader_epoch: Int32OrMinusOne = -1) -> None:
         """Continue at `offset`. With its committed leader epoch, log truncation is detected."""
         self._reading.seek(partition, offset, leader_epoch)
         self._arrived.set()
@@ -315,13 +310,6 @@ class ConsumerCore(ConsumerQueries):
         """
         return self._reading.positions()
 
-    def lag(self, partition: tuple[str, int]) -> int | None:
-        """Return the offsets between position and end (read_committed: last stable offset) as of the last fetch.
-
-        None before the first fetch. Markers and aborted records count until the position is after them.
-        """
-        return self._reading.lag(partition, self._settings.isolation)
-
     async def reset_to_committed(self, timeout_ms: Milliseconds | None = None) -> None:
         """Return to the group's committed offsets, or to the first position if there are none.
 
@@ -338,6 +326,8 @@ class ConsumerCore(ConsumerQueries):
     def check_for_transactions(self) -> None:
         """Raise ConfigurationError or UsageError unless positions are committed only in transactions."""
         self._check()
+        if not self.config.enable_auto_offset_store:
+            raise ConfigurationError("transaction(consumer) commits all polled records: drop enable_auto_offset_store")
         if self.config.enable_auto_commit:
             raise ConfigurationError("enable_auto_commit=True would commit positions outside of transaction(consumer)")
         self.group_metadata()
@@ -370,22 +360,17 @@ class ConsumerCore(ConsumerQueries):
     # --- polling ---
 
     async def poll(self, timeout_ms: Milliseconds = 0, max_records: int | None = None) -> list[Record]:
-        """Return the next records; wait at most `timeout_ms` for the first. Raises as `poll_columns`."""
-        return await self._polled(timeout_ms, max_records, self.records_of)
+        """Return the next records; wait at most `timeout_ms` for the first. Raises as `poll_columns`.
 
-    def records_of(self, fetched: Iterable[Fetched]) -> list[Record]:
-        """Return polled data as records, after the interceptors. Any thread may call it."""
-        records: list[Record] = []
-        with held_off():
-            for piece in fetched:
-                records.extend(to_records(piece))
-        return self._interceptors.consume(records) if records and self._interceptors else records
+        Raises SerializationError if the next record cannot be deserialized; seek past it to go on.
+        """
+        return await self._polled(timeout_ms, max_records, self.records.awaited)
 
-    async def _polled(self, timeout_ms: int, most: int | None, make: Callable[[list[Fetched]], R]) -> R:
+    async def _polled(self, timeout_ms: int, most: int | None, make: Callable[[Handed], Awaitable[R]]) -> R:
         handed = await self.hand_out(timeout_ms, most)
         if handed.pieces:
             await self._runtime.sleep_ms(0)  # the next fetch goes out first
-        made = make(handed.pieces)
+        made = await make(handed)
         handed.delivered = True
         return made
 
@@ -396,13 +381,16 @@ class ConsumerCore(ConsumerQueries):
     async def poll_arrow(
         self, timeout_ms: Milliseconds = 0, max_records: int | None = None, *, headers: bool = False
     ) -> pa.Table:
-        """Poll as an Arrow table with the columns of Spark's Kafka source (`records.arrow_schema`)."""
+        """Poll as an Arrow table of bytes, with the columns of Spark's Kafka source (`records.arrow_schema`)."""
         require("arrow", "poll_arrow")
-        most = EVERY_ROW if max_records is None else max_records
-        return await self._polled(timeout_ms, most, partial(to_table, headers=headers))
+
+        async def make(handed: Handed) -> pa.Table:
+            return to_table(handed.pieces, headers=headers)
+
+        return await self._polled(timeout_ms, EVERY_ROW if max_records is None else max_records, make)
 
     async def poll_columns(self, timeout_ms: Milliseconds = 0, max_records: int | None = None) -> list[Fetched]:
-        """Poll as columns per partition; rebalances and, with enable_auto_commit, commits happen in this call.
+        """Poll as columns of bytes per partition; rebalances and, with enable_auto_commit, commits happen in this call.
 
         Raises UsageError without a subscription or assignment, WakeupError, OffsetOutOfRangeError and
         LogTruncationError (auto_offset_reset="none"), GroupFencedError, AuthorizationError, ProtocolError, and
@@ -422,11 +410,11 @@ class ConsumerCore(ConsumerQueries):
             raise UsageError("nothing to read: call subscribe() or assign() first; AsyncConsumer's have to be awaited")
         most = self.config.max_poll_records if max_records is None else max_records
         self._metrics.polls_total += 1
-        self._metrics.records_consumed_total -= self._reading.settle()
+        self._metrics.taken_back(self._reading.settle())
         number = self.poll_ends.begin()
         if self._commits.due():
             # Once per poll, before anything is handed out: what earlier polls gave has been worked on.
-            self._commits.start(self.positions(), self._deadline(self.config.default_api_timeout_ms), automatic=True)
+            self._commits.start(self._to_commit(), self._deadline(self.config.default_api_timeout_ms), automatic=True)
         while True:
             self._arrived.clear()
             self.poll_ends.check(number)
@@ -438,7 +426,7 @@ class ConsumerCore(ConsumerQueries):
                 handed = self._reading.hand_out(most)
                 self._fetcher.start()
                 if handed.pieces:
-                    self._metrics.records_consumed_total += handed.rows
+                    self._metrics.consumed(handed.by_topic())
                     return handed
             left = deadline_ms - self._runtime.now_ms()
             if left <= 0:
@@ -491,18 +479,37 @@ class ConsumerCore(ConsumerQueries):
 
     # --- committing ---
 
+    def store_offsets(self, positions: Mapping[K, OffsetAndMetadata | int]) -> None:
+        """Set the positions that the next commit without positions takes, automatic commits included.
+
+        A partition that is taken away loses its stored position, after the automatic commit.
+
+        Args:
+            positions: The offsets after the last processed record, by assigned partition.
+
+        Raises:
+            UsageError: `enable_auto_offset_store` is not False, or a partition is not assigned. Nothing is stored.
+        """
+        self._check()
+        if self.config.enable_auto_offset_store:
+            raise UsageError("store_offsets() needs enable_auto_offset_store=False: else all polled records count")
+        self._reading.store(normalised(positions))
+
+    def _to_commit(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        return self._reading.positions() if self.config.enable_auto_offset_store else self._reading.stored()
+
     async def commit(
         self,
         positions: Mapping[K, OffsetAndMetadata | int] | None = None,
         timeout_ms: Milliseconds | None = None,
     ) -> None:
-        """Commit `positions` (None: the current ones), after pending asynchronous commits.
+        """Commit `positions` (None: the current or the stored ones), after pending asynchronous commits.
 
         Raises GroupFencedError, KafkaTimeoutError, AuthorizationError.
         """
         self._check()
         self.group_metadata()
-        chosen = self.positions() if positions is None else normalised(positions)
+        chosen = self._to_commit() if positions is None else normalised(positions)
         await self._commits.perform(chosen, self._deadline(timeout_ms))
         await self._call_back()
 
@@ -517,58 +524,40 @@ class ConsumerCore(ConsumerQueries):
         """
         self._check()
         self.group_metadata()
-        chosen = self.positions() if positions is None else normalised(positions)
+        chosen = self._to_commit() if positions is None else normalised(positions)
         self._commits.start(chosen, self._deadline(None), callback)
 
-    async def committed(
-        self, partitions: Iterable[tuple[str, int]], timeout_ms: Milliseconds | None = None
-    ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return the group's committed offsets; partitions without one are left out."""
-        self._check()
-        group_id = self.group_metadata().group_id
-        wanted = [TopicPartition(*partition) for partition in partitions]
-        return await fetch_committed(
-            self.cluster, group_id, wanted, require_stable=True, deadline_ms=self._deadline(timeout_ms), lane=GROUP_LANE
-        )
-
-    # --- reading a range, other ---
-
-    def fetch_range(
-        self, topic: str, partition: int, start: int, end: int, *, timeout_ms: Milliseconds | None = None
-    ) -> AsyncIterator[Fetched]:
-        """Iterate over all visible records of [start, end) without an assignment (`fetch_requests.fetch_range`)."""
-        self._check()
-        most = max(self._settings.partition_bytes, RANGE_FETCH_BYTES)
-        settings = replace(self._settings, partition_bytes=most, min_bytes=1, rack="")
-        patience_ms = self.config.default_api_timeout_ms if timeout_ms is None else timeout_ms
-        return fetch_range(self.cluster, TopicPartition(topic, partition), start, end, settings, patience_ms)
-
-    def metrics(self) -> dict[str, float]:
-        """Return counters by the names of Kafka's consumer metrics, and the current lag."""
-        lags = [self.lag(partition) for partition in self._reading.places]
-        known = [lag for lag in lags if lag is not None]
-        assigned = {"assigned_partitions": float(len(self._reading.places)), "records_lag_max": max(known, default=0)}
-        return self._metrics.snapshot() | assigned
+    # --- other ---
 
     def wakeup(self, soon: Soon = at_once) -> None:
         """Make the current or the next poll raise WakeupError."""
         self.poll_ends.wakeup(soon)
 
-    async def close(self, timeout_ms: Milliseconds | None = CLOSE_MS) -> None:
-        """Commit if enable_auto_commit is set, leave the group, and release all resources. May be called again.
+    async def close(self, timeout_ms: Milliseconds | None = CLOSE_MS, *, commit: bool | None = None) -> None:
+        """Commit, leave the group, and release all resources. May be called again.
 
         `timeout_ms` limits the wait for brokers (None: each request has its own limit), but not for listeners. A
-        warning reports what remains until the session ends.
+        warning reports what remains until the session ends. With `commit` None it commits if enable_auto_commit is
+        set, and logs a failure. With True it raises a failed commit, after it has closed.
         """
         if self.closed or self._leaving:
             return
         self._leaving = True
         self._closed_by_ms = None if timeout_ms is None else self._runtime.now_ms() + timeout_ms
+        if commit is not None:
+            self.config = replace(self.config, enable_auto_commit=False)
+        try:
+            if commit:
+                await self.commit()
+        finally:
+            await self._end()
+
+    async def _end(self) -> None:
         try:
             if self._group is not None:
                 await self._leave_group()
             elif self.config.enable_auto_commit and self._reading.places:
-                await self._commits.quietly(self.positions(), self._deadline(None))
+                await self._commits.quietly(self._to_commit(), self._deadline(None))
             await self._commits.drain(self._deadline(None))
             await self._serve()
             await self._fetcher.close()
@@ -579,9 +568,8 @@ class ConsumerCore(ConsumerQueries):
 
     async def leave(self, timeout_ms: int) -> None:
         """Close for an application that did not: without a commit and without calls of its listener."""
-        self.config = replace(self.config, enable_auto_commit=False)
         self.listener, self.call_user = None, call_here
-        await within(self._runtime, self.close(timeout_ms), timeout_ms, "leaving the group")
+        await within(self._runtime, self.close(timeout_ms, commit=False), timeout_ms, "leaving the group")
 
     def unsaid(self) -> str:
         """Return what the group would not learn if the consumer ended now, or ""."""

@@ -81,10 +81,7 @@ class FetchSettings:
 
 class Answer(NamedTuple):
     """The response of a broker for one partition. `fetched` is None if `error_code` is not 0.
-    `error`: why what lies behind `fetched` cannot be read.
     `error` is the reason why the data after `fetched` cannot be read.
-
-    `error`: why what lies behind `fetched` cannot be read.
     """
 
     error_code: int
@@ -93,6 +90,7 @@ class Answer(NamedTuple):
     last_stable_offset: int
     log_start_offset: int
     preferred_replica: int = -1
+    size_bytes: int = 0  # of the data
     error: Exception | None = None
 
 
@@ -228,7 +226,13 @@ def _answer(
     partition: TopicPartition, offset: int, result: FetchPartitionResult, settings: FetchSettings, room_bytes: int
 ) -> tuple[Answer, int]:
     """Return the decoded response of this partition and its decompressed size in bytes."""
-    told = (result.high_watermark, result.last_stable_offset, result.log_start_offset, result.preferred_read_replica)
+    told = (
+        result.high_watermark,
+        result.last_stable_offset,
+        result.log_start_offset,
+        result.preferred_read_replica,
+        len(result.records),
+    )
     if result.error_code != 0:
         return Answer(result.error_code, None, *told), 0
     committed = settings.isolation is Isolation.READ_COMMITTED
@@ -345,6 +349,40 @@ async def _pause_without_progress(
         raise KafkaTimeoutError(
             f"{partition.topic}-{partition.partition}: nothing new to read before the end of the range"
         )
+
+
+async def fetch_undecoded(
+    cluster: Cluster, partition: TopicPartition, offset: int, settings: FetchSettings, deadline_ms: int
+) -> FetchPartitionResult:
+    """Return the batches from an offset as the leader stores them, with markers and aborted records.
+
+    Raises:
+        KafkaError: The leader is unknown or unreachable, or it refuses.
+    """
+    await cluster.topic(partition.topic, deadline_ms)
+    leader = cluster.leader(partition.topic, partition.partition)
+    if leader < 0:
+        raise error_for(E.LEADER_NOT_AVAILABLE, f"{partition.topic}-{partition.partition}")
+    connection = await cluster.connection(leader, deadline_ms)
+    ids = {partition.topic: cluster.topics[partition.topic].topic_id}
+    version = connection.version(retry.FETCH, 4, 17 if ids[partition.topic] is not None else 12)
+    plan = Plan(0, FINAL_EPOCH, {partition: Wanted(offset, settings.partition_bytes)}, [])
+    body = await connection.exchange(
+        retry.FETCH,
+        version,
+        encode_request(_request(plan, ids, settings), version),
+        timeout_ms=settings.request_timeout_ms,
+        server_ms=settings.max_wait_ms,
+    )
+    try:
+        reply = decode_response(body, version)
+    except WireError as error:
+        raise ProtocolError(f"{connection.name}: fetched data cannot be read: {error}") from error
+    results = [result for topic in reply.topics for result in topic.partitions]
+    code = reply.error_code or (results[0].error_code if results else E.UNKNOWN_SERVER_ERROR)
+    if code != 0:
+        raise fetch_error(code, partition, offset)
+    return results[0]
 
 
 def _before(got: Fetched, end: int) -> Fetched:

@@ -189,6 +189,7 @@ class Fetcher:
                 continue
             if answer.fetched is not None:
                 self._take_data(place, answer)
+                self._metrics.topics.of(partition.topic).bytes_consumed_total += answer.size_bytes
             if answer.error is not None:
                 # Told when all before it was handed out. Then it is fetched again: the broker may have been mended.
                 place.error = answer.error

@@ -3,20 +3,32 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
+from dataclasses import replace
 
-from fencepost.arguments import Milliseconds
+from fencepost.arguments import Int32, Milliseconds
+from fencepost.client.consumer.fetch_requests import RANGE_FETCH_BYTES, FetchSettings, fetch_range
+from fencepost.client.consumer.subscription import Reading
+from fencepost.client.group.committed_offsets import GROUP_LANE, fetch_committed
+from fencepost.client.metrics import ConsumerMetrics, lags
 from fencepost.client.net import list_offsets as offsets
 from fencepost.client.net.cluster import Cluster
 from fencepost.client.net.open_clients import CLOSE_MS
 from fencepost.client.net.turn import Polls, Soon, Turn, at_once
-from fencepost.client.types import Isolation, K, OffsetAt, TopicPartition
+from fencepost.client.records import Fetched
+from fencepost.client.types import GroupMetadata, Isolation, K, OffsetAndMetadata, OffsetAt, TopicPartition
+from fencepost.config import ConsumerConfig
+from fencepost.errors import UsageError
 
 
 class ConsumerQueries(ABC):
     """Calls of `ConsumerCore` that ask brokers. The core has the abstract methods."""
 
     cluster: Cluster
+    config: ConsumerConfig
+    _reading: Reading
+    _settings: FetchSettings
+    _metrics: ConsumerMetrics
     isolation: Isolation
     turn: Turn
     poll_ends: Polls
@@ -26,6 +38,9 @@ class ConsumerQueries(ABC):
 
     @abstractmethod
     def _deadline(self, timeout_ms: int | None) -> int: ...
+
+    @abstractmethod
+    def group_metadata(self) -> GroupMetadata: ...
 
     @abstractmethod
     def wakeup(self, soon: Soon = at_once) -> None: ...
@@ -38,6 +53,31 @@ class ConsumerQueries(ABC):
 
     @abstractmethod
     def unsaid(self) -> str: ...
+
+    def assignment(self) -> list[TopicPartition]:
+        """Return the partitions being read."""
+        return self._reading.assigned()
+
+    def lag(self, partition: tuple[str, int]) -> int | None:
+        """Return the offsets between position and end (read_committed: last stable offset) as of the last fetch.
+
+        None before the first fetch. Markers and aborted records count until the position is after them.
+        """
+        return self._reading.lag(partition, self.isolation)
+
+    def metrics(self) -> dict[str, float]:
+        """Return counters by the names of Kafka's consumer metrics, and the current lag. Any thread may call it."""
+        found = self._reading.distances(self.isolation)
+        assigned: dict[str, float] = {
+            "assigned_partitions": len(self._reading.places),
+            "records_lag_max": max((lag for lag, _ in found.values()), default=0),
+        }
+        return self._metrics.snapshot() | assigned | lags(found) | self.cluster.links.traffic_of(self.cluster.nodes)
+
+    def check_group(self) -> None:
+        """Raise UsageError if close() cannot commit. Any thread may call it."""
+        if self.config.group_id is None:
+            raise UsageError("close(commit=True) needs a group_id; the consumer is still open")
 
     async def offsets_for(
         self, wanted: Mapping[K, offsets.TimestampOrEnd], timeout_ms: Milliseconds | None = None
@@ -77,6 +117,27 @@ class ConsumerQueries(ABC):
         """
         found = await self.offsets_for(dict.fromkeys(partitions, offsets.LATEST), timeout_ms)
         return {partition: at.offset for partition, at in found.items()}
+
+    async def committed(
+        self, partitions: Iterable[tuple[str, int]], timeout_ms: Milliseconds | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Return the group's committed offsets; partitions without one are left out."""
+        self._check()
+        group_id = self.group_metadata().group_id
+        wanted = [TopicPartition(*partition) for partition in partitions]
+        return await fetch_committed(
+            self.cluster, group_id, wanted, require_stable=True, deadline_ms=self._deadline(timeout_ms), lane=GROUP_LANE
+        )
+
+    def fetch_range(
+        self, topic: str, partition: Int32, start: int, end: int, *, timeout_ms: Milliseconds | None = None
+    ) -> AsyncIterator[Fetched]:
+        """Iterate over all visible records of [start, end) without an assignment (`fetch_requests.fetch_range`)."""
+        self._check()
+        most = max(self._settings.partition_bytes, RANGE_FETCH_BYTES)
+        settings = replace(self._settings, partition_bytes=most, min_bytes=1, rack="")
+        patience_ms = self.config.default_api_timeout_ms if timeout_ms is None else timeout_ms
+        return fetch_range(self.cluster, TopicPartition(topic, partition), start, end, settings, patience_ms)
 
     async def partitions_for(self, topic: str, timeout_ms: Milliseconds | None = None) -> list[int]:
         """Return the topic's current partition numbers."""

@@ -5,7 +5,7 @@ Positions move when records are handed out, not when they are fetched.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import count
 from typing import Final, NamedTuple
@@ -54,6 +54,7 @@ class Place:
         "resetting",
         "revoking",
         "rewind",
+        "stored",
         "topic_id",
         "tries",
         "version",
@@ -63,6 +64,7 @@ class Place:
 
     def __init__(self, versions: Iterator[int]) -> None:
         self.rewind = RewindPoint()
+        self.stored: OffsetAndMetadata | None = None  # by the application, to be committed
         self.position: int | None = None  # of the next record to hand out; None: not known yet
         self.epoch = -1
         self.fetch_offset = -1
@@ -139,10 +141,11 @@ class Handed:
 
     The call that returns the records sets it as its last step, by a plain store: Python runs no signal handler between
     that and the return, so a call that raises has delivered nothing. An iterator gives `records` one by one instead;
-    those before `given` are delivered.
+    those before `given` are delivered. `rest` begins with a record that cannot be deserialized, of partition `failed`:
+    the next poll takes it up again.
     """
 
-    __slots__ = ("before", "delivered", "given", "pieces", "records")
+    __slots__ = ("before", "delivered", "failed", "given", "pieces", "records", "rest")
 
     def __init__(self) -> None:
         self.pieces: list[Fetched] = []
@@ -150,11 +153,21 @@ class Handed:
         self.delivered = False
         self.records: list[Record] | None = None
         self.given = 0
+        self.rest: list[Record] = []
+        self.failed: TopicPartition | None = None
 
     @property
-    def rows(self) -> int:
-        """The number of records."""
-        return sum(len(piece.columns) for piece in self.pieces)
+    def is_divided(self) -> bool:
+        """Return true if only a part of the records has reached the application, or may have."""
+        return self.records is not None or (self.delivered and bool(self.rest))
+
+    def by_topic(self) -> dict[str, int]:
+        """Return the number of records of each topic."""
+        found: dict[str, int] = {}
+        for piece in self.pieces:
+            topic = piece.partition.topic
+            found[topic] = found.get(topic, 0) + len(piece.columns)
+        return found
 
     def one_by_one(self, records: Iterable[Record]) -> Iterator[Record]:
         """Give its records to the application one at a time; the others do not count as read meanwhile."""
@@ -165,18 +178,26 @@ class Handed:
             yield record
 
     def left(self) -> list[Record]:
-        """Records that an iterator has not given yet."""
-        return [] if self.records is None else self.records[self.given :]
+        """Records that have not reached the application yet, if it `is_divided`."""
+        return [*([] if self.records is None else self.records[self.given :]), *self.rest]
 
-    def first_left(self) -> dict[TopicPartition, int]:
-        """The offset of the first of these in each partition."""
-        return {TopicPartition(record.topic, record.partition): record.offset for record in reversed(self.left())}
+    def first_left(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Return the position of the first of these in each partition.
+
+        It has this record's own epoch: the log of that epoch ends behind the position, even if the epoch changed in
+        a gap before it.
+        """
+        return {
+            TopicPartition(record.topic, record.partition): OffsetAndMetadata(record.offset, "", record.leader_epoch)
+            for record in reversed(self.left())
+        }
 
     def forget(self, gone: TopicPartition) -> None:
         """An iterator gives nothing more of a partition."""
-        left = self.left()
+        left = [] if self.records is None else self.records[self.given :]
         if left:
             self.given, self.records = 0, [record for record in left if (record.topic, record.partition) != gone]
+        self.rest = [record for record in self.rest if (record.topic, record.partition) != gone]
 
 
 class Reading:
@@ -254,10 +275,8 @@ class Reading:
             if place.position is not None
         }
         handed = self._handed
-        if handed.records is not None:
-            for partition, offset in handed.first_left().items():
-                if partition in found:
-                    found[partition] = OffsetAndMetadata(offset)
+        if handed.is_divided:
+            found |= {partition: at for partition, at in handed.first_left().items() if partition in found}
         elif not handed.delivered:
             for partition, (before, _) in handed.before.items():
                 place = self.places.get(partition)
@@ -265,36 +284,56 @@ class Reading:
                     found[partition] = OffsetAndMetadata(before.position, "", before.epoch)
         return found
 
+    def store(self, positions: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """Take positions to commit later. Raises UsageError, and takes none, if a partition is not assigned."""
+        for place, at in [(self.place(partition), at) for partition, at in positions.items()]:
+            place.stored = at
+
+    def stored(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Return the positions that the application stored."""
+        return {partition: place.stored for partition, place in sorted(self.places.items()) if place.stored is not None}
+
     # --- what was handed out, and has not reached the application ---
 
-    def settle(self) -> int:
+    def settle(self) -> Mapping[str, int]:
         """At the beginning of a poll: what the last one took and did not deliver is to be handed out again.
 
-        Gives how many records that are.
+        Gives how many records of each topic that are.
         """
         handed, self._handed = self._handed, Handed()
-        if handed.records is not None:
+        self._take_turns(handed)
+        if handed.is_divided:
             return self.put_back(handed)
-        return 0 if handed.delivered else self.take_back(handed)
+        return {} if handed.delivered else self.take_back(handed)
 
-    def put_back(self, handed: Handed) -> int:
-        """Give the records that an iterator has not yielded to the next poll. Returns their number."""
+    def _take_turns(self, handed: Handed) -> None:
+        """After a record that cannot be deserialized: raise its error in the next poll, then read other partitions.
+
+        So the error comes soon while other partitions have records, and they are read while nobody seeks past it.
+        """
+        failed = handed.failed
+        if failed is not None and failed in self._turn:
+            self._turn.remove(failed)
+            (self._turn.appendleft if handed.rest else self._turn.append)(failed)
+
+    def put_back(self, handed: Handed) -> Mapping[str, int]:
+        """Give the records that an iterator or a poll has not given to the next poll. Returns their number by topic."""
         left, first = handed.left(), handed.first_left()
-        handed.records = (handed.records or [])[: handed.given]
-        for partition, offset in first.items():
+        handed.records, handed.rest = (handed.records or [])[: handed.given], []
+        for partition, at in first.items():
             if partition in self.places:
-                self.places[partition].go_to(offset)
-        return len(left)
+                self.places[partition].go_to(at.offset, at.leader_epoch)
+        return Counter(record.topic for record in left)
 
-    def take_back(self, handed: Handed) -> int:
-        """Put the records of a poll back before later ones and restore the positions. Returns the number of records."""
+    def take_back(self, handed: Handed) -> Mapping[str, int]:
+        """Put the records of a poll back before later ones and restore the positions. Returns their number by topic."""
         for before, pieces in handed.before.values():
             place = before.place
             if before.is_current:
                 place.ready.extendleft(reversed(pieces))
                 place.position, place.epoch = before.position, before.epoch
                 place.rewind.handed_out = before.handed_out
-        return handed.rows
+        return handed.by_topic()
 
     def one_by_one(self, records: Iterable[Record]) -> Iterator[Record]:
         """Give the records of the last poll to the application one at a time."""
@@ -332,6 +371,7 @@ class Reading:
             return True
         self._handed.forget(partition)
         place.rewind.began(0, -1)
+        place.stored = None
         place.go_to(0)
         return False
 
@@ -339,6 +379,7 @@ class Reading:
         """Nothing of what was handed out since the last commit counts: every position has to be found again."""
         for place in self.places.values():
             place.go_to(None)
+            place.stored = None
             place.rewind.handed_out = False
         for partition in self.places:
             self._handed.forget(partition)
@@ -387,6 +428,18 @@ class Reading:
         place = self.place(partition)
         end = place.end_offset(isolation)
         return None if end < 0 or place.position is None else max(end - place.position, 0)
+
+    def distances(self, isolation: Isolation) -> dict[TopicPartition, tuple[int, int]]:
+        """Return lag and lead of partitions that were fetched: the offsets from the position to the end and the start.
+
+        Any thread may call it.
+        """
+        found = {}
+        for partition, place in list(self.places.items()):
+            end, position = place.end_offset(isolation), place.position
+            if end >= 0 and position is not None:
+                found[partition] = max(end - position, 0), max(position - place.log_start_offset, 0)
+        return found
 
     def hand_out(self, most: int) -> Handed:
         """Up to `most` records, partitions in turn. Raises the error of a partition when its turn comes.

@@ -1,4 +1,4 @@
-"""The assignors that a group's leader runs: range, roundrobin, sticky, cooperative-sticky, by Kafka's protocol names.
+"""The built-in assignors: range, roundrobin, sticky, cooperative-sticky, by Kafka's protocol names.
 
 Range and round robin give exactly what Java's do (a member that leads next, in whatever language, changes nothing).
 The sticky assignors give what Java's promise: balance first, then as few moves as possible.
@@ -6,30 +6,24 @@ The sticky assignors give what Java's promise: balance first, then as few moves 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Final, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
-from fencepost.client.group.assignors_sticky import assign_sticky, withhold_moving
+from fencepost.client.group.assignors_sticky import assign_sticky
 from fencepost.client.group.assignors_wire import (
-    Subscription,
     decode_cooperative_data,
     decode_sticky_data,
     encode_cooperative_data,
     encode_sticky_data,
 )
-from fencepost.client.types import TopicPartition
+from fencepost.client.partition_assignor import Assignment, PartitionAssignor, Subscription
+from fencepost.client.types import GroupMetadata, TopicPartition
 from fencepost.errors import ConfigurationError
 
 Members = Mapping[str, Subscription]  # by member id
-Assignment = dict[str, list[TopicPartition]]
+Shares = dict[str, list[TopicPartition]]
 
-
-class Assignor(NamedTuple):
-    """One strategy. `cooperative`: members keep what they own while the group rebalances (KIP-429)."""
-
-    name: str
-    assign: Callable[[Members, Mapping[str, int]], Assignment]  # members, partitions per topic
-    cooperative: bool = False
+MOST_NAME_BYTES: Final = 2**15 - 1  # of a string of the protocol
 
 
 def _order(members: Members) -> list[str]:
@@ -43,9 +37,9 @@ def _all_topics(members: Members) -> list[str]:
     return sorted({topic for subscription in members.values() for topic in subscription.topics})
 
 
-def range_assignor(members: Members, partitions: Mapping[str, int]) -> Assignment:
+def range_assignor(members: Members, partitions: Mapping[str, int]) -> Shares:
     """Each topic's partitions in contiguous runs over its subscribers (Kafka's RangeAssignor without racks)."""
-    result: Assignment = {member: [] for member in members}
+    result: Shares = {member: [] for member in members}
     order = _order(members)
     for topic in _all_topics(members):
         subscribers = [member for member in order if topic in members[member].topics]
@@ -58,9 +52,9 @@ def range_assignor(members: Members, partitions: Mapping[str, int]) -> Assignmen
     return result
 
 
-def round_robin_assignor(members: Members, partitions: Mapping[str, int]) -> Assignment:
+def round_robin_assignor(members: Members, partitions: Mapping[str, int]) -> Shares:
     """All partitions dealt out in turn to the members, skipping those that do not subscribe (RoundRobinAssignor)."""
-    result: Assignment = {member: [] for member in members}
+    result: Shares = {member: [] for member in members}
     order = _order(members)
     turn = 0
     for topic in _all_topics(members):
@@ -72,7 +66,7 @@ def round_robin_assignor(members: Members, partitions: Mapping[str, int]) -> Ass
     return result
 
 
-def sticky_assignor(members: Members, partitions: Mapping[str, int]) -> Assignment:
+def sticky_assignor(members: Members, partitions: Mapping[str, int]) -> Shares:
     """StickyAssignor: what members held is in their user data, because they gave it up before they joined."""
     held = {}
     for member, wanted in members.items():
@@ -81,43 +75,107 @@ def sticky_assignor(members: Members, partitions: Mapping[str, int]) -> Assignme
     return assign_sticky(held, partitions)
 
 
-def cooperative_sticky_assignor(members: Members, partitions: Mapping[str, int]) -> Assignment:
-    """CooperativeStickyAssignor: a partition that moves is given to nobody until its owner has given it up."""
+def cooperative_sticky_assignor(members: Members, partitions: Mapping[str, int]) -> Shares:
+    """CooperativeStickyAssignor, before the partitions that move are withheld."""
     held = {
         member: wanted
         if wanted.generation >= 0
         else wanted._replace(generation=decode_cooperative_data(wanted.user_data))
         for member, wanted in members.items()
     }
-    return withhold_moving(held, assign_sticky(held, partitions))
+    return assign_sticky(held, partitions)
 
 
-ASSIGNORS: Final[dict[str, Assignor]] = {
-    strategy.name: strategy
-    for strategy in (
-        Assignor("range", range_assignor),
-        Assignor("roundrobin", round_robin_assignor),
-        Assignor("sticky", sticky_assignor),
-        Assignor("cooperative-sticky", cooperative_sticky_assignor, cooperative=True),
-    )
+def _assignments(shares: Shares) -> dict[str, Assignment]:
+    return {member: Assignment(partitions) for member, partitions in shares.items()}
+
+
+class RangeAssignor(PartitionAssignor):
+    """See range_assignor."""
+
+    name = "range"
+
+    def assign(self, subscriptions: Members, partitions: Mapping[str, int]) -> Mapping[str, Assignment]:
+        return _assignments(range_assignor(subscriptions, partitions))
+
+
+class RoundRobinAssignor(PartitionAssignor):
+    """See round_robin_assignor."""
+
+    name = "roundrobin"
+
+    def assign(self, subscriptions: Members, partitions: Mapping[str, int]) -> Mapping[str, Assignment]:
+        return _assignments(round_robin_assignor(subscriptions, partitions))
+
+
+class StickyAssignor(PartitionAssignor):
+    """See sticky_assignor. The user data is the last assignment, also when it was given up already."""
+
+    name = "sticky"
+
+    def __init__(self) -> None:
+        self._held: Sequence[TopicPartition] = ()
+        self._generation = -1
+
+    def assign(self, subscriptions: Members, partitions: Mapping[str, int]) -> Mapping[str, Assignment]:
+        return _assignments(sticky_assignor(subscriptions, partitions))
+
+    def subscription_user_data(self, topics: Sequence[str]) -> bytes | None:
+        return encode_sticky_data(self._held, self._generation) if self._generation >= 0 else None
+
+    def on_assignment(self, assignment: Assignment, metadata: GroupMetadata) -> None:
+        self._held, self._generation = assignment.partitions, metadata.generation_id
+
+
+class CooperativeStickyAssignor(PartitionAssignor):
+    """See cooperative_sticky_assignor. The user data is the generation of the last assignment."""
+
+    name = "cooperative-sticky"
+    cooperative = True
+
+    def __init__(self) -> None:
+        self._generation = -1
+
+    def assign(self, subscriptions: Members, partitions: Mapping[str, int]) -> Mapping[str, Assignment]:
+        return _assignments(cooperative_sticky_assignor(subscriptions, partitions))
+
+    def subscription_user_data(self, topics: Sequence[str]) -> bytes | None:
+        return encode_cooperative_data(self._generation)
+
+    def on_assignment(self, assignment: Assignment, metadata: GroupMetadata) -> None:
+        self._generation = metadata.generation_id
+
+
+ASSIGNORS: Final[Mapping[str, type[PartitionAssignor]]] = {
+    "range": RangeAssignor,
+    "roundrobin": RoundRobinAssignor,
+    "sticky": StickyAssignor,
+    "cooperative-sticky": CooperativeStickyAssignor,
 }
 
 
-def assignor(name: str) -> Assignor:
-    """By Kafka's protocol name. Raises ConfigurationError."""
-    found = ASSIGNORS.get(name)
-    if found is None:
-        raise ConfigurationError(f"partition_assignment_strategy {name!r}: known are {', '.join(sorted(ASSIGNORS))}")
+def assignors_of(strategies: Iterable[str | PartitionAssignor]) -> list[PartitionAssignor]:
+    """Return the assignors of a member, those given by name as new objects. Raises ConfigurationError."""
+    found: list[PartitionAssignor] = []
+    for given in strategies:
+        strategy = _named(given) if isinstance(given, str) else given
+        name: object = getattr(strategy, "name", None)
+        if not isinstance(name, str) or not 0 < len(name.encode(errors="replace")) <= MOST_NAME_BYTES:
+            raise ConfigurationError(
+                f"partition_assignment_strategy: {strategy!r:.80} has the name {name!r:.80}; "
+                f"it must be text of 1 to {MOST_NAME_BYTES} bytes"
+            )
+        if name in (other.name for other in found):
+            raise ConfigurationError(f"partition_assignment_strategy has two assignors with the name {name!r}")
+        found.append(strategy)
     return found
 
 
-def user_data(name: str, held: list[TopicPartition], generation: int) -> bytes | None:
-    """Return the user data of a subscription, as Java's assignor of that name encodes it.
-
-    `held` is the last assignment, also when it was given up already.
-    """
-    if name == "sticky":
-        return encode_sticky_data(held, generation) if generation >= 0 else None
-    if name == "cooperative-sticky":
-        return encode_cooperative_data(generation)
-    return None
+def _named(name: str) -> PartitionAssignor:
+    """By Kafka's protocol name. Raises ConfigurationError."""
+    if name not in ASSIGNORS:
+        raise ConfigurationError(
+            f"partition_assignment_strategy {name!r}: known are {', '.join(sorted(ASSIGNORS))}; "
+            "a custom assignor is given as an object of a class derived from fencepost.PartitionAssignor"
+        )
+    return ASSIGNORS[name]()

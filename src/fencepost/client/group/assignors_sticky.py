@@ -11,7 +11,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Mapping
 
-from fencepost.client.group.assignors_wire import Subscription
+from fencepost.client.partition_assignor import Subscription
 from fencepost.client.types import TopicPartition
 
 log = logging.getLogger("fencepost.client.group")
@@ -114,17 +114,3 @@ def _best_move(
             if loads[taker] + 1 < loads[giver]:
                 return partition, giver, taker
     return None
-
-
-def withhold_moving(
-    members: Mapping[str, Subscription], assignment: Mapping[str, list[TopicPartition]]
-) -> dict[str, list[TopicPartition]]:
-    """Without the partitions that somebody else still owns: they are revoked first and given out in the next round."""
-    claimed: dict[TopicPartition, set[str]] = defaultdict(set)
-    for member, wanted in members.items():
-        for partition in wanted.owned:
-            claimed[partition].add(member)
-    return {
-        member: [partition for partition in given if member in claimed[partition] or not claimed[partition]]
-        for member, given in assignment.items()
-    }

@@ -8,8 +8,9 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Final, NamedTuple
+from typing import Final
 
+from fencepost.client.partition_assignor import Assignment, Subscription
 from fencepost.client.types import TopicPartition
 from fencepost.errors import ProtocolError
 from fencepost.protocol import consumer_protocol
@@ -18,17 +19,6 @@ from fencepost.protocol.cursor import Reader, Writer
 from fencepost.protocol.errors import MalformedMessage
 
 SUBSCRIPTION_VERSION: Final = 3
-
-
-class Subscription(NamedTuple):
-    """The subscription in a JoinGroup request. `owned` has the present (cooperative) or former (sticky) partitions."""
-
-    topics: Sequence[str]
-    owned: Sequence[TopicPartition] = ()
-    generation: int = NO_GENERATION
-    rack: str | None = None
-    user_data: bytes | None = None
-    instance_id: str | None = None  # not in the data: JoinGroup's answer names it
 
 
 def encode_subscription(wanted: Subscription) -> bytes:
@@ -73,10 +63,16 @@ def decode_subscription(data: bytes) -> Subscription:
     return Subscription(read.topics, owned, read.generation, read.rack, read.user_data)
 
 
-def decode_assignment(data: bytes) -> list[TopicPartition]:
-    """The partitions; none for empty data, as a leader that left gives. Raises ProtocolError."""
+def encode_assignment(assignment: Assignment) -> bytes:
+    """Version 0."""
+    return consumer_protocol.encode_assignment(assignment.partitions, user_data=assignment.user_data)
+
+
+def decode_assignment(data: bytes) -> Assignment:
+    """Partitions and user data; none for empty data, as a leader that left gives. Raises ProtocolError."""
     with _reading(data):
-        return _places(consumer_protocol.decode_assignment(data))
+        partitions, user_data = consumer_protocol.decode_assignment(data)
+        return Assignment(_places(partitions), user_data)
 
 
 def decode_sticky_data(data: bytes | None) -> tuple[list[TopicPartition], int]:

@@ -12,11 +12,11 @@ import logging
 from collections.abc import Sequence
 from typing import Any, Final
 
-from fencepost.client.group.assignors import assignor, user_data
+from fencepost.client.group.assigning import Assignors
 from fencepost.client.group.assignors_wire import (
-    Subscription,
     decode_assignment,
     decode_subscription,
+    encode_assignment,
     encode_subscription,
 )
 from fencepost.client.group.classic_states import MemberEvent, MemberState, step
@@ -24,11 +24,10 @@ from fencepost.client.group.committed_offsets import GROUP_LANE
 from fencepost.client.group.member import LOOK_PATIENCE_MS, Listener, Member, Topics
 from fencepost.client.metrics import ConsumerMetrics
 from fencepost.client.net.cluster import Cluster
-from fencepost.client.types import TopicPartition
+from fencepost.client.partition_assignor import Assignment, Subscription
 from fencepost.config import ConsumerConfig
 from fencepost.errors import DisconnectedError, GroupFencedError, KafkaError, KafkaTimeoutError, error_for
 from fencepost.protocol.codes import ErrorCode as E
-from fencepost.protocol.consumer_protocol import encode_assignment
 from fencepost.protocol.messages.heartbeat import HeartbeatRequest
 from fencepost.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from fencepost.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
@@ -49,14 +48,13 @@ class ClassicMember(Member):
     def __init__(self, cluster: Cluster, config: ConsumerConfig, listener: Listener, metrics: ConsumerMetrics) -> None:
         super().__init__(cluster, config, listener, metrics)
         self.state = MemberState.UNJOINED
-        self._assignors = [assignor(name) for name in config.partition_assignment_strategy]  # fails now if at all
-        # As in Java: only if every strategy can. A cooperative strategy among others still works, eagerly.
-        self.cooperative = bool(self._assignors) and all(strategy.cooperative for strategy in self._assignors)
+        self._assignors = Assignors(config, cluster.runtime)  # fails now if at all
+        self.cooperative = self._assignors.cooperative
         self._counts: dict[str, int] = {}  # partitions per topic when this leader last assigned them
         self._leading = False
         self._owns = False  # an assignment was told and not yet taken back
-        self._held: list[TopicPartition] = []  # the last assignment, for the sticky assignor
-        self._held_generation = -1
+        self._held = Assignment()  # the last one
+        self._protocol_name: str | None = None  # its assignor
 
     def describe(self) -> str:
         return (
@@ -152,14 +150,17 @@ class ClassicMember(Member):
     async def _take_over(self) -> None:
         """Make the new assignment ours, with the application told of the difference."""
         self._metrics.rebalance_total += 1
-        assigned, self._owns = self._held, True
+        assigned, self._owns = sorted(self._held.partitions), True
         self._awaiting = "a poll that serves the rebalance listener"
         revoked = [partition for partition in self.assignment if partition not in assigned]
         added = [partition for partition in assigned if partition not in self.assignment]
         generation_id = self.generation_id
-        self._owner = self._identity()
+        owner = self._owner = self._identity()
         if revoked:
             await self._give_up("revoked", revoked)
+        self._awaiting = f"on_assignment of the assignor {self._protocol_name!r}"
+        await self._assignors.assigned(self._protocol_name, self._held, owner)
+        self._awaiting = "a poll that serves the rebalance listener"
         if generation_id != self.generation_id:
             self._owns = bool(self.assignment)
             return  # lost meanwhile; what was kept is given up before the next join
@@ -176,6 +177,9 @@ class ClassicMember(Member):
         joined = await self._join()
         if isinstance(joined, KafkaError) or joined is None:
             return joined
+        if not self._is(MemberState.JOINING):  # subscribed to other topics meanwhile: join again as this member
+            self.member_id = joined.member_id
+            return None
         self.state = step(self.state, MemberEvent.JOINED)
         self.generation_id, self.member_id = joined.generation_id, joined.member_id
         self._leading = joined.leader == joined.member_id
@@ -194,15 +198,18 @@ class ClassicMember(Member):
         synced: SyncGroupResponse = await self._call(request, (0, 5), 0)
         if synced.error_code != 0:
             return self._refused(synced.error_code, "SyncGroup")
-        if self._is(MemberState.LEFT):
-            return None
-        self._held, self._held_generation = sorted(decode_assignment(synced.assignment)), self.generation_id
+        if not self._is(MemberState.SYNCING):
+            return None  # left, or subscribed to other topics
+        self._held, self._protocol_name = decode_assignment(synced.assignment), joined.protocol_name
         self._owns = False
         self.state = step(self.state, MemberEvent.SYNCED)
         self._start_heartbeats()
         return None
 
     async def _join(self) -> JoinGroupResponse | KafkaError | None:
+        self._awaiting = "subscription_user_data of the assignors"
+        topics = self.topics.names_now()
+        offered = await self._assignors.user_data(topics)
         self._awaiting = "JoinGroup's answer (a coordinator that is reached waits for the other members)"
         request = JoinGroupRequest(
             group_id=self._group_id,
@@ -212,8 +219,8 @@ class ClassicMember(Member):
             group_instance_id=self._config.group_instance_id,
             protocol_type=PROTOCOL_TYPE,
             protocols=[
-                JoinGroupRequestProtocol(name=strategy.name, metadata=self._subscription(strategy.name))
-                for strategy in self._assignors
+                JoinGroupRequestProtocol(name=name, metadata=self._subscription(topics, user_data))
+                for name, user_data in offered.items()
             ],
         )
         reply: JoinGroupResponse = await self._call(
@@ -227,14 +234,14 @@ class ClassicMember(Member):
             return self._refused(reply.error_code, "JoinGroup")
         return reply
 
-    def _subscription(self, name: str) -> bytes:
+    def _subscription(self, topics: Sequence[str], user_data: bytes | None) -> bytes:
         return encode_subscription(
             Subscription(
-                topics=self.topics.names_now(),
+                topics=topics,
                 owned=self.assignment,
                 generation=self.generation_id if self.assignment else -1,
                 rack=self._config.client_rack or None,
-                user_data=user_data(name, self._held, self._held_generation),
+                user_data=user_data,
             )
         )
 
@@ -283,10 +290,11 @@ class ClassicMember(Member):
         self._counts = {name: counts.get(name, 0) for name in topics}
         if joined.skip_assignment:
             return []  # a static leader came back: the assignment stands (KIP-814)
-        assigned = assignor(joined.protocol_name or "range").assign(members, counts)
+        self._awaiting = f"assign of the assignor {joined.protocol_name!r}"
+        assigned = await self._assignors.assign(joined.protocol_name, members, counts)
         return [
-            SyncGroupRequestAssignment(member_id=member, assignment=encode_assignment(partitions))
-            for member, partitions in assigned.items()
+            SyncGroupRequestAssignment(member_id=member, assignment=encode_assignment(assignment))
+            for member, assignment in assigned.items()
         ]
 
     async def _refresh(self, topics: Sequence[str]) -> None:

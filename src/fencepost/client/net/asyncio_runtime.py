@@ -17,28 +17,34 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, TypeVar, cast
 
 from fencepost.client.net import tls
 from fencepost.client.net.io_thread import is_shared
 from fencepost.client.net.rooms import room_for
 from fencepost.client.net.runtime import StreamClosed, StreamRefused
+from fencepost.client.proxies import Proxy, ProxyFailed, ProxyRefused, proxy_of
+from fencepost.client.sasl import Conversation
 from fencepost.config import CommonConfig
 from fencepost.protocol.cursor import Buffer
 from fencepost.protocol.errors import ProtocolError
 from fencepost.protocol.receiver import Receiver, common_buffer
 
 log = logging.getLogger("fencepost.client")
+_chance = random.SystemRandom()  # without a state: a forked child draws other numbers, and no seed is disturbed
 
 HIGH_WATER_BYTES = 4 * 1024 * 1024
 NEXT_ADDRESS_S = 0.25
+PROXY_BYTES = 4096  # read at once of a proxy's answer
 READ_AHEAD_BYTES = 8 * 1024 * 1024  # in frames that are not yet taken; beyond it reading pauses
 # First bytes of other protocols, in place of the size of a Kafka response.
 STRANGERS = {
     0x1503: "the port answers in TLS; security_protocol has to be SSL or SASL_SSL",
     0x4854: "the port answers in HTTP; it is not a Kafka listener",
 }
+
+S = TypeVar("S", "StreamProtocol", socket.socket)
 
 # Opens the transport for a protocol, with or without TLS.
 Opener = Callable[[Callable[[], "StreamProtocol"], str, int], Awaitable["StreamProtocol"]]
@@ -200,16 +206,61 @@ class StreamProtocol(asyncio.BufferedProtocol):
 
 async def open_plaintext(factory: Callable[[], StreamProtocol], host: str, port: int, **options: Any) -> StreamProtocol:
     """Plain TCP. The addresses of a name are tried in turn, the next after 250 ms beside those before (RFC 8305)."""
-    if _is_address(host):
-        return await _open(factory, host, port, options)
-    return await _open_first(factory, await _addresses(host, port), port, options)
+
+    async def attempt(address: str) -> StreamProtocol:
+        _, stream = await asyncio.get_running_loop().create_connection(factory, address, port, **options)
+        return stream
+
+    return await attempt(host) if _is_address(host) else await _open_first(attempt, await _addresses(host, port))
 
 
-async def _open(
-    factory: Callable[[], StreamProtocol], address: str, port: int, options: Mapping[str, Any]
+async def open_through(
+    proxy: Proxy, factory: Callable[[], StreamProtocol], host: str, port: int, **options: Any
 ) -> StreamProtocol:
-    _, stream = await asyncio.get_running_loop().create_connection(factory, address, port, **options)
+    """TCP through a proxy, whose addresses are tried as a broker's are. Raises OSError, StreamRefused, StreamClosed."""
+
+    async def attempt(address: str) -> socket.socket:
+        sock = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
+        sock.setblocking(False)
+        try:
+            await asyncio.get_running_loop().sock_connect(sock, (address, proxy.port))
+        except BaseException:
+            sock.close()
+            raise
+        return sock
+
+    through = f"{host}:{port} through proxy {proxy}"
+    try:
+        found = [proxy.host] if _is_address(proxy.host) else await _addresses(proxy.host, proxy.port)
+        sock = await _open_first(attempt, found)
+    except (OSError, UnicodeError) as error:
+        raise StreamClosed(f"{through}: the proxy cannot be reached: {error}") from error
+    try:
+        target = host if proxy.looks_names_up or _is_address(host) else (await _addresses(host, port))[0]
+        await _converse(sock, proxy.conversation(target, port))
+        _, stream = await asyncio.get_running_loop().create_connection(factory, sock=sock, **options)
+    except ProxyFailed as error:
+        sock.close()
+        raise (StreamRefused if isinstance(error, ProxyRefused) else StreamClosed)(f"{through}: {error}") from error
+    except BaseException:
+        sock.close()
+        raise
     return stream
+
+
+async def _converse(sock: socket.socket, conversation: Conversation) -> None:
+    """Raises ProxyFailed."""
+    loop = asyncio.get_running_loop()
+    try:
+        to_send = next(conversation)
+        while True:
+            if to_send:
+                await loop.sock_sendall(sock, to_send)
+            to_send = conversation.send(await loop.sock_recv(sock, PROXY_BYTES))
+    except StopIteration:
+        return
+    except OSError as error:
+        raise ProxyFailed(f"the connection was lost before it answered: {error}") from error
 
 
 def _is_address(host: str) -> bool:
@@ -230,16 +281,14 @@ async def _addresses(host: str, port: int) -> list[str]:
     return [str(address[0]) for *_, address in found]
 
 
-async def _open_first(
-    factory: Callable[[], StreamProtocol], addresses: Sequence[str], port: int, options: Mapping[str, Any]
-) -> StreamProtocol:
-    """The first stream that opens. asyncio's own way (`happy_eyeballs_delay`) leaves sockets open when cancelled."""
-    tasks: list[asyncio.Task[StreamProtocol]] = []
-    winner: asyncio.Task[StreamProtocol] | None = None
+async def _open_first(attempt: Callable[[str], Coroutine[Any, Any, S]], addresses: Sequence[str]) -> S:
+    """The first that opens. asyncio's own way (`happy_eyeballs_delay`) leaves sockets open when cancelled."""
+    tasks: list[asyncio.Task[S]] = []
+    winner: asyncio.Task[S] | None = None
     try:
         while winner is None:
             if len(tasks) < len(addresses):
-                tasks.append(asyncio.ensure_future(_open(factory, addresses[len(tasks)], port, options)))
+                tasks.append(asyncio.ensure_future(attempt(addresses[len(tasks)])))
             trying = [task for task in tasks if not task.done()]
             if trying:
                 pause_s = NEXT_ADDRESS_S if len(tasks) < len(addresses) else None
@@ -255,7 +304,7 @@ async def _open_first(
                 task.add_done_callback(_close_unwanted)
 
 
-def _is_final(task: asyncio.Task[StreamProtocol]) -> bool:
+def _is_final(task: asyncio.Task[S]) -> bool:
     """Return true if other addresses need not be tried, because a connection was established."""
     error = task.exception()
     return not isinstance(error, OSError) or isinstance(
@@ -268,17 +317,21 @@ def _refused(errors: Sequence[BaseException | None]) -> OSError:
     return refusals[0] if len(refusals) == 1 else OSError(refusals[-1].errno, "; ".join(map(str, refusals)))
 
 
-def _close_unwanted(task: asyncio.Task[StreamProtocol]) -> None:
+def _close_unwanted(task: asyncio.Task[S]) -> None:
     if not task.cancelled() and task.exception() is None:
         task.result().close()
 
 
 async def open_tls(
-    context: ssl.SSLContext, factory: Callable[[], StreamProtocol], host: str, port: int
+    context: ssl.SSLContext,
+    open_tcp: Callable[..., Awaitable[StreamProtocol]],
+    factory: Callable[[], StreamProtocol],
+    host: str,
+    port: int,
 ) -> StreamProtocol:
-    """TLS over TCP, with the name asked for (SNI) and, as the context says, checked."""
+    """TLS over `open_tcp`, with the name asked for (SNI) and, as the context says, checked."""
     try:
-        return await open_plaintext(factory, host, port, ssl=context, server_hostname=host)
+        return await open_tcp(factory, host, port, ssl=context, server_hostname=host)
     except (ssl.SSLError, ConnectionResetError, ConnectionAbortedError, EOFError) as error:
         refused = tls.refusal(error)
         if refused is not None:
@@ -290,10 +343,12 @@ async def open_tls(
 
 
 def runtime_for(config: CommonConfig) -> AsyncioRuntime:
-    """The runtime of a client in the running loop, with TLS where the settings say so. Raises ConfigurationError."""
+    """The runtime of a client in the running loop, with TLS and proxy as in the settings. Raises ConfigurationError."""
+    proxy = None if config.proxy_url is None else proxy_of(config.proxy_url)
+    open_tcp = open_plaintext if proxy is None else functools.partial(open_through, proxy)
     if "SSL" not in config.security_protocol:
-        return AsyncioRuntime()
-    return AsyncioRuntime(functools.partial(open_tls, tls.context_for(config)))
+        return AsyncioRuntime(open_tcp)
+    return AsyncioRuntime(functools.partial(open_tls, tls.context_for(config), open_tcp))
 
 
 def in_thread(function: Callable[[], Any]) -> asyncio.Future[Any]:
@@ -397,7 +452,7 @@ class AsyncioRuntime:
             raise StreamClosed(f"{host}:{port}: that cannot be the name of a host ({error})") from error
 
     def random(self) -> float:
-        return random.random()
+        return _chance.random()
 
     def nonce(self) -> str:
         return secrets.token_urlsafe(24)

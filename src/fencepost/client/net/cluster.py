@@ -11,6 +11,7 @@ from itertools import chain, repeat
 from typing import Any, Final, NamedTuple, TypeVar
 from uuid import UUID
 
+from fencepost.arguments import MAX_INT32
 from fencepost.client.net import retry
 from fencepost.client.net.answers import only
 from fencepost.client.net.connection import Connection, api_name
@@ -360,8 +361,7 @@ class Cluster:
         connection = await self.any_connection(deadline_ms)
         version = connection.version(retry.FIND_COORDINATOR, 1, 6)
         request = FindCoordinatorRequest(key_type=int(target.kind), key=target.key, coordinator_keys=[target.key])
-        left = deadline_ms - self.runtime.now_ms()
-        reply = await connection.request(request, version, timeout_ms=left)
+        reply = await connection.request(request, version, timeout_ms=deadline_ms - self.runtime.now_ms())
         found = only(reply.coordinators) if version >= 4 else reply
         if found.error_code != 0:
             raise error_for(found.error_code, f"coordinator of {target.key!r}", found.error_message)
@@ -379,8 +379,7 @@ class Cluster:
         if version < 4:
             return
         request = FindCoordinatorRequest(key_type=int(kind), coordinator_keys=unknown)
-        left = deadline_ms - self.runtime.now_ms()
-        reply = await connection.request(request, version, timeout_ms=left)
+        reply = await connection.request(request, version, timeout_ms=deadline_ms - self.runtime.now_ms())
         for found in reply.coordinators:
             if found.error_code == 0:  # the others are asked for one by one, with retries, by `coordinator`
                 self.nodes[found.node_id] = Node(found.node_id, found.host, found.port)
@@ -422,6 +421,10 @@ class Cluster:
                 await self.refresh([], deadline_ms)
             return await self.connection(target, deadline_ms)
         return await self.any_connection(deadline_ms)
+
+    def server_timeout_ms(self, deadline_ms: int) -> int:
+        """Return the time limit that a request with this deadline gives the broker: 32 bits in the protocol."""
+        return min(max(deadline_ms - self.runtime.now_ms(), 0), MAX_INT32)
 
     async def call(
         self,

@@ -15,10 +15,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from fencepost import __version__
+from fencepost.client.metrics import NodeTraffic
 from fencepost.client.net import releases
 from fencepost.client.net.runtime import Event, Runtime, Stream, StreamClosed, StreamRefused, TaskHandle
 from fencepost.client.net.sasl_login import Login, log_in
 from fencepost.client.net.tasks import within
+from fencepost.client.proxies import through
 from fencepost.config import CommonConfig
 from fencepost.errors import (
     AuthenticationError,
@@ -74,6 +76,7 @@ class Connection:
         self.features_epoch = -1
         self.versions: Mapping[int, tuple[int, int]] = {}
         self.in_flight = 0
+        self.traffic = NodeTraffic()
         self.used_ms = runtime.now_ms()  # when the last exchange was over
         self.throttled_until_ms = 0  # the broker's quota wants nothing more before then
         self._runtime = runtime
@@ -103,7 +106,7 @@ class Connection:
                 runtime,
                 runtime.open(host, port, config.max_response_bytes),
                 config.socket_connection_setup_timeout_ms,
-                f"connect to {name}",
+                f"connect to {name}{through(config.proxy_url)}",
             )
         except StreamClosed as error:
             if isinstance(error, StreamRefused):
@@ -216,6 +219,8 @@ class Connection:
         size = len(head) - 4 + sum(map(len, body))
         buffers = [struct.pack(">i", size) + head[4:], *body]
         self.in_flight += 1
+        self.traffic.requested(size + 4)
+        begun_ms = self._runtime.now_ms()
         if log.isEnabledFor(logging.DEBUG):
             log.debug("%s: %s v%d, request %d", self.name, api_name(api_key), version, pending.correlation_id)
         try:
@@ -230,7 +235,7 @@ class Connection:
                 await self._stream.send(buffers)
             if not answered:
                 return memoryview(b"")
-            return await self._reply(pending, timeout_ms, self._config.request_timeout_ms + server_ms)
+            reply = await self._reply(pending, timeout_ms, self._config.request_timeout_ms + server_ms)
         except StreamRefused as error:
             refused = AuthenticationError(f"{self.name}: {error}")
             self.close(refused)
@@ -241,6 +246,8 @@ class Connection:
         finally:
             self.in_flight -= 1
             self.used_ms = self._runtime.now_ms()
+        self.traffic.answered(self.used_ms - begun_ms, len(reply))
+        return reply
 
     async def _reply(self, pending: _Pending, timeout_ms: float, request_timeout_ms: float) -> memoryview:
         patience = min(timeout_ms, request_timeout_ms)

@@ -17,7 +17,7 @@ import threading
 import weakref
 from collections.abc import Callable, Coroutine
 from contextvars import ContextVar
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 from fencepost.at_exit import Turn, at_exit, patience_ms
 from fencepost.client.net.open_clients import Leaving, leave_quietly, tell_lost
@@ -106,6 +106,33 @@ Errand = Callable[[], object]
 _errands: ContextVar[queue.SimpleQueue[Errand | None]] = ContextVar("errands of the call whose task this is")
 
 
+class TaskOutcome(Generic[T]):
+    """Result or exception of a task, made in the loop when the task is done.
+
+    Threads that wait keep this instead of the task, which is then freed in the loop's thread. asyncio keeps tasks in a
+    weak set, and if a task is freed elsewhere, a callback of that set runs there. An exception that a signal handler
+    raises inside of such a callback, for example KeyboardInterrupt, is lost.
+    """
+
+    def __init__(self, task: asyncio.Task[T]) -> None:
+        self.error: BaseException | None
+        if task.cancelled():
+            self.error = concurrent.futures.CancelledError()
+        else:
+            self.error = task.exception()  # else asyncio complains if nobody waits any more
+        self._value = task.result() if self.error is None else None
+
+    def get(self) -> T:
+        """Return the result. Raises the exception, which this object no longer refers to then."""
+        error, self.error = self.error, None
+        if error is None:
+            return cast("T", self._value)
+        try:
+            raise error
+        finally:
+            del error  # its traceback refers to this frame
+
+
 class IoCall(Generic[T]):
     """A call in the loop, seen from the thread that waits for it. It has its own end, and its own errands.
 
@@ -115,7 +142,8 @@ class IoCall(Generic[T]):
     def __init__(self, loop: asyncio.AbstractEventLoop, make: Callable[[], Coroutine[Any, Any, T]]) -> None:
         self._loop = loop
         self._make = make
-        self._task: asyncio.Task[T] | None = None
+        self._task: asyncio.Task[T] | None = None  # until it is done
+        self._outcome: TaskOutcome[T] | None = None
         self._cancelled = False
         self._errands: queue.SimpleQueue[Errand | None] = queue.SimpleQueue()  # None: the call is over
 
@@ -130,8 +158,7 @@ class IoCall(Generic[T]):
         return await self._make()
 
     def _end(self, task: asyncio.Task[T]) -> None:
-        if not task.cancelled():
-            task.exception()  # else asyncio complains if nobody waits any more
+        self._task, self._outcome = None, TaskOutcome(task)
         self._errands.put(None)
 
     def cancel(self) -> None:
@@ -144,9 +171,9 @@ class IoCall(Generic[T]):
         """Wait, doing errands. Raises what an errand or the call raises."""
         while (errand := self._errands.get()) is not None:
             errand()
-        if self._task is None or self._task.cancelled():
+        if self._outcome is None:
             raise concurrent.futures.CancelledError
-        return self._task.result()
+        return self._outcome.get()
 
 
 async def call_in_waiting_thread(function: Callable[[], Any]) -> None:
@@ -183,6 +210,7 @@ class IoThread:
         self.loop = _new_loop()
         self._open: dict[int, Leaving] = {}
         self._leaving: set[concurrent.futures.Future[None]] = set()
+        self._left: set[int] = set()  # ids of the cores that these close
         self._thread = threading.Thread(target=self._serve, name="fencepost-io", daemon=True)
         self._thread.start()
 
@@ -233,16 +261,21 @@ class IoThread:
     def run_through(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """As `run`; but what is interrupted cleans up before the KeyboardInterrupt is raised here."""
         self._refuse_here(coroutine)
-        tasks: list[asyncio.Task[T]] = []
-        news: queue.SimpleQueue[asyncio.Task[T]] = queue.SimpleQueue()  # no Event, whose lock a signal handler meets
+        tasks: list[asyncio.Task[T]] = []  # until it is done
+        outcomes: list[TaskOutcome[T]] = []
+        news: queue.SimpleQueue[None] = queue.SimpleQueue()  # no Event, whose lock a signal handler meets
 
         def start() -> None:
-            task = self.loop.create_task(coroutine)
-            task.add_done_callback(news.put)
-            tasks.append(task)
+            tasks.append(self.loop.create_task(coroutine))
+            tasks[0].add_done_callback(end)
+
+        def end(task: asyncio.Task[T]) -> None:
+            tasks.clear()
+            outcomes.append(TaskOutcome(task))
+            news.put(None)
 
         def wait() -> None:
-            while not (tasks and tasks[0].done()):  # an interruption may have taken what came
+            while not outcomes:  # an interruption may have taken what came
                 news.get()
 
         self.loop.call_soon_threadsafe(start)
@@ -253,10 +286,9 @@ class IoThread:
                 lambda: [task.cancel() for task in tasks]
             )  # started by then: calls keep their order
             wait()
-            if not tasks[0].cancelled():
-                log.debug("after an interruption: %r", tasks[0].exception())
+            log.debug("after an interruption: %r", outcomes[0].error)
             raise
-        return tasks[0].result()
+        return outcomes[0].get()
 
     def refuse_to_wait(self) -> None:
         """Raise where a wait for the loop would never end: ForkedError, UsageError, ClosedError."""
@@ -288,15 +320,17 @@ class IoThread:
         self._open.pop(id(core), None)
 
     def leave(self, core: Leaving, timeout_ms: int) -> None:
-        """Close a client's core in the background, unless that was done; from any thread."""
-        if id(core) not in self._open:
+        """Close a client's core in the background, unless that was done or begun; from any thread."""
+        if id(core) not in self._open or id(core) in self._left:
             return
+        self._left.add(id(core))
 
         async def run() -> None:
             try:
                 await leave_quietly(core, timeout_ms)
             finally:
                 self.forget(core)
+                self._left.discard(id(core))
 
         future = asyncio.run_coroutine_threadsafe(run(), self.loop)
         self._leaving.add(future)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from fencepost.client.metrics import CountersByLabel, NodeTraffic
 from fencepost.client.net import retry
 from fencepost.client.net.connection import Connection
 from fencepost.client.net.lasting_errors import LastingErrors
 from fencepost.client.net.runtime import Event, Runtime, TaskHandle
-from fencepost.client.net.topology import Address
+from fencepost.client.net.topology import Address, Node
+from fencepost.client.proxies import through
 from fencepost.config import CommonConfig
 from fencepost.errors import ClosedError, ClusterChangedError, DisconnectedError, KafkaError, KafkaTimeoutError
 
@@ -55,11 +57,17 @@ class Links:
         self._lasting_errors = lasting_errors
         self._make = make
         self._links: dict[tuple[Address, str], Link] = {}
+        self.traffic: CountersByLabel[Address, NodeTraffic] = CountersByLabel(NodeTraffic, "node", "node_id")
         self._closed = False
 
     def __len__(self) -> int:
         """The number of links that were requested."""
         return len(self._links)
+
+    def traffic_of(self, nodes: Mapping[int, Node]) -> dict[str, float]:
+        """Return the metrics of the requests to each of the nodes. Any thread may call it."""
+        numbers = {(node.host, node.port): str(number) for number, node in list(nodes.items())}
+        return self.traffic.series(numbers.get)
 
     def close(self) -> None:
         """For good: requests in flight fail with DisconnectedError, further requests with ClosedError."""
@@ -109,12 +117,12 @@ class Links:
             if link.connection is None and link.error is not None and link.connecting is None:
                 raise link.error
 
-    @staticmethod
-    def _late(address: Address, link: Link) -> KafkaTimeoutError:
+    def _late(self, address: Address, link: Link) -> KafkaTimeoutError:
         cause = link.error or (link.connection.ended if link.connection is not None else None)
         unfinished = ": connecting or logging in has not ended" if link.connecting is not None else ""
         reason = f": {cause}" if cause else unfinished
-        late = KafkaTimeoutError(f"no connection to {address[0]}:{address[1]} in time{reason}")
+        where = f"{address[0]}:{address[1]}{through(self._config.proxy_url)}"
+        late = KafkaTimeoutError(f"no connection to {where} in time{reason}")
         late.__cause__ = cause
         return late
 
@@ -182,6 +190,7 @@ class Links:
         what = f"broker {address[0]}:{address[1]}"
         try:
             link.connection = await self._make(address)
+            link.connection.traffic = self.traffic.of(address)
             link.failures, link.error = 0, None
             self._lasting_errors.over(what)
         except KafkaError as error:

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Final, NamedTuple, Self
 
-from fencepost.arguments import AtLeast
+from fencepost.arguments import MAX_INT64, Between
 from fencepost.client.net import retry
 from fencepost.client.net.cluster import Cluster
 from fencepost.client.net.lasting_errors import LastingErrors
@@ -23,7 +23,8 @@ from fencepost.protocol.messages.list_offsets import (
 )
 
 LATEST, EARLIEST, MAX_TIMESTAMP = OffsetSpec.LATEST, OffsetSpec.EARLIEST, OffsetSpec.MAX_TIMESTAMP
-TimestampOrEnd = Annotated[int, AtLeast(-5)]  # ms since the epoch, or an OffsetSpec (-4, -5: KIP-405's of tiered logs)
+# Milliseconds since the epoch, or an OffsetSpec (-4, -5: KIP-405's of tiered logs).
+TimestampOrEnd = Annotated[int, Between(-5, MAX_INT64)]
 
 BY_DURATION: Final = "by_duration:"
 # ISO 8601 as java.time.Duration reads it: days, hours, minutes, seconds.
@@ -153,13 +154,13 @@ async def _ask(
     topics: dict[str, list[ListOffsetsPartition]] = defaultdict(list)
     for partition, timestamp in asked.items():
         topics[partition.topic].append(ListOffsetsPartition(partition_index=partition.partition, timestamp=timestamp))
-    left = deadline_ms - cluster.runtime.now_ms()
     request = ListOffsetsRequest(
         replica_id=-1,
         isolation_level=int(isolation),
         topics=[ListOffsetsTopic(name=name, partitions=partitions) for name, partitions in topics.items()],
-        timeout_ms=max(left, 0),
+        timeout_ms=cluster.server_timeout_ms(deadline_ms),
     )
+    left = deadline_ms - cluster.runtime.now_ms()
     reply: ListOffsetsResponse = await connection.request(request, version, timeout_ms=left)
     return {
         TopicPartition(topic.name, partition.partition_index): (

@@ -14,6 +14,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from contextvars import ContextVar
 from itertools import count
 from typing import Any, Final, Protocol
 
@@ -76,6 +77,25 @@ class Polls:
         self._wake()
 
 
+_inside: ContextVar[tuple[weakref.ref[Hold], ...]] = ContextVar("calls whose listener or callback runs", default=())
+
+
+class Inside:
+    """Run a call: the tasks that its listeners and callbacks create, as `asyncio.wait_for` does, belong to its hold."""
+
+    __slots__ = ("_before", "_hold")
+
+    def __init__(self, hold: Hold) -> None:
+        self._hold = hold
+        self._before = hold.around
+
+    def __enter__(self) -> None:
+        _inside.set((*self._before, weakref.ref(self._hold)))
+
+    def __exit__(self, *raised: object) -> None:
+        _inside.set(self._before)
+
+
 class Task(Protocol):
     """A task that calls clients."""
 
@@ -85,17 +105,20 @@ class Task(Protocol):
 class Hold:
     """One use of a client. It counts until `ended` is set, or until nothing refers to it."""
 
-    __slots__ = ("__weakref__", "ended", "method", "task", "thread")
+    __slots__ = ("__weakref__", "around", "ended", "method", "task", "thread")
 
     def __init__(self, method: str, task: Task | None) -> None:
         self.method = method
         self.ended = False
         self.thread = threading.get_ident()
         self.task = task
+        self.around = _inside.get()  # weak, because a long task may begin inside of a call
 
-    def is_of(self, other: Hold) -> bool:
-        """Return true if the same task, or the same thread outside of tasks, has both."""
-        return self.thread == other.thread and self.task is other.task
+    def admits(self, later: Hold) -> bool:
+        """Return true if `later` comes from the same task or thread, or from a listener or callback of this call."""
+        if self.thread == later.thread and self.task is later.task:
+            return True
+        return any(reference() is self for reference in later.around)
 
     def holder(self) -> str:
         """The holding task or thread, by name."""
@@ -144,7 +167,7 @@ class Turn:
 
     def others(self, hold: Hold) -> bool:
         """Return true if another task or thread that came before `hold` still uses the client."""
-        return any(not other.is_of(hold) for other in self._before(hold))
+        return any(not other.admits(hold) for other in self._before(hold))
 
     def _enter(self, hold: Hold) -> None:
         self._holds[next(self._numbers)] = weakref.ref(hold)
@@ -168,7 +191,7 @@ def _refusal(hold: Hold, before: list[Hold]) -> UsageError | None:
     if not before:
         return None
     first = before[0]
-    if first.is_of(hold):
+    if first.admits(hold):
         if hold.method in (POLL, TRANSACTION) and any(other.method == hold.method for other in before):
             return UsageError(
                 f"{hold.method}() inside of {hold.method}() of the same consumer: a rebalance listener, a callback or "

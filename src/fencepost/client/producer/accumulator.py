@@ -21,7 +21,7 @@ from contextlib import suppress
 from itertools import repeat
 from typing import Any, Final, Self
 
-from fencepost.arguments import FUNCTION, TEXT, WHOLE_NUMBER, kind_of
+from fencepost.arguments import FUNCTION, MAX_INT32, MAX_INT64, TEXT, WHOLE_INT32, WHOLE_NUMBER, Kind, is_utf8, kind_of
 from fencepost.client.net.runtime import Runtime
 from fencepost.client.producer.chunks import HOLE, Chunk, Headers, OnDelivery
 from fencepost.client.producer.unhandled_failures import InRuntime, UnhandledFailures, at_once
@@ -305,19 +305,16 @@ class Accumulator:
 
 
 def _checked_topic(topic: object) -> str:
+    if isinstance(topic, str):
+        _check_encodable(topic, "a topic")
     name: str = TEXT.of("topic", topic)
-    _check_encodable(name, "a topic")
     return name
 
 
 def _check_encodable(text: str, what: str) -> None:
     """A record that cannot be encoded would take all others of its chunk with it."""
-    if text.isascii():
-        return
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise RecordRejectedError(f"{what} cannot be written in UTF-8: {text!r:.80}") from None
+    if not is_utf8(text):
+        raise RecordRejectedError(f"{what} cannot be written in UTF-8: {text!r:.80}")
 
 
 def _checked_extras(
@@ -326,16 +323,14 @@ def _checked_extras(
     if on_delivery is not None:
         FUNCTION.of("on_delivery", on_delivery)
     if partition is not None:
-        partition = _whole("partition", partition)
+        partition = _whole("partition", partition, MAX_INT32, WHOLE_INT32)
     if timestamp_ms is not None:
-        timestamp_ms = _whole("timestamp_ms", timestamp_ms)
-        if timestamp_ms >= 2**63:
-            raise RecordRejectedError(f"a timestamp that 64 bits do not hold: {timestamp_ms}")
+        timestamp_ms = _whole("timestamp_ms", timestamp_ms, MAX_INT64, WHOLE_NUMBER)
     return partition, timestamp_ms
 
 
-def _whole(name: str, value: int) -> int:
-    return value if value.__class__ is int and value >= 0 else int(WHOLE_NUMBER.of(name, value))
+def _whole(name: str, value: int, most: int, kind: Kind) -> int:
+    return value if value.__class__ is int and 0 <= value <= most else int(kind.of(name, value))
 
 
 def _as_bytes(value: Any, what: str) -> bytes:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fencepost.arguments import checked
+from fencepost.arguments import Int32, checked
 from fencepost.client.producer.accumulator import RECORD_OVERHEAD
 from fencepost.client.producer.partitioner import (
     UNDECIDED,
@@ -42,7 +42,7 @@ class Target(NamedTuple):
     timestamp_ms: int
 
 
-def check_table(data: pa.RecordBatch | pa.Table, partition: int | None) -> pa.Table:
+def check_table(data: pa.RecordBatch | pa.Table, partition: Int32 | None) -> pa.Table:
     """The columns that are sent, as a table. Raises ConfigurationError."""
     table = pa.Table.from_batches([data]) if isinstance(data, pa.RecordBatch) else data
     if "value" not in table.column_names:
@@ -52,8 +52,15 @@ def check_table(data: pa.RecordBatch | pa.Table, partition: int | None) -> pa.Ta
     if partition is not None:
         return chosen.append_column("partition", numbers(np.full(len(table), partition, np.int32)))
     if "partition" in table.column_names:
-        return chosen.append_column("partition", table.column("partition").cast(pa.int32()))
+        return chosen.append_column("partition", _numbers_of_partitions(table.column("partition")))
     return chosen
+
+
+def _numbers_of_partitions(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    try:
+        return column.cast(pa.int32())
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise ConfigurationError(f"the column 'partition' has a value that is no partition: {error}") from error
 
 
 def by_topic(data: pa.RecordBatch | pa.Table) -> Iterator[tuple[str, pa.Table]]:
@@ -70,7 +77,7 @@ def by_topic(data: pa.RecordBatch | pa.Table) -> Iterator[tuple[str, pa.Table]]:
 
 @checked
 def pieces_of(
-    topic: str | None, data: pa.RecordBatch | pa.Table, partition: int | None
+    topic: str | None, data: pa.RecordBatch | pa.Table, partition: Int32 | None
 ) -> Iterator[tuple[str, pa.Table]]:
     """(topic, rows) of a few megabytes each; all rows were looked at before the first.
 

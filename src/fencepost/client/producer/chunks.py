@@ -72,6 +72,7 @@ class Batch:
         "deadline_ms",
         "done",
         "error",
+        "latency_ms",
         "maybe_appended",
         "ordinal",
         "partition",
@@ -110,6 +111,7 @@ class Batch:
         self.reported = False  # done, and its callbacks have run
         self.base_offset = -1
         self.append_time_ms = -1
+        self.latency_ms = -1  # from the first record of its chunk to its result
         self.timestamp_ms = chunk.timestamp_ms
         self.error: KafkaError | None = None
         self.tally: Tally | None = None  # counts its failure
@@ -122,7 +124,8 @@ class Batch:
             timestamp_ms, timestamps = self.timestamp_ms, self.chunk.timestamps
             if timestamps is not None:
                 timestamp_ms = timestamps.get(index, timestamp_ms)
-        return RecordMetadata(self.topic, self.partition, offset, timestamp_ms)
+        # One object for each record: this call takes half the time of the class's own.
+        return tuple.__new__(RecordMetadata, (self.topic, self.partition, offset, timestamp_ms, self.latency_ms))
 
 
 class Choice(NamedTuple):

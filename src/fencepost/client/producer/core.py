@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from fencepost.arguments import Milliseconds
+from fencepost.arguments import Int32, Milliseconds
 from fencepost.client.calling import Caller
 from fencepost.client.interceptors import OutgoingRecord
 from fencepost.client.net.cluster import Cluster
@@ -132,7 +132,7 @@ class ProducerCore:
         topic: str,
         value: bytes | None,
         key: bytes | None = None,
-        partition: int | None = None,
+        partition: Int32 | None = None,
         headers: Headers | None = None,
         timestamp_ms: int | None = None,
         on_delivery: OnDelivery | None = None,
@@ -159,7 +159,7 @@ class ProducerCore:
         if self.transactions is not None:
             self._wake(partial(self.transactions.batch_failed, error, False))
 
-    def append_table(self, topic: str | None, data: pa.RecordBatch | pa.Table, partition: int | None) -> list[Chunk]:
+    def append_table(self, topic: str | None, data: pa.RecordBatch | pa.Table, partition: Int32 | None) -> list[Chunk]:
         """Accept Arrow data without waiting, in one chunk per few megabytes of a topic. Raises ConfigurationError."""
         require("arrow", "send_arrow")
         from fencepost.client.producer.arrow_input import pieces_of
@@ -207,6 +207,12 @@ class ProducerCore:
         failed = unhandled.take()
         if failed is not None:
             raise failed
+
+    def purge(self, in_queue: bool = True, in_flight: bool = True) -> int:
+        """Drop records like Producer.purge. It waits for nothing."""
+        purged = self.sender.purge(in_queue=in_queue, in_flight=in_flight)
+        log.info("purged %d records", purged)
+        return purged
 
     async def partitions_for(self, topic: str) -> list[int]:
         """Return the topic's current partition numbers. Raises KafkaTimeoutError after max_block_ms."""
@@ -307,7 +313,7 @@ class ProducerCore:
         found["requests_in_flight"] = self.sender.in_flight
         found["buffer_total_bytes"] = self.config.buffer_memory
         found["buffer_available_bytes"] = max(0, self.config.buffer_memory - self.accumulator.waiting_bytes)
-        return found
+        return found | self.cluster.links.traffic_of(self.cluster.nodes)
 
     # --- transactions ---
 
@@ -322,13 +328,16 @@ class ProducerCore:
         """Run a transactional call; a second one at the same time is rejected."""
         if self.owed_abort is not None:
             await self.owed_abort.stop()
-        if self._in_call:
-            raise UsageError("another transactional call of this producer has not finished")
+        self._check_alone()
         self._in_call = True
         try:
             return await call()
         finally:
             self._in_call = False
+
+    def _check_alone(self) -> None:
+        if self._in_call:
+            raise UsageError("another transactional call of this producer has not finished")
 
     @property
     def is_in_call(self) -> bool:
@@ -383,7 +392,9 @@ class ProducerCore:
             UsageError: A transaction is open, or init_transactions() is missing.
             FatalError: The producer has failed permanently.
         """
-        self._transactional().begin()
+        transactions = self._transactional()
+        self._check_alone()
+        transactions.begin()
         if self.owed_abort is not None:
             self.owed_abort.consumer = None  # of the block before
         self.sender.metrics.transaction_begin_total += 1

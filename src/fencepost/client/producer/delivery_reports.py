@@ -91,8 +91,9 @@ class DeliveryReports:
         self.slow = slow
 
     def fail(self, batch: Batch, cause: KafkaError) -> None:
-        """A batch was not delivered."""
-        batch.error = self._produce_error(cause, sent=batch.maybe_appended)
+        """A batch was not delivered. One that was purged in flight has its result already."""
+        if not batch.done:
+            batch.error = self._produce_error(cause, sent=batch.maybe_appended or cause.outcome_unknown)
         if self.transactions is not None:
             self.transactions.batch_failed(cause, False)
         self.finish(batch)
@@ -101,18 +102,21 @@ class DeliveryReports:
         """A chunk did not even become batches."""
         chunk.error = self._produce_error(cause, sent=False)
         chunk.left = 1
-        self._metrics.record_error_total += chunk.rows
+        self._metrics.failed(chunk.topic, chunk.rows)
         if self.transactions is not None:
             self.transactions.batch_failed(cause, False)
         self._report(chunk, chunk, range(chunk.rows) if chunk.table is not None else chunk.row_numbers)
 
     def finish(self, batch: Batch) -> None:
-        """A batch has its result."""
+        """A batch has its result: the first that it gets, as one that was purged in flight gets another."""
+        if batch.done:
+            return
+        batch.latency_ms = self.slow.now_ms() - batch.chunk.created_ms
         batch.done = True
         if batch.error is None:
-            self._metrics.record_send_total += batch.count
+            self._metrics.delivered(batch.topic, batch.count)
         else:
-            self._metrics.record_error_total += batch.count
+            self._metrics.failed(batch.topic, batch.count)
         batch.data = bytearray()
         self._report(batch.chunk, batch, range(batch.count) if batch.rows is None else batch.rows)
 

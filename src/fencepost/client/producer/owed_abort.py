@@ -50,6 +50,7 @@ class OwedAbort:
         self._runtime = runtime
         self._transactions = transactions
         self._task: TaskHandle | None = None
+        self._stopped: TaskHandle | None = None  # the last one that was cancelled
 
     @property
     def is_running(self) -> bool:
@@ -63,11 +64,14 @@ class OwedAbort:
 
     async def stop(self) -> None:
         """End the attempts in the background, because the caller aborts itself. Returns when none runs any more."""
-        task, self._task = self._task, None
-        if task is not None:
+        task = self._task
+        if task is None:
+            return
+        if task is not self._stopped:  # a second cancellation would cut short how it ends
+            self._stopped = task
             task.cancel()
-            while not task.done():
-                await self._runtime.sleep_ms(1)
+        while not task.done():
+            await self._runtime.sleep_ms(1)
 
     async def _run(self, *, at_once: bool) -> None:
         while at_once or self._transactions.state is TxnState.ABORTING:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import Final, Protocol
 
@@ -17,7 +17,13 @@ from fencepost.client.producer.delivery_reports import DeliveryReports
 from fencepost.client.producer.partition_queue import PartitionQueue
 from fencepost.client.types import Isolation, TopicPartition
 from fencepost.config import ProducerConfig
-from fencepost.errors import InvalidProducerEpochError, KafkaError, TransactionAbortableError, error_for
+from fencepost.errors import (
+    InvalidProducerEpochError,
+    KafkaError,
+    RecordPurgedError,
+    TransactionAbortableError,
+    error_for,
+)
 from fencepost.protocol.codes import ErrorCode as E
 from fencepost.protocol.produce_wire import ProducePartitionResult
 
@@ -91,8 +97,8 @@ class ProduceAnswers:
         if step in retry.RETRIABLE:
             batch.maybe_appended = batch.maybe_appended or code in MAY_BE_APPENDED
             self.again(queue, batch, error)
-        elif step is Action.SPLIT and batch.count > 1 and not (batch.maybe_appended and batch.sequence >= 0):
-            self._split(queue, batch)  # in doubt, its halves would be doubles of what is in the log
+        elif step is Action.SPLIT and self._may_split(batch):
+            self._split(queue, batch)
         elif step is Action.SEQUENCE:
             self._sequence_refused(queue, batch, result, error)
         elif self._reports.transactions is not None:
@@ -147,10 +153,13 @@ class ProduceAnswers:
             queue.in_flight.remove(batch)
             self._reports.fail(batch, self._sending.stopped)
             return
+        if batch.done:
+            self._forget(queue, batch)
+            return
         queue.put_back(batch)
         batch.refusal = error
         self._cluster.lasting_errors.met(queue.what, error)
-        self._metrics.record_retry_total += batch.count
+        self._metrics.retried(batch.topic, batch.count)
         if batch.attempts > self._config.retries:
             # It is given up as soon as nothing of its partition is in flight.
             batch.deadline_ms = self._runtime.now_ms()
@@ -162,6 +171,30 @@ class ProduceAnswers:
         )
         queue.not_before_ms = self._runtime.now_ms() + round(wait_ms)
         self._sending.run_once(f"topic {queue.topic}", partial(self._sending.refresh, queue.topic))
+
+    def purge(self, queues: Iterable[PartitionQueue]) -> None:
+        """Fail what is in flight as purged.
+
+        It stays in flight until its response, which shows if its sequence is in the log. librdkafka ignores the
+        response instead, and takes a new epoch after each purge in flight.
+        """
+        error = RecordPurgedError("purged in flight", outcome_unknown=True)
+        for queue in queues:
+            for batch in queue.in_flight:
+                if not batch.done:
+                    self._reports.fail(batch, error)
+
+    def _forget(self, queue: PartitionQueue, batch: Batch) -> None:
+        """Do not send a purged batch again. If it may have been appended, the next sequence is unknown."""
+        queue.in_flight.remove(batch)
+        queue.given_up(batch)
+        if batch.maybe_appended and batch.sequence >= 0 and self._reports.transactions is None:
+            self._sending.replace_epoch()
+
+    @staticmethod
+    def _may_split(batch: Batch) -> bool:
+        """Return false for a purged batch, and for one in doubt: its halves would be doubles of what is in the log."""
+        return batch.count > 1 and not batch.done and not (batch.maybe_appended and batch.sequence >= 0)
 
     def _split(self, queue: PartitionQueue, batch: Batch) -> None:
         halves = self._router.split(batch)

@@ -16,7 +16,7 @@ from fencepost.client.producer.delivery_reports import DeliveryReports
 from fencepost.client.producer.partition_queue import PartitionQueue
 from fencepost.client.producer.partitioner import Sticky
 from fencepost.config import ProducerConfig
-from fencepost.errors import KafkaError, KafkaTimeoutError
+from fencepost.errors import KafkaError, KafkaTimeoutError, RecordPurgedError
 
 # Batches are made when they are about to be sent: what is made far ahead has left the processor's caches by then.
 MADE_AHEAD_BYTES: Final = 4 * 1024 * 1024
@@ -36,8 +36,9 @@ class ReadyBatches:
         start: StartHelper,
         limits: BatchLimits,
         wake: Callable[[], object],
+        replace_epoch: Callable[[], object],
     ) -> None:
-        """`wake` has `collect` called again."""
+        """`wake` has `collect` called again; `replace_epoch` has the sequences begin again."""
         self.queues: dict[tuple[str, int], PartitionQueue] = {}
         self.active: dict[tuple[str, int], PartitionQueue] = {}
         sticky = Sticky(
@@ -52,6 +53,7 @@ class ReadyBatches:
         self._reports = reports
         self._start = start
         self._wake = wake
+        self._replace_epoch = replace_epoch
         self._unrouted: dict[str, deque[Chunk]] = {}
         self._absent: dict[str, int] = {}  # by topic: with so many partitions further ones are not waited for any more
         self._asking: set[int] = set()  # by id: chunks that the application's partitioner works on
@@ -168,11 +170,24 @@ class ReadyBatches:
                 self._reports.fail_chunk(chunk, error)
 
     def expire(self, now_ms: int) -> None:
-        """Give up chunks whose delivery time is over before they became batches."""
+        """Give up what is not delivered in time: chunks that are no batches yet, and batches."""
         for chunks in self._unrouted.values():
             while chunks and chunks[0].created_ms + self._config.delivery_timeout_ms <= now_ms:
                 chunk = chunks.popleft()
                 self._reports.fail_chunk(chunk, self.late(f"topic {chunk.topic!r}", None, 0, False))
+        for queue in list(self.active.values()):
+            while queue.pending and queue.pending[0].deadline_ms <= now_ms and not queue.in_flight:
+                batch = queue.pending[0]
+                late = self.late(queue.name, batch.refusal, batch.attempts, batch.maybe_appended)
+                self.give_up_next(queue, late)
+
+    def give_up_next(self, queue: PartitionQueue, error: KafkaError) -> None:
+        """Fail the next batch of a partition."""
+        batch = queue.remove_first()
+        if batch.maybe_appended and self._config.enable_idempotence and self._reports.transactions is None:
+            self._replace_epoch()  # its sequence may or may not be in the log
+        queue.given_up(batch)
+        self._reports.fail(batch, error)
 
     def late(self, what: str, refusal: KafkaError | None, attempts: int, unknown: bool) -> KafkaTimeoutError:
         """Records were given up; the last refusal, or else what the client is in trouble with, says why."""
@@ -191,8 +206,24 @@ class ReadyBatches:
         return [chunks[0].created_ms + self._config.delivery_timeout_ms for chunks in self._unrouted.values() if chunks]
 
     def drop(self, error: KafkaError) -> None:
-        """Fail every chunk that is no batch yet."""
+        """Fail every record that is not in flight."""
+        self._drop(error, error)
+
+    def purge(self) -> None:
+        """Fail every record that is not in flight as purged. A batch that waits for a retry may be in the log."""
+        retried = RecordPurgedError("purged in the queue, where it waited to be sent again", outcome_unknown=True)
+        self._drop(RecordPurgedError("purged in the queue: not delivered"), retried)
+
+    def _drop(self, error: KafkaError, in_doubt: KafkaError) -> None:
+        """Fail what is not in flight: with `in_doubt` what may have been appended."""
+        self._accumulator.close_all()
+        while (chunk := self._accumulator.take()) is not None:
+            self._reports.incomplete[id(chunk)] = chunk
+            self._reports.fail_chunk(chunk, error)
         for chunks in self._unrouted.values():
             for chunk in chunks:
                 self._reports.fail_chunk(chunk, error)
         self._unrouted.clear()
+        for queue in list(self.active.values()):
+            while queue.pending:
+                self.give_up_next(queue, in_doubt if queue.pending[0].maybe_appended else error)

@@ -91,7 +91,9 @@ class Sender:
         self.interceptors = ProducerInterceptors(config.interceptors, slow)
         self._reports = DeliveryReports(accumulator, self._progress, self.metrics, self.interceptors, caller, slow)
         limits = limits or BatchLimits()
-        self._ready = ReadyBatches(cluster, config, accumulator, self._reports, self.run_once, limits, self._wake.set)
+        self._ready = ReadyBatches(
+            cluster, config, accumulator, self._reports, self.run_once, limits, self._wake.set, self.replace_epoch
+        )
         self._answers = ProduceAnswers(cluster, config, self._reports, self._ready.router, self.metrics, self)
         self._queues = self._ready.queues
         self._active = self._ready.active
@@ -155,17 +157,18 @@ class Sender:
 
     def drop(self, error: KafkaError) -> None:
         """Fail every record that is not in flight (abort, fatal error, close)."""
-        self._accumulator.close_all()
-        while (chunk := self._accumulator.take()) is not None:
-            self._reports.incomplete[id(chunk)] = chunk
-            self._reports.fail_chunk(chunk, error)
         self._ready.drop(error)
-        for queue in list(self._active.values()):
-            while queue.pending:
-                batch = queue.remove_first()
-                queue.given_up(batch)
-                self._reports.fail(batch, error)
         self._progress.set()
+
+    def purge(self, *, in_queue: bool, in_flight: bool) -> int:
+        """Fail what waits, what is in flight, or both, as purged. Return the number of these records."""
+        failed_before = self.metrics.record_error_total
+        if in_queue:
+            self._ready.purge()
+        if in_flight:
+            self._answers.purge(self._active.values())
+        self._wake.set()
+        return self.metrics.record_error_total - failed_before
 
     async def discard(self, error: KafkaError, deadline_ms: int | None = None) -> None:
         """Fail everything, also what comes back from the wire: nothing may turn up in the next transaction.
@@ -208,7 +211,7 @@ class Sender:
                     self._wake.clear()
                     self._ready.collect()
                     self._drop_the_doomed()
-                    self._expire()
+                    self._ready.expire(self._runtime.now_ms())
                     self._look_after_identity()
                     self._send_ready()
                     self._accumulator.unhandled.log(self._runtime.now_ms())
@@ -264,23 +267,6 @@ class Sender:
         """Nobody has to wait for records of a transaction that cannot be committed any more."""
         if self.transactions is not None and (error := self.transactions.doomed) is not None:
             self.drop(error)
-
-    def _expire(self) -> None:
-        """Give up what is not delivered in time."""
-        now_ms = self._runtime.now_ms()
-        self._ready.expire(now_ms)
-        for queue in list(self._active.values()):
-            while queue.pending and queue.pending[0].deadline_ms <= now_ms and not queue.in_flight:
-                batch = queue.pending[0]
-                late = self._ready.late(queue.name, batch.refusal, batch.attempts, batch.maybe_appended)
-                self._give_up_next(queue, late)
-
-    def _give_up_next(self, queue: PartitionQueue, error: KafkaError) -> None:
-        batch = queue.remove_first()
-        if batch.maybe_appended and self._idempotent and self.transactions is None:
-            self._replace_epoch = True  # its sequence may or may not be in the log
-        queue.given_up(batch)
-        self._reports.fail(batch, error)
 
     def _until_next_timer(self) -> float | None:
         now_ms = self._runtime.now_ms()
@@ -401,7 +387,7 @@ class Sender:
             count = len(known.partitions)
             words = f"{queue.name} is gone: the topic was deleted and made anew with {count} partitions"
             while queue.pending:  # waiting for it would end with the delivery timeout
-                self._give_up_next(queue, RecordRejectedError(words))
+                self._ready.give_up_next(queue, RecordRejectedError(words))
             return -1
         if anew and self._idempotent and self.transactions is None and queue.introduced:
             self._replace_epoch = True
@@ -465,6 +451,7 @@ class Sender:
                 queue.number(batch)
             set_producer(batch.data, self.producer_id, self.epoch, batch.sequence, self.transactions is not None)
             size += len(batch.data)
+            self.metrics.topics.of(queue.topic).byte_total += len(batch.data)
             taken.append((queue, batch))
             topic_id = self._cluster.topics[queue.topic].topic_id
             partitions.append(ProducePartition(queue.topic, topic_id, queue.partition, batch.data))
@@ -518,7 +505,7 @@ class Sender:
         sent = not isinstance(error, DisconnectedError) or error.sent
         failure = error if isinstance(error, KafkaError) else ProtocolError(f"{connection.name}: {error}")
         for queue, batch in taken:
-            if not batch.done:  # given up meanwhile
+            if batch in queue.in_flight:  # else given up meanwhile
                 batch.maybe_appended = batch.maybe_appended or sent
                 self._answers.again(queue, batch, failure)
         self.metrics.request_failed_total += 1
@@ -530,7 +517,7 @@ class Sender:
         names = {topic.topic_id: topic.name for topic in self._cluster.topics.values()}
         results = {} if response is None else response.by_partition(names)
         for queue, batch in taken:
-            if batch.done:  # given up meanwhile
+            if batch not in queue.in_flight:  # given up meanwhile
                 continue
             result = results.get((queue.topic, queue.partition))
             if result is not None:

@@ -42,13 +42,6 @@ class TransactionBlock:
         begun = self._producer.transactions_begun  # counted behind the beginning: an interruption may have come between
         return self._number in (begun, begun + 1) and self._producer.is_in_transaction
 
-    def begin_at_once(self) -> bool:
-        """Begin in the calling thread, as begin_transaction() does, if nothing else is to be done first."""
-        if self._consumer is not None or self._must_settle or not self._producer.is_ready:
-            return False
-        self._begin()
-        return True
-
     async def __aenter__(self) -> None:
         """Raises ConfigurationError, UsageError, TransactionAbortableError (try again), what broke the producer."""
         try:

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Final
 
 from fencepost.client.producer.chunks import EVERY_ROW, Batch, Chunk, Tally
-from fencepost.errors import FailureType, KafkaError, ProduceFailedError
+from fencepost.errors import FailureType, KafkaError, ProduceFailedError, RecordPurgedError
 
 log = logging.getLogger("fencepost.client.producer")
 
@@ -51,7 +51,7 @@ class UnhandledFailures:
 
     def failed(self, chunk: Chunk, part: Batch | Chunk, rows: Sequence[int], error: KafkaError) -> None:
         """These rows of the chunk failed; `part` is what they failed with."""
-        if not self.enabled:
+        if not self.enabled or isinstance(error.__cause__, RecordPurgedError):  # `purge` has told their number
             return
         claimed, callbacks = chunk.claimed, chunk.callbacks
         if claimed is None and callbacks is None:

@@ -328,7 +328,8 @@ class ShareConsumerCore:
     def metrics(self) -> dict[str, float]:
         """Return counters, and the number of records in hand."""
         self._take_in_hand()
-        return self._metrics.snapshot() | {"records_in_hand": float(len(self._in_hand))}
+        in_hand = {"records_in_hand": float(len(self._in_hand))}
+        return self._metrics.snapshot() | in_hand | self.cluster.links.traffic_of(self.cluster.nodes)
 
     def state(self) -> str:
         """Return the state in one line, for logs and tests."""

@@ -9,7 +9,7 @@ import struct
 from collections.abc import Sequence
 from typing import Final, NamedTuple, Protocol
 
-from fencepost.client.records import Fetched, SharedRecord, timestamp_type_of, to_records
+from fencepost.client.records import Fetched, SharedRecord, epochs_of, timestamp_type_of, to_records
 from fencepost.client.types import TopicPartition
 from fencepost.errors import CorruptRecordError, DecompressionLimitError
 from fencepost.protocol.errors import DecompressionLimit
@@ -52,7 +52,7 @@ def take(
             check_crc=check_crcs,
             max_batch_bytes=max_batch_bytes,
         )
-        for record in to_records(Fetched(place, columns, columns.next_offset, kind)):
+        for record in to_records(Fetched(place, columns, columns.next_offset, kind, epochs_of(data))):
             count = counts.pop(record.offset, None)
             if count is not None:
                 records.append(SharedRecord.of(record, count))

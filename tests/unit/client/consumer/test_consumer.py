@@ -11,6 +11,7 @@ import pytest
 from fencepost.client.consumer.core import ConsumerCore
 from fencepost.client.interceptors import ConsumerInterceptor
 from fencepost.client.rebalance import RebalanceListener
+from fencepost.client.records import Record
 from fencepost.client.types import GroupMetadata, OffsetAndMetadata, TopicPartition
 from fencepost.errors import (
     CorruptRecordError,
@@ -239,6 +240,28 @@ def test_positions_know_their_leader_epoch() -> None:
 
     run(body, broker)
     assert {one.current_leader_epoch for r in broker.fetches for t in r.topics for one in t.partitions} == {5}
+
+
+def test_positions_within_an_iteration_have_the_epoch_of_the_next_record() -> None:
+    """A leader that lost the records behind the position must be noticed. Its epoch must not be of before a gap."""
+    broker = broker_with((0, 3, [b"a", b"b"]), (4, 5, [b"c", b"d"]))
+    broker.leader_epoch = 5
+
+    async def body(world: World) -> None:
+        core = consumer_of(world)
+        await core.assign([PLACE])
+        records: list[Record] = []
+        while len(records) < 4:
+            records += await core.poll(500)
+        assert [record.leader_epoch for record in records] == [3, 3, 5, 5]
+        iteration = core.one_by_one(records)
+        found = []
+        for _ in range(4):
+            next(iteration)
+            found.append(core.positions()[PLACE])
+        assert found == [OffsetAndMetadata(offset, "", epoch) for offset, epoch in [(1, 3), (4, 5), (5, 5), (6, 5)]]
+
+    run(body, broker)
 
 
 @pytest.mark.parametrize("reset", ["earliest", "none"])

@@ -24,7 +24,7 @@ def test_the_next_fetch_has_gone_out_before_anything_is_made_of_this_one(
 
     async def body(world: World) -> None:
         core = consumer_of(world)
-        monkeypatch.setattr(core, "records_of", look)
+        monkeypatch.setattr(core.records, "_received", look)
         monkeypatch.setattr("fencepost.client.consumer.core.to_table", look)
         await core.assign([PLACE])
         await getattr(core, method)(5000)

@@ -155,7 +155,7 @@ def test_what_records_were_being_made_of_comes_again(
         raise error
 
     with monkeypatch.context() as patch:
-        patch.setattr("fencepost.client.consumer.core.to_records", strike)
+        patch.setattr("fencepost.client.consumer.deserializing.to_records", strike)
         patch.setattr("fencepost.client.blocking.consumer.to_table", strike)
         with pytest.raises(error):
             getattr(consumer, method)(LONG_MS)

@@ -60,3 +60,22 @@ def test_what_a_partition_adds_is_its_keys_and_values() -> None:
     once = ["topic", "partition", "offset", "timestamp", "timestampType"]
     assert [chunks[name] for name in once] == [1, 1, 1, 1, 1]
     assert table["partition"].to_pylist() == [n for n in range(50) for _ in range(2)]
+
+
+@pytest.mark.parametrize(
+    ("epochs", "expected"),
+    [
+        ([], [-1, -1, -1, -1]),
+        ([(0, 7)], [7, 7, 7, 7]),
+        ([(0, 3), (1, 4), (3, 9)], [3, 4, 4, 9]),
+        ([(0, 3), (1, 4), (2, 5), (90, 6)], [3, 4, 5, 5]),
+        ([(1, 4), (3, 5)], [-1, 4, 4, 5]),
+        ([(-5, 2), (-1, 3)], [3, 3, 3, 3]),
+    ],
+)
+def test_each_record_has_the_epoch_of_its_batch(epochs: list[tuple[int, int]], expected: list[int]) -> None:
+    piece = fetched("a", 0, TimestampType.CREATE_TIME, [(None, b"%d" % n, n) for n in range(4)])
+    records = list(to_records(piece._replace(epochs=epochs)))
+    assert [record.leader_epoch for record in records] == expected
+    first, rest = piece._replace(epochs=epochs).split(2)
+    assert [record.leader_epoch for half in (first, rest) for record in to_records(half)] == expected

@@ -8,29 +8,30 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fencepost.client.group.assigning import withhold_moving
 from fencepost.client.group.assignors import (
     ASSIGNORS,
-    Assignment,
-    assignor,
-    cooperative_sticky_assignor,
+    Members,
+    Shares,
+    assignors_of,
     range_assignor,
     round_robin_assignor,
     sticky_assignor,
-    user_data,
 )
+from fencepost.client.group.assignors import cooperative_sticky_assignor as final_cooperative_assignment
 from fencepost.client.group.assignors_wire import (
-    Subscription,
     decode_assignment,
     decode_cooperative_data,
     decode_sticky_data,
     decode_subscription,
+    encode_assignment,
     encode_cooperative_data,
     encode_sticky_data,
     encode_subscription,
 )
-from fencepost.client.types import TopicPartition
+from fencepost.client.partition_assignor import Assignment, Subscription
+from fencepost.client.types import GroupMetadata, TopicPartition
 from fencepost.errors import ConfigurationError, ProtocolError
-from fencepost.protocol.consumer_protocol import encode_assignment
 
 
 def places(topic: str, *numbers: int) -> list[TopicPartition]:
@@ -53,6 +54,13 @@ def holding(
         )
         for member, one in wanted.items()
     }
+
+
+def cooperative_sticky_assignor(wanted: Members, counts: dict[str, int]) -> Shares:
+    """As the leader sends it: without the partitions that move."""
+    final = final_cooperative_assignment(wanted, counts)
+    sent = withhold_moving(wanted, {member: Assignment(given) for member, given in final.items()})
+    return {member: list(given.partitions) for member, given in sent.items()}
 
 
 # --- as documented ---
@@ -152,12 +160,12 @@ def test_two_claims_of_one_generation_cancel_each_other() -> None:
 
 
 def test_a_topic_that_does_not_exist_is_assigned_to_nobody() -> None:
-    assert [one.assign(members(a=["nope"]), {}) for one in ASSIGNORS.values()] == [{"a": []}] * 4
+    assert [one().assign(members(a=["nope"]), {}) for one in ASSIGNORS.values()] == [{"a": Assignment([])}] * 4
 
 
 def test_unknown_strategies_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="range"):
-        assignor("sticky-ish")
+        assignors_of(["sticky-ish"])
 
 
 # --- properties ---
@@ -174,7 +182,7 @@ equal_members = st.sets(st.sampled_from([f"m{number}" for number in range(8)]), 
 )
 
 
-def check_whole(wanted: dict[str, Subscription], counts: dict[str, int], assigned: Assignment) -> None:
+def check_whole(wanted: dict[str, Subscription], counts: dict[str, int], assigned: Shares) -> None:
     """Every partition of a subscribed topic once, only to subscribers."""
     topics = {topic for one in wanted.values() for topic in one.topics}
     everything = sorted(one for topic in topics for one in places(topic, *range(counts[topic])))
@@ -186,7 +194,8 @@ def check_whole(wanted: dict[str, Subscription], counts: dict[str, int], assigne
 @given(wanted=any_members, counts=counts_of_topics)
 @settings(max_examples=100)
 def test_everything_is_assigned_once(name: str, wanted: dict[str, Subscription], counts: dict[str, int]) -> None:
-    check_whole(wanted, counts, assignor(name).assign(wanted, counts))
+    assigned = ASSIGNORS[name]().assign(wanted, counts)
+    check_whole(wanted, counts, {member: list(given.partitions) for member, given in assigned.items()})
 
 
 @given(wanted=any_members, counts=counts_of_topics)
@@ -253,7 +262,8 @@ def test_protocol_data_is_kafkas() -> None:
     bare = b"\x00\x03" + topics + b"\xff\xff\xff\xff" + b"\x00\x00\x00\x00" + b"\xff\xff\xff\xff" + b"\xff\xff"
     assert encode_subscription(Subscription(["ab"])) == bare
     expected = b"\x00\x00" + b"\x00\x00\x00\x01" + b"\x00\x01t" + struct.pack(">iii", 2, 0, 5) + b"\xff\xff\xff\xff"
-    assert encode_assignment(places("t", 0, 5)) == expected
+    assert encode_assignment(Assignment(places("t", 0, 5))) == expected
+    assert encode_assignment(Assignment(places("t", 0, 5), b"u")) == expected[:-4] + b"\x00\x00\x00\x01u"
 
 
 def test_every_version_of_a_subscription_is_read() -> None:
@@ -269,8 +279,9 @@ def test_every_version_of_a_subscription_is_read() -> None:
 
 
 def test_assignments_and_bad_data() -> None:
-    assert decode_assignment(encode_assignment(places("a", 1) + places("b", 0))) == places("a", 1) + places("b", 0)
-    assert decode_assignment(b"") == []
+    for one in (Assignment(places("a", 1) + places("b", 0)), Assignment(places("a", 1), b"u")):
+        assert decode_assignment(encode_assignment(one)) == one
+    assert decode_assignment(b"") == Assignment([])
     for bad in (b"\x00\x00\x00\x00\x00\x01\x00", b"\x00\x00\x7f\xff\xff\xff", b"\x00"):
         with pytest.raises(ProtocolError):
             decode_assignment(bad)
@@ -287,7 +298,15 @@ def test_user_data_is_javas() -> None:
     assert decode_sticky_data(None) == decode_sticky_data(b"\x00\x00\x00\x09") == ([], -1)
     assert encode_cooperative_data(7) == b"\x00\x00\x00\x07"
     assert [decode_cooperative_data(data) for data in (b"\x00\x00\x00\x07", b"\x07", None)] == [7, -1, -1]
-    assert user_data("sticky", [], -1) is None
-    assert user_data("sticky", places("t", 0, 5), 3) == sticky
-    assert user_data("cooperative-sticky", [], -1) == b"\xff\xff\xff\xff"
-    assert user_data("range", [], 4) is None
+
+
+def test_assignors_send_their_last_assignment() -> None:
+    """As Java's StickyAssignor and CooperativeStickyAssignor do in subscriptionUserData, after onAssignment."""
+    found = {one.name: one for one in assignors_of(["range", "sticky", "cooperative-sticky"])}
+    before = {name: one.subscription_user_data(["t"]) for name, one in found.items()}
+    assert before == {"range": None, "sticky": None, "cooperative-sticky": b"\xff\xff\xff\xff"}
+    for one in found.values():
+        one.on_assignment(Assignment(places("t", 0, 5)), GroupMetadata("g", 3, "m"))
+    after = {name: one.subscription_user_data(["t"]) for name, one in found.items()}
+    sticky = b"\x00\x00\x00\x01" + b"\x00\x01t" + struct.pack(">iii", 2, 0, 5) + struct.pack(">i", 3)
+    assert after == {"range": None, "sticky": sticky, "cooperative-sticky": b"\x00\x00\x00\x03"}

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import pickle
+import threading
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 import fencepost
+from fencepost.client.net import io_thread
+from fencepost.client.net.io_thread import IoThread
 
 
 @pytest.fixture(scope="module")
@@ -73,3 +77,35 @@ def test_a_client_is_not_copied(broker: fencepost.Broker, make: Any, copied: Any
     """A copy would close the original when it is collected."""
     with make(broker.bootstrap_servers) as client, pytest.raises(TypeError, match="cannot be copied or pickled"):
         copied(client)
+
+
+class Slow:
+    """A core whose brokers do not answer when it leaves."""
+
+    def __init__(self) -> None:
+        self.begun = threading.Event()
+        self.ends: list[str] = []
+
+    async def leave(self, timeout_ms: int) -> None:
+        self.ends.append(f"begun with {timeout_ms} ms")
+        self.begun.set()
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            self.ends.append("cancelled")
+            raise
+
+    def unsaid(self) -> str:
+        return ""
+
+
+def test_the_end_of_the_program_does_not_close_anew_what_is_being_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second close would only report that the first has not finished."""
+    monkeypatch.setattr(io_thread, "GRACE_S", 0.1)
+    thread, core = IoThread(), Slow()
+    thread.keep(core)
+    thread.leave(core, 30_000)
+    assert core.begun.wait(60)
+    thread.end(50)
+    assert core.ends == ["begun with 30000 ms", "cancelled"]
+    thread.stop()

@@ -161,7 +161,7 @@ def test_what_is_refused_leaves_no_chunk_that_nobody_was_told_of() -> None:
     refused: list[tuple[type[Exception], dict[str, Any]]] = [
         (TypeError, {"partition": "0"}),
         (TypeError, {"timestamp_ms": 1.5}),
-        (RecordRejectedError, {"timestamp_ms": 2**63}),
+        (ConfigurationError, {"timestamp_ms": 2**63}),
         (ConfigurationError, {"timestamp_ms": -1}),
         (ConfigurationError, {"partition": -1}),
         (TypeError, {"on_delivery": "told"}),

@@ -7,13 +7,11 @@ loop's round.)
 
 from __future__ import annotations
 
-import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import count
-from types import FrameType
 from typing import Any
 
 import pyarrow as pa
@@ -31,42 +29,12 @@ from fencepost.client.producer.chunks import Chunk
 from fencepost.errors import ClosedError, UsageError
 from fencepost.testing import read_all
 from tests.support import interrupted_calls as calls
+from tests.support.bytecodes import Steps
 
 Handler = Callable[[], object]
 CORE_FILES = (accumulator_module.__file__, chunks_module.__file__)
 IO_FILE = io_module.__file__
 CLIENT_FILES = (*CORE_FILES, blocking_module.__file__, core_module.__file__)
-
-
-class Steps:
-    """Runs `handler` once, before step number `at` of a call: a line, or a bytecode, in one of the files."""
-
-    def __init__(self, at: int, handler: Handler, files: tuple[str, ...], event: str) -> None:
-        self.steps = 0
-        self.struck = False
-        self._at = at
-        self._handler = handler
-        self._files = files
-        self._event = event
-
-    def during(self, call: Callable[[], Any]) -> Any:
-        before = sys.gettrace()
-        sys.settrace(self._trace)
-        try:
-            return call()
-        finally:
-            sys.settrace(before)
-
-    def _trace(self, frame: FrameType, event: str, _: object) -> Any:
-        if frame.f_code.co_filename not in self._files:
-            return None
-        frame.f_trace_opcodes = self._event == "opcode"
-        if event == self._event:
-            self.steps += 1
-            if self.steps == self._at:
-                self.struck = True
-                self._handler()
-        return self._trace
 
 
 # --- the accumulator, at each bytecode ---

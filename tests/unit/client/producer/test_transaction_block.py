@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from queue import Queue
 from typing import Any
 
 import pytest
@@ -17,7 +16,6 @@ import pytest
 import fencepost
 from fencepost import errors
 from fencepost.broker.embedded_control import Fault
-from fencepost.client.net.io_thread import io_thread
 from fencepost.client.producer.transaction_block import TransactionBlock
 from fencepost.client.types import TopicPartition
 from fencepost.protocol.codes import ErrorCode as E
@@ -313,19 +311,6 @@ def test_a_seek_to_read_again_outlives_a_failed_block(broker: fencepost.Broker) 
     assert [record.value for record in read_all(broker, "out")] == [b"%d" % n for n in range(COUNT)] * 2
 
 
-def test_a_block_without_a_consumer_is_entered_at_once(broker: fencepost.Broker) -> None:
-    """However busy the I/O thread is."""
-    entered, in_time = threading.Event(), Queue[bool]()
-    with fencepost.Producer(broker.bootstrap_servers, transactional_id="x") as producer:
-        producer.init_transactions()
-        io_thread().call_soon(lambda: in_time.put(entered.wait(10)))
-        with producer.transaction():
-            entered.set()
-            assert in_time.get()
-            producer.send("out", b"v")
-    assert [record.value for record in read_all(broker, "out")] == [b"v"]
-
-
 def test_auto_commit_is_refused(broker: fencepost.Broker) -> None:
     with (
         fencepost.Consumer(broker.bootstrap_servers, enable_auto_commit=True, **GROUP) as consumer,
@@ -355,15 +340,15 @@ def test_a_block_without_a_consumer_is_told_that_the_one_before_is_committed(bro
 
 def test_ctrl_c_while_a_block_is_entered_leaves_nothing_open(monkeypatch: pytest.MonkeyPatch) -> None:
     """Right behind the beginning, before the block itself; see test_interrupted_transactions for all other moments."""
-    real = TransactionBlock.begin_at_once
+    real = TransactionBlock.__aenter__
 
-    def struck(block: TransactionBlock) -> bool:
-        begun = real(block)
-        raise KeyboardInterrupt(begun)
+    async def struck(block: TransactionBlock) -> None:
+        await real(block)
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
     with fencepost.Broker() as broker, fencepost.Producer(broker.bootstrap_servers, transactional_id="x") as producer:
         producer.init_transactions()
-        monkeypatch.setattr(TransactionBlock, "begin_at_once", struck)
+        monkeypatch.setattr(TransactionBlock, "__aenter__", struck)
         with pytest.raises(KeyboardInterrupt), producer.transaction():
             raise AssertionError("the block was entered")
         monkeypatch.undo()

@@ -1,0 +1,183 @@
+"""Calls of a member's assignors, built-in and custom ones, and the check of the assignments that they return."""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from fencepost.client.calling import SLOW_PROVIDER_MS, SlowCalls
+from fencepost.client.group.assignors import Members, assignors_of
+from fencepost.client.net.runtime import Runtime
+from fencepost.client.net.tasks import within
+from fencepost.client.partition_assignor import Assignment, PartitionAssignor
+from fencepost.client.types import GroupMetadata, TopicPartition
+from fencepost.config import ConsumerConfig
+from fencepost.errors import GroupConfigurationError, KafkaTimeoutError, ProtocolError
+
+log = logging.getLogger("fencepost.client.group")
+
+MOST_SHOWN: Final = 5  # partitions in a warning
+
+Assignments = dict[str, Assignment]  # by member id
+
+
+class Assignors:
+    """The assignors of one member. Their methods run in a thread of their own, because they may take long."""
+
+    def __init__(self, config: ConsumerConfig, runtime: Runtime) -> None:
+        """Raises ConfigurationError."""
+        strategies = assignors_of(config.partition_assignment_strategy)
+        self._all = {strategy.name: strategy for strategy in strategies}
+        # As in Java: only if every strategy can. A cooperative strategy among others still works, eagerly.
+        self.cooperative = bool(strategies) and all(strategy.cooperative for strategy in strategies)
+        self._runtime = runtime
+        self._group_id = config.group_id or ""
+        self._limit_ms = config.session_timeout_ms
+        waits = "its group waits meanwhile, and reads nothing that moves"
+        self._slow = SlowCalls(f"consumer {config.client_id!r}", waits, runtime.now_ms)
+
+    async def user_data(self, topics: Sequence[str]) -> dict[str, bytes | None]:
+        """Return the user data of the member's subscription for each assignor, by name in order of preference."""
+        return {name: await self._user_data_of(strategy, topics) for name, strategy in self._all.items()}
+
+    async def _user_data_of(self, strategy: PartitionAssignor, topics: Sequence[str]) -> bytes | None:
+        data = await self._call(strategy, strategy.subscription_user_data, list(topics))
+        if data is not None and not isinstance(data, bytes):
+            raise self._failure(strategy, f"subscription_user_data() returned {type(data).__name__} instead of bytes")
+        return data
+
+    async def assign(self, name: str | None, members: Members, partitions: Mapping[str, int]) -> Assignments:
+        """Return the leader's assignment of all members. Raises GroupConfigurationError if it cannot be used."""
+        strategy = self._chosen(name)
+        returned = await self._call(strategy, strategy.assign, dict(members), dict(partitions))
+        try:
+            assignments = checked_assignments(members, partitions, returned)
+        except ValueError as error:
+            raise self._failure(strategy, f"assign() cannot be used, and nothing was assigned: {error}") from None
+        idle = unassigned(members, partitions, assignments, cooperative=strategy.cooperative)
+        if idle:
+            log.warning(
+                "group %r: the assignor %r gives %d partitions to no member, and nobody reads them: %s%s",
+                self._group_id,
+                strategy.name,
+                len(idle),
+                ", ".join(map(_shown, idle[:MOST_SHOWN])),
+                ", ..." if len(idle) > MOST_SHOWN else "",
+            )
+        return withhold_moving(members, assignments) if strategy.cooperative else assignments
+
+    async def assigned(self, name: str | None, assignment: Assignment, metadata: GroupMetadata) -> None:
+        """Tell the chosen assignor what the member got. A failure is logged: the assignment is valid without it."""
+        strategy = self._chosen(name)
+        try:
+            await self._call(strategy, strategy.on_assignment, assignment, metadata)
+        except GroupConfigurationError:
+            log.exception("group %r: the assignor %r was not told its assignment", self._group_id, strategy.name)
+
+    def _chosen(self, name: str | None) -> PartitionAssignor:
+        if name not in self._all:
+            offered = ", ".join(self._all)
+            raise ProtocolError(f"group {self._group_id!r}: the coordinator chose assignor {name!r} among {offered}")
+        return self._all[name]
+
+    async def _call(self, strategy: PartitionAssignor, method: Callable[..., Any], *arguments: object) -> Any:
+        """Raises GroupConfigurationError if the method fails, or needs more time than the session has."""
+        begun_ms, running = self._runtime.now_ms(), True
+
+        async def run() -> Any:
+            nonlocal running
+            try:
+                return await self._runtime.run_callback(lambda: method(*arguments))
+            finally:
+                running = False
+
+        try:
+            return await within(self._runtime, run(), self._limit_ms, method.__name__)
+        except KafkaTimeoutError as error:
+            if not running:
+                raise self._failure(strategy, f"{method.__name__}() failed: {error!r}") from error
+            raise self._failure(
+                strategy,
+                f"{method.__name__}() has not returned within session_timeout_ms={self._limit_ms}, "
+                "after which the coordinator removes this member",
+            ) from None
+        except Exception as error:
+            raise self._failure(strategy, f"{method.__name__}() failed: {error!r}") from error
+        finally:
+            took_ms = self._runtime.now_ms() - begun_ms
+            self._slow.took(f"assignor {strategy.name!r},", method, took_ms, SLOW_PROVIDER_MS)
+
+    def _failure(self, strategy: PartitionAssignor, problem: str) -> GroupConfigurationError:
+        return GroupConfigurationError(f"group {self._group_id!r}: assignor {strategy.name!r}: {problem}")
+
+
+def checked_assignments(members: Members, partitions: Mapping[str, int], returned: object) -> Assignments:
+    """Return the assignment of every member. Raises ValueError if members would share partitions, or cannot read them.
+
+    `returned` is the result of an assignor.
+    """
+    if not isinstance(returned, Mapping):
+        raise ValueError(f"it returned {type(returned).__name__} instead of a dict of Assignment by member id")
+    result: Assignments = dict.fromkeys(members, Assignment())
+    owners: dict[TopicPartition, str] = {}
+    for member, given in returned.items():
+        if member not in members:
+            raise ValueError(f"{member!r} is no member of the group, whose members are {', '.join(members)}")
+        if not isinstance(given, Assignment):
+            raise ValueError(f"{member!r} gets {given!r:.80} instead of an Assignment")
+        if given.user_data is not None and not isinstance(given.user_data, bytes):
+            raise ValueError(f"the user data of {member!r} is {type(given.user_data).__name__} instead of bytes")
+        places = [_place(member, each) for each in given.partitions]
+        for place in places:
+            if place in owners:
+                raise ValueError(f"{_shown(place)} is assigned twice, to {owners[place]!r} and {member!r}")
+            if place.topic not in members[member].topics:
+                raise ValueError(f"{member!r} gets {_shown(place)} and does not subscribe to {place.topic!r}")
+            if not 0 <= place.partition < partitions.get(place.topic, 0):
+                count = partitions.get(place.topic, 0)
+                raise ValueError(f"{member!r} gets {_shown(place)}, and {place.topic!r} has {count} partitions")
+            owners[place] = member
+        result[member] = Assignment(places, given.user_data)
+    return result
+
+
+def _place(member: str, given: object) -> TopicPartition:
+    if isinstance(given, tuple) and len(given) == 2 and isinstance(given[0], str) and isinstance(given[1], int):
+        return TopicPartition(*given)
+    raise ValueError(f"{member!r} gets {given!r:.80}, which is no (topic, partition)")
+
+
+def _shown(place: TopicPartition) -> str:
+    return f"{place.topic}-{place.partition}"
+
+
+def unassigned(
+    members: Members, partitions: Mapping[str, int], assignments: Assignments, *, cooperative: bool
+) -> list[TopicPartition]:
+    """Return the partitions of subscribed topics without a member, in order.
+
+    A cooperative assignor may withhold partitions from their new owner by itself, as Java's do. These still have their
+    old owner.
+    """
+    taken = {place for assignment in assignments.values() for place in assignment.partitions}
+    if cooperative:
+        taken |= {place for wanted in members.values() for place in wanted.owned}
+    topics = sorted({topic for wanted in members.values() for topic in wanted.topics})
+    every = (TopicPartition(topic, number) for topic in topics for number in range(partitions.get(topic, 0)))
+    return [place for place in every if place not in taken]
+
+
+def withhold_moving(members: Members, assignments: Assignments) -> Assignments:
+    """Without the partitions that somebody else still owns: they are revoked first and given out in the next round."""
+    claimed: dict[TopicPartition, set[str]] = defaultdict(set)
+    for member, wanted in members.items():
+        for place in wanted.owned:
+            claimed[place].add(member)
+    return {
+        member: Assignment(
+            [place for place in given.partitions if member in claimed[place] or not claimed[place]], given.user_data
+        )
+        for member, given in assignments.items()
+    }

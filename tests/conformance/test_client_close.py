@@ -1,0 +1,110 @@
+"""close() of a consumer with and without a commit, on both brokers and beside kafka-python."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import kafka
+import pytest
+
+import fencepost
+from fencepost.errors import KafkaTimeoutError, UsageError
+from tests.support.brokers import BrokerUnderTest, Killable
+
+TP = fencepost.TopicPartition
+
+
+@pytest.fixture
+def topic(broker: BrokerUnderTest, admin: fencepost.Admin) -> str:
+    name = broker.name("t")
+    admin.create_topic(name, 1)
+    with fencepost.Producer(broker.bootstrap_servers) as producer:
+        for _ in range(3):
+            producer.send(name, b"v")
+        producer.flush()
+    return name
+
+
+def read_all(consumer: fencepost.Consumer, topic: str) -> None:
+    consumer.subscribe([topic])
+    count = 0
+    while count < 3:
+        count += len(consumer.poll(1000))
+
+
+@pytest.mark.parametrize(
+    ("automatic", "commit", "expected"),
+    [(False, None, False), (False, True, True), (True, None, True), (True, False, False), (True, True, True)],
+)
+def test_close_commits_if_it_is_asked_to(
+    broker: BrokerUnderTest, admin: fencepost.Admin, topic: str, automatic: bool, commit: bool | None, expected: bool
+) -> None:
+    settings: dict[str, Any] = {"enable_auto_commit": automatic, "auto_commit_interval_ms": 60_000}
+    consumer = fencepost.Consumer(
+        broker.bootstrap_servers, group_id=broker.name("g"), auto_offset_reset="earliest", **settings
+    )
+    read_all(consumer, topic)
+    group = consumer.group_metadata().group_id
+    consumer.close(commit=commit)
+    consumer.close(commit=commit)
+    assert (admin.group_offsets(group) != {}) is expected
+    if expected:
+        assert admin.group_offsets(group)[TP(topic, 0)].offset == 3
+
+
+def test_an_automatic_commit_is_left_out_as_in_kafka_python(
+    broker: BrokerUnderTest, admin: fencepost.Admin, topic: str
+) -> None:
+    group = broker.name("g")
+    peer = kafka.KafkaConsumer(
+        topic,
+        bootstrap_servers=broker.bootstrap_servers,
+        group_id=group,
+        auto_offset_reset="earliest",
+        auto_commit_interval_ms=60_000,
+    )
+    count = 0
+    while count < 3:
+        count += sum(map(len, peer.poll(timeout_ms=1000).values()))
+    peer.close(autocommit=False)
+    assert admin.group_offsets(group) == {}
+
+
+@pytest.mark.asyncio
+async def test_an_async_consumer_commits_at_its_end(
+    broker: BrokerUnderTest, admin: fencepost.Admin, topic: str
+) -> None:
+    group = broker.name("g")
+    consumer = fencepost.AsyncConsumer(broker.bootstrap_servers, group_id=group, auto_offset_reset="earliest")
+    await consumer.subscribe([topic])
+    for _ in range(2):
+        await anext(consumer)
+    await consumer.close(commit=True)
+    assert admin.group_offsets(group)[TP(topic, 0)].offset == 2, "of an iteration, what it returned counts"
+
+
+def test_a_consumer_without_a_group_stays_open(broker: BrokerUnderTest, topic: str) -> None:
+    with fencepost.Consumer(broker.bootstrap_servers, auto_offset_reset="earliest") as consumer:
+        consumer.assign([TP(topic, 0)])
+        with pytest.raises(UsageError, match="needs a group_id"):
+            consumer.close(commit=True)
+        assert next(consumer).value == b"v"
+
+
+def test_a_commit_that_fails_at_the_end_is_raised(killable: tuple[BrokerUnderTest, Killable]) -> None:
+    broker, running = killable
+    name = broker.name("t")
+    with fencepost.Admin(broker.bootstrap_servers) as admin:
+        admin.create_topic(name, 1)
+    with fencepost.Producer(broker.bootstrap_servers) as producer:
+        for _ in range(3):
+            producer.send(name, b"v")
+        producer.flush()
+    consumer = fencepost.Consumer(
+        broker.bootstrap_servers, group_id=broker.name("g"), auto_offset_reset="earliest", default_api_timeout_ms=60_000
+    )
+    read_all(consumer, name)
+    running.kill9()
+    with pytest.raises(KafkaTimeoutError):
+        consumer.close(1000, commit=True)
+    assert consumer.closed
