@@ -13,12 +13,15 @@ from vulture import Vulture
 from tests.support.tidy import ROOT
 
 USERS = ("src", "tools", "bench", "examples")
-NOT_READ = ("*/protocol/messages/*", "*/protocol/codes.py", "*/protocol/acls.py", "*/protocol/scram.py")
+NOT_READ = (
+    *("*/protocol/messages/*", "*/protocol/codes.py", "*/protocol/acls.py", "*/protocol/scram.py"),
+    "*/compat/confluent_kafka/admin_kinds.py",
+)
 """Generated, or the wire's vocabulary: codes and names are listed whole."""
 
 CALLED_BY_OTHERS = {
     "asyncio's protocols": ("connection_made eof_received get_buffer buffer_updated pause_writing sizehint"),
-    "Python, and tuples that are unpacked": "writable __replace__",
+    "Python, and tuples that are unpacked": "writable __replace__ __getattr__",
     "typer": "finish_flink reset_offsets set_password",
     "ssl": "num_tickets",
     "pytest": "pytest_plugins",
@@ -38,6 +41,11 @@ FOR_USERS = {
     "counters, which are read by their fields": "*_total",
     "what a simulated run tells": "repairs",
     "keys of typed dictionaries": "log_append_time",
+    "names of confluent-kafka": (
+        "operation_timeout acl_binding_filter acl_binding_filters alterations id_string isr isrs is_synonym Type "
+        "restype_int add_incremental_config is_simple_consumer_group partition_assignor for_timestamp "
+        "orig_broker_name"
+    ),
     "messages, whose fields the codecs read": "topic_config_error_code synonyms",
 }
 

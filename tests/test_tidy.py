@@ -41,6 +41,7 @@ SHELLS = (
     "fencepost.broker.disk.system_files",
     "fencepost.client.aio.",
     "fencepost.client.blocking.",
+    "fencepost.compat.",
     "fencepost.client.net.asyncio_runtime",
     "fencepost.client.net.io_thread",
     "fencepost.client.net.turn",

@@ -13,6 +13,7 @@ import fencepost
 from fencepost.broker.embedded import Broker
 from fencepost.errors import KafkaError
 from tests.support.kafka_tools import Ran, run_kafka_tool
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
@@ -303,6 +304,8 @@ def test_the_logs_on_disk(desk: Desk) -> None:
             producer.send(topic, b"value-1", key=b"k")
             offsets = {fencepost.TopicPartition(topic, 0): fencepost.OffsetAndMetadata(1)}
             producer.send_offsets_to_transaction(offsets, fencepost.GroupMetadata("dumpers"))
+    with fencepost.Admin(desk.servers) as admin:  # a commit is answered before its markers are written
+        until(lambda: admin.describe_transactions(["dumper"])[0].state == "CompleteCommit")
     folder = Path(desk.broker.data_dir)
     data = dump(desk, [folder / f"{topic}-0"], "--deep-iteration", "--print-data-log")
     assert "payload: value-1" in data

@@ -48,6 +48,7 @@ BELOW: dict[str, frozenset[str]] = {
     "config_providers": frozenset({"errors", "properties", "small_files"}),
     "config": frozenset(
         {
+            "arguments",
             "config_providers",
             "errors",
             "foreign_settings",
@@ -76,6 +77,7 @@ BELOW: dict[str, frozenset[str]] = {
         }
     ),
     "schemas": frozenset({"client", "errors"}),
+    "compat": frozenset({"client", "config", "errors", "foreign_settings", "protocol", "typed_values"}),
     "spark": frozenset(
         {
             "schemas",
@@ -96,6 +98,7 @@ BELOW: dict[str, frozenset[str]] = {
     "demo": frozenset({"torture", "check", "spark", "client", "broker", "config", "errors", "protocol"}),
     "cli": frozenset(
         {
+            "arguments",
             "benchmark",
             "garbage",
             "demo",
@@ -111,6 +114,7 @@ BELOW: dict[str, frozenset[str]] = {
             "foreign_settings",
             "properties",
             "protocol",
+            "schemas",
             "setting_checks",
             "small_files",
         }

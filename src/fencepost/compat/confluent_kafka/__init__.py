@@ -1,0 +1,84 @@
+"""The classes of confluent-kafka over Fencepost's clients, without confluent-kafka and librdkafka.
+
+    from fencepost.compat.confluent_kafka import Consumer, Producer
+
+docs/migration.md has the table of what works, what is refused and what differs.
+"""
+
+from __future__ import annotations
+
+import fencepost
+from fencepost.compat.confluent_kafka import admin
+from fencepost.compat.confluent_kafka.admin_kinds import (
+    ConsumerGroupState,
+    ConsumerGroupType,
+    ElectionType,
+    IsolationLevel,
+)
+from fencepost.compat.confluent_kafka.admin_values import (
+    ConsumerGroupTopicPartitions,
+    Node,
+    TopicCollection,
+    TopicPartitionInfo,
+    Uuid,
+)
+from fencepost.compat.confluent_kafka.consumer import Consumer
+from fencepost.compat.confluent_kafka.errors import KafkaError, KafkaException
+from fencepost.compat.confluent_kafka.partitioners import consistent, fnv1a, murmur2
+from fencepost.compat.confluent_kafka.producer import Producer
+from fencepost.compat.confluent_kafka.refused import (
+    DeserializingConsumer,
+    DeserializingShareConsumer,
+    SerializingProducer,
+    ShareConsumer,
+)
+from fencepost.compat.confluent_kafka.values import (
+    OFFSET_BEGINNING,
+    OFFSET_END,
+    OFFSET_INVALID,
+    OFFSET_STORED,
+    TIMESTAMP_CREATE_TIME,
+    TIMESTAMP_LOG_APPEND_TIME,
+    TIMESTAMP_NOT_AVAILABLE,
+    Message,
+    TopicPartition,
+)
+
+__all__ = [
+    "OFFSET_BEGINNING",
+    "OFFSET_END",
+    "OFFSET_INVALID",
+    "OFFSET_STORED",
+    "TIMESTAMP_CREATE_TIME",
+    "TIMESTAMP_LOG_APPEND_TIME",
+    "TIMESTAMP_NOT_AVAILABLE",
+    "Consumer",
+    "ConsumerGroupState",
+    "ConsumerGroupTopicPartitions",
+    "ConsumerGroupType",
+    "DeserializingConsumer",
+    "DeserializingShareConsumer",
+    "ElectionType",
+    "IsolationLevel",
+    "KafkaError",
+    "KafkaException",
+    "Message",
+    "Node",
+    "Producer",
+    "SerializingProducer",
+    "ShareConsumer",
+    "TopicCollection",
+    "TopicPartition",
+    "TopicPartitionInfo",
+    "Uuid",
+    "admin",
+    "consistent",
+    "fnv1a",
+    "murmur2",
+    "version",
+]
+
+
+def version() -> str:
+    """Return Fencepost's version."""
+    return fencepost.__version__

@@ -1,0 +1,142 @@
+"""The enumerations of confluent-kafka's admin module."""
+
+from __future__ import annotations
+
+from enum import Enum
+from functools import total_ordering
+from typing import Any
+
+__all__ = [
+    "AclOperation",
+    "AclPermissionType",
+    "AlterConfigOpType",
+    "ConfigSource",
+    "ConsumerGroupState",
+    "ConsumerGroupType",
+    "ElectionType",
+    "IsolationLevel",
+    "ResourcePatternType",
+    "ResourceType",
+    "ScramMechanism",
+]
+
+
+@total_ordering
+class _Ordered(Enum):
+    """Members of a kind are in the order of their values."""
+
+    def __lt__(self, other: Any) -> bool:
+        if self.__class__ is not other.__class__:
+            return NotImplemented
+        less: bool = self.value < other.value
+        return less
+
+
+class ResourceType(_Ordered):
+    """Type of a resource."""
+
+    UNKNOWN = 0
+    ANY = 1
+    TOPIC = 2
+    GROUP = 3
+    BROKER = 4
+    TRANSACTIONAL_ID = 5
+
+
+class AclOperation(_Ordered):
+    """Operation on a resource."""
+
+    UNKNOWN = 0
+    ANY = 1
+    ALL = 2
+    READ = 3
+    WRITE = 4
+    CREATE = 5
+    DELETE = 6
+    ALTER = 7
+    DESCRIBE = 8
+    CLUSTER_ACTION = 9
+    DESCRIBE_CONFIGS = 10
+    ALTER_CONFIGS = 11
+    IDEMPOTENT_WRITE = 12
+
+
+class AclPermissionType(_Ordered):
+    """Effect of an ACL."""
+
+    UNKNOWN = 0
+    ANY = 1
+    DENY = 2
+    ALLOW = 3
+
+
+class ResourcePatternType(_Ordered):
+    """Meaning of the name in an ACL."""
+
+    UNKNOWN = 0
+    ANY = 1
+    MATCH = 2
+    LITERAL = 3
+    PREFIXED = 4
+
+
+class ScramMechanism(_Ordered):
+    """Mechanism of a SCRAM credential."""
+
+    UNKNOWN = 0
+    SCRAM_SHA_256 = 1
+    SCRAM_SHA_512 = 2
+
+
+class AlterConfigOpType(Enum):
+    """Change of a setting."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+class ConfigSource(Enum):
+    """Source of a setting's value."""
+
+    UNKNOWN_CONFIG = 0
+    DYNAMIC_TOPIC_CONFIG = 1
+    DYNAMIC_BROKER_CONFIG = 2
+    DYNAMIC_DEFAULT_BROKER_CONFIG = 3
+    STATIC_BROKER_CONFIG = 4
+    DEFAULT_CONFIG = 5
+    GROUP_CONFIG = 8
+
+
+class ConsumerGroupState(_Ordered):
+    """State of a group."""
+
+    UNKNOWN = 0
+    PREPARING_REBALANCING = 1
+    COMPLETING_REBALANCING = 2
+    STABLE = 3
+    DEAD = 4
+    EMPTY = 5
+
+
+class ConsumerGroupType(_Ordered):
+    """Protocol of a group."""
+
+    UNKNOWN = 0
+    CONSUMER = 1
+    CLASSIC = 2
+
+
+class ElectionType(Enum):
+    """Election of a leader."""
+
+    PREFERRED = 0
+    UNCLEAN = 1
+
+
+class IsolationLevel(_Ordered):
+    """Isolation level of a reader."""
+
+    READ_UNCOMMITTED = 0
+    READ_COMMITTED = 1

@@ -1,0 +1,263 @@
+"""The partitions of a consumer: callbacks of rebalances, start offsets and pauses."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import re
+import time
+import weakref
+from asyncio import run_coroutine_threadsafe
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from fencepost.client.blocking.consumer import Consumer as OurConsumer
+from fencepost.client.rebalance import RebalanceListener
+from fencepost.client.types import OffsetAt, OffsetSpec
+from fencepost.client.types import TopicPartition as Place
+from fencepost.compat.confluent_kafka.clients import refusal
+from fencepost.compat.confluent_kafka.errors import local_error
+from fencepost.compat.confluent_kafka.values import OFFSET_BEGINNING, OFFSET_END, TopicPartition, place_of
+
+__all__ = ["Assignments"]
+
+_LOGICAL: Final = {OFFSET_BEGINNING: OffsetSpec.EARLIEST, OFFSET_END: OffsetSpec.LATEST}
+
+Callback = Callable[[Any, list[TopicPartition]], Any]
+Starts = dict[Place, OffsetSpec]
+
+
+class _Listener(RebalanceListener):
+    """Passes rebalances on. It does not keep the consumer alive."""
+
+    def __init__(self, assignments: Assignments) -> None:
+        self._assignments = weakref.ref(assignments)
+
+    def on_partitions_assigned(self, partitions: list[Place]) -> None:
+        if (found := self._assignments()) is not None:
+            found.told("on_assign", partitions)
+
+    def on_partitions_revoked(self, partitions: list[Place]) -> None:
+        if (found := self._assignments()) is not None:
+            found.told("on_revoke", partitions)
+
+    def on_partitions_lost(self, partitions: list[Place]) -> None:
+        if (found := self._assignments()) is not None:
+            found.told("on_lost", partitions)
+
+
+class Assignments:
+    """The partitions of a consumer, with pauses and start positions."""
+
+    def __init__(self, consumer: Any, client: OurConsumer, forget: Callable[[Iterable[Place]], None]) -> None:
+        """`forget` is called with partitions that are read no more, or from elsewhere."""
+        self._consumer = weakref.ref(consumer)
+        self._client = client
+        self._forget = forget
+        self._listener = _Listener(self)
+        self._callbacks: dict[str, Callback | None] = {}
+        self._subscribed = False
+        self._in_callback = ""
+        self._offered: set[Place] = set()
+        self._paused: set[Place] = set()
+        self._starts: Starts = {}  # positions to be looked for; the partitions are paused until then
+        self._looking: tuple[Starts, concurrent.futures.Future[dict[Place, OffsetAt]]] | None = None
+
+    # --- subscription ---
+
+    def subscribe(
+        self,
+        topics: list[str] | re.Pattern[str],
+        on_assign: Callback | None,
+        on_revoke: Callback | None,
+        on_lost: Callback | None,
+    ) -> None:
+        """Replace the subscription and the callbacks."""
+        if not self._subscribed:
+            self.replace([])
+        self._callbacks = {"on_assign": on_assign, "on_revoke": on_revoke, "on_lost": on_lost or on_revoke}
+        self._client.subscribe(topics, self._listener)
+        self._subscribed = bool(topics)
+
+    def unsubscribe(self) -> None:
+        """Leave the group."""
+        self._client.unsubscribe()
+        self._subscribed = False
+        self._end_all()
+
+    def told(self, kind: str, places: list[Place]) -> None:
+        """Call the callback for a rebalance."""
+        callback, consumer = self._callbacks.get(kind), self._consumer()
+        self._in_callback, self._offered = kind, set(places)
+        try:
+            if callback is not None and consumer is not None:
+                callback(consumer, [TopicPartition(*place) for place in places])
+        finally:
+            self._in_callback, self._offered = "", set()
+            if kind != "on_assign":
+                self._gone(places)
+
+    # --- assignment ---
+
+    def assign(self, partitions: list[TopicPartition]) -> None:
+        """Read these from now on. Raises UsageError for a subscribed consumer outside of a callback."""
+        if self._in_callback == "on_assign":
+            self._check_offered("assign", partitions)
+            self._begin(partitions)
+        elif self._in_callback:
+            if partitions:
+                raise refusal(f"Consumer.assign in {self._in_callback}", "the group takes the partitions away")
+        elif self._subscribed:
+            raise refusal(
+                "Consumer.assign of a subscribed consumer", "call unsubscribe() first, or assign in on_assign"
+            )
+        else:
+            self.replace(partitions)
+
+    def incremental_assign(self, partitions: list[TopicPartition]) -> None:
+        """Read these too."""
+        if self._in_callback == "on_assign":
+            self._check_offered("incremental_assign", partitions)
+        elif self._subscribed:
+            raise local_error("_STATE", "incremental_assign() of a subscribed consumer is possible in on_assign only")
+        else:
+            self._client.incremental_assign([place_of(each) for each in partitions])
+        self._begin(partitions)
+
+    def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
+        """Read these no more."""
+        places = [place_of(each) for each in partitions]
+        if self._in_callback in ("on_revoke", "on_lost"):
+            return  # Fencepost gives them up after the callback
+        if self._subscribed or self._in_callback:
+            raise local_error("_STATE", "incremental_unassign() of a subscribed consumer is possible in on_revoke only")
+        missing = set(places) - set(self._client.assignment())
+        if missing:
+            raise local_error("_INVALID_ARG", f"incremental_unassign(): not assigned: {sorted(missing)}")
+        self._commit_stored()
+        self._client.incremental_unassign(places)
+        self._gone(places)
+
+    def replace(self, partitions: list[TopicPartition]) -> None:
+        """Read exactly these, without a subscription. All begin anew."""
+        if self._client.assignment():
+            self._commit_stored()
+            self._client.assign([])
+            self._end_all()
+        self._client.assign([place_of(each) for each in partitions])
+        self._begin(partitions)
+
+    def _commit_stored(self) -> None:
+        """Commit stored offsets before partitions are given up, with enable.auto.commit."""
+        core = self._client._core
+        if core.config.enable_auto_commit:
+            self._client._io.call(lambda: core._commits.quietly(core._to_commit(), core._deadline(None)))
+
+    def _check_offered(self, call: str, partitions: list[TopicPartition]) -> None:
+        if {place_of(each) for each in partitions} != self._offered:
+            raise refusal(
+                f"Consumer.{call} in on_assign with other partitions than the callback got",
+                "call pause() for the others",
+            )
+
+    def _begin(self, partitions: list[TopicPartition]) -> None:
+        for each in partitions:
+            if each.offset >= 0 or each.offset in _LOGICAL:
+                self._go_to(each)
+
+    def _end_all(self) -> None:
+        self._paused.clear()
+        self._starts.clear()
+        self._forget(list({*self._consumer_places()}))
+
+    def _consumer_places(self) -> Iterable[Place]:
+        consumer = self._consumer()
+        return () if consumer is None else [*consumer._positions, *consumer._uncommitted]
+
+    def _gone(self, places: Iterable[Place]) -> None:
+        gone = set(places)
+        self._paused -= gone
+        for place in gone:
+            self._starts.pop(place, None)
+        self._forget(gone)
+
+    # --- positions ---
+
+    def seek(self, partition: TopicPartition) -> None:
+        """Continue at an offset. Raises KafkaException."""
+        self.check_assigned("Failed to seek", partition)
+        if partition.offset < 0 and partition.offset not in _LOGICAL:
+            raise local_error("_INVALID_ARG", f"Failed to seek to offset {partition.offset}")
+        self._go_to(partition)
+
+    def check_assigned(self, what: str, partition: TopicPartition) -> None:
+        """Raise KafkaException if the partition is not assigned."""
+        assigned = self._client.assignment()
+        if place_of(partition) in assigned:
+            return
+        code = "_STATE" if partition.topic in {place.topic for place in assigned} else "_UNKNOWN_PARTITION"
+        raise local_error(code, f"{what}: {partition.topic}-{partition.partition} is not assigned")
+
+    def _go_to(self, partition: TopicPartition) -> None:
+        place = place_of(partition)
+        self._forget([place])
+        if partition.offset >= 0:
+            epoch = -1 if partition.leader_epoch is None else partition.leader_epoch
+            self._client.seek(place, partition.offset, epoch)
+            if self._starts.pop(place, None) is not None:
+                self._let_go(place)
+            return
+        self._put_back(place)
+        self._client.pause([place])
+        self._starts[place] = _LOGICAL[partition.offset]
+        self._looking = None
+
+    def _put_back(self, place: Place) -> None:
+        """Give the records of the partition that are in hand back to the consumer."""
+        if place in self._client._core._reading._handed.first_left():
+            at = self._client.positions()[place]
+            self._client.seek(place, at.offset, at.leader_epoch)
+
+    def _let_go(self, place: Place) -> None:
+        if place not in self._paused:
+            self._client.resume([place])
+
+    def pause(self, partitions: list[TopicPartition]) -> None:
+        """Pause the assigned ones of these."""
+        assigned = set(self._client.assignment())
+        for place in map(place_of, partitions):
+            if place in assigned:
+                self._paused.add(place)
+                self._put_back(place)
+                self._client.pause([place])
+
+    def resume(self, partitions: list[TopicPartition]) -> None:
+        """Resume the assigned ones of these."""
+        assigned = set(self._client.assignment())
+        places = {place_of(each) for each in partitions} & assigned
+        self._paused -= places
+        self._client.resume(sorted(places - self._starts.keys()))
+
+    def reads(self, wait_ms: int) -> bool:
+        """Return true if there is something to poll; else wait. Start positions are looked for first."""
+        if not self._subscribed and not self._client.assignment():
+            time.sleep(wait_ms / 1000)
+            return False
+        if self._starts:
+            self._find_starts(wait_ms)
+        return True
+
+    def _find_starts(self, wait_ms: int) -> None:
+        core = self._client._core
+        if self._looking is None:
+            wanted = dict(self._starts)
+            self._looking = wanted, run_coroutine_threadsafe(core.offsets_for(wanted), self._client._io.loop)
+        asked, found = self._looking
+        done, _ = concurrent.futures.wait([found], timeout=wait_ms / 1000)
+        if not done:
+            return
+        self._looking = None
+        for place, at in found.result().items():
+            if self._starts.get(place) == asked[place] and place in self._client.assignment():
+                del self._starts[place]
+                self._client.seek(place, at.offset, at.leader_epoch)
+                self._let_go(place)

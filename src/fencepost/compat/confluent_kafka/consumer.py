@@ -1,0 +1,455 @@
+"""The Consumer of confluent-kafka over Fencepost's."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, Final
+
+from fencepost.client.blocking.consumer import Consumer as OurConsumer
+from fencepost.client.records import Record
+from fencepost.client.types import GroupMetadata, OffsetAndMetadata
+from fencepost.client.types import TopicPartition as Place
+from fencepost.compat.confluent_kafka.assignments import Assignments
+from fencepost.compat.confluent_kafka.clients import LastingErrors, MetadataClient
+from fencepost.compat.confluent_kafka.error_codes import NUMBERS
+from fencepost.compat.confluent_kafka.errors import KafkaError, KafkaException, calling, error_of, local_error
+from fencepost.compat.confluent_kafka.in_hand import InHand
+from fencepost.compat.confluent_kafka.settings import given, milliseconds
+from fencepost.compat.confluent_kafka.values import (
+    OFFSET_INVALID,
+    Message,
+    TopicPartition,
+    checked_partitions,
+    committed_partition,
+    place_of,
+    position_to_commit,
+)
+from fencepost.config import ConsumerConfig
+from fencepost.errors import KafkaError as OurError
+
+_CLOSED: Final = "Consumer closed"
+_TICK_MS: Final = 100  # of a wait, after which events are looked for
+_MOST_MESSAGES: Final = 1_000_000
+
+Positions = Mapping[Place, OffsetAndMetadata]
+
+
+class Consumer(MetadataClient):
+    """A consumer of a group, for one thread at a time. Its callbacks run in that thread's calls."""
+
+    _closed_text = _CLOSED
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """Create a consumer from a dict of settings with librdkafka's names and defaults."""
+        self._given = given(ConsumerConfig, args, kwargs)
+        self._callbacks: list[Callable[[], object]] = []
+        self._successes = _Successes(self._callbacks, self._given.on_commit)
+        if self._given.on_commit is not None:
+            self._given.config["interceptors"] = (self._successes,)
+        with calling(_CLOSED):
+            self._client = OurConsumer(**self._given.config)
+        self._errors = LastingErrors(self._client, self._given.error_cb)
+        self._hand = InHand(self._client, partition_eof=self._given.partition_eof)
+        self._positions: dict[Place, OffsetAndMetadata] = {}  # after the last returned record
+        self._uncommitted: dict[Place, OffsetAndMetadata] = {}  # stored, and not committed by commit()
+        self._assignments = Assignments(self, self._client, self._forget)
+
+    def _forget(self, places: Iterable[Place]) -> None:
+        """Reading of these partitions ends or continues elsewhere."""
+        gone = list(places)
+        self._hand.forget(gone)
+        for place in gone:
+            self._positions.pop(place, None)
+
+    # --- records ---
+
+    def poll(self, timeout: float | None = None) -> Message | None:
+        """Return the next record, error or event, and call callbacks.
+
+        Args:
+            timeout: Maximum wait in seconds; None or -1: no limit.
+
+        Returns:
+            The message, or None after the timeout. Its `error()` is None for a record.
+
+        Raises:
+            RuntimeError: The consumer is closed.
+            BaseException: A callback raised it.
+        """
+        found = self._take(1, timeout)
+        return found[0] if found else None
+
+    def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
+        """Return up to `num_messages` messages. Wait for as many at most `timeout` seconds; -1: no limit."""
+        if not 0 <= num_messages <= _MOST_MESSAGES:
+            raise ValueError("num_messages must be between 0 and 1000000 (1M)")
+        return self._take(num_messages, timeout)
+
+    def _take(self, most: int, timeout: float | None) -> list[Message]:
+        self._open()
+        wait_ms = milliseconds(timeout)
+        until_s = None if wait_ms is None else time.monotonic() + wait_ms / 1000
+        found: list[Message] = []
+        try:
+            self._call_back()
+            with calling(_CLOSED):
+                self._gather(found, most, until_s)
+        except BaseException:
+            self._hand.keep(found)
+            raise
+        for message in found:
+            self._returned(message)
+        return found
+
+    def _gather(self, found: list[Message], most: int, until_s: float | None) -> None:
+        looked = False
+        while len(found) < most:
+            message = self._hand.next()
+            if message is not None:
+                found.append(message)
+                continue
+            left_ms = _TICK_MS if until_s is None else max(round((until_s - time.monotonic()) * 1000), 0)
+            if looked and left_ms == 0:
+                return
+            looked = True
+            self._errors.tell()
+            if self._assignments.reads(min(left_ms, _TICK_MS)):
+                self._hand.fill(min(left_ms, _TICK_MS))
+                self._errors.tell()
+
+    def _returned(self, message: Message) -> None:
+        """Count a record as consumed."""
+        if message.error() is not None:
+            return
+        after = _position_after(message)
+        self._positions |= after
+        if self._given.store_offsets:
+            self._store(after)
+
+    def _store(self, positions: Positions) -> None:
+        self._hand.stored |= positions
+        self._uncommitted |= positions
+
+    # --- what to read ---
+
+    def subscribe(
+        self,
+        topics: list[str],
+        on_assign: Callable[..., Any] | None = None,
+        on_revoke: Callable[..., Any] | None = None,
+        on_lost: Callable[..., Any] | None = None,
+    ) -> None:
+        """Subscribe to topics, in place of the former subscription.
+
+        Args:
+            topics: Names. A name that begins with "^" is a regular expression, which a topic's name begins with.
+            on_assign: Called as `on_assign(consumer, partitions)` after partitions were assigned.
+            on_revoke: Called before partitions are given up.
+            on_lost: Called instead of on_revoke for partitions that other members already own.
+        """
+        self._open()
+        given_topics: object = topics
+        if not isinstance(given_topics, list) or not all(isinstance(each, str) for each in given_topics):
+            raise TypeError("expected list of topic unicode strings")
+        for name, function in (("on_assign", on_assign), ("on_revoke", on_revoke), ("on_lost", on_lost)):
+            if function is not None and not callable(function):
+                raise TypeError(f"{name} expects a callable")
+        self._hand.sync()
+        with calling(_CLOSED):
+            self._assignments.subscribe(_wanted(topics), on_assign, on_revoke, on_lost)
+
+    def unsubscribe(self) -> None:
+        """Leave the group. With enable.auto.commit the stored offsets are committed first."""
+        self._open()
+        self._hand.sync()
+        with calling(_CLOSED):
+            self._assignments.unsubscribe()
+
+    def assign(self, partitions: list[TopicPartition]) -> None:
+        """Read these partitions, from their offsets if they have one.
+
+        In on_assign the partitions have to be those that the callback got. Elsewhere a subscribed consumer refuses it.
+        """
+        self._open()
+        wanted = checked_partitions(partitions)
+        self._hand.sync()
+        with calling(_CLOSED):
+            self._assignments.assign(wanted)
+
+    def unassign(self, *_: object) -> None:
+        """Read nothing. In on_revoke and on_lost it is not needed."""
+        self.assign([])
+
+    def incremental_assign(self, partitions: list[TopicPartition]) -> None:
+        """Read these partitions too."""
+        self._open()
+        wanted = checked_partitions(partitions)
+        with calling(_CLOSED):
+            self._assignments.incremental_assign(wanted)
+
+    def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
+        """Read these partitions no more."""
+        self._open()
+        gone = checked_partitions(partitions)
+        self._hand.sync()
+        with calling(_CLOSED):
+            self._assignments.incremental_unassign(gone)
+
+    def assignment(self) -> list[TopicPartition]:
+        """Return the partitions being read."""
+        with calling(_CLOSED):
+            return [TopicPartition(*place) for place in self._open().assignment()]
+
+    def pause(self, partitions: list[TopicPartition]) -> None:
+        """Return nothing of these partitions until resume(). Partitions that are not assigned are left out."""
+        self._open()
+        with calling(_CLOSED):
+            self._assignments.pause(checked_partitions(partitions))
+
+    def resume(self, partitions: list[TopicPartition]) -> None:
+        """Undo pause()."""
+        self._open()
+        with calling(_CLOSED):
+            self._assignments.resume(checked_partitions(partitions))
+
+    def seek(self, partition: TopicPartition) -> None:
+        """Continue at the offset of `partition`, or at OFFSET_BEGINNING or OFFSET_END. Raises KafkaException."""
+        self._open()
+        (wanted,) = checked_partitions([partition])
+        with calling(_CLOSED):
+            self._assignments.seek(wanted)
+
+    # --- offsets ---
+
+    def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
+        """Return the offsets after the last returned records; OFFSET_INVALID for partitions without one."""
+        self._open()
+        return [
+            committed_partition(place_of(each), self._positions.get(place_of(each)))
+            for each in checked_partitions(partitions)
+        ]
+
+    def committed(self, partitions: list[TopicPartition], timeout: float | None = None) -> list[TopicPartition]:
+        """Return the committed offsets of the group; OFFSET_INVALID for partitions without one."""
+        client = self._open()
+        places = [place_of(each) for each in checked_partitions(partitions)]
+        with calling(_CLOSED):
+            found = client.committed(places, milliseconds(timeout))
+        return [committed_partition(place, found.get(place)) for place in places]
+
+    def commit(
+        self,
+        message: Message | None = None,
+        offsets: list[TopicPartition] | None = None,
+        asynchronous: bool = True,
+    ) -> list[TopicPartition] | None:
+        """Commit offsets: of a message, of partitions, or the stored ones that are not committed.
+
+        Args:
+            message: Commit the offset after it.
+            offsets: Partitions with the offsets of the next records.
+            asynchronous: Do not wait; poll() calls on_commit.
+
+        Returns:
+            The partitions with the committed offsets; None if asynchronous. Without arguments also the partitions
+            that had nothing to commit, with OFFSET_INVALID.
+
+        Raises:
+            KafkaException: The commit failed, or there is nothing to commit (_NO_OFFSET).
+            ValueError: Both message and offsets are given.
+        """
+        client = self._open()
+        if message is not None and offsets is not None:
+            raise ValueError("message and offsets are mutually exclusive")
+        positions = self._chosen(message, offsets)
+        self._hand.sync()
+        if not positions:
+            nothing = KafkaError(NUMBERS["_NO_OFFSET"], "Commit failed: there is no offset to commit")
+            if not asynchronous:
+                raise KafkaException(nothing)
+            self._failed(nothing, self.assignment())
+            return None
+        if asynchronous:
+            client.commit_async(positions, self._committed_later)
+            return None
+        self._successes.silent = positions
+        try:
+            with calling(_CLOSED):
+                client.commit(positions)
+        finally:
+            self._successes.silent = None
+        self._done(positions)
+        self._call_back()
+        if message is not None or offsets is not None:
+            return _partitions(positions)
+        return [committed_partition(place, positions.get(place)) for place in client.assignment()]
+
+    def _chosen(self, message: Message | None, offsets: list[TopicPartition] | None) -> dict[Place, OffsetAndMetadata]:
+        if message is not None:
+            return _position_after(message)
+        if offsets is not None:
+            return {
+                place_of(each): position_to_commit(each) for each in checked_partitions(offsets) if each.offset >= 0
+            }
+        assigned = set(self._open().assignment())
+        return {place: at for place, at in sorted(self._uncommitted.items()) if place in assigned}
+
+    def _done(self, positions: Positions) -> None:
+        for place, at in positions.items():
+            if self._uncommitted.get(place) == at:
+                del self._uncommitted[place]
+
+    def _committed_later(self, error: OurError | None, positions: Positions) -> None:
+        if error is None:
+            self._done(positions)
+        else:
+            self._failed(error_of(error), _partitions(positions))
+
+    def _failed(self, error: KafkaError, partitions: list[TopicPartition]) -> None:
+        if self._given.on_commit is not None:
+            self._callbacks.append(partial(self._given.on_commit, error, partitions))
+
+    def _call_back(self) -> None:
+        while self._callbacks:
+            self._callbacks.pop(0)()
+
+    def store_offsets(self, message: Message | None = None, offsets: list[TopicPartition] | None = None) -> None:
+        """Set the offsets that commit() without arguments and automatic commits take.
+
+        Raises:
+            KafkaException: enable.auto.offset.store is not False, or no partition is assigned.
+            ValueError: Not exactly one of message and offsets is given.
+        """
+        client = self._open()
+        if message is not None and offsets is not None:
+            raise ValueError("message and offsets are mutually exclusive")
+        if message is None and offsets is None:
+            raise ValueError("expected either message or offsets")
+        if self._given.store_offsets:
+            raise local_error("_INVALID_ARG", "StoreOffsets failed: set enable.auto.offset.store to False")
+        positions = self._chosen(message, offsets)
+        assigned = set(client.assignment())
+        for each in offsets or ():
+            each.error = None if place_of(each) in assigned else KafkaError(NUMBERS["_UNKNOWN_PARTITION"])
+        known = {place: at for place, at in positions.items() if place in assigned}
+        if positions and not known:
+            self._assignments.check_assigned("StoreOffsets failed", TopicPartition(*next(iter(positions))))
+        self._store(known)
+
+    def offsets_for_times(self, partitions: list[TopicPartition], timeout: float | None = None) -> list[TopicPartition]:
+        """Return the first offsets at or after the times in ms that the partitions have as offsets; else OFFSET_END."""
+        client = self._open()
+        wanted = {place_of(each): each.offset for each in checked_partitions(partitions)}
+        with calling(_CLOSED), _of_partitions():
+            found = client.offsets_for(wanted, milliseconds(timeout))
+        return [TopicPartition(*place, found[place].offset, None, found[place].leader_epoch) for place in wanted]
+
+    def get_watermark_offsets(
+        self, partition: TopicPartition, timeout: float | None = None, cached: bool = False
+    ) -> tuple[int, int]:
+        """Return the first offset, and the offset after the last record (read_committed: the last stable offset).
+
+        Args:
+            partition: The partition.
+            timeout: Maximum wait in seconds; None: default_api_timeout_ms.
+            cached: Return what the last fetch told; OFFSET_INVALID without one.
+
+        Raises:
+            KafkaException: The partition does not exist, or no broker answered.
+        """
+        client = self._open()
+        place = place_of(partition)
+        if cached:
+            state = client._core._reading.places.get(place)
+            ends = (-1, -1) if state is None else (state.log_start_offset, state.high_watermark)
+            return (ends[0] if ends[0] >= 0 else OFFSET_INVALID), (ends[1] if ends[1] >= 0 else OFFSET_INVALID)
+        wait_ms = milliseconds(timeout)
+        with calling(_CLOSED), _of_partitions():
+            low = client.beginning_offsets([place], wait_ms)
+            return low[place], client.end_offsets([place], wait_ms)[place]
+
+    # --- the group and the end ---
+
+    def consumer_group_metadata(self) -> GroupMetadata:
+        """Return the member's identity for Producer.send_offsets_to_transaction()."""
+        with calling(_CLOSED):
+            found: GroupMetadata = self._open().group_metadata()
+        return found
+
+    def memberid(self) -> str | None:
+        """Return the member id, or None before the consumer has joined its group."""
+        return self.consumer_group_metadata().member_id or None
+
+    def close(self) -> None:
+        """Commit stored offsets with enable.auto.commit, leave the group, and release all resources."""
+        if self._ended():
+            return
+        self._hand.sync()
+        self._errors.close()
+        with calling(_CLOSED):
+            self._client.close()
+        self._call_back()
+
+    def _end(self) -> None:
+        self.close()
+
+
+class _Successes:
+    """An interceptor that queues on_commit for every commit that succeeds, also for automatic ones.
+
+    Attributes:
+        silent: Positions of the synchronous commit that runs, for which it is not called.
+    """
+
+    def __init__(self, callbacks: list[Callable[[], object]], on_commit: Callable[..., Any] | None) -> None:
+        self._callbacks = callbacks
+        self._on_commit = on_commit
+        self.silent: Positions | None = None
+
+    def on_consume(self, records: list[Record]) -> list[Record]:
+        return records
+
+    def on_commit(self, positions: Positions) -> None:
+        if self._on_commit is None or positions == self.silent:
+            self.silent = None
+            return
+        self._callbacks.append(partial(self._on_commit, None, _partitions(positions)))
+
+
+@contextmanager
+def _of_partitions() -> Iterator[None]:
+    """Report unknown topics and partitions with the local code that these calls have."""
+    try:
+        yield
+    except OurError as error:
+        if error.code != NUMBERS["UNKNOWN_TOPIC_OR_PART"]:
+            raise
+        raise KafkaException(error_of(error, code=NUMBERS["_UNKNOWN_PARTITION"])) from error
+
+
+def _wanted(topics: list[str]) -> list[str] | re.Pattern[str]:
+    """Return names, or a pattern for whole names if one of them is a regular expression."""
+    if not any(each.startswith("^") for each in topics):
+        return topics
+    try:
+        return re.compile("|".join(f"(?:{each}.*)" if each.startswith("^") else re.escape(each) for each in topics))
+    except re.error as error:
+        raise local_error("_INVALID_ARG", f"subscribe: invalid regular expression: {error}") from error
+
+
+def _partitions(positions: Positions) -> list[TopicPartition]:
+    return [committed_partition(place, at) for place, at in positions.items()]
+
+
+def _position_after(message: Message) -> dict[Place, OffsetAndMetadata]:
+    error, offset, epoch = message.error(), message.offset(), message.leader_epoch()
+    if error is not None:
+        raise local_error("_INVALID_ARG", f"cannot commit or store a message with an error: {error.str()}")
+    topic, partition = message.topic(), message.partition()
+    if topic is None or partition is None or offset is None or offset < 0:
+        return {}
+    return {Place(topic, partition): OffsetAndMetadata(offset + 1, "", -1 if epoch is None else epoch)}

@@ -1,0 +1,43 @@
+"""The error codes of librdkafka: Kafka's own, some under other names, and the local ones below -1."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from fencepost.protocol.codes import ErrorCode
+
+__all__ = ["NAMES", "NUMBERS"]
+
+# Names that librdkafka gives to codes of Kafka.
+_RENAMED: Final[Mapping[ErrorCode, str]] = {
+    ErrorCode.UNKNOWN_SERVER_ERROR: "UNKNOWN",
+    ErrorCode.NONE: "NO_ERROR",
+    ErrorCode.CORRUPT_MESSAGE: "INVALID_MSG",
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "UNKNOWN_TOPIC_OR_PART",
+    ErrorCode.INVALID_FETCH_SIZE: "INVALID_MSG_SIZE",
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: "NOT_LEADER_FOR_PARTITION",
+    ErrorCode.MESSAGE_TOO_LARGE: "MSG_SIZE_TOO_LARGE",
+    ErrorCode.STALE_CONTROLLER_EPOCH: "STALE_CTRL_EPOCH",
+    ErrorCode.INVALID_TOPIC_EXCEPTION: "TOPIC_EXCEPTION",
+}
+
+# Local codes in descending order from -137.
+_LOCAL: Final = (
+    "_DESTROY_BROKER _INVALID_DIFFERENT_RECORD _LOG_TRUNCATION _AUTO_OFFSET_RESET _NOOP _ASSIGNMENT_LOST _APPLICATION "
+    "_FENCED _NOT_CONFIGURED _UNKNOWN_BROKER _MAX_POLL_EXCEEDED _GAPLESS_GUARANTEE _INCONSISTENT _FATAL "
+    "_PURGE_INFLIGHT _PURGE_QUEUE _RETRY _INVALID_TYPE _UNDERFLOW _NOENT _READ_ONLY _PARTIAL _VALUE_DESERIALIZATION "
+    "_KEY_DESERIALIZATION _VALUE_SERIALIZATION _KEY_SERIALIZATION _INTR _WAIT_CACHE _UNSUPPORTED_FEATURE "
+    "_TIMED_OUT_QUEUE _OUTDATED _NO_OFFSET _AUTHENTICATION _NOT_IMPLEMENTED _UNKNOWN_PROTOCOL _STATE _CONFLICT "
+    "_REVOKE_PARTITIONS _ASSIGN_PARTITIONS _EXISTING_SUBSCRIPTION _PREV_IN_PROGRESS _IN_PROGRESS _UNKNOWN_GROUP "
+    "_WAIT_COORD _SSL _NODE_UPDATE _ISR_INSUFF _QUEUE_FULL _TIMED_OUT _INVALID_ARG _ALL_BROKERS_DOWN _UNKNOWN_TOPIC "
+    "_FS _UNKNOWN_PARTITION _PARTITION_EOF _MSG_TIMED_OUT _RESOLVE _CRIT_SYS_RESOURCE _TRANSPORT _FAIL _DESTROY "
+    "_BAD_COMPRESSION _BAD_MSG"
+)
+_FIRST_LOCAL: Final = -137
+
+NUMBERS: Final[Mapping[str, int]] = {
+    **{_RENAMED.get(code, code.name): int(code) for code in ErrorCode},
+    **{name: _FIRST_LOCAL - index for index, name in enumerate(_LOCAL.split())},
+}
+NAMES: Final[Mapping[int, str]] = {number: name for name, number in NUMBERS.items()}

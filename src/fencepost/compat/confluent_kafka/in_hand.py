@@ -1,0 +1,178 @@
+"""Records and events that a consumer has taken from Fencepost's consumer and not returned yet."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import Any, Final, NamedTuple
+
+from fencepost.client.blocking.consumer import Consumer as OurConsumer
+from fencepost.client.consumer.core import ConsumerCore
+from fencepost.client.net.turn import POLL
+from fencepost.client.records import Record
+from fencepost.client.types import OffsetAndMetadata, OffsetSpec
+from fencepost.client.types import TopicPartition as Place
+from fencepost.compat.confluent_kafka.error_codes import NUMBERS
+from fencepost.compat.confluent_kafka.errors import KafkaError, error_of
+from fencepost.compat.confluent_kafka.values import TIMESTAMP_NOT_AVAILABLE, Message
+from fencepost.errors import KafkaError as OurError
+from fencepost.errors import UsageError
+from fencepost.protocol.codes import ErrorCode as E
+
+__all__ = ["InHand", "message_of"]
+
+_MOST: Final = 500  # records; they are decoded together
+_LOOK_S: Final = 0.1  # a consumer with records in hand takes part in its group so often
+
+
+def message_of(record: Record) -> Message:
+    """Return the message of a record."""
+    topic, partition, offset, timestamp_ms, key, value, headers, kind, epoch = record
+    found = list(headers) if headers else None
+    known = epoch if epoch >= 0 else None
+    return Message(topic, partition, offset, key, value, found, None, (kind + 1, timestamp_ms), None, known)
+
+
+def error_message(error: KafkaError, place: tuple[str, int] | None = None, offset: int | None = None) -> Message:
+    """Return the message of an error or event."""
+    topic, partition = (None, None) if place is None else place
+    text = error.str().encode()
+    return Message(topic, partition, offset, None, text, None, error, (TIMESTAMP_NOT_AVAILABLE, -1))
+
+
+class _Looked(NamedTuple):
+    """Events found in a look at the consumer's state."""
+
+    ends: list[tuple[Place, int]]
+    missing: list[str]
+
+
+class InHand:
+    """The messages that poll() and consume() return next."""
+
+    def __init__(self, client: OurConsumer, *, partition_eof: bool) -> None:
+        """Create it. With `partition_eof` the end of a partition is an event."""
+        self._client = client
+        self._partition_eof = partition_eof
+        self._records: Iterator[Record] = iter(())
+        self._kept: deque[Message] = deque()
+        self._events: deque[Message] = deque()
+        self._look_s = 0.0
+        self._ended_at: dict[Place, int] = {}
+        self._reported: set[str] = set()
+        self.stored: dict[Place, OffsetAndMetadata] = {}  # not yet known to the core
+
+    def next(self) -> Message | None:
+        """Return the next message that is in hand. Serve the group if that is due."""
+        if self._kept:
+            return self._kept.popleft()
+        if time.monotonic() >= self._look_s:
+            self._call(self._take_part())
+        record = next(self._records, None)
+        if record is not None:
+            return message_of(record)
+        return self._events.popleft() if self._events else None
+
+    def keep(self, messages: Iterable[Message]) -> None:
+        """Return these messages first."""
+        self._kept.extendleft(reversed(list(messages)))
+
+    def forget(self, places: Iterable[tuple[str, int]]) -> None:
+        """Return nothing of these partitions that is in hand. The core's own records are forgotten by its calls."""
+        gone = {Place(*place) for place in places}
+        self._kept = deque(each for each in self._kept if (each.topic(), each.partition()) not in gone)
+        self._events = deque(each for each in self._events if (each.topic(), each.partition()) not in gone)
+        for place in gone:
+            self._ended_at.pop(place, None)
+
+    def fill(self, wait_ms: int) -> None:
+        """Take records and events from the consumer, and wait at most `wait_ms` for the first."""
+        core = self._client._core
+        hold = self._client._take(POLL)
+        try:
+            handed, looked = self._client._io.call(lambda: self._hand_out(core, wait_ms))
+            self._records = handed.one_by_one(core.records.of(handed))
+            self._note(looked)
+        except UsageError:
+            raise
+        except OurError as error:
+            self._events.append(error_message(error_of(error)))
+        finally:
+            hold.ended = True
+        self._look_s = time.monotonic() + _LOOK_S
+
+    def sync(self) -> None:
+        """Tell the core the stored offsets, before a call that may commit them."""
+        if self.stored:
+            self._call(self._store(self._client._core))
+
+    def _call(self, coroutine: Any) -> None:
+        self._client._io.run(coroutine)
+
+    async def _hand_out(self, core: ConsumerCore, wait_ms: int) -> tuple[Any, _Looked]:
+        await self._store(core)
+        handed = await core.hand_out(wait_ms, _MOST)
+        looked = self._look(core)
+        if self._partition_eof and not handed.pieces:
+            looked = looked._replace(ends=[*looked.ends, *await self._ends_of_unknown(core)])
+        return handed, looked
+
+    async def _ends_of_unknown(self, core: ConsumerCore) -> list[tuple[Place, int]]:
+        """Ask for the ends that no fetch told.
+
+        A broker leaves unchanged partitions out of a fetch session's replies, also after they were assigned anew.
+        """
+        at = {
+            place: state.position
+            for place, state in core._reading.places.items()
+            if state.position is not None
+            and not state.paused
+            and place not in self._ended_at
+            and core.lag(place) is None
+        }
+        if not at:
+            return []
+        found = await core.offsets_for(dict.fromkeys(at, OffsetSpec.LATEST))
+        return [(place, offset) for place, offset in at.items() if found[place].offset == offset]
+
+    async def _store(self, core: ConsumerCore) -> None:
+        stored, self.stored = self.stored, {}
+        core._reading.store({place: at for place, at in stored.items() if place in core._reading.places})
+
+    async def _take_part(self) -> None:
+        """Do what a poll does for the group and for automatic commits, and hand out nothing."""
+        self._look_s = time.monotonic() + _LOOK_S
+        core = self._client._core
+        await self._store(core)
+        if core._commits.due():
+            core._commits.start(core._to_commit(), core._deadline(None), automatic=True)
+        await core._serve()
+        core._take_part()
+
+    def _look(self, core: ConsumerCore) -> _Looked:
+        places = core._reading.places
+        names = {*core.subscription(), *(place.topic for place in places)}
+        known = [core.cluster.topics.get(name) for name in names]
+        missing = [each.name for each in known if each and each.error_code == E.UNKNOWN_TOPIC_OR_PARTITION]
+        self._reported &= set(missing)
+        if not self._partition_eof:
+            return _Looked([], missing)
+        ends = [
+            (place, state.position)
+            for place, state in places.items()
+            if state.position is not None and not state.paused and not state.ready and core.lag(place) == 0
+        ]
+        return _Looked(ends, missing)
+
+    def _note(self, looked: _Looked) -> None:
+        for place, offset in looked.ends:
+            if self._ended_at.get(place) != offset:
+                self._ended_at[place] = offset
+                end = KafkaError(NUMBERS["_PARTITION_EOF"], f"{place.topic}-{place.partition}: the end is {offset}")
+                self._events.append(error_message(end, place, offset))
+        for name in looked.missing:
+            if name not in self._reported:
+                self._reported.add(name)
+                error = KafkaError(NUMBERS["UNKNOWN_TOPIC_OR_PART"], f"topic {name!r} does not exist")
+                self._events.append(error_message(error, (name, 0)))

@@ -1,0 +1,42 @@
+"""Classes of confluent-kafka that are refused when they are created. The texts name Fencepost's own."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from fencepost.compat.confluent_kafka.clients import refusal
+
+__all__ = ["DeserializingConsumer", "DeserializingShareConsumer", "Refused", "SerializingProducer", "ShareConsumer"]
+
+
+class Refused:
+    """A class that cannot be created."""
+
+    instead: ClassVar[str]
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        raise refusal(type(self).__name__, self.instead)
+
+
+class SerializingProducer(Refused):
+    """Refuse: use Producer with a serializer, or fencepost.schemas.Encoder."""
+
+    instead = "serialize before produce(), or use fencepost.schemas.Encoder with fencepost.Producer"
+
+
+class DeserializingConsumer(Refused):
+    """Refuse: use Consumer with a deserializer, or fencepost.schemas.Decoder."""
+
+    instead = "deserialize after poll(), or use fencepost.schemas.Decoder with fencepost.Consumer"
+
+
+class ShareConsumer(Refused):
+    """Refuse: use fencepost.ShareConsumer."""
+
+    instead = "use fencepost.ShareConsumer"
+
+
+class DeserializingShareConsumer(Refused):
+    """Refuse: use fencepost.ShareConsumer."""
+
+    instead = "use fencepost.ShareConsumer, and deserialize after poll()"

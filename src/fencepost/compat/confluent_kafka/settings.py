@@ -1,0 +1,162 @@
+"""The configuration dict of confluent-kafka: its callbacks, its own settings, and librdkafka's defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from fencepost.compat.confluent_kafka.errors import KafkaException, error_of
+from fencepost.config import AdminConfig, CommonConfig, ConsumerConfig, ProducerConfig
+from fencepost.errors import ConfigurationError, UsageError
+from fencepost.foreign_settings import ALIASES, CONVERTED
+from fencepost.typed_values import typed
+
+__all__ = ["DEFAULTS", "Given", "given", "milliseconds"]
+
+T = TypeVar("T")
+
+# librdkafka's defaults that differ from Fencepost's and that a program or its topics would show.
+_COMMON: Final[Mapping[str, Any]] = {
+    "client_id": "rdkafka",
+    "topic_metadata_propagation_max_ms": 30_000,
+    "request_timeout_ms": 60_000,
+}
+DEFAULTS: Final[Mapping[type[CommonConfig], Mapping[str, Any]]] = {
+    AdminConfig: _COMMON,
+    ProducerConfig: {
+        **_COMMON,
+        "enable_idempotence": False,
+        "partitioner": "consistent_random",
+        "delivery_timeout_ms": 300_000,
+        "max_request_size": 1_000_000,
+    },
+    ConsumerConfig: {**_COMMON, "enable_auto_commit": True},
+}
+_HEARTBEAT_MS: Final = 3_000  # shorter with a short session, for which librdkafka takes any interval
+_UNLIMITED: Final = 2**62  # bytes; the limits of librdkafka's queue are checked before
+_REFUSED: Final = {
+    "stats_cb": "there are no statistics of librdkafka; call metrics() of fencepost.Producer or fencepost.Consumer",
+    "consume_cb": "call poll()",
+    "rebalance_cb": "pass on_assign, on_revoke and on_lost to subscribe()",
+    "offset_commit_cb": "the name is on_commit",
+}
+
+
+@dataclass(slots=True)
+class Given:
+    """The settings of a client.
+
+    Attributes:
+        config: The configuration for Fencepost's client.
+        on_delivery: Called for records without a callback of their own.
+        on_commit: Called after commits.
+        error_cb: Called for errors that last.
+        partition_eof: The end of a partition is an event.
+        store_offsets: poll() stores the offset of each record it returns.
+        most_records: Limit of the producer's queue; 0: none.
+        most_bytes: Limit of the producer's queue.
+    """
+
+    config: dict[str, Any]
+    on_delivery: Callable[..., Any] | None = None
+    on_commit: Callable[..., Any] | None = None
+    error_cb: Callable[..., Any] | None = None
+    partition_eof: bool = False
+    store_offsets: bool = True
+    most_records: int = 100_000
+    most_bytes: int = 1_048_576 * 1024
+
+
+def given(role: type[CommonConfig], arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> Given:
+    """Read the arguments of a constructor.
+
+    Raises:
+        TypeError: There is no dict.
+        ValueError: A consumer has no group.id.
+        KafkaException: A setting is unknown or invalid.
+        UsageError: A setting is not possible here.
+    """
+    if len(arguments) > 1 or (arguments and not isinstance(arguments[0], Mapping)) or not (arguments or keywords):
+        raise TypeError("expected configuration dict")
+    settings = {**(arguments[0] if arguments else {}), **keywords}
+    nested = settings.pop("default.topic.config", None)
+    settings |= nested or {}  # as in librdkafka, the settings for topics count
+    found = {str(name).replace(".", "_"): (name, value) for name, value in settings.items()}
+    if role is ConsumerConfig and not found.get("group_id", ("", None))[1]:
+        raise ValueError("Failed to create consumer: group.id must be set")
+    for name, instead in _REFUSED.items():
+        if found.pop(name, (name, None))[1] is not None:
+            raise UsageError(f"fencepost.compat.confluent_kafka: setting {name}: {instead}")
+    take = _Taking(found)
+    try:
+        result = Given(
+            {},
+            on_delivery=take.function("on_delivery") or take.function("dr_msg_cb") or take.function("dr_cb"),
+            on_commit=take.function("on_commit"),
+            error_cb=take.function("error_cb"),
+            partition_eof=take.value("enable_partition_eof", bool, False),
+            store_offsets=take.value("enable_auto_offset_store", bool, True),
+            most_records=take.value("queue_buffering_max_messages", int, 100_000),
+            most_bytes=take.value("queue_buffering_max_kbytes", int, 1_048_576) * 1024,
+        )
+        result.config = _complete(role, dict(found.values()))
+    except ConfigurationError as error:
+        raise KafkaException(error_of(error)) from error
+    return result
+
+
+class _Taking:
+    """Takes settings out of a dict of names with underscores."""
+
+    def __init__(self, found: dict[str, tuple[str, Any]]) -> None:
+        self._found = found
+
+    def function(self, name: str) -> Callable[..., Any] | None:
+        """Take a callback. Raises TypeError if it is no function."""
+        _, value = self._found.pop(name, (name, None))
+        if value is None:
+            return None
+        if not callable(value):
+            raise TypeError(f"expected callable for {name}")
+        function: Callable[..., Any] = value
+        return function
+
+    def value(self, name: str, kind: type[T], default: T) -> T:
+        """Take a value. Raises ConfigurationError."""
+        given_name, value = self._found.pop(name, (name, None))
+        if value is None:
+            return default
+        try:
+            converted: T = typed(value, kind)
+        except ValueError as error:
+            raise ConfigurationError(f"{given_name}={value!r:.80}: {error}") from error
+        return converted
+
+
+def _complete(role: type[CommonConfig], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return all settings as Fencepost's clients take them, with librdkafka's defaults."""
+    named = {name.replace(".", "_"): value for name, value in settings.items()}
+    said = {ALIASES.get(name, CONVERTED[name][0] if name in CONVERTED else name) for name in named}
+    added = {name: value for name, value in DEFAULTS[role].items() if name not in said}
+    if "transactional_id" in said:
+        added.pop("enable_idempotence", None)
+    if role is ProducerConfig:
+        added["buffer_memory"] = _UNLIMITED
+    if role is AdminConfig and "socket_timeout_ms" in named:
+        added["default_api_timeout_ms"] = named["socket_timeout_ms"]  # librdkafka's limit of admin calls
+    if role is ConsumerConfig:
+        added["enable_auto_offset_store"] = False
+        session = str(named.get("session_timeout_ms", ""))
+        if session.isdecimal() and "heartbeat_interval_ms" not in said:
+            added["heartbeat_interval_ms"] = min(_HEARTBEAT_MS, max(int(session) // 3, 1))
+    return vars(role.from_dotted({**settings, **added}))
+
+
+def milliseconds(timeout: float | None) -> int | None:
+    """Return a timeout in seconds as ms; None for no limit. Raises TypeError."""
+    if timeout is None:
+        return None
+    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)):
+        raise TypeError(f"timeout: must be a number of seconds, not {type(timeout).__name__}")
+    return None if timeout < 0 else round(timeout * 1000)

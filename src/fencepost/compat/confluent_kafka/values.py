@@ -1,0 +1,285 @@
+"""Message, TopicPartition and the small values of confluent-kafka."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from fencepost.client.types import OffsetAndMetadata
+from fencepost.client.types import TopicPartition as Place
+from fencepost.compat.confluent_kafka.errors import KafkaError
+
+OFFSET_BEGINNING: Final = -2
+OFFSET_END: Final = -1
+OFFSET_STORED: Final = -1000
+OFFSET_INVALID: Final = -1001
+TIMESTAMP_NOT_AVAILABLE: Final = 0
+TIMESTAMP_CREATE_TIME: Final = 1
+TIMESTAMP_LOG_APPEND_TIME: Final = 2
+
+HeaderList = Sequence[tuple[str, bytes | str | None]]
+
+
+class TopicPartition:
+    """A partition, with an offset and what belongs to it. Equality and order are of topic and partition alone."""
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int = -1,
+        offset: int = OFFSET_INVALID,
+        metadata: str | None = None,
+        leader_epoch: int | None = None,
+    ) -> None:
+        """Create it.
+
+        Args:
+            topic: The topic.
+            partition: The partition.
+            offset: An offset, or one of the OFFSET_ constants.
+            metadata: The application's text at a committed offset.
+            leader_epoch: Leader epoch of the record before the offset.
+        """
+        for name, value in (("partition", partition), ("offset", offset)):
+            if not isinstance(value, int):
+                raise TypeError(f"{name} must be an int, not {type(value).__name__}")
+        if not isinstance(topic, str):
+            raise TypeError(f"topic must be a str, not {type(topic).__name__}")
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.metadata = metadata
+        self.leader_epoch = leader_epoch if leader_epoch is not None and leader_epoch >= 0 else None
+        self.error: KafkaError | None = None
+
+    def __repr__(self) -> str:
+        return (
+            f"TopicPartition{{topic={self.topic},partition={self.partition},offset={self.offset},"
+            f"leader_epoch={self.leader_epoch},error={self.error}}}"
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.topic, self.partition))
+
+    def __eq__(self, other: object) -> bool:
+        return place_of(self) == place_of(other) if isinstance(other, TopicPartition) else NotImplemented
+
+    def __lt__(self, other: object) -> bool:
+        return place_of(self) < place_of(other) if isinstance(other, TopicPartition) else NotImplemented
+
+    def __le__(self, other: object) -> bool:
+        return place_of(self) <= place_of(other) if isinstance(other, TopicPartition) else NotImplemented
+
+    def __gt__(self, other: object) -> bool:
+        return place_of(self) > place_of(other) if isinstance(other, TopicPartition) else NotImplemented
+
+    def __ge__(self, other: object) -> bool:
+        return place_of(self) >= place_of(other) if isinstance(other, TopicPartition) else NotImplemented
+
+
+def place_of(partition: TopicPartition) -> Place:
+    """Return the key of the partition in Fencepost's own calls."""
+    return Place(partition.topic, partition.partition)
+
+
+def checked_partitions(partitions: object) -> list[TopicPartition]:
+    """Return a list of partitions. Raises TypeError for anything else."""
+    if not isinstance(partitions, (list, tuple)):
+        raise TypeError(f"requires list of TopicPartition, not {type(partitions).__name__}")
+    for each in partitions:
+        if not isinstance(each, TopicPartition):
+            raise TypeError(f"expected TopicPartition, not {type(each).__name__}")
+    return list(partitions)
+
+
+def position_to_commit(partition: TopicPartition) -> OffsetAndMetadata:
+    """Return the position of a partition with an absolute offset, as Fencepost commits it."""
+    epoch = -1 if partition.leader_epoch is None else partition.leader_epoch
+    return OffsetAndMetadata(partition.offset, partition.metadata or "", epoch)
+
+
+def committed_partition(place: tuple[str, int], at: OffsetAndMetadata | None) -> TopicPartition:
+    """Return a partition with its committed offset; without one it is OFFSET_INVALID."""
+    if at is None:
+        return TopicPartition(*place)
+    return TopicPartition(*place, at.offset, at.metadata, at.leader_epoch)
+
+
+class Message:
+    """A record, or an error or event of a consumer. Its values are returned by methods."""
+
+    __slots__ = (
+        "_delivery_count",
+        "_error",
+        "_headers",
+        "_key",
+        "_latency",
+        "_leader_epoch",
+        "_offset",
+        "_partition",
+        "_timestamp",
+        "_topic",
+        "_value",
+    )
+
+    def __init__(
+        self,
+        topic: str | None = None,
+        partition: int | None = None,
+        offset: int | None = None,
+        key: Any = None,
+        value: Any = None,
+        headers: Any = None,
+        error: KafkaError | None = None,
+        timestamp: tuple[int, int] | None = None,
+        latency: float | None = None,
+        leader_epoch: int | None = None,
+        delivery_count: int | None = None,
+    ) -> None:
+        """Create a message.
+
+        Args:
+            topic: The topic.
+            partition: The partition.
+            offset: The offset.
+            key: The key.
+            value: The value.
+            headers: Pairs of name and bytes.
+            error: The error, if it is no record.
+            timestamp: One of the TIMESTAMP_ constants, and ms since 1970.
+            latency: Seconds from produce() to the acknowledgement.
+            leader_epoch: Epoch of the leader that wrote the record.
+            delivery_count: Deliveries by a share group.
+        """
+        self._topic, self._partition, self._offset = topic, _known(partition), _known(offset)
+        self._key, self._value, self._headers = key, value, headers
+        self._error = error
+        self._timestamp = (TIMESTAMP_NOT_AVAILABLE, 0) if timestamp is None else timestamp
+        self._latency = None if latency is None or latency < 0 else latency
+        self._leader_epoch = _known(leader_epoch)
+        self._delivery_count = None if delivery_count is None or delivery_count < 1 else delivery_count
+
+    def topic(self) -> str | None:
+        """Return the topic."""
+        return self._topic
+
+    def partition(self) -> int | None:
+        """Return the partition."""
+        return self._partition
+
+    def offset(self) -> int | None:
+        """Return the offset."""
+        return self._offset
+
+    def key(self) -> Any:
+        """Return the key."""
+        return self._key
+
+    def value(self) -> Any:
+        """Return the value. An error or event has its text here."""
+        return self._value
+
+    def deserialized_key(self) -> Any:
+        """Return the same as `key`."""
+        return self._key
+
+    def deserialized_value(self) -> Any:
+        """Return the same as `value`."""
+        return self._value
+
+    def headers(self) -> Any:
+        """Return the headers, or None if there are none."""
+        return self._headers
+
+    def error(self) -> KafkaError | None:
+        """Return None for a record, else the error or event."""
+        return self._error
+
+    def timestamp(self) -> tuple[int, int]:
+        """Return the type of the timestamp, and ms since 1970."""
+        return self._timestamp
+
+    def latency(self) -> float | None:
+        """Return the seconds from produce() to the acknowledgement; None for other messages."""
+        return self._latency
+
+    def leader_epoch(self) -> int | None:
+        """Return the epoch of the leader that wrote the record, or None."""
+        return self._leader_epoch
+
+    def delivery_count(self) -> int | None:
+        """Return the deliveries by a share group; None for other messages."""
+        return self._delivery_count
+
+    def set_topic(self, topic: str | None) -> None:
+        """Replace the topic."""
+        self._topic = topic
+
+    def set_key(self, key: Any) -> None:
+        """Replace the key."""
+        self._key = key
+
+    def set_value(self, value: Any) -> None:
+        """Replace the value."""
+        self._value = value
+
+    def set_headers(self, headers: Any) -> None:
+        """Replace the headers."""
+        self._headers = headers
+
+    def set_error(self, error: Any) -> None:
+        """Replace the error."""
+        self._error = error
+
+    def __len__(self) -> int:
+        return 0 if self._value is None else len(self._value)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Message, self._fields()
+
+    def _fields(self) -> tuple[Any, ...]:
+        """Return the arguments that make the same message."""
+        where = (self._topic, self._partition, self._offset)
+        what = (self._key, self._value, self._headers, self._error, self._timestamp)
+        return *where, *what, self._latency, self._leader_epoch, self._delivery_count
+
+    def __eq__(self, other: object) -> bool:
+        return self._fields() == other._fields() if isinstance(other, Message) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]  # as in confluent-kafka: the setters change what is compared
+
+
+def _known(number: int | None) -> int | None:
+    """Return a number of a message; a negative one stands for none."""
+    return None if number is None or number < 0 else number
+
+
+def header_pairs(headers: Mapping[str, Any] | HeaderList | None) -> list[tuple[str, bytes | None]] | None:
+    """Return headers as Fencepost takes them. Raises TypeError for other types."""
+    if headers is None:
+        return None
+    if isinstance(headers, Mapping):
+        given: list[Any] = list(headers.items())
+    elif isinstance(headers, list):
+        given = headers
+    else:
+        raise TypeError(f"headers must be a dict or a list of pairs, not {type(headers).__name__}")
+    return [_header(each) for each in given]
+
+
+def _header(pair: Any) -> tuple[str, bytes | None]:
+    if not isinstance(pair, tuple) or len(pair) != 2 or not isinstance(pair[0], str):
+        raise TypeError(f"a header is a tuple of a name and a value, not {pair!r:.80}")
+    return pair[0], as_bytes("header value", pair[1])
+
+
+def as_bytes(what: str, value: Any) -> bytes | None:
+    """Return the bytes of a key, value or header; text is encoded as UTF-8. Raises TypeError."""
+    if value is None or value.__class__ is bytes:
+        found: bytes | None = value
+        return found
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(value)
+    raise TypeError(f"{what}: a bytes-like object or a str is required, not {type(value).__name__!r}")

@@ -1,0 +1,189 @@
+"""The generated section of docs/migration.md: what becomes of every name of confluent-kafka in our module.
+
+`python -m tests.support.confluent_page` writes it. The names come from the installed confluent-kafka, and the words
+about refused ones from the docstrings of our module. The differences are written here.
+"""
+
+from __future__ import annotations
+
+import enum
+import inspect
+import pkgutil
+import types
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import confluent_kafka
+import confluent_kafka.admin
+
+from fencepost.compat import confluent_kafka as ours
+from tests.support.readme import ROOT
+
+PAGE: Final = ROOT / "docs" / "migration.md"
+BEGIN: Final = "<!-- names of confluent-kafka: python -m tests.support.confluent_page -->"
+END: Final = "<!-- end of the names of confluent-kafka -->"
+REFUSE: Final = "Refuse: "
+
+# Their own classes whose methods a program calls, by the name of the class in our module.
+CLASSES: Final = ("Producer", "Consumer", "Message", "TopicPartition", "KafkaError", "Uuid", "admin.AdminClient")
+
+_SHARES: Final = "it belongs to share consumers; use fencepost.ShareConsumer"
+_SERDE: Final = "serializers are separate: fencepost.schemas, or confluent-kafka's own, which need no client"
+ABSENT: Final[Mapping[str, str]] = {
+    "AcknowledgeType": _SHARES,
+    "ConcurrentModificationException": _SHARES,
+    "IllegalStateException": _SHARES,
+    "Messages": _SHARES,
+    "ThrottleEvent": "throttle_cb is not called; metrics() of fencepost.Producer and fencepost.Consumer count the time",
+    "libversion": "there is no librdkafka",
+    "aio": "use fencepost.AsyncProducer, fencepost.AsyncConsumer and fencepost.AsyncAdmin",
+    "avro": _SERDE,
+    "cimpl": "it is internal",
+    "deserializing_consumer": "its class is refused",
+    "deserializing_share_consumer": "its class is refused",
+    "error": "its exceptions belong to the refused classes",
+    "kafkatest": "it has programs for tests",
+    "schema_registry": _SERDE,
+    "serialization": _SERDE,
+    "serializing_producer": "its class is refused",
+    "admin.GroupMember": "it is a result of list_groups, which is refused",
+    "admin.GroupMetadata": "it is a result of list_groups, which is refused",
+}
+
+_OWN_CALL: Final = "creates no topic; `orig_broker_id` is -1"
+_NO_FUTURE_CHANGE: Final = "the result comes when all brokers show the change"
+DIFFERENCES: Final[Mapping[str, str]] = {
+    "KafkaError": "texts differ, codes and flags do not; raise a KafkaException, because it is no exception itself",
+    "KafkaException": "`__cause__` is the exception of `fencepost.errors`",
+    "version": "returns Fencepost's version",
+    "Producer.abort_transaction": "a fenced producer raises `_FENCED` again, instead of `_CONFLICT`",
+    "Producer.begin_transaction": "after a failed init_transactions() the code is `_STATE` instead of `_CONFLICT`",
+    "Producer.close": "waits at most 30 s for deliveries",
+    "Producer.flush": "if several callbacks raise, each call raises the exception of one of them",
+    "Producer.list_topics": _OWN_CALL,
+    "Producer.poll": "returns the number of reports; librdkafka counts groups of them",
+    "Producer.produce": "a callback that is no function raises a TypeError at once, and so does an empty topic name a "
+    "KafkaException; a record without any callback whose delivery fails is logged",
+    "Producer.produce_batch": "headers are sent; confluent-kafka leaves them out",
+    "Consumer.assign": "raises a UsageError for a subscribed consumer outside of on_assign, and in on_assign for other "
+    "partitions than it got",
+    "Consumer.assignment": "offsets are OFFSET_INVALID; in on_assign it has the new partitions already",
+    "Consumer.commit": "fails if one partition fails, and retries temporary errors for up to 60 s; on_commit gets the "
+    "committed partitions only",
+    "Consumer.consumer_group_metadata": "returns an object instead of bytes",
+    "Consumer.incremental_assign": "for a subscribed consumer in on_assign only",
+    "Consumer.list_topics": _OWN_CALL,
+    "Consumer.pause": "takes effect at once, also for records that were fetched",
+    "Consumer.poll": "one thread at a time: another thread's call raises a UsageError; automatic commits happen in "
+    "these calls instead of a thread of their own; an error that lasts is returned again and again; "
+    "after max.poll.interval.ms the consumer joins again and calls on_lost, without `_MAX_POLL_EXCEEDED`",
+    "Consumer.consume": "as `Consumer.poll`",
+    "Consumer.seek": "OFFSET_STORED and OFFSET_INVALID are refused; it works before the first poll, too",
+    "Consumer.subscribe": "with several names of which one is a pattern, all are sent as one pattern",
+    "Consumer.unsubscribe": "calls on_revoke at once, instead of in the next poll()",
+    "admin.AdminClient.alter_consumer_group_offsets": "a group with members fails as a whole",
+    "admin.AdminClient.create_partitions": f"{_NO_FUTURE_CHANGE}; `replica_assignment` is refused",
+    "admin.AdminClient.create_topics": _NO_FUTURE_CHANGE,
+    "admin.AdminClient.delete_topics": _NO_FUTURE_CHANGE,
+    "admin.AdminClient.incremental_alter_configs": f"{_NO_FUTURE_CHANGE}; `broker` is refused",
+    "admin.AdminClient.list_consumer_groups": "an error of a broker fails the call; `errors` is empty",
+    "admin.AdminClient.list_topics": _OWN_CALL,
+    "admin.AdminClient.poll": "without error_cb it has nothing to wait for; futures need no poll",
+    "admin.ConfigEntry": "`synonyms` is empty",
+}
+
+
+def names() -> Iterator[str]:
+    """Every public name of confluent-kafka, of its admin module, and every method of `CLASSES`."""
+    modules = {each.name for each in pkgutil.iter_modules(confluent_kafka.__path__)}
+    listed = {name for name in dir(confluent_kafka) if _is_public(getattr(confluent_kafka, name), name)}
+    yield from sorted({name for name in modules | listed | set(confluent_kafka.__all__) if not name.startswith("_")})
+    admin = confluent_kafka.admin
+    yield from sorted(f"admin.{name}" for name in dir(admin) if _is_public(getattr(admin, name), name))
+    for owner in CLASSES:
+        yield from sorted(
+            f"{owner}.{name}" for name in dir(found_in(confluent_kafka, owner)) if _is_method(owner, name)
+        )
+
+
+def _is_public(value: Any, name: str) -> bool:
+    home = str(getattr(value, "__module__", ""))
+    own = home.startswith(("confluent_kafka", "cimpl")) or isinstance(value, int)
+    return own and not name.startswith("_") and not isinstance(value, types.ModuleType)
+
+
+def _is_method(owner: str, name: str) -> bool:
+    value = getattr(found_in(confluent_kafka, owner), name)
+    return not name.startswith("_") and callable(value) and not isinstance(value, type)
+
+
+def found_in(module: Any, path: str) -> Any:
+    """The value of a dotted name, or None."""
+    for part in path.split("."):
+        if module is None:
+            return None
+        module = getattr(module, part, None)
+    return module
+
+
+def refusal_of(name: str) -> str:
+    """The words of our docstring after "Refuse:", or ""."""
+    value = found_in(ours, name)
+    if isinstance(value, (int, str, enum.Enum)) or value is None:
+        return ""
+    lines = (inspect.getdoc(value) or "").splitlines() or [""]
+    return lines[0].removeprefix(REFUSE).rstrip(".") if lines[0].startswith(REFUSE) else ""
+
+
+def section() -> str:
+    """The section with its marks."""
+    everything = list(names())
+    absent = [name for name in everything if name in ABSENT]
+    refused = [name for name in everything if name not in ABSENT and refusal_of(name)]
+    working = [name for name in everything if name not in ABSENT and not refusal_of(name)]
+    different = [name for name in working if DIFFERENCES.get(name)]
+    same = [name for name in working if name not in different]
+    return "\n".join(
+        (
+            BEGIN,
+            "",
+            f"**These {len(same)} names work as in confluent-kafka {confluent_kafka.version()}:**",
+            ", ".join(f"`{name}`" for name in same) + ".",
+            "",
+            "**These work, with a difference:**",
+            "",
+            "| name | difference |",
+            "|---|---|",
+            *(f"| `{name}` | {DIFFERENCES[name]} |" for name in different),
+            "",
+            "**These are refused: the call raises a UsageError that says what to use:**",
+            "",
+            "| name | instead |",
+            "|---|---|",
+            *(f"| `{name}` | {refusal_of(name)} |" for name in refused),
+            "",
+            "**These do not exist:**",
+            "",
+            "| name | reason |",
+            "|---|---|",
+            *(f"| `{name}` | {ABSENT[name]} |" for name in absent),
+            "",
+            END,
+        )
+    )
+
+
+def written() -> str:
+    """The section as the page has it; "" without one."""
+    _, begin, rest = PAGE.read_text().partition(BEGIN)
+    inside, end, _ = rest.partition(END)
+    return begin + inside + end
+
+
+def write() -> None:
+    """Write the section into the page, in place of the former one."""
+    PAGE.write_text(PAGE.read_text().replace(written(), section()))
+
+
+if __name__ == "__main__":
+    write()
