@@ -422,7 +422,7 @@ class ApacheKafka:
             process = self._process
             if process is None or process.poll() is not None:
                 raise StartFailed(f"Apache Kafka ended while starting:\n{self.output()[-4000:]}")
-            if brokers_in_metadata(self.host, self.port) >= 1:
+            if brokers_and_lagging_partitions(self.host, self.port)[0] >= 1:
                 return
             time.sleep(0.05)
         raise StartFailed(f"Apache Kafka did not answer within {START_TIMEOUT_S} s:\n{self.output()[-4000:]}")
@@ -467,22 +467,65 @@ def _text(value: Setting) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def brokers_in_metadata(host: str, port: int) -> int:
-    """How many brokers a Metadata v1 answer names; 0 while nothing answers.
+def brokers_and_lagging_partitions(host: str, port: int) -> tuple[int, int]:
+    """Ask a node for metadata of all topics.
 
-    Spelled by hand, so that this file does not depend on the code it is used to judge.
+    Written by hand, so that this file does not depend on the code that it is used to judge.
+
+    Returns:
+        The number of brokers, and of partitions not all of whose replicas are in sync; (0, 0) while nothing answers.
     """
     header = struct.pack(">hhih", 3, 1, 0, -1)  # api key Metadata, version, correlation id, no client id
-    request = header + struct.pack(">i", 0)  # no topics
+    request = header + struct.pack(">i", -1)  # all topics
     try:
         with socket.create_connection((host, port), timeout=5.0) as connection:
             connection.sendall(struct.pack(">i", len(request)) + request)
             (size,) = struct.unpack(">i", _receive(connection, 4))
-            answer = _receive(connection, size)
+            answer = _Fields(_receive(connection, size)[4:])  # behind the correlation id
     except OSError:
-        return 0
-    _correlation_id, brokers = struct.unpack_from(">ii", answer)
-    return int(brokers)
+        return 0, 0
+    brokers = answer.number()
+    for _ in range(brokers):
+        answer.skip(4)
+        answer.skip_text()
+        answer.skip(4)
+        answer.skip_text()
+    answer.skip(4)  # the controller
+    lagging = 0
+    for _ in range(answer.number()):
+        answer.skip(2)
+        answer.skip_text()
+        answer.skip(1)
+        for _ in range(answer.number()):
+            answer.skip(10)
+            replicas = answer.number()
+            answer.skip(4 * replicas)
+            in_sync = answer.number()
+            answer.skip(4 * in_sync)
+            lagging += in_sync < replicas
+    return brokers, lagging
+
+
+class _Fields:
+    """The fields of an answer, one after the other."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._position = 0
+
+    def number(self) -> int:
+        """Return the next four bytes: a number, or the length of an array."""
+        (number,) = struct.unpack_from(">i", self._data, self._position)
+        self._position += 4
+        return int(number)
+
+    def skip(self, size: int) -> None:
+        self._position += size
+
+    def skip_text(self) -> None:
+        """Skip a text that may be null, which has the length -1."""
+        (size,) = struct.unpack_from(">h", self._data, self._position)
+        self._position += 2 + max(0, size)
 
 
 def _receive(connection: socket.socket, size: int) -> bytes:

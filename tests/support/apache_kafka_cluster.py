@@ -26,7 +26,7 @@ from tests.support.apache_kafka import (
     ApacheKafka,
     Setting,
     StartFailed,
-    brokers_in_metadata,
+    brokers_and_lagging_partitions,
     jars_folder,
 )
 from tests.support.older_kafka import POM
@@ -127,9 +127,12 @@ class ApacheKafkaCluster:
         return ",".join(node.bootstrap_servers for node in self.nodes)
 
     def wait_until_whole(self) -> None:
-        """Wait until every node knows all three brokers. Raises StartFailed."""
+        """Wait until every node knows all three brokers and has all replicas in sync. Raises StartFailed.
+
+        A replica that is behind when the only one in sync is killed leaves its partition without a leader.
+        """
         deadline = time.monotonic() + START_TIMEOUT_S
-        while any(brokers_in_metadata(node.host, node.port) < len(self.nodes) for node in self.nodes):
+        while any(brokers_and_lagging_partitions(node.host, node.port) != (len(self.nodes), 0) for node in self.nodes):
             if time.monotonic() > deadline:
                 raise StartFailed(
                     "the cluster is not whole:\n" + "\n".join(node.output()[-2000:] for node in self.nodes)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import resource
-import select
 import socket
 import struct
 import time
@@ -131,15 +130,16 @@ class Attacker:
         """Until the last request is answered, or the connection closed; who may wait is not waited for."""
         waits = any(question.api_key in MAY_WAIT for question in questions)
         patience_s = SOON_S if waits else PATIENCE_S
+        connection.settimeout(patience_s)
         received = Receiver(2**31 - 1)
         while True:
-            if not select.select([connection], [], [], patience_s)[0]:
-                if not waits:
-                    raise AssertionError(f"neither answered nor closed: {questions}")
-                self._happened["parked"] += 1
-                return
             try:
                 data = connection.recv(1 << 20)
+            except TimeoutError:
+                if not waits:
+                    raise AssertionError(f"neither answered nor closed: {questions}") from None
+                self._happened["parked"] += 1
+                return
             except ConnectionResetError:
                 data = b""
             if not data:

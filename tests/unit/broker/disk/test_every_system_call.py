@@ -51,13 +51,12 @@ class World:
         self.start()
 
     def start(self) -> None:
-        files = SystemFiles(str(self.directory), max_open=32)
-        self.driver = BrokerDriver(CONFIG, cast(MemoryDisk, files))  # it only passes it to the core
+        self.files = SystemFiles(str(self.directory), max_open=32)  # kept if the start fails, and closed by kill()
+        self.driver = BrokerDriver(CONFIG, cast(MemoryDisk, self.files))  # it only passes it to the core
 
     def kill(self) -> None:
         """Leave the broker as kill -9 does. The system closes the files of a process that was killed."""
-        files = cast(SystemFiles, self.driver.disk)
-        for file in list(files._open):
+        for file in list(self.files._open):
             file.close()
 
     def restart(self) -> None:
