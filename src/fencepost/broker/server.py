@@ -121,6 +121,7 @@ class BrokerServer:
         self._slow_disk = Pace(60_000)
         self._moving = asyncio.Lock()
         self._lock = -1
+        self._files: SystemFiles | None = None
         self._key_source: KeySource | None = None
         self.core: BrokerCore
         self.address = (host, port)
@@ -135,7 +136,8 @@ class BrokerServer:
         self.failed = self._loop.create_future()
         self._lock = lock_directory(self._directory)
         try:
-            files: Files = SystemFiles(self._directory, durable=self._config.text("fsync") != "never")
+            self._files = SystemFiles(self._directory, durable=self._config.text("fsync") != "never")
+            files: Files = self._files
             if self._faults is not None:
                 files = FaultyFiles(files, self._faults, time.sleep)
             self.core = BrokerCore(
@@ -159,7 +161,7 @@ class BrokerServer:
             for server in self._servers:
                 server.close()
             self._end_threads()
-            self._unlock()
+            self._leave_directory()
             raise
         self.address = (self.listeners[0].host, self.listeners[0].port)
         self._look_at_place()
@@ -185,14 +187,17 @@ class BrokerServer:
             if clean and not self.failed.done():
                 self.core.close(self._threads.do_all)
         finally:
-            self._unlock()
+            self._leave_directory()
 
     def _end_threads(self) -> None:
         self._threads.stop()
         if self._key_source is not None:
             self._key_source.stop()
 
-    def _unlock(self) -> None:
+    def _leave_directory(self) -> None:
+        """Close what a kill, a failure or a start that failed has left open, and unlock the directory."""
+        if self._files is not None:
+            self._files.close()
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1

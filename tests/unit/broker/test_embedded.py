@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import gc
 import os
 import pty
@@ -17,6 +19,7 @@ from pathlib import Path
 
 import pytest
 
+import fencepost
 from fencepost.broker.disk.place import DirectoryInUse
 from fencepost.broker.disk.two_copies import UnusableDirectory
 from fencepost.broker.embedded import Broker
@@ -238,3 +241,37 @@ def produce(broker: Broker, topic: str, stopping: threading.Event) -> None:
                 client.produce(topic, [b"x"])
     except (OSError, Closed):
         return
+
+
+def held_below(directory: Path) -> list[str]:
+    """Return the names of files below the directory that this process has open."""
+    held = []
+    for descriptor in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):  # the one that listed the others
+            held.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+    return [name for name in held if name.startswith(str(directory))]
+
+
+def test_no_end_leaves_files_open(tmp_path: Path) -> None:
+    with Broker(data_dir=str(tmp_path / "a"), fsync="commit") as broker:
+        with fencepost.Producer(broker.bootstrap_servers, transactional_id="x") as producer:
+            producer.init_transactions()
+            for number in range(3):
+                with producer.transaction():
+                    producer.send("t", b"%d" % number)
+                broker.restart(clean=False)
+                held = held_below(tmp_path)
+                assert held
+                assert len(held) == len(set(held)), "after a kill"
+            broker.faults.disk.fail_sync(errno.EIO, path="__transaction_state")
+            producer.begin_transaction()
+            producer.send("t", b"at last")
+            broker.wait_for_failure()
+            assert held_below(tmp_path) == [], "after a failure"
+            broker.restart()
+            producer.abort_transaction()
+        port = int(broker.bootstrap_servers.rpartition(":")[2])
+        with pytest.raises(OSError, match=r"(?i)address"):
+            Broker(data_dir=str(tmp_path / "b"), port=port).start()
+        assert held_below(tmp_path / "b") == [], "after a start that failed"
+    assert held_below(tmp_path) == [], "after a clean end"
