@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import kafka
 import pytest
 
 import fencepost
+from fencepost.client.net.io_thread import io_thread
 from fencepost.errors import KafkaTimeoutError, UsageError
 from tests.support.brokers import BrokerUnderTest, Killable
+from tests.support.waiting import until
 
 TP = fencepost.TopicPartition
 
@@ -70,6 +73,54 @@ def test_an_automatic_commit_is_left_out_as_in_kafka_python(
     assert admin.group_offsets(group) == {}
 
 
+class Refusing(fencepost.RebalanceListener):
+    def on_partitions_revoked(self, partitions: list[fencepost.TopicPartition]) -> None:
+        raise ZeroDivisionError(str(partitions))
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+@pytest.mark.parametrize("ending", ["close", "unsubscribe"])
+@pytest.mark.asyncio
+async def test_a_listener_that_raises_does_not_keep_the_member_in_its_group(
+    broker: BrokerUnderTest, admin: fencepost.Admin, topic: str, protocol: str, ending: str
+) -> None:
+    """The others would wait for its partitions until its session ends."""
+    group = broker.name("g")
+    consumer = fencepost.AsyncConsumer(
+        broker.bootstrap_servers, group_id=group, group_protocol=protocol, auto_offset_reset="earliest"
+    )
+    await consumer.subscribe([topic], Refusing())
+    while not await consumer.poll(1_000):
+        pass
+    assert len(admin.describe_groups([group])[group].members) == 1
+    with pytest.raises(ZeroDivisionError, match=topic):
+        await (consumer.close() if ending == "close" else consumer.unsubscribe())
+    assert list(admin.describe_groups([group])[group].members) == []
+    if ending == "unsubscribe":
+        assert consumer.assignment() == []
+        await consumer.close()
+    await asyncio.sleep(0)  # cancelled tasks end
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+@pytest.mark.asyncio
+async def test_a_callback_that_raises_in_close_leaves_nothing_open(broker: BrokerUnderTest, topic: str) -> None:
+    def callback(_error: Exception | None, _offsets: object) -> None:
+        raise LookupError("in the callback")
+
+    group = broker.name("g")
+    consumer = fencepost.AsyncConsumer(broker.bootstrap_servers, group_id=group, auto_offset_reset="earliest")
+    await consumer.subscribe([topic], Refusing())
+    while not await consumer.poll(1_000):
+        pass
+    consumer.commit_async(callback=callback)
+    with pytest.raises(ZeroDivisionError, match=topic) as raised:
+        await consumer.close()
+    assert raised.value.__notes__ == ["then LookupError: in the callback"]
+    await asyncio.sleep(0)
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
 @pytest.mark.asyncio
 async def test_an_async_consumer_commits_at_its_end(
     broker: BrokerUnderTest, admin: fencepost.Admin, topic: str
@@ -108,3 +159,35 @@ def test_a_commit_that_fails_at_the_end_is_raised(killable: tuple[BrokerUnderTes
     with pytest.raises(KafkaTimeoutError):
         consumer.close(1000, commit=True)
     assert consumer.closed
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_no_heartbeats_follow_an_interrupted_close(broker: BrokerUnderTest, topic: str, protocol: str) -> None:
+    class Interrupted(fencepost.RebalanceListener):
+        def on_partitions_revoked(self, partitions: list[fencepost.TopicPartition]) -> None:
+            raise KeyboardInterrupt
+
+    settings: dict[str, Any] = {"heartbeat_interval_ms": 100} if protocol == "classic" else {}
+    consumer = fencepost.Consumer(
+        broker.bootstrap_servers,
+        group_id=broker.name("g"),
+        group_protocol=protocol,
+        auto_offset_reset="earliest",
+        **settings,
+    )
+    consumer.subscribe([topic], Interrupted())
+    while not consumer.poll(1_000):
+        pass
+    assert beating()
+    with pytest.raises(KeyboardInterrupt):
+        consumer.close()
+    until(lambda: not beating())
+
+
+def beating() -> list[str]:
+    """Return the tasks of all clients of the process that send heartbeats."""
+
+    async def tasks() -> list[str]:
+        return [name for name in map(repr, asyncio.all_tasks()) if "_beat" in name]
+
+    return io_thread().call(tasks)
