@@ -29,6 +29,15 @@ async def call_here(function: Callable[[], Any]) -> None:
         await outcome
 
 
+def raise_first(failures: list[Exception]) -> None:
+    """Raise the first exception of a list, if there is one, with a note about each later one. The list is emptied."""
+    raised, failures[:] = failures[:], []
+    for later in raised[1:]:
+        raised[0].add_note(f"then {type(later).__name__}: {later}")
+    if raised:
+        raise raised[0]
+
+
 class Caller(Protocol):
     """Runs a producer's functions of the application."""
 

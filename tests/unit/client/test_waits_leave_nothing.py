@@ -13,7 +13,7 @@ import pytest
 import fencepost
 from fencepost.errors import KafkaError, ProduceFailedError
 
-ROUNDS = 100
+ROUNDS = 300  # many more than the objects that other threads of the process keep meanwhile
 Once = Callable[[], object]
 
 

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from fencepost.arguments import Int32OrMinusOne, Milliseconds
-from fencepost.client.calling import CONSUMER_WAITS, CallUser, SlowCalls, call_first, call_here
+from fencepost.client.calling import CONSUMER_WAITS, CallUser, SlowCalls, call_first, call_here, raise_first
 from fencepost.client.consumer.commits import Commits, OnCommit
 from fencepost.client.consumer.deserializing import HandedRecords
 from fencepost.client.consumer.fetch_requests import FetchSettings
@@ -96,7 +96,7 @@ class ConsumerCore(ConsumerQueries):
         self._settle_failures = self._settle_again_ms = 0  # in a row, and not to be tried before
         self._news: deque[News] = deque()
         self._in_person = False  # close and unsubscribe tell rebalance news themselves
-        self._listener_failed: Exception | None = None  # in such a call
+        self._failures: list[Exception] = []  # of the application's functions, in such a call
         self._closed_by_ms: int | None = None  # when close() has to return
         self.poll_ends = Polls(self._arrived.set)
         self._leaving = False
@@ -161,22 +161,21 @@ class ConsumerCore(ConsumerQueries):
     async def unsubscribe(self) -> None:
         """Leave the group and read nothing. Raises what the rebalance listener raises, after it has left."""
         self._check()
-        failed = await self._leave_group()
+        await self._leave_group()
         self._reading.replace([])
-        if failed is not None:
-            raise failed
+        raise_first(self._failures)
 
-    async def _leave_group(self) -> Exception | None:
-        """Leave the group, also if the rebalance listener raises: return its exception."""
+    async def _leave_group(self) -> None:
+        """Leave the group, also if the rebalance listener raises, which is raised at the end of the call."""
         if self._in_person:
-            return None  # a listener of this very call
+            return  # a listener of this very call
         group, self._group = self._group, None
         if self._settling is not None:
             self._settling.cancel()
             self._settling = None
         self._news.clear()
         if group is None:
-            return None
+            return
         self._in_person = True
         self._group = group  # commits while leaving still come from the member
         try:
@@ -184,8 +183,6 @@ class ConsumerCore(ConsumerQueries):
         finally:
             self._in_person = False
             self._group = None
-        failed, self._listener_failed = self._listener_failed, None
-        return failed
 
     async def _rebalanced(self, kind: str, partitions: list[TopicPartition]) -> None:
         """Store news of a rebalance until the application's next poll, as it may still process records."""
@@ -196,7 +193,7 @@ class ConsumerCore(ConsumerQueries):
             try:
                 await self._tell(news)
             except Exception as error:  # noqa: BLE001 (raised when the group has been left)
-                self._listener_failed = error
+                self._failures.append(error)
             return
         self._news.append(news)
         self._arrived.set()
@@ -562,22 +559,18 @@ class ConsumerCore(ConsumerQueries):
             await self._end()
 
     async def _end(self) -> None:
-        failures: list[Exception] = []
         try:
             if self._group is not None:
-                failures += filter(None, [await self._leave_group()])
+                await self._leave_group()
             elif self.config.enable_auto_commit and self._reading.places:
                 await self._commits.quietly(self._to_commit(), self._deadline(None))
             await self._commits.drain(self._deadline(None))
             try:
                 await self._serve()
             except Exception as error:  # noqa: BLE001 (raised when everything is released)
-                failures.append(error)
+                self._failures.append(error)
             await self._fetcher.close()
-            for later in failures[1:]:
-                failures[0].add_note(f"then {type(later).__name__}: {later}")
-            if failures:
-                raise failures[0]
+            raise_first(self._failures)
         finally:
             self.closed = True
             self.poll_ends.close()  # also one that is around this call, of a callback or a signal handler
