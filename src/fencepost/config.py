@@ -96,6 +96,9 @@ class CommonConfig:
     topic_metadata_propagation_max_ms: int = 5_000  # until an unknown topic is reported as missing
     max_response_bytes: int = 256 * 1024 * 1024
     allow_auto_create_topics: bool = False  # as in librdkafka; with Java's default, true, a consumer recreates topics
+    on_error: Callable[..., Any] | None = None  # on_error(error): no connection, no login, an error that lasts
+    on_statistics: Callable[..., Any] | None = None  # on_statistics(metrics), with what metrics() returns
+    statistics_interval_ms: int = 0  # between two calls of on_statistics; 0: none
     proxy_url: str | None = field(default=None, repr=False)  # "http://user:password@proxy.example:3128", or socks5h
     security_protocol: str = "PLAINTEXT"
     sasl_mechanism: str = "PLAIN"

@@ -6,6 +6,7 @@ The branch of the tree tells how to handle an exception::
     |-- RetriableError                     make the same call again
     |   |-- KafkaTimeoutError              the timeout expired (`outcome_unknown`: the request may have taken effect)
     |   |-- DisconnectedError              the connection was lost or refused
+    |   |   `-- AllBrokersDownError        no broker can be reached; on_error gets it
     |   |-- BufferFullError                the producer's buffer stayed full for max_block_ms
     |   |-- UnstableOffsetsError           transactional offsets are still pending (88)
     |   |-- RegistryUnavailableError       the schema registry is unavailable; also a SerializationError
@@ -111,6 +112,10 @@ class DisconnectedError(RetriableError):
     @property
     def may_have_taken_effect(self) -> bool:
         return self.sent
+
+
+class AllBrokersDownError(DisconnectedError):
+    """No broker of the client can be reached. `on_error` gets it; `__cause__` is the last error of a broker."""
 
 
 class BufferFullError(RetriableError):

@@ -40,6 +40,8 @@ ALIASES: Final[dict[str, str]] = {
     "auto_commit_enable": "enable_auto_commit",
     "dr_cb": "on_delivery",
     "dr_msg_cb": "on_delivery",
+    "error_cb": "on_error",
+    "stats_cb": "on_statistics",
     # of aiokafka and kafka-python
     "max_batch_size": "batch_size",
     "sasl_plain_username": "sasl_username",

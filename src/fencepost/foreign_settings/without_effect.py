@@ -20,9 +20,7 @@ _NODELAY: Final = "the client sets TCP_NODELAY, and the system the sizes of buff
 WITHOUT_EFFECT: Final[Mapping[str, str]] = {
     "debug": "the logger fencepost.client at DEBUG",
     "log_level": "the level of the logger fencepost",
-    "error_cb": "errors are raised, and logged by fencepost.client",
     "throttle_cb": "metrics() counts it",
-    "stats_cb": _METRICS,
     "enable_partition_eof": "Consumer.lag()",
     "queue_buffering_max_messages": "buffer_memory",
     "batch_num_messages": "batch_size",
@@ -46,7 +44,6 @@ WITHOUT_EFFECT: Final[Mapping[str, str]] = {
             "metrics_num_samples",
             "metrics_recording_level",
             "metrics_sample_window_ms",
-            "statistics_interval_ms",
         ),
         _METRICS,
     ),

@@ -45,8 +45,8 @@ ADMIN = """
     describe_user_scram_credentials elect_leaders end_transaction expire_delegation_token features fence_producers
     fences_by_group find_hanging_transactions force_terminate_transaction group_offsets incremental_alter_configs
     init_producer_id list_config_resources list_groups list_offsets list_partition_reassignments list_topics
-    list_transactions partitions_of remove_group_members renew_delegation_token reset_group_offsets share_group_offsets
-    unregister_broker update_features write_abort_marker
+    list_transactions metrics partitions_of remove_group_members renew_delegation_token reset_group_offsets
+    share_group_offsets unregister_broker update_features write_abort_marker
 """
 
 

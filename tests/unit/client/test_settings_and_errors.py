@@ -358,7 +358,7 @@ def test_settings_of_other_clients_that_cannot_matter_are_left_out_with_a_warnin
         "log_level": 7,
         "socket.keepalive.enable": True,
         "broker.address.family": "v4",
-        "error_cb": print,
+        "throttle_cb": print,
     }
     config = ConsumerConfig.from_dotted({**foreign, "metadata.broker.list": "h:1", "socket.timeout.ms": "5000"})
     assert (config.bootstrap_servers, config.request_timeout_ms) == ("h:1", 5000)

@@ -26,6 +26,7 @@ class AdminBase:
     def __init__(self, cluster: Cluster, api_timeout_ms: int = DEFAULT_API_TIMEOUT_MS) -> None:
         self.cluster = cluster
         self._api_timeout_ms = api_timeout_ms
+        cluster.callbacks.start(self.metrics)
 
     def _deadline(self, api_timeout_ms: int | None) -> int:
         patience = self._api_timeout_ms if api_timeout_ms is None else api_timeout_ms
@@ -121,13 +122,19 @@ class AdminBase:
             raise error_for(E.LEADER_NOT_AVAILABLE, f"{topic}-{orphans[0]} ({len(orphans)} of {len(known)} partitions)")
         return {number: (partition.leader, partition.leader_epoch) for number, partition in known.items()}
 
+    def metrics(self) -> dict[str, float]:
+        """Return the counters of requests by broker, by Kafka's names in snake_case. Any thread may call it."""
+        return self.cluster.links.traffic_of(self.cluster.nodes)
+
     async def close(self, timeout_ms: int | None = None) -> None:
-        """Close the connections. Nothing is pending, because every call waits for its response."""
+        """Close the connections. Only `on_error` and `on_statistics` are waited for: calls wait for their responses."""
         self.cluster.close()
+        deadline_ms = None if timeout_ms is None else self.cluster.runtime.now_ms() + timeout_ms
+        await self.cluster.callbacks.end(deadline_ms)
 
     async def leave(self, timeout_ms: int) -> None:
         """Close for an application that did not."""
-        self.cluster.close()
+        await self.close(timeout_ms)
 
     def unsaid(self) -> str:
         """Return "", because nothing is pending."""

@@ -90,7 +90,15 @@ class AsyncAdmin(AsyncClient[AdminCore]):
     fences_by_group = in_loop(AdminCore.fences_by_group)
     api_versions = in_loop(AdminCore.api_versions)
 
+    def metrics(self) -> dict[str, float]:
+        """Counters of requests by broker, by Kafka's names in snake_case (see client.metrics)."""
+        return self._core.metrics()
+
     @checked
     async def close(self, timeout_ms: Milliseconds | None = CLOSE_MS) -> None:
-        """Close the connections. It may be called again. `timeout_ms` has no effect, because nothing is pending."""
+        """Close the connections. It may be called again.
+
+        Args:
+            timeout_ms: Maximum wait for `on_error` and `on_statistics`, in ms; None: no limit.
+        """
         await self._end(lambda core: core.close(timeout_ms))

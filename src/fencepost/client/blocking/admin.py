@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from fencepost.arguments import Milliseconds, checked
 from fencepost.client.admin.core import AdminCore
-from fencepost.client.blocking.base import BlockingClient, blocking
+from fencepost.client.blocking.base import BlockingClient, blocking, cluster_for
 from fencepost.client.configured import configured_by
-from fencepost.client.net.asyncio_runtime import runtime_for
-from fencepost.client.net.cluster import Cluster
 from fencepost.client.net.open_clients import CLOSE_MS
 from fencepost.config import AdminConfig
 
@@ -23,7 +21,7 @@ class Admin(BlockingClient[AdminCore]):
 
         Settings are keyword arguments with Kafka's names in snake_case.
         """
-        super().__init__(lambda: AdminCore(Cluster(runtime_for(config), config), config.default_api_timeout_ms))
+        super().__init__(lambda: AdminCore(cluster_for(config), config.default_api_timeout_ms))
 
     create_topic = blocking(AdminCore.create_topic)
     create_topics = blocking(AdminCore.create_topics)
@@ -89,7 +87,15 @@ class Admin(BlockingClient[AdminCore]):
     fences_by_group = blocking(AdminCore.fences_by_group)
     api_versions = blocking(AdminCore.api_versions)
 
+    def metrics(self) -> dict[str, float]:
+        """Return counters of requests by broker, by Kafka's names in snake_case (see client.metrics)."""
+        return self._core.metrics()
+
     @checked
     def close(self, timeout_ms: Milliseconds | None = CLOSE_MS) -> None:
-        """Close the connections. It may be called again. `timeout_ms` has no effect, because nothing is pending."""
+        """Close the connections. It may be called again.
+
+        Args:
+            timeout_ms: Maximum wait for `on_error` and `on_statistics`, in ms; None: no limit.
+        """
         self._end(lambda core: core.close(timeout_ms))

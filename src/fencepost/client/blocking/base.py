@@ -3,21 +3,36 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import threading
 from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, Concatenate, Generic, NoReturn, ParamSpec, Self, TypeVar
 
 from fencepost.arguments import prepared
+from fencepost.client.blocking.own_thread import OwnThread
 from fencepost.client.configured import Configured
+from fencepost.client.net.asyncio_runtime import runtime_for
+from fencepost.client.net.cluster import Cluster
 from fencepost.client.net.io_thread import io_thread, tell_when_forked
 from fencepost.client.net.open_clients import LEAVING_MS, Leaving, tell_of_close, warn_unclosed
-from fencepost.errors import ClosedError
+from fencepost.config import CommonConfig
+from fencepost.errors import ClosedError, ConfigurationError
 
 P = ParamSpec("P")
 R = TypeVar("R")
 C = TypeVar("C", bound=Leaving)
 C_co = TypeVar("C_co", bound=Leaving, covariant=True)  # a client of a core is a client of what the core extends
+
+
+def cluster_for(config: CommonConfig) -> Cluster:
+    """Create a blocking client's view of the cluster, in the I/O thread. Raises ConfigurationError."""
+    for name in ("on_error", "on_statistics"):
+        function = getattr(config, name)
+        if inspect.iscoroutinefunction(function):
+            raise ConfigurationError(f"{name}: coroutine functions are for the clients for asyncio, as AsyncProducer")
+    waits = "no other callback of this client runs meanwhile, and its close() waits"
+    return Cluster(runtime_for(config), config, OwnThread(io_thread().call_soon, "fencepost-events", waits))
 
 
 class BlockingClient(Configured, Generic[C_co]):

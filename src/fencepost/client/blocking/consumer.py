@@ -9,12 +9,11 @@ from collections.abc import AsyncIterator, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from fencepost.arguments import Int32, Milliseconds, checked
+from fencepost.client.blocking.base import cluster_for
 from fencepost.client.blocking.listening import ListeningClient, alone, changing, plain, polling
 from fencepost.client.configured import configured_by
 from fencepost.client.consumer.core import EVERY_ROW, ConsumerCore
 from fencepost.client.consumer.deserializing import check_synchronous
-from fencepost.client.net.asyncio_runtime import runtime_for
-from fencepost.client.net.cluster import Cluster
 from fencepost.client.net.open_clients import CLOSE_MS
 from fencepost.client.net.turn import POLL
 from fencepost.client.rebalance import RebalanceListener
@@ -45,7 +44,7 @@ class Consumer(ListeningClient[ConsumerCore]):
         Settings are keyword arguments with Kafka's names in snake_case.
         """
         check_synchronous(config)
-        super().__init__(lambda call_user: ConsumerCore(Cluster(runtime_for(config), config), config, call_user))
+        super().__init__(lambda call_user: ConsumerCore(cluster_for(config), config, call_user))
         self._rest: Iterator[Record] = iter(())  # of an iteration: polled and not returned yet
 
     @checked

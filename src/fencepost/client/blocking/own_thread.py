@@ -21,23 +21,29 @@ _serving = threading.local()
 class OwnThread:
     """A `calling.Caller` for blocking clients. The thread starts at the first call and ends with `end`."""
 
-    waits = "no other callback of this producer runs meanwhile, and its flush() and close() wait"
+    def __init__(self, wake: Callable[[Callable[[], object]], object], name: str, waits: str) -> None:
+        """Create it.
 
-    def __init__(self, wake: Callable[[Callable[[], object]], object]) -> None:
-        """Create it. `wake` runs a function in the I/O thread, from any thread."""
+        Args:
+            wake: Runs a function in the I/O thread, from any thread.
+            name: The name of the thread.
+            waits: For the log: the effect of a function that runs.
+        """
+        self.waits = waits
         self._wake = wake
+        self._name = name
         self._work: queue.SimpleQueue[_Work | None] = queue.SimpleQueue()
         self._started = self._ended = False
 
     def call(self, job: Callable[[], None], then: Callable[[], None]) -> None:
         """Run a job; see Caller. Only the I/O thread may call it."""
         if self._ended:
-            late = OwnThread(self._wake)
+            late = OwnThread(self._wake, self._name, self.waits)
             late.call(job, then)
             late.end()
             return
         if not self._started:
-            serve = threading.Thread(target=self._serve, name="fencepost-callbacks", daemon=True)
+            serve = threading.Thread(target=self._serve, name=self._name, daemon=True)
             try:
                 serve.start()
             except RuntimeError:  # the interpreter is shutting down and starts no more threads

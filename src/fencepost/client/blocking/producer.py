@@ -10,13 +10,11 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import fencepost.client.blocking as clients  # loads the consumer when a call names it
 from fencepost.arguments import NUMBER, Int32, Milliseconds, checked
-from fencepost.client.blocking.base import BlockingClient, blocking
+from fencepost.client.blocking.base import BlockingClient, blocking, cluster_for
 from fencepost.client.blocking.own_thread import OwnThread
 from fencepost.client.blocking.transaction import Transaction
 from fencepost.client.coding import Codec, Parts, listed, serializers
 from fencepost.client.configured import configured_by
-from fencepost.client.net.asyncio_runtime import runtime_for
-from fencepost.client.net.cluster import Cluster
 from fencepost.client.net.io_thread import io_thread
 from fencepost.client.producer.accumulator import RECORD_OVERHEAD
 from fencepost.client.producer.arrow_results import Appended, bulk_result, release_undone
@@ -188,10 +186,9 @@ class Producer(BlockingClient[ProducerCore]):
         """
         codec = serializers(config, may_wait=False)
         wake = io_thread().call_soon
-        self._callbacks = callbacks = OwnThread(wake)
-        super().__init__(
-            lambda: ProducerCore(Cluster(runtime_for(config), config), config, wake=wake, caller=callbacks)
-        )
+        waits = "no other callback of this producer runs meanwhile, and its flush() and close() wait"
+        self._callbacks = callbacks = OwnThread(wake, "fencepost-callbacks", waits)
+        super().__init__(lambda: ProducerCore(cluster_for(config), config, wake=wake, caller=callbacks))
         self._accumulator = self._core.accumulator
         io, core = self._io, self._core
 

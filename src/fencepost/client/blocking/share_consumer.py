@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+from fencepost.client.blocking.base import cluster_for
 from fencepost.client.blocking.listening import ListeningClient, alone, changing, plain, polling
 from fencepost.client.configured import configured_by
-from fencepost.client.net.asyncio_runtime import runtime_for
-from fencepost.client.net.cluster import Cluster
 from fencepost.client.share.core import ShareConsumerCore
 from fencepost.config import ShareConsumerConfig
 
@@ -24,7 +23,7 @@ class ShareConsumer(ListeningClient[ShareConsumerCore]):
 
         Settings are keyword arguments with Kafka's names in snake_case.
         """
-        super().__init__(lambda call_user: ShareConsumerCore(Cluster(runtime_for(config), config), config, call_user))
+        super().__init__(lambda call_user: ShareConsumerCore(cluster_for(config), config, call_user))
 
     poll = polling(ShareConsumerCore.poll, ShareConsumerCore.hand_out, lambda _, shared: shared.records)
     commit = alone(ShareConsumerCore.commit)

@@ -102,6 +102,7 @@ class ConsumerCore(ConsumerQueries):
         self._leaving = False
         self._failure: Exception | None = None  # an error of joining, for the next poll to raise
         self._stuck = Stuck(config.group_id, self._runtime.now_ms)
+        cluster.callbacks.start(self.metrics)
 
     # --- what to read ---
 
@@ -575,6 +576,7 @@ class ConsumerCore(ConsumerQueries):
             self.closed = True
             self.poll_ends.close()  # also one that is around this call, of a callback or a signal handler
             self.cluster.close()
+            await self.cluster.callbacks.end(self._deadline(None))
 
     async def leave(self, timeout_ms: int) -> None:
         """Close for an application that did not: without a commit and without calls of its listener."""

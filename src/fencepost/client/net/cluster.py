@@ -8,14 +8,16 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from enum import IntEnum
 from itertools import chain, repeat
+from operator import attrgetter
 from typing import Any, Final, NamedTuple, TypeVar
 from uuid import UUID
 
 from fencepost.arguments import MAX_INT32
+from fencepost.client.calling import Caller
 from fencepost.client.net import retry
 from fencepost.client.net.answers import only
 from fencepost.client.net.connection import Connection, api_name
-from fencepost.client.net.lasting_errors import LastingErrors
+from fencepost.client.net.lasting_errors import ClientCallbacks, LastingErrors
 from fencepost.client.net.links import Links
 from fencepost.client.net.retry import RETRIABLE, Action
 from fencepost.client.net.runtime import Event, Runtime
@@ -81,8 +83,8 @@ Versions = tuple[int, int] | Callable[[Connection], tuple[int, int]]
 class Cluster:
     """Shared by the producer, consumer or admin of one client."""
 
-    def __init__(self, runtime: Runtime, config: CommonConfig) -> None:
-        """A view with no connection yet. Raises ConfigurationError for a bad bootstrap address."""
+    def __init__(self, runtime: Runtime, config: CommonConfig, caller: Caller | None = None) -> None:
+        """A view with no connection yet, whose callbacks `caller` runs. Raises ConfigurationError for a bad address."""
         self.runtime = runtime
         self.config = config
         self._bootstrap = parse_bootstrap(config.bootstrap_servers)
@@ -97,8 +99,9 @@ class Cluster:
         self._wanted: set[str] = set()
         self._refreshing: Event | None = None
         self._met: set[Address] = set()  # addresses that a connection was open to
-        self.lasting_errors = LastingErrors(runtime.now_ms)
-        self.links = Links(runtime, config, self.lasting_errors, self._open)
+        self.callbacks = ClientCallbacks(runtime, config, caller)
+        self.lasting_errors = LastingErrors(runtime.now_ms, self.callbacks.failed)
+        self.links = Links(runtime, config, self.lasting_errors, self._open, lambda: list(self.nodes.values()))
 
     def close(self) -> None:
         """Close every connection; calls in flight fail with DisconnectedError."""
@@ -215,13 +218,8 @@ class Cluster:
         await self._metadata(MetadataRequest(topics=asked, allow_auto_topic_creation=False), 12, deadline_ms)
 
     async def _metadata(self, request: MetadataRequest, lowest: int, deadline_ms: int) -> MetadataResponse:
-        reply: MetadataResponse = await self.call(
-            AnyNode(),
-            request,
-            (lowest, HIGHEST_METADATA),
-            deadline_ms=deadline_ms,
-            code_of=lambda answer: int(answer.error_code),
-        )
+        versions, code = (lowest, HIGHEST_METADATA), attrgetter("error_code")
+        reply: MetadataResponse = await self.call(AnyNode(), request, versions, deadline_ms=deadline_ms, code_of=code)
         if reply.error_code != 0:
             raise error_for(reply.error_code, "metadata")
         self._take_metadata(reply)

@@ -1,16 +1,32 @@
-"""Log of lasting errors: at the first failure, every ten seconds while it lasts, and at its end.
+"""Log of lasting errors, and the client's own callbacks: `on_error`, which hears of them, and `on_statistics`.
 
-A client has as many subjects as it has partitions, so the lines of ten seconds are limited in number.
+An error is logged at the first failure, every ten seconds while it lasts, and at its end. A client has as many subjects
+as it has partitions, so the lines of ten seconds are limited in number.
+
+A client calls its callbacks one after the other, apart from its calls: blocking clients in a thread of their own,
+clients for asyncio in their event loop.
 """
 
 from __future__ import annotations
 
+import inspect
 import logging
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar, copy_context
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
-from fencepost.errors import DisconnectedError, KafkaError, KafkaTimeoutError
+from fencepost.client.calling import Caller, CallHere, SlowCalls
+from fencepost.client.net.runtime import Runtime
+from fencepost.config import CommonConfig
+from fencepost.errors import (
+    AllBrokersDownError,
+    AuthenticationError,
+    DisconnectedError,
+    KafkaError,
+    KafkaTimeoutError,
+)
 
 log = logging.getLogger("fencepost.client")
 
@@ -18,7 +34,11 @@ LOG_EVERY_MS: Final = 10_000
 MOST_LINES: Final = 20  # in LOG_EVERY_MS, whatever their subjects
 MOST: Final = 10_000  # subjects; beyond that the oldest are forgotten, and told as new if they come again
 GIVEN_UP_MS: Final = 60_000  # a subject without a retry for this long is not tried any more
+AT_ONCE: Final = (DisconnectedError, KafkaTimeoutError, AuthenticationError)
 USUAL_MS: Final = 1_000  # brokers refuse for a moment when topics are made, leaders move and transactions end
+MOST_WAITING: Final = 100  # errors, while a callback takes long; beyond that the oldest are dropped
+
+_inside: ContextVar[object] = ContextVar("mark of the client whose callback runs", default=None)
 
 
 @dataclass(slots=True)
@@ -31,10 +51,12 @@ class _Trouble:
 
 
 class LastingErrors:
-    """The errors of one client, by what was tried. No connection is told at once, a refusal when it lasts."""
+    """The errors of one client, by what was tried. No connection or login is told at once, a refusal when it lasts."""
 
-    def __init__(self, now_ms: Callable[[], int]) -> None:
+    def __init__(self, now_ms: Callable[[], int], tell: Callable[[KafkaError], object] = lambda _: None) -> None:
+        """`tell` gets each error that is logged as a warning."""
         self._now_ms = now_ms
+        self._tell = tell
         self._lasting: dict[str, _Trouble] = {}
         self._lacking: set[str] = set()
         self._ended = False
@@ -53,12 +75,13 @@ class LastingErrors:
         trouble.times += 1
         lasted_ms = now_ms - trouble.since_ms
         told = str(error) if str(error).startswith(what) else f"{what}: {error}"
-        if not isinstance(error, (DisconnectedError, KafkaTimeoutError)) and lasted_ms < USUAL_MS:
+        if not isinstance(error, AT_ONCE) and lasted_ms < USUAL_MS:
             log.debug("%s", told)
         elif (trouble.logged_ms is None or now_ms - trouble.logged_ms >= LOG_EVERY_MS) and self._has_room(now_ms):
             trouble.logged_ms = now_ms
             again = f" ({trouble.times} times in {lasted_ms / 1000:.0f} s)" if trouble.times > 1 else ""
             log.warning("%s%s", told, again)
+            self._tell(error)
 
     def _has_room(self, now_ms: int) -> bool:
         """Return true if one more line may be logged now. The next period logs the number of suppressed lines."""
@@ -96,9 +119,10 @@ class LastingErrors:
             log.info("%s: works again after %.1f s", what, seconds)
 
     def latest(self) -> KafkaError | None:
-        """Return the latest error that still lasts, or None."""
+        """Return the latest error that still lasts, or None. It names a broker rather than all."""
         self._forget(self._now_ms())
-        return next(reversed(self._lasting.values())).error if self._lasting else None
+        errors = (trouble.error for trouble in reversed(self._lasting.values()))
+        return next((error for error in errors if not isinstance(error, AllBrokersDownError)), None)
 
     def _forget(self, now_ms: int) -> None:
         """Forget what has been given up."""
@@ -107,3 +131,102 @@ class LastingErrors:
             if now_ms - self._lasting[longest_ago].latest_ms < GIVEN_UP_MS:
                 return
             del self._lasting[longest_ago]
+
+
+class ClientCallbacks:
+    """Calls `on_error` and `on_statistics` of one client, if it has them."""
+
+    def __init__(self, runtime: Runtime, config: CommonConfig, caller: Caller | None = None) -> None:
+        """`caller` runs the application's functions; None: the runtime."""
+        self._runtime = runtime
+        self._on_error = config.on_error
+        self._on_statistics = config.on_statistics if config.statistics_interval_ms else None
+        self._interval_ms = config.statistics_interval_ms
+        self._client = config.client_id
+        self._caller = caller or CallHere()
+        self._slow = SlowCalls(f"client {config.client_id!r}", self._caller.waits, runtime.now_ms)
+        self._mark = object()  # not the client, which contexts of tasks would keep
+        self._metrics: Callable[[], Mapping[str, float]] = dict
+        self._errors: deque[KafkaError] = deque(maxlen=MOST_WAITING)
+        self._running = ""
+        self._news = runtime.event()
+        self._over = runtime.event()
+        self._started = self._ended = False
+        if config.on_statistics is not None and not self._interval_ms:
+            log.warning("client %r: on_statistics is not called, because statistics_interval_ms is 0", self._client)
+
+    def start(self, metrics: Callable[[], Mapping[str, float]]) -> None:
+        """Begin. `metrics` makes a snapshot for `on_statistics`."""
+        if self._on_error is None and self._on_statistics is None:
+            return
+        self._metrics = metrics
+        self._started = True
+        self._runtime.spawn(self._serve())
+
+    def failed(self, error: KafkaError) -> None:
+        """Have `on_error` called. Only the runtime may call it."""
+        if self._started and self._on_error is not None:
+            self._errors.append(error)
+            self._news.set()
+
+    async def end(self, deadline_ms: int | None) -> None:
+        """Call the callbacks for what has happened, then no more. The wait for them ends at the deadline (None: none).
+
+        It does not wait in a callback, for itself.
+        """
+        if not self._started:
+            return
+        self._ended = True
+        self._news.set()
+        if _inside.get() is self._mark:
+            return
+        left_ms = None if deadline_ms is None else max(deadline_ms - self._runtime.now_ms(), 0)
+        if not await self._over.wait(left_ms):
+            self._errors.clear()
+            log.warning("client %r: closed while its %s runs", self._client, self._running or "callback")
+
+    async def _serve(self) -> None:
+        _inside.set(self._mark)
+        try:
+            await self._until_ended()
+        finally:
+            self._caller.end()
+            self._over.set()
+
+    async def _until_ended(self) -> None:
+        due_ms = self._runtime.now_ms() + self._interval_ms
+        while True:
+            while self._errors and self._on_error is not None:
+                await self._call("on_error", self._on_error, self._errors.popleft())
+            if self._ended:
+                return
+            left_ms = None if self._on_statistics is None else due_ms - self._runtime.now_ms()
+            if self._on_statistics is not None and left_ms is not None and left_ms <= 0:
+                await self._call("on_statistics", self._on_statistics, self._metrics())
+                due_ms = max(due_ms + self._interval_ms, self._runtime.now_ms())  # missed snapshots are left out
+                continue
+            self._news.clear()
+            await self._news.wait(left_ms)
+
+    async def _call(self, kind: str, function: Callable[[Any], Any], argument: object) -> None:
+        called = self._runtime.event()
+        outcome: list[Any] = []
+        context = copy_context()  # of this task: what the function calls knows that it is inside
+        begun_ms = self._runtime.now_ms()
+        self._running = kind
+
+        def job() -> None:
+            try:
+                outcome.append(context.run(function, argument))
+            except BaseException:  # SystemExit would end the thread, and with it all further callbacks
+                log.exception("%s of client %r failed", kind, self._client)
+
+        self._caller.call(job, called.set)
+        await called.wait()
+        self._slow.took(kind, function, self._runtime.now_ms() - begun_ms)
+        for awaited in filter(inspect.isawaitable, outcome):
+            try:
+                await awaited
+            except Exception:
+                log.exception("%s of client %r failed", kind, self._client)
+        self._running = ""

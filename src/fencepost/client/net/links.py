@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,11 +16,19 @@ from fencepost.client.net.runtime import Event, Runtime, TaskHandle
 from fencepost.client.net.topology import Address, Node
 from fencepost.client.proxies import through
 from fencepost.config import CommonConfig
-from fencepost.errors import ClosedError, ClusterChangedError, DisconnectedError, KafkaError, KafkaTimeoutError
+from fencepost.errors import (
+    AllBrokersDownError,
+    ClosedError,
+    ClusterChangedError,
+    DisconnectedError,
+    KafkaError,
+    KafkaTimeoutError,
+)
 
 log = logging.getLogger("fencepost.client")
 
 STAGGER_MS: Final = 250  # as RFC 8305 has it for the addresses of one name
+ALL: Final = "all brokers"
 PASSING: Final = (DisconnectedError, KafkaTimeoutError, ClusterChangedError)
 
 
@@ -50,12 +58,15 @@ class Links:
         config: CommonConfig,
         lasting_errors: LastingErrors,
         make: Callable[[Address], Awaitable[Connection]],
+        nodes: Callable[[], Iterable[Node]],
     ) -> None:
-        """`make` opens a connection; it raises KafkaError."""
+        """`make` opens a connection; it raises KafkaError. `nodes` gives the brokers as last heard."""
         self._runtime = runtime
         self._config = config
         self._lasting_errors = lasting_errors
         self._make = make
+        self._nodes = nodes
+        self._down: set[Address] = set()  # the last attempt to connect failed
         self._links: dict[tuple[Address, str], Link] = {}
         self.traffic: CountersByLabel[Address, NodeTraffic] = CountersByLabel(NodeTraffic, "node", "node_id")
         self._closed = False
@@ -192,11 +203,14 @@ class Links:
             link.connection = await self._make(address)
             link.connection.traffic = self.traffic.of(address)
             link.failures, link.error = 0, None
+            self._down.discard(address)
             self._lasting_errors.over(what)
+            self._lasting_errors.over(ALL)
         except KafkaError as error:
             link.connection, link.error = None, error
             if not self._closed:
                 self._lasting_errors.met(what, error)
+                self._failed(address, error)
             link.failures += 1
             link.not_before_ms = self._runtime.now_ms() + round(
                 retry.backoff_ms(
@@ -213,3 +227,15 @@ class Links:
             ended.set()
         if self._closed and link.connection is not None:
             link.connection.close()
+
+    def _failed(self, address: Address, error: KafkaError) -> None:
+        """Report it if no broker can be reached any more."""
+        if not isinstance(error, (DisconnectedError, KafkaTimeoutError)):
+            return
+        self._down.add(address)
+        known = [(node.host, node.port) for node in self._nodes()] or [where for where, _ in self._links]
+        if self._down.issuperset(known) and not any(link.live for link in self._links.values()):
+            names = ", ".join(f"{host}:{port}" for host, port in known)
+            down = AllBrokersDownError(f"{ALL} are down: {names}; the last error: {error}")
+            down.__cause__ = error
+            self._lasting_errors.met(ALL, down)

@@ -87,6 +87,7 @@ class ProducerCore:
             self.accumulator.unhandled.enabled = False
         self.interceptors = self.sender.interceptors
         self.sender.start()
+        cluster.callbacks.start(self.metrics)
 
     # --- sending ---
 
@@ -266,7 +267,9 @@ class ProducerCore:
             self.sender.stop(reason)
             self.cluster.close()
             await self.sender.drain(self.cluster.runtime.now_ms() + CUT_OFF_MS)  # the closed connections end them
-            await self.sender.end_callbacks(None if timeout_ms is None else begun_ms + timeout_ms + CUT_OFF_MS)
+            callbacks_by_ms = None if timeout_ms is None else begun_ms + timeout_ms + CUT_OFF_MS
+            await self.sender.end_callbacks(callbacks_by_ms)
+            await self.cluster.callbacks.end(callbacks_by_ms)
 
     async def _abort_at_the_end(self, abort: Coroutine[Any, Any, None], timeout_ms: int | None) -> None:
         """Abort.

@@ -91,6 +91,7 @@ class ShareConsumerCore:
         self._slow = SlowCalls(f"share consumer {config.client_id!r}", SHARES_WAIT, self._runtime.now_ms)
         self.poll_ends = Polls(self._arrived.set)
         self._leaving = False
+        cluster.callbacks.start(self.metrics)
 
     # --- what to read ---
 
@@ -353,12 +354,14 @@ class ShareConsumerCore:
         if self.closed or self._leaving:
             return
         self._leaving = True
+        deadline_ms = self._runtime.now_ms() + (CLOSE_MS if timeout_ms is None else timeout_ms)
         try:
-            await self._leave(self._runtime.now_ms() + (CLOSE_MS if timeout_ms is None else timeout_ms))
+            await self._leave(deadline_ms)
         finally:
             self.closed = True
             self.poll_ends.close()
             self.cluster.close()
+            await self.cluster.callbacks.end(deadline_ms)
 
     async def leave(self, timeout_ms: int) -> None:
         """Close for an application that did not."""

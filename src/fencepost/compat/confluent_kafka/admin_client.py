@@ -29,7 +29,7 @@ from fencepost.compat.confluent_kafka.admin_values import (
     OffsetSpec,
     TopicCollection,
 )
-from fencepost.compat.confluent_kafka.clients import LastingErrors, MetadataClient, refusal
+from fencepost.compat.confluent_kafka.clients import Events, MetadataClient, refusal
 from fencepost.compat.confluent_kafka.errors import KafkaException, calling, error_of
 from fencepost.compat.confluent_kafka.settings import given, milliseconds
 from fencepost.compat.confluent_kafka.values import (
@@ -66,9 +66,10 @@ class AdminClient(MetadataClient):
     def __init__(self, conf: Mapping[str, Any], **kwargs: Any) -> None:
         """Create a client from a dict of settings with librdkafka's names."""
         self._given = given(AdminConfig, (conf,), kwargs)
+        self._events = Events(self._given, "producer")  # as librdkafka calls it
         with calling(_CLOSED):
             self._client = Admin(**self._given.config)
-        self._errors = LastingErrors(self._client, self._given.error_cb)
+        self._events.begin(self._client)
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="fencepost-admin")
 
     def __len__(self) -> int:
@@ -85,13 +86,13 @@ class AdminClient(MetadataClient):
         super().__del__()
 
     def poll(self, timeout: float = -1) -> int:
-        """Call error_cb for new errors during at most `timeout` seconds, and return 0: futures need no poll."""
+        """Call error_cb and stats_cb during at most `timeout` seconds, and return 0: futures need no poll."""
         self._open()
         until_s = time.monotonic() + max(timeout, 0)
-        self._errors.tell()
+        self._events.tell()
         while (left_s := until_s - time.monotonic()) > 0:
             time.sleep(min(left_s, _LOOK_S))
-            self._errors.tell()
+            self._events.tell()
         return 0
 
     # --- futures ---

@@ -1,23 +1,42 @@
-"""The part that all clients have: metadata, errors that last, and their end."""
+"""The part that all clients have: metadata, errors and statistics for poll(), and their end."""
 
 from __future__ import annotations
 
+import json
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Mapping
+from functools import partial
+from itertools import count
 from types import TracebackType
 from typing import Any, ClassVar, Final, Self
 
 from fencepost.client.blocking.base import BlockingClient
+from fencepost.client.metrics import parts_of
+from fencepost.client.net.cluster import Cluster
 from fencepost.client.net.open_clients import LEAVING_MS
-from fencepost.compat.confluent_kafka.error_codes import NUMBERS
-from fencepost.compat.confluent_kafka.errors import KafkaError, calling, error_of
+from fencepost.client.net.topology import Topic
+from fencepost.compat.confluent_kafka.errors import calling, error_of
 from fencepost.compat.confluent_kafka.metadata import ClusterMetadata, metadata_of
 from fencepost.compat.confluent_kafka.settings import Given, milliseconds
-from fencepost.errors import DisconnectedError, UsageError
 from fencepost.errors import KafkaError as OurError
+from fencepost.errors import UsageError
 
-_LOOK_S: Final = 0.1  # between two looks for errors that last
+_MOST: Final = 1_000  # events; beyond that the oldest are dropped: the application does not call poll()
+_numbers = count(1)
+
+# Totals of our metrics that are counted as librdkafka counts them, by kind of client.
+_TOTALS: Final[Mapping[str, Mapping[str, str]]] = {
+    "producer": {"txmsgs": "outgoing_record_total", "txmsg_bytes": "outgoing_byte_total"},
+    "consumer": {"rxmsgs": "records_consumed_total"},
+}
+_OF_NODES: Final = {
+    "node_request_total": "tx",
+    "node_outgoing_byte_total": "txbytes",
+    "node_response_total": "rx",
+    "node_incoming_byte_total": "rxbytes",
+}
 
 
 def refusal(name: str, instead: str) -> UsageError:
@@ -25,38 +44,126 @@ def refusal(name: str, instead: str) -> UsageError:
     return UsageError(f"fencepost.compat.confluent_kafka: {name} is not possible here; {instead}")
 
 
-class LastingErrors:
-    """Calls `error_cb` once for each error that lasts."""
+class Statistics:
+    """Makes the texts of one client."""
 
-    def __init__(self, client: Any, error_cb: Callable[[KafkaError], Any] | None) -> None:
-        """`client`: a blocking client with a cluster."""
-        self._client = client
-        self._error_cb = error_cb
-        self._told = ""
-        self._next_s = 0.0
+    def __init__(self, client_id: str, kind: str, queue: Callable[[], Mapping[str, int]]) -> None:
+        """Take the kind of client, and a function that returns the fields of the producer's queue."""
+        self.core: Any = None
+        self._client_id = client_id
+        self._kind = kind
+        self._queue = queue
+        self._name = f"{client_id}#{kind}-{next(_numbers)}"
+        self._begun_ns = time.monotonic_ns()
+
+    def text(self, metrics: Mapping[str, float]) -> str:
+        """Return the JSON text for this snapshot. Any thread may call it."""
+        now_ns = time.monotonic_ns()
+        cluster: Cluster = self.core.cluster
+        totals = _TOTALS[self._kind] if "polls_total" in metrics or "outgoing_record_total" in metrics else {}
+        traffic = _by_node(cluster.links.traffic.series(str))
+        found: dict[str, Any] = {
+            "name": self._name,
+            "client_id": self._client_id,
+            "type": self._kind,
+            "ts": now_ns // 1_000,
+            "time": int(time.time()),
+            "age": (now_ns - self._begun_ns) // 1_000,
+            **self._queue(),
+            "tx": sum(each["tx"] for each in traffic.values()),
+            "tx_bytes": sum(each["txbytes"] for each in traffic.values()),
+            "rx": sum(each["rx"] for each in traffic.values()),
+            "rx_bytes": sum(each["rxbytes"] for each in traffic.values()),
+            **{name: int(metrics[ours]) for name, ours in totals.items()},
+            "metadata_cache_cnt": len(cluster.topics),
+            "brokers": _brokers(cluster, _by_node(metrics)),
+            "topics": _topics(cluster, metrics),
+        }
+        if "assigned_partitions" in metrics:
+            found["cgrp"] = {"assignment_size": int(metrics["assigned_partitions"])}
+        if "outgoing_record_total" in metrics:
+            found["eos"] = {"producer_id": self.core.producer_id, "producer_epoch": self.core.producer_epoch}
+        return json.dumps(found)
+
+
+def _by_node(metrics: Mapping[str, float]) -> dict[str, dict[str, int]]:
+    """Return the counters of requests by the label of the node, under librdkafka's names."""
+    found: dict[str, dict[str, int]] = {}
+    for key, value in metrics.items():
+        name, labels = parts_of(key)
+        if name in _OF_NODES:
+            found.setdefault(labels["node_id"], {})[_OF_NODES[name]] = int(value)
+    return found
+
+
+def _brokers(cluster: Cluster, traffic: Mapping[str, Mapping[str, int]]) -> dict[str, Any]:
+    """Return the brokers that were spoken to and are known by their ids."""
+    found: dict[str, Any] = {}
+    for number, node in list(cluster.nodes.items()):
+        if str(number) in traffic:
+            address = f"{node.host}:{node.port}"
+            name = f"{address}/{number}"
+            found[name] = {"name": name, "nodeid": number, "nodename": address, **traffic[str(number)]}
+    return found
+
+
+def _topics(cluster: Cluster, metrics: Mapping[str, float]) -> dict[str, Any]:
+    """Return the topics that are written or read, and not those that were only asked about."""
+    names = {labels["topic"] for _, labels in map(parts_of, metrics) if "topic" in labels}
+    now_ms = cluster.runtime.now_ms()
+    return {name: _topic(topic, now_ms) for name, topic in list(cluster.topics.items()) if name in names}
+
+
+def _topic(topic: Topic, now_ms: int) -> dict[str, Any]:
+    partitions = {
+        str(number): {"partition": number, "leader": each.leader, "leader_epoch": each.leader_epoch}
+        for number, each in topic.partitions.items()
+    }
+    return {"topic": topic.name, "metadata_age": now_ms - topic.fetched_ms, "partitions": partitions}
+
+
+class Events:
+    """Calls `error_cb` and `stats_cb` in the threads that call poll() and flush()."""
+
+    def __init__(self, given: Given, kind: str, queue: Callable[[], Mapping[str, int]] = dict) -> None:
+        """Have the client of these settings report to this object.
+
+        Args:
+            given: The settings, whose configuration gets the callbacks.
+            kind: "producer" or "consumer", for the statistics.
+            queue: Returns fields of the statistics about the producer's queue.
+        """
+        self._given = given
+        self._waiting: deque[Callable[[], object]] = deque(maxlen=_MOST)
+        self._statistics = Statistics(given.config["client_id"], kind, queue)
+        if given.error_cb is not None:
+            given.config["on_error"] = self._failed
+        if given.stats_cb is not None:
+            given.config["on_statistics"] = self._snapshot
+        else:
+            given.config["statistics_interval_ms"] = 0
+
+    def begin(self, client: BlockingClient[Any]) -> None:
+        """Give the client that was made of the settings."""
+        self._statistics.core = client._core  # not the client, which would never be collected
+
+    def _failed(self, error: OurError) -> None:
+        if self._given.error_cb is not None:
+            self._waiting.append(partial(self._given.error_cb, error_of(error)))
+
+    def _snapshot(self, metrics: Mapping[str, float]) -> None:
+        if self._given.stats_cb is not None and self._statistics.core is not None:
+            self._waiting.append(partial(self._given.stats_cb, self._statistics.text(metrics)))
 
     def tell(self) -> None:
-        """Call `error_cb` in this thread if there is an error that it was not called for. Raises what it raises."""
-        if self._error_cb is None or time.monotonic() < self._next_s:
-            return
-        self._next_s = time.monotonic() + _LOOK_S
-        client = self._client
-
-        async def latest() -> tuple[OurError | None, bool]:
-            cluster = client._core.cluster
-            return cluster.lasting_errors.latest(), cluster.links.idlest() is None
-
-        error, alone = client._io.call(latest)
-        text = "" if error is None else str(error)
-        if error is not None and text != self._told:
-            self._told = text
-            self._error_cb(error_of(error))
-            if alone and isinstance(error, DisconnectedError):
-                self._error_cb(KafkaError(NUMBERS["_ALL_BROKERS_DOWN"], f"no broker is connected; last error: {text}"))
+        """Call the callbacks in this thread. Raises what they raise; the others wait for the next call."""
+        while self._waiting:
+            self._waiting.popleft()()
 
     def close(self) -> None:
-        """Call it no more."""
-        self._error_cb = None
+        """Call them no more."""
+        self._given.error_cb = self._given.stats_cb = None
+        self._waiting.clear()
 
 
 class MetadataClient(ABC):

@@ -14,7 +14,7 @@ from fencepost.client.records import Record
 from fencepost.client.types import GroupMetadata, OffsetAndMetadata
 from fencepost.client.types import TopicPartition as Place
 from fencepost.compat.confluent_kafka.assignments import Assignments
-from fencepost.compat.confluent_kafka.clients import LastingErrors, MetadataClient
+from fencepost.compat.confluent_kafka.clients import Events, MetadataClient
 from fencepost.compat.confluent_kafka.error_codes import NUMBERS
 from fencepost.compat.confluent_kafka.errors import KafkaError, KafkaException, calling, error_of, local_error
 from fencepost.compat.confluent_kafka.in_hand import InHand
@@ -50,9 +50,10 @@ class Consumer(MetadataClient):
         self._successes = _Successes(self._callbacks, self._given.on_commit)
         if self._given.on_commit is not None:
             self._given.config["interceptors"] = (self._successes,)
+        self._events = Events(self._given, "consumer")
         with calling(_CLOSED):
             self._client = OurConsumer(**self._given.config)
-        self._errors = LastingErrors(self._client, self._given.error_cb)
+        self._events.begin(self._client)
         self._hand = InHand(self._client, partition_eof=self._given.partition_eof)
         self._positions: dict[Place, OffsetAndMetadata] = {}  # after the last returned record
         self._uncommitted: dict[Place, OffsetAndMetadata] = {}  # stored, and not committed by commit()
@@ -116,10 +117,10 @@ class Consumer(MetadataClient):
             if looked and left_ms == 0:
                 return
             looked = True
-            self._errors.tell()
+            self._events.tell()
             if self._assignments.reads(min(left_ms, _TICK_MS)):
                 self._hand.fill(min(left_ms, _TICK_MS))
-                self._errors.tell()
+                self._events.tell()
 
     def _returned(self, message: Message) -> None:
         """Count a record as consumed."""
@@ -389,7 +390,7 @@ class Consumer(MetadataClient):
         if self._ended():
             return
         self._hand.sync()
-        self._errors.close()
+        self._events.close()
         with calling(_CLOSED):
             self._client.close()
         self._call_back()

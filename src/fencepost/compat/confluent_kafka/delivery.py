@@ -72,6 +72,11 @@ class Reports:
         self._bytes = 0
         self._arrived: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
 
+    def statistics(self) -> dict[str, int]:
+        """Return the number and size of the records that count, and their limits, under librdkafka's names."""
+        limits = {"msg_max": self._most_records, "msg_size_max": self._most_bytes}
+        return {"msg_cnt": self.count, "msg_size": self._bytes, **limits}
+
     def take_room(self, sent: Sent) -> bool:
         """Count a record. Return false if the queue is full."""
         with self._lock:

@@ -133,6 +133,7 @@ _BY_CLASS: Final[tuple[tuple[type[errors.KafkaError], str], ...]] = (
     (errors.UnknownTopicOrPartitionError, "UNKNOWN_TOPIC_OR_PART"),
     (errors.BufferFullError, "_QUEUE_FULL"),
     (errors.KafkaTimeoutError, "_TIMED_OUT"),
+    (errors.AllBrokersDownError, "_ALL_BROKERS_DOWN"),
     (errors.DisconnectedError, "_TRANSPORT"),
     (errors.RecordRejectedError, "MSG_SIZE_TOO_LARGE"),
     (errors.ConfigurationError, "_INVALID_ARG"),

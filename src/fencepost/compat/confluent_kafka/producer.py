@@ -14,7 +14,7 @@ from fencepost.client.blocking.producer import Producer as OurProducer
 from fencepost.client.net.tasks import within
 from fencepost.client.producer.transaction_states import TxnState
 from fencepost.client.types import GroupMetadata
-from fencepost.compat.confluent_kafka.clients import LastingErrors, MetadataClient
+from fencepost.compat.confluent_kafka.clients import Events, MetadataClient
 from fencepost.compat.confluent_kafka.delivery import Reports, Sent
 from fencepost.compat.confluent_kafka.error_codes import NUMBERS
 from fencepost.compat.confluent_kafka.errors import (
@@ -59,9 +59,10 @@ class Producer(MetadataClient):
         """Create a producer from a dict of settings with librdkafka's names and defaults."""
         self._given = given(ProducerConfig, args, kwargs)
         self._reports = Reports(self._given.most_records, self._given.most_bytes)
+        self._events = Events(self._given, "producer", self._reports.statistics)
         with calling(_CLOSED):
             self._client = OurProducer(**self._given.config)
-        self._errors = LastingErrors(self._client, self._given.error_cb)
+        self._events.begin(self._client)
 
     def __len__(self) -> int:
         return 0 if self._ended() else self._reports.count
@@ -189,8 +190,8 @@ class Producer(MetadataClient):
             BaseException: A callback raised it. Later callbacks run in the next call.
         """
         self._open()
-        self._errors.tell()
-        return self._reports.serve(_end_s(timeout), look=self._errors.tell)
+        self._events.tell()
+        return self._reports.serve(_end_s(timeout), look=self._events.tell)
 
     def flush(self, timeout: float = -1) -> int:
         """Wait until all records are delivered or failed and their callbacks have run.
@@ -202,10 +203,10 @@ class Producer(MetadataClient):
             The number of records left.
         """
         client, until_s = self._open(), _end_s(timeout)
-        self._errors.tell()
+        self._events.tell()
         sending = asyncio.run_coroutine_threadsafe(client._core.sender.flush(None), client._io.loop)
         try:
-            self._reports.serve(until_s, everything=True, look=self._errors.tell)
+            self._reports.serve(until_s, everything=True, look=self._events.tell)
         finally:
             sending.cancel()
         return self._reports.count
@@ -233,7 +234,7 @@ class Producer(MetadataClient):
                     self.flush(_CLOSE_MS / 1000)
                 client.close(_CLOSE_MS)
             finally:
-                self._errors.close()
+                self._events.close()
                 self._reports.serve(0)
         return True
 

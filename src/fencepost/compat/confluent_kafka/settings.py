@@ -36,7 +36,6 @@ DEFAULTS: Final[Mapping[type[CommonConfig], Mapping[str, Any]]] = {
 _HEARTBEAT_MS: Final = 3_000  # shorter with a short session, for which librdkafka takes any interval
 _UNLIMITED: Final = 2**62  # bytes; the limits of librdkafka's queue are checked before
 _REFUSED: Final = {
-    "stats_cb": "there are no statistics of librdkafka; call metrics() of fencepost.Producer or fencepost.Consumer",
     "consume_cb": "call poll()",
     "rebalance_cb": "pass on_assign, on_revoke and on_lost to subscribe()",
     "offset_commit_cb": "the name is on_commit",
@@ -51,7 +50,8 @@ class Given:
         config: The configuration for Fencepost's client.
         on_delivery: Called for records without a callback of their own.
         on_commit: Called after commits.
-        error_cb: Called for errors that last.
+        error_cb: Called for errors that no call raises soon.
+        stats_cb: Called with statistics.
         partition_eof: The end of a partition is an event.
         store_offsets: poll() stores the offset of each record it returns.
         most_records: Limit of the producer's queue; 0: none.
@@ -62,6 +62,7 @@ class Given:
     on_delivery: Callable[..., Any] | None = None
     on_commit: Callable[..., Any] | None = None
     error_cb: Callable[..., Any] | None = None
+    stats_cb: Callable[..., Any] | None = None
     partition_eof: bool = False
     store_offsets: bool = True
     most_records: int = 100_000
@@ -95,6 +96,7 @@ def given(role: type[CommonConfig], arguments: tuple[Any, ...], keywords: Mappin
             on_delivery=take.function("on_delivery") or take.function("dr_msg_cb") or take.function("dr_cb"),
             on_commit=take.function("on_commit"),
             error_cb=take.function("error_cb"),
+            stats_cb=take.function("stats_cb"),
             partition_eof=take.value("enable_partition_eof", bool, False),
             store_offsets=take.value("enable_auto_offset_store", bool, True),
             most_records=take.value("queue_buffering_max_messages", int, 100_000),
