@@ -51,6 +51,7 @@ ABSENT: Final[Mapping[str, str]] = {
 }
 
 _OWN_CALL: Final = "creates no topic; `orig_broker_id` is -1"
+_NO_LOGIN = "raises a UsageError for a client that does not log in with PLAIN or SCRAM"
 _NO_FUTURE_CHANGE: Final = "the result comes when all brokers show the change"
 DIFFERENCES: Final[Mapping[str, str]] = {
     "KafkaError": "texts differ, codes and flags do not; raise a KafkaException, because it is no exception itself",
@@ -78,6 +79,9 @@ DIFFERENCES: Final[Mapping[str, str]] = {
     "these calls instead of a thread of their own; an error that lasts is returned again and again; "
     "after max.poll.interval.ms the consumer joins again and calls on_lost, without `_MAX_POLL_EXCEEDED`",
     "Consumer.consume": "as `Consumer.poll`",
+    "Producer.set_sasl_credentials": _NO_LOGIN,
+    "Consumer.set_sasl_credentials": _NO_LOGIN,
+    "admin.AdminClient.set_sasl_credentials": _NO_LOGIN,
     "Consumer.seek": "OFFSET_STORED and OFFSET_INVALID are refused; it works before the first poll, too",
     "Consumer.subscribe": "with several names of which one is a pattern, all are sent as one pattern",
     "Consumer.unsubscribe": "calls on_revoke at once, instead of in the next poll()",

@@ -39,7 +39,8 @@ NOT_CALLS = {"from_config", "close"}
 """Made from it, or driven by tests of its own."""
 FROM_ANYWHERE = set(
     """
-    assignment close closed core fetch_range group_metadata lag metrics paused positions state subscription wakeup
+    assignment close closed core fetch_range group_metadata lag metrics paused positions set_sasl_credentials state
+    subscription wakeup
     acquisition_lock_timeout_ms
     """.split()
 )
@@ -67,6 +68,7 @@ ARGUMENTS: dict[str, Any] = {
     "offset": 0,
     "offsets": {PLACE: 1},
     "partition": PLACE,
+    "password": "a secret",
     "paths": {},
     "fetch_range.partition": 0,
     "partitions": [PLACE],
@@ -88,6 +90,7 @@ ARGUMENTS: dict[str, Any] = {
     "transactional_id": "another id",
     "transactional_ids": ["another id"],
     "updates": {},
+    "username": "a user",
     "value": b"a",
     "wanted": {PLACE: -1},
 }

@@ -23,6 +23,7 @@ from fencepost.client.net.open_clients import (
     tell_of_close,
     warn_unclosed,
 )
+from fencepost.client.net.sasl_login import change_credentials
 from fencepost.errors import ClosedError, ForkedError, UsageError
 
 P = ParamSpec("P")
@@ -111,6 +112,11 @@ class AsyncClient(Configured, Generic[C_co]):
         finally:
             self._closed = True
             _open.pop(id(core), None)
+
+    @checked
+    def set_sasl_credentials(self, username: str, password: str) -> None:
+        """Log in with another user name or password from now on, like Producer.set_sasl_credentials."""
+        change_credentials(self._here().cluster, username, password)
 
     async def close(self, timeout_ms: int | None = None) -> None:
         """Release all resources; `timeout_ms` limits the wait for brokers. It may be called again."""

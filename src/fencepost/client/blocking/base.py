@@ -9,13 +9,14 @@ from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, Concatenate, Generic, NoReturn, ParamSpec, Self, TypeVar
 
-from fencepost.arguments import prepared
+from fencepost.arguments import checked, prepared
 from fencepost.client.blocking.own_thread import OwnThread
 from fencepost.client.configured import Configured
 from fencepost.client.net.asyncio_runtime import runtime_for
 from fencepost.client.net.cluster import Cluster
 from fencepost.client.net.io_thread import io_thread, tell_when_forked
 from fencepost.client.net.open_clients import LEAVING_MS, Leaving, tell_of_close, warn_unclosed
+from fencepost.client.net.sasl_login import change_credentials
 from fencepost.config import CommonConfig
 from fencepost.errors import ClosedError, ConfigurationError
 
@@ -106,6 +107,28 @@ class BlockingClient(Configured, Generic[C_co]):
         finally:
             self._closed = True
             self._io.forget(self._core)
+
+    @checked
+    def set_sasl_credentials(self, username: str, password: str) -> None:
+        """Log in with another user name or password from now on.
+
+        New connections use them, and so does the next login of connections whose sessions are limited (KIP-368).
+        Other connections stay as they are. A producer without transactions that a broker has refused works again.
+
+        Args:
+            username: The user name.
+            password: The password.
+
+        Raises:
+            UsageError: The client does not log in with PLAIN or SCRAM.
+            ConfigurationError: One of them cannot be written in UTF-8.
+        """
+        self._check()
+
+        async def change() -> None:
+            change_credentials(self._core.cluster, username, password)
+
+        self._io.call(change)
 
     def close(self, timeout_ms: int | None = None) -> None:
         """Release all resources; `timeout_ms` limits the wait for brokers. It may be called again."""

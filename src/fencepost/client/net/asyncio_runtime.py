@@ -323,7 +323,7 @@ def _close_unwanted(task: asyncio.Task[S]) -> None:
 
 
 async def open_tls(
-    context: ssl.SSLContext,
+    context: Callable[[], ssl.SSLContext],
     open_tcp: Callable[..., Awaitable[StreamProtocol]],
     factory: Callable[[], StreamProtocol],
     host: str,
@@ -331,7 +331,7 @@ async def open_tls(
 ) -> StreamProtocol:
     """TLS over `open_tcp`, with the name asked for (SNI) and, as the context says, checked."""
     try:
-        return await open_tcp(factory, host, port, ssl=context, server_hostname=host)
+        return await open_tcp(factory, host, port, ssl=context(), server_hostname=host)
     except (ssl.SSLError, ConnectionResetError, ConnectionAbortedError, EOFError) as error:
         refused = tls.refusal(error)
         if refused is not None:
@@ -348,7 +348,7 @@ def runtime_for(config: CommonConfig) -> AsyncioRuntime:
     open_tcp = open_plaintext if proxy is None else functools.partial(open_through, proxy)
     if "SSL" not in config.security_protocol:
         return AsyncioRuntime(open_tcp)
-    return AsyncioRuntime(functools.partial(open_tls, tls.context_for(config), open_tcp))
+    return AsyncioRuntime(functools.partial(open_tls, tls.Contexts(config).current, open_tcp))
 
 
 def in_thread(function: Callable[[], Any]) -> asyncio.Future[Any]:

@@ -88,7 +88,7 @@ class Cluster:
         self.runtime = runtime
         self.config = config
         self._bootstrap = parse_bootstrap(config.bootstrap_servers)
-        self._login = Login.of(config)
+        self.login = Login.of(config)
         self.nodes: dict[int, Node] = {}
         self.topics: dict[str, Topic] = {}
         self.controller_id = -1
@@ -153,7 +153,7 @@ class Cluster:
     async def _open(self, address: Address) -> Connection:
         """A new connection. Where the last was lost, another cluster's broker may listen at this address by now."""
         lost = address in self._met and not self.links.is_live(address)
-        connection = await Connection.connect(self.runtime, *address, self.config, self._login)
+        connection = await Connection.connect(self.runtime, *address, self.config, self.login)
         self._met.add(address)
         if lost and self.cluster_id is not None:
             try:

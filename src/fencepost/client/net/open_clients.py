@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import warnings
-from typing import Protocol
+from typing import Any, Protocol
 
 log = logging.getLogger("fencepost.client")
 
@@ -15,6 +15,8 @@ CLOSE_MS = 10_000  # for close() of consumers: brokers that have gone are not wa
 
 class Leaving(Protocol):
     """A client core that can close without its application."""
+
+    cluster: Any
 
     async def leave(self, timeout_ms: int) -> None:
         """Close without the application: deliver what was sent, leave groups, call none of its listeners."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Protocol, Self, TypeVar, cast
 
+from fencepost.arguments import text_flaw
 from fencepost.client import sasl
 from fencepost.client.calling import SLOW_PROVIDER_MS, SlowCalls
 from fencepost.client.net.runtime import Event, Runtime
@@ -24,6 +25,7 @@ from fencepost.errors import (
     KafkaError,
     KafkaTimeoutError,
     RetriableError,
+    UsageError,
 )
 from fencepost.protocol import codec
 from fencepost.protocol.codes import ErrorCode as E
@@ -53,6 +55,7 @@ class Login:
     _asking: Event | None = None  # set when the token provider has answered
     _failure: KafkaError | None = None  # of the token provider, when it was asked last
     _slow: SlowCalls | None = None
+    on_change: Callable[[], object] = field(default=lambda: None, repr=False)
 
     @classmethod
     def of(cls, config: CommonConfig) -> Self | None:
@@ -77,6 +80,18 @@ class Login:
 
             return cls("GSSAPI", kerberos=Kerberos(config.kerberos_identity()))
         return cls(config.sasl_mechanism, username, password, provider)
+
+    def change(self, username: str, password: str) -> None:
+        """Log in with these from now on. Raises UsageError, ConfigurationError."""
+        if self.mechanism != "PLAIN" and self.mechanism not in SCRAM_HASHES:
+            raise UsageError(
+                f"set_sasl_credentials() is for PLAIN and SCRAM; this client logs in with {self.mechanism}"
+            )
+        for name, text in (("username", username), ("password", password)):
+            if flaw := text_flaw(text, None):
+                raise ConfigurationError(f"set_sasl_credentials(): the {name} {flaw}")
+        self.username, self.password = username, password
+        self.on_change()
 
     async def conversation(self, runtime: Runtime, host: str, timeout_ms: float) -> sasl.Conversation:
         """A fresh conversation with the broker.
@@ -166,6 +181,19 @@ def failure_of_provider(error: Exception) -> KafkaError:
     failed = DisconnectedError(f"no token to log in with: {PROVIDER} failed: {error!r}")
     failed.__cause__ = error
     return failed
+
+
+class LoggedIn(Protocol):
+    """A client's view of the cluster, as far as its login is concerned."""
+
+    login: Login | None
+
+
+def change_credentials(cluster: LoggedIn, username: str, password: str) -> None:
+    """Have a client log in with these from now on. Raises UsageError, ConfigurationError."""
+    if cluster.login is None:
+        raise UsageError("set_sasl_credentials(): this client does not log in (security_protocol)")
+    cluster.login.change(username, password)
 
 
 class Line(Protocol):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import ssl
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -10,6 +11,8 @@ from fencepost.config import CommonConfig
 from fencepost.errors import ConfigurationError
 from fencepost.extras import require
 from fencepost.tls import NO_TLS, Identity, identify, restrict, trust
+
+log = logging.getLogger("fencepost.client")
 
 _DER: Final = b"\x30"  # an ASN.1 sequence, which a PKCS#12 file is
 _JKS: Final = b"\xfe\xed\xfe\xed"
@@ -21,6 +24,56 @@ class Store(NamedTuple):
     key: str
     chain: str
     trusted: str
+
+
+class Contexts:
+    """The context of one client, made anew when a file of its settings has changed."""
+
+    def __init__(self, config: CommonConfig) -> None:
+        """Raises ConfigurationError that names the setting."""
+        self._config = config
+        locations = (
+            config.ssl_truststore_location,
+            config.ssl_keystore_location,
+            config.ssl_certificate_location,
+            config.ssl_key_location,
+        )
+        self._paths = [] if config.ssl_context is not None else [Path(each) for each in locations if each is not None]
+        self._seen = self._state()
+        self._context = context_for(config)
+        self._told = ""
+
+    def current(self) -> ssl.SSLContext:
+        """Return the context for a new connection.
+
+        A file may be half written, or its key may come after its certificate. Until they can be read, the former
+        context counts.
+        """
+        now = self._state()
+        if now == self._seen:
+            return self._context
+        try:
+            self._context = context_for(self._config)
+        except ConfigurationError as error:
+            if str(error) != self._told:
+                self._told = str(error)
+                log.warning("TLS goes on with the former certificates, because the new ones cannot be read: %s", error)
+        else:
+            self._seen, self._told = now, ""
+            log.info("TLS: the certificates were read again, because a file has changed")
+        return self._context
+
+    def _state(self) -> list[tuple[int, int, int] | None]:
+        """Return what changes with each file; None for one that is missing."""
+        found: list[tuple[int, int, int] | None] = []
+        for path in self._paths:
+            try:
+                status = path.stat()
+            except OSError:
+                found.append(None)
+            else:
+                found.append((status.st_mtime_ns, status.st_size, status.st_ino))
+        return found
 
 
 def context_for(config: CommonConfig) -> ssl.SSLContext:

@@ -105,6 +105,8 @@ class Sender:
         self._looks: dict[str, int] = {}  # at metadata, by topic, since a batch of it was taken last
         self._task: TaskHandle | None = None
         self.admit: Callable[[Connection], None] | None = None  # see AdoptedProducer
+        if cluster.login is not None:
+            cluster.login.on_change = self._forget_refusal
 
     # --- what the producer calls ---
 
@@ -262,6 +264,11 @@ class Sender:
             self.transactions.batch_failed(error, False)
         self.drop(error)
         self._accumulator.unhandled.log(self._runtime.now_ms())
+
+    def _forget_refusal(self) -> None:
+        """The client has other credentials: brokers may accept them. Records that failed have failed."""
+        if isinstance(self.fatal, AuthenticationError) and self.transactions is None:
+            self.fatal = None
 
     def _drop_the_doomed(self) -> None:
         """Nobody has to wait for records of a transaction that cannot be committed any more."""

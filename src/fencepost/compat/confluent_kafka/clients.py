@@ -225,6 +225,5 @@ class MetadataClient(ABC):
         return self.list_topics("", timeout).cluster_id
 
     def set_sasl_credentials(self, username: str, password: str) -> None:
-        """Refuse: open a client with the new credentials."""
-        self._open()
-        raise refusal(f"{type(self).__name__}.set_sasl_credentials", "open a client with the new credentials")
+        """Log in with another user name or password from now on, with PLAIN and SCRAM."""
+        self._open().set_sasl_credentials(username, password)

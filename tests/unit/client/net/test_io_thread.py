@@ -82,6 +82,8 @@ def test_a_client_is_not_copied(broker: fencepost.Broker, make: Any, copied: Any
 class Slow:
     """A core whose brokers do not answer when it leaves."""
 
+    cluster = None
+
     def __init__(self) -> None:
         self.begun = threading.Event()
         self.ends: list[str] = []
