@@ -11,9 +11,11 @@ the death of the process, but not a power failure.
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
 import shutil
+import stat
 import threading
 from typing import BinaryIO
 
@@ -79,7 +81,7 @@ class SystemFile:
         self.used = True
         if self._fd < 0:
             with self._lock:
-                self._fd = os.open(self._path, os.O_RDWR | creating | os.O_CLOEXEC, _FILE_MODE)
+                self._fd = _open_regular(self._path, os.O_RDWR | creating)
             self._owner.opened(self)
         return self._fd
 
@@ -142,7 +144,7 @@ class SystemFile:
         with self._lock:
             fd = self._fd
             if fd < 0:
-                fd = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
+                fd = _open_regular(self._path, os.O_RDWR)
                 self._orphans.add(fd)
             self._borrowed[fd] = self._borrowed.get(fd, 0) + 1
             return fd
@@ -185,9 +187,33 @@ def is_present(path: str) -> bool:
     return True
 
 
+def _open_regular(path: str, flags: int) -> int:
+    """Return a descriptor of the file. Raises OSError also for a FIFO, a device, a socket and a directory.
+
+    To open or to read a FIFO would wait for its writer for ever, and a device has other contents at each reading.
+    """
+    try:
+        descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, _FILE_MODE)
+    except OSError as error:
+        if error.errno != errno.ENXIO:  # of a socket, and of a FIFO without a reader
+            raise
+        raise _not_regular(path) from error
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise _not_regular(path)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _not_regular(path: str) -> OSError:
+    return OSError(errno.EINVAL, "this is not a regular file; move it away, or restore the broker's file", path)
+
+
 def _open_if_present(path: str) -> BinaryIO | None:
     try:
-        return open(path, "rb")
+        return open(_open_regular(path, os.O_RDONLY), "rb")
     except FileNotFoundError:
         return None
 
@@ -277,7 +303,7 @@ class SystemFiles:
         os.replace(self._absolute(old), self._absolute(new))
 
     def read_bytes(self, path: str) -> bytes:
-        with open(self._absolute(path), "rb") as file:
+        with open(_open_regular(self._absolute(path), os.O_RDONLY), "rb") as file:
             return file.read()
 
     def reserve(self) -> None:
@@ -287,7 +313,7 @@ class SystemFiles:
             self._has_reserve = True
             return
         try:
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, _FILE_MODE)
+            descriptor = _open_regular(path, os.O_WRONLY | os.O_CREAT)
             try:
                 if hasattr(os, "posix_fallocate"):
                     os.posix_fallocate(descriptor, 0, _RESERVE_BYTES)
@@ -337,9 +363,7 @@ class SystemFiles:
         """Write the bytes to a temporary file, and give it the name. After an OSError the old file has the name."""
         temporary = absolute + ".tmp"
         try:
-            with open(
-                os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _FILE_MODE), "wb"
-            ) as file:
+            with open(_open_regular(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "wb") as file:
                 file.write(data)
                 file.flush()
                 if self.durable:
