@@ -142,6 +142,9 @@ def test_the_broker_s_settings_are_of_kafka_s_type_and_as_changeable(
             "Invalid value foo for configuration cleanup.policy: String must be one of: compact, delete",
         ),
         ([("cleanup.policy", SET, "")], 0, None),
+        ([("cleanup.policy", SET, "compact,,delete")], 40, "values must not be empty"),
+        ([("retention.ms", SET, "1_000")], 40, "Not a number of type LONG"),
+        ([("min.cleanable.dirty.ratio", SET, "nan")], 40, "Not a number of type DOUBLE"),
         ([("retention.ms", APPEND, "5")], 40, "Can't APPEND to key retention.ms because its type is not LIST."),
         ([("retention.ms", SUBTRACT, "5")], 40, "Can't SUBTRACT to key retention.ms because its type is not LIST."),
         ([("retention.ms", SET, None)], 42, "Null value not supported for : retention.ms"),
@@ -394,10 +397,24 @@ def test_settings_of_a_group_that_make_no_difference_here_are_taken(
     assert change(client, GROUP, group, (key, DELETE, None)) == OK
 
 
+def test_what_would_delete_everything_or_end_each_member(broker: BrokerUnderTest, client: RawClient) -> None:
+    assert change(client, BROKER, "1", ("log.retention.ms", SET, "0"))[0] in (40, 42)
+    beats = change(
+        client,
+        GROUP,
+        broker.name("g"),
+        ("consumer.session.timeout.ms", SET, "6000"),
+        ("consumer.heartbeat.interval.ms", SET, "6000"),
+    )
+    assert beats[0] == ErrorCode.INVALID_CONFIG
+    assert "consumer.session.timeout.ms must be greater than consumer.heartbeat.interval.ms" in beats[1]
+
+
 def test_sessions_of_consumer_groups_have_no_limits_here(broker: BrokerUnderTest, client: RawClient) -> None:
     """Kafka has `group.consumer.min.session.timeout.ms` (the one here: 1 s, by default 45 s) and such."""
     group, key = broker.name("g"), "consumer.session.timeout.ms"
-    assert change(client, GROUP, group, (key, SET, "500"))[0] == (0 if broker.is_ours else ErrorCode.INVALID_CONFIG)
+    found = change(client, GROUP, group, ("consumer.heartbeat.interval.ms", SET, "100"), (key, SET, "500"))
+    assert found[0] == (0 if broker.is_ours else ErrorCode.INVALID_CONFIG)
 
 
 def test_a_group_s_settings_count_for_its_members(broker: BrokerUnderTest, client: RawClient) -> None:

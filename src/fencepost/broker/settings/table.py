@@ -5,6 +5,7 @@ Settings of Kafka that have no effect on one node are included, so that clients 
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 
@@ -45,8 +46,9 @@ def _broker(
     high: int | None = None,
     choices: tuple[str, ...] = (),
     dynamic: bool = False,
+    besides: int | None = None,
 ) -> Setting:
-    return Setting(key, kind, default, doc, low, high, choices, dynamic=dynamic)
+    return Setting(key, kind, default, doc, low, high, choices, dynamic=dynamic, besides=besides)
 
 
 def _topic(
@@ -265,16 +267,17 @@ _BROKER = (
         1,
         _I64,
     ),
-    _broker("log.retention.hours", Kind.INT, "168", "Default of topics' retention.ms, in hours.", -1, _I32),
-    _broker("log.retention.minutes", Kind.INT, None, "The same in minutes; overrides the hours.", -1, _I32),
+    _broker("log.retention.hours", Kind.INT, "168", "Default of topics' retention.ms, in hours.", 1, _I32, besides=-1),
+    _broker("log.retention.minutes", Kind.INT, None, "The same in minutes; overrides the hours.", 1, _I32, besides=-1),
     _broker(
         "log.retention.ms",
         Kind.LONG,
         None,
         "The same in milliseconds; overrides the others.",
-        -1,
+        1,
         _I64,
         dynamic=True,
+        besides=-1,
     ),
     _broker("log.roll.hours", Kind.INT, "168", "Default of topics' segment.ms, in hours.", 1, _I32),
     _broker("log.roll.ms", Kind.LONG, None, "The same in milliseconds; overrides the hours.", 1, _I64, dynamic=True),
@@ -494,7 +497,9 @@ def check_value(setting: Setting, value: str) -> str:
     if setting.kind is not Kind.LIST:
         _check_choice(setting, text)
         return text
-    parts = [part.strip() for part in text.split(",") if part.strip()]
+    parts = [part.strip() for part in text.split(",")] if text else []
+    if "" in parts:
+        raise _invalid(setting, value, "values must not be empty")
     for part in parts:
         _check_choice(setting, part)
     if setting.key.endswith("replication.throttled.replicas"):
@@ -524,12 +529,15 @@ def _check_choice(setting: Setting, text: str) -> None:
 
 def _check_number(setting: Setting, text: str) -> str:
     bits = _BITS.get(setting.kind)
+    none = _invalid(setting, text, f"Not a number of type {setting.kind.name}")
     try:
         number: float = float(text) if bits is None else int(text)
     except ValueError as error:
-        raise _invalid(setting, text, f"Not a number of type {setting.kind.name}") from error
+        raise none from error
+    if "_" in text or math.isnan(number):  # Python reads 1_000 as a number; no comparison refuses a NaN
+        raise none
     if bits is not None and not -(2 ** (bits - 1)) <= number < 2 ** (bits - 1):
-        raise _invalid(setting, text, f"Not a number of type {setting.kind.name}")
+        raise none
     low, high, besides = setting.low, setting.high, setting.besides
     is_low = low is not None and number < low
     if number != besides and (is_low or (high is not None and number > high)):

@@ -40,6 +40,7 @@ _log = logging.getLogger("fencepost.broker")
 FROM_TOPIC, FROM_THIS_BROKER, FROM_ALL_BROKERS, FROM_START, FROM_DEFAULT, FROM_GROUP = 1, 2, 3, 4, 5, 8
 
 
+_PROTOCOLS = ("consumer", "share", "streams")
 _QUEUED, _LARGEST = "queued.max.request.bytes", "socket.request.max.bytes"
 
 
@@ -121,6 +122,10 @@ class BrokerConfig(_Values):
         self.changed_default: dict[str, str] = {}
         self.features: dict[str, str] = {}
         self._check_queued_requests()
+        for protocol in _PROTOCOLS:
+            heartbeat, session = f"group.{protocol}.heartbeat.interval.ms", f"group.{protocol}.session.timeout.ms"
+            if self.number(heartbeat) >= self.number(session):
+                raise InvalidSetting(f"{heartbeat} must be less than {session}, which is {self.text(session)}")
 
     def value(self, key: str) -> str | None:
         """Return the value as text, or None."""
@@ -235,9 +240,18 @@ def check_topic_config(given: Mapping[str, str]) -> dict[str, str]:
     return checked
 
 
-def check_group_config(given: Mapping[str, str]) -> dict[str, str]:
-    """Return the given group settings in their usual spelling. Raises InvalidSetting, in Kafka's words."""
-    return _check_all(GROUP_SETTINGS, given, "group")
+def check_group_config(given: Mapping[str, str], broker: BrokerConfig | None = None) -> dict[str, str]:
+    """Return the given group settings in their usual spelling. Raises InvalidSetting, in Kafka's words.
+
+    `broker` has the values that the group does not set; without it the defaults apply.
+    """
+    checked = _check_all(GROUP_SETTINGS, given, "group")
+    group = GroupSettings(checked, broker or BrokerConfig())
+    for protocol in _PROTOCOLS:
+        heartbeat, session = f"{protocol}.heartbeat.interval.ms", f"{protocol}.session.timeout.ms"
+        if not checked.keys().isdisjoint((heartbeat, session)) and group.number(session) <= group.number(heartbeat):
+            raise InvalidSetting(f"{session} must be greater than {heartbeat}, which is {group.text(heartbeat)}")
+    return checked
 
 
 def _check_all(settings: Mapping[str, Setting], given: Mapping[str, str], what: str) -> dict[str, str]:

@@ -200,7 +200,10 @@ class _Changes:
         if why is not None:
             raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, why)
         try:
-            checked = check_topic_config(given) if resource_type == TOPIC else check_group_config(given)
+            if resource_type == TOPIC:
+                checked = check_topic_config(given)
+            else:
+                checked = check_group_config(given, self._core.config)
         except InvalidSetting as error:
             raise Refused(ErrorCode.INVALID_CONFIG, str(error)) from error
         if resource_type == GROUP:
