@@ -395,12 +395,14 @@ class ClassicMember(Member):
                 self._not_left(error)
 
     async def end(self, deadline_ms: int) -> None:
-        if self._owns or self.assignment:
-            self._owns = False
-            await self._give_up("revoked" if self.generation_id >= 0 else "lost", self.assignment)
-        await self.leave(deadline_ms)
-        self.state = step(self.state, MemberEvent.LEAVE)
-        self.generation_id, self.member_id, self._owner = -1, "", None
-        if self._heartbeats is not None:
-            self._heartbeats.cancel()
-            self._heartbeats = None
+        try:
+            if self._owns or self.assignment:
+                self._owns = False
+                await self._give_up("revoked" if self.generation_id >= 0 else "lost", self.assignment)
+            await self.leave(deadline_ms)
+        finally:  # a cancelled call ends the heartbeats too, because nothing else does
+            self.state = step(self.state, MemberEvent.LEAVE)
+            self.generation_id, self.member_id, self._owner = -1, "", None
+            if self._heartbeats is not None:
+                self._heartbeats.cancel()
+                self._heartbeats = None

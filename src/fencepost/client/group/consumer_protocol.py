@@ -383,11 +383,17 @@ class ConsumerProtocolMember(Member):
             self._not_left(error)
 
     async def end(self, deadline_ms: int) -> None:
-        await self._give_up("revoked" if self.generation_id >= 0 else "lost", self.assignment)
+        try:
+            await self._give_up("revoked" if self.generation_id >= 0 else "lost", self.assignment)
+            self._end_heartbeats()
+            if self.generation_id >= 0:
+                await self._leave(deadline_ms)
+        finally:  # a cancelled call ends the heartbeats too, because nothing else does
+            self._end_heartbeats()
+            self._forget(_E.LEAVE)
+            self._owner = None
+
+    def _end_heartbeats(self) -> None:
         if self._heartbeats is not None:
             self._heartbeats.cancel()
             self._heartbeats = None
-        if self.generation_id >= 0:
-            await self._leave(deadline_ms)
-        self._forget(_E.LEAVE)
-        self._owner = None
