@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections import Counter
 from enum import Enum
@@ -25,6 +24,7 @@ from fencepost.cli.output import (
     refuse,
 )
 from fencepost.cli.transaction_view import Session, open_session
+from fencepost.protocol.json_text import parse_json
 from fencepost.spark.sink.decision import Decision, Winner
 from fencepost.spark.sink.decision_store import DEFAULT_TOPIC
 from fencepost.spark.sink.plan import decision_of
@@ -305,7 +305,7 @@ def _ends(text: str) -> list[Any]:
 
 def _parsed(line: str) -> Any:
     try:
-        return json.loads(line)
+        return parse_json(line)
     except ValueError:
         return line
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import ipaddress
-import json
 import time
 import urllib.error
 import urllib.request
@@ -16,6 +15,7 @@ from urllib.parse import quote_plus, urlencode, urlsplit
 from fencepost.client.outages import is_refusal
 from fencepost.client.sasl import OAuthToken
 from fencepost.errors import AuthenticationError, ConfigurationError
+from fencepost.protocol.json_text import parse_json
 
 __all__ = ["ClientCredentials"]
 
@@ -74,7 +74,7 @@ class ClientCredentials:
 
     def _token(self, text: bytes) -> OAuthToken:
         try:
-            told = json.loads(text)
+            told = parse_json(text)
             value, lives_s = told["access_token"], told.get("expires_in")
         except (ValueError, KeyError, TypeError, AttributeError):
             raise OSError(f"token endpoint {self.url}: the answer holds no access_token") from None
@@ -98,7 +98,7 @@ def _is_here(host: str) -> bool:
 def _refusal(error: urllib.error.HTTPError) -> str:
     """Status and the provider's own words (RFC 6749, section 5.2)."""
     try:
-        told = json.loads(error.read(_MOST_BYTES))
+        told = parse_json(error.read(_MOST_BYTES))
         words = [str(told[name]) for name in ("error", "error_description") if name in told]
     except (ValueError, TypeError, OSError):
         words = []

@@ -12,13 +12,13 @@ import base64
 import binascii
 import hashlib
 import hmac
-import json
 import re
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from fencepost.errors import AuthenticationError, ConfigurationError
+from fencepost.protocol.json_text import parse_json
 from fencepost.protocol.scram import FEWEST_ITERATIONS, MOST_ITERATIONS, SCRAM_HASHES
 
 # Yields the client's messages and receives the server's.
@@ -160,7 +160,7 @@ def gssapi(context: SecurityContext) -> Conversation:
 
 def _refusal(challenge: bytes) -> str:
     try:
-        told = json.loads(challenge)
+        told = parse_json(challenge)
     except ValueError:
         return repr(challenge[:200])
     return ", ".join(f"{key} {value}" for key, value in told.items()) if isinstance(told, dict) else repr(told)

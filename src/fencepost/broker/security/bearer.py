@@ -7,13 +7,13 @@ reason contains one.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
 from fencepost.broker.security.mechanisms import LoginFailed
 from fencepost.broker.settings.values import BrokerConfig
+from fencepost.protocol.json_text import parse_json
 from fencepost.values import Value
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class Keys:
         import jwt
 
         try:
-            found = jwt.PyJWKSet.from_json(text.decode()).keys
+            found = jwt.PyJWKSet.from_dict(parse_json(text.decode())).keys
         except (jwt.PyJWTError, ValueError, AttributeError, TypeError) as error:
             raise UnusableKeys(f"not a JSON Web Key Set: {error}") from error
         keys = [key for key in found if key.algorithm_name in _ALGORITHMS and _is_for_signatures(key)]
@@ -131,7 +131,7 @@ class BearerExchange:
 
         try:
             key = self._keys.named(jwt.get_unverified_header(token).get("kid"))
-            claims = json.loads(jwt.PyJWS().decode(token, key, algorithms=[key.algorithm_name]))
+            claims = parse_json(jwt.PyJWS().decode(token, key, algorithms=[key.algorithm_name]))
         except jwt.InvalidSignatureError as error:
             raise LoginFailed("Authentication failed: the token's signature is wrong") from error
         except jwt.InvalidAlgorithmError as error:

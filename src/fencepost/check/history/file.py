@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, get_type_hints
 
 from fencepost.check.history.model import InvalidHistory
 from fencepost.check.history.operations import KINDS, NEVER, Batch, Operation, Position, Result, told_at
+from fencepost.protocol.json_text import parse_json
 
 __all__ = ["VERSION_LINE", "decoded", "ended_line", "instant_line", "invoked_line", "lines_of", "operations_of"]
 
@@ -73,10 +74,12 @@ def operations_of(lines: Iterable[str]) -> Iterator[Operation]:
 
 def _object(number: int, line: str) -> dict[str, Any]:
     try:
-        event = json.loads(line)
+        event = parse_json(line)
     except json.JSONDecodeError as error:
         cut = "" if line.endswith("\n") else "; the line is cut off"
         raise InvalidHistory(number, f"not JSON: {error.msg} at column {error.colno}{cut}") from error
+    except ValueError as error:
+        raise InvalidHistory(number, f"not JSON: {error}") from error
     if not isinstance(event, dict):
         raise InvalidHistory(number, f"not a JSON object, but {line.strip()[:60]}")
     return event

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 from fencepost.client.records import Record
+from fencepost.protocol.json_text import parse_json
 
 __all__ = ["NewRecord", "Parser", "UnusableLine", "json_line", "json_parser", "said", "text_line", "text_parser"]
 
@@ -79,7 +80,7 @@ def json_parser(*, keep_partitions: bool) -> Parser:
     def parse(line: bytes) -> NewRecord:
         """Parse a line. Raises UnusableLine."""
         try:
-            facts = json.loads(line)
+            facts = parse_json(line)
         except ValueError as error:
             raise UnusableLine(f"not JSON: {error}") from error
         if not isinstance(facts, dict):

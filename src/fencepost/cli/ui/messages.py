@@ -15,6 +15,7 @@ from fencepost.cli.ui.web import Refusal
 from fencepost.client.records import Record
 from fencepost.client.types import TopicPartition
 from fencepost.errors import KafkaError
+from fencepost.protocol.json_text import parse_json
 
 __all__ = [
     "MOST_PARTITIONS",
@@ -347,7 +348,7 @@ def _parsed(record: Record, query: Query, decode: Decode | None) -> Any:
     try:
         if query.form == "registry" and decode is not None:
             return decode(record, "value")
-        return json.loads(record.value)
+        return parse_json(record.value)
     except UNDECODABLE:
         return None
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import struct
 from typing import Any
 
 from fencepost.client.records import Record
 from fencepost.errors import ConfigurationError, SerializationError
+from fencepost.protocol.json_text import parse_json
 from fencepost.schemas import Context, Decode, Decoder
 
 __all__ = ["RegistryDecoder"]
@@ -46,7 +46,7 @@ class RegistryDecoder:
             raise SerializationError("there is no schema id in front (5 bytes, the first is 0)")
         schema = self._client.get_schema(_PREFIX.unpack_from(content)[1])
         if schema.schema_type == "JSON":
-            return json.loads(content[_PREFIX.size :])
+            return parse_json(content[_PREFIX.size :])
         if schema.schema_type != "AVRO":
             raise SerializationError(f"its schema is of type {schema.schema_type}; Avro and JSON Schema are decoded")
         return self._avro(content, context)

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple, Protocol
 from urllib.parse import parse_qsl, urlsplit
 
+from fencepost.protocol.json_text import parse_json
+
 __all__ = ["MOST_BODY", "Desk", "Refusal", "Request", "Response", "Site", "is_own_host"]
 
 MOST_BODY: Final = 64 * 1024
@@ -134,8 +136,8 @@ class Site:
         if request.headers.get("content-type", "").partition(";")[0].strip() != JSON:
             raise Refusal(415, f"only {JSON} is taken")
         try:
-            wanted = json.loads(request.body)
-        except (ValueError, RecursionError) as error:
+            wanted = parse_json(request.body)
+        except ValueError as error:
             raise Refusal(400, f"the body is not JSON: {error}") from error
         if not isinstance(wanted, dict):
             raise Refusal(400, "the body is not an object")

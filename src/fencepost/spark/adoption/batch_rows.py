@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import crc32c
 
 from fencepost.errors import ApplicationRecoverableError
+from fencepost.protocol.json_text import parse_json
 from fencepost.spark.adoption.refusals import AdoptionRefusedError
 from fencepost.spark.sink.decision import Content
 
@@ -167,7 +168,7 @@ def read_rows(path: Path) -> BatchRows:
 
     first, _, body = path.read_bytes().partition(b"\n")
     try:
-        head = json.loads(first)
+        head = parse_json(first)
         is_ours, checksum, size = head["form"] == FORM, int(head["crc32c"]), int(head["rows"]) * ROW_BYTES
         query_id, batch_id, topics = str(head["query"]), int(head["batch"]), tuple(map(str, head["topics"]))
     except (ValueError, KeyError, TypeError) as error:

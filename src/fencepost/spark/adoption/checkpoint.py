@@ -9,7 +9,6 @@ in pieces, beside it.
 
 from __future__ import annotations
 
-import json
 import struct
 import zlib
 from collections.abc import Mapping
@@ -17,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from fencepost.protocol.json_text import parse_json
 from fencepost.spark.adoption.refusals import AdoptionRefusedError
 
 __all__ = ["Checkpoint", "Source", "files_of", "parse"]
@@ -138,7 +138,7 @@ def _query_id(files: Mapping[str, bytes]) -> str:
     if "metadata" not in files:
         _refuse("there is no file 'metadata', so this is not the checkpoint of a query")
     try:
-        found = json.loads(files["metadata"])["id"]
+        found = parse_json(files["metadata"])["id"]
     except (ValueError, KeyError, TypeError) as error:
         raise AdoptionRefusedError(f"the file 'metadata' does not tell the query's id: {error!r}") from error
     if not isinstance(found, str) or not found:
@@ -200,7 +200,7 @@ def _entry(files: Mapping[str, bytes], number: int) -> tuple[dict[str, Any], lis
             f"{name} has no metadata: a query of continuous processing wrote it, whose epochs are not micro-batches"
         )
     try:
-        facts = json.loads(lines[0])
+        facts = parse_json(lines[0])
     except ValueError as error:
         raise AdoptionRefusedError(f"the second line of {name} is not JSON: the file is damaged ({error})") from error
     if not isinstance(facts, dict):
@@ -225,7 +225,7 @@ def _source(number: int, line: str, files: Mapping[str, bytes]) -> Source:
 def _offsets(line: str) -> dict[str, dict[int, int]] | None:
     """Kafka's offsets by topic and partition; None for another source's. No topic can have '@' in its name."""
     try:
-        found = json.loads(line)
+        found = parse_json(line)
         if not isinstance(found, dict):
             return None
         return {str(topic): {int(at): _whole(to) for at, to in parts.items()} for topic, parts in found.items()}

@@ -9,7 +9,6 @@ The checkpoint's `metadata` has the query's id. It is the default of `sink.id`, 
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from urllib.parse import unquote, urlsplit
 import crc32c
 
 from fencepost.errors import ConfigurationError
+from fencepost.protocol.json_text import parse_json
 from fencepost.spark.sink import names
 from fencepost.spark.sink.decision import Decision, SourceOffsets
 
@@ -55,7 +55,7 @@ def local_folder(location: str | None) -> Path | None:
 def query_of(folder: Path) -> str | None:
     """Return the id of the checkpoint's query; None if it cannot be read."""
     try:
-        found = json.loads((folder / METADATA).read_text())["id"]
+        found = parse_json((folder / METADATA).read_text())["id"]
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return found if isinstance(found, str) else None

@@ -37,6 +37,7 @@ import crc32c
 
 from fencepost.protocol.cursor import Reader
 from fencepost.protocol.errors import MalformedMessage
+from fencepost.protocol.json_text import parse_json
 from fencepost.spark.errors import CorruptDecisionError, SinkContradictionError
 from fencepost.spark.sink import names
 
@@ -231,7 +232,7 @@ def _unpacked(packed: bytes) -> SourceOffsets | None:
         text = inflater.decompress(packed, MAX_OFFSETS_TEXT_BYTES)
         if not inflater.eof:
             raise CorruptDecisionError("a decision's source offsets are too long, or cut short")
-        fields = json.loads(text)
+        fields = parse_json(text)
         batch, before = fields["batch"], fields["before"]
     except (zlib.error, ValueError, KeyError, TypeError) as error:
         raise CorruptDecisionError("a decision's source offsets cannot be read") from error
@@ -292,7 +293,7 @@ def decode_beginning_key(key: bytes) -> tuple[str, str] | None:
 def decode_beginning(sink: str, query_id: str, value: bytes) -> Beginning:
     """Decode a beginning. Raises CorruptDecisionError for a damaged record."""
     try:
-        told = json.loads(value)
+        told = parse_json(value)
         first = int(told.pop("first"))
         about = tuple((str(name), str(text)) for name, text in told.items())
     except (ValueError, KeyError, TypeError, AttributeError) as error:

@@ -8,7 +8,6 @@ the same way {"topic@high-watermark:0=9": {}} says, in what is only reported, wh
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Mapping
 from itertools import accumulate, pairwise
@@ -16,6 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from fencepost.client.types import TopicPartition
 from fencepost.errors import ConfigurationError
+from fencepost.protocol.json_text import parse_json
 
 __all__ = [
     "EARLIEST",
@@ -210,7 +210,7 @@ def ends_by_name(wanted: Bound, partitions: Iterable[TopicPartition]) -> Offsets
 def assigned(text: str) -> set[TopicPartition]:
     """The option assign. Raises ConfigurationError."""
     try:
-        value: Any = json.loads(text)
+        value: Any = parse_json(text)
         found = {TopicPartition(str(topic), _whole(number)) for topic, numbers in value.items() for number in numbers}
     except (ValueError, AttributeError, TypeError) as error:
         raise ConfigurationError(f'option assign={text!r}: {{"topic":[0,1]}}') from error
@@ -257,7 +257,7 @@ def _check_named(given: Offsets, partitions: set[TopicPartition], option: str) -
 
 def _parsed(text: str, option: str) -> Offsets:
     try:
-        value: Any = json.loads(text)
+        value: Any = parse_json(text)
         return {
             TopicPartition(str(topic), int(partition)): _whole(at)
             for topic, parts in value.items()
