@@ -11,7 +11,7 @@ import typer
 
 from fencepost.cli.cluster_settings import CommandConfig, Servers, complete_topic, connected
 from fencepost.cli.ending import MOST_NAMED
-from fencepost.cli.output import Json, Yes, confirmed, print_json, print_table, refuse
+from fencepost.cli.output import MOST_SECONDS, Json, Yes, confirmed, print_json, print_table, refuse
 from fencepost.client.admin.hanging import HangingTransaction
 from fencepost.client.blocking import Admin
 from fencepost.client.diagnosis.holding import partition_name, partition_words, undecided_of
@@ -28,7 +28,12 @@ def find_hanging(
     ] = None,
     older_than: Annotated[
         float,
-        typer.Option(metavar="SECONDS", min=0, help="Minimum time since the last write; use the largest timeout."),
+        typer.Option(
+            metavar="SECONDS",
+            min=0,
+            max=MOST_SECONDS,
+            help="Minimum time since the last write; use the largest timeout.",
+        ),
     ] = 900.0,
     abort: Annotated[
         bool, typer.Option("--abort", help="Abort them with abort markers. Their records are lost.")

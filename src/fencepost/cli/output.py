@@ -19,6 +19,7 @@ from fencepost.cli.printable import printable
 from fencepost.errors import KafkaError
 
 __all__ = [
+    "MOST_SECONDS",
     "Json",
     "Yes",
     "command_group",
@@ -33,6 +34,7 @@ __all__ = [
 ]
 
 AGAIN_S: Final = 0.02
+MOST_SECONDS: Final = 366 * 86_400  # of an option; infinity is no number of milliseconds
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]

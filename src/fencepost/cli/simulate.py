@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fencepost.cli.output import Json, failures_told, print_json, print_table
+from fencepost.cli.output import MOST_SECONDS, Json, failures_told, print_json, print_table
 from fencepost.extras import require
 from fencepost.small_files import read_small
 
@@ -48,7 +48,7 @@ class _Tally:
 def simulate(
     seed: Annotated[int | None, typer.Option(help="First seed; without --runs the only one.")] = None,
     runs: Annotated[int | None, typer.Option(min=1, help="Number of seeds; default 20 without other limits.")] = None,
-    minutes: Annotated[float | None, typer.Option(min=0, help="Start no run after this time.")] = None,
+    minutes: Annotated[float | None, typer.Option(min=0, max=MOST_SECONDS / 60, help="Start no run later.")] = None,
     profile: Annotated[str, typer.Option(help="swarm (a mix of all faults), lite (crashes), liveness.")] = "swarm",
     world: Annotated[str, typer.Option(help="clients, spark, or both in turn.")] = "both",
     option: Annotated[

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fencepost.cli.cluster_settings import CommandConfig, client_settings
-from fencepost.cli.output import Json
+from fencepost.cli.output import MOST_SECONDS, Json
 from fencepost.errors import ConfigurationError, KafkaError
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def torture(
     proxy_certificate: ProxyCertificate = "",
     start: Start = "",
     broker_pid: Annotated[int | None, typer.Option(help="Pause this local broker with SIGSTOP now and then.")] = None,
-    minutes: Annotated[float, typer.Option(min=0.05, help="Duration of the faults.")] = 5,
+    minutes: Annotated[float, typer.Option(min=0.05, max=MOST_SECONDS / 60, help="Duration of the faults.")] = 5,
     seed: Annotated[int, typer.Option(help="Seed for the choice and the times of the faults.")] = 1,
     client: Annotated[
         str, typer.Option(help="fencepost, or confluent for librdkafka (pip install confluent-kafka).")

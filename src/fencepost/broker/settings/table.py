@@ -496,6 +496,8 @@ def check_value(setting: Setting, value: str) -> str:
         return share_groups.check_auto_offset_reset(text)
     if setting.kind is not Kind.LIST:
         _check_choice(setting, text)
+        if setting.key == "cluster.id" and not text.isprintable():  # it is a line of meta.properties
+            raise _invalid(setting, repr(text), "Value must be printable text")
         return text
     parts = [part.strip() for part in text.split(",")] if text else []
     if "" in parts:

@@ -14,7 +14,7 @@ from fencepost.cli.cluster_settings import PATIENCE, CommandConfig, Servers, cli
 from fencepost.cli.diagnosis.examiner import Examiner
 from fencepost.cli.diagnosis.look import Look
 from fencepost.cli.diagnosis.telling import as_value, counted, lines_of
-from fencepost.cli.output import Json, failures_told, print_json, print_line
+from fencepost.cli.output import MOST_SECONDS, Json, failures_told, print_json, print_line
 from fencepost.cli.transaction_view import Session
 from fencepost.client.diagnosis.collecting import AWAY
 from fencepost.client.diagnosis.diagnosing import diagnose
@@ -43,19 +43,23 @@ def doctor(
         ),
     ] = True,
     older_than: Annotated[
-        float, typer.Option(metavar="SECONDS", min=0, help="Age from which on an open transaction is a finding.")
+        float,
+        typer.Option(
+            metavar="SECONDS", min=0, max=MOST_SECONDS, help="Age from which on an open transaction is a finding."
+        ),
     ] = 60.0,
     watch: Annotated[
         float,
         typer.Option(
             metavar="SECONDS",
             min=0,
+            max=MOST_SECONDS,
             help="If a group rebalances or a decision is not complete: look again after this time. A state that is "
             "still there is a finding; members without progress are found with 60 or more.",
         ),
     ] = 5.0,
     timeout: Annotated[
-        float, typer.Option(metavar="SECONDS", min=1, help="Time limit of one look at the cluster.")
+        float, typer.Option(metavar="SECONDS", min=1, max=MOST_SECONDS, help="Time limit of one look at the cluster.")
     ] = 20.0,
     bootstrap_servers: Servers = None,
     command_config: CommandConfig = None,

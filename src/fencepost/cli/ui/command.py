@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from fencepost.cli.cluster_settings import CommandConfig, DecisionTopic, Servers, client_settings
-from fencepost.cli.output import failures_told, stopped_by_signals
+from fencepost.cli.output import MOST_SECONDS, failures_told, stopped_by_signals
 from fencepost.cli.ui.server import EVERY_S, Page
 from fencepost.spark.sink.decision_store import DEFAULT_TOPIC
 
@@ -32,7 +32,9 @@ def ui(
         list[str] | None,
         typer.Option(metavar="NAME", help="A host name under which browsers may open the page; may be repeated."),
     ] = None,
-    every: Annotated[float, typer.Option(metavar="SECONDS", min=0.1, help="Interval of polls.")] = EVERY_S,
+    every: Annotated[
+        float, typer.Option(metavar="SECONDS", min=0.1, max=MOST_SECONDS, help="Interval of polls.")
+    ] = EVERY_S,
     schema_registry: Annotated[
         str | None, typer.Option(metavar="URL", help="Decode messages with this registry; needs fencepost[schemas].")
     ] = None,

@@ -65,3 +65,11 @@ def test_a_session_shorter_than_the_heartbeats_would_end_each_member(protocol: s
     ):
         check_group_config({f"{protocol}.session.timeout.ms": "10"}, broker)
     assert check_group_config({f"{protocol}.session.timeout.ms": "11"}, broker)
+
+
+@pytest.mark.parametrize("value", ["a\nfencepost.files=1", "a\rb", "a\0b", "a\tb"])
+def test_a_cluster_id_is_on_one_line(value: str) -> None:
+    """meta.properties would have another id, or other lines, at the next start."""
+    with pytest.raises(InvalidSetting, match=r"cluster\.id: Value must be printable text"):
+        BrokerConfig({"cluster.id": value})
+    assert BrokerConfig({"cluster.id": "MkU3OEVBNTcwNTJENDM2Qk"}).text("cluster.id")
