@@ -13,10 +13,21 @@ from pathlib import Path
 import pytest
 
 import fencepost
-from bench import common, connections, memory_over_time, pipeline, raw, report, request_time, transactions
+from bench import (
+    common,
+    connections,
+    memory_over_time,
+    pipeline,
+    raw,
+    report,
+    request_calls,
+    request_time,
+    transactions,
+)
 from bench.__main__ import arguments
 from bench.brokers import Running
 from bench.common import new_topic, own_broker
+from bench.hot_requests import ROWS
 from bench.sweep import Effort, run
 from bench.sweeps import SWEEPS
 from fencepost.benchmark import contest
@@ -69,8 +80,15 @@ def test_many_connections_are_each_answered() -> None:
 
 def test_the_processor_time_of_requests_is_measured() -> None:
     with own_broker() as own:
-        for requests_of in request_time.WORK.values():
-            assert request_time.measure(own, requests_of(own.servers, 2_000)) > 0
+        for row in ROWS.values():
+            assert request_time.measure(own, row, 2_000) > 0
+
+
+@pytest.mark.parametrize("name", [name for name in ROWS if name != "one record to each of 1,000 partitions"])
+def test_the_calls_of_requests_are_counted(name: str) -> None:
+    took_us, calls = request_calls.measure(name, 100)
+    assert took_us > 0
+    assert calls > 50
 
 
 def test_a_broker_that_goes_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
