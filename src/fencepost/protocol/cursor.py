@@ -14,6 +14,7 @@ from uuid import UUID
 
 from fencepost.protocol.errors import MalformedMessage
 from fencepost.protocol.varint import read_unsigned_varint, skip_tagged_fields, write_unsigned_varint
+from fencepost.protocol.wire import uuid_of
 
 __all__ = ["Buffer", "Reader", "Writer"]
 
@@ -23,6 +24,9 @@ _INT8 = struct.Struct(">b")
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
 _INT64 = struct.Struct(">q")
+_UUID_BYTES = 16
+_ONE_BYTE = 0x80
+"""A varint below it has one byte."""
 
 
 class Reader:
@@ -103,8 +107,7 @@ class Reader:
 
     def uuid(self) -> UUID | None:
         """Read a topic id; None for the zero UUID."""
-        raw = bytes(self.take(16))
-        return UUID(bytes=raw) if any(raw) else None
+        return uuid_of(bytes(self.take(_UUID_BYTES)))
 
     # --- arrays, strings, byte strings; a negative length is null ---
 
@@ -112,7 +115,11 @@ class Reader:
         """Read a length: a varint of length + 1 if flexible, otherwise a number in the layout `fixed`. -1 is null."""
         if not self.flexible:
             return self._number(fixed)
-        length, self.position = read_unsigned_varint(self.data, self.position)
+        data, position = self.data, self.position
+        if position < len(data) and (first := data[position]) < _ONE_BYTE:  # nearly always
+            self.position = position + 1
+            return first - 1
+        length, self.position = read_unsigned_varint(data, position)
         return length - 1
 
     def array_length(self) -> int:
@@ -169,7 +176,9 @@ class Reader:
 
     def skip_tags(self) -> None:
         if self.flexible:
-            self.position = skip_tagged_fields(self.data, self.position)
+            data, position = self.data, self.position
+            has_none = position < len(data) and not data[position]  # nearly always
+            self.position = position + 1 if has_none else skip_tagged_fields(data, position)
 
     def tags(self) -> dict[int, memoryview]:
         """Read the tagged fields; return the bytes of each by its tag."""

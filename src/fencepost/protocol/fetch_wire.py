@@ -10,10 +10,12 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Final
 from uuid import UUID
 
 from fencepost.protocol.cursor import Buffer, Reader, Writer
 from fencepost.protocol.frame import is_flexible
+from fencepost.protocol.varint import write_unsigned_varint
 
 __all__ = [
     "API_KEY",
@@ -39,8 +41,13 @@ READ_UNCOMMITTED = 0
 READ_COMMITTED = 1
 
 
+_HEAD_V4 = struct.Struct(">iiiib")
+_HEAD_V7 = struct.Struct(">iiiibii")
+_HEAD_V15 = struct.Struct(">iiibii")
+_INT32 = struct.Struct(">i")
 _INT8 = struct.Struct(">b")
 _HEAD = struct.Struct(">iii")
+_ANSWER_V7 = struct.Struct(">ihi")
 _PARTITION_V4 = struct.Struct(">iqi")
 _PARTITION_V5 = struct.Struct(">iqqi")
 _PARTITION_V9 = struct.Struct(">iiqqi")
@@ -51,6 +58,9 @@ _ABORTED = struct.Struct(">qq")
 _EPOCH_END = struct.Struct(">iq")
 _REPLICA_STATE = struct.Struct(">iq")
 _DIVERGING_TAG, _REPLICA_STATE_TAG = 0, 1
+_DIVERGING: Final = bytes((1, _DIVERGING_TAG, _EPOCH_END.size + 1))
+"""One tagged field, its number, and its size with the tags in it."""
+_NO_ID: Final = bytes(16)
 
 
 @dataclass(slots=True)
@@ -146,28 +156,36 @@ def decode_request(body: memoryview, version: int) -> FetchRequest:
         MalformedMessage: The bytes are not a Fetch request of this version.
     """
     reader = Reader(body, is_flexible(API_KEY, version))
-    request = FetchRequest(replica_id=reader.int32() if version <= 14 else -1)
-    request.max_wait_ms, request.min_bytes, request.max_bytes = reader.unpack(_HEAD)
-    request.isolation_level = reader.int8()
-    if version >= 7:
-        request.session_id, request.session_epoch = reader.int32(), reader.int32()
-    for _ in range(reader.array_length()):
-        topic, topic_id = _read_topic(reader, version)
-        partitions = [_read_partition(reader, version) for _ in range(reader.array_length())]
-        reader.skip_tags()
-        request.topics.append(FetchTopic(topic, topic_id, partitions))
-    if version >= 7:
-        for _ in range(reader.array_length()):
-            topic, topic_id = _read_topic(reader, version)
-            numbers = [reader.int32() for _ in range(reader.array_length())]
-            reader.skip_tags()
-            request.forgotten.append(ForgottenTopic(topic, topic_id, numbers))
-    if version >= 11:
-        request.rack_id = reader.string()
+    replica_id, session_id, session_epoch = -1, 0, -1
+    if version >= 15:
+        wait_ms, min_bytes, max_bytes, isolation, session_id, session_epoch = reader.unpack(_HEAD_V15)
+    elif version >= 7:
+        replica_id, wait_ms, min_bytes, max_bytes, isolation, session_id, session_epoch = reader.unpack(_HEAD_V7)
+    else:
+        replica_id, wait_ms, min_bytes, max_bytes, isolation = reader.unpack(_HEAD_V4)
+    topics = [_read_wanted(reader, version) for _ in range(reader.array_length())]
+    forgotten = [_read_forgotten(reader, version) for _ in range(reader.array_length())] if version >= 7 else []
+    rack_id = reader.string() if version >= 11 else ""
     state = reader.tags().get(_REPLICA_STATE_TAG)
     if state is not None and version >= 15:
-        request.replica_id, _ = Reader(state).unpack(_REPLICA_STATE)
-    return request
+        replica_id, _ = Reader(state).unpack(_REPLICA_STATE)
+    return FetchRequest(
+        wait_ms, min_bytes, max_bytes, isolation, session_id, session_epoch, topics, forgotten, rack_id, replica_id
+    )
+
+
+def _read_wanted(reader: Reader, version: int) -> FetchTopic:
+    topic, topic_id = _read_topic(reader, version)
+    partitions = [_read_partition(reader, version) for _ in range(reader.array_length())]
+    reader.skip_tags()
+    return FetchTopic(topic, topic_id, partitions)
+
+
+def _read_forgotten(reader: Reader, version: int) -> ForgottenTopic:
+    topic, topic_id = _read_topic(reader, version)
+    numbers = [reader.int32() for _ in range(reader.array_length())]
+    reader.skip_tags()
+    return ForgottenTopic(topic, topic_id, numbers)
 
 
 def _read_topic(reader: Reader, version: int) -> tuple[str | None, UUID | None]:
@@ -178,13 +196,13 @@ def _read_partition(reader: Reader, version: int) -> FetchPartition:
     leader_epoch = last_epoch = log_start = -1
     if version >= 12:
         number, leader_epoch, offset, last_epoch, log_start, max_bytes = reader.unpack(_PARTITION_V12)
+        reader.skip_tags()
     elif version >= 9:
         number, leader_epoch, offset, log_start, max_bytes = reader.unpack(_PARTITION_V9)
     elif version >= 5:
         number, offset, log_start, max_bytes = reader.unpack(_PARTITION_V5)
     else:
         number, offset, max_bytes = reader.unpack(_PARTITION_V4)
-    reader.skip_tags()
     return FetchPartition(number, offset, max_bytes, leader_epoch, last_epoch, log_start)
 
 
@@ -219,7 +237,7 @@ def encode_request(request: FetchRequest, version: int) -> list[Buffer]:
     return writer.buffers()
 
 
-def _write_topic(writer: Writer, version: int, topic: FetchTopic | ForgottenTopic | FetchTopicResult) -> None:
+def _write_topic(writer: Writer, version: int, topic: FetchTopic | ForgottenTopic) -> None:
     if version >= 13:
         writer.uuid(topic.topic_id)
     else:
@@ -289,23 +307,24 @@ def _read_result(reader: Reader, version: int) -> FetchPartitionResult:
 
 def encode_response(response: FetchResponse, version: int) -> list[Buffer]:
     """Return the response body as buffers. Records are the given objects, not copies."""
-    writer = Writer(is_flexible(API_KEY, version))
+    if is_flexible(API_KEY, version):
+        return _encode_flexible(response, version)
+    writer = Writer()
     writer.int32(response.throttle_ms)
     if version >= 7:
         writer.int16(response.error_code)
         writer.int32(response.session_id)
     writer.array_length(len(response.topics))
     for topic in response.topics:
-        _write_topic(writer, version, topic)
+        writer.string(topic.topic or "")
         writer.array_length(len(topic.partitions))
         for result in topic.partitions:
             _write_result(writer, version, result)
-        writer.tags()
-    writer.tags()
     return writer.buffers()
 
 
 def _write_result(writer: Writer, version: int, result: FetchPartitionResult) -> None:
+    """Write a result before v12."""
     head = (result.partition, result.error_code, result.high_watermark, result.last_stable_offset)
     if version >= 5:
         writer.pack(_RESULT_V5, *head, result.log_start_offset)
@@ -317,11 +336,55 @@ def _write_result(writer: Writer, version: int, result: FetchPartitionResult) ->
         writer.array_length(len(result.aborted))
         for producer_id, first_offset in result.aborted:
             writer.pack(_ABORTED, producer_id, first_offset)
-            writer.tags()
     if version >= 11:
         writer.int32(result.preferred_read_replica)
     writer.records(result.records)
-    if result.diverging is None:
-        writer.tags()
+
+
+def _encode_flexible(response: FetchResponse, version: int) -> list[Buffer]:
+    """Return the response body from v12 on, which nearly all consumers read: without a call for each field."""
+    done: list[Buffer] = []
+    out = bytearray(_ANSWER_V7.pack(response.throttle_ms, response.error_code, response.session_id))
+    out += write_unsigned_varint(len(response.topics) + 1)
+    for topic in response.topics:
+        if version < 13:
+            name = (topic.topic or "").encode()
+            out += write_unsigned_varint(len(name) + 1)
+            out += name
+        else:
+            out += _NO_ID if topic.topic_id is None else topic.topic_id.bytes
+        out += write_unsigned_varint(len(topic.partitions) + 1)
+        for result in topic.partitions:
+            _write_head(out, result)
+            records = result.records
+            out += write_unsigned_varint(len(records) + 1)
+            if records:
+                done += (out, records)
+                out = bytearray()
+            if result.diverging is None:
+                out.append(0)
+            else:
+                out += _DIVERGING + _EPOCH_END.pack(*result.diverging) + b"\0"
+        out.append(0)
+    out.append(0)
+    done.append(out)
+    return done
+
+
+def _write_head(out: bytearray, result: FetchPartitionResult) -> None:
+    """Write a result from v12 on, up to its records."""
+    out += _RESULT_V5.pack(
+        result.partition,
+        result.error_code,
+        result.high_watermark,
+        result.last_stable_offset,
+        result.log_start_offset,
+    )
+    if not result.aborted:
+        out.append(0 if result.aborted is None else 1)
     else:
-        writer.tags([(_DIVERGING_TAG, _EPOCH_END.pack(*result.diverging) + b"\0")])
+        out += write_unsigned_varint(len(result.aborted) + 1)
+        for aborted in result.aborted:
+            out += _ABORTED.pack(*aborted)
+            out.append(0)
+    out += _INT32.pack(result.preferred_read_replica)

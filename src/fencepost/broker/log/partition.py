@@ -27,7 +27,7 @@ from fencepost.broker.log.producers.idempotence import NEWEST_PRODUCE, ProducerR
 from fencepost.broker.log.producers.snapshot import LogPosition, SegmentSeal
 from fencepost.broker.log.producers.snapshot_files import SnapshotKeeper
 from fencepost.broker.log.producers.table import ProducerTable, facts_of
-from fencepost.broker.log.read_bounds import slice_of
+from fencepost.broker.log.read_bounds import ReadBounds, slice_of
 from fencepost.broker.log.recovery import Recovered, claim, keep_indexes, make_durable, rebuild_aborted, recover
 from fencepost.broker.log.recovery_points import RecoveryPoint
 from fencepost.broker.log.results import Appended, CorruptSegment, Duplicate, ReadResult, RecoveryReport, Rejected
@@ -456,34 +456,36 @@ class PartitionLog:
 
     # Reading
 
-    def read(self, offset: int, max_bytes: int, *, committed_only: bool = False, min_one: bool = True) -> ReadResult:
-        """Read whole batches from the one that contains `offset` on, at most `max_bytes`, from one segment.
-        With `min_one` the first batch is returned regardless of its size. The bound is the last stable offset with
-        `committed_only`, else the high watermark.
-        Errors: OFFSET_OUT_OF_RANGE outside of log start and log end; CORRUPT_MESSAGE for damaged bytes, with file and
-        position in `message`, because clients must not retry forever; KAFKA_STORAGE_ERROR if the disk fails."""
-        bound = self.last_stable_offset if committed_only else self.high_watermark
-        if offset >= bound or offset < self.log_start_offset:
-            is_inside = self.log_start_offset <= offset <= self.log_end_offset
-            return self._result(b"", [], ErrorCode.NONE if is_inside else ErrorCode.OFFSET_OUT_OF_RANGE)
-        aborted: list[tuple[int, int]] = []
-        try:
-            records, end_offset = slice_of(self, offset, max_bytes, bound, min_one)
-            if committed_only and records:
-                found = self.aborted_between(offset, end_offset)
-                aborted = sorted(((entry.producer_id, entry.first_offset) for entry in found), key=itemgetter(1, 0))
-        except CorruptSegment as error:
-            return self._result(b"", [], ErrorCode.CORRUPT_MESSAGE, str(error))
-        except OSError as error:
-            return self._result(b"", [], ErrorCode.KAFKA_STORAGE_ERROR, f"{self.directory}: {error}")
-        return self._result(records, aborted, ErrorCode.NONE)
-
-    def _result(
-        self, records: bytes | memoryview, aborted: list[tuple[int, int]], code: ErrorCode, message: str = ""
+    def read(
+        self,
+        offset: int,
+        max_bytes: int,
+        *,
+        committed_only: bool = False,
+        min_one: bool = True,
+        before: ReadBounds | None = None,
     ) -> ReadResult:
-        return ReadResult(
-            records, self.high_watermark, self.last_stable_offset, self.log_start_offset, aborted, code, message
-        )
+        """Read whole batches of one segment from the one with `offset` on, at most `max_bytes`.
+        Bound: high watermark, `committed_only`: last stable offset. `min_one`: the first of any size. `before`:
+        bounds measured earlier. Errors: OFFSET_OUT_OF_RANGE outside of log start and log end; KAFKA_STORAGE_ERROR; for
+        damaged bytes CORRUPT_MESSAGE, with the place in `message`, because clients must not retry forever."""
+        bound = self.last_stable_offset if committed_only else self.high_watermark
+        aborted, code, message = list[tuple[int, int]](), ErrorCode.NONE, ""
+        records: bytes | memoryview = b""
+        if not self.log_start_offset <= offset <= self.log_end_offset:
+            code = ErrorCode.OFFSET_OUT_OF_RANGE
+        elif offset < bound:
+            try:
+                data, end_offset = slice_of(self, offset, max_bytes, bound, min_one, before)
+                found = self.aborted_between(offset, end_offset) if committed_only and data else ()
+                aborted = sorted(((entry.producer_id, entry.first_offset) for entry in found), key=itemgetter(1, 0))
+                records = data
+            except CorruptSegment as error:
+                code, message = ErrorCode.CORRUPT_MESSAGE, str(error)
+            except OSError as error:
+                code, message = ErrorCode.KAFKA_STORAGE_ERROR, f"{self.directory}: {error}"
+        stable = bound if committed_only else self.last_stable_offset
+        return ReadResult(records, self.high_watermark, stable, self.log_start_offset, aborted, code, message)
 
     def segment_of(self, offset: int) -> int:
         """Return the number of the segment that holds the offset."""

@@ -86,13 +86,13 @@ def _end(log: SegmentedLog, number: int, bound: int) -> int:
 
 
 def slice_of(
-    log: SegmentedLog, offset: int, max_bytes: int, bound: int, min_one: bool
+    log: SegmentedLog, offset: int, max_bytes: int, bound: int, min_one: bool, before: ReadBounds | None = None
 ) -> tuple[bytes | memoryview, int]:
     """Return the whole batches from `offset` on, and an offset after their last record.
 
-    Raises OSError, CorruptSegment.
+    `before`: see `measure`. Raises OSError, CorruptSegment.
     """
-    extent = find_extent(log, offset, bound)
+    extent = measure(log, offset, bound, before)
     if extent is None:
         return b"", offset
     try:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from fencepost.broker.log.partition import PartitionLog
 from fencepost.protocol.fetch_wire import FetchPartition, FetchRequest, FetchTopic
 from fencepost.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from fencepost.protocol.messages.end_txn import EndTxnRequest
@@ -153,3 +154,18 @@ def test_the_smallest_limits_at_the_end_of_a_partition(driver: BrokerDriver, lim
     """Apache Kafka answers a fetch with max_bytes=0 at once."""
     assert held(driver, asked((0, 0, MUCH), min_bytes=1, max_bytes=limit)) == (None if limit else [0])
     assert held(driver, asked((0, 0, limit), min_bytes=1), connection=2) is None
+
+
+def test_the_records_of_an_answer_are_located_once(driver: BrokerDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Locating reads the disk. The bounds that made the fetch ready are those that are read."""
+    write(driver, *[100] * 60)
+    located: list[int] = []
+    locate = PartitionLog.locate
+
+    def counted(log: PartitionLog, number: int, offset: int) -> tuple[int, int, int]:
+        located.append(offset)
+        return locate(log, number, offset)
+
+    monkeypatch.setattr(PartitionLog, "locate", counted)
+    assert held(driver, asked((0, 3, 200), min_bytes=1)) == [170]
+    assert located == [3]

@@ -161,9 +161,9 @@ class ParkedFetch:
             return None  # reading it will tell
         if extent is None:
             return 0
+        self._extents[reader] = extent
         if extent.segment is not log.segments[-1] and bound >= extent.segment.next_offset:
             return None  # an answer ends with the segment, and this one does not grow
-        self._extents[reader] = extent
         size = min(extent.end - extent.position, max(0, reader.request.max_bytes))
         self._note_first(reader, max(size, extent.first_size))
         return size
@@ -262,12 +262,18 @@ class ParkedFetch:
         if _is_out_of_range(log, request):
             return FetchPartitionResult(partition=request.partition, error_code=ErrorCode.OFFSET_OUT_OF_RANGE)
         limit = min(request.max_bytes, room)
-        end = log.last_stable_offset if self._committed else log.high_watermark
+        end = result.last_stable_offset if self._committed else result.high_watermark
         if offset >= end or (limit <= 0 and not nothing_yet):
             return result
         # A batch larger than every limit still goes out when it is the answer's first, or the client would never get
         # past it.
-        read = log.read(offset, max(limit, 0), committed_only=self._committed, min_one=nothing_yet)
+        read = log.read(
+            offset,
+            max(limit, 0),
+            committed_only=self._committed,
+            min_one=nothing_yet,
+            before=self._extents.get(reader),
+        )
         result.records = read.records
         result.error_code = read.error_code
         if read.error_code:
