@@ -43,6 +43,7 @@ class Query:
         self.servers, self.folder = broker.bootstrap_servers, folder / "checkpoint"
         self.id, self.topic = str(uuid.uuid4()), f"out-{uuid.uuid4().hex[:8]}"
         self.rows_file = folder / "batch.rows"
+        self.routed = False  # whether the rows name their topic, in place of the option
         with Admin(self.servers) as admin:
             admin.create_topic(self.topic, 2)
         self.produce(*(value for batch_id in range(last + (not begun)) for value in self.values(batch_id)), hours_ago=1)
@@ -99,19 +100,23 @@ class Query:
             (offsets / str(batch_id)).write_bytes(files.entry(files.line(batch_id + 1, 2)))
         options = {"kafka.bootstrap.servers": self.servers, "topic": self.topic, "checkpointlocation": str(self.folder)}
         options |= {name.replace("_", "."): text for name, text in more.items()}
-        planned: StreamWriter = pickle.loads(pickle.dumps(StreamWriter(options, COLUMNS)))
+        if self.routed:
+            del options["topic"]
+        columns = [*COLUMNS, ("topic", "string")] if self.routed else COLUMNS
+        planned: StreamWriter = pickle.loads(pickle.dumps(StreamWriter(options, columns)))
         return planned
 
     def message(self, writer: StreamWriter, batch_id: int) -> Any:
-        rows = iter([pa.record_batch({"value": self.values(batch_id)})])
-        return writer.write_partition(rows, self.id, batch_id)
+        values = self.values(batch_id)
+        columns = {"value": values, "topic": [self.topic] * len(values)} if self.routed else {"value": values}
+        return writer.write_partition(iter([pa.record_batch(columns)]), self.id, batch_id)
 
     def batch(self, batch_id: int, **more: str) -> Any:
         """The moved query runs a batch to its end. The message of its task."""
         forget()
         writer = self.plan(batch_id, **more)
         message = self.message(writer, batch_id)
-        StreamWriter(writer._options, COLUMNS).commit([message], batch_id)
+        StreamWriter(writer._options, writer._columns).commit([message], batch_id)
         self.finished(batch_id)
         return message.message
 

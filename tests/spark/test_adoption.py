@@ -234,6 +234,43 @@ def test_a_persons_word_counts_where_nothing_is_proved(broker: Broker, tmp_path:
     assert len(query.output()) == rows
 
 
+@pytest.mark.parametrize("routed", [False, True], ids=["option topic", "column topic"])
+def test_a_batch_that_was_looked_for_in_another_topic_is_not_written(
+    broker: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str], routed: bool
+) -> None:
+    query = Query(broker, tmp_path, begun=True)
+    query.produce(*query.values(2))
+    other, query.routed = f"{query.topic}-other", routed
+    with Admin(query.servers) as admin:
+        admin.create_topic(other, 1)
+    assert query.command("adopt", "--topic", other, "--yes") == 0
+    with pytest.raises(UnknownQueryError, match=f"looked for the batch in '{other}'.*--topic {query.topic},"):
+        query.batch(2)
+    assert query.output() == query.expected(2)
+    assert query.adopt("--yes") == 3  # another topic is looked at anew
+    assert "2 records were written to the output since it was planned" in capsys.readouterr().err
+    assert query.adopt("--yes", *query.describe(2)) == 0
+    assert isinstance(query.batch(2), Skipped)
+    query.routed = False  # batches behind it may go to any topic
+    assert isinstance(query.batch(3, topic=other), Prepared)
+    assert query.output() == query.expected(2)
+
+
+def test_a_begun_batch_that_is_in_no_topic_is_written_to_those_that_were_looked_at(
+    broker: Broker, tmp_path: Path
+) -> None:
+    query = Query(broker, tmp_path, begun=True)
+    query.routed = True
+    other = f"{query.topic}-other"
+    with Admin(query.servers) as admin:
+        admin.create_topic(other, 1)
+    assert query.command("adopt", "--topic", other, "--yes") == 0
+    assert query.adopt("--topic", other, "--yes") == 0
+    assert query.known() == (1, 2, False)
+    assert isinstance(query.batch(2), Prepared)
+    assert query.output() == query.expected(2)
+
+
 def test_rows_of_other_programs_are_told_from_the_batchs(
     broker: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -15,6 +15,7 @@ from fencepost.spark.adoption.plans import Begun, Move, SinkFacts, adoption, nee
 from fencepost.spark.adoption.refusals import AdoptionRefusedError, UndecidedBatchError
 from fencepost.spark.adoption.verdict import Verdict
 from fencepost.spark.sink.decision import Beginning, Content, Decision, decode_value, encode_value
+from fencepost.spark.sink.decision_store import KnownQuery
 from fencepost.spark.sink.unfinished import moved_away, unknown_query
 from tests.unit.spark.adoption_files import QUERY, checkpoint
 
@@ -22,6 +23,7 @@ SINK = "sink"
 CONTENT = Content(5, 77)
 VERDICTS = {verdict: (verdict, "as the test says") for verdict in Verdict}
 ABOUT = (("topic", "out"),)
+TOPICS = ("out",)
 
 
 @dataclass
@@ -45,7 +47,8 @@ class Topic:
         last, beginning = self.sink.last, self.sink.beginning
         if last is None and beginning is None:
             return "written" if unknown_query(query, "topic", None, is_new=True) is None else "refused"
-        if moved_away(query, beginning, None) is not None:
+        known = KnownQuery(QUERY, beginning, None if last is None else last.batch_id)
+        if moved_away(query, known, None) is not None:
             return "refused"
         if last is not None and batch_id <= last.batch_id:
             return "skipped" if batch_id == last.batch_id else "refused"
@@ -55,8 +58,8 @@ class Topic:
 def adopted(
     found: Checkpoint, topic: Topic, verdict: Verdict | None = None, begun: Begun | None = None, content: bool = True
 ) -> Move:
-    judged = VERDICTS[verdict] if verdict is not None and needs_judging(found, topic.sink) else None
-    return adoption(found, topic.sink, judged, begun, CONTENT if content else None, ABOUT)
+    judged = VERDICTS[verdict] if verdict is not None and needs_judging(found, topic.sink, TOPICS) else None
+    return adoption(found, topic.sink, judged, begun, CONTENT if content else None, ABOUT, TOPICS)
 
 
 @pytest.mark.parametrize("last", [0, 1, 7])
@@ -87,7 +90,7 @@ def test_a_query_that_was_stopped_in_order_goes_on_with_the_next_batch(last: int
 )
 def test_a_batch_that_was_begun_is_written_once(last: int, verdict: Verdict, begun: Begun | None, outcome: str) -> None:
     found, topic = parse(checkpoint(last, begun=True)), Topic()
-    assert needs_judging(found, topic.sink)
+    assert needs_judging(found, topic.sink, TOPICS)
     move = adopted(found, topic, verdict, begun)
     assert move.fills == (verdict is Verdict.PARTLY and begun is Begun.MISSING)
     topic.write(move)
@@ -97,7 +100,7 @@ def test_a_batch_that_was_begun_is_written_once(last: int, verdict: Verdict, beg
     if outcome == "skipped":
         assert topic.sink.last is not None and topic.sink.last.content == CONTENT
     assert adopted(found, topic).is_done
-    assert not needs_judging(found, topic.sink)
+    assert not needs_judging(found, topic.sink, TOPICS)
 
 
 def test_nothing_is_planned_without_proof_or_a_word() -> None:
@@ -106,7 +109,7 @@ def test_nothing_is_planned_without_proof_or_a_word() -> None:
         with pytest.raises(UndecidedBatchError, match="batch 2 was begun and not finished"):
             adopted(found, Topic(), verdict, begun)
     with pytest.raises(UndecidedBatchError, match="not looked at"):
-        adoption(found, SinkFacts(SINK), None, None, None, ABOUT)
+        adoption(found, SinkFacts(SINK), None, None, None, ABOUT, TOPICS)
 
 
 @pytest.mark.parametrize(

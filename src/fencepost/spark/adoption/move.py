@@ -139,13 +139,13 @@ def look_to_adopt(link: Link, sink_link: SinkLink, asked: Asked) -> Looked:
     sink = _facts(sink_link, name, found.query_id)
     sink = replace(sink, elsewhere=sink_link.elsewhere(name, found.query_id))
     judged, rows = None, None
-    if plans.needs_judging(found, sink):
+    if plans.needs_judging(found, sink, asked.topics):
         rows = _described(asked, found)
         _look_for_leftover(link, asked, found.query_id)
         judged = _judge(link, asked, found, rows)
     about = {"topic": ", ".join(asked.topics), "checkpoint": asked.location, "host": socket.gethostname()}
     move = plans.adoption(
-        found, sink, judged, asked.begun, None if rows is None else rows.content, tuple(about.items())
+        found, sink, judged, asked.begun, None if rows is None else rows.content, tuple(about.items()), asked.topics
     )
     if move.fills and (rows is None or rows.rows is None):
         raise AdoptionRefusedError(f"{asked.rows} has no rows: describe the batch again, with keep_rows=True")

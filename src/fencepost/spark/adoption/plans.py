@@ -63,19 +63,24 @@ class Move:
         return self.decision is None and self.beginning is None
 
 
-def needs_judging(checkpoint: Checkpoint, sink: SinkFacts) -> bool:
+def needs_judging(checkpoint: Checkpoint, sink: SinkFacts, topics: Sequence[str]) -> bool:
     """Return whether a batch was begun that the sink knows nothing of, so that the output has to be looked at."""
     if not checkpoint.is_begun:
         return False
     decided = -1 if sink.last is None else sink.last.batch_id
-    return decided < _last(checkpoint) and not _is_judged(checkpoint, sink)
+    return decided < _last(checkpoint) and not _is_judged(checkpoint, sink, topics)
 
 
-def _is_judged(checkpoint: Checkpoint, sink: SinkFacts) -> bool:
-    """Return whether the query was taken over before, to begin with the batch that was begun."""
+def _is_judged(checkpoint: Checkpoint, sink: SinkFacts, topics: Sequence[str]) -> bool:
+    """Return whether the query was taken over before, to begin with the batch that was begun.
+
+    Not if the batch was then looked for in other topics.
+    """
     known = sink.beginning
     last = _last(checkpoint)
     if known is None or known.is_released or known.first_batch != last:
+        return False
+    if known.searched is not None and not set(topics) <= known.searched:
         return False
     return last == 0 or (sink.last is not None and sink.last.batch_id == last - 1)
 
@@ -116,6 +121,7 @@ def adoption(
     begun: Begun | None,
     content: Content | None,
     about: Sequence[tuple[str, str]],
+    topics: Sequence[str],
 ) -> Move:
     """The records with which the sink takes the query over.
 
@@ -126,6 +132,7 @@ def adoption(
         begun: A person's word about it, which counts where the verdict is UNDECIDED or PARTLY.
         content: The content of that batch, where it is known.
         about: Texts that tell a person which query it is.
+        topics: The output, in which a batch that was begun was looked for.
 
     Raises AdoptionRefusedError, and UndecidedBatchError where a person has to choose.
     """
@@ -140,7 +147,7 @@ def adoption(
         decision = _decision(checkpoint, sink, last, None, None)
         words = f"batch {last} is finished; the query goes on here with batch {last + 1}"
         return Move(decision, _beginning(sink, checkpoint, last + 1, about), words)
-    if _is_judged(checkpoint, sink):
+    if _is_judged(checkpoint, sink, topics):
         return Move(None, None, AGAIN.format(last))
     if judged is None:
         raise UndecidedBatchError(f"batch {last} was begun, and the output was not looked at: give --topic")
@@ -156,7 +163,8 @@ def adoption(
         return Move(decision, beginning, words, fills)
     words = f"batch {last} counts as not written ({why}); {AGAIN.format(last)}"
     before = _decision(checkpoint, sink, last - 1, None, None) if decided < last - 1 else None
-    return Move(before, beginning, words)
+    searched = Beginning(sink.name, checkpoint.query_id, last, tuple(about)).not_found_in(topics)
+    return Move(before, searched, words)
 
 
 def _choice(last: int, verdict: Verdict, why: str, begun: Begun | None) -> bool:

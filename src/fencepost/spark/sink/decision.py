@@ -20,7 +20,8 @@ A query's *beginning* is a second kind of record, outside of any transaction. Th
 query's first batch. It distinguishes a topic that has lost a query from a query whose batches had no rows. Key: magic
 "FPB" | 1 | sink | query id. Value: JSON with the number of that batch (`first`) and texts for a person. `fencepost
 spark adopt` writes it for a query that comes from another sink, and `release` marks it when the query goes back. The
-sink refuses batches below `first`, and all batches of a marked query.
+sink refuses batches below `first`, and all batches of a marked query. If `first` was begun by the other sink, `adopt`
+adds the topics in which it did not find the batch, and the sink writes that batch to no other topic.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from __future__ import annotations
 import json
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Final
@@ -65,6 +66,7 @@ MAX_WINNERS: Final = 30_000
 MAX_QUERY_ID_BYTES: Final = 1000
 VERSION: Final = 1
 RELEASED: Final = "released after"  # among a beginning's texts
+SEARCHED: Final = "first batch not found in"
 MAX_OFFSETS_BYTES: Final = 128 * 1024  # compressed; with all winners a decision stays below 1 MiB
 MAX_OFFSETS_TEXT_BYTES: Final = 64 * 1024 * 1024
 
@@ -153,6 +155,16 @@ class Beginning:
     def is_released(self) -> bool:
         """Return True if another sink writes the query now, because `fencepost spark release` has given it back."""
         return any(name == RELEASED for name, _ in self.about)
+
+    @property
+    def searched(self) -> frozenset[str] | None:
+        """Return the topics in which a begun first batch was not found; None: no begun batch was looked for."""
+        found = dict(self.about).get(SEARCHED)
+        return None if found is None else frozenset(found.split(", "))
+
+    def not_found_in(self, topics: Sequence[str]) -> Beginning:
+        """Return the same beginning, with the topics that do not have its first batch, which was begun."""
+        return replace(self, about=(*self.about, (SEARCHED, ", ".join(topics))))
 
     def released_after(self, batch_id: int | None) -> Beginning:
         """Return the same beginning, marked as given back after this batch; None: no batch was finished."""

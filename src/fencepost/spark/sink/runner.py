@@ -244,10 +244,11 @@ class SinkLink:
         except KafkaError as error:
             return f"Its other queries could not be read: {error}"
 
-    def check_begun(self, query: Beginning, first_batch: int | None, *, others_count: bool) -> None:
+    def check_begun(self, query: Beginning, first_batch: int | None, *, others_count: bool) -> frozenset[str] | None:
         """Check, before a claim or a write, that the sink knows the query, or that this is the query's first batch.
 
-        Writes the beginning of a new query. Raises UnknownQueryError.
+        Writes the beginning of a new query. Returns the topics to which the batch may be written; None: to any topic.
+        Raises UnknownQueryError.
 
         Args:
             query: The query, and the batch that it comes with as its first batch.
@@ -256,12 +257,12 @@ class SinkLink:
         """
         key = ("begun", self._steps.decision_topic, query.sink, query.query_id)
         if key in self._link.looked_for:
-            return
+            return None
         known = self.queries(query.sink)
         own = next((one for one in known if one.query_id == query.query_id), None)
         why = None
         if own is not None:
-            why = unfinished.moved_away(query, own.beginning, first_batch)
+            why = unfinished.moved_away(query, own, first_batch)
         elif not (others_count and self._writes_elsewhere(query, first_batch)):
             is_new = bool(known) or not self._has_decided(query.sink)
             why = unfinished.unknown_query(query, self._steps.decision_topic, first_batch, is_new=is_new)
@@ -269,7 +270,10 @@ class SinkLink:
             raise UnknownQueryError(why)
         if own is None or (own.beginning is not None and own.beginning.is_released):
             self._link.io.run(self._steps.begin(query))
-        self._link.looked_for.add(key)
+        only = None if own is None else unfinished.only_topics(query, own, first_batch)
+        if only is None:  # otherwise the next start may come with the same batch and another topic
+            self._link.looked_for.add(key)
+        return only
 
     def _writes_elsewhere(self, query: Beginning, first_batch: int | None) -> bool:
         """Return whether a sink of another name has decided for the query.
@@ -280,7 +284,7 @@ class SinkLink:
         for name in sorted({decision.sink for decision in others}):
             for known in self.queries(name):
                 if known.query_id == query.query_id and known.beginning is not None and known.beginning.is_released:
-                    why = unfinished.moved_away(query, known.beginning, first_batch)
+                    why = unfinished.moved_away(query, known, first_batch)
                     if why is not None:
                         raise UnknownQueryError(why)
         return bool(others)

@@ -8,7 +8,7 @@ they are finished after all. Therefore a query looks for them when it starts.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from fencepost.client.admin.transactions import TransactionDescription
@@ -22,7 +22,9 @@ from fencepost.spark.sink.plan_steps import Unknown
 __all__ = [
     "Strays",
     "begun_exactly_once",
+    "elsewhere_begun",
     "moved_away",
+    "only_topics",
     "open_on_topic",
     "others",
     "told_unknown",
@@ -127,15 +129,39 @@ def unknown_query(query: Beginning, topic: str, first_batch: int | None, *, is_n
     )
 
 
-def moved_away(query: Beginning, known: Beginning | None, first_batch: int | None) -> str | None:
+def only_topics(query: Beginning, own: KnownQuery, first_batch: int | None) -> frozenset[str] | None:
+    """Return the topics to which a query that the sink knows may write this batch; None: to any topic.
+
+    Another sink may have written the batch to a topic in which `fencepost spark adopt` has not looked for it.
+    """
+    number = query.first_batch
+    if own.beginning is None or number in (first_batch, own.batch_id) or number != own.beginning.first_batch:
+        return None
+    return own.beginning.searched
+
+
+def elsewhere_begun(query: Beginning, topics: Iterable[str], only: frozenset[str] | None) -> str | None:
+    """Return the reason why the batch must not be written to these topics, or None. `only`: of `only_topics`."""
+    others = [] if only is None else sorted(set(topics) - only)
+    if not others or only is None:
+        return None
+    return (
+        f"query {query.query_id} was taken over while batch {query.first_batch} was begun. `fencepost spark adopt` "
+        f"looked for the batch in {', '.join(map(repr, sorted(only)))}, and its rows are for topic {others[0]!r}, "
+        "where they may be already. Nothing was written. Stop the query and repeat `fencepost spark adopt` with "
+        f"--topic {others[0]}, and with --topic for each other topic that the query writes to"
+    )
+
+
+def moved_away(query: Beginning, own: KnownQuery, first_batch: int | None) -> str | None:
     """Return the reason why a query that the sink knows must not write this batch, or None.
 
     Args:
         query: The query, and the batch it comes with.
-        known: The query's beginning at this sink.
+        own: The query as this sink knows it.
         first_batch: Option first.batch.
     """
-    number = query.first_batch
+    number, known = query.first_batch, own.beginning
     if known is None or number == first_batch:
         return None
     if known.is_released:
@@ -150,7 +176,8 @@ def moved_away(query: Beginning, known: Beginning | None, first_batch: int | Non
             f"batch {known.first_batch}: another sink has written the batches below. Nothing was written. The "
             "checkpoint was restored from a copy, or lost files; restore the newest one"
         )
-    return None
+    topics = [text for name, text in query.about if name == "topic"]
+    return elsewhere_begun(query, topics, only_topics(query, own, first_batch))
 
 
 def unknown_sink(sink: str, topic: str) -> str:

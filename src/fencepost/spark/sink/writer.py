@@ -23,7 +23,7 @@ from pyspark.sql.types import StructType
 from fencepost.client.producer.adopted import AdoptedProducer
 from fencepost.errors import ConfigurationError, KafkaError, RecordRejectedError, UsageError
 from fencepost.protocol.codes import ErrorCode
-from fencepost.spark.errors import SupersededError, TaskTimedOutError, shown_as_it_is
+from fencepost.spark.errors import SupersededError, TaskTimedOutError, UnknownQueryError, shown_as_it_is
 from fencepost.spark.kafka_settings import tell_notes, tell_once
 from fencepost.spark.old_rows import OldRows
 from fencepost.spark.options import SinkOptions
@@ -44,6 +44,7 @@ from fencepost.spark.sink.rows import (
     send_rows,
 )
 from fencepost.spark.sink.runner import Link, SinkLink, link_to, sink_link
+from fencepost.spark.sink.unfinished import elsewhere_begun
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -109,6 +110,7 @@ class SinkWriter:
         self._planned: int | None = None
         self._named: str | None = None
         self._batch = batch
+        self._only: frozenset[str] | None = None  # the topics to which this batch may be written; None: any
 
     def _link(self) -> SinkLink:
         return sink_link(dict(self._parsed.client.common), self._parsed.steps)
@@ -149,7 +151,16 @@ class SinkWriter:
     def check_begun(self, query_id: str, batch_id: int) -> None:
         """Raise UnknownQueryError unless the decision topic knows the query, or this is its first batch."""
         beginning = self._beginning(query_id, batch_id)
-        self._link().check_begun(beginning, self._parsed.first_batch, others_count=self._others_count)
+        self._only = self._link().check_begun(beginning, self._parsed.first_batch, others_count=self._others_count)
+
+    def _check_topics(self, rows: pa.RecordBatch, query_id: str, batch_id: int) -> None:
+        """Check the rows' own topics as `check_begun` checks the option `topic`. Raises UnknownQueryError."""
+        if self._only is None or self._parsed.topic is not None:
+            return
+        topics = [topic for topic in rows["topic"].unique().to_pylist() if topic is not None]
+        why = elsewhere_begun(self._beginning(query_id, batch_id), topics, self._only)
+        if why is not None:
+            raise UnknownQueryError(why)
 
     @property
     def _others_count(self) -> bool:
@@ -203,11 +214,11 @@ class SinkWriter:
         except KafkaError as error:
             raise shown_as_it_is(error)  # noqa: B904 (the same error)
         given = (self._options, self._columns, self._rows_of)
-        return _restored, (type(self), given, self._opened, self._planned)
+        return _restored, (type(self), given, self._opened, self._planned, self._only)
 
     def write_partition(self, batches: Iterator[pa.RecordBatch], query_id: str, batch_id: int) -> TaskMessage:
         """Write one task attempt: steps 6-7."""
-        rows = RowSource(batches if self._rows_of is None else self._rows_of(batches))
+        rows = RowSource(self._checked(batches, query_id, batch_id))
         if not self._parsed.exactly_once:
             if rows.has_rows():
                 self._write_rows(rows, Identity(None, self._idempotent_pair()))
@@ -231,6 +242,12 @@ class SinkWriter:
             plan_steps.WriteRows: write_rows,
         }
         return TaskMessage(self._link().run_task(steps, own), self._planned)
+
+    def _checked(self, batches: Iterator[pa.RecordBatch], query_id: str, batch_id: int) -> Iterator[pa.RecordBatch]:
+        """Return the rows to write. A row for a topic that is not allowed fails the task before it is written."""
+        for batch in batches if self._rows_of is None else self._rows_of(batches):
+            self._check_topics(batch, query_id, batch_id)
+            yield batch
 
     def _claim_file(self, sink: str) -> ClaimFile:
         return ClaimFile(os.environ, dict(self._parsed.client.common)["bootstrap.servers"], sink)
@@ -392,9 +409,10 @@ def _restored(
     given: tuple[dict[str, str], list[tuple[str, str]], RowsOf | None],
     opened: plan_steps.Opened | None,
     planned: int | None,
+    only: frozenset[str] | None,
 ) -> SinkWriter:
     writer = kind(*given)
-    writer._opened, writer._planned = opened, planned
+    writer._opened, writer._planned, writer._only = opened, planned, only
     writer._named = None if opened is None else opened.sink
     return writer
 
