@@ -137,6 +137,24 @@ def test_a_topic_that_was_made_again_is_a_loss(broker: Broker, caplog: pytest.Lo
     assert "made again" in caplog.text
 
 
+@pytest.mark.parametrize("way", ["subscribe", "subscribePattern", "assign"])
+def test_a_partition_that_the_options_no_longer_name_is_not_called_gone(broker: Broker, way: str) -> None:
+    left, read = Topic(broker, partitions=1), Topic(broker, partitions=1)
+    left.write(0, ["a"])
+    read.write(0, ["b"])
+
+    def how(*topics: Topic) -> dict[str, str]:
+        names = [topic.name for topic in topics]
+        return {
+            way: json.dumps({name: [0] for name in names}) if way == "assign" else "|,"[way == "subscribe"].join(names)
+        }
+
+    first = read.stream(**how(left, read))
+    start = first.latestOffset(first.initialOffset(), ReadAllAvailable())
+    with pytest.raises(DataLossError, match=f"{left.name}-0 was read before, and option {way}=.* no longer names it"):
+        read.stream(**how(read)).latestOffset(restarted(start), ReadAllAvailable())
+
+
 @pytest.mark.parametrize("available_now", [False, True])
 def test_partitions_that_are_gone_or_shorter_are_a_loss(broker: Broker, available_now: bool) -> None:
     topic = Topic(broker, partitions=1)

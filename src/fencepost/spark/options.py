@@ -162,7 +162,7 @@ def _setting(dotted: str) -> str:
 _UNITS_MS: Final = {"us": 0.001, "": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
-def milliseconds(options: Mapping[str, str], name: str, default: int) -> int:
+def milliseconds(options: Mapping[str, str], name: str, default: int, lowest: int = 0) -> int:
     """Return a time as Spark writes it: "15m", "30s", "500ms", "1h"; a bare number is milliseconds."""
     text = options.get(name.lower())
     if text is None:
@@ -170,7 +170,10 @@ def milliseconds(options: Mapping[str, str], name: str, default: int) -> int:
     match = re.fullmatch(r"(\d+)\s*([a-z]*)", text.strip().lower())
     if match is None or match[2] not in _UNITS_MS:
         raise ConfigurationError(f"option {name}={text!r}: a time such as 500ms, 30s, 15m, 1h or 1d")
-    return int(int(match[1]) * _UNITS_MS[match[2]])
+    found = int(int(match[1]) * _UNITS_MS[match[2]])
+    if found < lowest:
+        raise ConfigurationError(f"option {name}={text!r}: at least {lowest} ms")
+    return found
 
 
 def _check_names(options: Mapping[str, str]) -> None:
@@ -242,7 +245,7 @@ class SinkOptions:
         timeout_is_given = "kafka.transaction.timeout.ms" in options
         steps = SinkConfig(
             int(client.value("transaction_timeout_ms")) if timeout_is_given else None,
-            max(milliseconds(options, "step.timeout", STEP_TIMEOUT_MS), 1),
+            milliseconds(options, "step.timeout", STEP_TIMEOUT_MS, 1),
             options.get("decision.topic", DEFAULT_TOPIC),
             options.get("topic"),
         )

@@ -209,6 +209,9 @@ def test_the_patience_for_a_step_is_an_option() -> None:
     assert sink(**{"step.timeout": "5m"}).steps.step_timeout_ms == 300_000
     with pytest.raises(ConfigurationError, match=r"step\.timeout='soon'"):
         sink(**{"step.timeout": "soon"})
+    for nothing in ("0", "0s", "1us"):
+        with pytest.raises(ConfigurationError, match=rf"step\.timeout='{nothing}': at least 1 ms"):
+            sink(**{"step.timeout": nothing})
 
 
 @pytest.mark.parametrize("given", [{}, {"path": "file:/warehouse/t"}])

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from fencepost.client.types import TopicPartition
 from fencepost.config import ConsumerConfig
 from fencepost.errors import ConfigurationError
 from fencepost.spark.kafka_settings import nearest, note
@@ -21,7 +22,7 @@ from fencepost.spark.source.held_back import BOUND_MS
 from fencepost.spark.source.java_pattern import java_pattern
 from fencepost.spark.source.ranges import Bound
 
-__all__ = ["READ", "WITHOUT_EFFECT", "SourceOptions", "check"]
+__all__ = ["READ", "WITHOUT_EFFECT", "SourceOptions", "check", "not_there"]
 
 WAYS: Final = ("subscribe", "subscribePattern", "assign")
 ENDS: Final = ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp")
@@ -160,6 +161,22 @@ def _fetch_bytes(options: Mapping[str, str], client: ClientSettings) -> int:
     """Larger than a plain consumer's unless it is set: a task reads one partition, and nothing else."""
     given = "kafka.max.partition.fetch.bytes" in options
     return int(client.value("max_partition_fetch_bytes")) if given else _FETCH_BYTES
+
+
+def not_there(way: str, wanted: str, partition: TopicPartition) -> str:
+    """Return the text for a partition that was read before, and is not among those of the option `way`=`wanted`."""
+    name = f"{partition.topic}-{partition.partition}"
+    if _is_named(way, wanted, partition):
+        return f"{name} is gone"
+    return f"{name} was read before, and option {way}={wanted!r} no longer names it"
+
+
+def _is_named(way: str, wanted: str, partition: TopicPartition) -> bool:
+    if way == "subscribePattern":
+        return java_pattern(wanted, way).search(partition.topic) is not None
+    if way == "subscribe":
+        return partition.topic in {name.strip() for name in wanted.split(",")}
+    return partition in ranges.assigned(wanted)
 
 
 def _check_way(way: str, wanted: str) -> None:

@@ -38,7 +38,7 @@ from fencepost.spark.source import ranges
 from fencepost.spark.source.columns import RANGE_SCHEMA
 from fencepost.spark.source.held_back import Holder, StandsStill, Watch, holders, told
 from fencepost.spark.source.java_pattern import java_pattern
-from fencepost.spark.source.options import SourceOptions
+from fencepost.spark.source.options import SourceOptions, not_there
 from fencepost.spark.source.ranges import EARLIEST, LATEST, Bound, JsonOffsets, Offsets, Range
 
 if TYPE_CHECKING:
@@ -465,7 +465,8 @@ class StreamReader(Source, DataSourceStreamReader, SupportsAvailableNow):
         return back
 
     def _report_gone(self, partition: TopicPartition) -> None:
-        self._report_loss(f"{partition.topic}-{partition.partition} is gone", partition.topic, partition.partition)
+        words = not_there(self._options.way, self._options.wanted, partition)
+        self._report_loss(words, partition.topic, partition.partition)
 
     def _waits_for_more(self, rows: int) -> bool:
         """minOffsetsPerTrigger and maxTriggerDelay. Whatever is there is read at first, and by availableNow."""
