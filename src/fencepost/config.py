@@ -80,7 +80,16 @@ DEFAULT_TRANSACTION_TIMEOUT_MS: Final = _Default(60_000)
 class CommonConfig:
     """Settings of every client."""
 
-    at_least_one: ClassVar[frozenset[str]] = frozenset({"request_timeout_ms", "default_api_timeout_ms"})
+    at_least_one: ClassVar[frozenset[str]] = frozenset(
+        {
+            "request_timeout_ms",
+            "default_api_timeout_ms",
+            "socket_connection_setup_timeout_ms",
+            "max_response_bytes",
+            "max_request_size",
+            "transaction_timeout_ms",
+        }
+    )
 
     bootstrap_servers: str | Sequence[str] = field(kw_only=False)  # "host:port,...", or a list of these
     client_id: str = "fencepost"

@@ -368,3 +368,12 @@ def test_the_command_shows_which_query_a_sink_is(
     about = shown[query.query_id]["queries"][query.query_id]
     assert (about["topic"], about["checkpoint"]) == (query.topic, str(query.folder))
     assert shown[empty.query_id]["decided"] == {}
+
+
+def test_a_decision_topic_with_too_few_partitions_is_refused(broker: Broker, tmp_path: Path) -> None:
+    query = Query(broker, tmp_path / "checkpoint")
+    for topic in (query.topic, f"{query.topic}-3"):
+        if topic != query.topic:
+            query.link.io.run(query.link.admin.create_topic(topic, 3))
+        with pytest.raises(ConfigurationError, match=f"topic '{topic}' has [13] partitions?; the sink needs 16"):
+            query.plan(0, decision_topic=topic)

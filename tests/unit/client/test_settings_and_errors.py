@@ -219,6 +219,15 @@ def test_bad_settings_of_a_consumer(settings: dict[str, object], words: str) -> 
         ConsumerConfig.make({**SERVERS, **settings})
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["max_request_size", "transaction_timeout_ms", "max_response_bytes", "socket_connection_setup_timeout_ms"],
+)
+def test_a_producer_that_could_never_write_is_refused(name: str) -> None:
+    with pytest.raises(errors.ConfigurationError, match=f"{name}=0: must be at least 1"):
+        ProducerConfig.make({**SERVERS, name: 0})
+
+
 def test_the_largest_settings_are_taken() -> None:
     ProducerConfig.make({**SERVERS, "max_block_ms": 2**63 - 1, "transaction_timeout_ms": 2**31 - 1})
     ConsumerConfig.make({**SERVERS, "group_id": "g" * 32_767, "fetch_max_bytes": 2**31 - 1})

@@ -14,6 +14,7 @@ from uuid import UUID
 
 import crc32c
 
+from fencepost.client.admin.topics import TopicDescription
 from fencepost.client.net.list_offsets import EARLIEST, LATEST
 from fencepost.client.types import TopicPartition
 from fencepost.errors import AuthorizationError, ConfigurationError, error_for
@@ -127,12 +128,15 @@ class DecisionStore:
                 self._topic, PARTITIONS, wanted.replicas or -1, configs=configs, exist_ok=True, api_timeout_ms=left
             )
             known = (await self._admin.describe_topics([self._topic], api_timeout_ms=left)).get(self._topic)
-        if known is None or len(known.partitions) < PARTITIONS:
-            found = 0 if known is None else len(known.partitions)
-            raise ConfigurationError(f"topic {self._topic!r} has {found} partitions; the sink needs {PARTITIONS}")
+        self._check_partitions(known)
         if not self._is_checked:
             self._check(await self._safety(self._topic, left), await self._safety(self._output, left))
             self._is_checked = True
+
+    def _check_partitions(self, known: TopicDescription | None) -> None:
+        found = 0 if known is None else len(known.partitions)
+        if found < PARTITIONS:
+            raise ConfigurationError(f"topic {self._topic!r} has {found} partitions; the sink needs {PARTITIONS}")
 
     async def _safety(self, topic: str | None, timeout_ms: int) -> _Safety:
         """Return the settings that the client may read."""
@@ -173,9 +177,15 @@ class DecisionStore:
             )
 
     async def is_there(self, deadline_ms: int) -> bool:
-        """Return true if the topic exists. The call does not create it."""
+        """Return true if the topic exists. The call does not create it.
+
+        Raises ConfigurationError if the topic has too few partitions.
+        """
         left = max(deadline_ms - self._cluster.runtime.now_ms(), 1)
-        return bool(await self._admin.describe_topics([self._topic], api_timeout_ms=left))
+        known = (await self._admin.describe_topics([self._topic], api_timeout_ms=left)).get(self._topic)
+        if known is not None:
+            self._check_partitions(known)
+        return known is not None
 
     async def read(self, sink: str, deadline_ms: int) -> tuple[Decision, ...]:
         """Return the last decision of every query of the sink, up to the present end offset.
