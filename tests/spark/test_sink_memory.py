@@ -14,7 +14,7 @@ import pytest
 
 from fencepost import Admin, Consumer, TopicPartition
 from fencepost.broker.embedded import Broker
-from fencepost.errors import ConfigurationError
+from fencepost.errors import ConfigurationError, KafkaTimeoutError
 from fencepost.spark.errors import CheckpointRolledBackError, SupersededError, UnknownQueryError
 from fencepost.spark.sink import plan, runner
 from fencepost.spark.sink.decision import Beginning, decode_key, encode_beginning
@@ -377,3 +377,14 @@ def test_a_decision_topic_with_too_few_partitions_is_refused(broker: Broker, tmp
             query.link.io.run(query.link.admin.create_topic(topic, 3))
         with pytest.raises(ConfigurationError, match=f"topic '{topic}' has [13] partitions?; the sink needs 16"):
             query.plan(0, decision_topic=topic)
+
+
+def test_brokers_that_do_not_answer_in_time_are_told_as_that(
+    broker: Broker, another_process: Callable[[], None], tmp_path: Path
+) -> None:
+    query = Query(broker, tmp_path / "checkpoint")
+    with broker.faults.swallow("InitProducerId", times=None), pytest.raises(KafkaTimeoutError, match="InitProducerId"):
+        query.batch(0, step_timeout="500 ms")
+    another_process()  # the connection with the request that is not answered answers no other
+    assert isinstance(query.batch(0), Prepared)
+    assert query.written() == 2

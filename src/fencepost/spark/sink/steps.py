@@ -443,6 +443,9 @@ class StepRunner:
             reply = await wire.init_once(self._cluster, request, deadline_ms)
             if reply is not None:
                 return reply.error_code
+            if self._cluster.runtime.now_ms() >= deadline_ms:
+                limit_ms = self._config.step_timeout_ms
+                raise KafkaTimeoutError(f"InitProducerId of sink {sink!r}: no answer in step.timeout ({limit_ms} ms)")
         raise ProtocolError("the brokers offer InitProducerId v6, but did not answer it three times")
 
 
