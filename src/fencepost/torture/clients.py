@@ -255,15 +255,28 @@ class TheirProducer:
         if transactional_id is not None:
             settings |= {"transactional.id": transactional_id, "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS}
         self._producer = Producer(settings)
+        self._has_purged = False
 
     def init(self) -> None:
         _theirs(lambda: self._producer.init_transactions(PATIENCE_S))
 
     def begin(self) -> None:
+        """Begin. Raises MustEnd after an abort that purged records.
+
+        librdkafka uses their sequence numbers again in the same epoch. If a purged record is in the log, brokers take
+        the next one for its repetition: it is lost, and reported as committed. Apache Kafka behaves so, too.
+        """
+        if self._has_purged:
+            raise MustEnd("librdkafka has purged records, whose sequence numbers it would use again")
         _theirs(self._producer.begin_transaction)
 
     def send(self, topic: str, partition: int, value: str, told: Told) -> None:
+        from confluent_kafka import KafkaError as Theirs
+
+        purged = (Theirs._PURGE_QUEUE, Theirs._PURGE_INFLIGHT)
+
         def delivered(error: Any, message: Any) -> None:
+            self._has_purged |= error is not None and error.code() in purged
             if error is None:
                 offset = message.offset()
                 told(partition, -1 if offset is None else offset, None, False)
