@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -17,7 +16,7 @@ import fencepost
 from fencepost.client.metrics import parts_of
 from fencepost.errors import AllBrokersDownError, AuthenticationError, DisconnectedError, ForkedError, KafkaError
 from tests.conformance.conftest import ARMS
-from tests.support.brokers import BrokerUnderTest
+from tests.support.brokers import BrokerUnderTest, free_port
 from tests.support.secured import USERS, Secured, secured
 from tests.support.waiting import until
 
@@ -38,13 +37,6 @@ ASYNCIO: list[tuple[type[Any], dict[str, Any]]] = [
 
 def named(case: Any) -> str:
     return case[0].__name__ if isinstance(case, tuple) else str(case)
-
-
-def nobody() -> str:
-    """An address at which nobody listens."""
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{held.getsockname()[1]}"
 
 
 def touch(client: Any) -> Any:
@@ -151,7 +143,7 @@ def test_statistics_of_an_asyncio_client(
 def test_no_broker_at_all(case: tuple[type[Any], dict[str, Any]]) -> None:
     """As librdkafka: an error of the broker, then one that all are down, though no call has ended."""
     kind, more = case
-    address = nobody()
+    address = f"127.0.0.1:{free_port()}"
     theirs: list[confluent_kafka.KafkaError] = []
     peer = confluent_kafka.Producer({"bootstrap.servers": address, "error_cb": theirs.append})
     ours: list[tuple[threading.Thread, KafkaError]] = []
@@ -179,7 +171,7 @@ def test_no_broker_at_all(case: tuple[type[Any], dict[str, Any]]) -> None:
 
 
 def test_errors_of_an_asyncio_client() -> None:
-    address = nobody()
+    address = f"127.0.0.1:{free_port()}"
     seen: list[tuple[object, type[KafkaError]]] = []
 
     async def tell(error: KafkaError) -> None:
@@ -301,9 +293,30 @@ def test_a_close_that_does_not_wait_for_a_callback_says_so(
 def test_a_blocking_client_refuses_coroutine_functions(kind: type[Any], name: str) -> None:
     async def tell(_: object) -> None: ...
 
+    class Tells:
+        async def __call__(self, _: object) -> None: ...
+
     more: dict[str, Any] = GROUPS if kind is fencepost.ShareConsumer else {}
-    with pytest.raises(fencepost.errors.ConfigurationError, match=name):
-        kind("127.0.0.1:1", **{name: tell}, **more)
+    for function in (tell, Tells()):
+        with pytest.raises(fencepost.errors.ConfigurationError, match=name):
+            kind("127.0.0.1:1", **{name: function}, **more)
+
+
+def test_a_coroutine_of_a_callback_does_not_run_in_the_loop_of_all_clients(
+    broker: BrokerUnderTest, caplog: pytest.LogCaptureFixture
+) -> None:
+    ran: list[str] = []
+
+    async def tell(_: object) -> None:
+        ran.append(threading.current_thread().name)
+
+    with fencepost.Admin(
+        broker.bootstrap_servers, on_statistics=lambda metrics: tell(dict(metrics)), statistics_interval_ms=10
+    ):
+        until(lambda: any(record.exc_info for record in caplog.records))
+    (reason, *_) = [str(record.exc_info[1]) for record in caplog.records if record.exc_info]
+    assert "on_statistics returned a coroutine" in reason
+    assert ran == []
 
 
 @pytest.mark.parametrize(

@@ -20,17 +20,12 @@ from fencepost.broker.embedded import Broker
 from fencepost.spark import spark_home
 from tests.spark.copying import HERE, environment
 from tests.spark.session import JVM_OPTIONS
+from tests.support.brokers import free_port
 from tests.support.waiting import until
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 MARKS, MANY = "ab", 20
 SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 @contextmanager

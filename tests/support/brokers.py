@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -19,6 +20,13 @@ from tests.support.raw_client import Closed, RawClient
 
 Arm = Literal["fencepost", "kafka"]
 LISTENING = "listening on "
+
+
+def free_port() -> int:
+    """Return a port of 127.0.0.1 at which nobody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+        return port
 
 
 class HasAddress(Protocol):

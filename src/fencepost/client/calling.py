@@ -22,6 +22,13 @@ T = TypeVar("T")
 CallUser = Callable[[Callable[[], Any]], Awaitable[None]]
 
 
+def is_asynchronous(function: object) -> bool:
+    """Return true for a coroutine function, and for an object that is called as one."""
+    return callable(function) and (
+        inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
+    )
+
+
 async def call_here(function: Callable[[], Any]) -> None:
     """Call a function in the core's own task, and await its result if it is awaitable."""
     outcome = function()
@@ -42,6 +49,7 @@ class Caller(Protocol):
     """Runs a producer's functions of the application."""
 
     waits: str  # for the log: the effect of a function that runs
+    awaits: bool  # true if the runtime's event loop is the application's own, and may run its coroutines
 
     def call(self, job: Callable[[], None], then: Callable[[], None]) -> None:
         """Run `job`, which raises nothing, after all jobs before it; then run `then` in the runtime."""
@@ -56,6 +64,7 @@ class CallHere:
     """Runs jobs at once, in the runtime."""
 
     waits = "the event loop stands still while it runs"
+    awaits = True
 
     def call(self, job: Callable[[], None], then: Callable[[], None]) -> None:
         """Run a job; see Caller."""

@@ -10,6 +10,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
+from fencepost.client.calling import is_asynchronous
 from fencepost.client.outages import is_outage
 from fencepost.config import ProducerConfig
 from fencepost.errors import ConfigurationError, RegistryUnavailableError, SerializationError
@@ -60,7 +61,7 @@ def _takes_context(function: Callable[..., Any]) -> bool:
 
 def synchronous(code: C, field: str) -> C:
     """Return the function. Raises ConfigurationError if it is known to be asynchronous."""
-    if callable(code) and (inspect.iscoroutinefunction(code) or inspect.iscoroutinefunction(type(code).__call__)):
+    if is_asynchronous(code):
         raise _asynchronous(code, field)
     return code
 

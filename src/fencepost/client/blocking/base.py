@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import threading
 from collections.abc import Callable, Coroutine
 from types import TracebackType
@@ -11,6 +10,7 @@ from typing import Any, Concatenate, Generic, NoReturn, ParamSpec, Self, TypeVar
 
 from fencepost.arguments import checked, prepared
 from fencepost.client.blocking.own_thread import OwnThread
+from fencepost.client.calling import is_asynchronous
 from fencepost.client.configured import Configured
 from fencepost.client.net.asyncio_runtime import runtime_for
 from fencepost.client.net.cluster import Cluster
@@ -29,8 +29,7 @@ C_co = TypeVar("C_co", bound=Leaving, covariant=True)  # a client of a core is a
 def cluster_for(config: CommonConfig) -> Cluster:
     """Create a blocking client's view of the cluster, in the I/O thread. Raises ConfigurationError."""
     for name in ("on_error", "on_statistics"):
-        function = getattr(config, name)
-        if inspect.iscoroutinefunction(function):
+        if is_asynchronous(getattr(config, name)):
             raise ConfigurationError(f"{name}: coroutine functions are for the clients for asyncio, as AsyncProducer")
     waits = "no other callback of this client runs meanwhile, and its close() waits"
     return Cluster(runtime_for(config), config, OwnThread(io_thread().call_soon, "fencepost-events", waits))

@@ -21,6 +21,8 @@ _serving = threading.local()
 class OwnThread:
     """A `calling.Caller` for blocking clients. The thread starts at the first call and ends with `end`."""
 
+    awaits = False
+
     def __init__(self, wake: Callable[[Callable[[], object]], object], name: str, waits: str) -> None:
         """Create it.
 

@@ -26,6 +26,7 @@ from fencepost.errors import (
     DisconnectedError,
     KafkaError,
     KafkaTimeoutError,
+    UsageError,
 )
 
 log = logging.getLogger("fencepost.client")
@@ -208,6 +209,14 @@ class ClientCallbacks:
             self._news.clear()
             await self._news.wait(left_ms)
 
+    def _checked(self, kind: str, result: object) -> object:
+        """Return a function's result. Raises UsageError if it would run in the event loop of all blocking clients."""
+        if inspect.isawaitable(result) and not self._caller.awaits:
+            if inspect.iscoroutine(result):
+                result.close()
+            raise UsageError(f"{kind} returned a coroutine, which only the clients for asyncio await")
+        return result
+
     async def _call(self, kind: str, function: Callable[[Any], Any], argument: object) -> None:
         called = self._runtime.event()
         outcome: list[Any] = []
@@ -217,7 +226,7 @@ class ClientCallbacks:
 
         def job() -> None:
             try:
-                outcome.append(context.run(function, argument))
+                outcome.append(self._checked(kind, context.run(function, argument)))
             except BaseException:  # SystemExit would end the thread, and with it all further callbacks
                 log.exception("%s of client %r failed", kind, self._client)
 

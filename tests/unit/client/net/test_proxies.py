@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import logging
-import socket
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,17 +13,12 @@ import fencepost
 from fencepost.client.proxies import Proxy, ProxyFailed, ProxyRefused, proxy_of
 from fencepost.config import AdminConfig
 from fencepost.errors import AuthenticationError, ConfigurationError, KafkaTimeoutError
+from tests.support.brokers import free_port
 from tests.support.certificates import Authority
 from tests.support.tunnels import Tunnels
 
 SECRET = "s3cr3t"  # noqa: S105 (to be searched for)
 SHORT = {"default_api_timeout_ms": 1_000, "reconnect_backoff_ms": 10}
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
 
 
 def failure(url: str, **settings: Any) -> Exception:
