@@ -240,13 +240,13 @@ def check_topic_config(given: Mapping[str, str]) -> dict[str, str]:
     return checked
 
 
-def check_group_config(given: Mapping[str, str], broker: BrokerConfig | None = None) -> dict[str, str]:
+def check_group_config(given: Mapping[str, str], broker: BrokerConfig) -> dict[str, str]:
     """Return the given group settings in their usual spelling. Raises InvalidSetting, in Kafka's words.
 
-    `broker` has the values that the group does not set; without it the defaults apply.
+    `broker` has the values that the group does not set.
     """
     checked = _check_all(GROUP_SETTINGS, given, "group")
-    group = GroupSettings(checked, broker or BrokerConfig())
+    group = GroupSettings(checked, broker)
     for protocol in _PROTOCOLS:
         heartbeat, session = f"{protocol}.heartbeat.interval.ms", f"{protocol}.session.timeout.ms"
         if not checked.keys().isdisjoint((heartbeat, session)) and group.number(session) <= group.number(heartbeat):

@@ -26,7 +26,7 @@ from fencepost.client.metrics import ConsumerMetrics
 from fencepost.client.net.cluster import Cluster
 from fencepost.client.partition_assignor import Assignment, Subscription
 from fencepost.config import ConsumerConfig
-from fencepost.errors import ClosedError, DisconnectedError, GroupFencedError, KafkaError, KafkaTimeoutError, error_for
+from fencepost.errors import DisconnectedError, GroupFencedError, KafkaError, KafkaTimeoutError, error_for
 from fencepost.protocol.codes import ErrorCode as E
 from fencepost.protocol.messages.heartbeat import HeartbeatRequest
 from fencepost.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
@@ -314,8 +314,6 @@ class ClassicMember(Member):
     async def _beat(self) -> None:
         try:
             await self._beat_on()
-        except ClosedError:
-            return
         except Exception as error:  # noqa: BLE001 (the next poll raises it)
             self._fatal = error
 
@@ -348,8 +346,6 @@ class ClassicMember(Member):
                 code_of=lambda answer: int(answer.error_code),
                 lane=GROUP_LANE,
             )
-        except ClosedError:
-            raise
         except KafkaError as error:
             self._metrics.heartbeat_failed_total += 1
             log.warning("group %r: heartbeat failed: %s", self._group_id, error)

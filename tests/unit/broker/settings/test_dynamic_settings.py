@@ -175,9 +175,11 @@ def test_a_default_of_a_group_or_topic_is_the_broker_s_default_of_the_same() -> 
 
 
 def test_groups_have_few_settings() -> None:
-    assert check_group_config({"consumer.session.timeout.ms": " 7000 "}) == {"consumer.session.timeout.ms": "7000"}
+    assert check_group_config({"consumer.session.timeout.ms": " 7000 "}, BrokerConfig()) == {
+        "consumer.session.timeout.ms": "7000"
+    }
     with pytest.raises(InvalidSetting, match=r"Unknown group config name: retention\.ms"):
-        check_group_config({"retention.ms": "7"})
+        check_group_config({"retention.ms": "7"}, BrokerConfig())
 
 
 def test_numbers_fit_their_type() -> None:
