@@ -36,7 +36,7 @@ from tests.support.readme import ROOT
 
 
 def bench(*options: str) -> str:
-    """What `make bench` prints."""
+    """Return the output of `make bench`."""
     command = [sys.executable, "-m", "bench", *options]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=280)
     assert done.returncode == 0, done.stderr

@@ -72,7 +72,7 @@ def dead(found: dict[str, str], allowed: Iterable[str]) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def found() -> dict[str, str]:
-    """What is unused in the repository."""
+    """Return the unused names of the repository."""
     return unused([ROOT / folder for folder in USERS])
 
 

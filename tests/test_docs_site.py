@@ -55,7 +55,7 @@ def test_the_site_is_built_with_every_page_and_takes_nothing_from_elsewhere(tmp_
 
 
 def public_names() -> set[str]:
-    """What the reference has to have: every name, and every method of the blocking clients and the broker."""
+    """Return what the reference has to have: every name, and every method of the blocking clients and the broker."""
     found = {f"fencepost.{name}" for name in fencepost.__all__} - {
         *("fencepost.__version__", "fencepost.config", "fencepost.errors")  # errors: transactions.md
     }

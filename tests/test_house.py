@@ -64,7 +64,7 @@ SHARED_CLASS_NAMES = frozenset(
 
 
 def grown(measured: dict[str, int], most: int, exceptions: dict[str, int]) -> list[str]:
-    """What is above ``most``, or above what the table of exceptions grants it, and rows that nothing needs."""
+    """Return the names above ``most`` or above their row of exceptions, and the rows that are not needed."""
     return [
         *(
             f"{name}: {count} of at most {exceptions.get(name, most)}"

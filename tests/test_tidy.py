@@ -95,7 +95,7 @@ def of_a_text(check: Callable[[str], list[str]]) -> Callable[[Path, str], list[s
 
 @pytest.fixture(scope="module")
 def found() -> dict[str, list[str]]:
-    """What each gate finds in the files that it is for. All look at a file in turn, so that it is parsed once."""
+    """Return the findings of each gate in its files. All look at a file in turn, so that it is parsed once."""
     sources, programs = tidy.python_files("src"), tidy.python_files("src", "tools")
     everything = tidy.python_files(*tidy.SOURCE_FOLDERS)
     cores = [path for path in sources if not is_shell(tidy.module_name(path))]

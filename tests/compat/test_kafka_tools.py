@@ -34,11 +34,11 @@ class Desk:
         return run_kafka_tool(tool, *arguments)
 
     def tell(self, tool: str, *arguments: str, stdin: str = "") -> Ran:
-        """Whatever comes of it."""
+        """Run a tool, which may fail, and return its outcome."""
         return run_kafka_tool(tool, "--bootstrap-server", self.servers, *arguments, stdin=stdin)
 
     def ask(self, tool: str, *arguments: str, stdin: str = "") -> str:
-        """What a tool prints that has to succeed."""
+        """Return the output of a tool, which has to succeed."""
         ran = self.tell(tool, *arguments, stdin=stdin)
         assert ran.status == 0, ran.output
         assert "Exception" not in ran.output, ran.output
@@ -49,7 +49,7 @@ class Desk:
         return [line.split() for line in self.ask(tool, *arguments).splitlines() if line.strip()]
 
     def consumed(self, topic: str, isolation: str, count: int) -> list[str]:
-        """What the console consumer prints: the first records of a topic of one partition."""
+        """Return the output of the console consumer: the first records of a topic of one partition."""
         arguments = ("--topic", topic, "--from-beginning", "--isolation-level", isolation, "--max-messages", str(count))
         return re.findall(r"^value-\S+$", self.ask(CONSUMER, *arguments), re.MULTILINE)
 

@@ -72,7 +72,7 @@ def dotted(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def connections(client: Any) -> int:
-    """How many connections of the client are open."""
+    """Return the number of open connections of the client."""
     links = client._core.cluster.links._links.values()
     return sum(link.live is not None for link in links)
 
@@ -122,7 +122,7 @@ def test_a_session_is_renewed_with_the_new_password(world: Secured, user: str) -
 @pytest.mark.parametrize(
     ("kind", "more", "ask"),
     [
-        (fencepost.Producer, {}, lambda client, topic: client.partitions_for(topic)),
+        (fencepost.Producer, {}, lambda client, topic: client.send(topic, b"v").result(PATIENCE_S)),
         (fencepost.Consumer, {}, lambda client, topic: client.end_offsets([(topic, 0)])),
         (fencepost.ShareConsumer, {"group_id": "g"}, lambda client, topic: until(lambda: joined(client, topic))),
         (fencepost.Admin, {}, lambda client, topic: client.list_topics()),
@@ -141,6 +141,7 @@ def test_new_connections_use_the_new_password(
         client.set_sasl_credentials(user, SECOND)
         drop(client)
         ask(client, topic)
+        assert connections(client) > 0
 
 
 def joined(client: Any, topic: str) -> bool:

@@ -268,7 +268,7 @@ def test_resources_that_are_none(broker: BrokerUnderTest, client: RawClient) -> 
 
 
 def test_what_is_asked_first(broker: BrokerUnderTest, client: RawClient) -> None:
-    """What is done to lists, the name of the topic, the values, and only then whether there is such a topic."""
+    """The broker checks operations on lists, the topic's name and the values before it looks for the topic."""
     missing, bad = broker.name("missing"), "bad name"
     for name in (missing, bad, ""):
         refused = change(client, TOPIC, name, ("retention.ms", APPEND, "1"))

@@ -74,7 +74,7 @@ class ClassicMember:
         return heartbeat(self.client, self.group, self.generation, self.member_id)
 
     def follow(self) -> None:
-        """What a consumer does at its next heartbeat."""
+        """Do what a consumer does at its next heartbeat."""
         if self.heartbeat() == ErrorCode.REBALANCE_IN_PROGRESS:
             self.join()
             assert self.sync() in (0, ErrorCode.REBALANCE_IN_PROGRESS)

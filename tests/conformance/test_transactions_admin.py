@@ -1,4 +1,4 @@
-"""What administrators see and do: lists, descriptions, markers by hand. Expected: Kafka 4.4 (K80 to K83, K33)."""
+"""Calls of administrators: lists, descriptions, markers by hand. Expected: Kafka 4.4 (K80 to K83, K33)."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ class Query:
             self.options["checkpointlocation"] = str(folder)
 
     def plan(self, batch_id: int, **more: str) -> StreamWriter:
-        """What the planning process hands to the tasks."""
+        """Return the writer that the planning process hands to the tasks."""
         if self.folder is not None:
             (self.folder / "offsets" / str(batch_id)).write_text(f"v1\n{{}}\n{batch_id}")
         options = {**self.options, **{name.replace("_", "."): text for name, text in more.items()}}
@@ -155,7 +155,7 @@ def test_a_written_batch_does_not_come_again_when_the_decision_topic_was_deleted
 
 
 def test_nothing_is_claimed_or_aborted_before_the_refusal(query: Query, another_process: Callable[[], None]) -> None:
-    """What was decided and not completed would be lost otherwise."""
+    """Otherwise a batch that was decided and not completed would be lost."""
     query.batch(0)
     query.decide_only(1)
     assert len(query.left_open()) == 1
@@ -251,7 +251,7 @@ def test_a_batch_of_foreach_batch_is_refused_under_another_query_id(
 def test_a_batch_write_is_refused_where_its_sink_is_forgotten(
     broker: Broker, another_process: Callable[[], None]
 ) -> None:
-    """What an earlier job has decided and not completed would be aborted."""
+    """A batch that an earlier job has decided and not completed would be aborted."""
     query = Query(broker, None)
 
     def save(**more: str) -> None:

@@ -1,4 +1,4 @@
-"""Where the sink claims: where the writer is pickled into the tasks, once, and nowhere else."""
+"""The sink claims once: where the writer is pickled into the tasks, and nowhere else."""
 
 from __future__ import annotations
 

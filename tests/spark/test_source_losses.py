@@ -26,7 +26,7 @@ def broker() -> Iterator[Broker]:
 
 
 def restarted(start: dict[str, dict[str, int]]) -> dict[str, dict[str, int]]:
-    """What a checkpoint gives back."""
+    """Return the offsets as they come back from a checkpoint."""
     found: dict[str, dict[str, int]] = json.loads(json.dumps(start))
     return found
 

@@ -130,7 +130,7 @@ def _java_major_version(java: str) -> int:
 
 
 def cache_folder(pom: Path, release: str | None) -> Path:
-    """Where the jars of exactly this pom are kept; `release` is told to a pom that does not name it."""
+    """Return the folder for the jars of exactly this pom. A pom without a release gets `release`."""
     root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     digest = hashlib.sha256(pom.read_bytes()).hexdigest()[:12]
     name = pom.name.removesuffix(".pom.xml")
@@ -172,7 +172,7 @@ def made_once(folder: Path, make: Callable[[Path], None]) -> Path:
 
 
 def unavailable_reason() -> str | None:
-    """Why Apache Kafka cannot run here, or None when it can. Fetches the jars if need be."""
+    """Return the reason why Apache Kafka cannot run here, or None. Fetches the jars if they are missing."""
     try:
         java_command()
         jars_folder()
@@ -263,7 +263,7 @@ class ApacheKafka:
         return self._home() / "data"
 
     def output(self) -> str:
-        """What the node has printed (warnings and errors)."""
+        """Return the warnings and errors that the node has printed."""
         path = self._home() / "output.txt"
         return path.read_text(errors="replace") if path.exists() else ""
 

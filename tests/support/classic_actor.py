@@ -28,7 +28,7 @@ class Phase(Enum):
 
 @dataclass(slots=True)
 class ClassicActor:
-    """What a classic consumer keeps. An eager one gives everything back before it joins."""
+    """The state of a classic consumer. An eager one gives everything back before it joins."""
 
     name: str
     topics: tuple[str, ...]

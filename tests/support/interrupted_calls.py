@@ -145,7 +145,7 @@ async def drive_async(client: Any, name: str) -> object:
 
 
 def settings_of(client: str) -> dict[str, Any]:
-    """What the client needs for its methods to do something."""
+    """Return the settings without which the client's methods do nothing."""
     if client == "Producer":
         return {"linger_ms": 0, "max_block_ms": 5_000}
     if client == "Admin":
@@ -154,7 +154,7 @@ def settings_of(client: str) -> dict[str, Any]:
 
 
 class Ledger:
-    """What the application was given of a partition whose records are the numbers 0, 1, 2 ..."""
+    """The records that the application was given of a partition whose records are the numbers 0, 1, 2 ..."""
 
     def __init__(self) -> None:
         self.given: list[int] = []

@@ -12,7 +12,7 @@ __all__ = ["Damage", "Verified", "verify_data_directory"]
 
 @dataclass(slots=True)
 class Verified:
-    """What was looked at."""
+    """Counts of what was verified."""
 
     logs: int = 0
     segments: int = 0

@@ -204,7 +204,7 @@ class Attacker:
     # --- resources ---
 
     def unread_answers(self, connections: int = 120) -> None:
-        """Who asks for much and never reads."""
+        """Ask for much on many connections, and never read."""
         wanted = [fetch_wire.FetchTopic(name, None, [fetch_wire.FetchPartition(0, 0, HUGE)]) for name in TOPICS]
         fetch = fetch_wire.FetchRequest(max_wait_ms=0, max_bytes=HUGE, topics=wanted)
         body = b"".join(fetch_wire.encode_request(fetch, 12))

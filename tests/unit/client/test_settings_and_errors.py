@@ -229,8 +229,10 @@ def test_a_producer_that_could_never_write_is_refused(name: str) -> None:
 
 
 def test_the_largest_settings_are_taken() -> None:
-    ProducerConfig.make({**SERVERS, "max_block_ms": 2**63 - 1, "transaction_timeout_ms": 2**31 - 1})
-    ConsumerConfig.make({**SERVERS, "group_id": "g" * 32_767, "fetch_max_bytes": 2**31 - 1})
+    producer = ProducerConfig.make({**SERVERS, "max_block_ms": 2**63 - 1, "transaction_timeout_ms": 2**31 - 1})
+    assert (producer.max_block_ms, producer.transaction_timeout_ms) == (2**63 - 1, 2**31 - 1)
+    consumer = ConsumerConfig.make({**SERVERS, "group_id": "g" * 32_767, "fetch_max_bytes": 2**31 - 1})
+    assert (consumer.group_id, consumer.fetch_max_bytes) == ("g" * 32_767, 2**31 - 1)
 
 
 def test_the_tree_is_the_drawn_one() -> None:

@@ -40,7 +40,7 @@ def asked(*wanted: Wanted, min_bytes: int, max_bytes: int = MUCH, committed: boo
 
 
 def held(driver: BrokerDriver, request: FetchRequest, connection: int = 1) -> list[int] | None:
-    """How many bytes each partition of the answer has; None while the fetch waits."""
+    """Return the number of bytes of each partition of the answer; None while the fetch waits."""
     answer = driver.answer(driver.send(request, 12, connection), connection)
     return None if answer is None else [len(each.records) for each in answer.topics[0].partitions]
 

@@ -56,8 +56,7 @@ class World:
 
     def kill(self) -> None:
         """Leave the broker as kill -9 does. The system closes the files of a process that was killed."""
-        for file in list(self.files._open):
-            file.close()
+        self.files.close()
 
     def restart(self) -> None:
         """Start as after kill -9."""

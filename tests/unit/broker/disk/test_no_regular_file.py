@@ -64,8 +64,7 @@ def _start(directory: Path, outcome: list[Exception | None]) -> None:
     except Exception as error:  # noqa: BLE001 - the test judges it
         outcome.append(error)
     finally:
-        for file in list(files._open):
-            file.close()
+        files.close()
 
 
 @pytest.mark.parametrize("put", [_fifo, _directory, _socket, _loop, _device])

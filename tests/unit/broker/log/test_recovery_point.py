@@ -1,4 +1,4 @@
-"""What was synced and is damaged or gone: told, never cut, and its offsets are not given out again."""
+"""Synced records that are damaged or gone: they are told, never cut, and its offsets are not given out again."""
 
 from __future__ import annotations
 
@@ -285,7 +285,7 @@ def test_a_missing_file_of_points_is_told(caplog: pytest.LogCaptureFixture) -> N
 
 @pytest.mark.parametrize("seed", range(60))
 def test_random_damage_after_random_crashes(seed: int) -> None:
-    """What was promised is there, or told; nothing is at another offset, and no offset is given out twice."""
+    """Each promised record is at its offset, or its loss is told, and no offset is given out twice."""
     rng = random.Random(seed)
     world = World(LogConfig(segment_bytes=1500, index_interval_bytes=200, snapshot_interval_bytes=1200))
     told: set[int] = set()

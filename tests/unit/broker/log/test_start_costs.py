@@ -1,4 +1,4 @@
-"""What the start of a log reads, and from where."""
+"""The start of a log: the files and positions that it reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a poll gave of many partitions as one Arrow table: the same rows as each partition's own."""
+"""A poll of many partitions as one Arrow table: the same rows as each partition's own."""
 
 from __future__ import annotations
 

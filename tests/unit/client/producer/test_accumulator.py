@@ -216,8 +216,10 @@ class Interruption:
 
 
 def interrupted_at(line: int) -> bool:
-    """Whether so many lines come while six records, and a table, are taken into chunks of three; nothing may be lost,
-    whichever is interrupted."""
+    """Return whether so many lines come while six records, and a table, are taken into chunks of three.
+
+    Nothing may be lost, whichever line is interrupted.
+    """
     target, table = accumulator(chunk_bytes=100), object()
     taken: dict[bytes, tuple[Chunk, int]] = {}
     interruption, before = Interruption(line), sys.gettrace()
