@@ -6,7 +6,9 @@ processes are killed at once (except zombies, which stand on): no query has done
 
 from __future__ import annotations
 
+import contextlib
 import json
+import signal
 import subprocess
 import sys
 import time
@@ -109,7 +111,10 @@ def kill_where_they_stand(copies: Sequence[tuple[Kill, Copy]], folder: Path) -> 
 def _kill_standing(
     copies: Sequence[tuple[Kill, Copy]], driver: subprocess.Popen[bytes], server: int | None, folder: Path
 ) -> list[psutil.Process]:
-    """Parents before their children: none has time to do anything about it."""
+    """Stop all, then kill all: none can do anything about the end of another.
+
+    The JVM ends with the driver, and a daemon of PySpark with the JVM, and it takes its workers with it: the zombies.
+    """
     output = folder / "output"
     family: list[psutil.Process] = []
     try:
@@ -123,14 +128,17 @@ def _kill_standing(
         family = [] if server is None else psutil.Process(server).children(recursive=True)
         family += psutil.Process(driver.pid).children(recursive=True)
         assert set(standing) <= {process.pid for process in family}
-    finally:
+    except BaseException:
         driver.kill()
         if not family:
             _end_those_that_stand(copies)
+        raise
     zombies = [process for process in family if process.pid in standing and standing[process.pid].zombie]
-    for process in family:
-        if process not in zombies and _lives(process):
-            process.kill()
+    dying = [psutil.Process(driver.pid), *(process for process in family if process not in zombies)]
+    for number in (signal.SIGSTOP, signal.SIGKILL):
+        for process in filter(_lives, dying):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.send_signal(number)
     assert driver.wait(60) == -9, output.read_text()[-6000:]
     until = time.monotonic() + 60
     while any(_lives(process) for process in family if process not in zombies) and time.monotonic() < until:
