@@ -6,9 +6,8 @@ processes are killed at once (except zombies, which stand on): no query has done
 
 from __future__ import annotations
 
-import contextlib
 import json
-import signal
+import os
 import subprocess
 import sys
 import time
@@ -111,9 +110,10 @@ def kill_where_they_stand(copies: Sequence[tuple[Kill, Copy]], folder: Path) -> 
 def _kill_standing(
     copies: Sequence[tuple[Kill, Copy]], driver: subprocess.Popen[bytes], server: int | None, folder: Path
 ) -> list[psutil.Process]:
-    """Stop all, then kill all: none can do anything about the end of another.
+    """Kill the daemons of PySpark, then parents before their children: none has time to do anything about it.
 
-    The JVM ends with the driver, and a daemon of PySpark with the JVM, and it takes its workers with it: the zombies.
+    A daemon that sees the end of its JVM ends its process group, and so the zombies. They are not stopped instead: the
+    system ends a group with a stopped process when its parent dies.
     """
     output = folder / "output"
     family: list[psutil.Process] = []
@@ -134,11 +134,11 @@ def _kill_standing(
             _end_those_that_stand(copies)
         raise
     zombies = [process for process in family if process.pid in standing and standing[process.pid].zombie]
-    dying = [psutil.Process(driver.pid), *(process for process in family if process not in zombies)]
-    for number in (signal.SIGSTOP, signal.SIGKILL):
-        for process in filter(_lives, dying):
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.send_signal(number)
+    groups = {os.getpgid(zombie.pid) for zombie in zombies}
+    daemons = [process for process in family if process.pid in groups and process not in zombies]
+    for process in (*daemons, psutil.Process(driver.pid), *family):
+        if process not in zombies and _lives(process):
+            process.kill()
     assert driver.wait(60) == -9, output.read_text()[-6000:]
     until = time.monotonic() + 60
     while any(_lives(process) for process in family if process not in zombies) and time.monotonic() < until:
