@@ -41,7 +41,7 @@ lint: venv
 	@echo "==> ruff" && $(PY) -m ruff check . && $(PY) -m ruff format --check .
 	@echo "==> mypy" && $(PY) -m mypy $(TYPED)
 
-TYPED = src tests tools $(foreach folder,bench examples,$(if $(wildcard $(folder)/*.py),$(folder)))
+TYPED = src lab/src tests tools $(foreach folder,bench examples,$(if $(wildcard $(folder)/*.py),$(folder)))
 
 # Much of a test run is waiting, for Java to start and for timeouts: four processes, also on two cores. Six took 1,720 s
 # there where four took 1,569 s. A file stays in one process, which shares its brokers and sessions.

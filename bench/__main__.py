@@ -18,9 +18,9 @@ from pathlib import Path
 from bench import brokers, columns, common, demo, messages, pipeline, raw, report
 from bench.sweep import Effort, Swept, run
 from bench.sweeps import SWEEPS
-from fencepost.benchmark.clients import MEASURES, Load
-from fencepost.benchmark.contest import BUSY, Row
-from fencepost.torture.access import Access
+from fencepost_lab.benchmark.clients import MEASURES, Load
+from fencepost_lab.benchmark.contest import BUSY, Row
+from fencepost_lab.torture.access import Access
 
 SIZES = (100, 1_000)
 GROUPS = ["columns", "messages", "brokers", "produce", "consume", "pipeline", "demo"]

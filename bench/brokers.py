@@ -21,9 +21,9 @@ import psutil
 import fencepost
 from bench.common import RawConnection, new_topic, own_broker
 from bench.raw import empty_process_s, round_trips_ms, through
-from fencepost.benchmark.contest import Contest, Row, others_share
 from fencepost.protocol import fetch_wire, frame, produce_wire
 from fencepost.protocol.records.encoding import encode_batch
+from fencepost_lab.benchmark.contest import Contest, Row, others_share
 from tests.support.apache_kafka import ApacheKafka
 
 OURS, KAFKA = "Fencepost's broker", "Apache Kafka 4.3.1"

@@ -20,7 +20,7 @@ import psutil
 
 from bench.brokers import BATCH_RECORDS, KAFKA, OURS, RECORD_BYTES, Running, apache_kafka, ours, produce_frame
 from bench.common import RawConnection, new_topic
-from fencepost.benchmark.contest import BUSY, others_share
+from fencepost_lab.benchmark.contest import BUSY, others_share
 
 TOPICS = 10
 WARM_UP_S = 3.0

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
-from fencepost.benchmark.contest import Row, others_share
+from fencepost_lab.benchmark.contest import Row, others_share
 
 __all__ = ["rows", "waits"]
 

@@ -24,10 +24,10 @@ import pyarrow as pa
 
 import fencepost
 from bench import common
-from fencepost.benchmark.contest import Contest, Row, others_share
-from fencepost.demo.query import rows_of
 from fencepost.spark import arrow_pipeline
 from fencepost.spark.java import java_home
+from fencepost_lab.benchmark.contest import Contest, Row, others_share
+from fencepost_lab.demo.query import rows_of
 
 PARTITIONS = 2
 BATCHES = 6

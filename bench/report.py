@@ -18,7 +18,7 @@ from typing import Any
 
 import psutil
 
-from fencepost.benchmark.contest import BUSY, Row, figure
+from fencepost_lab.benchmark.contest import BUSY, Row, figure
 
 __all__ = ["busy_line", "command_of", "machine", "provenance", "put", "table", "told", "write_json"]
 

@@ -27,7 +27,7 @@ from fencepost.broker.core import BrokerCore
 from fencepost.broker.disk.changes import Write
 from fencepost.broker.effects import Failed, Reply
 from fencepost.broker.settings.values import BrokerConfig
-from fencepost.check.disk import MemoryDisk
+from fencepost_lab.check.disk import MemoryDisk
 
 CONNECTIONS = 2
 WARM_UP = 10

@@ -19,7 +19,7 @@ import psutil
 
 from bench import charts, report
 from bench.brokers import JVM_OPTIONS, KAFKA, OURS, Running, first_producer_id
-from fencepost.benchmark.contest import Contest, figure
+from fencepost_lab.benchmark.contest import Contest, figure
 from tests.support.apache_kafka import ApacheKafka
 from tests.support.brokers import FencepostProcess, Killable
 

@@ -13,9 +13,9 @@ from bench import connections, raw, transactions
 from bench.brokers import BATCH_RECORDS, RECORD_BYTES, median_transaction_ms, produce_frame
 from bench.common import RawConnection, new_topic
 from bench.sweep import Effort, Seen, Stage, Sweep
-from fencepost.benchmark.clients import MEASURES, Load
-from fencepost.benchmark.contest import Contest
-from fencepost.torture.access import Access
+from fencepost_lab.benchmark.clients import MEASURES, Load
+from fencepost_lab.benchmark.contest import Contest
+from fencepost_lab.torture.access import Access
 
 __all__ = ["SWEEPS"]
 

@@ -30,8 +30,8 @@ from bench.common import new_topic, own_broker
 from bench.hot_requests import ROWS
 from bench.sweep import Effort, run
 from bench.sweeps import SWEEPS
-from fencepost.benchmark import contest
-from fencepost.benchmark.contest import Row
+from fencepost_lab.benchmark import contest
+from fencepost_lab.benchmark.contest import Row
 from tests.support.readme import ROOT
 
 

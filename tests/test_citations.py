@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.tidy import PACKAGES, python_files
+
 ROOT = Path(__file__).parent.parent
 FACTS = ROOT / "docs" / "observed.md"
 CITED = re.compile(r"(?<![\w.\"'-])([KC]\d{2,3}|R\d)(?: to ([KC]\d{2,3}|R\d))?(?![\w\"'-])")
@@ -45,7 +47,7 @@ def problems(path: Path, facts: set[str]) -> list[str]:
 
 def sources() -> list[Path]:
     return [
-        *sorted((ROOT / "src").rglob("*.py")),
+        *python_files(*PACKAGES),
         *(path for path in sorted((ROOT / "tests").rglob("*.py")) if path != Path(__file__)),
         *sorted((ROOT / "docs").rglob("*.md")),
         *(ROOT / name for name in ("DESIGN.md", "CONTRIBUTING.md", "SECURITY.md")),

@@ -12,7 +12,7 @@ from vulture import Vulture
 
 from tests.support.tidy import ROOT
 
-USERS = ("src", "tools", "bench", "examples")
+USERS = ("src", "lab/src", "tools", "bench", "examples")
 NOT_READ = (
     *("*/protocol/messages/*", "*/protocol/codes.py", "*/protocol/acls.py", "*/protocol/scram.py"),
     "*/compat/confluent_kafka/admin_kinds.py",

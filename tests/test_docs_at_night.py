@@ -17,6 +17,7 @@ from fencepost.client.diagnosis.diagnosing import diagnose
 from fencepost.client.diagnosis.findings import CODES, PAGE, Finding, Kind, Severity, exit_status, page_of
 from fencepost.client.diagnosis.limits import Limits
 from tests.support.readme import ROOT
+from tests.support.tidy import PACKAGES, python_files
 from tests.unit.client.diagnosis.test_findings import CASES
 
 TEXT = (ROOT / PAGE).read_text()
@@ -147,7 +148,7 @@ def test_texts_lead_to_sections_that_there_are() -> None:
     own = ROOT / "src" / "fencepost" / "client" / "diagnosis"
     found = {
         (path.name, code)
-        for path in sorted((ROOT / "src").rglob("*.py"))
+        for path in python_files(*PACKAGES)
         if not path.is_relative_to(own)
         for code in re.findall(r"\b(FP\d{3})\b", path.read_text())
     }

@@ -17,6 +17,7 @@ import pytest
 
 import fencepost
 from tests.support.readme import ROOT
+from tests.support.tidy import PACKAGES, python_files
 
 PAGE = (ROOT / "docs" / "faq.md").read_text()
 OURS, _, STRANGERS = PAGE.partition("## Messages of other clients")
@@ -46,7 +47,7 @@ def is_said(message: str, among: list[str]) -> bool:
 @functools.cache
 def said() -> list[str]:
     """Every text of the package. Not when tests are collected: every process of a run does that."""
-    return [text for path in sorted((ROOT / "src").rglob("*.py")) for text in texts(path.read_text())]
+    return [text for path in python_files(*PACKAGES) for text in texts(path.read_text())]
 
 
 def test_what_is_quoted_is_said() -> None:

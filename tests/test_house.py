@@ -43,7 +43,7 @@ BOTH_WAYS = [
     "broker/coordinator/group and broker/coordinator/group/streams",
     "broker/log and broker/log/cleaning",
     "broker/log and broker/log/producers",
-    "check and check/actors",
+    "lab/check and lab/check/actors",
     "protocol and protocol/messages",
     "spark and spark/sink",
     "spark and spark/source",
@@ -115,18 +115,17 @@ def both_ways(arrows: Iterable[tuple[str, str]]) -> list[str]:
 
 
 def folder_arrows() -> Iterator[tuple[str, str]]:
-    """(importing, imported) folder of every import within the package, those for types only as well."""
-    package = ROOT / "src" / "fencepost"
-    folders = {
-        tidy.module_name(path): path.parent.relative_to(package).as_posix()
-        for path in tidy.python_files("src/fencepost")
-    }
-    for path in tidy.python_files("src/fencepost"):
-        module = tidy.module_name(path)
-        is_package = path.name == "__init__.py"
-        for _, name in tidy.imported_modules(path.read_text(), module, is_package=is_package):
-            if name in folders and folders[name] != folders[module]:
-                yield folders[module], folders[name]
+    """(importing, imported) folder of every import within a package, those for types only as well."""
+    packages = {ROOT / "src" / "fencepost": "", ROOT / "lab" / "src" / "fencepost_lab": "lab/"}
+    for package, prefix in packages.items():
+        paths = tidy.python_files(in_the_project(package))
+        folders = {tidy.module_name(path): prefix + path.parent.relative_to(package).as_posix() for path in paths}
+        for path in paths:
+            module = tidy.module_name(path)
+            is_package = path.name == "__init__.py"
+            for _, name in tidy.imported_modules(path.read_text(), module, is_package=is_package):
+                if name in folders and folders[name] != folders[module]:
+                    yield folders[module], folders[name]
 
 
 def in_the_project(path: Path) -> str:
@@ -146,7 +145,7 @@ def test_a_second_definition_is_found() -> None:
 
 
 def test_folders_can_be_taken_in() -> None:
-    counted = Counter(in_the_project(path.parent) for path in tidy.python_files("src"))
+    counted = Counter(in_the_project(path.parent) for path in tidy.python_files(*tidy.PACKAGES))
     assert len(counted) > 20
     assert grown(counted, MOST_FILES, MORE_FILES) == []
 
@@ -154,7 +153,7 @@ def test_folders_can_be_taken_in() -> None:
 def test_long_files_do_not_grow() -> None:
     lines = {
         in_the_project(path): len(path.read_text().splitlines())
-        for path in tidy.python_files("src")
+        for path in tidy.python_files(*tidy.PACKAGES)
         if path.parent.name != "messages"
     }
     assert len(lines) > 200
@@ -172,7 +171,7 @@ def test_folders_that_import_each_other_become_fewer() -> None:
 
 
 def test_a_type_gets_its_name_once() -> None:
-    sources = [(in_the_project(path), path.read_text()) for path in tidy.python_files("src")]
+    sources = [(in_the_project(path), path.read_text()) for path in tidy.python_files(*tidy.PACKAGES)]
     assert sum(len(aliases(text)) for _, text in sources) > 20
     assert defined_twice(sources) == []
 
@@ -184,7 +183,7 @@ def test_a_class_name_of_two_modules_is_found() -> None:
 
 def test_a_class_name_means_one_thing() -> None:
     """Generated messages are named by Kafka, and the classes in compat by other clients: these are excluded."""
-    paths = [path for path in tidy.python_files("src") if path.parent.name != "messages"]
+    paths = [path for path in tidy.python_files(*tidy.PACKAGES) if path.parent.name != "messages"]
     texts = [(in_the_project(path), path.read_text()) for path in paths if not path.is_relative_to(COMPAT)]
     found = classes_defined_twice(texts)
     assert {name: places for name, places in found.items() if name not in SHARED_CLASS_NAMES} == {}

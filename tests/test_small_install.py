@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fencepost.cli.commands import COMMANDS
+from fencepost.cli.commands import COMMANDS, LABORATORY
 from tests.support.engines import ROUND_TRIP
 from tests.support.small_install import installed_size, small_install
 
@@ -83,8 +83,22 @@ for command in {commands}:
 
 
 def test_every_command_has_its_help(programs: Path) -> None:
-    assert len(COMMANDS) > 10
-    said(programs, *(f"{name} --help" for name in COMMANDS))
+    product = [name for name, command in COMMANDS.items() if not command.target.startswith(LABORATORY)]
+    assert len(product) > 10
+    said(programs, *(f"{name} --help" for name in product))
+
+
+def test_a_command_of_the_laboratory_names_its_package(programs: Path) -> None:
+    missing = [name for name, command in COMMANDS.items() if command.target.startswith(LABORATORY)]
+    assert sorted(missing) == ["bench", "check", "demo", "simulate", "torture"]
+    for name in missing:
+        refused = fencepost(programs, name, "--help")
+        assert (refused.returncode, refused.stdout) == (1, "")
+        assert refused.stderr == (
+            f"fencepost: {name} is a command of fencepost-lab, not installed here: pip install fencepost-lab\n"
+        )
+    (listed,) = said(programs, "--help")
+    assert listed.count("Needs fencepost-lab.") == len(missing)
 
 
 def test_commands_work_at_a_broker(programs: Path, broker: str) -> None:
@@ -99,15 +113,11 @@ def test_commands_work_at_a_broker(programs: Path, broker: str) -> None:
     assert "TRANSACTIONAL ID" in transactions
 
 
-@pytest.mark.parametrize(
-    "arguments", [("consume", "numbers", "--output", "numbers.parquet"), ("simulate", "--runs", "1")]
-)
 def test_what_needs_an_extra_names_it(
-    programs: Path, broker: str, arguments: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    programs: Path, broker: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    at = ("-b", broker) if arguments[0] == "consume" else ()
-    refused = fencepost(programs, *arguments, *at)
+    refused = fencepost(programs, "consume", "numbers", "--output", "numbers.parquet", "-b", broker)
     assert refused.returncode == 1
     assert refused.stderr.endswith("needs numpy, pyarrow, not installed here: pip install 'fencepost[arrow]'\n")
     assert "Traceback" not in refused.stderr

@@ -66,9 +66,10 @@ SHELLS = (
     "fencepost.small_files",
     "fencepost.tls",
     "fencepost.cli.",
-    "fencepost.demo.",
-    "fencepost.torture.",
-    "fencepost.benchmark.",
+    "fencepost_lab.cli.",
+    "fencepost_lab.demo.",
+    "fencepost_lab.torture.",
+    "fencepost_lab.benchmark.",
     "pyspark_fencepost",
 )
 
@@ -96,7 +97,7 @@ def of_a_text(check: Callable[[str], list[str]]) -> Callable[[Path, str], list[s
 @pytest.fixture(scope="module")
 def found() -> dict[str, list[str]]:
     """Return the findings of each gate in its files. All look at a file in turn, so that it is parsed once."""
-    sources, programs = tidy.python_files("src"), tidy.python_files("src", "tools")
+    sources, programs = tidy.python_files(*tidy.PACKAGES), tidy.python_files(*tidy.PACKAGES, "tools")
     everything = tidy.python_files(*tidy.SOURCE_FOLDERS)
     cores = [path for path in sources if not is_shell(tidy.module_name(path))]
     parts = tidy.python_files(*(f"src/fencepost/{part.replace('.', '/')}" for part in tidy.ROOMS))
@@ -150,6 +151,9 @@ def test_impurities_are_found(source: str, expected: list[str]) -> None:
         ("fencepost.client.aio", "from fencepost import broker\n", ["1: client imports broker"]),
         ("fencepost.broker.core", "from ..client.aio import x\n", ["1: broker imports client"]),
         ("fencepost.spark.sink.decision_store", "from fencepost.broker import log\n", ["1: spark imports broker"]),
+        ("fencepost.cli.commands", "from fencepost_lab.cli import check\n", ["1: cli imports lab.cli"]),
+        ("fencepost_lab.check.world", "from fencepost_lab.torture import x\n", ["1: lab.check imports lab.torture"]),
+        ("fencepost_lab.check.world", "from fencepost.spark import sink\n", []),
         ("fencepost.client.aio", "from . import retry\nfrom ..protocol import batch\n", []),
         ("fencepost.extra.x", "import re\n", ["1: extra has no place in the layers of tests/support/tidy.py"]),
     ],
@@ -281,7 +285,7 @@ def test_rooms_import_from_lower_rooms_only(found: dict[str, list[str]]) -> None
 
 
 def test_modules_do_not_import_each_other_in_circles() -> None:
-    paths = [path for path in tidy.python_files("src") if path.name != "__init__.py"]
+    paths = [path for path in tidy.python_files(*tidy.PACKAGES) if path.name != "__init__.py"]
     assert len(paths) > 400
     assert tidy.circles({tidy.module_name(path): path.read_text() for path in paths}) == CIRCLES
 
@@ -313,11 +317,11 @@ def test_the_file_map_names_every_module() -> None:
     done = subprocess.run(
         [sys.executable, str(ROOT / "tools" / "file_map.py")], capture_output=True, text=True, check=True
     )
-    named = re.findall(r"^- `(src/\S+\.py)` \S", done.stdout, re.MULTILINE)
+    named = re.findall(r"^- `((?:lab/)?src/\S+\.py)` \S", done.stdout, re.MULTILINE)
     messages = ROOT / "src" / "fencepost" / "protocol" / "messages"
     tree = [
         path.relative_to(ROOT).as_posix()
-        for path in tidy.python_files("src")
+        for path in tidy.python_files(*tidy.PACKAGES)
         if not path.is_relative_to(messages)
         and (path.name != "__init__.py" or ast.parse(path.read_text()).body[1:])  # more than a docstring
     ]

@@ -92,10 +92,9 @@ def violations(source: str) -> list[str]:
 
 @functools.cache
 def by_file() -> dict[str, list[str]]:
-    """Return the violations of each file below src/fencepost, by its path there."""
-    root = ROOT / "src" / "fencepost"
-    paths = [path for path in tidy.python_files("src") if path.is_relative_to(root) and path.parent.name != "messages"]
-    return {path.relative_to(root).as_posix(): violations(path.read_text()) for path in paths}
+    """Return the violations of each source file, by its path in the project."""
+    paths = [path for path in tidy.python_files(*tidy.PACKAGES) if path.parent.name != "messages"]
+    return {path.relative_to(ROOT).as_posix(): violations(path.read_text()) for path in paths}
 
 
 @pytest.mark.parametrize(

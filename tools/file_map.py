@@ -1,4 +1,4 @@
-"""Print the file map: each module of src with the first sentence of its docstring.
+"""Print the file map: each module of src and lab/src with the first sentence of its docstring.
 
 Tests, tools and the like are one line each, kept here.
 """
@@ -8,10 +8,12 @@ from __future__ import annotations
 import ast
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 
+PACKAGES = (ROOT / "src", ROOT / "lab" / "src")
 GENERATED = "src/fencepost/protocol/messages/"
 ELSEWHERE = (
     ("tests/unit/", "one module or package at a time, with a virtual clock, no sockets"),
@@ -39,15 +41,21 @@ def has_code(path: Path) -> bool:
     return bool(ast.parse(path.read_text()).body[1:])
 
 
+def _modules() -> Iterator[tuple[Path, Path]]:
+    for root in PACKAGES:
+        for path in sorted(root.rglob("*.py"), key=lambda found: (found.parent, found.name)):
+            yield root, path
+
+
 def render() -> str:
     """The whole map, a line for each module."""
     lines: list[str] = []
     folder = ""
-    for path in sorted((ROOT / "src").rglob("*.py"), key=lambda found: (found.parent, found.name)):
+    for root, path in _modules():
         name = path.relative_to(ROOT).as_posix()
         if name.startswith(GENERATED) or (path.name == "__init__.py" and not has_code(path)):
             continue
-        if (here := path.parent.relative_to(ROOT / "src").as_posix()) != folder:
+        if (here := path.parent.relative_to(root).as_posix()) != folder:
             folder = here
             lines += ["", f"**{folder.replace('/', '.')}**", ""]
             if folder == "fencepost/protocol":

@@ -25,7 +25,7 @@ find_python() {
   return 1
 }
 
-wanted() { cat pyproject.toml tools/make_venv.sh | cksum; }
+wanted() { cat pyproject.toml lab/pyproject.toml tools/make_venv.sh | cksum; }
 native_sources() { cat native/Cargo.* native/*.toml native/*.rs native/*.pyi native/src/*.rs | cksum; }
 
 # Without the native module everything works, more slowly (docs/decisions/native-loops-optional.md). So a failure is an
@@ -101,7 +101,7 @@ if command -v flock >/dev/null 2>&1; then
 fi
 
 if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$(wanted)" ] && new_enough "$venv/bin/python" &&
-  "$venv/bin/python" -c 'import fencepost' >/dev/null 2>&1; then
+  "$venv/bin/python" -c 'import fencepost, fencepost_lab' >/dev/null 2>&1; then
   install_native
   exit 0
 fi
@@ -128,7 +128,7 @@ if ! command -v uv >/dev/null 2>&1; then
   "$venv/bin/python" -m pip --version >/dev/null 2>&1 || "$venv/bin/python" -m ensurepip --upgrade >/dev/null
   "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
 fi
-pip_install --editable '.[spark,metrics,msk,oauth,schemas,demo]' --group dev
+pip_install --editable '.[spark,metrics,msk,oauth,schemas]' --editable './lab[bench,demo]' --group dev
 install_native
 wanted >"$stamp"
 say "$venv is ready"

@@ -27,7 +27,7 @@ from fencepost.client.oauth import ClientCredentials
 from fencepost.client.sasl import OAuthToken
 from fencepost.config import AdminConfig
 from fencepost.errors import AuthenticationError, ConfigurationError
-from fencepost.torture.access import librdkafka_settings
+from fencepost_lab.torture.access import librdkafka_settings
 from tests.support.apache_kafka import TEST_NODE, ApacheKafka, Setting
 from tests.support.tokens import AUDIENCE, ISSUER, Key, key_set, web
 

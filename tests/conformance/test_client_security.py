@@ -17,14 +17,14 @@ import pyarrow as pa
 import pytest
 
 from fencepost import Admin, AsyncAdmin, AsyncProducer, Broker, Consumer, Producer
-from fencepost.check.history.file import operations_of
-from fencepost.check.history.model import History
-from fencepost.check.report.verdict import judge
 from fencepost.cli.main import main
 from fencepost.client.sasl import OAuthToken
 from fencepost.errors import AuthenticationError, KafkaTimeoutError, ProtocolError
-from fencepost.torture.clients import CLIENTS, PATIENCE_S
-from fencepost.torture.supervisor import FAULTS, Torture, TortureOptions
+from fencepost_lab.check.history.file import operations_of
+from fencepost_lab.check.history.model import History
+from fencepost_lab.check.report.verdict import judge
+from fencepost_lab.torture.clients import CLIENTS, PATIENCE_S
+from fencepost_lab.torture.supervisor import FAULTS, Torture, TortureOptions
 from tests.support.apache_kafka import ApacheKafka
 from tests.support.certificates import Authority
 from tests.support.commands import Commands
@@ -112,7 +112,7 @@ def test_a_storm_behind_tls_and_scram(
 ) -> None:
     """`fencepost torture` of a Kafka that has to be logged in to, decided transactions included."""
     # librdkafka's copier often hangs when it is told to end. It is killed then, as others are in the storm.
-    monkeypatch.setattr("fencepost.torture.supervisor.END_S", PATIENCE_S)
+    monkeypatch.setattr("fencepost_lab.torture.supervisor.END_S", PATIENCE_S)
     access = by_tls_and_scram(kafka, authority)
     faults = tuple(fault for fault in FAULTS if fault != "pause-client")
     prefix = f"{client}-{uuid4().hex[:8]}-"  # a second try meets the topics of the first

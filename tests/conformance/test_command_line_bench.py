@@ -12,7 +12,7 @@ from collections.abc import Callable
 import pytest
 
 import fencepost
-from fencepost.benchmark import clients
+from fencepost_lab.benchmark import clients
 from tests.support.brokers import BrokerUnderTest
 from tests.support.commands import Commands
 

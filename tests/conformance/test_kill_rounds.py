@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fencepost.check.history import Outcome
+from fencepost_lab.check.history import Outcome
 from tests.support.kill_rounds import run
 
 

@@ -15,7 +15,7 @@ import pytest
 import fencepost
 from fencepost.compat import confluent_kafka as compat
 from fencepost.protocol.produce_wire import API_KEY as PRODUCE
-from fencepost.torture.fault_proxy import FaultProxy, Lottery
+from fencepost_lab.torture.fault_proxy import FaultProxy, Lottery
 from tests.support.brokers import BrokerUnderTest
 from tests.support.waiting import until
 

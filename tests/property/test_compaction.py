@@ -19,8 +19,8 @@ from fencepost.broker.disk.changes import carry_out
 from fencepost.broker.log import Appended, LogConfig, PartitionLog
 from fencepost.broker.log.cleaning.compaction import Abandoned, Compaction, plan
 from fencepost.broker.log.removing import moving
-from fencepost.check.disk import MemoryDisk, PowerCut
 from fencepost.protocol.records.decoding import decode_batches
+from fencepost_lab.check.disk import MemoryDisk, PowerCut
 from tests.support.batches import keyed
 
 DIRECTORY = "topic-0"

@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 from fencepost.broker.disk.changes import carry_out
 from fencepost.broker.log import Appended, Duplicate, LogConfig, PartitionLog, Rejected
 from fencepost.broker.log.removing import moving
-from fencepost.check.disk import MemoryDisk, PowerCut
 from fencepost.protocol.records.batch import BatchHeader, iter_batches
 from fencepost.protocol.records.markers import parse_marker
+from fencepost_lab.check.disk import MemoryDisk, PowerCut
 from tests.support.batches import batch
 
 NOW = 1_000

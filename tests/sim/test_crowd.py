@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from fencepost.check.actors.crowd import ReadersLife, SendersLife, Stand, judge_readers, judge_senders
-from fencepost.check.history import RecordRead
-from fencepost.check.options import Profile, SimulationOptions
-from fencepost.check.plants import PLANTS
-from fencepost.check.world import run_world
 from fencepost.client.types import TopicPartition
+from fencepost_lab.check.actors.crowd import ReadersLife, SendersLife, Stand, judge_readers, judge_senders
+from fencepost_lab.check.history import RecordRead
+from fencepost_lab.check.options import Profile, SimulationOptions
+from fencepost_lab.check.plants import PLANTS
+from fencepost_lab.check.world import run_world
 from tests.support.plants_table import find
 
 PLACE = TopicPartition("t", 0)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from fencepost.check.options import Profile
-from fencepost.check.plants import PLANTS
-from fencepost.check.simulations import SIMULATIONS
+from fencepost_lab.check.options import Profile
+from fencepost_lab.check.plants import PLANTS
+from fencepost_lab.check.simulations import SIMULATIONS
 from tests.support.plants_table import DOCUMENT, Found, find, rows_of
 
 QUICKLY_FOUND = {

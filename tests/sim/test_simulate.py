@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from fencepost.check import simulations
-from fencepost.check.options import Profile
-from fencepost.check.plants import PLANTS, planted
-from fencepost.check.simulations import SIMULATIONS, SimulationRun, shrink
 from fencepost.cli.main import main
+from fencepost_lab.check import simulations
+from fencepost_lab.check.options import Profile
+from fencepost_lab.check.plants import PLANTS, planted
+from fencepost_lab.check.simulations import SIMULATIONS, SimulationRun, shrink
 
 CLIENTS, SPARK = SIMULATIONS
 BAD = "commit-marker-for-an-abort"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from fencepost.check.net import NetworkFaults
-from fencepost.check.plants import PLANTS, planted
-from fencepost.check.plants.plant import Patches
-from fencepost.check.plants.sink import commits_do_not_look
-from fencepost.check.sink_world import STRIKES, Brokers, SinkFaults, SinkReport, run_sink_world
-from fencepost.check.spark_driver import SparkFaults
+from fencepost_lab.check.net import NetworkFaults
+from fencepost_lab.check.plants import PLANTS, planted
+from fencepost_lab.check.plants.plant import Patches
+from fencepost_lab.check.plants.sink import commits_do_not_look
+from fencepost_lab.check.sink_world import STRIKES, Brokers, SinkFaults, SinkReport, run_sink_world
+from fencepost_lab.check.spark_driver import SparkFaults
 
 ROWS = 40
 SEEDS = 40  # in which something is looked for that has to happen; each search begins where that is soon

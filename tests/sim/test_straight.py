@@ -13,13 +13,13 @@ from fencepost.broker import core
 from fencepost.broker.api.records import produce_straight
 from fencepost.broker.api.straight import PATHS, Straight, straight_path
 from fencepost.broker.connection import Connection, Core
-from fencepost.check import sim_cluster, world
-from fencepost.check.disk import MemoryDisk
-from fencepost.check.options import Profile, SimulationOptions
-from fencepost.check.sim_broker import SimBroker
-from fencepost.check.sink_world import SinkFaults, run_sink_world
-from fencepost.check.world import run_world
 from fencepost.protocol.produce_one import OneBatch, encode_one_answer
+from fencepost_lab.check import sim_cluster, world
+from fencepost_lab.check.disk import MemoryDisk
+from fencepost_lab.check.options import Profile, SimulationOptions
+from fencepost_lab.check.sim_broker import SimBroker
+from fencepost_lab.check.sink_world import SinkFaults, run_sink_world
+from fencepost_lab.check.world import run_world
 from tests.sim.test_world import FAILING, STORMY
 
 PRODUCE = 0

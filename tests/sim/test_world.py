@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from fencepost.broker.topics.cleaner import Cleaner
-from fencepost.check.history import Outcome
-from fencepost.check.net import Network, NetworkFaults
-from fencepost.check.options import Profile, SimulationOptions
-from fencepost.check.plants import PLANTS, planted
-from fencepost.check.process import Process
-from fencepost.check.scheduler import Scheduler
-from fencepost.check.world import SimulationReport, run_world
+from fencepost_lab.check.history import Outcome
+from fencepost_lab.check.net import Network, NetworkFaults
+from fencepost_lab.check.options import Profile, SimulationOptions
+from fencepost_lab.check.plants import PLANTS, planted
+from fencepost_lab.check.process import Process
+from fencepost_lab.check.scheduler import Scheduler
+from fencepost_lab.check.world import SimulationReport, run_world
 
 STORMY = SimulationOptions(
     storm_ms=3_000,

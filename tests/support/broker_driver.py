@@ -15,11 +15,11 @@ from fencepost.broker.disk.files import Sync
 from fencepost.broker.effects import Close, Failed, Reply
 from fencepost.broker.metrics.fence import WorkFailed
 from fencepost.broker.settings.values import BrokerConfig
-from fencepost.check.disk import MemoryDisk
 from fencepost.protocol import fetch_wire, produce_wire
 from fencepost.protocol.codec import decode_response, encode_request
 from fencepost.protocol.frame import decode_response_header, encode_request_frame
 from fencepost.protocol.records.batch import seal
+from fencepost_lab.check.disk import MemoryDisk
 
 __all__ = ["BrokerDriver", "batch", "fetch", "plain_request", "produce"]
 

@@ -25,7 +25,7 @@ from uuid import UUID
 
 from fencepost.broker.settings.values import BrokerConfig
 from fencepost.broker.topics.repair import DAMAGED, repair
-from fencepost.check.disk import MemoryDisk
+from fencepost_lab.check.disk import MemoryDisk
 from tests.support.broker_driver import BrokerDriver
 from tests.support.damage_cases import Case, cases, hit_of, ordered
 from tests.support.damage_judge import Judge, written_in

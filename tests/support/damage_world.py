@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from fencepost.broker.topics.catalogue import SHARE_GROUP_STATE
-from fencepost.check.disk import MemoryDisk, PowerCut
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.logs.share_state_log import ShareStateKey
 from fencepost.protocol.messages.alter_user_scram_credentials import (
@@ -39,6 +38,7 @@ from fencepost.protocol.messages.offset_commit import (
 from fencepost.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 from fencepost.protocol.records.batch import iter_batches
 from fencepost.protocol.records.walk import records_of
+from fencepost_lab.check.disk import MemoryDisk, PowerCut
 from tests.support.batches import batch, keyed
 from tests.support.broker_driver import BrokerDriver, fetch, produce
 

@@ -22,9 +22,6 @@ from dataclasses import dataclass, field
 import confluent_kafka
 
 import fencepost
-from fencepost.check.checks import check_all
-from fencepost.check.history import Anomaly, History, Outcome, RecordWrite, TransactionSummary
-from fencepost.check.reader import read_group_offsets, read_to_end
 from fencepost.client.admin.core import AdminCore
 from fencepost.client.admin.transactions import TransactionListing
 from fencepost.client.net.asyncio_runtime import runtime_for
@@ -32,6 +29,9 @@ from fencepost.client.net.cluster import Cluster
 from fencepost.client.types import Isolation, TopicPartition
 from fencepost.config import AdminConfig
 from fencepost.errors import KafkaError, ProduceFailedError
+from fencepost_lab.check.checks import check_all
+from fencepost_lab.check.history import Anomaly, History, Outcome, RecordWrite, TransactionSummary
+from fencepost_lab.check.reader import read_group_offsets, read_to_end
 from tests.support.brokers import FencepostProcess
 from tests.support.segments import Verified, verify_data_directory
 

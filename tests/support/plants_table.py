@@ -16,9 +16,9 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
-from fencepost.check.options import Profile
-from fencepost.check.plants import PLANTS, Plant, planted
-from fencepost.check.simulations import SIMULATIONS
+from fencepost_lab.check.options import Profile
+from fencepost_lab.check.plants import PLANTS, Plant, planted
+from fencepost_lab.check.simulations import SIMULATIONS
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "check.md"
 HEAD = "| defect | what is wrong | drawn with | who complains | runs | CPU s |"

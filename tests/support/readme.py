@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-COPIED = ("src", "tests", "tools", "bench", "examples", "docs", "deploy", "native", ".ci")
+COPIED = ("src", "lab", "tests", "tools", "bench", "examples", "docs", "deploy", "native", ".ci")
 COMPILED = ".pyc"
 
 
@@ -51,7 +51,9 @@ def clean_copy(target: Path) -> Path:
     python = venv / "bin" / "python"
     asked = "import sysconfig; print(sysconfig.get_path('purelib'))"
     packages = subprocess.run([python, "-c", asked], capture_output=True, text=True, check=True).stdout.strip()
-    (Path(packages) / "copy.pth").write_text(f"{target / 'src'}\n{sysconfig.get_path('purelib')}\n")
+    (Path(packages) / "copy.pth").write_text(
+        f"{target / 'src'}\n{target / 'lab' / 'src'}\n{sysconfig.get_path('purelib')}\n"
+    )
     script = venv / "bin" / "fencepost"
     script.write_text(f"#!{python}\nimport sys\nfrom fencepost.cli.main import main\n\nsys.exit(main())\n")
     script.chmod(0o755)
@@ -68,4 +70,7 @@ def _only_sources(folder: str, names: list[str]) -> set[str]:
         return {name for name in names if not name.endswith(COMPILED)}
     if Path(folder) == ROOT / "native":
         return {"target"}
-    return set() if Path(folder).is_relative_to(ROOT / "src") else {name for name in names if name == "__pycache__"}
+    sources = (ROOT / "src", ROOT / "lab")
+    return (
+        set() if any(map(Path(folder).is_relative_to, sources)) else {name for name in names if name == "__pycache__"}
+    )

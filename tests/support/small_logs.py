@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from fencepost.broker.log import Appended, LogConfig, PartitionLog
-from fencepost.check.disk import MemoryDisk
 from fencepost.protocol.records.batch import BatchHeader, iter_batches
+from fencepost_lab.check.disk import MemoryDisk
 from tests.support.batches import batch
 
 NOW = 1_000

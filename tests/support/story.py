@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from fencepost.check.history.model import History
-from fencepost.check.history.operations import (
+from fencepost_lab.check.history.model import History
+from fencepost_lab.check.history.operations import (
     Abort,
     Assign,
     Batch,
@@ -23,7 +23,7 @@ from fencepost.check.history.operations import (
     Send,
     SendOffsets,
 )
-from fencepost.check.history.recorder import Recorder
+from fencepost_lab.check.history.recorder import Recorder
 
 __all__ = ["UNKNOWN", "Story"]
 

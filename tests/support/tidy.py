@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-SOURCE_FOLDERS = ("src", "tests", "tools", "bench", "examples")
-TEXT_FOLDERS = (*SOURCE_FOLDERS, "docs", ".ci")
+PACKAGES = ("src", "lab/src")
+SOURCE_FOLDERS = (*PACKAGES, "tests", "tools", "bench", "examples")
+TEXT_FOLDERS = ("src", "lab", "tests", "tools", "bench", "examples", "docs", ".ci")
 LINES_IN_A_FILE = 600
 LINES_IN_A_FUNCTION = 70
 
@@ -26,7 +27,8 @@ IMPURE_CALLS = frozenset(
 # Randomness may be handed in as a seeded random.Random; drawing from the module's own generator may not happen.
 SEEDED_RANDOM = "Random"
 
-# Who may import whom, by the first package below fencepost. An import only points down.
+# Who may import whom, by the first package below fencepost, or "lab." and the first below fencepost_lab. An import only
+# points down, so the product knows nothing of the laboratory.
 BELOW: dict[str, frozenset[str]] = {
     "protocol": frozenset({"values"}),
     "at_exit": frozenset(),
@@ -91,20 +93,12 @@ BELOW: dict[str, frozenset[str]] = {
             "protocol",
         }
     ),
-    "check": frozenset({"spark", "client", "broker", "config", "errors", "protocol"}),
     "testing": frozenset({"arguments", "client", "broker", "config", "errors", "protocol"}),
-    "torture": frozenset({"check", "client", "config", "config_providers", "errors", "protocol"}),
-    "benchmark": frozenset({"torture", "client", "config", "errors"}),
-    "demo": frozenset({"torture", "check", "spark", "client", "broker", "config", "errors", "protocol"}),
     "cli": frozenset(
         {
             "arguments",
-            "benchmark",
             "garbage",
-            "demo",
-            "torture",
             "testing",
-            "check",
             "spark",
             "client",
             "broker",
@@ -116,6 +110,27 @@ BELOW: dict[str, frozenset[str]] = {
             "protocol",
             "schemas",
             "setting_checks",
+            "small_files",
+        }
+    ),
+    "lab.check": frozenset({"spark", "client", "broker", "config", "errors", "protocol"}),
+    "lab.torture": frozenset({"lab.check", "client", "config", "config_providers", "errors", "protocol"}),
+    "lab.benchmark": frozenset({"lab.torture", "client", "config", "errors"}),
+    "lab.demo": frozenset({"lab.torture", "lab.check", "spark", "client", "broker", "config", "errors", "protocol"}),
+    "lab.cli": frozenset(
+        {
+            "lab.check",
+            "lab.torture",
+            "lab.benchmark",
+            "lab.demo",
+            "cli",
+            "spark",
+            "client",
+            "broker",
+            "config",
+            "errors",
+            "extras",
+            "garbage",
             "small_files",
         }
     ),
@@ -199,7 +214,8 @@ def is_generated(text: str) -> bool:
 
 
 def module_name(path: Path) -> str:
-    parts = path.relative_to(ROOT / "src").with_suffix("").parts
+    (root,) = [ROOT / folder for folder in PACKAGES if path.is_relative_to(ROOT / folder)]
+    parts = path.relative_to(root).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
@@ -256,25 +272,29 @@ def impurities(text: str, module: str, *, is_package: bool = False) -> list[str]
     return sorted(found)
 
 
+def _part(module: str) -> str:
+    """Return the part of the product, or of the laboratory, to which a module belongs."""
+    package, _, rest = module.partition(".")
+    own = rest.partition(".")[0]
+    return {"fencepost": own, "fencepost_lab": f"lab.{own}"}.get(package, "")
+
+
 def upward_imports(text: str, module: str, *, is_package: bool = False) -> list[str]:
     """Imports between fencepost's parts that do not point down."""
-    parts = module.split(".")
-    if parts == ["fencepost"]:
+    if "." not in module and module != "pyspark_fencepost":
         return []  # the public face gathers names from everywhere
-    own = "cli" if parts[0] == "pyspark_fencepost" or parts[1] == "__main__" else parts[1]
+    own = (
+        "cli"
+        if module.split(".", maxsplit=1)[0] == "pyspark_fencepost" or module == "fencepost.__main__"
+        else _part(module)
+    )
     if own not in BELOW:
         return [f"1: {own} has no place in the layers of tests/support/tidy.py"]
     found = set()
     for line, name in imported_modules(text, module, is_package=is_package):
-        steps = name.split(".")
-        if (
-            steps[0] == "fencepost"
-            and len(steps) > 1
-            and steps[1] in BELOW
-            and steps[1] != own
-            and steps[1] not in BELOW[own]
-        ):
-            found.add(f"{line}: {own} imports {steps[1]}")
+        imported = _part(name)
+        if imported in BELOW and imported != own and imported not in BELOW[own]:
+            found.add(f"{line}: {own} imports {imported}")
     return sorted(found)
 
 

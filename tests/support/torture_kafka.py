@@ -12,13 +12,13 @@ import tempfile
 import time
 from pathlib import Path
 
-from fencepost.check.history.file import operations_of
-from fencepost.check.history.model import History
-from fencepost.check.report.timeline import page
-from fencepost.check.report.verdict import judge, text_of
-from fencepost.torture.access import Access
-from fencepost.torture.supervisor import FAULTS, Torture, TortureOptions
-from fencepost.torture.two_phase import LEVELS
+from fencepost_lab.check.history.file import operations_of
+from fencepost_lab.check.history.model import History
+from fencepost_lab.check.report.timeline import page
+from fencepost_lab.check.report.verdict import judge, text_of
+from fencepost_lab.torture.access import Access
+from fencepost_lab.torture.supervisor import FAULTS, Torture, TortureOptions
+from fencepost_lab.torture.two_phase import LEVELS
 from tests.support.apache_kafka import ApacheKafka
 from tests.support.apache_kafka_cluster import ApacheKafkaCluster, ClusterNode
 from tests.support.certificates import Authority

@@ -15,8 +15,6 @@ import pytest
 
 from fencepost.broker.network.key_source import KeySource
 from fencepost.broker.security.bearer import Keys, UnusableKeys
-from fencepost.check.history.file import VERSION_LINE, operations_of
-from fencepost.check.history.model import InvalidHistory
 from fencepost.cli.cluster.record_lines import UnusableLine, json_parser
 from fencepost.client.oauth import ClientCredentials
 from fencepost.errors import AuthenticationError, ConfigurationError
@@ -24,6 +22,8 @@ from fencepost.spark.errors import CorruptDecisionError
 from fencepost.spark.sink import decision
 from fencepost.spark.sink.checkpoint import query_of
 from fencepost.spark.source.ranges import assigned
+from fencepost_lab.check.history.file import VERSION_LINE, operations_of
+from fencepost_lab.check.history.model import InvalidHistory
 from tests.support.waiting import until
 
 DEEP = "[" * 200_000

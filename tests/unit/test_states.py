@@ -18,7 +18,7 @@ from fencepost.client.producer import transaction_states
 from fencepost.client.producer.transaction_states import TxnEvent, TxnState
 from fencepost.errors import UsageError
 from fencepost.states import StateTable
-from tests.support.tidy import ROOT, python_files
+from tests.support.tidy import PACKAGES, ROOT, python_files
 from tools.draw_states import MACHINES, Machine, diagram
 
 ERRORS: dict[str, type[Exception]] = {
@@ -92,7 +92,7 @@ def test_every_pair_leads_somewhere_or_raises(machine: Machine) -> None:
 
 
 def test_every_table_is_drawn() -> None:
-    made = [path for path in python_files("src") if re.search(r"\bStateTable\(\n", path.read_text())]
+    made = [path for path in python_files(*PACKAGES) if re.search(r"\bStateTable\(\n", path.read_text())]
     drawn = [ROOT / "src" / (machine.module.replace(".", "/") + ".py") for machine in MACHINES]
     assert sorted(made) == sorted(drawn)
 

@@ -10,13 +10,14 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from importlib import import_module
 from importlib.metadata import version
+from importlib.util import find_spec
 from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 import typer.main
 from typer.core import TyperCommand, TyperGroup
 
-from fencepost.cli.output import command_group
+from fencepost.cli.output import command_group, refuse
 
 __all__ = ["app"]
 
@@ -34,21 +35,30 @@ _PLACEHOLDERS: Final = {
 STATUS: Final = "Status: 0 success; 1 failure or partial failure, with the reason; 2 invalid arguments."
 
 
+LABORATORY: Final = "fencepost_lab"
+"""The package with the commands for tests and measurements. It is a distribution of its own, `fencepost-lab`."""
+
+
 class Command(NamedTuple):
     """Location of a command ("module:name" of a typer app or a function), and its summary."""
 
     target: str
     summary: str
 
+    @property
+    def is_missing(self) -> bool:
+        """True if the command belongs to the laboratory, and that is not installed."""
+        return self.target.startswith(f"{LABORATORY}.") and find_spec(LABORATORY) is None
+
 
 COMMANDS: Mapping[str, Command] = {
     "broker": Command("fencepost.cli.broker.command:broker", "Run a broker: Kafka's protocol, from one directory."),
     "repair": Command("fencepost.cli.repair:repair", "Find damage in a stopped broker's directory, and accept it."),
-    "check": Command("fencepost.cli.check:check", "Check a history of client operations for anomalies."),
-    "demo": Command("fencepost.cli.demo:demo", "Show exactly-once processing while processes crash."),
-    "torture": Command("fencepost.cli.torture:torture", "Test any Kafka with clients under faults."),
-    "bench": Command("fencepost.cli.bench:bench", "Measure the speed of clients at a cluster."),
-    "simulate": Command("fencepost.cli.simulate:simulate", "Search a simulated cluster for anomalies."),
+    "check": Command("fencepost_lab.cli.check:check", "Check a history of client operations for anomalies."),
+    "demo": Command("fencepost_lab.cli.demo:demo", "Show exactly-once processing while processes crash."),
+    "torture": Command("fencepost_lab.cli.torture:torture", "Test any Kafka with clients under faults."),
+    "bench": Command("fencepost_lab.cli.bench:bench", "Measure the speed of clients at a cluster."),
+    "simulate": Command("fencepost_lab.cli.simulate:simulate", "Search a simulated cluster for anomalies."),
     "topics": Command("fencepost.cli.cluster.topics:topics", "List, describe, create, grow and delete topics."),
     "produce": Command("fencepost.cli.cluster.produce:produce", "Write lines, or the records of a file, to a topic."),
     "consume": Command(
@@ -70,6 +80,10 @@ class _Later(TyperCommand):
     """A command that is imported at its first use."""
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        if COMMANDS[str(self.name)].is_missing:
+            if extra.get("resilient_parsing"):  # shell completion: there is nothing to complete
+                return super().make_context(info_name, args, parent=parent, **extra)
+            refuse(f"{self.name} is a command of fencepost-lab, not installed here: pip install fencepost-lab")
         return _loaded(str(self.name)).make_context(info_name, args, parent=parent, **extra)
 
 
@@ -77,7 +91,8 @@ class _Commands(TyperGroup):
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
         for name, command in COMMANDS.items():
-            self.add_command(_Later(name, short_help=command.summary))
+            source = " Needs fencepost-lab." if command.is_missing else ""
+            self.add_command(_Later(name, short_help=command.summary + source))
 
     def invoke(self, ctx: Any) -> Any:
         try:

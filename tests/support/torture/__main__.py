@@ -27,8 +27,8 @@ import fencepost
 from fencepost import TopicPartition
 from fencepost.client.types import Isolation
 from fencepost.errors import KafkaTimeoutError
-from fencepost.torture.broker_process import free_port
-from fencepost.torture.fault_proxy import FaultProxy, Lottery
+from fencepost_lab.torture.broker_process import free_port
+from fencepost_lab.torture.fault_proxy import FaultProxy, Lottery
 from tests.support.brokers import FencepostProcess
 from tests.support.torture.copiers import Copier
 from tests.support.torture.feeders import Feeder, Recreator

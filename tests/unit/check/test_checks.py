@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
-from fencepost.check.checks import CHECKS, check_all
-from fencepost.check.history.operations import Commit, Poll
+from fencepost_lab.check.checks import CHECKS, check_all
+from fencepost_lab.check.history.operations import Commit, Poll
 from tests.support.fencing_tales import FENCING
 from tests.support.story import Story, batches
 

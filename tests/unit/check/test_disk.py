@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from random import Random
 
-from fencepost.check.disk import MemoryDisk
+from fencepost_lab.check.disk import MemoryDisk
 
 SEEDS = range(50)
 

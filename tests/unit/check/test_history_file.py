@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from fencepost.check.checks import CHECKS, check_all
-from fencepost.check.history.file import COMMON, VERSION_LINE, lines_of, operations_of
-from fencepost.check.history.model import History, InvalidHistory
-from fencepost.check.history.operations import KINDS, Operation, Result, Send
-from fencepost.check.history.recorder import Recorder
+from fencepost_lab.check.checks import CHECKS, check_all
+from fencepost_lab.check.history.file import COMMON, VERSION_LINE, lines_of, operations_of
+from fencepost_lab.check.history.model import History, InvalidHistory
+from fencepost_lab.check.history.operations import KINDS, Operation, Result, Send
+from fencepost_lab.check.history.recorder import Recorder
 from tests.support.readme import ROOT
 from tests.support.story import Story
 from tests.unit.check import test_checks

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from fencepost.check.history import RecordRead
-from fencepost.check.sink_history import BatchRecord, DecisionRead, SinkHistory
-from fencepost.check.sink_once import sink_once
+from fencepost_lab.check.history import RecordRead
+from fencepost_lab.check.sink_history import BatchRecord, DecisionRead, SinkHistory
+from fencepost_lab.check.sink_once import sink_once
 
 
 def clean() -> SinkHistory:

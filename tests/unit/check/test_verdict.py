@@ -8,10 +8,10 @@ from xml.etree import ElementTree
 
 import pytest
 
-from fencepost.check.history.file import VERSION_LINE, lines_of
-from fencepost.check.report.timeline import MOST_BARS, page
-from fencepost.check.report.verdict import judge, text_of
 from fencepost.cli.main import main
+from fencepost_lab.check.history.file import VERSION_LINE, lines_of
+from fencepost_lab.check.report.timeline import MOST_BARS, page
+from fencepost_lab.check.report.verdict import judge, text_of
 from tests.support.story import Story
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fencepost import Admin, Broker
-from fencepost.check.history.file import VERSION_LINE
+from fencepost_lab.check.history.file import VERSION_LINE
 
 SIGPIPE_ENDED_IT = 141
 RUN = [sys.executable, "-m", "fencepost.cli.main", "check"]

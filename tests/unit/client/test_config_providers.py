@@ -15,7 +15,7 @@ from fencepost.config_providers import resolved
 from fencepost.errors import ConfigurationError
 from fencepost.small_files import MOST_BYTES
 from fencepost.spark.options import SinkOptions, client_settings
-from fencepost.torture.access import Access
+from fencepost_lab.torture.access import Access
 
 PHRASE = "of nobody's business"
 SASL = {

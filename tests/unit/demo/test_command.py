@@ -18,8 +18,8 @@ from rich.console import Console
 import fencepost
 from bench.demo import waits
 from fencepost.cli.main import main
-from fencepost.demo import flights, supervisor
-from fencepost.demo.supervisor import Demo, Options
+from fencepost_lab.demo import flights, supervisor
+from fencepost_lab.demo.supervisor import Demo, Options
 
 
 @pytest.fixture

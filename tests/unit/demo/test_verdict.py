@@ -9,10 +9,10 @@ from random import Random
 import pandas as pd
 import pytest
 
-from fencepost.demo import chaos, flights
-from fencepost.demo.chaos import Target
-from fencepost.demo.query import classify_in_arrow
-from fencepost.demo.verdict import Verdict, judge
+from fencepost_lab.demo import chaos, flights
+from fencepost_lab.demo.chaos import Target
+from fencepost_lab.demo.query import classify_in_arrow
+from fencepost_lab.demo.verdict import Verdict, judge
 
 FRAME = pd.DataFrame(
     {

@@ -8,7 +8,7 @@ import pytest
 
 from fencepost.cli.main import main
 from fencepost.errors import ConfigurationError
-from fencepost.torture.access import Access, librdkafka_settings
+from fencepost_lab.torture.access import Access, librdkafka_settings
 from tests.support.certificates import Authority
 
 LOGIN = {"sasl.mechanism": "SCRAM-SHA-256", "sasl.username": "alice", "sasl.password": 'a "secret"'}

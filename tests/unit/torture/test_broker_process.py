@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import fencepost
-from fencepost.torture.broker_process import CommandBroker, StartupError, free_port
+from fencepost_lab.torture.broker_process import CommandBroker, StartupError, free_port
 
 
 def is_running(broker: CommandBroker) -> bool:

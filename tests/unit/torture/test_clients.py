@@ -8,8 +8,8 @@ from fencepost import Admin, Broker
 from fencepost.broker.log.producers import table
 from fencepost.broker.log.producers.idempotence import BatchFacts, ProducerRefusal, ProducerState
 from fencepost.protocol.codes import ErrorCode
-from fencepost.torture.access import Access
-from fencepost.torture.clients import OurProducer, ProducerFace, TheirProducer
+from fencepost_lab.torture.access import Access
+from fencepost_lab.torture.clients import OurProducer, ProducerFace, TheirProducer
 
 
 @pytest.mark.parametrize("client", [OurProducer, TheirProducer])

@@ -6,7 +6,7 @@ import pytest
 
 import fencepost
 import fencepost.testing
-from fencepost.torture.fault_proxy import FaultProxy, Lottery
+from fencepost_lab.torture.fault_proxy import FaultProxy, Lottery
 
 
 def quiet() -> Lottery:

@@ -15,14 +15,14 @@ import pytest
 
 from fencepost import Admin, Broker
 from fencepost.broker.log.partition import PartitionLog
-from fencepost.check.history.file import operations_of
-from fencepost.check.history.model import History, Outcome
-from fencepost.check.report.verdict import judge
 from fencepost.cli.main import main
-from fencepost.torture import clients
-from fencepost.torture.access import Access
-from fencepost.torture.supervisor import Torture, TortureOptions
-from fencepost.torture.worker import WorkerJob
+from fencepost_lab.check.history.file import operations_of
+from fencepost_lab.check.history.model import History, Outcome
+from fencepost_lab.check.report.verdict import judge
+from fencepost_lab.torture import clients
+from fencepost_lab.torture.access import Access
+from fencepost_lab.torture.supervisor import Torture, TortureOptions
+from fencepost_lab.torture.worker import WorkerJob
 
 
 def loaded(path: Path) -> History:

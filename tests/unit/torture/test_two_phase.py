@@ -8,13 +8,13 @@ import pytest
 
 import fencepost
 import fencepost.testing
-from fencepost.check.history.model import History
-from fencepost.check.history.operations import Begin, Commit, Decide, Operation, Prepare, Result
-from fencepost.check.history.recorder import Recorder
-from fencepost.check.report.verdict import judge
 from fencepost.protocol.endings import Ending
-from fencepost.torture.access import Access
-from fencepost.torture.two_phase import KEEP_PREPARED, LEVELS, DecisionFile, Stored, TwoPhaseProducer, carry_out
+from fencepost_lab.check.history.model import History
+from fencepost_lab.check.history.operations import Begin, Commit, Decide, Operation, Prepare, Result
+from fencepost_lab.check.history.recorder import Recorder
+from fencepost_lab.check.report.verdict import judge
+from fencepost_lab.torture.access import Access
+from fencepost_lab.torture.two_phase import KEEP_PREPARED, LEVELS, DecisionFile, Stored, TwoPhaseProducer, carry_out
 
 
 class Application:

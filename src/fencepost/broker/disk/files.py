@@ -1,7 +1,7 @@
 """The two protocols through which storage reads, writes, syncs, truncates and renames files.
 
-A simulated disk (`fencepost.check.disk`) implements them to lose, tear and refuse writes. Paths are `str`, relative to
-the data directory, with `/`. Every method raises OSError if the disk does.
+The simulated disk of fencepost-lab implements them to lose, tear and refuse writes. Paths are `str`, relative to the
+data directory, with `/`. Every method raises OSError if the disk does.
 """
 
 from __future__ import annotations

@@ -13,11 +13,11 @@ from fencepost.broker.coordinator.txn.model import BumpCause, Transaction, Trans
 from fencepost.broker.coordinator.txn.replay import TransactionStore
 from fencepost.broker.coordinator.txn.states import IDLE, TxnState
 from fencepost.broker.timing.clock import Jumps
-from fencepost.check.disk import MemoryDisk
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.logs.partitioning import java_string_hash
 from fencepost.protocol.messages.describe_transactions import DescribeTransactionsRequest
 from fencepost.protocol.messages.init_producer_id import InitProducerIdRequest
+from fencepost_lab.check.disk import MemoryDisk
 from tests.support.broker_driver import BrokerDriver
 from tests.unit.broker.coordinator.test_damaged_internal_topics import CONFIG, create, end, init, write
 

@@ -16,7 +16,7 @@ import pytest
 from fencepost.broker.disk.files import Files
 from fencepost.broker.disk.system_files import SystemFiles
 from fencepost.broker.log import Appended, LogConfig, PartitionLog
-from fencepost.check.disk import MemoryDisk, PowerCut
+from fencepost_lab.check.disk import MemoryDisk, PowerCut
 from tests.support.batches import batch
 
 Maker = Callable[[Path], Files]

@@ -10,7 +10,6 @@ from collections import Counter
 import pytest
 
 from fencepost.broker.disk.two_copies import UnusableDirectory
-from fencepost.check.disk import MemoryDisk
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.messages.init_producer_id import InitProducerIdRequest
 from fencepost.protocol.messages.offset_commit import (
@@ -19,6 +18,7 @@ from fencepost.protocol.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from fencepost.protocol.records.batch import iter_batches
+from fencepost_lab.check.disk import MemoryDisk
 from tests.support.broker_driver import BrokerDriver, batch, fetch, produce
 from tests.unit.broker.coordinator.test_damaged_internal_topics import (
     CONFIG,

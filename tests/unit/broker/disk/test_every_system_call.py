@@ -15,7 +15,6 @@ import pytest
 
 from fencepost.broker.disk.system_files import SystemFiles
 from fencepost.broker.disk.two_copies import UnusableDirectory
-from fencepost.check.disk import MemoryDisk
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from fencepost.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
@@ -25,6 +24,7 @@ from fencepost.protocol.messages.init_producer_id import InitProducerIdRequest
 from fencepost.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from fencepost.protocol.messages.metadata import MetadataRequest
 from fencepost.protocol.records.decoding import decode_batches
+from fencepost_lab.check.disk import MemoryDisk
 from tests.support.batches import keyed
 from tests.support.broker_driver import BrokerDriver, batch, fetch, produce
 from tests.support.failing_system import FailingSystem

@@ -8,7 +8,7 @@ import struct
 import pytest
 
 from fencepost.broker.disk.two_copies import COPY, UnusableDirectory
-from fencepost.check.disk import MemoryDisk
+from fencepost_lab.check.disk import MemoryDisk
 from tests.support.broker_driver import BrokerDriver
 
 SEALED = ("topics.fencepost", "settings.fencepost", "acls.fencepost", "credentials.fencepost")

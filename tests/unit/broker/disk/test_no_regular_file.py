@@ -14,8 +14,8 @@ import pytest
 
 from fencepost.broker.disk.system_files import SystemFiles
 from fencepost.broker.disk.two_copies import UnusableDirectory
-from fencepost.check.disk import MemoryDisk
 from fencepost.protocol.codes import ErrorCode
+from fencepost_lab.check.disk import MemoryDisk
 from tests.support.broker_driver import BrokerDriver, batch, produce
 from tests.unit.broker.coordinator.test_damaged_internal_topics import CONFIG, create, end, init, write
 

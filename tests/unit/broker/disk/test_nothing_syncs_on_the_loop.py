@@ -12,9 +12,9 @@ import pytest
 
 from fencepost.broker.coordinator import txn_snapshots
 from fencepost.broker.core import BrokerCore
-from fencepost.check import disk as memory
 from fencepost.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from fencepost.protocol.messages.init_producer_id import InitProducerIdRequest
+from fencepost_lab.check import disk as memory
 from tests.support.batches import batch
 from tests.support.broker_driver import BrokerDriver, produce
 from tests.support.damage_world import TOPICS, compact, retain, written

@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import pytest
 
-from fencepost.check.disk import MemoryFile
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.messages.end_txn import EndTxnRequest
 from fencepost.protocol.messages.metadata import MetadataRequest
+from fencepost_lab.check.disk import MemoryFile
 from tests.support.broker_driver import BrokerDriver
 from tests.unit.broker.disk.test_full_disk import begin, committed, create, end, init
 

@@ -12,7 +12,7 @@ import pytest
 
 from fencepost.broker.disk.files import File
 from fencepost.broker.disk.sync_threads import SyncThreads
-from fencepost.check.disk import MemoryDisk
+from fencepost_lab.check.disk import MemoryDisk
 
 AT_THE_END = "cannot schedule new futures after interpreter shutdown"
 

@@ -14,7 +14,6 @@ from fencepost.broker.embedded_control import BrokerFaults
 from fencepost.broker.faults.files import FaultyFiles
 from fencepost.broker.faults.table import Action, DiskFault, DiskOperation, FaultTable, RequestFault
 from fencepost.broker.timing.clock import Clock
-from fencepost.check.disk import MemoryDisk
 from fencepost.protocol import fetch_wire, produce_wire
 from fencepost.protocol.codec import encode_response
 from fencepost.protocol.codes import ErrorCode
@@ -26,6 +25,7 @@ from fencepost.protocol.messages import (
     offset_commit,
     offset_fetch,
 )
+from fencepost_lab.check.disk import MemoryDisk
 from tests.support.broker_driver import BrokerDriver, batch, fetch, produce
 from tests.support.typical_requests import codes_in, typical
 

@@ -15,10 +15,10 @@ from fencepost.broker.log.cleaning import compaction
 from fencepost.broker.log.cleaning.compaction import Abandoned, Compaction, Step, plan
 from fencepost.broker.log.removing import moving
 from fencepost.broker.log.results import CorruptSegment
-from fencepost.check.disk import MemoryDisk, PowerCut
 from fencepost.protocol.records import walk
 from fencepost.protocol.records.batch import BatchHeader, iter_batches
 from fencepost.protocol.records.decoding import decode_batches
+from fencepost_lab.check.disk import MemoryDisk, PowerCut
 from tests.support.batches import keyed
 
 NOW = 100_000

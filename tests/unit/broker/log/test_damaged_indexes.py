@@ -8,8 +8,8 @@ import random
 import pytest
 
 from fencepost.broker.log import Appended, LogConfig, PartitionLog
-from fencepost.check.disk import MemoryDisk
 from fencepost.protocol.records.batch import iter_batches
+from fencepost_lab.check.disk import MemoryDisk
 from tests.support.batches import batch
 
 CONFIG = LogConfig(segment_bytes=6000, index_interval_bytes=300)

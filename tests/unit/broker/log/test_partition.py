@@ -9,8 +9,8 @@ import pytest
 from fencepost.broker.disk.changes import carry_out
 from fencepost.broker.log import Appended, Duplicate, LogConfig, PartitionLog, Rejected, partition
 from fencepost.broker.log.removing import moving, retaining
-from fencepost.check.disk import MemoryDisk
 from fencepost.protocol.records.batch import parse_header, seal
+from fencepost_lab.check.disk import MemoryDisk
 from tests.support.batches import batch, put_at, records_section
 from tests.support.small_logs import GOOD, NEVER, NOW, SMALL, filled, headers, opened, sync
 

@@ -14,8 +14,8 @@ from fencepost.broker.disk.system_files import SystemFiles
 from fencepost.broker.log import Appended, LogConfig, PartitionLog, Rejected
 from fencepost.broker.log.reading import Gap, batches_of
 from fencepost.broker.log.recovery_points import FILE, RecoveryPoints
-from fencepost.check.disk import MemoryDisk
 from fencepost.protocol.records.batch import iter_batches
+from fencepost_lab.check.disk import MemoryDisk
 from tests.support.batches import batch
 
 TOPIC, NOW = UUID(int=7), 1_000

@@ -9,7 +9,7 @@ import pytest
 
 from fencepost.broker.disk.changes import carry_out
 from fencepost.broker.log.removing import retaining
-from fencepost.check.disk import MemoryDisk
+from fencepost_lab.check.disk import MemoryDisk
 from tests.support.small_logs import NOW, SMALL, filled, headers, opened
 
 

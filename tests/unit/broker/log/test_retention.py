@@ -7,7 +7,7 @@ import dataclasses
 from fencepost.broker.disk.changes import carry_out
 from fencepost.broker.log import Appended, PartitionLog
 from fencepost.broker.log.removing import retaining
-from fencepost.check.disk import MemoryDisk
+from fencepost_lab.check.disk import MemoryDisk
 from tests.support.batches import batch
 from tests.support.small_logs import GOOD, NOW, SMALL, filled, opened, sync
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from fencepost.check.disk import MemoryDisk
+from fencepost_lab.check.disk import MemoryDisk
 from tests.support.batches import batch
 from tests.support.small_logs import GOOD, NOW, SMALL, opened, sync
 

@@ -8,7 +8,7 @@ import struct
 from crc32c import crc32c
 
 from fencepost.broker.log import PartitionLog
-from fencepost.check.disk import MemoryDisk
+from fencepost_lab.check.disk import MemoryDisk
 from tests.support.batches import batch
 from tests.support.small_logs import NEVER, NOW, filled, opened
 

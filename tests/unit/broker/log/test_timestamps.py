@@ -9,7 +9,7 @@ import pytest
 from fencepost.broker.disk.changes import carry_out
 from fencepost.broker.log import Appended, LogConfig, PartitionLog
 from fencepost.broker.log.removing import moving
-from fencepost.check.disk import MemoryDisk
+from fencepost_lab.check.disk import MemoryDisk
 from tests.support.batches import batch
 
 NOW = 1_000

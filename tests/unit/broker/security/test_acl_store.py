@@ -8,7 +8,7 @@ from fencepost.broker.disk.changes import carry_out
 from fencepost.broker.disk.two_copies import UnusableDirectory
 from fencepost.broker.security.acl_store import AclStore
 from fencepost.broker.security.acls import Binding
-from fencepost.check.disk import MemoryDisk
+from fencepost_lab.check.disk import MemoryDisk
 
 FIRST = Binding(2, 3, "t", "User:alice", "*", 3, 3)
 SECOND = Binding(5, 4, "ü", "User:bob", "10.0.0.1", 15, 2)

@@ -16,7 +16,7 @@ from fencepost.broker.security.listeners import Listener
 from fencepost.broker.security.login import Login
 from fencepost.broker.security.mechanisms import OAUTHBEARER, LoginFailed
 from fencepost.broker.settings.values import BrokerConfig
-from fencepost.check.disk import MemoryDisk
+from fencepost_lab.check.disk import MemoryDisk
 from tests.support.tokens import Key, key_set
 
 KEY = Key("first")

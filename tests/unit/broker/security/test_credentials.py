@@ -16,9 +16,9 @@ from fencepost.broker.security.credentials import Credentials
 from fencepost.broker.security.listeners import Listener
 from fencepost.broker.security.mechanisms import LoginFailed, ScramCredential, ScramExchange, scram_credential
 from fencepost.broker.settings.values import BrokerConfig
-from fencepost.check.disk import MemoryDisk
 from fencepost.client.sasl import scram
 from fencepost.protocol.scram import ScramMechanism
+from fencepost_lab.check.disk import MemoryDisk
 from tests.support.broker_driver import BrokerDriver
 
 NAMES = ("credentials.fencepost", "credentials.fencepost.copy")

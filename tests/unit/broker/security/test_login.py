@@ -15,7 +15,6 @@ from fencepost.broker.security.listeners import Listener
 from fencepost.broker.security.login import Login
 from fencepost.broker.security.mechanisms import LoginFailed, PlainExchange
 from fencepost.broker.settings.values import BrokerConfig
-from fencepost.check.disk import MemoryDisk
 from fencepost.protocol.codec import encode_request
 from fencepost.protocol.frame import encode_request_frame
 from fencepost.protocol.messages.api_versions import ApiVersionsRequest
@@ -23,6 +22,7 @@ from fencepost.protocol.messages.describe_cluster import DescribeClusterRequest
 from fencepost.protocol.messages.metadata import MetadataRequest
 from fencepost.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from fencepost.protocol.messages.sasl_handshake import SaslHandshakeRequest
+from fencepost_lab.check.disk import MemoryDisk
 from tests.support.broker_driver import BrokerDriver
 
 USERS = {"alice": "secret", "ü": "pässword"}

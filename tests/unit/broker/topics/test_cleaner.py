@@ -11,7 +11,6 @@ from fencepost.broker.disk.changes import carry_out
 from fencepost.broker.gauges import take_snapshot
 from fencepost.broker.log import Rejected
 from fencepost.broker.topics.catalogue import Partition
-from fencepost.check.disk import MemoryDisk
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from fencepost.protocol.messages.delete_records import (
@@ -29,6 +28,7 @@ from fencepost.protocol.messages.offset_commit import (
 )
 from fencepost.protocol.records.batch import iter_batches
 from fencepost.protocol.records.decoding import decode_batches
+from fencepost_lab.check.disk import MemoryDisk
 from tests.support.batches import keyed
 from tests.support.broker_driver import BrokerDriver, batch, fetch, produce
 from tests.support.raw_client import RawClient

@@ -9,7 +9,6 @@ from uuid import UUID
 import pytest
 
 from fencepost.broker.disk.two_copies import UnusableDirectory
-from fencepost.check.disk import MemoryDisk
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from fencepost.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -21,6 +20,7 @@ from fencepost.protocol.messages.delete_records import (
 from fencepost.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from fencepost.protocol.messages.init_producer_id import InitProducerIdRequest
 from fencepost.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from fencepost_lab.check.disk import MemoryDisk
 from tests.support.broker_driver import BrokerDriver, batch, fetch, produce
 
 CATALOGUE = ("topics.fencepost", "topics.fencepost.copy")

@@ -12,12 +12,12 @@ import pytest
 from fencepost import Broker, Consumer, Producer, TopicPartition
 from fencepost.broker.settings.values import BrokerConfig
 from fencepost.broker.topics.repair import Finding, repair
-from fencepost.check.disk import PowerCut
 from fencepost.cli.main import main
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from fencepost.protocol.records.batch import iter_batches
 from fencepost.protocol.records.walk import records_of
+from fencepost_lab.check.disk import PowerCut
 from tests.support.broker_driver import BrokerDriver, batch, fetch, produce
 from tests.unit.broker.coordinator.test_damaged_internal_topics import (
     CONFIG,

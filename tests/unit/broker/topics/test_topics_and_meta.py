@@ -11,7 +11,6 @@ from fencepost.broker.disk.meta import Meta
 from fencepost.broker.settings.table import BROKER_SETTINGS, TOPIC_SETTINGS, InvalidSetting, check_value
 from fencepost.broker.settings.values import BrokerConfig, TopicConfig, check_topic_config
 from fencepost.broker.topics.names import invalid_topic_name
-from fencepost.check.disk import MemoryDisk
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.messages.alter_configs import AlterableConfig, AlterConfigsRequest, AlterConfigsResource
 from fencepost.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
@@ -19,6 +18,7 @@ from fencepost.protocol.messages.create_topics import CreatableTopic, CreatableT
 from fencepost.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from fencepost.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from fencepost.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from fencepost_lab.check.disk import MemoryDisk
 from tests.support.broker_driver import BrokerDriver, batch, fetch, produce
 
 

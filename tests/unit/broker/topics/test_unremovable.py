@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from fencepost import Admin, Broker, Producer
-from fencepost.check.disk import MemoryDisk
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from fencepost.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from fencepost_lab.check.disk import MemoryDisk
 from tests.support.broker_driver import BrokerDriver, batch, fetch, produce
 
 

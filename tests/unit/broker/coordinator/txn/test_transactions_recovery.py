@@ -17,7 +17,6 @@ from fencepost.broker.coordinator import transactions
 from fencepost.broker.coordinator.runtime import CoordinatorRuntime
 from fencepost.broker.log.partition import PartitionLog
 from fencepost.broker.log.reading import has_gap
-from fencepost.check.disk import MemoryDisk, PowerCut
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from fencepost.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -38,6 +37,7 @@ from fencepost.protocol.messages.txn_offset_commit import (
 from fencepost.protocol.produce_wire import ProduceRequest
 from fencepost.protocol.records.batch import iter_batches
 from fencepost.protocol.records.markers import parse_marker
+from fencepost_lab.check.disk import MemoryDisk, PowerCut
 from tests.support.broker_driver import BrokerDriver, batch, fetch, produce
 
 ID, GROUP, TOPICS = "the-id", "the-group", ("a", "b")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fencepost.broker.disk.changes import carry_out
 from fencepost.broker.log.producers.snapshot_files import SnapshotKeeper
-from fencepost.check.disk import MemoryDisk
+from fencepost_lab.check.disk import MemoryDisk
 
 
 def kept(disk: MemoryDisk) -> list[int]:

@@ -1,0 +1,1 @@
+"""The laboratory: simulation, torture, checks of histories, benchmarks and the demo, on top of `fencepost`."""

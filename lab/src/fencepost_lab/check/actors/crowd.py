@@ -1,0 +1,402 @@
+"""Several tasks that share one client: overlapping calls, cancellations at any await, and closing during a call.
+
+`Readers` share a consumer through the asyncio API, which admits one task at a time. `Senders` share a producer. Each
+records its results; `judge_readers` and `judge_senders` compare them with the log.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, Final
+
+from fencepost.client.aio.consumer import AsyncConsumer
+from fencepost.client.consumer.core import ConsumerCore
+from fencepost.client.net.cluster import Cluster
+from fencepost.client.net.turn import Turn
+from fencepost.client.producer.core import ProducerCore
+from fencepost.client.types import RecordMetadata, TopicPartition
+from fencepost.config import ConsumerConfig, ProducerConfig
+from fencepost.errors import (
+    AbortableError,
+    ClosedError,
+    KafkaError,
+    KafkaTimeoutError,
+    ProduceFailedError,
+    RetriableError,
+    UsageError,
+    WakeupError,
+)
+from fencepost_lab.check.actors.actor import Actor, producer_in
+from fencepost_lab.check.history import Anomaly, RecordRead, Sent
+from fencepost_lab.check.process import Process
+from fencepost_lab.check.scheduler import SimFuture, TaskCancelled
+
+__all__ = ["Readers", "Senders", "judge_readers", "judge_senders"]
+
+HANDS: Final = 4
+LONG_MS: Final = 10_000_000
+"""Timeout in ms of a poll that only a record, wakeup() or close() ends."""
+WAKE_UP_EVERY_MS: Final = 100.0
+PASSES: Final = (RetriableError, AbortableError, WakeupError, TaskCancelled)
+"""Errors after which a task of the crowd continues, even if another task caused them."""
+
+
+async def together(process: Process, works: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """Run all works concurrently. Raises the first error."""
+    ends: list[SimFuture[None]] = []
+
+    async def run(work: Coroutine[Any, Any, None], end: SimFuture[None]) -> None:
+        try:
+            await work
+        except BaseException as error:  # noqa: BLE001 (handed to whoever waits)
+            end.set_error(error)
+        else:
+            end.set_result(None)
+
+    for work in works:
+        ends.append(SimFuture())
+        process.clock.spawn(run(work, ends[-1]))
+    for end in ends:
+        await end
+
+
+class SharedConsumer(AsyncConsumer):
+    """The asyncio consumer, run in a process of the simulated world."""
+
+    def __init__(self, core: ConsumerCore, process: Process) -> None:
+        core.turn = Turn(lambda: process.clock.running)
+        runtime: Any = process.runtime
+        self._core = core
+        self._begin(runtime)
+
+    def __del__(self) -> None:
+        """Suppress the warning about an unclosed client, because the simulated process may have been killed."""
+
+    def _here(self) -> ConsumerCore:
+        if self._closed:
+            raise self._refusal()
+        return self._core
+
+    def wakeup(self) -> None:
+        """See HeldClient."""
+        self._check_open()
+        self._core.wakeup()
+
+
+@dataclass(slots=True)
+class Stand:
+    """A position reported by the client, with the number of the partition's records returned up to then."""
+
+    place: TopicPartition
+    position: int
+    given: int
+    by: str
+
+
+@dataclass(slots=True, eq=False)
+class CallUnderWay:
+    """A call of the shared consumer. `beside_another`: another call was in progress during some of it."""
+
+    beside_another: bool
+
+
+@dataclass(slots=True)
+class ReadersLife:
+    """The records that one life of the process received."""
+
+    name: str
+    given: defaultdict[TopicPartition, list[tuple[int, str]]] = field(default_factory=lambda: defaultdict(list))
+    stands: list[Stand] = field(default_factory=list)
+    complete: bool = False
+    places: list[TopicPartition] = field(default_factory=list)
+    consumer: Any = None  # the current one
+    calls: list[CallUnderWay] = field(default_factory=list)
+    closing: int = 0
+
+    def next_of(self, place: TopicPartition) -> int:
+        """Return the offset at which reading must continue."""
+        given = self.given[place]
+        return given[-1][0] + 1 if given else 0
+
+
+class Readers(Actor):
+    """Readers that share one consumer of all partitions and one group for commits.
+
+    Each life starts at the beginning.
+    """
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.stories: list[ReadersLife] = []
+
+    async def live(self, process: Process) -> None:
+        """Read until all is read."""
+        story = ReadersLife(f"{self.name}#{self.lives}")
+        self.stories.append(story)
+        story.places = self.world.places()
+        story.consumer = await self._new(process, story)
+        left = [HANDS]
+
+        async def hand() -> None:
+            try:
+                while self.world.storming:
+                    await self._something(process, story)
+                    if self.chance.random() < 0.3:
+                        await process.runtime.sleep_ms(self.chance.uniform(0, 20))
+            finally:
+                left[0] -= 1
+
+        async def wake() -> None:
+            while self.world.storming:
+                await process.runtime.sleep_ms(WAKE_UP_EVERY_MS)
+            while left[0]:
+                if not story.consumer.closed:
+                    story.consumer.wakeup()
+                await process.runtime.sleep_ms(WAKE_UP_EVERY_MS)
+
+        await together(process, [hand() for _ in range(HANDS)] + [wake()])
+        await self._read_on(process, story)
+
+    async def _new(self, process: Process, story: ReadersLife) -> SharedConsumer:
+        config = ConsumerConfig(
+            bootstrap_servers=self.world.bootstrap_servers,
+            # specific to this life, because an earlier life considered dead may still commit
+            group_id=f"{story.name}-group",
+            auto_offset_reset="earliest",
+            max_poll_records=self.chance.choice((1, 3, 500)),
+            default_api_timeout_ms=5_000,
+        )
+        consumer = SharedConsumer(ConsumerCore(Cluster(process.runtime, config), config), process)
+        await consumer.assign(story.places)
+        for place in story.places:
+            consumer.seek(place, story.next_of(place))
+        return consumer
+
+    async def _something(self, process: Process, story: ReadersLife) -> None:
+        consumer, dice = story.consumer, self.chance.random()
+        if dice < 0.6:
+            timeout_ms = self.chance.choice((0, 50, 500, LONG_MS))
+            await self._use(process, story, "poll", lambda: self._poll(consumer, story, timeout_ms))
+        elif dice < 0.7:
+            await self._use(process, story, "commit", lambda: self._commit(consumer, story))
+        elif dice < 0.8:
+            self._look(consumer, story)
+        elif dice < 0.9:
+            if not consumer.closed:
+                consumer.wakeup()
+        elif dice < 0.97:
+            place = self.chance.choice(story.places)
+            await self._use(process, story, "seek", lambda: self._seek(consumer, story, place))
+        elif consumer is story.consumer and not story.closing:
+            story.closing += 1
+            try:
+                await self._use(process, story, "close", consumer.close)
+            finally:
+                story.closing -= 1
+            if consumer.closed and consumer is story.consumer:
+                story.consumer = await self._new(process, story)
+
+    async def _use(
+        self, process: Process, story: ReadersLife, what: str, work: Callable[[], Coroutine[Any, Any, None]]
+    ) -> None:
+        """Make a call. It may be refused only beside another call, or while the client is closing."""
+        for other in story.calls:
+            other.beside_another = True
+        own = CallUnderWay(beside_another=bool(story.calls))
+        story.calls.append(own)
+        consumer = story.consumer
+        try:
+            await self.call(process, what, work)
+        except ClosedError as error:
+            if not story.closing and not consumer.closed:
+                self.world.found("refused_for_nothing", f"{self.name} {what}: {error}")
+            await process.runtime.sleep_ms(1)
+        except UsageError as error:
+            if not own.beside_another:
+                self.world.found("refused_for_nothing", f"{self.name} {what}, alone: {error}")
+            self.world.strike("calls refused beside others", f"{self.name} {what}: {error}")
+            await process.runtime.sleep_ms(1)
+        except PASSES as error:
+            self.world.trace(f"{self.name} {what}: {type(error).__name__}: {error}")
+        finally:
+            story.calls.remove(own)
+
+    async def _poll(self, consumer: SharedConsumer, story: ReadersLife, timeout_ms: int) -> None:
+        for record in await consumer.poll(timeout_ms):
+            story.given[TopicPartition(record.topic, record.partition)].append(
+                (record.offset, (record.value or b"").decode())
+            )
+
+    async def _commit(self, consumer: SharedConsumer, story: ReadersLife) -> None:
+        await consumer.commit()
+        for place, at in (await consumer.committed(story.places)).items():
+            story.stands.append(Stand(place, at.offset, len(story.given[place]), "committed()"))
+
+    async def _seek(self, consumer: SharedConsumer, story: ReadersLife, place: TopicPartition) -> None:
+        consumer.seek(place, story.next_of(place))
+
+    def _look(self, consumer: SharedConsumer, story: ReadersLife) -> None:
+        if consumer.closed:
+            return
+        for place, at in consumer.positions().items():
+            story.stands.append(Stand(place, at.offset, len(story.given[place]), "positions()"))
+
+    async def _read_on(self, process: Process, story: ReadersLife) -> None:
+        while True:
+            consumer, drained = story.consumer, self.world.drained
+            await self._use(process, story, "poll", lambda consumer=consumer: self._poll(consumer, story, 500))  # type: ignore[misc]
+            self._look(consumer, story)
+            if len(story.places) < len(self.world.places()):
+                story.places = self.world.places()
+                story.consumer = await self._new(process, story)
+                continue
+            at, ends = consumer.positions(), self.world.ends
+            if drained and all(place in at and at[place].offset >= ends[place] for place in story.places):
+                story.complete = True
+                await self.call(process, "close", consumer.close)
+                return
+
+
+def judge_readers(stories: Iterable[ReadersLife], reads: Iterable[RecordRead], *, compacted: bool) -> list[Anomaly]:
+    """Find records returned twice, never or out of order, and positions beyond the returned records.
+
+    `reads` holds all records of the log, from one reader. In a `compacted` log, records may be missing that were
+    returned earlier.
+    """
+    log: defaultdict[TopicPartition, list[tuple[int, str]]] = defaultdict(list)
+    for read in reads:
+        log[TopicPartition(read.topic, read.partition)].append((read.offset, read.value))
+    found: list[Anomaly] = []
+    for story in stories:
+        for place in sorted({*log, *story.given}):
+            wrong = _wrong(story.given[place], log[place], complete=story.complete, compacted=compacted)
+            if wrong:
+                found.append(Anomaly("given_once", f"{story.name} of {place.topic}-{place.partition}: {wrong}"))
+        found += _ahead(story, log)
+    return found
+
+
+def _wrong(given: Sequence[tuple[int, str]], log: Sequence[tuple[int, str]], *, complete: bool, compacted: bool) -> str:
+    offsets = [offset for offset, _ in given]
+    if any(later <= earlier for earlier, later in pairwise(offsets)):
+        return f"given out twice, or out of order: {offsets}"
+    if not compacted and (strange := sorted({*given} - {*log})):
+        return f"given out, and not in the log: {strange[:3]}"
+    most = log[-1][0] if complete and log else (offsets[-1] if offsets else -1)
+    missing = [offset for offset, _ in log if offset <= most and offset not in {*offsets}]
+    return f"never given out: {missing[:5]}" if missing else ""
+
+
+def _ahead(story: ReadersLife, log: Mapping[TopicPartition, Sequence[tuple[int, str]]]) -> list[Anomaly]:
+    found = []
+    for stand in story.stands:
+        given = story.given[stand.place]
+        least = given[stand.given - 1][0] + 1 if stand.given else 0
+        passed = [offset for offset, _ in log[stand.place] if least <= offset < stand.position]
+        if passed:
+            where = f"{stand.place.topic}-{stand.place.partition}@{stand.position}"
+            told = f"{story.name}: {stand.by} said {where} when {passed} had not been given out"
+            found.append(Anomaly("position_ahead", told))
+    return found
+
+
+@dataclass(slots=True)
+class SendersLife:
+    """The outcomes that one life of the process learnt about its records."""
+
+    name: str
+    sent: list[Sent] = field(default_factory=list)
+    fates: set[str] = field(default_factory=set)
+    refused: list[str] = field(default_factory=list)  # reported as not in the log
+
+
+class Senders(Actor):
+    """Tasks that share one idempotent producer at a time. Its successor starts when it closes."""
+
+    _records = 0
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.stories: list[SendersLife] = []
+
+    async def live(self, process: Process) -> None:
+        """Send until the storm is over."""
+        while self.world.storming:
+            story = SendersLife(f"{self.name}#{len(self.stories)}")
+            self.stories.append(story)
+            producer = producer_in(process, self._config())
+            await together(process, [self._hand(process, producer, story) for _ in range(HANDS)])
+            await self._close(process, producer, story)
+
+    def _config(self) -> ProducerConfig:
+        return ProducerConfig(
+            bootstrap_servers=self.world.bootstrap_servers,
+            linger_ms=self.chance.choice((0, 5)),
+            batch_size=self.chance.choice((1, 262_144)),
+            request_timeout_ms=1_000,
+            delivery_timeout_ms=self.chance.choice((2_000, 120_000)),
+        )
+
+    async def _hand(self, process: Process, producer: ProducerCore, story: SendersLife) -> None:
+        while self.world.storming and not producer.closed:
+            dice = self.chance.random()
+            if dice < 0.7:
+                self._send(producer, story)
+            elif dice < 0.97:
+                await self._flush(process, producer, story)
+            elif dice < 0.98:
+                await self._close(process, producer, story)
+            await process.runtime.sleep_ms(self.chance.uniform(0, 10))
+
+    def _send(self, producer: ProducerCore, story: SendersLife) -> None:
+        self._records += 1
+        place = self.world.place_for(self.chance)
+        if place not in self.world.places():
+            return
+        sent = Sent(story.name, place.topic, place.partition, f"{self.name}-{self._records}")
+
+        def told(error: KafkaError | None, at: RecordMetadata | None) -> None:
+            story.fates.add(sent.value)
+            if at is not None:
+                sent.acknowledged, sent.offset = True, at.offset
+            elif not isinstance(error, ProduceFailedError) or not error.outcome_unknown:
+                story.refused.append(sent.value)
+
+        key = sent.value.encode() if self.world.options.compacted else None
+        producer.append(place.topic, sent.value.encode(), key, place.partition, on_delivery=told)
+        story.sent.append(sent)
+        self.world.history.sent.append(sent)
+
+    async def _flush(self, process: Process, producer: ProducerCore, story: SendersLife) -> None:
+        before = [sent.value for sent in story.sent]
+        try:
+            await self.call(process, "flush", producer.flush)
+        except (ProduceFailedError, KafkaTimeoutError, TaskCancelled) as error:
+            self.world.trace(f"{self.name} flush: {type(error).__name__}: {error}")
+            return
+        self._check_fates("flush()", before, story)
+
+    async def _close(self, process: Process, producer: ProducerCore, story: SendersLife) -> None:
+        if producer.closed:
+            return
+        await producer.close(5_000)
+        self._check_fates("close()", [sent.value for sent in story.sent], story)
+
+    def _check_fates(self, what: str, before: Iterable[str], story: SendersLife) -> None:
+        unknown = [value for value in before if value not in story.fates]
+        if unknown:
+            self.world.found("fate_unknown", f"{story.name}: {what} returned, and nobody was told of {unknown[:5]}")
+
+
+def judge_senders(stories: Iterable[SendersLife], reads: Iterable[RecordRead]) -> list[Anomaly]:
+    """Find records in the log that the client reported as not written."""
+    there = {read.value for read in reads}
+    return [
+        Anomaly("refused_and_there", f"{story.name} was told that {value} is not in the log")
+        for story in stories
+        for value in story.refused
+        if value in there
+    ]

@@ -1,0 +1,23 @@
+"""A read_committed reader never gets a record of a transaction that was aborted (G1a), nor one whose send failed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fencepost_lab.check.history.model import Anomaly, History, Outcome
+from fencepost_lab.check.history.operations import Result
+
+
+def aborted_read(history: History) -> Iterator[Anomaly]:
+    """Find reads of values that must not be there."""
+    for value, (reading, place) in history.committed.items():
+        send = history.sends.get(value)
+        if send is None:
+            continue
+        transaction = history.transaction_of(value)
+        where = f"{reading.process} read {value!r} at {place}"
+        if transaction is not None and transaction.outcome is Outcome.ABORTED:
+            told = f"{where} of transaction {transaction.name}, which was aborted"
+            yield Anomaly("aborted_read", told, (transaction.begin, send, *transaction.ends, reading))
+        elif send.result is Result.FAIL:
+            yield Anomaly("aborted_read", f"{where}, whose send failed: {send.error}", (send, reading))

@@ -1,0 +1,22 @@
+"""A read_committed reader never returns a record of a transaction before its commit was requested."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fencepost_lab.check.history.model import Anomaly, History, Outcome
+from fencepost_lab.check.history.operations import NEVER
+
+
+def precommitted_read(history: History) -> Iterator[Anomaly]:
+    """Find reads before the commit request, or of transactions that never requested one."""
+    for value, (reading, place) in history.committed.items():
+        transaction = history.transaction_of(value)
+        if transaction is None or transaction.outcome is Outcome.ABORTED:
+            continue
+        asked = min((commit.invoked for commit in transaction.commits), default=NEVER)
+        if reading.completed < asked:
+            when = "before its commit was asked for" if transaction.commits else "whose commit nobody asked for"
+            told = f"{reading.process} read {value!r} at {place} of transaction {transaction.name}, {when}"
+            sent = history.sends[value]
+            yield Anomaly("precommitted_read", told, (transaction.begin, sent, reading, *transaction.ends))

@@ -1,0 +1,26 @@
+"""Within a partition, the records of a client appear in the order of sending."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fencepost_lab.check.history.model import Anomaly, History, Sighting
+from fencepost_lab.check.history.operations import Send
+
+
+def reordered(history: History) -> Iterator[Anomaly]:
+    """Find records that precede an earlier record of the same client."""
+    furthest: dict[tuple[str, str, int], tuple[Send, Sighting]] = {}
+    for send in history.of(Send):
+        seen = history.seen.get(send.value)
+        if seen is None:
+            continue
+        lane = (send.process, seen.place.topic, seen.place.partition)
+        earlier = furthest.get(lane)
+        if earlier is not None and seen.place.offset < earlier[1].place.offset:
+            before, its = earlier
+            places = f"they are at {its.place} and {seen.place}"
+            told = f"{send.process} sent {before.value!r} and then {send.value!r}; {places}"
+            yield Anomaly("reordered", told, (before, send, its.operation, seen.operation))
+        else:
+            furthest[lane] = (send, seen)

@@ -1,0 +1,84 @@
+"""`fencepost check`: check a history of client operations for anomalies."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fencepost.cli.output import Json, print_json
+from fencepost.garbage import without_collections
+from fencepost_lab.check.history.file import decoded, operations_of
+from fencepost_lab.check.history.model import History, InvalidHistory
+from fencepost_lab.check.report.timeline import page
+from fencepost_lab.check.report.verdict import Verdict, describe, in_order, judge, text_of
+
+__all__ = ["check", "report"]
+
+
+def check(
+    history: Annotated[str, typer.Argument(metavar="HISTORY", help="File of JSON lines (docs/check.md); - for stdin.")],
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a page with a timeline of each anomaly.")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, help="Show at most this many anomalies of each kind.")] = 5,
+    as_json: Json = False,
+) -> None:
+    """Check a history: every operation of every client, with its result.
+
+    Exit status 0: no anomaly; 1: anomalies, or the history has no reads; 2: the history cannot be read.
+
+    Example: fencepost check history.jsonl --html history.html
+    """
+    try:
+        verdict = judge(_load(history), limit)
+    except (InvalidHistory, OSError) as error:
+        sys.stderr.write(f"fencepost check: {history}: {error}\n")
+        raise typer.Exit(2) from error
+    report(verdict, html, Path(history).name, as_json=as_json)
+    raise typer.Exit(0 if verdict.clean else 1)
+
+
+def report(verdict: Verdict, html: Path | None, title: str, *, as_json: bool) -> None:
+    """Print the verdict, and write it as HTML if `html` is given."""
+    if html is not None:
+        html.write_text(page(verdict, title), encoding="utf-8")
+    if as_json:
+        print_json(_as_json(verdict))
+    else:
+        sys.stdout.write(text_of(verdict) + "\n")
+
+
+def _load(name: str) -> History:
+    with without_collections():
+        if name == "-":
+            return History(operations_of(decoded(sys.stdin.buffer)))
+        with open(name, "rb") as file:
+            return History(operations_of(decoded(file)))
+
+
+def _as_json(verdict: Verdict) -> dict[str, Any]:
+    return {
+        "clean": verdict.clean,
+        "operations": verdict.operations,
+        "records_read": verdict.records_read,
+        "counts": verdict.counts,
+        "anomalies": [
+            {
+                "check": anomaly.check,
+                "detail": anomaly.detail,
+                "operations": [
+                    {
+                        "line": operation.invoked,
+                        "process": operation.process,
+                        "f": operation.F,
+                        "text": describe(operation),
+                    }
+                    for operation in in_order(anomaly.operations)
+                ],
+            }
+            for anomaly in verdict.kept
+        ],
+    }

@@ -1,0 +1,76 @@
+"""`fencepost demo`: exactly-once processing of real data while processes are killed."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from typing import Annotated
+
+import typer
+
+__all__ = ["demo"]
+
+
+def demo(
+    seed: Annotated[int, typer.Option(help="Seed for the choice and the times of the kills.")] = 1,
+    kills: Annotated[int, typer.Option(min=0, help="Kills of each: the driver, a Python worker, the broker.")] = 3,
+    bootstrap_servers: Annotated[
+        str | None,
+        typer.Option(help="Use this Kafka instead of the embedded broker. It is not killed.", metavar="HOST:PORT"),
+    ] = None,
+    delivery: Annotated[
+        str, typer.Option(help="exactly-once, or at-least-once to see the duplicates that the kills cause.")
+    ] = "exactly-once",
+    arrow: Annotated[
+        bool, typer.Option("--arrow", help="Keep the records in Arrow; the JVM handles only offset ranges.")
+    ] = False,
+    flights: Annotated[int | None, typer.Option(min=1, help="Use only this many flights.")] = None,
+    topic_prefix: Annotated[str, typer.Option(help="Prefix for the names of the two topics, flights and delays.")] = "",
+    keep: Annotated[bool, typer.Option("--keep", help="Keep data, checkpoint, logs and topics afterwards.")] = False,
+) -> None:
+    """Move 336,776 real flights through Kafka and Spark while processes are killed, and check for exactly once.
+
+    The flights are written to topic `flights`. A PySpark query computes the delay class of each and writes it to topic
+    `delays`. Meanwhile driver, workers and broker are killed with kill -9 at random moments and restarted. At the end
+    librdkafka reads `delays` (read_committed), and each flight must be there exactly once. Status 0 if so, 1 if not, 2
+    if the run could not be completed.
+
+    Example: fencepost demo --flights 20000 --kills 1
+    """
+    from rich.console import Console
+
+    if delivery not in ("exactly-once", "at-least-once"):
+        raise typer.BadParameter("must be exactly-once or at-least-once", param_hint="--delivery")
+    console = Console()
+    try:
+        from fencepost.errors import KafkaError
+        from fencepost.spark.java import JavaNotFound
+        from fencepost_lab.demo.supervisor import DemoError, Options, run_demo
+        from fencepost_lab.torture.broker_process import StartupError
+    except ImportError as error:
+        console.print(f"{error}; the demo needs: pip install 'fencepost-lab[demo]'", markup=False)
+        raise typer.Exit(2) from error
+    # SIGTERM (from a closing terminal or a time limit) must end the child processes like Ctrl-C.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    options = Options(
+        seed=seed,
+        kills=kills,
+        bootstrap_servers=bootstrap_servers,
+        delivery=delivery,
+        flights=flights,
+        keep=keep,
+        topic_prefix=topic_prefix,
+        arrow=arrow,
+    )
+    try:
+        verdict = run_demo(options, console)
+    except (DemoError, StartupError, ImportError, JavaNotFound, KafkaError) as error:
+        console.print(f"could not be carried through: {error}", style="red", markup=False)
+        raise typer.Exit(2) from error
+    except KeyboardInterrupt:
+        console.print("stopped", style="yellow")
+        raise typer.Exit(130) from None
+    from fencepost_lab.demo.report import show
+
+    show(console, verdict, options)
+    raise typer.Exit(0 if verdict.exactly_once else 1)

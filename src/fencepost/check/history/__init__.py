@@ -1,9 +1,0 @@
-"""Histories: the requests of Kafka clients and their answers. `fencepost.check.checks` judges them."""
-
-from __future__ import annotations
-
-from fencepost.check.history.model import Anomaly, Outcome
-from fencepost.check.history.summary import RecordRead, RecordWrite, Sent, TransactionSummary
-from fencepost.check.history.summary import Summary as History
-
-__all__ = ["Anomaly", "History", "Outcome", "RecordRead", "RecordWrite", "Sent", "TransactionSummary"]
