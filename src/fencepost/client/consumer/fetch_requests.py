@@ -81,6 +81,7 @@ class FetchSettings:
 
 class Answer(NamedTuple):
     """The response of a broker for one partition. `fetched` is None if `error_code` is not 0.
+
     `error` is the reason why the data after `fetched` cannot be read.
     """
 

@@ -45,7 +45,7 @@ class Topic:
 
 
 def parse_bootstrap(servers: str | Iterable[str]) -> tuple[Address, ...]:
-    """ "a:9092,[::1]:9093" or a list of such -> ((host, port), ...). Raises ConfigurationError."""
+    """Return host and port of each address of "a:9092,[::1]:9093", or of a list of such. Raises ConfigurationError."""
     items = (
         servers.split(",") if isinstance(servers, str) else [address for item in servers for address in item.split(",")]
     )

@@ -80,9 +80,13 @@ class Accumulator:
 
         Args:
             wake: Tells the sender that there is work. Called from any thread.
+            now_ms: Monotonic clock, in ms.
+            wall_ms: Clock of timestamps, in ms since 1970.
+            chunk_bytes: Size at which a chunk is closed, in bytes.
             max_record_bytes: Largest record, in bytes.
             buffer_bytes: Limit of all waiting records, in bytes.
             in_runtime: Runs a function in the runtime, in the order of the calls. Called from any thread.
+            on_delivery: Called with the outcome of each record that has no callback of its own.
         """
         self.closed: deque[Chunk] = deque()
         self.unhandled = UnhandledFailures(in_runtime)

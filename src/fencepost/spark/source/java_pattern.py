@@ -256,7 +256,7 @@ class _Translation:
         return f"(?i:\\{number})" if self._folds else f"(?:\\{number})"
 
     def _quoted(self) -> str:
-        """Up to \\E. A quantifier behind it is for the last character."""
+        r"""Read up to \E. A quantifier behind it is for the last character."""
         end = self._text.find("\\E", self._at)
         quoted = self._text[self._at :] if end < 0 else self._text[self._at : end]
         self._at = len(self._text) if end < 0 else end + 2
@@ -264,7 +264,7 @@ class _Translation:
         return "".join(made)
 
     def _escaped_set(self) -> frozenset[str] | None:
-        """\\d, \\p{Alnum} and the like; None for an escaped character."""
+        r"""Read \d, \p{Alnum} and the like. None: an escaped character."""
         here = self._peek()
         if here and here in "pP":
             self._at += 1

@@ -469,7 +469,7 @@ class StreamReader(Source, DataSourceStreamReader, SupportsAvailableNow):
         self._report_loss(words, partition.topic, partition.partition)
 
     def _waits_for_more(self, rows: int) -> bool:
-        """minOffsetsPerTrigger and maxTriggerDelay. Whatever is there is read at first, and by availableNow."""
+        """Apply `minOffsetsPerTrigger` and `maxTriggerDelay`. The first batch and availableNow read everything."""
         least = self._options.min_rows
         if least is None or self._target is not None or self._last_batch_s is None:
             return False

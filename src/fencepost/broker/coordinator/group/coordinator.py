@@ -98,8 +98,10 @@ class GroupCoordinator(GroupKinds):
 
     def set_offsets_topic_partitions(self, count: int) -> None:
         """Set the real number of partitions of `__consumer_offsets` before the first record.
+
         The topic keeps the number it was created with. With a wrong number, markers would not find their offsets.
-        Raises ValueError once offsets are pending."""
+        Raises ValueError once offsets are pending.
+        """
         self._store.set_offsets_topic_partitions(count)
 
     def replay(self, record: GroupRecord, offset: int) -> None:
@@ -116,10 +118,10 @@ class GroupCoordinator(GroupKinds):
     def complete_transaction(
         self, producer_id: int, producer_epoch: int, commit: bool, offsets_partition: int, marker_ms: int = -1
     ) -> int:
-        """Apply a marker of that partition of `__consumer_offsets`.
-        Return the number of pending offsets that it ended.
+        """Apply a marker of that partition of `__consumer_offsets`, and return the number of pending offsets it ended.
 
-        Offsets pending under a higher epoch than the marker's belong to a later transaction and stay."""
+        Offsets pending under a higher epoch than the marker's belong to a later transaction and stay.
+        """
         return self._store.complete_transaction(producer_id, producer_epoch, commit, offsets_partition, marker_ms)
 
     def load(self, now_ms: int) -> GroupResult[None]:
@@ -140,8 +142,10 @@ class GroupCoordinator(GroupKinds):
 
     def on_time(self, now_ms: int, *, failed: Failed | None = None) -> GroupResult[None]:
         """Do the due work: end sessions and phases of rebalances, expire offsets.
+
         `failed` is called for a group whose decision raises. No part of that decision takes effect, and it is retried
-        in a second."""
+        in a second.
+        """
         out: GroupResult[None] = GroupResult(None)
         expire = False
         # A consumer, share or streams group consists of its records, so it gets one decision until these are replayed.
@@ -332,8 +336,7 @@ class GroupCoordinator(GroupKinds):
     def commit_transactional_offsets(
         self, now_ms: int, request: CommitTransactionalOffsets
     ) -> GroupResult[list[PartitionError]]:
-        """Handle TxnOffsetCommit v0-6.
-        Below v3 there is neither member nor generation: leave them at their defaults."""
+        """Handle TxnOffsetCommit v0-6. Below v3 there is neither member nor generation: leave their defaults."""
         done = self._commit_elsewhere(now_ms, request)
         if done is not None:
             return done
@@ -441,8 +444,7 @@ class GroupCoordinator(GroupKinds):
         return views.describe(group, self._store.groups.get(group_id))
 
     def list_groups(self, states: Sequence[str] = (), types: Sequence[str] = ()) -> list[ListedGroup]:
-        """List groups for ListGroups v0-5.
-        Filters ignore case. An empty filter matches all groups, an unknown name none."""
+        """List groups for ListGroups v0-5. Filters ignore case. An empty filter matches all, an unknown name none."""
         classic = [group for group_id in self._classic.ids() if (group := self._classic.find(group_id)) is not None]
         return views.list_groups(
             classic,
@@ -473,8 +475,7 @@ class GroupCoordinator(GroupKinds):
     def _commit_elsewhere(
         self, now_ms: int, request: CommitOffsets | CommitTransactionalOffsets
     ) -> GroupResult[list[PartitionError]] | None:
-        """Decide a commit for a consumer or streams group, or refuse it for a share group.
-        None: another kind of group."""
+        """Decide a commit for a consumer or streams group, or refuse it for a share group. None: another kind."""
         group = self._consumer.find(request.group_id)
         if group is not None:
             refused = self._consumer.refused_commits(group, request)

@@ -155,7 +155,8 @@ def _last(items: Iterator[Whole | Hole]) -> Whole | Hole | None:
 def _has_originals(files: Files, directory: str, base_offset: int, bases: Collection[int]) -> bool:
     """Return true if all segments that an announced segment replaces are still there.
 
-    Then the first of them is there, and the next one begins at its end. Every segment ends with its last offset."""
+    Then the first of them is there, and the next one begins at its end. Every segment ends with its last offset.
+    """
     following = min((base for base in bases if base > base_offset), default=None)
     if base_offset not in bases or following is None:
         return False
