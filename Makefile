@@ -7,6 +7,7 @@
 # make soak    damage and the simulated worlds for an hour, from where the last soak ended    make soak MINUTES=480
 # make damage    every byte of a small data directory damaged, some 128,000 cases    make damage ARGS="--share 0.1"
 # make docs    the documentation as a site, under build/site
+# make dist    sdists and wheels of a release under dist/, proven in new environments    make dist ARGS="--snapshot"
 # make native  build and install the native module anew, after a change of native/
 # make venv    only set up .venv (the others do it themselves when it is needed)
 #
@@ -20,7 +21,7 @@ export PYTHON
 # Spark worker takes to be there.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help venv native run test lint bench soak damage docs
+.PHONY: help venv native run test lint bench soak damage docs dist
 .DEFAULT_GOAL := help
 
 help:
@@ -67,6 +68,9 @@ bench: venv
 
 docs: venv
 	@$(PY) -m mkdocs build --strict
+
+dist: venv
+	@$(PY) -m tools.make_dist $(ARGS)
 
 MINUTES ?= 60
 

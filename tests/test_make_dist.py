@@ -1,0 +1,167 @@
+"""The distributions of a release: their contents, the same bytes from each build, checksums and a signature."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.support.tidy import ROOT
+from tools import make_dist
+from tools.make_dist import (
+    PROJECTS,
+    ReleaseError,
+    build,
+    differences,
+    is_announced,
+    programs_in,
+    the_version,
+    write_sums,
+)
+
+PURE = ("fencepost", "fencepost-lab")
+
+
+def committed(target: Path) -> Path:
+    """A repository whose only commit has the present sources."""
+    for name in ("pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md", ".gitignore"):
+        (target / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, target / name)
+    for name in ("src", "lab"):
+        shutil.copytree(ROOT / name, target / name, ignore=shutil.ignore_patterns("__pycache__"))
+    (target / "tests").mkdir()
+    (target / "tests" / "test_x.py").write_text("")
+    who = ["-c", "user.name=n", "-c", "user.email=n@example.com", "-c", "commit.gpgsign=false"]
+    for words in (["init", "--quiet"], ["add", "--all"], [*who, "commit", "--quiet", "--message", "x"]):
+        subprocess.run(["git", *words], cwd=target, check=True)
+    return target
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return committed(tmp_path_factory.mktemp("repository"))
+
+
+@pytest.fixture(scope="module")
+def built(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    target = tmp_path_factory.mktemp("dist")
+    files = build(repository, target, PURE, isolated=False)
+    version = the_version(ROOT)
+    assert [path.name for path in files] == [
+        f"{name}-{version}{end}" for name in ("fencepost", "fencepost_lab") for end in ("-py3-none-any.whl", ".tar.gz")
+    ]
+    return target
+
+
+def names_in(file: Path) -> set[str]:
+    if file.suffix == ".whl":
+        return set(zipfile.ZipFile(file).namelist())
+    with tarfile.open(file) as archive:
+        return {name.partition("/")[2] for name in archive.getnames()}
+
+
+def test_each_file_has_its_own_sources_and_nothing_else(built: Path) -> None:
+    expected = {
+        "fencepost": ("src", ("fencepost", "pyspark_fencepost")),
+        "fencepost_lab": ("lab/src", ("fencepost_lab",)),
+    }
+    beside = {"pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md", "PKG-INFO", ".gitignore"}
+    for name, (folder, packages) in expected.items():
+        root = ROOT / folder
+        sources = {
+            path.relative_to(root).as_posix()
+            for package in packages
+            for path in (root / package).rglob("*")
+            if path.is_file() and "__pycache__" not in path.parts
+        }
+        assert len(sources) > 50
+        (wheel,) = built.glob(f"{name}-*.whl")
+        assert {each for each in names_in(wheel) if ".dist-info/" not in each} == sources
+        (sdist,) = built.glob(f"{name}-*.tar.gz")
+        inside = names_in(sdist)
+        assert {each.removeprefix("src/") for each in inside if each.startswith("src/")} == sources
+        assert {each for each in inside if not each.startswith("src/")} <= beside
+        assert {"README.md", "LICENSE"} <= inside
+
+
+def test_the_same_commit_gives_the_same_bytes(repository: Path, built: Path, tmp_path: Path) -> None:
+    build(repository, tmp_path, PURE, isolated=False)
+    assert len(list(tmp_path.iterdir())) == 4
+    assert differences(built, tmp_path) == []
+    wheel = next(tmp_path.glob("*.whl"))
+    wheel.write_bytes(wheel.read_bytes() + b"x")
+    (tmp_path / "more").write_text("")
+    assert differences(built, tmp_path) == sorted([wheel.name, "more"])
+
+
+def test_checksums_and_signature_are_verified_by_others(tmp_path: Path) -> None:
+    (tmp_path / "a.whl").write_bytes(b"a")
+    sums = write_sums(tmp_path)
+    check = ["sha256sum", "--check", "--strict", sums.name]
+    assert subprocess.run(check, cwd=tmp_path, capture_output=True, text=True, check=True).stdout == "a.whl: OK\n"
+    if shutil.which("ssh-keygen") is None:
+        pytest.skip("ssh-keygen is not installed")
+    key = tmp_path / "key"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", key], check=True)
+    make_dist.sign(sums, key)
+    (tmp_path / "signers").write_text(f"release {key.with_suffix('.pub').read_text()}")
+    verify = ["ssh-keygen", "-Y", "verify", "-f", "signers", "-I", "release", "-n", "file", "-s", f"{sums.name}.sig"]
+    for content, valid in ((sums.read_bytes(), True), (sums.read_bytes() + b" ", False)):
+        done = subprocess.run(verify, cwd=tmp_path, input=content, capture_output=True, check=False)
+        assert (done.returncode == 0) is valid
+
+
+def test_versions_that_differ_are_refused(tmp_path: Path) -> None:
+    for folder in PROJECTS.values():
+        (tmp_path / folder).mkdir(exist_ok=True)
+        shutil.copy(ROOT / folder / "pyproject.toml", tmp_path / folder / "pyproject.toml")
+    shutil.copy(ROOT / "native" / "Cargo.toml", tmp_path / "native" / "Cargo.toml")
+    assert the_version(tmp_path) == the_version(ROOT)
+    for file in (
+        *(tmp_path / folder / "pyproject.toml" for folder in PROJECTS.values()),
+        tmp_path / "native/Cargo.toml",
+    ):
+        before = file.read_text()
+        file.write_text(before.replace(f'version = "{the_version(ROOT)}"', 'version = "9.9.9"', 1))
+        with pytest.raises(ReleaseError, match=r"versions differ: .*9\.9\.9"):
+            the_version(tmp_path)
+        file.write_text(before)
+
+
+def test_packages_that_belong_together_ask_for_one_version() -> None:
+    version = the_version(ROOT)
+    assert f'"fencepost-native=={version}"' in (ROOT / "pyproject.toml").read_text()
+    laboratory = (ROOT / "lab" / "pyproject.toml").read_text()
+    assert laboratory.count(f"=={version}") == 2  # fencepost[arrow], fencepost[spark]
+
+
+def test_the_changelog_needs_a_section_with_a_date() -> None:
+    assert is_announced("# Changelog\n\n## [1.2.3] - 2026-01-31\n", "1.2.3")
+    for changelog in ("## [1.2.3] - Unreleased\n", "## [1.2.30] - 2026-01-31\n", "## [1x2.3] - 2026-01-31\n", ""):
+        assert not is_announced(changelog, "1.2.3")
+
+
+def test_programs_of_the_readme_are_found() -> None:
+    assert programs_in("```python\na = 1\n```\n```python\nimport pyspark\n```\n```console\n$ x\n```\n") == ["a = 1\n"]
+    assert len(programs_in((ROOT / "README.md").read_text())) >= 3
+
+
+def test_a_failing_command_is_told_with_its_output(tmp_path: Path) -> None:
+    with pytest.raises(ReleaseError, match=r"git nothing failed with status 1:\n.*'nothing' is not a git command"):
+        make_dist.run(["git", "nothing"], tmp_path)
+
+
+@pytest.mark.parametrize("changed", ["a folder with files", "a version without a date"])
+def test_what_is_missing_is_named_before_anything_is_built(
+    changed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(make_dist, "build", lambda *_, **__: pytest.fail("built"))
+    monkeypatch.setattr(make_dist, "run", lambda *_, **__: "")
+    (tmp_path / "file").write_text("")
+    options = ["--snapshot"] if changed == "a folder with files" else []
+    with pytest.raises(SystemExit, match=r"is not empty|has no section"):
+        make_dist.main(["--into", str(tmp_path), *options])
