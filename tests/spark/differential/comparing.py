@@ -17,10 +17,12 @@ KINDS: Final = (
     ("not allowed", r"AuthorizationE|AUTHORIZATION_FAILED"),
     ("missing", r"UnknownTopicOrPartition|that do(?:es)? not exist|UNKNOWN_TOPIC_OR_PARTITION"),
     ("refused", r"ConfigurationError|ConfigException|IllegalArgumentException|NumberFormatException|AssertionError"),
-    ("refused", r"KafkaIllegalStateException|assertion failed|NoSuchElementException: No value found"),
+    ("refused", r"KafkaIllegalStateException|assertion failed|NoSuchElementException[^\n]*No value found"),
     ("no valid name", r"InvalidTopicException|InvalidTopicError"),
     ("rejected", r"RecordTooLargeException|RecordRejectedError|NullPointerException"),
     ("timeout", r"TimeoutException|KafkaTimeoutError"),
+    ("refused", r"Required attribute|attribute unsupported type|topic option required|Save mode \w+ not allowed"),
+    ("refused", r"UNSUPPORTED_DATA_SOURCE_SAVE_MODE"),
     ("refused", r"AnalysisException.*terminated with exception: \w+ (?:attribute|option)|Kafka option \S+ is n"),
 )
 

@@ -5,10 +5,10 @@ python driver.py JARS THREADS     questions from stdin, one a line; the answer t
 {"do": "begin", "cells": [...]}   run these cells, many at a time, as far as there are records
 {"do": "go on", "cells": [...]}   the streams among them once more: started again, or still running
 {"do": "end", "cells": [...]}     {"answer": {name: what was seen}}
-{"do": "write", "cells": [...]}   write a frame in a stream each, and answer as to "end"
+{"do": "write", "cells": [...]}   write a frame each, in a stream or a batch, and answer as to "end"
 
 A cell is {"name": ..., "format": "kafka", "way": "batch", "options": {...}, "checkpoint": folder}; one that is written
-has {"frame": query in SQL} as well.
+has {"frame": query in SQL, "mode": null or a batch write's mode} as well; its way is "write" (a stream) or "save".
 """
 
 from __future__ import annotations
@@ -74,13 +74,20 @@ class Cell:
         return self._catching(self._read)
 
     def write(self) -> None:
-        """Write the frame, as a stream with one batch."""
+        """Write the frame, as a batch or as a stream with one batch."""
+
+        def save() -> None:
+            register(self._spark)  # in this thread, which has no active session
+            writer = self._spark.sql(self._asked["frame"]).write.format(self._asked["format"])
+            if self._asked["mode"] is not None:
+                writer = writer.mode(self._asked["mode"])
+            writer.options(**self._asked["options"]).save()
 
         def start() -> None:
             frame = self._spark.sql(self._asked["frame"])
             files = self._asked["checkpoint"] + "-input"
             frame.write.parquet(files)
-            register(self._spark)  # in this thread, which has no active session
+            register(self._spark)  # as above
             writer = self._spark.readStream.schema(frame.schema).parquet(files).writeStream
             writer = writer.format(self._asked["format"]).options(**self._asked["options"])
             writer = writer.option("checkpointLocation", self._asked["checkpoint"])
@@ -88,7 +95,7 @@ class Cell:
             if not self._query.awaitTermination(PATIENCE_S):
                 self._errors.append("it did not end")
 
-        self._catching(start)
+        self._catching(save if self._asked["way"] == "save" else start)
 
     def go_on(self) -> None:
         """A query that runs goes on; one that has ended starts again."""

@@ -20,7 +20,15 @@ __all__ = ["Driver", "all_cells", "run"]
 BATCH: Final = "batch"
 ENDING: Final = "available now"
 OTHER_TRIGGERS: Final = ("once", "processing time")
-UNDER_A_QUERY: Final = ("continued", "grown", "deleted", "made anew shorter")
+UNDER_A_QUERY: Final = (
+    "continued",
+    "grown",
+    "truncated below",
+    "truncated wholly",
+    "deleted",
+    "made anew shorter",
+    "made anew longer",
+)
 THREADS: Final = 4
 AT_A_TIME: Final = 24  # cells whose streams are up together
 PATIENCE: Final = {"kafkaConsumer.pollTimeoutMs": "10000"}  # how long a task waits for records that never come

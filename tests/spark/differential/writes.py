@@ -9,14 +9,16 @@ from typing import Any, Final
 from fencepost import Consumer, Record
 from fencepost.client.net.list_offsets import EARLIEST, LATEST
 from fencepost.client.records import to_records
-from tests.spark.differential.comparing import FORMATS, Cell, Seen
+from tests.spark.differential.comparing import FORMATS, OURS, Cell, Seen
 from tests.spark.differential.running import AT_A_TIME, Driver
 from tests.spark.differential.states import BEGIN_MS, World
 
 __all__ = ["WRITES", "Write", "all_writes", "write"]
 
 FRAME: Final = "a frame"
-WAY: Final = "write"
+BEHIND: Final = "behind records"  # a frame for a topic that has records
+STREAM: Final = "write"
+SAVE: Final = "save"
 PARTITIONS: Final = 2
 PATIENCE_MS: Final = "5000"  # how long a record may wait for a partition that does not exist
 
@@ -25,12 +27,14 @@ PATIENCE_MS: Final = "5000"  # how long a record may wait for a partition that d
 class Write:
     """A frame as a query of SQL, in which NAME is the topic, and the options besides servers and topic.
 
-    None takes an option away. `places`: the partitions of the records are compared, too.
+    None takes an option away. `places`: the partitions of the records are compared, too. `mode`: of a batch write;
+    None leaves it to Spark.
     """
 
     frame: str
     options: Mapping[str, str | None] = field(default_factory=dict)
     places: bool = False
+    mode: str | None = "append"
 
 
 def _headers(column: str) -> Write:
@@ -80,6 +84,15 @@ WRITES: Final[Mapping[str, Write]] = {
     "headers of strings": _headers("array(named_struct('key', 'h', 'value', '1'))"),
     "headers are a map": _headers("map('h', X'31')"),
     "includeHeaders": Write(ONE, {"includeHeaders": "true"}),
+    "null among headers": _headers("array(cast(null as struct<key:string,value:binary>))"),
+    "null moment": Write("select 'v' as value, cast(null as timestamp) as timestamp"),
+    "moment before 1970": Write("select 'v' as value, timestamp_millis(-1000) as timestamp"),
+    "moment is a number": Write("select 'v' as value, 1 as timestamp"),
+    "value is null, of no type": Write("select null as value"),
+    "some nulls": Write(
+        "select if(id = 1, null, 'k') as key, if(id = 2, null, 'v') as value, if(id = 3, null, 0) as partition "
+        "from range(4)"
+    ),
     "a column of moments": Write("select 'v' as value, timestamp_millis(BEGIN) as timestamp"),
     "record that is too large": Write("select repeat('v', 2000000) as value"),
     "acks 0": Write(ONE, {"kafka.acks": "0"}),
@@ -96,10 +109,21 @@ WRITES: Final[Mapping[str, Write]] = {
     "topic in another case": Write(ONE, {**NO_TOPIC, "TOPIC": "NAME"}),
 }
 
+# Only a batch write has a mode.
+MODES: Final[Mapping[str, Write]] = {
+    "mode append": Write(ONE),
+    "mode overwrite": Write(ONE, mode="overwrite"),
+    "mode ignore": Write(ONE, mode="ignore"),
+    "mode errorifexists": Write(ONE, mode="errorifexists"),
+    "no mode": Write(ONE, mode=None),
+    "mode overwrite, topics in a column": Write("select 'NAME' as topic, 'v' as value", NO_TOPIC, mode="overwrite"),
+}
+
 
 def all_writes() -> dict[Cell, Write]:
-    """Every frame, as a cell."""
-    return {Cell(FRAME, WAY, name): asked for name, asked in WRITES.items()}
+    """Every frame, as a cell: written as a stream and as a batch."""
+    found = {Cell(FRAME, way, name): asked for way in (STREAM, SAVE) for name, asked in WRITES.items()}
+    return found | {Cell(state, SAVE, name): asked for state in (FRAME, BEHIND) for name, asked in MODES.items()}
 
 
 def write(driver: Driver, world: World, cells: Mapping[Cell, Write]) -> Iterator[Seen]:
@@ -108,10 +132,14 @@ def write(driver: Driver, world: World, cells: Mapping[Cell, Write]) -> Iterator
     for first in range(0, len(names), AT_A_TIME):
         some = names[first : first + AT_A_TIME]
         topics = {(kind, cell): world.new_topic(PARTITIONS) for cell in some for kind in FORMATS}
+        for (_, cell), topic in topics.items():
+            if cell.state == BEHIND:
+                world.fill(topic, 2, 1)
         questions = {
             (kind, cell): {
-                **driver.asked(kind, cell, _options(cells[cell], topic, world)),
+                **driver.asked(kind, cell, _options(cells[cell], topic, world) | _own_options(kind, cell)),
                 "frame": _filled(cells[cell].frame, topic),
+                "mode": cells[cell].mode,
             }
             for (kind, cell), topic in topics.items()
         }
@@ -133,6 +161,11 @@ def _options(asked: Write, topic: str, world: World) -> dict[str, str]:
     return {name: _filled(text, topic) for name, text in options.items() if text is not None}
 
 
+def _own_options(kind: str, cell: Cell) -> dict[str, str]:
+    """A batch write has no checkpoint, after which the sink could be named."""
+    return {"sink.id": f"{cell.state}/{cell.options}"} if (kind, cell.way) == (OURS, SAVE) else {}
+
+
 def _records(world: World, topic: str, asked: Write) -> list[Any]:
     """The records, without what differs from run to run: when they were written, and partitions that nobody chose."""
     found = []
@@ -147,5 +180,5 @@ def _records(world: World, topic: str, asked: Write) -> list[Any]:
 def _plain(record: Record, asked: Write) -> list[Any]:
     texts = [None if text is None else text.decode("latin-1") for text in (record.key, record.value)]
     headers = [[key, None if text is None else text.decode("latin-1")] for key, text in record.headers]
-    moment = record.timestamp_ms if record.timestamp_ms == BEGIN_MS else "now"
+    moment = record.timestamp_ms if record.timestamp_ms <= BEGIN_MS else "now"
     return [record.partition if asked.places else None, *texts, headers, moment]
