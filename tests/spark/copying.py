@@ -12,7 +12,7 @@ import sys
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -36,8 +36,13 @@ ARMS = {  # the fixture of conftest.py with the brokers, and the sink's guarante
     "kafka": ("apache_kafka", "durable"),
     "kafka without two-phase commit": ("kafka_without_two_phase", "timed"),
     "three kafkas": ("three_kafkas", "timed"),
+    # Queries of stateful.py:
     "windows": ("own_broker", "durable"),
     "pairs": ("own_broker", "durable"),
+    "outer": ("own_broker", "durable"),
+    "within": ("own_broker", "durable"),
+    "function with state": ("own_broker", "durable"),
+    "processor": ("own_broker", "durable"),
 }
 
 
@@ -49,10 +54,17 @@ class Driver(Protocol):
 
 
 class AnotherDriver:
-    """Not the one in the tests' process. It starts when it is first needed, and anew after a run that failed."""
+    """Not the one in the tests' process. It starts when it is first needed, and anew after a run that failed.
 
-    def __init__(self, python: str, log: Path) -> None:
+    Args:
+        python: The Python of Spark's workers, PYSPARK_PYTHON.
+        log: File for what the driver writes to stderr.
+        surroundings: Its environment; None: that of any driver.
+    """
+
+    def __init__(self, python: str, log: Path, surroundings: Mapping[str, str] | None = None) -> None:
         self._python, self._log = python, log
+        self._environment = environment() if surroundings is None else dict(surroundings)
         self._process: subprocess.Popen[str] | None = None
 
     def __enter__(self) -> Self:
@@ -72,7 +84,7 @@ class AnotherDriver:
         with self._log.open("w") as log:
             self._process = subprocess.Popen(
                 [sys.executable, str(HERE / "copy_topic.py"), "--serve"],
-                env=environment() | {"PYSPARK_PYTHON": self._python},
+                env=self._environment | {"PYSPARK_PYTHON": self._python},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,

@@ -6,6 +6,10 @@ python side_by_side.py JARS       objects from stdin, one a line; the answer to 
     a batch read: {"rows": [[topic, partition, offset, key, value], ...]} or {"error": "..."}
 {"do": "stream", "format": ..., "options": {...}, "checkpoint": "...", "query": "plain", ...}
     a stream up to its end: {"batches": [{"end": {...}, "rows": 3}, ...], "rows": [...], "dropped": 0}, and "error"
+    "trigger": "processing time": a stream that would go on, until it has read what there is
+    "cut": {"0": 4}: the first batch deletes the topic's records before these offsets, when it has read its own
+{"do": "stateful", "query": "outer", "arguments": {...}}
+    a query of stateful.py up to its end: {"error": null}, or the error
 """
 
 from __future__ import annotations
@@ -19,6 +23,8 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
+from fencepost import Admin
+from tests.spark import stateful
 from tests.spark.session import session
 
 COLUMNS = ("topic", "partition", "offset", "key", "value")
@@ -59,6 +65,21 @@ QUERIES: dict[str, Callable[[DataFrame], DataFrame]] = {
 }
 
 
+def cut(asked: dict[str, Any]) -> None:
+    options = asked["options"]
+    with Admin(options["kafka.bootstrap.servers"]) as admin:
+        admin.delete_records({(options["subscribe"], int(number)): before for number, before in asked["cut"].items()})
+
+
+def run_stateful(spark: SparkSession, asked: dict[str, Any]) -> dict[str, Any]:
+    query = stateful.QUERIES[asked["query"]](spark, asked["arguments"]).trigger(availableNow=True).start()
+    try:
+        query.awaitTermination()
+    except Exception as error:  # noqa: BLE001 - see above
+        return {"error": str(error)}
+    return {"error": None}
+
+
 def stream(spark: SparkSession, asked: dict[str, Any]) -> dict[str, Any]:
     frame = QUERIES[asked.get("query", "plain")](load(spark, asked, stream=True))
     seen: list[list[Any]] = []
@@ -66,6 +87,8 @@ def stream(spark: SparkSession, asked: dict[str, Any]) -> dict[str, Any]:
     def keep(batch: DataFrame, batch_id: int) -> None:
         rows = rows_of(batch) if asked.get("query", "plain") == "plain" else [list(row) for row in batch.collect()]
         seen.extend(rows)
+        if batch_id == 0 and "cut" in asked:
+            cut(asked)
 
     sink = asked.get("sink")
     if sink is None:
@@ -73,15 +96,18 @@ def stream(spark: SparkSession, asked: dict[str, Any]) -> dict[str, Any]:
     else:
         writer = frame.select("value").writeStream.format(sink["format"]).options(**sink["options"])
     writer = writer.option("checkpointLocation", asked["checkpoint"])
-    if asked.get("trigger", "availableNow") == "availableNow":
+    trigger = asked.get("trigger", "availableNow")
+    if trigger == "availableNow":
         writer = writer.trigger(availableNow=True)
     else:
         writer = writer.trigger(processingTime="200 milliseconds")
     answer: dict[str, Any] = {}
     query = writer.start()
     try:
-        if asked.get("trigger", "availableNow") == "availableNow":
+        if trigger == "availableNow":
             query.awaitTermination()
+        elif trigger == "processing time":
+            query.processAllAvailable()
         else:
             query.awaitTermination(asked["seconds"])
             answer["active"] = query.isActive
@@ -111,7 +137,7 @@ def main(jars: str) -> None:
     spark = session("local[2]", settings)
     spark.sparkContext.setLogLevel("OFF")
     print(json.dumps({"answer": "ready"}), flush=True)
-    doors = {"read": read, "stream": stream}
+    doors = {"read": read, "stream": stream, "stateful": run_stateful}
     for line in sys.stdin:
         asked = json.loads(line)
         try:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from fencepost import Producer
 from fencepost.broker.embedded import Broker
 from tests.spark.beside import BUILT_IN, FORMATS, OURS, SideBySide, Topics
+from tests.spark.stateful_answers import EVENTS, QUERIES, START_S, expected
 from tests.support.apache_kafka import Unavailable
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
@@ -65,6 +68,40 @@ def test_a_limit_makes_the_same_batches(both: SideBySide, topics: Topics, backlo
     found = {kind: both.stream(kind, asked) for kind in FORMATS}
     assert found[OURS] == found[BUILT_IN]
     assert len(found[OURS]["rows"]) == sum(backlogs)
+
+
+@pytest.mark.parametrize("trigger", ["availableNow", "processing time"])
+def test_records_that_are_deleted_under_a_query(both: SideBySide, topics: Topics, trigger: str) -> None:
+    """Retention takes what the next batch was to read. (Spark's own has fetched these few records by then.)"""
+    batch = {(0, 0), (0, 1), (1, 0), (1, 1)}
+    behind = {(0, number) for number in range(5, 8)} | {(1, number) for number in range(3, 8)}
+    for fails, there in (("true", batch), ("false", batch | behind)):
+        topic = topics.make(0, 0)
+        topics.add(topic, 8, 8, value="record")
+        asked = {**from_the_start(topic), "maxOffsetsPerTrigger": "4", "failOnDataLoss": fails}
+        seen = both.stream(OURS, asked, cut={"0": 5, "1": 3}, trigger=trigger)
+        assert {(partition, offset) for _, partition, offset, *_ in seen["rows"]} == there, fails
+        told = seen.get("error", "")
+        lost = "DataLossError" in told and f"{topic}-0: offsets 2 to 4 are not there any more" in told
+        assert lost if fails == "true" else not told, told
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("query", QUERIES)
+def test_queries_with_a_state_write_the_same(both: SideBySide, topics: Topics, query: str) -> None:
+    source, found = topics.make(0, 0), {}
+    with Producer(topics.servers) as producer:
+        for number in EVENTS:
+            moment = (START_S + number) * 1000
+            producer.send(source, b"n %d" % number, partition=number % 2, timestamp_ms=moment)
+    for kind in FORMATS:
+        target, where = topics.make(0), both.new_checkpoint()
+        arguments = {"servers": topics.servers, "source": source, "target": target, "checkpoint": where}
+        arguments |= {"format": kind} if kind == BUILT_IN else {"sink": target, "guarantee": "timed"}
+        assert both.ask("stateful", query=query, arguments=arguments) == {"error": None}
+        rows = both.read(BUILT_IN, {"subscribe": target})["rows"]
+        found[kind] = Counter(f"{key} {value}" for *_, key, value in rows)
+    assert found[OURS] == found[BUILT_IN] == expected(query)
 
 
 EMPTY: dict[str, dict[str, str]] = {

@@ -1,13 +1,12 @@
 """A stream from topic to topic, killed at chosen steps of the protocol and started again: every record once.
 
 Also when a process of the killed driver goes on after another has long taken over, when brokers are killed as well, and
-when the stream keeps a state: windows with a watermark and a stream-stream join.
+when the stream keeps a state (the queries of stateful.py).
 """
 
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ from fencepost.spark.sink import names
 from tests.spark.copying import PARTITIONS, RECORDS, Copy, make_copy
 from tests.spark.doomed import Kill, Killed
 from tests.spark.session_here import SparkHere
-from tests.spark.stateful import WINDOW_S
+from tests.spark.stateful_answers import EVENTS, START_S, expected
 from tests.support.apache_kafka_cluster import ApacheKafkaCluster, ClusterNode
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1500)]
@@ -31,9 +30,6 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1500)]
 
 MORE = 300
 COORDINATORS = "__transaction_state"
-START_S, SECONDS = 1_600_000_000, 600
-LATE_S = 3600  # two records so much later push the watermark over all windows
-EVENTS = [*range(SECONDS), SECONDS + LATE_S, SECONDS + LATE_S + 1]
 
 # Which step, when, at its how-many-eth time. A batch has one Claim, three BeginTask, one WriteDecision, and
 # EndTransactions in Open (from the second batch on) and in Commit.
@@ -85,10 +81,14 @@ OF_AN_ARM = {
 }
 # The first batch is decided and none of it committed, on brokers with the fewest abilities.
 WITH_ITS_COORDINATOR = ("three kafkas", Kill("WriteDecision", "after", 1))
-# The first decision is the first batch that emits a window; the kill comes before it is known to Spark.
+# The first decision is the first batch that emits something; the kill comes before it is known to Spark.
 OF_A_STATE = {
     "windows": Kill("WriteDecision", "after", 2),
     "pairs": Kill("EndTransactions", "before", 4),
+    "outer": Kill("WriteDecision", "after", 3),
+    "within": Kill("KeepWinners", "before", 2),
+    "function with state": Kill("WriteDecision", "after", 2),
+    "processor": Kill("EndTransactions", "before", 2),
 }
 
 
@@ -195,13 +195,10 @@ def test_nodes_are_killed_and_every_record_is_there_once(
 
 
 @pytest.mark.parametrize(("arm", "kill"), [case(arm, kill) for arm, kill in OF_A_STATE.items()])
-def test_windows_and_a_join_survive_kills(killed: Killed, arm: str, kill: Kill) -> None:
+def test_queries_with_a_state_survive_kills(killed: Killed, arm: str, kill: Kill) -> None:
     copy = killed.take(arm, kill)
     copy.run_to_the_end()
-    if arm == "windows":
-        copy.check_values(Counter(f"window {START_S + first} {WINDOW_S}" for first in range(0, SECONDS, WINDOW_S)))
-    else:
-        copy.check_values(Counter(f"pair {number}" for number in EVENTS))
+    copy.check_values(expected(arm))
 
 
 @pytest.mark.parametrize(("arm", "kill"), cases(zombie=True))
