@@ -1,0 +1,93 @@
+"""One checkpoint used with two clusters: the query says so, and goes on where it was begun."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import StreamingQueryException
+
+from fencepost import Admin, Consumer, Producer, TopicPartition
+from fencepost.broker.embedded import Broker
+
+pytestmark = pytest.mark.spark
+
+RECORDS = 20
+OUT = TopicPartition("out", 0)
+
+
+@pytest.fixture
+def clusters() -> Iterator[tuple[str, str]]:
+    """Bootstrap servers of two, with the same topics and as many records."""
+    with Broker() as one, Broker() as other:
+        for broker in (one, other):
+            with Admin(broker.bootstrap_servers) as admin:
+                admin.create_topic("in", 1)
+                admin.create_topic(OUT.topic, 1)
+            add(broker.bootstrap_servers, 0)
+        yield one.bootstrap_servers, other.bootstrap_servers
+
+
+def add(servers: str, first: int) -> None:
+    with Producer(servers) as producer:
+        for number in range(first, first + RECORDS):
+            producer.send("in", str(number).encode())
+
+
+def run(spark: Any, servers: str, folder: Path, **source: str) -> None:
+    where = {"kafka.bootstrap.servers": servers}
+    rows = spark.readStream.format("fencepost").options(**where, subscribe="in", startingOffsets="earliest", **source)
+    writer = rows.load().select("value").writeStream.format("fencepost").options(**where, topic=OUT.topic)
+    writer = writer.option("checkpointLocation", str(folder / "checkpoint"))
+    writer.trigger(availableNow=True).start().awaitTermination()
+
+
+def values(servers: str) -> Counter[int]:
+    with Consumer(servers, auto_offset_reset="earliest", isolation_level="read_committed") as consumer:
+        consumer.assign([OUT])
+        found: Counter[int] = Counter()
+        while records := consumer.poll(2000):
+            found.update(int(record.value or b"-1") for record in records)
+    return found
+
+
+def test_the_source_refuses_another_clusters_topic(spark: Any, clusters: tuple[str, str], tmp_path: Path) -> None:
+    one, other = clusters
+    run(spark, one, tmp_path)
+    add(other, RECORDS)
+    for _ in range(2):
+        with pytest.raises(StreamingQueryException, match="DataLossError: topic in was deleted and made again"):
+            run(spark, other, tmp_path)
+    assert values(other) == Counter()
+    add(one, RECORDS)
+    run(spark, one, tmp_path)
+    assert values(one) == Counter(range(2 * RECORDS))
+
+
+def test_the_sink_refuses_a_query_of_another_cluster(spark: Any, clusters: tuple[str, str], tmp_path: Path) -> None:
+    """Where the source may lose data, it goes on in the other cluster, and the sink does not know the query there."""
+    one, other = clusters
+    run(spark, one, tmp_path)
+    add(other, RECORDS)
+    told = r"UnknownQueryError.*comes with batch 1.*remove offsets/1 first"
+    for _ in range(2):
+        with pytest.raises(StreamingQueryException, match=told):
+            run(spark, other, tmp_path, failOnDataLoss="false")
+    assert values(other) == Counter()
+    add(one, RECORDS)
+    # Spark has planned batch 1 with the other cluster's offsets. They do not fit, and are told.
+    with pytest.raises(StreamingQueryException, match="DataLossError: topic in was deleted and made again"):
+        run(spark, one, tmp_path)
+    # The remedy of docs/spark.md.
+    checkpoint = tmp_path / "checkpoint"
+    assert not (checkpoint / "commits" / "1").exists()
+    ids = [re.findall(r'"in@([^"]+)"', (checkpoint / "offsets" / name).read_text()) for name in "01"]
+    assert len(ids[0]) == len(ids[1]) == 1 and ids[0] != ids[1]
+    for name in ("1", ".1.crc"):
+        (checkpoint / "offsets" / name).unlink(missing_ok=True)
+    run(spark, one, tmp_path)
+    assert values(one) == Counter(range(2 * RECORDS))
