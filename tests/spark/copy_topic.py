@@ -2,10 +2,10 @@
 
 python copy_topic.py '{"servers": "...", "source": "in", "target": "out", "sink": "s", "checkpoint": "...", ...}'
 python copy_topic.py --serve      such objects from stdin, one a line; the answer to each is one line on stdout
-python copy_topic.py --doomed '[{...}, ...]'
+python copy_topic.py --doomed '[{...}, ...]' [await | stop]
     One after the other is begun and runs until a process of its own stands still (see killer/sitecustomize.py), or
     tells in the file `failed` of its folder why none does. After the last one the file `all-stand` is made in the
-    current folder, and the driver waits to be killed.
+    current folder, and the driver waits to be killed: asleep, in awaitAnyTermination, or in a query's stop().
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from fencepost.spark import arrow_pipeline
+from fencepost.spark import arrow_pipeline, exactly_once
 from tests.spark import stateful
 from tests.spark.session import CHECKPOINT_MANAGER, QUICK_MANAGER, session
 
@@ -44,7 +44,10 @@ def query_of(spark: SparkSession, arguments: dict[str, str]) -> Any:
     if "arrow" in arguments:
         return arrow_pipeline(spark, source=source, transform=lambda rows: rows.select(["key", "value"]), sink=sink)
     rows = spark.readStream.format("fencepost").options(**source).load()
-    return rows.select("key", "value").writeStream.format("fencepost").options(**sink)
+    writer = rows.select("key", "value").writeStream
+    if "foreach" in arguments:
+        return writer.foreachBatch(exactly_once(sink)).option("checkpointLocation", arguments["checkpoint"])
+    return writer.format("fencepost").options(**sink)
 
 
 def copy(spark: SparkSession, arguments: dict[str, str]) -> str:
@@ -70,6 +73,14 @@ def copy(spark: SparkSession, arguments: dict[str, str]) -> str:
 def main(arguments: dict[str, str]) -> None:
     spark = session(arguments.get("master", "local[2]"), json.loads(arguments.get("settings", "{}")))
     print(copy(spark, arguments), end="", flush=True)
+    if "rests_in" in arguments:  # until Spark has given all executors up, and there is more to copy
+        folder = Path(arguments["rests_in"])
+        while not spark.sparkContext._jsc.sc().getExecutorIds().isEmpty():
+            time.sleep(0.1)
+        (folder / "rests").touch()
+        while not (folder / "go-on").exists():
+            time.sleep(0.1)
+        print(copy(spark, arguments), end="", flush=True)
     spark.stop()
 
 
@@ -85,7 +96,7 @@ def serve() -> None:
     spark.stop()
 
 
-def doomed(several: list[dict[str, str]]) -> None:
+def doomed(several: list[dict[str, str]], waits: str = "asleep") -> None:
     # Two slots more than tasks that may stand still: each keeps its slot.
     spark = session(f"local[{2 + len(several)}]")
     for arguments in several:
@@ -94,6 +105,10 @@ def doomed(several: list[dict[str, str]]) -> None:
         except Exception as error:  # noqa: BLE001 - whatever it is, the test tells it
             Path(arguments["folder"], "failed").write_text("".join(traceback.format_exception(error)))
     Path("all-stand").touch()
+    if waits == "await":
+        spark.streams.awaitAnyTermination()
+    for query in spark.streams.active if waits == "stop" else ():
+        query.stop()
     time.sleep(1800)
 
 
@@ -111,6 +126,6 @@ if __name__ == "__main__":
     if sys.argv[1] == "--serve":
         serve()
     elif sys.argv[1] == "--doomed":
-        doomed(json.loads(sys.argv[2]))
+        doomed(json.loads(sys.argv[2]), *sys.argv[3:])
     else:
         main(json.loads(sys.argv[1]))

@@ -44,6 +44,16 @@ SPECULATION = {
     "spark.speculation.minTaskRuntime": "100ms",
     "spark.speculation.efficiency.enabled": "false",
 }
+# Executors are given up a second after their last task, and asked for when tasks wait.
+DYNAMIC = {
+    **SMALL,
+    "spark.dynamicAllocation.enabled": "true",
+    "spark.dynamicAllocation.shuffleTracking.enabled": "true",
+    "spark.dynamicAllocation.minExecutors": "0",
+    "spark.dynamicAllocation.initialExecutors": "1",
+    "spark.dynamicAllocation.executorIdleTimeout": "1s",
+    "spark.dynamicAllocation.schedulerBacklogTimeout": "1s",
+}
 
 
 class Standalone:

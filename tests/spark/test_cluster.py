@@ -1,20 +1,22 @@
-"""Two workers, speculative copies, an executor that is killed while its task goes on: every record is there once."""
+"""Two workers: speculative copies, an executor that is killed while its task goes on, executors that come and go."""
 
 from __future__ import annotations
 
 import json
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from fencepost.broker.embedded import Broker
-from tests.spark.copying import Copy, with_killer
+from tests.spark.copying import Copy, environment, with_killer
 from tests.spark.session import JVM_OPTIONS, class_archive
 from tests.spark.session_here import SparkHere
-from tests.spark.standalone import SPECULATION, Standalone
+from tests.spark.standalone import DYNAMIC, SPECULATION, Standalone
 from tests.support.forked_python import forked_python
+from tests.support.waiting import until
 
 RECORDS = 3000
 
@@ -48,3 +50,23 @@ def test_copies_and_lost_executors_change_nothing(copy: Copy) -> None:
     copy.produce(RECORDS, 10)
     copy.run_to_the_end()
     copy.check(RECORDS + 10)
+
+
+def test_executors_that_come_and_go_change_nothing(copy: Copy) -> None:
+    """Dynamic allocation: the second half is copied by executors that have not copied the first."""
+    copy.produce(0, RECORDS)
+    settings = DYNAMIC | {"spark.executor.extraJavaOptions": " ".join([JVM_OPTIONS, *class_archive()])}
+    more = {"settings": json.dumps(settings), "rests_in": str(copy.folder), "rows_per_batch": "1000"}
+    with (
+        forked_python(environment()) as python,
+        Standalone(copy.folder, environment()) as cluster,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        run = pool.submit(copy.run_alone_to_the_end, python.path, master=cluster.url, **more)
+        try:
+            until(lambda: (copy.folder / "rests").exists() or run.done(), within_s=500)
+            copy.produce(RECORDS, RECORDS)
+        finally:
+            (copy.folder / "go-on").touch()
+        run.result()
+    copy.check(2 * RECORDS)

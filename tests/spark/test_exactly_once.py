@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # it has no types
 from pyspark.errors import StreamingQueryException
 
-from tests.spark.copying import RECORDS, AnotherDriver, Copy
+from tests.spark.copying import RECORDS, AnotherDriver, Copy, with_killer
 from tests.spark.session import USUAL_MANAGER
+from tests.support.forked_python import forked_python
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
@@ -51,6 +54,37 @@ def test_two_drivers_on_one_checkpoint(copy: Copy, another_driver: AnotherDriver
     told = "".join(map(str, failures))
     assert not failures or "SupersededError" in told or "CONCURRENT" in told.upper(), told[-6000:]
     copy.run_to_the_end()
+    copy.check(RECORDS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("step", ["BeginTask", "WriteDecision"])
+@pytest.mark.parametrize("copy", ["fencepost"], indirect=True)
+def test_of_two_drivers_the_first_is_told_that_the_second_took_over(copy: Copy, tmp_path: Path, step: str) -> None:
+    """The first stands in a batch until the second has copied everything, and then goes on."""
+    copy.produce(0, RECORDS)
+    orders = {"step": step, "when": "before", "nth": 2, "mode": "stand", "folder": str(tmp_path)}
+    surroundings = with_killer(orders)
+    with (
+        forked_python(surroundings) as python,
+        AnotherDriver(python.path, tmp_path / "output", surroundings) as first,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        first.start()
+        run = pool.submit(first.copy, copy.arguments(checkpoint_manager=USUAL_MANAGER))
+        try:
+            until(lambda: (tmp_path / "standing").exists() or run.done(), within_s=300)
+            copy.run_to_the_end(checkpoint_manager=USUAL_MANAGER)
+        finally:
+            (tmp_path / "go").touch()
+        told = str(run.exception())
+    for words in (
+        "SupersededError",
+        "a newer run",
+        copy.name,
+        "another driver runs this query with the same checkpoint",
+    ):
+        assert words in told, told[-6000:]
     copy.check(RECORDS)
 
 

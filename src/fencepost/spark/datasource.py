@@ -79,8 +79,8 @@ def register(spark: SparkSession) -> None:
     if a notebook has set the path, or if the session was there first. The Python of the driver and of the executors has
     to be able to import the package.
 
-    Call it also in each further thread that starts a query. Spark looks for a sink in the active session of the
-    thread, and a new thread has no active session.
+    Call it also in each further thread that starts a query or saves a frame. Spark looks for a sink in the active
+    session of the thread, and a new thread has no active session. A repeated call changes nothing.
     """
     spark.dataSource.register(FencepostDataSource)
     spark.createDataFrame([], "none int")  # makes the session the active one of this thread

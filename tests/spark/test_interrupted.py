@@ -1,0 +1,93 @@
+"""Ctrl-C in each phase of a micro-batch: the driver ends, nothing of ours prints a traceback, a restart goes on.
+
+A terminal sends SIGINT to the driver, its JVM and all their processes at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import psutil
+import pytest
+
+from fencepost.broker.embedded import Broker
+from tests.spark.copying import HERE, RECORDS, Copy, with_killer
+from tests.spark.doomed import Kill
+from tests.spark.session_here import SparkHere
+from tests.support.waiting import until
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1500)]
+
+MORE = 100
+# The second batch of each query stands at its step when the signal comes, and then goes on. A query of foreachBatch
+# stands in the driver itself.
+PHASES = {
+    "planning": Kill("Claim", "before", 2),
+    "tasks": Kill("BeginTask", "after", 4),
+    "commit worker": Kill("WriteDecision", "before", 2),
+    "between decision and commit": Kill("WriteDecision", "after", 2),
+}
+OURS = re.compile(r'File ".*/src/fencepost/')
+
+
+def interrupt(copies: Sequence[tuple[Kill, Copy, dict[str, str]]], folder: Path, waits: str) -> str:
+    """Send SIGINT to a driver when its queries stand, let them go on, and return what it and its processes printed."""
+    orders = [
+        {"step": kill.step, "when": kill.when, "nth": kill.nth, "mode": "stand", "sink": copy.name}
+        | {"folder": str(copy.folder)}
+        for kill, copy, _ in copies
+    ]
+    arguments = [copy.arguments(folder=str(copy.folder), **more) for _, copy, more in copies]
+    command = [sys.executable, str(HERE / "copy_topic.py"), "--doomed", json.dumps(arguments), waits]
+    told = folder / "output"
+    with told.open("w") as output:
+        driver = subprocess.Popen(
+            command, env=with_killer(orders), cwd=folder, stdout=output, stderr=output, start_new_session=True
+        )
+    family: list[psutil.Process] = []
+    try:
+        until(lambda: (folder / "all-stand").exists() or driver.poll() is not None, within_s=900)
+        failed = [text.read_text() for _, copy, _ in copies if (text := copy.folder / "failed").exists()]
+        assert driver.poll() is None and not failed, told.read_text()[-4000:] + "".join(failed)
+        family = psutil.Process(driver.pid).children(recursive=True)
+        os.killpg(driver.pid, signal.SIGINT)
+        for _, copy, _ in copies:
+            (copy.folder / "go").touch()
+        assert driver.wait(120) == -signal.SIGINT
+        assert psutil.wait_procs(family, 120)[1] == []
+    finally:
+        driver.kill()
+        for process in family:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+    return told.read_text()
+
+
+@pytest.mark.parametrize("waits", ["await", "stop"])
+def test_a_query_that_is_interrupted_goes_on_exactly_once(
+    own_broker: Broker, spark_here: SparkHere, tmp_path: Path, waits: str
+) -> None:
+    made: dict[str, tuple[Kill, Copy, dict[str, str]]] = {}
+    for phase, kill in {**PHASES, "foreachBatch": PHASES["commit worker"]}.items():
+        folder = tmp_path / phase
+        folder.mkdir()
+        copy = Copy(own_broker.bootstrap_servers, folder, driver=spark_here)
+        copy.create()
+        copy.fill()
+        made[phase] = kill, copy, {"foreach": "yes"} if phase == "foreachBatch" else {}
+    told = interrupt(list(made.values()), tmp_path, waits)
+    assert "KeyboardInterrupt" in told
+    assert OURS.search(told) is None, told[-8000:]
+    for phase, (_, copy, more) in made.items():
+        copy.produce(RECORDS, MORE)
+        copy.run_to_the_end(rows_per_batch="4000", **more)
+        copy.check(RECORDS + MORE)
+        assert copy.batches(), phase
