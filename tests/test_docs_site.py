@@ -54,6 +54,18 @@ def test_the_site_is_built_with_every_page_and_takes_nothing_from_elsewhere(tmp_
         assert not re.search(r'<link[^>]*rel="?stylesheet"?[^>]*href="?(https?:)?//', html), name
 
 
+def test_the_figure_of_the_landing_page_was_measured() -> None:
+    page = (DOCS / "index.md").read_text()
+    found = re.search(r"runs at ([\d.]+) times the speed of Spark's own Kafka connector", page)
+    assert found is not None
+    name = "| Kafka to Kafka with Spark: fencepost, exactly once |"
+    rows = [line for line in (DOCS / "performance.md").read_text().splitlines() if line.startswith(name)]
+    cells = [row.split(" | ") for row in rows]
+    assert [(row[3].rstrip("0123456789,"), row[4]) for row in cells] == [
+        ("Spark's own, at least once ", f"{found[1]}x")
+    ]
+
+
 def public_names() -> set[str]:
     """Return what the reference has to have: every name, and every method of the blocking clients and the broker."""
     found = {f"fencepost.{name}" for name in fencepost.__all__} - {
