@@ -6,7 +6,7 @@
 # make bench   the benchmarks                    make bench ARGS="--quick"
 # make soak    damage and the simulated worlds for an hour, from where the last soak ended    make soak MINUTES=480
 # make damage    every byte of a small data directory damaged, some 128,000 cases    make damage ARGS="--share 0.1"
-# make docs    the documentation as a site, under build/site
+# make docs    the documentation as a site, under build/site; needs npm once
 # make dist    sdists and wheels of a release under dist/, proven in new environments    make dist ARGS="--snapshot"
 # make native  build and install the native module anew, after a change of native/
 # make venv    only set up .venv (the others do it themselves when it is needed)

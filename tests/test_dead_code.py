@@ -29,6 +29,7 @@ CALLED_BY_OTHERS = {
         "daemon_threads block_on_close request_queue_size address_family handle_error service_actions version_string "
         "do_GET do_POST log_message http_open https_open _create_connection"
     ),
+    "MkDocs' hooks": "on_config on_files on_page_markdown on_page_content on_post_page",
     "PySpark's listeners": "onQueryStarted onQueryProgress onQueryIdle onQueryTerminated",
     "PySpark's data sources": (
         "streamReader streamWriter initialOffset latestOffset getDefaultReadLimit prepareForTriggerAvailableNow "
