@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 from fencepost.cli.diagnosis.look import MOST_PLACES, GroupDetail, TransactionDetail
 from fencepost.cli.diagnosis.telling import as_value
 from fencepost.cli.transaction_view import meaning_of
-from fencepost.cli.ui.watch import Watch
+from fencepost.cli.ui.watch import Watch, lag_of
 from fencepost.client.admin.acls import Acl
 from fencepost.client.admin.configs import ConfigEntry
 from fencepost.client.admin.quotas import QuotaEntity
@@ -34,6 +34,7 @@ T = TypeVar("T")
 ROWS: Final = 50
 MOST_ATTENTION: Final = 12
 MOST_WINNERS: Final = 200
+MOST_DRAWN_LAGS: Final = 60  # in a row of the list of groups
 
 
 def _page(rows: Sequence[T], name_of: Callable[[T], str], make: Callable[[T], Document], query: Query) -> Document:
@@ -286,13 +287,14 @@ def groups(watch: Watch, query: Query) -> Document:
         committed = watch.committed.get(group_id)
         refused = isinstance(committed, KafkaError)
         places = {} if committed is None or isinstance(committed, KafkaError) else committed
-        lags = [max(watch.ends[place].end - at, 0) for place, at in places.items() if place in watch.ends]
+        trace = watch.lags.get(group_id)
         return {
             "name": group_id,
             "type": kind,
             "state": state,
             "topics": sorted({place.topic for place in places})[:5],
-            "lag": sum(lags) if lags else None,
+            "lag": lag_of(places, watch.ends),
+            "lags": [] if trace is None else [lag for _, lag in trace.points][-MOST_DRAWN_LAGS:],
             "error": str(committed) if refused else None,
             "trouble": [each["words"] for each in _findings(watch, Kind.GROUP, group_id)],
         }
@@ -326,6 +328,7 @@ def group(watch: Watch, detail: GroupDetail, query: Query) -> Document | None:
             "member": None if member is None else f"{member.client_id} {member.client_host}",
         }
 
+    trace = watch.lags.get(described.group_id)
     members = [
         {
             "id": member.member_id,
@@ -341,6 +344,7 @@ def group(watch: Watch, detail: GroupDetail, query: Query) -> Document | None:
         "state": described.state,
         "protocol": described.protocol,
         "findings": _findings(watch, Kind.GROUP, described.group_id),
+        "lags": [] if trace is None else [list(point) for point in trace.points],
         "member_count": len(described.members),
         "members": members,
         **_page(sorted({*detail.committed, *owners}), partition_name, row, query),

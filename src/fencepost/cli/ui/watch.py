@@ -19,7 +19,7 @@ from fencepost.errors import KafkaError
 from fencepost.spark.sink.decision import Decision
 from fencepost.spark.sink.repair import WinnerState
 
-__all__ = ["Batch", "Event", "Life", "Watch"]
+__all__ = ["Batch", "Event", "Life", "Watch", "lag_of"]
 
 POINTS: Final = 60  # of a line of rates
 MOST_LIVES: Final = 2_000
@@ -27,6 +27,9 @@ MOST_EVENTS: Final = 100  # of one transactional id
 MOST_BATCHES: Final = 60  # of one query
 MOST_DRAWN: Final = 5_000  # topics that have a line
 MOST_NAMED: Final = 5  # partitions in one event
+LAG_EVERY_MS: Final = 10_000
+LAG_POINTS: Final = 180  # half an hour
+MOST_TRACED: Final = 1_000  # groups whose lag is kept over time
 
 
 class Event(NamedTuple):
@@ -81,6 +84,28 @@ class Line:
         ]
 
 
+class Trace:
+    """A value over time: a point for every LAG_EVERY_MS, and the newest value."""
+
+    def __init__(self) -> None:
+        self.points: deque[tuple[int, int]] = deque(maxlen=LAG_POINTS)
+        """Times in ms and values, the oldest first."""
+
+    def add(self, at_ms: int, value: int) -> None:
+        """Add the newest value. If the clock was set back, the trace begins anew."""
+        if self.points and at_ms <= self.points[-1][0]:
+            self.points.clear()
+        if len(self.points) > 1 and at_ms - self.points[-2][0] < LAG_EVERY_MS:
+            self.points.pop()
+        self.points.append((at_ms, value))
+
+
+def lag_of(committed: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, Ends]) -> int | None:
+    """Return the sum of offsets between a group's committed offsets and the ends. None: no end is known."""
+    lags = [max(ends[place].end - at, 0) for place, at in committed.items() if place in ends]
+    return sum(lags) if lags else None
+
+
 class Watch:
     """Takes looks, and what kept them from being had."""
 
@@ -97,6 +122,8 @@ class Watch:
         self.became: dict[str, WinnerState] = {}
         """By transactional id, what became of those that a decision names."""
         self.lines: dict[str, Line] = {}
+        self.lags: dict[str, Trace] = {}
+        """By group, its lag over time."""
         self.total = Line()
         self.held: Mapping[TopicPartition, HeldBack] = {}
         """By partition, what its readers of committed records wait for."""
@@ -117,6 +144,7 @@ class Watch:
         if look.knows("groups"):
             known = {group.group_id for group in look.groups}
             self.committed = {group: at for group, at in {**self.committed, **look.committed}.items() if group in known}
+            self._take_lags(look, known)
         if look.knows("transactions"):
             self._take_transactions(look)
         if look.knows("sinks"):
@@ -137,6 +165,14 @@ class Watch:
             if name in self.lines or len(self.lines) < MOST_DRAWN:
                 self.lines.setdefault(name, Line()).add(look.at_ms, count)
         self.total.add(look.at_ms, sum(count for name, count in sums.items() if not look.topics[name].is_internal))
+
+    def _take_lags(self, look: Look, known: set[str]) -> None:
+        """Add the lags of the groups that this look asked for."""
+        self.lags = {group: trace for group, trace in self.lags.items() if group in known}
+        for group, committed in look.committed.items():
+            lag = None if isinstance(committed, KafkaError) else lag_of(committed, self.ends)
+            if lag is not None and (group in self.lags or len(self.lags) < MOST_TRACED):
+                self.lags.setdefault(group, Trace()).add(look.at_ms, lag)
 
     def _take_decisions(self, look: Look) -> None:
         latest = {(each.sink, each.query_id): each for each in look.decisions}

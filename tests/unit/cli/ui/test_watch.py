@@ -113,6 +113,36 @@ def test_rates_are_per_second_and_never_negative() -> None:
     assert watched.total.rates() == [50.0], "the clock was set back: the line began anew"
 
 
+def test_lags_are_kept_over_time_in_points_of_ten_seconds() -> None:
+    watched = Watch()
+    for second, end in ((0, 5), (2, 6), (4, 7), (10, 8), (12, 2)):
+        parts: dict[str, Any] = {"topics": topics("t"), "ends": {AT: Ends(end, end)}}
+        if second != 10:  # in this look the group's turn has not come
+            parts["committed"] = {"g": {AT: 3}}
+        watched.take(look(second, groups=[GroupListing("g", "consumer", "Stable", "classic")], **parts))
+    assert [(at - START_MS, lag) for at, lag in watched.lags["g"].points] == [(0, 2), (4000, 4), (12_000, 0)]
+    assert documents.groups(watched, {})["rows"][0]["lags"] == [2, 4, 0]
+    watched.take(look(14, groups=[]))
+    assert watched.lags == {}
+
+
+def test_a_lag_without_a_known_end_is_not_zero() -> None:
+    watched = Watch()
+    watched.take(look(0, groups=[GroupListing("g", "consumer", "Stable", "classic")], committed={"g": {AT: 3}}))
+    assert watched.lags == {}
+    assert documents.groups(watched, {})["rows"][0]["lag"] is None
+
+
+def test_lags_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "MOST_TRACED", 2)
+    watched = Watch()
+    listed = [GroupListing(name, "consumer", "Stable", "classic") for name in "abc"]
+    for second in range(0, 10 * (watch.LAG_POINTS + 5), 10):
+        parts: dict[str, Any] = {"topics": topics("t"), "ends": {AT: Ends(9, 9)}, "groups": listed}
+        watched.take(look(second, **parts, committed={name: {AT: 3} for name in "abc"}))
+    assert {name: len(trace.points) for name, trace in watched.lags.items()} == dict.fromkeys("ab", watch.LAG_POINTS)
+
+
 def test_a_deleted_topic_leaves_nothing() -> None:
     watched = Watch()
     watched.take(look(0, topics=topics("t"), ends={AT: Ends(1, 2)}))

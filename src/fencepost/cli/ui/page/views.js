@@ -36,6 +36,22 @@ function spark(values, wide) {
   );
 }
 
+// Values over time with their scale. points: [time in ms, value], the oldest first.
+function overTime(points, unit) {
+  if (points.length < 2) return h("p", { class: "quiet" }, "Watching …");
+  const [width, height] = [1000, 120];
+  const [from, to] = [points[0][0], points.at(-1)[0]];
+  const most = Math.max(...points.map(([, value]) => value));
+  const edge = points.map(([at, value]) => `${((width * (at - from)) / (to - from)).toFixed(1)},${(height - (value / (most || 1)) * (height - 2)).toFixed(1)}`).join(" L");
+  const words = `from ${clock(from)} to ${clock(to)}: now ${plural(points.at(-1)[1], unit)}, at most ${number(most)}`;
+  return h("div", { class: "scaled" },
+    h("span", { class: "most" }, number(most)), h("span", { class: "least" }, "0"),
+    h("svg", { viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", role: "img", "aria-label": words },
+      h("path", { class: "area", d: `M0,${height} L${edge} L${width},${height} Z` }),
+      h("path", { class: "edge", d: `M${edge}` })),
+    h("span", { class: "from" }, clock(from)), h("span", { class: "to" }, clock(to)));
+}
+
 function lane(began, written, until, now) {
   const at = (ms) => (1000 * Math.min(Math.max(ms - began, 0), until - began)) / Math.max(until - began, 1);
   return h(
@@ -49,6 +65,9 @@ function lane(began, written, until, now) {
 }
 
 // --- parts ---
+
+// The heading of a view whose tab says the same to those who see it.
+const heading = (words) => h("h1", { class: "unseen" }, words);
 
 // columns: [heading, from row to content, class]; content is a value, an element or a list of these.
 function table(columns, rows, key, none) {
@@ -127,6 +146,7 @@ const VIEWS = {
   overview(view, { now_ms: now }) {
     const last = view.rate.at(-1);
     return [
+      heading("Overview"),
       figures([
         ["Topics", number(view.topics), "topics"],
         ["Partitions", number(view.partitions), "topics"],
@@ -164,7 +184,7 @@ const VIEWS = {
   },
 
   topics(view, about, route) {
-    return [changeButtons(about, ["create-topic"], {}), listing(view, route, {
+    return [heading("Topics"), changeButtons(about, ["create-topic"], {}), listing(view, route, {
       placeholder: "Filter by name",
       choices: choice("topics", "internal", [["0", "Topics"], ["1", "Internal too"]], route.query.internal || "0"),
       none: "There is no topic.",
@@ -205,6 +225,7 @@ const VIEWS = {
 
   transactions(view, { now_ms: now }, route) {
     return [
+      heading("Transactions"),
       listing(view, route, {
         placeholder: "Filter by transactional id",
         choices: choice("transactions", "state", [["open", "Open"], ["prepared", "Prepared"], ["all", "All ids"]], route.query.state || "open"),
@@ -254,7 +275,7 @@ const VIEWS = {
   },
 
   groups(view, _about, route) {
-    return listing(view, route, {
+    return [heading("Groups"), listing(view, route, {
       placeholder: "Filter by name",
       none: "There is no group.",
       key: (row) => row.name,
@@ -263,9 +284,9 @@ const VIEWS = {
         ["Type", (row) => row.type || "–"],
         ["State", (row) => [h("span", { class: "tag" }, row.state || "unknown"), row.trouble.map((words) => h("span", { class: "hot", title: words }, " needs attention"))]],
         ["Topics", (row) => h("span", { class: "mono" }, row.topics.join(", ") || "–")],
-        ["Lag", (row) => (row.error ? h("span", { class: "hot", title: row.error }, "not known") : number(row.lag)), "number"],
+        ["Lag", (row) => (row.error ? h("span", { class: "hot", title: row.error }, "not known") : [row.lags.length > 1 && spark(row.lags), h("span", { class: "rate" }, number(row.lag))]), "number"],
       ],
-    });
+    })];
   },
 
   group(view, about, route) {
@@ -275,6 +296,10 @@ const VIEWS = {
       h("p", { class: "sub" }, h("span", { class: "tag" }, view.state), ` ${view.type}, ${plural(view.member_count, "member")}${view.protocol ? `, ${view.protocol}` : ""}`),
       changeButtons(about, ["reset-offsets"], { name: view.name }),
       findings(view),
+      view.lags.length > 0 && h("section", { class: "panel" },
+        h("div", { class: "chart" }, h("h2", {}, "Lag over time"), h("span", { class: "now" }, plural(view.lags.at(-1)[1], "offset"))),
+        overTime(view.lags, "offset")),
+      h("h2", {}, "Partitions"),
       listing(view, route, {
         placeholder: "Filter by partition",
         none: "It has committed nothing.",
@@ -304,7 +329,7 @@ const VIEWS = {
   },
 
   sinks(view, _about, route) {
-    return listing(view, route, {
+    return [heading("Spark sinks"), listing(view, route, {
       placeholder: "Filter by name",
       none: "No Spark sink has decided anything here.",
       key: (row) => row.name,
@@ -315,7 +340,7 @@ const VIEWS = {
         ["Open transactions", (row) => number(row.open), "number"],
         ["Rows by batch", (row) => spark(row.rows), "number"],
       ],
-    });
+    })];
   },
 
   sink(view, about) {

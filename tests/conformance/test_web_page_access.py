@@ -1,0 +1,131 @@
+"""The page for everybody: no finding of axe-core in any view, and no need of a mouse."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+import fencepost
+from tests.conformance.test_web_page import browser, prepare, sees, serve, show
+from tests.spark.hand_played import Bench
+from tests.support.axe import violations
+from tests.support.sink_abilities import KEEPING
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page as Tab
+
+__all__ = ["browser", "serve", "show"]
+
+pytestmark = pytest.mark.browser
+
+LOOKS = [(scheme, width) for scheme in ("light", "dark") for width in (420, 1400)]
+
+
+@pytest.fixture(scope="module")
+def busy() -> Iterator[tuple[str, str]]:
+    """A broker with something in every view; its address and the name of its Spark sink."""
+    with fencepost.Broker({"transaction.two.phase.commit.enable": True}) as broker:
+        servers = broker.bootstrap_servers
+        with (
+            fencepost.Producer(servers) as producer,
+            fencepost.Consumer(servers, group_id="warehouse", auto_offset_reset="earliest") as consumer,
+        ):
+            for number in range(5):
+                producer.send("orders", b'{"order": %d}' % number, key=b"k", headers=[("a", b"1")]).result()
+            consumer.subscribe(["orders"])
+            while not consumer.poll(1000):
+                pass
+            consumer.commit()
+            prepare(servers, "billing", "orders")
+            sink = Bench(servers, KEEPING)
+            opened = sink.open()
+            decided, _ = sink.task(opened, 0), sink.task(opened, 0)
+            sink.decide(0, [decided])
+            yield servers, sink.sink
+
+
+@pytest.mark.parametrize(("scheme", "width"), LOOKS)
+def test_axe_finds_nothing_in_any_view(
+    scheme: str, width: int, busy: tuple[str, str], serve: Callable[..., str], show: Callable[..., Tab]
+) -> None:
+    servers, sink = busy
+    shown: dict[str, str | re.Pattern[str]] = {
+        "overview": "Brokers",
+        "transactions": "billing",
+        "transaction?name=billing": "It never times out",
+        "topics": "orders",
+        "topic?name=orders": "by billing",
+        "messages?name=orders": re.compile(r"\d+ messages of"),
+        "message?name=orders&partition=0&from=offset&at=0": "Headers",
+        "settings?name=orders": "retention.ms",
+        "groups": "warehouse",
+        "group?name=warehouse": "1 member",
+        "sinks": sink,
+        f"sink?name={sink}": "Batch 0 is decided",
+        "disks": "Topics by size",
+        "access": "Client quotas",
+    }
+    address = serve(servers, allow_actions=True)
+    tab = show(address, color_scheme=scheme, viewport={"width": width, "height": 800}, reduced_motion="reduce")
+    found = {}
+    for view, text in shown.items():
+        tab.goto(f"{address}/{view}")
+        sees(tab, text)
+        found[view] = violations(tab)
+        assert tab.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") <= 0, view
+    tab.get_by_role("button", name="Set a quota").click()
+    sees(tab, "IP address", where="dialog")
+    found["dialog"] = violations(tab)
+    assert {view: rules for view, rules in found.items() if rules} == {}
+
+
+def focused(tab: Tab) -> str:
+    """Return the text of the element with the focus."""
+    found: str = tab.evaluate("document.activeElement.innerText || document.activeElement.getAttribute('aria-label')")
+    return found
+
+
+def tab_to(tab: Tab, text: str, most: int = 60) -> None:
+    """Press Tab until the element with this text has the focus."""
+    for _ in range(most):
+        tab.keyboard.press("Tab")
+        if focused(tab) == text:
+            return
+    pytest.fail(f"{most} times Tab do not lead to {text!r}, but to {focused(tab)!r}")
+
+
+def test_a_record_is_written_without_a_mouse(
+    busy: tuple[str, str], serve: Callable[..., str], show: Callable[..., Tab]
+) -> None:
+    tab = show(f"{serve(busy[0], allow_actions=True)}/overview")
+    sees(tab, "Brokers")
+    tab.keyboard.press("3")
+    sees(tab, "Partitions", "orders")
+    tab.keyboard.press("/")
+    assert focused(tab) == "Filter by name"
+    tab.keyboard.type("orders")
+    tab_to(tab, "orders")
+    tab.keyboard.press("Enter")
+    sees(tab, "Browse messages")
+    tab_to(tab, "Write a record …")
+    tab.keyboard.press("Enter")
+    sees(tab, "Transactional id", where="dialog")
+    tab.keyboard.press("Escape")
+    assert focused(tab) == "Write a record …"
+    tab.keyboard.press("Enter")
+    tab_to(tab, "Leave it as it is")
+    tab.keyboard.press("Enter")
+    assert focused(tab) == "Write a record …"
+    tab.keyboard.press("Enter")
+    tab.locator("dialog [name=value]").focus()
+    tab.keyboard.type("by hand")
+    tab_to(tab, "Continue")
+    tab.keyboard.press("Enter")
+    tab_to(tab, "Do it")
+    tab.keyboard.press("Enter")
+    sees(tab, "Done", where="dialog")
+    tab.keyboard.press("Escape")
+    assert focused(tab) == "Write a record …"
