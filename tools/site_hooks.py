@@ -1,10 +1,12 @@
 """Hooks of mkdocs.yml: the site brings its scripts itself, so that no page of it loads anything from another host.
 
 Mermaid is a script of the pages that have a diagram, the shim for search in pages opened as files one of every page.
+The notebook becomes a page, too.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from pathlib import Path
@@ -19,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # MkDocs runs this file by i
 from tools.npm import IFRAME_WORKER, MERMAID, NpmError, fetched
 
 DIAGRAM: Final = 'class="mermaid"'
+NOTEBOOK: Final = "notebook.ipynb"
 VENDORED: Final = {"vendor/mermaid.min.js": MERMAID, "vendor/iframe-worker.js": IFRAME_WORKER}
 EMPTY_HEADER: Final = re.compile(r"<th(?: [^>]*)?></th>")
 BOOSTS: Final = {"reference.md": 0.2, "observed.md": 0.2, "performance.md": 0.2, "at-night.md": 2.0, "faq.md": 2.0}
@@ -38,7 +41,20 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
             files.append(File.generated(config, path, abs_src_path=str(fetched(source))))
         except NpmError as error:
             raise PluginError(f"the site needs {source.package}: {error}") from error
+    notebook = files.get_file_from_path(NOTEBOOK)
+    if notebook is not None:
+        page = as_page(notebook.content_string)
+        files.append(File.generated(config, NOTEBOOK.replace(".ipynb", ".md"), content=page))
     return files
+
+
+def as_page(notebook: str) -> str:
+    """Return the cells of a notebook, which has no outputs, as Markdown."""
+    parts = []
+    for cell in json.loads(notebook)["cells"]:
+        source = "".join(cell["source"])
+        parts.append(f"```python\n{source}\n```" if cell["cell_type"] == "code" else source)
+    return "\n\n".join(parts) + "\n"
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
