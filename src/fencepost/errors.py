@@ -198,7 +198,7 @@ class InvalidProducerIdMappingError(ApplicationRecoverableError):
 
 
 class TransactionCommittedError(ApplicationRecoverableError):
-    """abort_transaction() found the transaction committed by an earlier call whose response was lost."""
+    """abort_transaction() found the transaction committed by a call that was not answered or was interrupted."""
 
 
 class FatalError(KafkaError):

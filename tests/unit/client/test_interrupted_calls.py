@@ -265,6 +265,25 @@ def test_an_iteration_that_raises_gives_what_is_left_later(
     ledger.check(1_500)
 
 
+def test_a_record_of_next_is_returned_or_comes_again(
+    consumer: fencepost.Consumer, place: fencepost.TopicPartition
+) -> None:
+    ledger, struck = Ledger(), 0
+    for _ in range(60):
+        for at in range(40):  # a call that has its record already has few points, one that polls has many
+            strikes, outcome = calls.struck(consumer.__next__, at, calls.raising(TimeoutError))
+            struck += strikes.struck
+            if not isinstance(outcome, BaseException):
+                ledger.take([outcome])
+            ledger.check(consumer.positions()[place].offset if place in consumer.positions() else 0)
+            if not strikes.struck:
+                break
+            ledger.take([consumer.__next__()])
+    assert struck > 100
+    read_on(consumer, ledger, 1_500)
+    ledger.check(1_500)
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_commit_in_a_signal_handler_covers_what_polls_have_returned(
     consumer: fencepost.Consumer, place: fencepost.TopicPartition, seed: int

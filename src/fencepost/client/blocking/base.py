@@ -100,12 +100,19 @@ class BlockingClient(Configured, Generic[C_co]):
         if self._ending is not None:
             self._io.call(lambda: close(self._core))
             return
-        self._ending = here
+        self._close_core(lambda: close(self._core))
+
+    def _close_core(self, close: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Close the core. If a signal handler keeps this thread from it, the core is left to itself."""
         try:
-            self._io.call(lambda: close(self._core))
-        finally:
+            self._ending = threading.get_ident()
+            self._io.call(close)
+        except BaseException:
             self._closed = True
-            self._io.forget(self._core)
+            self._io.leave(self._core, LEAVING_MS)  # ends at once if it is closed
+            raise
+        self._closed = True
+        self._io.forget(self._core)
 
     @checked
     def set_sasl_credentials(self, username: str, password: str) -> None:

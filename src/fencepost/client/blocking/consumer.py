@@ -87,11 +87,10 @@ class Consumer(ListeningClient[ConsumerCore]):
 
     def __next__(self) -> Record:
         while True:
-            try:
-                return next(self._rest)
-            except StopIteration:
-                if not self._refill():
-                    raise
+            for record in self._rest:  # a signal handler may raise behind a call of next(), and lose the record
+                return record
+            if not self._refill():
+                raise StopIteration
 
     def _refill(self) -> bool:
         """Poll for an iteration. Return false after close, or after `consumer_timeout_ms` without a record."""

@@ -6,7 +6,6 @@ See `io_thread.IoCall`. One thread at a time may use such a client.
 from __future__ import annotations
 
 import functools
-import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
@@ -163,12 +162,7 @@ class ListeningClient(BlockingClient[C_co]):
         try:
             self._wait_for_others(hold)
             if self._ending is None:  # else another thread has closed it meanwhile, or this is a listener of close()
-                self._ending = threading.get_ident()
-                try:
-                    self._io.call(close)
-                finally:
-                    self._closed = True
-                    self._io.forget(self._core)
+                self._close_core(close)
         finally:
             hold.ended = True
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import queue
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
 import fencepost.client.blocking as clients  # loads the consumer when a call names it
-from fencepost.arguments import NUMBER, Int32, Milliseconds, checked
+from fencepost.arguments import NUMBER, Int32, Milliseconds, checked, prepared
 from fencepost.client.blocking.base import BlockingClient, blocking, cluster_for
 from fencepost.client.blocking.own_thread import OwnThread
 from fencepost.client.blocking.transaction import Transaction
@@ -27,7 +28,8 @@ from fencepost.errors import KafkaError, KafkaTimeoutError, RecordRejectedError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-T = TypeVar("T")
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class _Progress:
@@ -167,6 +169,35 @@ def _serializing(codec: Codec, append: Append) -> Append:
         value, key = codec.both(Parts(topic, value, key, pairs))
         return append(topic, value, key, partition, pairs or None, *more)
 
+    return call
+
+
+def _ending(
+    method: Callable[Concatenate[ProducerCore, P], Coroutine[Any, Any, R]],
+) -> Callable[Concatenate[Producer, P], R]:
+    """Return the blocking variant of a call that ends the transaction.
+
+    A signal handler may raise when the call is over in the I/O thread. An abort that follows must not return as if the
+    transaction were aborted. No function is called between the plain stores and the return, so no handler runs there.
+    """
+    ready = prepared(method)
+
+    def call(self: Producer, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        self._check_waiting()
+        begin = ready(self._core, *args, **kwargs)
+        untold = self._core.untold
+        try:
+            result = self._io.call(begin)
+        except KafkaError:
+            untold.committed = False
+            raise
+        except BaseException:
+            untold.interrupted = True
+            raise
+        untold.committed = False
+        return result
+
+    functools.update_wrapper(call, method)
     return call
 
 
@@ -324,11 +355,11 @@ class Producer(BlockingClient[ProducerCore]):
     flush = blocking(ProducerCore.flush)
     partitions_for = blocking(ProducerCore.partitions_for)
     init_transactions = blocking(ProducerCore.init_transactions)
-    commit_transaction = blocking(ProducerCore.commit_transaction)
-    abort_transaction = blocking(ProducerCore.abort_transaction)
+    commit_transaction = _ending(ProducerCore.commit_transaction)
+    abort_transaction = _ending(ProducerCore.abort_transaction)
     send_offsets_to_transaction = blocking(ProducerCore.send_offsets_to_transaction)
     prepare_transaction = blocking(ProducerCore.prepare_transaction)
-    complete_transaction = blocking(ProducerCore.complete_transaction)
+    complete_transaction = _ending(ProducerCore.complete_transaction)
 
     @checked
     def purge(self, in_queue: bool = True, in_flight: bool = True) -> int:

@@ -15,6 +15,7 @@ from fencepost.client.net.io_thread import IoThread
 from fencepost.client.net.turn import TRANSACTION, Hold
 from fencepost.client.producer.core import ProducerCore
 from fencepost.client.producer.transaction_block import TransactionBlock
+from fencepost.errors import KafkaError
 
 if TYPE_CHECKING:
     from fencepost.client.consumer.core import ConsumerCore
@@ -62,15 +63,23 @@ class Transaction(ContextDecorator, AbstractContextManager[P], Generic[P]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        untold = self._core.untold
         try:
             # A forked child that leaves the block because of an error has nothing to put right: it is its parent's.
             if self._block is not None and (error is None or self._io.is_this_process()):
                 self._io.run_through(self._block.__aexit__(kind, error, traceback))
         except BaseException as failure:
+            untold.interrupted = not isinstance(failure, KafkaError)
             self._undo(failure)
-            raise
-        finally:
+            if untold.interrupted and untold.committed:
+                failure.add_note("the transaction() block was interrupted behind its commit: it is committed")
             self._release()
+            raise
+        # No function is called from here on, so no signal handler raises.
+        self._block = None
+        if self._hold is not None:
+            self._hold.ended = True
+        untold.committed = False
 
     def _undo(self, error: BaseException) -> None:
         """Abort what `error` left open."""

@@ -17,6 +17,7 @@ from fencepost.client.producer.accumulator import Accumulator
 from fencepost.client.producer.chunks import Chunk, Headers, OnDelivery
 from fencepost.client.producer.owed_abort import OwedAbort
 from fencepost.client.producer.sender import Sender
+from fencepost.client.producer.transaction_answers import Untold, committed_words
 from fencepost.client.producer.transaction_states import TxnState
 from fencepost.client.producer.transactions import Transactions
 from fencepost.client.types import GroupMetadata, K, OffsetAndMetadata, TopicPartition
@@ -77,6 +78,7 @@ class ProducerCore:
         self._told_of_unit = False
         self.transactions: Transactions | None = None
         self.owed_abort: OwedAbort | None = None
+        self.untold = Untold()
         self._in_call = False  # a transactional call is in progress
         self._ended = runtime.event()  # close() has finished
         if config.transactional_id is not None:
@@ -386,6 +388,7 @@ class ProducerCore:
         transactions = self._transactional()
         if self.sender.stopped is not None:
             raise self.sender.stopped.with_traceback(None)
+        self.untold = Untold()
         return await self._alone(lambda: transactions.init(keep_prepared))
 
     def begin_transaction(self) -> None:
@@ -398,6 +401,7 @@ class ProducerCore:
         transactions = self._transactional()
         self._check_alone()
         transactions.begin()
+        self.untold = Untold()
         if self.owed_abort is not None:
             self.owed_abort.consumer = None  # of the block before
         self.sender.metrics.transaction_begin_total += 1
@@ -405,25 +409,36 @@ class ProducerCore:
     async def commit_transaction(self) -> None:
         """Commit the transaction.
 
+        After an interruption, as by Ctrl-C, the call can be repeated: it returns if the transaction is committed.
+
         Raises:
             TransactionCommitFailedError: The commit failed. Call abort_transaction(), then begin again.
             ApplicationRecoverableError: Create a new producer.
             FatalError: The producer has failed permanently.
         """
         transactions = self._transactional()
+        if self.untold.take():
+            return
         await self._alone(transactions.commit)
+        self.untold.committed = True
         self.sender.metrics.transaction_commit_total += 1
 
     async def abort_transaction(self) -> None:
         """Abort the transaction. It is safe in every state.
 
         Raises:
-            TransactionCommittedError: An earlier commit without a response had succeeded.
+            TransactionCommittedError: An earlier commit without a response had succeeded, or one that was interrupted.
             KafkaTimeoutError: No response in time; abort again.
             FatalError: The producer has failed permanently.
         """
         transactions = self._transactional()
-        await self._alone(transactions.abort)
+        if self.untold.take():
+            raise TransactionCommittedError(committed_words(self.config.transactional_id or "", unanswered=True))
+        try:
+            await self._alone(transactions.abort)
+        except TransactionCommittedError:
+            self.untold.committed = True
+            raise
         self.sender.metrics.transaction_abort_total += 1
 
     async def send_offsets_to_transaction(
@@ -483,7 +498,10 @@ class ProducerCore:
         """
         transactions = self._transactional()
         stored = PreparedTransaction.parse(prepared) if isinstance(prepared, str) else prepared
-        return await self._alone(lambda: transactions.complete(stored))
+        self.untold.take()
+        committed = await self._alone(lambda: transactions.complete(stored))
+        self.untold.committed = committed
+        return committed
 
     @property
     def producer_id(self) -> int:

@@ -72,7 +72,7 @@ def how_it_ended(ours: PreparedTransaction, state: TransactionState | None, *, t
 def committed_words(transactional_id: str, *, unanswered: bool) -> str:
     """The reason why an abort comes too late."""
     if unanswered:
-        return f"the unanswered commit of {transactional_id!r} had taken effect"
+        return f"the unanswered or interrupted commit of {transactional_id!r} had taken effect"
     return f"the transaction of {transactional_id!r} is committed: somebody else has carried out a decision to commit"
 
 
@@ -110,6 +110,22 @@ def init_refusal(transactional_id: str, code: int, *, may_be_time: bool = False)
     if code == E.UNSUPPORTED_VERSION:
         detail = "the broker cannot keep a prepared transaction (KIP-939), as no Apache Kafka up to 4.4 can"
     return error_for(code, f"InitProducerId of {transactional_id!r}", detail)
+
+
+class Untold:
+    """The end of the last transaction, while its caller may not know it. Any thread may set the attributes."""
+
+    def __init__(self) -> None:
+        self.committed = False
+        """The transaction is committed, and no call has returned that to a thread yet."""
+        self.interrupted = False
+        """A signal handler raised in a call that ends the transaction, which may have come to its end all the same."""
+
+    def take(self) -> bool:
+        """Return true, once, if the last transaction is committed and its caller was interrupted."""
+        untold = self.committed and self.interrupted
+        self.committed = self.interrupted = False
+        return untold
 
 
 class Opened:

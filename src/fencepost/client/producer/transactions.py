@@ -413,10 +413,10 @@ class Transactions:
             reply.__cause__ = self.error
             self.state, self.error = step(self.state, TxnEvent.FATAL), reply
             return
-        cause, state, loss, ending = self.error, self.state, self._loss, self._ending
-        took_effect = self._took_effect
+        cause, loss, ending = self.error, self._loss, self._ending
+        kept = self.state, cause, self._took_effect, self._took_effect and self._commit_unanswered
         self._start_afresh(reply.producer_id, reply.producer_epoch)
-        self.state, self.error, self._took_effect = state, cause, took_effect
+        self.state, self.error, self._took_effect, self._commit_unanswered = kept
         if ending in (Ending.TIMED_OUT, Ending.ABORTED):
             self._sender.metrics.transaction_timed_out_total += ending is Ending.TIMED_OUT
             self.error = ended_before(self._id, ending)
