@@ -10,7 +10,7 @@ import pytest
 
 import fencepost
 from fencepost.client.net.io_thread import io_thread
-from fencepost.errors import KafkaTimeoutError, UsageError
+from fencepost.errors import GroupFencedError, KafkaTimeoutError, UsageError
 from tests.support.brokers import BrokerUnderTest, Killable
 from tests.support.waiting import until
 
@@ -182,6 +182,43 @@ def test_no_heartbeats_follow_an_interrupted_close(broker: BrokerUnderTest, topi
     with pytest.raises(KeyboardInterrupt):
         consumer.close()
     until(lambda: not beating())
+
+
+class CommitsLast(fencepost.RebalanceListener):
+    def __init__(self, consumer: fencepost.Consumer) -> None:
+        self._consumer = consumer
+
+    def on_partitions_revoked(self, partitions: list[fencepost.TopicPartition]) -> None:
+        self._consumer.commit()
+
+
+@pytest.mark.parametrize("last", ["nothing", "automatic", "asynchronous", "listener"])
+def test_a_member_that_was_removed_closes_without_an_error_unless_its_listener_raises_one(
+    broker: BrokerUnderTest, admin: fencepost.Admin, topic: str, last: str
+) -> None:
+    """As in Java, where close() raises the exceptions of the listener, and nothing else of a group that was lost."""
+    told: list[object] = []
+    consumer = fencepost.Consumer(
+        broker.bootstrap_servers,
+        group_id=broker.name("g"),
+        group_instance_id="removed",
+        auto_offset_reset="earliest",
+        enable_auto_commit=last == "automatic",
+        heartbeat_interval_ms=14_000,  # it does not hear of its removal before it closes
+    )
+    read_all(consumer, topic)
+    if last == "listener":
+        consumer.set_rebalance_listener(CommitsLast(consumer))
+    admin.remove_group_members(consumer.group_metadata().group_id, ["removed"])
+    if last == "asynchronous":
+        consumer.commit_async(callback=lambda error, _: told.append(error))
+    if last == "listener":
+        with pytest.raises(GroupFencedError):
+            consumer.close()
+    else:
+        consumer.close()
+    assert consumer.closed
+    assert [type(error) for error in told] == ([GroupFencedError] if last == "asynchronous" else [])
 
 
 def beating() -> list[str]:

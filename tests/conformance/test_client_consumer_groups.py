@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -242,6 +243,37 @@ def test_new_partitions_and_another_subscription(
     assert consumer.assignment() == []
     consumer.subscribe([one, other])
     poll_until([consumer], lambda: len(consumer.assignment()) == 4)
+
+
+@pytest.mark.parametrize("settings", PROTOCOLS)
+@pytest.mark.parametrize("by", ["names", "pattern"])
+def test_the_same_subscription_again_begins_no_rebalance(
+    broker: BrokerUnderTest, admin: fencepost.Admin, closing: ExitStack, settings: dict[str, Any], by: str
+) -> None:
+    """As in Java's client. A listener that subscribes would keep its group in rebalances for ever."""
+    topic, group = broker.name("again"), broker.name("group")
+    admin.create_topic(topic, 2)
+    fill(broker, topic, 20, 2)
+    one = closing.enter_context(member(broker, group, settings))
+
+    class SubscribesAgain(RebalanceListener):
+        def on_partitions_assigned(self, partitions: list[fencepost.TopicPartition]) -> None:
+            subscribe()
+
+    def subscribe() -> None:
+        if by == "names":
+            one.subscribe([topic, topic], SubscribesAgain())
+        else:
+            one.subscribe(re.compile(topic), SubscribesAgain())
+
+    subscribe()
+    assert sorted(poll_values(one, 20)) == list(range(20))
+    rebalances = one.metrics()["rebalance_total"]
+    for _ in range(3):
+        subscribe()
+        one.poll(100)
+    assert one.assignment() == [TP(topic, 0), TP(topic, 1)]
+    assert one.metrics()["rebalance_total"] == rebalances
 
 
 @pytest.mark.parametrize("settings", PROTOCOLS)

@@ -63,6 +63,8 @@ class ClassicMember(Member):
         )
 
     def subscribe(self, wanted: Topics) -> None:
+        if self.topics.asks_for_the_same(wanted):
+            return  # a rebalance would stop the whole group for nothing, for ever if a listener subscribes
         self.topics = wanted
         self._look_again_ms = 0
         self._rebalance()

@@ -76,6 +76,12 @@ class Topics:
             raise ConfigurationError(f"pattern {pattern!r}: {error}") from error
         return cls(Wanted(names, compiled))
 
+    def asks_for_the_same(self, other: Topics) -> bool:
+        """Return true for the same pattern, or without patterns for the same names."""
+        if self.pattern is not None or other.pattern is not None:
+            return self.pattern == other.pattern
+        return self._names == other._names
+
     def names_now(self) -> list[str]:
         """The names, in order."""
         return list(self._names)
