@@ -21,7 +21,7 @@ NOT_READ = (
 
 CALLED_BY_OTHERS = {
     "asyncio's protocols": ("connection_made eof_received get_buffer buffer_updated pause_writing sizehint"),
-    "Python, and tuples that are unpacked": "writable __replace__ __getattr__",
+    "Python, and tuples that are unpacked": "writable __getattr__",
     "typer": "finish_flink reset_offsets set_password",
     "ssl": "num_tickets",
     "pytest": "pytest_plugins",
@@ -41,7 +41,6 @@ FOR_USERS = {
     "configuration given by its text": "ssl_keystore_type ssl_truststore_type",
     "counters, which are read by their fields": "*_total",
     "what a simulated run tells": "repairs",
-    "keys of typed dictionaries": "log_append_time",
     "names of confluent-kafka": (
         "operation_timeout acl_binding_filter acl_binding_filters alterations id_string isr isrs is_synonym Type "
         "restype_int add_incremental_config is_simple_consumer_group partition_assignor for_timestamp "

@@ -11,9 +11,11 @@ import re
 from collections.abc import Callable
 from dataclasses import Field, dataclass, field
 from operator import attrgetter
-from typing import Any, Final, Never, Self, dataclass_transform
+from typing import Any, Final, Never, Self, TypeVar, dataclass_transform
 
-__all__ = ["Value"]
+__all__ = ["Value", "replace"]
+
+AnyValue = TypeVar("AnyValue", bound="Value")
 
 
 # Annotations that are not evaluated are text, as in `dataclasses`.
@@ -36,6 +38,13 @@ def _shared(default: Any) -> Any:
     return field(default_factory=lambda: default) if type(default).__hash__ is None else default
 
 
+def _reader(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
+    """Return a function that reads these attributes of a value."""
+    if len(names) > 1:
+        return attrgetter(*names)
+    return lambda value: tuple(getattr(value, name) for name in names)
+
+
 @dataclass_transform(frozen_default=True)
 class _ValueType(type):
     """Metaclass that turns annotations into slots, and values assigned to them into defaults."""
@@ -43,7 +52,7 @@ class _ValueType(type):
     _names: tuple[str, ...]
     _defaults: dict[str, Any]
     _kw_only: bool
-    _read: Callable[[Any], Any]
+    _read: Callable[[Any], tuple[Any, ...]]
     __dataclass_fields__: Any
 
     def __new__(
@@ -58,7 +67,7 @@ class _ValueType(type):
                 raise TypeError(f"{name}.{each}: a value takes no field() and no ClassVar; write the default itself")
         namespace["_defaults"] = {each: namespace.pop(each) for each in names if each in namespace}
         namespace["_kw_only"] = kw_only
-        namespace["_read"] = attrgetter(*names) if names else bool
+        namespace["_read"] = _reader(names)
         namespace["__slots__"] = namespace["_names"] = names
         namespace["__match_args__"] = () if kw_only else names
         namespace["__dataclass_fields__"] = _Fields()
@@ -95,10 +104,15 @@ class Value(metaclass=_ValueType):
     def __replace__(self, /, **changes: Any) -> Self:
         """Implement `copy.replace`, like `dataclasses.replace`."""
         kind = type(self)
-        return kind(**{name: getattr(self, name) for name in kind._names} | changes)
+        return kind(**dict(zip(kind._names, kind._read(self), strict=True)) | changes)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restored, (type(self), {name: getattr(self, name) for name in type(self)._names})
+        return _restored, (type(self), dict(zip(type(self)._names, type(self)._read(self), strict=True)))
+
+
+def replace(value: AnyValue, **changes: Any) -> AnyValue:
+    """Return a copy with these fields changed. `dataclasses.replace` does the same in five times as many calls."""
+    return value.__replace__(**changes)
 
 
 def _restored(kind: Callable[..., Value], found: dict[str, Any]) -> Value:

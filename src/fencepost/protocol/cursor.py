@@ -232,8 +232,9 @@ class Writer:
             self.string(value)
 
     def int32s(self, values: Sequence[int]) -> None:
-        self.array_length(len(values))
-        self._open += struct.pack(f">{len(values)}i", *values)
+        count = len(values)
+        self.array_length(count)
+        self._open += struct.pack(f">{count}i", *values)
 
     def string(self, value: str | None) -> None:
         encoded = None if value is None else value.encode()

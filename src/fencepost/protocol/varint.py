@@ -47,6 +47,8 @@ def write_unsigned_varint(value: int) -> bytes:
     """Encode an unsigned value of up to 32 bits, or a zigzag-encoded value of up to 64 bits."""
     if value < 0x80:
         return _ONE_BYTE[value]
+    if value < 0x4000:  # nearly always
+        return bytes((value & 0x7F | 0x80, value >> 7))
     encoded = bytearray()
     while value >= 0x80:
         encoded.append(value & 0x7F | 0x80)

@@ -12,6 +12,7 @@ group types (key versions 3 and up) `decode_key` returns an `UnknownKey`.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from uuid import UUID
 
@@ -40,6 +41,12 @@ _GROUP_KEY_VERSION = 2
 _VALUE_VERSIONS = range(5)
 _FLEXIBLE = 4
 _TOPIC_ID_TAG = 0
+_HALF = struct.Struct(">h")
+_HALVES = struct.Struct(">hh")
+_WORD = struct.Struct(">i")
+_OFFSET = struct.Struct(">hq")  # version and offset
+_OFFSET_AND_EPOCH = struct.Struct(">hqi")
+_TIMES = struct.Struct(">qq")
 
 
 class OffsetCommitKey(Value):
@@ -99,16 +106,12 @@ class UnknownKey(Value):
 
 def encode_key(key: OffsetCommitKey | GroupMetadataKey) -> bytes:
     """Encode a key, which begins with its version."""
-    writer = Writer()
+    group_id = key.group_id.encode()
     if isinstance(key, GroupMetadataKey):
-        writer.int16(_GROUP_KEY_VERSION)
-        writer.string(key.group_id)
-    else:
-        writer.int16(_OFFSET_KEY_WRITTEN)
-        writer.string(key.group_id)
-        writer.string(key.topic)
-        writer.int32(key.partition)
-    return writer.joined()
+        return _HALVES.pack(_GROUP_KEY_VERSION, len(group_id)) + group_id
+    topic = key.topic.encode()
+    head = _HALVES.pack(_OFFSET_KEY_WRITTEN, len(group_id))
+    return b"".join((head, group_id, _HALF.pack(len(topic)), topic, _WORD.pack(key.partition)))
 
 
 def decode_key(data: bytes | memoryview) -> OffsetCommitKey | GroupMetadataKey | UnknownKey:
@@ -143,14 +146,15 @@ def encode_offset_value(value: OffsetCommitValue, version: int | None = None) ->
     if version not in _VALUE_VERSIONS:
         raise ValueError(f"OffsetCommitValue has no version {version}")
     writer = Writer(flexible=version >= _FLEXIBLE)
-    writer.int16(version)
-    writer.int64(value.offset)
     if version >= 3:
-        writer.int32(value.leader_epoch)
+        writer.pack(_OFFSET_AND_EPOCH, version, value.offset, value.leader_epoch)
+    else:
+        writer.pack(_OFFSET, version, value.offset)
     writer.string(value.metadata)
-    writer.int64(value.commit_timestamp_ms)
     if version == 1:
-        writer.int64(value.expire_timestamp_ms)
+        writer.pack(_TIMES, value.commit_timestamp_ms, value.expire_timestamp_ms)
+    else:
+        writer.int64(value.commit_timestamp_ms)
     writer.tags([] if value.topic_id is None else [(_TOPIC_ID_TAG, value.topic_id.bytes)])
     return writer.joined()
 

@@ -15,10 +15,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
+from operator import attrgetter
 from typing import Any, Final
 
 from fencepost.protocol.cursor import Reader, Writer
 from fencepost.protocol.errors import MalformedMessage
+from fencepost.protocol.varint import write_unsigned_varint
 from fencepost.values import Value
 
 KEY_VERSION: Final = 0
@@ -29,8 +31,10 @@ _INT8 = struct.Struct(">b")
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
 _INT64 = struct.Struct(">q")
+_KEY = struct.Struct(">hh")  # version and length of the name
 _PRODUCER_ID = struct.Struct(">hq")  # the first fields of a value of either version: version and producer id
 _HEAD = struct.Struct(">qhib")
+_VERSION_AND_HEAD = struct.Struct(">hqhib")
 _TIMES = struct.Struct(">qq")
 _FLEXIBLE: Final = 1
 
@@ -87,13 +91,19 @@ _TAGS: Final[dict[int, tuple[str, struct.Struct, int]]] = {
     OWN_TAGS_FROM + 4: ("next_transaction_timeout_ms", _INT32, -1),
 }
 
+_TAGGED = attrgetter(*(name for name, _, _ in _TAGS.values()))
+"""The values of the tags, in their order."""
+_WRITTEN_TAGS: Final = [
+    (write_unsigned_varint(tag) + write_unsigned_varint(layout.size), layout.pack, absent)
+    for tag, (_, layout, absent) in _TAGS.items()
+]
+_ENDINGS_HEAD: Final = write_unsigned_varint(ENDINGS_TAG)
+
 
 def encode_key(transactional_id: str) -> bytes:
     """Encode the key of a transactional id (int16 version 0, int16 length, UTF-8)."""
-    writer = Writer()
-    writer.int16(KEY_VERSION)
-    writer.string(transactional_id)
-    return writer.joined()
+    name = transactional_id.encode()
+    return _KEY.pack(KEY_VERSION, len(name)) + name
 
 
 def decode_key(data: bytes | memoryview) -> str:
@@ -124,25 +134,28 @@ def encode_value(value: TransactionLogValue, version: int = HIGHEST_VALUE_VERSIO
     if version not in (0, 1):
         raise UnknownTransactionRecord(f"transaction log value of version {version}")
     writer = Writer(flexible=version >= _FLEXIBLE)
-    writer.int16(version)
-    writer.int64(value.producer_id)
-    writer.int16(value.producer_epoch)
-    writer.int32(value.transaction_timeout_ms)
-    writer.int8(value.transaction_status)
+    writer.pack(
+        _VERSION_AND_HEAD,
+        version,
+        value.producer_id,
+        value.producer_epoch,
+        value.transaction_timeout_ms,
+        value.transaction_status,
+    )
     topics = value.transaction_partitions
     writer.array_length(-1 if topics is None else len(topics))
     for topic, partitions in topics or ():
         writer.string(topic)
         writer.int32s(partitions)
         writer.tags()
-    writer.int64(value.last_update_timestamp_ms)
-    writer.int64(value.start_timestamp_ms)
-    present = ((tag, layout, getattr(value, name), absent) for tag, (name, layout, absent) in _TAGS.items())
-    tags = [(tag, layout.pack(number)) for tag, layout, number, absent in present if number != absent]
+    writer.pack(_TIMES, value.last_update_timestamp_ms, value.start_timestamp_ms)
+    if version < _FLEXIBLE:
+        return writer.joined()
+    present = zip(_TAGGED(value), _WRITTEN_TAGS, strict=True)
+    tags = [head + pack(number) for number, (head, pack, absent) in present if number != absent]
     if value.endings:
-        tags.append((ENDINGS_TAG, value.endings))
-    writer.tags(tags)
-    return writer.joined()
+        tags.append(_ENDINGS_HEAD + write_unsigned_varint(len(value.endings)) + value.endings)
+    return b"".join((writer.joined(), write_unsigned_varint(len(tags)), *tags))
 
 
 def decode_value(data: bytes | memoryview) -> TransactionLogValue:

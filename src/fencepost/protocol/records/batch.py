@@ -261,35 +261,49 @@ def seal(records_section: Buffer, **fields: Unpack[HeaderFields]) -> bytearray:
     return batch
 
 
-def seal_in_place(batch: bytearray | memoryview, **fields: Unpack[HeaderFields]) -> None:
+def seal_in_place(
+    batch: bytearray | memoryview,
+    *,
+    record_count: int,
+    base_timestamp: int,
+    max_timestamp: int,
+    compression: str = "none",
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = NO_PRODUCER_EPOCH,
+    base_sequence: int = NO_SEQUENCE,
+    transactional: bool = False,
+    control: bool = False,
+    base_offset: int = 0,
+    partition_leader_epoch: int = -1,
+    log_append_time: bool = False,
+    last_offset_delta: int | None = None,
+    sealed: bool = True,
+) -> None:
     """Write header and CRC into the first 61 bytes of `batch`, which already contains the records section."""
-    if len(batch) < HEADER_BYTES:
-        raise ValueError(f"{len(batch)} bytes leave no room for the header")
-    attributes = (
-        _codec_number(fields.get("compression", "none"))
-        | (LOG_APPEND_TIME if fields.get("log_append_time") else 0)
-        | (TRANSACTIONAL if fields.get("transactional") else 0)
-        | (CONTROL if fields.get("control") else 0)
-    )
-    count = fields["record_count"]
+    size = len(batch)
+    if size < HEADER_BYTES:
+        raise ValueError(f"{size} bytes leave no room for the header")
     _HEADER.pack_into(
         batch,
         0,
-        fields.get("base_offset", 0),
-        len(batch) - LENGTH_PREFIX_BYTES,
-        fields.get("partition_leader_epoch", -1),
+        base_offset,
+        size - LENGTH_PREFIX_BYTES,
+        partition_leader_epoch,
         MAGIC,
         0,
-        attributes,
-        fields.get("last_offset_delta", count - 1),
-        fields["base_timestamp"],
-        fields["max_timestamp"],
-        fields.get("producer_id", NO_PRODUCER_ID),
-        fields.get("producer_epoch", NO_PRODUCER_EPOCH),
-        fields.get("base_sequence", NO_SEQUENCE),
-        count,
+        (0 if compression == "none" else _codec_number(compression))
+        | (LOG_APPEND_TIME if log_append_time else 0)
+        | (TRANSACTIONAL if transactional else 0)
+        | (CONTROL if control else 0),
+        record_count - 1 if last_offset_delta is None else last_offset_delta,
+        base_timestamp,
+        max_timestamp,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        record_count,
     )
-    if fields.get("sealed", True):
+    if sealed:
         _stamp_crc(batch)
 
 

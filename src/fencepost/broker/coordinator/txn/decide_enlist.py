@@ -7,8 +7,7 @@ verifies) and K101 (51 while markers are being written); R1 for the timed-out on
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, Final, NamedTuple
 
 from fencepost.broker.coordinator.txn import generations
 from fencepost.broker.coordinator.txn.generations import FENCED, KAFKA_PYTHON, TIMED_OUT, fenced_code
@@ -29,11 +28,20 @@ from fencepost.broker.coordinator.txn.model import (
 )
 from fencepost.broker.coordinator.txn.states import IDLE, PREPARED, TxnState
 from fencepost.protocol.codes import ErrorCode
+from fencepost.values import replace
 
 FIRST_ADD_WITH_PRODUCER_FENCED = 2
 FIRST_ABORTABLE_PRODUCE = 11
 FIRST_ABORTABLE_OFFSETS = 4
 
+_STARTED: Final[dict[str, Any]] = {
+    "state": TxnState.ONGOING,
+    "client_transaction_version": 0,
+    "previous_producer_id": NO_PRODUCER_ID,
+    "last_producer_epoch": NO_EPOCH,
+    "last_bump": BumpCause.NONE,
+}
+"""Changes of an id whose transaction opens."""
 _GO_ON = Result(ProduceVerdict(ErrorCode.NONE))
 _COMMIT_OFFSETS = Result(OffsetsVerdict(ErrorCode.NONE))
 
@@ -185,21 +193,13 @@ def _enlisted(
     """
     starting = current.state in IDLE
     already = frozenset[TopicPartition]() if starting else current.partitions
-    wanted = already.union(TopicPartition(*partition) for partition in partitions)
+    wanted = already | {TopicPartition(*partition) for partition in partitions}
     if wanted == already:
         return ()
-    after = replace(current, partitions=wanted, last_update_ms=now_ms)
+    changes: dict[str, Any] = {"partitions": wanted, "last_update_ms": now_ms}
+    if starting or add_version >= 0:
+        changes["add_partitions_version"] = add_version
     if starting:
-        after = replace(
-            after,
-            state=TxnState.ONGOING,
-            start_ms=now_ms,
-            client_transaction_version=0,
-            previous_producer_id=NO_PRODUCER_ID,
-            last_producer_epoch=NO_EPOCH,
-            last_bump=BumpCause.NONE,
-            add_partitions_version=add_version,
-        )
-    elif add_version >= 0:
-        after = replace(after, add_partitions_version=add_version)
-    return (TransactionRecord(after.transactional_id, after),)
+        changes |= _STARTED
+        changes["start_ms"] = now_ms
+    return (TransactionRecord(current.transactional_id, replace(current, **changes)),)

@@ -16,8 +16,6 @@ KeepPreparedTxn has two uses:
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from fencepost.broker.coordinator.txn import ending, endings
 from fencepost.broker.coordinator.txn.ending import AllocateProducerId
 from fencepost.broker.coordinator.txn.generations import fenced_code
@@ -37,7 +35,7 @@ from fencepost.broker.coordinator.txn.model import (
 )
 from fencepost.broker.coordinator.txn.states import PREPARED, TxnState
 from fencepost.protocol.codes import ErrorCode
-from fencepost.values import Value
+from fencepost.values import Value, replace
 
 FIRST_WITH_PRODUCER_FENCED = 4
 

@@ -10,13 +10,14 @@ transaction and for an exhausted epoch, whose marker carries 32767: no client is
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from typing import Any
 
 from fencepost.broker.coordinator.txn import endings
 from fencepost.broker.coordinator.txn.model import (
     LAST_CLIENT_EPOCH,
     LAST_EPOCH,
     NO_EPOCH,
+    NO_PAIR,
     NO_PRODUCER_ID,
     BumpCause,
     Fence,
@@ -24,6 +25,7 @@ from fencepost.broker.coordinator.txn.model import (
     Transaction,
 )
 from fencepost.broker.coordinator.txn.states import TxnState
+from fencepost.values import replace
 
 AllocateProducerId = Callable[[], int]
 
@@ -53,7 +55,7 @@ def prepare(
     following = bump(client, allocate) if bumping else client
     marker_epoch = min(before.producer_epoch + 1, LAST_EPOCH) if bumping or before.is_kept else before.producer_epoch
     same = following == ProducerPair(before.producer_id, marker_epoch)
-    after = replace(
+    return replace(
         before,
         state=TxnState.PREPARE_COMMIT if commit else TxnState.PREPARE_ABORT,
         producer_epoch=marker_epoch,
@@ -62,8 +64,8 @@ def prepare(
         client_transaction_version=BUMPING if bumping or before.is_kept else NOT_BUMPING,
         last_update_ms=now_ms,
         endings=endings.remember(before, commit=commit),
+        **_last_pair(client if bumping else None, cause),
     )
-    return remember(after, client if bumping else None, cause)
 
 
 def complete(now_ms: int, before: Transaction) -> Transaction:
@@ -105,11 +107,14 @@ def abort_nothing(now_ms: int, before: Transaction, allocate: AllocateProducerId
 
 def remember(after: Transaction, last: ProducerPair | None, cause: BumpCause) -> Transaction:
     """Set the pair before the bump. With None or cause NONE no earlier pair is recognised."""
+    return replace(after, **_last_pair(last, cause))
+
+
+def _last_pair(last: ProducerPair | None, cause: BumpCause) -> dict[str, Any]:
+    """Return the fields of the pair before the bump."""
     if last is None or cause is BumpCause.NONE:
-        return replace(
-            after, previous_producer_id=NO_PRODUCER_ID, last_producer_epoch=NO_EPOCH, last_bump=BumpCause.NONE
-        )
-    return replace(after, previous_producer_id=last.producer_id, last_producer_epoch=last.epoch, last_bump=cause)
+        last, cause = NO_PAIR, BumpCause.NONE
+    return {"previous_producer_id": last.producer_id, "last_producer_epoch": last.epoch, "last_bump": cause}
 
 
 def fences(after: Transaction) -> tuple[Fence, ...]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from itertools import chain
 
 from fencepost.broker.coordinator.txn.compact_idle_ids import IdleIds, Summary, is_idle, pack
@@ -19,6 +18,7 @@ from fencepost.broker.coordinator.txn.states import IDLE, PREPARED, TABLE, Event
 from fencepost.broker.timing.alarm import Alarm
 from fencepost.broker.timing.clock import Jumps
 from fencepost.broker.timing.deadlines import RETRY_MS, Deadlines
+from fencepost.values import replace
 
 
 class TransactionStore:
