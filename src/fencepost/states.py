@@ -32,6 +32,7 @@ class StateTable(Generic[S, E]):
         self.events = events
         self._steps = steps
         self._illegal = illegal
+        self._follows = {(state, following) for state, row in steps.items() for following in row.values()}
 
     def step(self, state: S, event: E, *about: object) -> S:
         """Return the next state after `event`.
@@ -55,7 +56,7 @@ class StateTable(Generic[S, E]):
 
     def may_follow(self, state: S, following: S) -> bool:
         """Return true if some event leads from `state` to `following`."""
-        return following in self._steps.get(state, {}).values()
+        return (state, following) in self._follows
 
     def __iter__(self) -> Iterator[tuple[S, E, S]]:
         """Iterate over the legal transitions: (state, event, next state)."""

@@ -184,7 +184,8 @@ class Groups:
         self, now_ms: int, group_id: str, batch: Sequence[GroupRecord], producer_id: int, epoch: int
     ) -> int:
         encoded = [record.encode() for record in batch]
-        appended = self._runtime.append(now_ms, group_id, encoded, producer_id=producer_id, producer_epoch=epoch)
+        partition = self._runtime.partition_of(group_id)
+        appended = self._runtime.append(now_ms, partition, encoded, producer_id=producer_id, producer_epoch=epoch)
         if isinstance(appended, Rejected):
             return appended.error_code
         for delta, record in enumerate(batch):

@@ -105,20 +105,19 @@ class CoordinatorRuntime:
     def append(
         self,
         now_ms: int,
-        key: str,
+        partition: Partition,
         records: Sequence[tuple[bytes, bytes | None]],
         *,
         producer_id: int = -1,
         producer_epoch: int = -1,
     ) -> Appended | Rejected:
-        """Append the records (key, value) as one batch to the key's partition, transactionally if a producer is given.
+        """Append the records (key, value) as one batch to the partition, transactionally if a producer is given.
 
         Raises OSError when the disk refuses it.
         """
         batch = encode_pairs(
             records, now_ms, producer_id=producer_id, producer_epoch=producer_epoch, transactional=producer_id >= 0
         )
-        partition = self.partition_of(key)
         appended = partition.log.append_internal(batch, now_ms)
         if isinstance(appended, Appended):
             self._durability.appended(partition)

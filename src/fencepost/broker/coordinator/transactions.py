@@ -272,10 +272,11 @@ class Transactions:
         decision must be carried out completely. Raises OSError also while an earlier transaction of the id is
         unsettled.
         """
-        names = {record.transactional_id for record in result.records}
-        unsettled = sorted(partition.directory for owner, partition in self._unsettled if owner in names)
-        if unsettled:
-            raise OSError(f"a transaction left open by a power loss in {', '.join(unsettled)} is not settled yet")
+        if self._unsettled:
+            names = {record.transactional_id for record in result.records}
+            unsettled = sorted(partition.directory for owner, partition in self._unsettled if owner in names)
+            if unsettled:
+                raise OSError(f"a transaction left open by a power loss in {', '.join(unsettled)} is not settled yet")
         self._carry_out(now_ms, result, reply)
 
     def _carry_out(self, now_ms: int, result: Result[Any], reply: Callable[[int], None] | None = None) -> None:
@@ -285,8 +286,8 @@ class Transactions:
             self._append(now_ms, record)
         for log, fence in fenced:
             log.fence(fence.producer_id, fence.epoch)
-        names = {record.transactional_id for record in result.records}
-        owing = [name for name in names if self._is_prepared(name)]
+        reached = {record.transactional_id: record.transaction for record in result.records}
+        owing = [name for name, after in reached.items() if after is not None and after.state in PREPARED]
 
         def proceed(now_ms: int) -> None:
             self._owing += owing
@@ -297,8 +298,8 @@ class Transactions:
 
         if reply is not None or owing:
             self._durability.when_durable(now_ms, proceed)
-        for name in names:
-            if not self._is_prepared(name):
+        for name in reached:
+            if name not in owing:
                 self._refused.discard(name)
                 for action in [*self._waiting.pop(name, ()), *self._requests.pop(name, ())]:
                     action(now_ms)
@@ -382,11 +383,11 @@ class Transactions:
         return transaction is not None and transaction.state in PREPARED
 
     def _append(self, now_ms: int, record: TransactionRecord) -> None:
-        self._runtime.append(now_ms, record.transactional_id, [(record.key(), record.value())])
-        before = self.coordinator.transaction(record.transactional_id)
-        self.coordinator.replay(record)
+        partition = self._runtime.partition_of(record.transactional_id)
+        self._runtime.append(now_ms, partition, [(record.key(), record.value())])
+        before = self.coordinator.replay(record)
         note_change(self._metrics, now_ms, before, record.transaction)
-        self.snapshots.replayed(self._runtime.partition_of(record.transactional_id))
+        self.snapshots.replayed(partition)
         self.snapshots.write_if_due(now_ms)
 
     def _write_markers(self, now_ms: int, transactional_id: str | None) -> None:

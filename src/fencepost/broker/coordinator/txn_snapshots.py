@@ -92,7 +92,7 @@ class TransactionSnapshots:
 
     def write_if_due(self, now_ms: int) -> None:
         """Write a snapshot if a start would have to read many records."""
-        while self.behind > _RECORDS + len(self._coordinator) // _IDS_PER_RECORD:
+        while self.behind > _RECORDS and self.behind > _RECORDS + len(self._coordinator) // _IDS_PER_RECORD:
             self._snapshot(now_ms, self._by_partition.most_common(1)[0][0])
 
     def _snapshot(self, now_ms: int, partition: Partition) -> None:

@@ -36,12 +36,12 @@ from fencepost.broker.log.timestamps import first_at_or_after, newest
 from fencepost.broker.log.validate import Decompress, Flaw, admitted
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.cursor import Buffer
+from fencepost.protocol.errors import CorruptBatch
 from fencepost.protocol.records.batch import (
     HEADER_BYTES,
     LOG_APPEND_TIME,
     PLACE_BYTES,
     BatchHeader,
-    iter_batches,
     pack_header,
     pack_place,
     parse_header,
@@ -183,24 +183,25 @@ class PartitionLog:
         return Appended(base_offset, last_offset, append_time, self.log_start_offset, unknown, earlier)
 
     def append_internal(self, batch: Buffer, now_ms: int) -> Appended | Rejected:
-        """Append the broker's own records, as one batch or several in a row.
+        """Append one batch of the broker's own records.
         A transactional one opens its producer's transaction; only its epoch is checked. Raises CorruptBatch."""
-        first, last = self.log_end_offset, self.log_end_offset
-        for header, view in iter_batches(batch):
-            facts = facts_of(header) if header.producer_id >= 0 else None
-            if facts is not None:
-                state = self.producers.get(facts.producer_id)
-                lowest = max(state.epoch if state else -1, self.producers.fences.get(facts.producer_id, -1))
-                if facts.epoch < lowest:
-                    return Rejected(ErrorCode.INVALID_PRODUCER_EPOCH, -1, f"epoch {facts.epoch} is older than {lowest}")
-            base_offset = self.log_end_offset
-            refused = self._write(header, view, -1, now_ms)
-            if refused is not None:
-                return refused
-            last = base_offset + header.last_offset_delta
-            if facts is not None:
-                self.producers.note_batch(facts, base_offset, last, header.max_timestamp)
-            self._appended()
+        header, facts = parse_header(batch), None
+        if header.size_bytes != len(batch):
+            raise CorruptBatch(f"{len(batch)} bytes for a batch of {header.size_bytes}")
+        if header.producer_id >= 0:
+            facts = facts_of(header)
+            state = self.producers.get(facts.producer_id)
+            lowest = max(state.epoch if state else -1, self.producers.fences.get(facts.producer_id, -1))
+            if facts.epoch < lowest:
+                return Rejected(ErrorCode.INVALID_PRODUCER_EPOCH, -1, f"epoch {facts.epoch} is older than {lowest}")
+        first = self.log_end_offset
+        refused = self._write(header, batch, -1, now_ms)
+        if refused is not None:
+            return refused
+        last = self.log_end_offset - 1
+        if facts is not None:
+            self.producers.note_batch(facts, first, last, header.max_timestamp)
+        self._appended()
         return Appended(first, last, -1, self.log_start_offset)
 
     def append_marker(
@@ -235,8 +236,7 @@ class PartitionLog:
         if refused is not None:
             return refused
         durable = self.config.fsync != "commit"
-        placed = header._replace(base_offset=offset)
-        aborted = self.producers.note_marker(placed, Marker(commit, coordinator_epoch), durable=durable)
+        aborted = self.producers.note_marker(header, Marker(commit, coordinator_epoch), offset, durable=durable)
         if aborted is not None:
             self.failure = self.segments[-1].note_aborted(aborted) or self.failure
         self._appended()
@@ -294,9 +294,11 @@ class PartitionLog:
         if self.config.fsync != "commit":
             self._advance(self.log_end_offset)
         self._batches_since_snapshot += 1
-        # a snapshot writes all of them, so more producers need a longer interval
-        many = max(self.config.snapshot_interval_batches, len(self.producers))
-        if self._bytes_since_snapshot > self.config.snapshot_interval_bytes or self._batches_since_snapshot > many:
+        batches, config = self._batches_since_snapshot, self.config
+        # a snapshot writes all producers, so more of them need a longer interval
+        if self._bytes_since_snapshot > config.snapshot_interval_bytes or (
+            batches > config.snapshot_interval_batches and batches > len(self.producers)
+        ):
             self.prepare_snapshot()
 
     def _storage_error(self) -> Rejected:
@@ -314,20 +316,16 @@ class PartitionLog:
         return True
 
     def _must_roll(self, segment: Segment, size: int, last_offset: int, timestamp: int, now_ms: int) -> bool:
-        if max(last_offset - segment.base_offset, segment.size + size) > MOST_INDEXED:
+        grown, config = segment.size + size, self.config
+        if grown > MOST_INDEXED or last_offset - segment.base_offset > MOST_INDEXED:
             return True
-        if not self._is_due(segment, size, timestamp, now_ms):
-            return False
+        if grown <= config.segment_bytes and len(segment.offsets) * 8 < config.segment_index_bytes:
+            first = segment.first_batch_timestamp()
+            if first < 0 or (timestamp if timestamp >= 0 else now_ms) - first <= config.segment_ms:
+                return False
         # Rolling before the first sync needs a sync of the directory. The segment grows instead, so that no request
         # waits here.
-        return self.config.fsync == "never" or not self._is_unnamed(segment)
-
-    def _is_due(self, segment: Segment, size: int, timestamp: int, now_ms: int) -> bool:
-        config = self.config
-        if segment.size + size > config.segment_bytes or len(segment.offsets) * 8 >= config.segment_index_bytes:
-            return True
-        first = segment.first_batch_timestamp()
-        return first >= 0 and (timestamp if timestamp >= 0 else now_ms) - first > config.segment_ms
+        return config.fsync == "never" or not self._is_unnamed(segment)
 
     def _is_unnamed(self, segment: Segment) -> bool:
         """Return true if a loss of power may take the name of the log's only segment."""

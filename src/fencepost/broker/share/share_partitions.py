@@ -246,7 +246,8 @@ class SharePartitions:
     def _write(self, now_ms: int, key: ShareStateKey, snapshot: ShareSnapshot | None) -> None:
         value = None if snapshot is None else encode_share_snapshot(snapshot)
         name = f"{key.group_id}:{key.topic_id}:{key.partition}"
-        appended = self._runtime.append(now_ms, name, [(encode_share_state_key(key), value)])
+        partition = self._runtime.partition_of(name)
+        appended = self._runtime.append(now_ms, partition, [(encode_share_state_key(key), value)])
         if isinstance(appended, Rejected):
             raise OSError(f"the state of {name} cannot be written: {appended.message}")
 

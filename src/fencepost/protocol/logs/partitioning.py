@@ -15,10 +15,6 @@ _LONGEST_REMEMBERED = 256
 
 def java_string_hash(text: str) -> int:
     """Return Java's `String.hashCode()`, over UTF-16 code units, as a signed 32-bit number."""
-    return _remembered(text) if len(text) <= _LONGEST_REMEMBERED else _hash(text)
-
-
-def _hash(text: str) -> int:
     encoded = text.encode("utf-16-be", "surrogatepass")
     units = struct.unpack(f">{len(encoded) // 2}H", encoded)
     value = 0
@@ -29,7 +25,12 @@ def _hash(text: str) -> int:
     return value - 2**32 if value >= 2**31 else value
 
 
-_remembered = lru_cache(4096)(_hash)  # computed about a dozen times for the id of one transaction
+def _absolute_hash(text: str) -> int:
+    hashed = java_string_hash(text)
+    return 0 if hashed == _INT32_MIN else abs(hashed)
+
+
+_remembered = lru_cache(4096)(_absolute_hash)  # asked for several times for the id of one transaction
 
 
 def coordinator_partition(key: str, partitions: int) -> int:
@@ -42,5 +43,4 @@ def coordinator_partition(key: str, partitions: int) -> int:
     """
     if partitions < 1:
         raise ValueError(f"a topic of {partitions} partitions has no coordinator partition")
-    hashed = java_string_hash(key)
-    return (0 if hashed == _INT32_MIN else abs(hashed)) % partitions
+    return (_remembered(key) if len(key) <= _LONGEST_REMEMBERED else _absolute_hash(key)) % partitions

@@ -38,7 +38,7 @@ def _handle(call: Call, now_ms: int, request: EndTxnRequest) -> None:
             return
         # A decider knows only the pair of a kept transaction's records, and looks up the pair that ends it after this
         # answer.
-        if ending_of(current, pair) is not Ending.OPEN:
+        if reply.error_code and ending_of(current, pair) is not Ending.OPEN:
             note_refusal(call.core.metrics, "end_txn", reply.error_code, request.transactional_id)
         if reply.error_code == ErrorCode.INVALID_TXN_STATE and asked.commit:
             note_commit_of_nothing(current, pair)

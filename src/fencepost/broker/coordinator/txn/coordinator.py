@@ -247,12 +247,13 @@ class TransactionCoordinator:
 
     # State
 
-    def replay(self, record: TransactionRecord) -> None:
-        """Apply a record. Raises `IllegalTransition`."""
-        self._store.replay(record)
+    def replay(self, record: TransactionRecord) -> Transaction | None:
+        """Apply a record. Return the state before it. Raises `IllegalTransition`."""
+        before = self._store.replay(record)
         refused = self._refusals.get(record.transactional_id)
         if refused is not None and not self._still_timed_out(record.transaction, refused[0]):
             del self._refusals[record.transactional_id]
+        return before
 
     def snapshot(self, shard: int) -> IdsSnapshot:
         """Return the states of all ids of one partition of the transaction log."""

@@ -14,7 +14,15 @@ from itertools import chain
 from fencepost.broker.coordinator.txn.compact_idle_ids import IdleIds, Summary, is_idle, pack
 from fencepost.broker.coordinator.txn.markers import Outstanding
 from fencepost.broker.coordinator.txn.model import Transaction, TransactionRecord
-from fencepost.broker.coordinator.txn.states import IDLE, PREPARED, TABLE, Event, IllegalTransition, TxnState
+from fencepost.broker.coordinator.txn.states import (
+    IDLE,
+    NEVER_LOGGED,
+    PREPARED,
+    TABLE,
+    Event,
+    IllegalTransition,
+    TxnState,
+)
 from fencepost.broker.timing.alarm import Alarm
 from fencepost.broker.timing.clock import Jumps
 from fencepost.broker.timing.deadlines import RETRY_MS, Deadlines
@@ -70,41 +78,43 @@ class TransactionStore:
     def load_packed(self, shard: int, packed: Iterable[tuple[str, bytes]]) -> None:
         """Load packed ids from `of_shard`, before any of their records is replayed."""
         for name, state in packed:
-            self._put_idle(shard, name, state)
+            self._put_idle(self._idle[shard], name, state)
 
     def get(self, transactional_id: str) -> Transaction | None:
         return self._awake.get(transactional_id) or self._idle[self._shard_of(transactional_id)].get(transactional_id)
 
-    def replay(self, record: TransactionRecord) -> None:
-        """Apply a record.
+    def replay(self, record: TransactionRecord) -> Transaction | None:
+        """Apply a record. Return the state before it.
 
         Raises `IllegalTransition` if its state cannot follow the present one.
 
         A compacted log may start with any state of an id, so the first record of an id is accepted unchecked.
         """
         transactional_id, after = record.transactional_id, record.transaction
-        before = self.get(transactional_id)
-        if after is not None and after.state in (TxnState.DEAD, TxnState.PREPARE_EPOCH_FENCE):
-            raise IllegalTransition(after.state, Event.INITIALIZED, transactional_id)  # this state is never logged
+        idle = self._idle[self._shard_of(transactional_id)]
+        before = self._awake.get(transactional_id) or idle.get(transactional_id)
+        if after is not None and after.state in NEVER_LOGGED:
+            raise IllegalTransition(after.state, Event.INITIALIZED, transactional_id)
         reached = TxnState.DEAD if after is None else after.state
         if before is not None and not TABLE.may_follow(before.state, reached):
             raise IllegalTransition(before.state, reached, transactional_id)
         if after is None:
-            self.set_aside(transactional_id)
-            return
+            self._forget_awake(transactional_id)
+            idle.discard(transactional_id)
+            return before
         self.highest_producer_id = max(self.highest_producer_id, after.producer_id, after.next_producer_id)
-        shard = self._shard_of(transactional_id)
         if is_idle(after):
             self._forget_awake(transactional_id)
-            self._put_idle(shard, transactional_id, pack(after))
-            return
-        self._idle[shard].discard(transactional_id)
+            self._put_idle(idle, transactional_id, pack(after))
+            return before
+        idle.discard(transactional_id)
         self._awake[transactional_id] = after
         if after.state in PREPARED:
             self.outstanding.expect(after)
         else:
             self.outstanding.forget(transactional_id)
         self.deadlines.set(transactional_id, self.due_ms(after))
+        return before
 
     def loaded(self, now_ms: int) -> None:
         """Finish loading after all records were replayed.
@@ -125,8 +135,8 @@ class TransactionStore:
         awake = self._forget_awake(transactional_id)
         return awake or self._idle[self._shard_of(transactional_id)].pop(transactional_id)
 
-    def _put_idle(self, shard: int, transactional_id: str, packed: bytes) -> None:
-        used_ms, floor_ms = self._idle[shard].put(transactional_id, packed), self._idle_floor_ms
+    def _put_idle(self, idle: IdleIds, transactional_id: str, packed: bytes) -> None:
+        used_ms, floor_ms = idle.put(transactional_id, packed), self._idle_floor_ms
         if floor_ms is None or used_ms < floor_ms:
             self._idle_floor_ms = used_ms
             self._alarm.is_set = True

@@ -104,4 +104,5 @@ TABLE: Final = StateTable(
 
 OPEN: Final = TxnState.ONGOING
 PREPARED: Final = frozenset({TxnState.PREPARE_COMMIT, TxnState.PREPARE_ABORT})
+NEVER_LOGGED: Final = frozenset({TxnState.DEAD, TxnState.PREPARE_EPOCH_FENCE})
 IDLE: Final = frozenset({TxnState.EMPTY, TxnState.COMPLETE_COMMIT, TxnState.COMPLETE_ABORT})

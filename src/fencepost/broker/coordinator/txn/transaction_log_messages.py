@@ -29,8 +29,8 @@ def note_change(metrics: Metrics, now_ms: int, before: Transaction | None, after
     if after is None:
         _log.info("transactional id %r expired: it was not used for too long", before.transactional_id)
         return
-    has_new_pair = after.client_pair != before.client_pair
     if before.state is TxnState.ONGOING and after.state is TxnState.PREPARE_ABORT:
+        has_new_pair = after.client_pair != before.client_pair
         if after.last_bump is BumpCause.TIMEOUT:
             metrics.count("transactions_timed_out")
             _log.warning("%s timed out (%s ms) and is aborted", _transaction(now_ms, before), before.timeout_ms)
@@ -38,6 +38,7 @@ def note_change(metrics: Metrics, now_ms: int, before: Transaction | None, after
             metrics.count("fenced_transactions")
             _log.warning("%s is aborted: another producer takes over its id", _transaction(now_ms, before))
     elif before.state in IDLE and after.state is TxnState.EMPTY:
+        has_new_pair = after.client_pair != before.client_pair
         if has_new_pair and after.last_bump is BumpCause.NONE:
             # Every restarted producer does this. A previous owner is reported when it sends a request.
             _log.debug(

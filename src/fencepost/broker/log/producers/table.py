@@ -137,12 +137,12 @@ class ProducerTable:
         if apply_batch(state, facts, base_offset=base_offset, last_offset=last_offset, timestamp_ms=timestamp_ms):
             self._open[facts.producer_id] = base_offset
 
-    def note_marker(self, header: BatchHeader, marker: Marker, *, durable: bool) -> Aborted | None:
-        """Update the state for a marker at header.base_offset.
+    def note_marker(self, header: BatchHeader, marker: Marker, offset: int, *, durable: bool) -> Aborted | None:
+        """Update the state for a marker at that offset.
 
         Return the entry for the index of aborted transactions, if any.
         """
-        producer_id, offset = header.producer_id, header.base_offset
+        producer_id = header.producer_id
         state = self._known(producer_id)
         first_offset = apply_marker(
             state,
@@ -175,7 +175,7 @@ class ProducerTable:
         if header.producer_id < 0:
             return None
         if marker is not None:
-            return self.note_marker(header, marker, durable=True)
+            return self.note_marker(header, marker, header.base_offset, durable=True)
         if not header.is_control:
             self.note_batch(facts_of(header), header.base_offset, header.last_offset, header.max_timestamp)
         return None

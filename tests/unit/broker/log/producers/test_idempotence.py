@@ -239,7 +239,7 @@ def test_a_producer_expires_when_it_was_idle_for_as_long_as_the_setting_says() -
     table = ProducerTable()
     table.note_batch(facts(0, 0), 0, 0, timestamp_ms=1000)
     marker = encode_marker(True, producer_id=8, producer_epoch=1, coordinator_epoch=0, timestamp_ms=1000)
-    table.note_marker(parse_header(marker), Marker(commit=True, coordinator_epoch=0), durable=True)
+    table.note_marker(parse_header(marker), Marker(commit=True, coordinator_epoch=0), 1, durable=True)
     for now, left in ((1099, {(7, False), (8, False)}), (1100, {(7, True)})):
         table.expire(now, 100, lambda _: False, shrunk_max=9)
         assert {(state.producer_id, state.shrunk) for state in table} == left
