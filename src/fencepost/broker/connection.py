@@ -215,20 +215,23 @@ class Call:
 
     def reply(self, response: Any) -> None:
         """Answer the request. An answer to a connection that is gone is dropped."""
-        self.go_on(None, lambda _: self.core.answer(self, response), self.core.now.ms)
+        self._do(None, self.core.answer, self, response)
 
     def go_on(self, request: object, action: Callable[[int], object], now_ms: int) -> None:
         """Do `action(now_ms)`, for which the request has waited, unless its client has gone meanwhile.
 
         Who calls this has work of its own before it, and others': what is raised is the failure of this request alone.
         """
+        self._do(request, action, now_ms)
+
+    def _do(self, request: object, action: Callable[..., object], *about: object) -> None:
         if self.connection.closed:
             return
         try:
             try:
-                action(now_ms)
+                action(*about)
             except OSError as error:
-                self.core.storage_failed(now_ms, self, request, error)
+                self.core.storage_failed(self.core.now.ms, self, request, error)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is told
             self.core.request_failed(self.connection, error)
 

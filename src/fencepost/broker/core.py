@@ -131,7 +131,8 @@ class BrokerCore(Core):
     def take(self, connection: Connection, frame: memoryview, *, spared: bool = False) -> None:
         """Handle one frame now. `spared`: no fault rule applies to it."""
         now_ms = self.now.ms
-        self.follow_up()
+        if self.transactions.owes_markers:
+            self.follow_up()
         try:
             if spared or not self._went_straight(now_ms, connection, frame):
                 self._handle(now_ms, connection, frame, spared)

@@ -29,6 +29,7 @@ DEFAULT_MAX_FRAME_BYTES = 100 * 1024 * 1024  # Kafka's socket.request.max.bytes
 
 API_VERSIONS = 18
 
+_FIRST_FLEXIBLE = {api_key: schema.first_flexible for api_key, schema in APIS.items()}
 _SIZE = struct.Struct(">i")
 _REQUEST = struct.Struct(">hhih")
 _RESPONSE = struct.Struct(">ii")
@@ -45,8 +46,7 @@ class RequestHeader(NamedTuple):
 
 def is_flexible(api_key: int, version: int) -> bool:
     """Return true if this version of the API uses compact types and tagged fields (KIP-482)."""
-    schema = APIS.get(api_key)
-    return schema is None or version >= schema.first_flexible  # newer APIs are flexible in all versions
+    return version >= _FIRST_FLEXIBLE.get(api_key, 0)  # newer APIs are flexible in all versions
 
 
 def decode_request_header(frame: bytes | memoryview) -> tuple[RequestHeader, int]:
@@ -59,14 +59,16 @@ def decode_request_header(frame: bytes | memoryview) -> tuple[RequestHeader, int
         api_key, version, correlation_id, length = _REQUEST.unpack_from(frame)
     except struct.error as error:
         raise MalformedMessage(f"request header cut short: {len(frame)} bytes") from error
-    position = _REQUEST.size + max(length, 0)
+    position = _REQUEST.size
+    if length > 0:
+        position += length
     if position > len(frame):
         raise MalformedMessage(f"client id of {length} bytes in a frame of {len(frame)}")
     try:
         client_id = str(frame[_REQUEST.size : position], "utf-8") if length >= 0 else None
     except UnicodeDecodeError as error:
         raise MalformedMessage("client id is not UTF-8") from error
-    if is_flexible(api_key, version):
+    if version >= _FIRST_FLEXIBLE.get(api_key, 0):
         position = skip_tagged_fields(frame, position)
     return RequestHeader(api_key, version, correlation_id, client_id), position
 
@@ -89,7 +91,7 @@ def encode_response_frame(api_key: int, version: int, correlation_id: int, body:
 
 def encode_response_head(api_key: int, version: int, correlation_id: int, body_bytes: int) -> bytes:
     """Return the size prefix and header of a response whose body of `body_bytes` bytes is sent separately."""
-    if _response_is_flexible(api_key, version):
+    if api_key != API_VERSIONS and version >= _FIRST_FLEXIBLE.get(api_key, 0):
         return _RESPONSE.pack(body_bytes + 5, correlation_id) + b"\x00"
     return _RESPONSE.pack(body_bytes + 4, correlation_id)
 
@@ -104,9 +106,6 @@ def decode_response_header(api_key: int, version: int, frame: bytes | memoryview
         (correlation_id,) = _SIZE.unpack_from(frame)
     except struct.error as error:
         raise MalformedMessage(f"response header cut short: {len(frame)} bytes") from error
-    position = skip_tagged_fields(frame, 4) if _response_is_flexible(api_key, version) else 4
-    return correlation_id, position
-
-
-def _response_is_flexible(api_key: int, version: int) -> bool:
-    return api_key != API_VERSIONS and is_flexible(api_key, version)
+    if api_key != API_VERSIONS and is_flexible(api_key, version):
+        return correlation_id, skip_tagged_fields(frame, 4)
+    return correlation_id, 4

@@ -109,9 +109,9 @@ def skip_tagged_fields(data: bytes | memoryview, position: int) -> int:
     Raises:
         MalformedMessage: The section is truncated.
     """
+    if data[position : position + 1] == b"\x00":  # nearly always
+        return position + 1
     count, position = read_unsigned_varint(data, position)
-    if not count:  # nearly always
-        return position
     for _ in range(count):
         _, position = read_unsigned_varint(data, position)
         size, position = read_unsigned_varint(data, position)

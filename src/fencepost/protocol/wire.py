@@ -167,16 +167,16 @@ def read_compact_nullable_string(data: bytes, at: int) -> tuple[str | None, int]
     return (None, at + 1) if data[at] == 0 else read_compact_string(data, at)
 
 
-def _encoded(value: str) -> bytes:
-    encoded = value.encode()
-    if len(encoded) > _MOST_STRING_BYTES:
-        raise ValueError(f"a string of {len(encoded)} bytes, at most {_MOST_STRING_BYTES} are allowed")
-    return encoded
+def _check_string(size: int) -> None:
+    if size > _MOST_STRING_BYTES:
+        raise ValueError(f"a string of {size} bytes, at most {_MOST_STRING_BYTES} are allowed")
 
 
 def write_string(out: bytearray, value: str) -> None:
-    encoded = _encoded(value)
-    out += _INT16.pack(len(encoded))
+    encoded = value.encode()
+    size = len(encoded)
+    _check_string(size)
+    out += _INT16.pack(size)
     out += encoded
 
 
@@ -188,8 +188,13 @@ def write_nullable_string(out: bytearray, value: str | None) -> None:
 
 
 def write_compact_string(out: bytearray, value: str) -> None:
-    encoded = _encoded(value)
-    _write_compact_length(out, len(encoded))
+    encoded = value.encode()
+    size = len(encoded)
+    if size <= _SHORT:  # nearly always
+        out.append(size + 1)
+    else:
+        _check_string(size)
+        out += write_unsigned_varint(size + 1)
     out += encoded
 
 
@@ -302,7 +307,11 @@ def write_nullable_array(out: bytearray, values: Sequence[T] | None, write: Writ
 
 
 def write_compact_array(out: bytearray, values: Sequence[T], write: Write[T]) -> None:
-    _write_compact_length(out, len(values))
+    count = len(values)
+    if count <= _SHORT:  # nearly always
+        out.append(count + 1)
+    else:
+        out += write_unsigned_varint(count + 1)
     for value in values:
         write(out, value)
 

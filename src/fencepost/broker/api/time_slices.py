@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
@@ -64,11 +63,13 @@ def in_pieces(
     size: int = _PIECE,
 ) -> None:
     """Call `do(now_ms, piece)` for one piece of `items` per turn, and then `finish(now_ms)`."""
-    pieces = deque(items[start : start + size] for start in range(0, max(len(items), 1), size))
+    done = 0
 
     def turn(now_ms: int) -> Resume | None:
-        do(now_ms, pieces.popleft())
-        if pieces:
+        nonlocal done
+        begin, done = done, done + size
+        do(now_ms, items[begin:done])
+        if done < len(items):
             return call.core.soon
         finish(now_ms)
         return None

@@ -18,6 +18,7 @@ from uuid import UUID
 
 from fencepost.protocol.cursor import Reader, Writer
 from fencepost.protocol.errors import MalformedMessage
+from fencepost.protocol.varint import write_unsigned_varint
 from fencepost.values import Value
 
 __all__ = [
@@ -42,11 +43,11 @@ _VALUE_VERSIONS = range(5)
 _FLEXIBLE = 4
 _TOPIC_ID_TAG = 0
 _HALF = struct.Struct(">h")
-_HALVES = struct.Struct(">hh")
-_WORD = struct.Struct(">i")
 _OFFSET = struct.Struct(">hq")  # version and offset
 _OFFSET_AND_EPOCH = struct.Struct(">hqi")
-_TIMES = struct.Struct(">qq")
+_LONG = struct.Struct(">q")
+_NO_TAGS = b"\x00"
+_TOPIC_ID_HEAD = bytes((1, _TOPIC_ID_TAG, 16))
 
 
 class OffsetCommitKey(Value):
@@ -107,11 +108,13 @@ class UnknownKey(Value):
 def encode_key(key: OffsetCommitKey | GroupMetadataKey) -> bytes:
     """Encode a key, which begins with its version."""
     group_id = key.group_id.encode()
+    size = len(group_id)
     if isinstance(key, GroupMetadataKey):
-        return _HALVES.pack(_GROUP_KEY_VERSION, len(group_id)) + group_id
+        return struct.pack(f">hh{size}s", _GROUP_KEY_VERSION, size, group_id)
     topic = key.topic.encode()
-    head = _HALVES.pack(_OFFSET_KEY_WRITTEN, len(group_id))
-    return b"".join((head, group_id, _HALF.pack(len(topic)), topic, _WORD.pack(key.partition)))
+    length = len(topic)
+    layout = f">hh{size}sh{length}si"
+    return struct.pack(layout, _OFFSET_KEY_WRITTEN, size, group_id, length, topic, key.partition)
 
 
 def decode_key(data: bytes | memoryview) -> OffsetCommitKey | GroupMetadataKey | UnknownKey:
@@ -145,18 +148,19 @@ def encode_offset_value(value: OffsetCommitValue, version: int | None = None) ->
         version = _FLEXIBLE if value.expire_timestamp_ms == -1 else 1
     if version not in _VALUE_VERSIONS:
         raise ValueError(f"OffsetCommitValue has no version {version}")
-    writer = Writer(flexible=version >= _FLEXIBLE)
+    metadata = value.metadata.encode()
+    size, tags = len(metadata), b""
+    if version < _FLEXIBLE:
+        length = _HALF.pack(size)
+    else:
+        length = write_unsigned_varint(size + 1)
+        tags = _NO_TAGS if value.topic_id is None else _TOPIC_ID_HEAD + value.topic_id.bytes
     if version >= 3:
-        writer.pack(_OFFSET_AND_EPOCH, version, value.offset, value.leader_epoch)
+        head = _OFFSET_AND_EPOCH.pack(version, value.offset, value.leader_epoch)
     else:
-        writer.pack(_OFFSET, version, value.offset)
-    writer.string(value.metadata)
-    if version == 1:
-        writer.pack(_TIMES, value.commit_timestamp_ms, value.expire_timestamp_ms)
-    else:
-        writer.int64(value.commit_timestamp_ms)
-    writer.tags([] if value.topic_id is None else [(_TOPIC_ID_TAG, value.topic_id.bytes)])
-    return writer.joined()
+        head = _OFFSET.pack(version, value.offset)
+    expiry = _LONG.pack(value.expire_timestamp_ms) if version == 1 else b""
+    return b"".join((head, length, metadata, _LONG.pack(value.commit_timestamp_ms), expiry, tags))
 
 
 def decode_offset_value(data: bytes | memoryview) -> OffsetCommitValue:

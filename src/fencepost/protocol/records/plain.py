@@ -14,7 +14,7 @@ from fencepost.protocol.varint import encode_varint
 __all__ = ["encode_pairs", "time_delta", "write_records"]
 
 _INT64_SIGN = 2**63
-_SMALL_COUNT: Final = 64
+_SMALL_COUNT: Final = 512
 _SMALL: Final = [encode_varint(value) for value in range(_SMALL_COUNT)]  # saves a call for each
 _NULL: Final = encode_varint(-1)
 
@@ -23,8 +23,9 @@ def encode_pairs(
     pairs: Sequence[tuple[bytes | None, bytes | None]], timestamp_ms: int, **stamp: Unpack[Stamp]
 ) -> bytearray:
     """Encode (key, value) records with the same timestamp into an uncompressed batch."""
-    batch = write_records(len(pairs), [key for key, _ in pairs], [value for _, value in pairs], timestamp_ms, None)
-    seal_in_place(batch, record_count=len(pairs), base_timestamp=timestamp_ms, max_timestamp=timestamp_ms, **stamp)
+    count = len(pairs)
+    batch = write_records(count, [key for key, _ in pairs], [value for _, value in pairs], timestamp_ms, None)
+    seal_in_place(batch, record_count=count, base_timestamp=timestamp_ms, max_timestamp=timestamp_ms, **stamp)
     return batch
 
 
@@ -62,6 +63,7 @@ def write_records(
                 body += (small[size] if size < _SMALL_COUNT else encode_varint(size)) + field
         section = headers[row] if headers is not None else None
         body += section or b"\x00"
-        batch += encode_varint(len(body))
+        size = len(body)
+        batch += small[size] if size < _SMALL_COUNT else encode_varint(size)
         batch += body
     return batch

@@ -98,8 +98,12 @@ class GroupStore:
         self._pending_by_group: dict[str, dict[TopicPartition, set[int]]] = {}
 
     def __contains__(self, group_id: str) -> bool:
-        kinds = (self.groups, self.consumer_groups, self.share_groups, self.streams_groups)
-        return any(group_id in groups for groups in kinds)
+        return (
+            group_id in self.groups
+            or group_id in self.consumer_groups
+            or group_id in self.share_groups
+            or group_id in self.streams_groups
+        )
 
     def __len__(self) -> int:
         return len(self.groups) + len(self.consumer_groups) + len(self.share_groups) + len(self.streams_groups)
@@ -113,20 +117,21 @@ class GroupStore:
     def replay(self, record: GroupRecord, offset: int) -> None:
         """Apply one record stored at `offset` of its group's partition. Raises MismatchedRecord."""
         key, value = record.key, record.value
-        if isinstance(key, GroupMetadataKey):
+        if isinstance(key, OffsetCommitKey):  # most records
+            if isinstance(value, OffsetCommitValue):
+                self._replay_offset(key, value, record, offset)
+            elif value is None:
+                self._forget_offset(key)
+            else:
+                raise MismatchedRecord(f"{key} with a {type(value).__name__}")
+        elif isinstance(key, GroupMetadataKey):
             self._replay_group(key, value)
         elif isinstance(key, ShareGroupLogKey):
             self._replay_share_group(key, value)
         elif isinstance(key, StreamsGroupLogKey):
             self._replay_streams_group(key, value)
-        elif not isinstance(key, OffsetCommitKey):
-            self._replay_consumer_group(key, value)
-        elif value is None:
-            self._forget_offset(key)
-        elif isinstance(value, OffsetCommitValue):
-            self._replay_offset(key, value, record, offset)
         else:
-            raise MismatchedRecord(f"{key} with a {type(value).__name__}")
+            self._replay_consumer_group(key, value)
 
     def complete_transaction(
         self, producer_id: int, producer_epoch: int, commit: bool, offsets_partition: int, marker_ms: int = -1
@@ -220,7 +225,7 @@ class GroupStore:
         if key.group_id not in self.consumer_groups and key.group_id not in self.streams_groups:
             self.groups.setdefault(key.group_id, _NEVER_JOINED)
         partition = TopicPartition(key.topic, key.partition)
-        if not record.transactional:
+        if record.producer_id < 0:
             self.committed.setdefault(key.group_id, {})[partition] = StoredOffset(value, offset)
             return
         owner = (coordinator_partition(key.group_id, self._offsets_topic_partitions), record.producer_id)

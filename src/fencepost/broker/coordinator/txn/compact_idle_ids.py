@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from itertools import islice, takewhile
 from typing import Final
 
@@ -146,6 +147,7 @@ def pack(transaction: Transaction) -> bytes:
     return packed + transaction.endings
 
 
+@lru_cache(256)  # the state of an id in use is read several times before it changes
 def _unpack(name: str, packed: bytes) -> Transaction:
     state, pid, epoch, timeout_ms, used_ms, start_ms, next_pid, next_epoch, last_pid, last_epoch, cause, *numbers = (
         _PACKED.unpack_from(packed)

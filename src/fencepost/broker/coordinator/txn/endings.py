@@ -13,7 +13,6 @@ transaction is answered as unknown and never as not begun.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from enum import IntEnum
 from typing import Final, NamedTuple
 
@@ -59,7 +58,9 @@ class _Run(NamedTuple):
         step = next_one.first - self.last
         alike = (self.producer_id, self.width, self.outcome) == (next_one.producer_id, next_one.width, next_one.outcome)
         fits = step >= self.width and (self.first == self.last or step == self.step)
-        return self._replace(last=next_one.last, step=step) if alike and fits else None
+        if not (alike and fits):
+            return None
+        return _Run(self.producer_id, self.first, next_one.last, self.width, step, self.outcome)
 
 
 def begin(pair: ProducerPair) -> bytes:
@@ -84,7 +85,7 @@ def remember(before: Transaction, *, commit: bool) -> bytes:
         runs = _added(runs, one)
     for dropped in runs[:-MOST_RUNS]:
         since = max(since, ProducerPair(dropped.producer_id, dropped.last + dropped.width))
-    return ENDINGS_SINCE.pack(*since) + b"".join(ENDINGS_RUN.pack(*run) for run in runs[-MOST_RUNS:])
+    return ENDINGS_SINCE.pack(*since) + b"".join([ENDINGS_RUN.pack(*run) for run in runs[-MOST_RUNS:]])
 
 
 def ending_of(current: Transaction | None, pair: ProducerPair) -> Ending:
@@ -147,8 +148,5 @@ def _read(transaction: Transaction) -> tuple[ProducerPair, list[_Run]]:
     if not stored:
         client = transaction.client_pair
         return ProducerPair(client.producer_id, client.epoch + 1), []
-    return ProducerPair(*ENDINGS_SINCE.unpack_from(stored)), list(_runs(stored))
-
-
-def _runs(stored: bytes) -> Iterator[_Run]:
-    return (_Run(*fields) for fields in ENDINGS_RUN.iter_unpack(memoryview(stored)[ENDINGS_SINCE.size :]))
+    runs = [_Run(*fields) for fields in ENDINGS_RUN.iter_unpack(memoryview(stored)[ENDINGS_SINCE.size :])]
+    return ProducerPair(*ENDINGS_SINCE.unpack_from(stored)), runs
