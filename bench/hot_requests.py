@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from fencepost.protocol import fetch_wire, produce_wire
 from fencepost.protocol.codec import decode_response, encode_request
 from fencepost.protocol.frame import decode_response_header, encode_request_frame
+from fencepost.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from fencepost.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from fencepost.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from fencepost.protocol.messages.end_txn import EndTxnRequest
@@ -215,6 +216,29 @@ def transactional_offsets(ask: Ask, count: int) -> Frames:
     return units
 
 
+def initialized(ask: Ask, count: int) -> Frames:
+    """InitProducerId v4 of the same id, as after each start of its producer."""
+    producer(ask, "bench-init")
+    request = InitProducerIdRequest(
+        transactional_id="bench-init", transaction_timeout_ms=60_000, producer_id=-1, producer_epoch=-1
+    )
+    return [[(0, message(request, 4))]] * count
+
+
+def added(ask: Ask, count: int) -> Frames:
+    """AddPartitionsToTxn v3 of one partition, and EndTxn v3: a transaction without records of an older client."""
+    topic = new_topic(ask)
+    producer_id, epoch = producer(ask, "bench-added")
+    add = AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id="bench-added",
+        v3_and_below_producer_id=producer_id,
+        v3_and_below_producer_epoch=epoch,
+        v3_and_below_topics=[AddPartitionsToTxnTopic(name=topic, partitions=[0])],
+    )
+    end = EndTxnRequest(transactional_id="bench-added", producer_id=producer_id, producer_epoch=epoch, committed=True)
+    return [[(0, message(add, 3)), (0, message(end, 3))]] * count
+
+
 def joined(ask: Ask, topic: str) -> tuple[str, str, int]:
     """The group, its only member, and the generation."""
     group = f"group-{next(_numbers)}"
@@ -286,6 +310,8 @@ ROWS: dict[str, Row] = {
     "a fetch that waits, and its record": Row(fetch_waiting, 1),
     "one record and its EndTxn": Row(transactions),
     "offsets in a transaction, and its EndTxn": Row(transactional_offsets),
+    "InitProducerId": Row(initialized),
+    "AddPartitionsToTxn, and its EndTxn": Row(added),
     "OffsetCommit": Row(commits),
     "Heartbeat": Row(heartbeats),
     "ConsumerGroupHeartbeat": Row(consumer_heartbeats),

@@ -46,7 +46,7 @@ class RequestHeader(NamedTuple):
 
 def is_flexible(api_key: int, version: int) -> bool:
     """Return true if this version of the API uses compact types and tagged fields (KIP-482)."""
-    return version >= _FIRST_FLEXIBLE.get(api_key, 0)  # newer APIs are flexible in all versions
+    return version >= _FIRST_FLEXIBLE.get(api_key, version)  # newer APIs are flexible in all versions
 
 
 def decode_request_header(frame: bytes | memoryview) -> tuple[RequestHeader, int]:
@@ -68,7 +68,7 @@ def decode_request_header(frame: bytes | memoryview) -> tuple[RequestHeader, int
         client_id = str(frame[_REQUEST.size : position], "utf-8") if length >= 0 else None
     except UnicodeDecodeError as error:
         raise MalformedMessage("client id is not UTF-8") from error
-    if version >= _FIRST_FLEXIBLE.get(api_key, 0):
+    if is_flexible(api_key, version):
         position = skip_tagged_fields(frame, position)
     return RequestHeader(api_key, version, correlation_id, client_id), position
 
@@ -91,7 +91,7 @@ def encode_response_frame(api_key: int, version: int, correlation_id: int, body:
 
 def encode_response_head(api_key: int, version: int, correlation_id: int, body_bytes: int) -> bytes:
     """Return the size prefix and header of a response whose body of `body_bytes` bytes is sent separately."""
-    if api_key != API_VERSIONS and version >= _FIRST_FLEXIBLE.get(api_key, 0):
+    if api_key != API_VERSIONS and is_flexible(api_key, version):
         return _RESPONSE.pack(body_bytes + 5, correlation_id) + b"\x00"
     return _RESPONSE.pack(body_bytes + 4, correlation_id)
 
