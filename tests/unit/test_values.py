@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+from fencepost import values
 from fencepost.values import Value
 
 
@@ -134,9 +135,9 @@ def test_what_is_no_plain_field_is_refused() -> None:
             type(Value).__call__(type(Value), "Evaluated", (Value,), dict(body))
 
 
-def test_copy_replace_works_as_dataclasses_does() -> None:
+@pytest.mark.parametrize("changed", [values.replace, getattr(copy, "replace", Value.__replace__)])
+def test_replace_works_as_dataclasses_does(changed: Callable[..., Any]) -> None:
     """`copy.replace` (Python 3.13) asks the object; before, there is only what it would ask."""
-    changed = getattr(copy, "replace", lambda value, **changes: value.__replace__(**changes))
     assert changed(Point(1), y=3) == replace(Point(1), y=3) == Point(1, 3)
     assert changed(Named(name="a"), name="b") == Named(name="b")
     assert changed(Nothing()) == Nothing()
