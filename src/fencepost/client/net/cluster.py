@@ -443,11 +443,11 @@ class Cluster:
         `again` makes the message of each further attempt, where the broker may have taken the attempt before;
         `unanswered` gets their errors. Returns the reply, whose code is 0 or not retriable: for the caller to judge.
         Raises KafkaTimeoutError with the last error as cause (`outcome_unknown` when a request was sent and not
-        answered), UnsupportedVersionError, ClosedError, AuthorizationError.
+        answered: a later refusal says nothing about it), UnsupportedVersionError, ClosedError, AuthorizationError.
         """
         what = what or api_name(message.API_KEY)
         messages = repeat(message) if again is None else chain((message,), iter(again, None))
-        unknown = False  # true if the last request that was sent has no response
+        unknown = False  # true once a request was sent that has no response
 
         async def ask() -> Any:
             nonlocal unknown
@@ -465,7 +465,6 @@ class Cluster:
                 raise
             code = code_of(reply)
             if retry.action(message.API_KEY, code) in RETRIABLE:
-                unknown = False
                 raise error_for(code, what)
             return reply
 

@@ -58,6 +58,30 @@ def test_an_abort_that_finds_the_unanswered_commit_says_so() -> None:
     run(body)
 
 
+@pytest.mark.parametrize("code", [14, 15, 16, 51])
+def test_a_retry_that_is_refused_says_nothing_about_the_attempt_before(code: int) -> None:
+    """51: the markers of the commit that was not answered are being written, and the disk is full, for example."""
+
+    def cut(version: int, request: Any) -> Any:
+        raise CutConnection
+
+    async def body(world: World) -> None:
+        producer = await started(world, max_block_ms=2000)
+        producer.begin_transaction()
+        await world.fate(producer.append("t", b"v"))
+        world.broker.scripts[END] += [cut, *[lambda *_: EndTxnResponse(error_code=code)] * 200]
+        with pytest.raises(TransactionCommitFailedError, match="not known") as raised:
+            await producer.commit_transaction()
+        assert raised.value.outcome_unknown
+        world.broker.scripts[END].clear()
+        refuse_end(world.broker, 48)
+        with pytest.raises(TransactionCommittedError):
+            await producer.abort_transaction()
+        await producer.close()
+
+    assert len(run(body).asked(END)) > 3
+
+
 def test_an_abort_says_so_too_when_its_question_was_not_answered_at_first() -> None:
     def cut(version: int, request: Any) -> Any:
         raise CutConnection
