@@ -49,7 +49,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def built(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     target = tmp_path_factory.mktemp("dist")
-    files = build(repository, target, PURE, isolated=False)
+    files = build(repository, target, PURE, target.with_name("source"), isolated=False)
     version = the_version(ROOT)
     assert [path.name for path in files] == [
         f"{name}-{version}{end}" for name in ("fencepost", "fencepost_lab") for end in ("-py3-none-any.whl", ".tar.gz")
@@ -89,7 +89,11 @@ def test_each_file_has_its_own_sources_and_nothing_else(built: Path) -> None:
 
 
 def test_the_same_commit_gives_the_same_bytes(repository: Path, built: Path, tmp_path: Path) -> None:
-    build(repository, tmp_path, PURE, isolated=False)
+    taken = tmp_path.with_name("taken")
+    taken.mkdir()
+    with pytest.raises(ReleaseError, match="taken exists: another build runs"):
+        build(repository, tmp_path, PURE, taken, isolated=False)
+    build(repository, tmp_path, PURE, tmp_path.with_name("source"), isolated=False)
     assert len(list(tmp_path.iterdir())) == 4
     assert differences(built, tmp_path) == []
     wheel = next(tmp_path.glob("*.whl"))

@@ -25,6 +25,7 @@ PROJECTS: Final = {"fencepost": ".", "fencepost-lab": "lab", "fencepost-native":
 PYTHONS: Final = tuple(f"python3.{minor}" for minor in range(11, 15))
 SUMS: Final = "SHA256SUMS"
 SIGNED_AS: Final = "file"  # the namespace of `ssh-keygen -Y sign` for files
+SOURCE: Final = Path(tempfile.gettempdir(), "fencepost-dist-source")  # the same for each build
 LIMIT_S: Final = 1800
 
 
@@ -73,34 +74,39 @@ def run(command: Iterable[str | Path], folder: Path, environment: Mapping[str, s
     return done.stdout
 
 
-def build(root: Path, target: Path, projects: Iterable[str], *, isolated: bool = True) -> list[Path]:
+def build(root: Path, target: Path, projects: Iterable[str], source: Path, *, isolated: bool = True) -> list[Path]:
     """Build sdist and wheel of each project from the last commit of the repository at `root`.
 
     Args:
         root: The repository.
         target: The folder for the files.
         projects: Names in PROJECTS.
+        source: A folder for the sources, which is made, and removed at the end. The list of components within the
+            native wheel has its name.
         isolated: Build with tools from PyPI, as their projects declare them, instead of the installed ones.
 
     Returns:
         The files.
 
     Raises:
-        ReleaseError: A build failed.
+        ReleaseError: `source` exists, or a build failed.
     """
     moment = run(["git", "log", "-1", "--format=%ct"], root).strip()
-    with tempfile.TemporaryDirectory(prefix="fencepost-dist-") as folder:
-        source = Path(folder) / "source"
-        source.mkdir()
-        archive = Path(folder) / "source.tar"
+    try:
+        source.mkdir(mode=0o700)
+    except FileExistsError:
+        raise ReleaseError(f"{source} exists: another build runs, or one was killed; then remove the folder") from None
+    try:
+        archive = source / "source.tar"
         run(["git", "archive", "--output", archive, "HEAD"], root)
         run(["tar", "-xf", archive], source)
-        # A path in a binary would differ from build to build.
         environment = {"SOURCE_DATE_EPOCH": moment, "RUSTFLAGS": f"--remap-path-prefix={source}=/source"}
+        options = [] if isolated else ["--no-isolation"]
         for name in projects:
-            options: list[str | Path] = [] if isolated else ["--no-isolation"]
-            command = [sys.executable, "-m", "build", *options, "--outdir", target, source / PROJECTS[name]]
+            command = [sys.executable, "-m", "build", *options, "--outdir", str(target), str(source / PROJECTS[name])]
             run(command, source, environment)
+    finally:
+        shutil.rmtree(source)
     return sorted(path for path in target.iterdir() if path.suffix in (".whl", ".gz"))
 
 
@@ -208,10 +214,10 @@ def make(
         raise ReleaseError(f"{target} is not empty")
     target.mkdir(parents=True, exist_ok=True)
     say(f"building {', '.join(projects)} {version}")
-    files = build(ROOT, target, projects)
+    files = build(ROOT, target, projects, SOURCE)
     say("building them again")
     with tempfile.TemporaryDirectory(prefix="fencepost-dist-") as folder:
-        build(ROOT, Path(folder), projects)
+        build(ROOT, Path(folder), projects, SOURCE)
         if different := differences(target, Path(folder)):
             raise ReleaseError(f"a second build has other bytes: {', '.join(different)}")
     for python in present(pythons):
