@@ -14,7 +14,7 @@ from fencepost.cli.cluster.doctor import doctor
 from fencepost.cli.diagnosis.telling import as_value
 from fencepost.cli.main import main
 from fencepost.client.diagnosis.diagnosing import diagnose
-from fencepost.client.diagnosis.findings import CODES, PAGE, Finding, Kind, Severity, exit_status, page_of
+from fencepost.client.diagnosis.findings import CODES, PAGE, Finding, ObjectKind, Severity, exit_status, page_of
 from fencepost.client.diagnosis.limits import Limits
 from tests.support.readme import ROOT
 from tests.support.tidy import PACKAGES, python_files
@@ -96,7 +96,7 @@ def test_the_symptoms_lead_to_every_section() -> None:
 
 def test_a_finding_leads_to_its_section() -> None:
     assert page_of("FP401") == "docs/at-night.md#fp401"
-    assert as_value(Finding("FP401", Kind.PARTITION, "t-0", "w"))["page"] == "docs/at-night.md#fp401"
+    assert as_value(Finding("FP401", ObjectKind.PARTITION, "t-0", "w"))["page"] == "docs/at-night.md#fp401"
 
 
 def test_the_statuses_and_limits_are_the_doctors() -> None:
@@ -104,7 +104,7 @@ def test_the_statuses_and_limits_are_the_doctors() -> None:
     words = {Severity.ERROR: "error", Severity.UNKNOWN: "question", Severity.WARNING: "warning"}
     expected = {str(exit_status([])): "none"}
     for code, each in CODES.items():
-        expected[str(exit_status([Finding(code, Kind.CLUSTER, "x", "w")]))] = words[each.severity]
+        expected[str(exit_status([Finding(code, ObjectKind.CLUSTER, "x", "w")]))] = words[each.severity]
     assert rows == expected
     defaults = dict(zip(("probe", "older_than", "watch", "timeout"), doctor.__defaults__ or (), strict=False))
     assert f"`--watch` seconds ({defaults['watch']:g})" in TEXT

@@ -53,11 +53,8 @@ BOTH_WAYS = [
 COMPAT = ROOT / "src" / "fencepost" / "compat"
 SHARED_CLASS_NAMES = frozenset(
     """
-    Acquired Action Answer Appended Batch CommitOffsets Connection Coordinator Decoded Ending Event Exchange Fence
-    FetchOffsets FetchSession Finding Found GroupMember Identity Kind Limits Line Link Login Member MemberEvent
-    MemberState Opened Partition Place Polled ProtocolError Reader Record Refusal Reply Result ScramCredential
-    ShareMember ShareSession Source Strays Subscription Sync Target TaskId Topic TopicPartition Topics
-    Transaction Transactions Turn TxnState Unknown Use Verdict Wanted Watch _Batch _Seen
+    Connection Decoded FetchSession GroupMember Partition Polled ShareMember ShareSession Topic Transaction
+    Transactions TxnState
     """.split()
 )
 """Class names that several modules of the package define. This table may only become shorter."""

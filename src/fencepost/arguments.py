@@ -50,7 +50,7 @@ Int32OrMinusOne = typing.Annotated[int, Between(-1, MAX_INT32)]
 Milliseconds = typing.Annotated[int, MILLISECONDS]  # integers only: a caller who writes 1.0 probably means a second
 
 
-class Kind(NamedTuple):
+class ValueKind(NamedTuple):
     """A kind of value. `take(name, value)` returns the value that the call uses, for a value that `fits`, or raises."""
 
     meant: str
@@ -76,7 +76,7 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
 
 def prepared(function: Callable[P, R]) -> Callable[P, Callable[[], R]]:
     """Return a function that validates the arguments now and returns the call, which another thread may make."""
-    kinds: dict[str, Kind] = {}
+    kinds: dict[str, ValueKind] = {}
     untyped: Callable[..., R] = function
 
     def take(*args: P.args, **kwargs: P.kwargs) -> Callable[[], R]:
@@ -89,7 +89,7 @@ def prepared(function: Callable[P, R]) -> Callable[P, Callable[[], R]]:
     return take
 
 
-def _kinds(function: Callable[..., Any]) -> dict[str, Kind]:
+def _kinds(function: Callable[..., Any]) -> dict[str, ValueKind]:
     """Return the kind of each parameter, in order. The first parameter of a method accepts anything."""
     parameters = inspect.signature(function).parameters
     texts = {
@@ -102,7 +102,7 @@ def _kinds(function: Callable[..., Any]) -> dict[str, Kind]:
     return {name: kind_of(hints.get(name, Any), parameter.default) for name, parameter in parameters.items()}
 
 
-def kind_of(hint: Any, default: Any = inspect.Parameter.empty) -> Kind:
+def kind_of(hint: Any, default: Any = inspect.Parameter.empty) -> ValueKind:
     """Return the kind of an annotation.
 
     Raises:
@@ -127,7 +127,7 @@ def kind_of(hint: Any, default: Any = inspect.Parameter.empty) -> Kind:
     if origin is collections.abc.Callable:
         return FUNCTION
     if origin is re.Pattern:
-        return Kind("a compiled pattern", lambda value: isinstance(value, re.Pattern), _as_it_is)
+        return ValueKind("a compiled pattern", lambda value: isinstance(value, re.Pattern), _as_it_is)
     if hint in _PLAIN:
         return _PLAIN[hint](default)
     if isinstance(origin or hint, type):
@@ -139,7 +139,7 @@ def _as_it_is(_: str, value: Any) -> Any:
     return value
 
 
-def _whole(lowest: int = 0, what: str = "", most: int = MAX_INT64) -> Kind:
+def _whole(lowest: int = 0, what: str = "", most: int = MAX_INT64) -> ValueKind:
     def fits(value: Any) -> bool:
         return type(value) is int or (isinstance(value, numbers.Integral) and not isinstance(value, bool))
 
@@ -150,7 +150,7 @@ def _whole(lowest: int = 0, what: str = "", most: int = MAX_INT64) -> Kind:
             raise ConfigurationError(f"{name} is {value!r}; it must be at most {most}")
         return value
 
-    return Kind(f"a whole number {what}".rstrip(), fits, take)
+    return ValueKind(f"a whole number {what}".rstrip(), fits, take)
 
 
 def text_flaw(value: str, most_bytes: int | None = MOST_TEXT_BYTES) -> str:
@@ -169,7 +169,7 @@ def is_utf8(text: str) -> bool:
     return not text_flaw(text, most_bytes=None)
 
 
-def _number(lowest: float = 0) -> Kind:
+def _number(lowest: float = 0) -> ValueKind:
     def fits(value: Any) -> bool:
         return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
@@ -178,10 +178,10 @@ def _number(lowest: float = 0) -> Kind:
             raise ConfigurationError(f"{name} is {value!r}; it must be finite and at least {lowest:g}")
         return value
 
-    return Kind("a number", fits, take)
+    return ValueKind("a number", fits, take)
 
 
-def _text(*, may_be_empty: bool = False) -> Kind:
+def _text(*, may_be_empty: bool = False) -> ValueKind:
     def take(name: str, value: str) -> str:
         if not value and not may_be_empty:
             raise ConfigurationError(f"{name} is ''; it must not be empty")
@@ -189,10 +189,10 @@ def _text(*, may_be_empty: bool = False) -> Kind:
             raise ConfigurationError(f"{name} is {value!r:.80}; it {flaw}")
         return value
 
-    return Kind("text", lambda value: isinstance(value, str), take)
+    return ValueKind("text", lambda value: isinstance(value, str), take)
 
 
-def _annotated(hint: Any, extra: Any) -> Kind:
+def _annotated(hint: Any, extra: Any) -> ValueKind:
     if isinstance(extra, Between):
         return _whole(extra.lowest, most=extra.most)
     if extra == MILLISECONDS:
@@ -208,14 +208,16 @@ def _check_path(name: str, value: Any) -> Any:
     return value
 
 
-def _either(kinds: list[Kind]) -> Kind:
+def _either(kinds: list[ValueKind]) -> ValueKind:
     def take(name: str, value: Any) -> Any:
         return next(kind for kind in kinds if kind.fits(value)).take(name, value)
 
-    return Kind(" or ".join(kind.meant for kind in kinds), lambda value: any(kind.fits(value) for kind in kinds), take)
+    return ValueKind(
+        " or ".join(kind.meant for kind in kinds), lambda value: any(kind.fits(value) for kind in kinds), take
+    )
 
 
-def _list_of(item: Kind) -> Kind:
+def _list_of(item: ValueKind) -> ValueKind:
     def fits(value: Any) -> bool:
         if isinstance(value, (str, bytes, bytearray, memoryview, Mapping)) or not hasattr(value, "__iter__"):
             return False
@@ -224,10 +226,10 @@ def _list_of(item: Kind) -> Kind:
     def take(name: str, value: Any) -> list[Any]:
         return [item.of(f"{name}[{number}]", element) for number, element in enumerate(value)]
 
-    return Kind(f"a list (each {item.meant})", fits, take)
+    return ValueKind(f"a list (each {item.meant})", fits, take)
 
 
-def _tuple_of(items: list[Kind]) -> Kind:
+def _tuple_of(items: list[ValueKind]) -> ValueKind:
     def fits(value: Any) -> bool:
         pairs = zip(items, value, strict=False) if isinstance(value, tuple) and len(value) == len(items) else None
         return pairs is not None and all(item.fits(element) for item, element in pairs)
@@ -236,25 +238,25 @@ def _tuple_of(items: list[Kind]) -> Kind:
         pairs = zip(items, value, strict=True)
         return tuple(item.of(f"{name}[{number}]", element) for number, (item, element) in enumerate(pairs))
 
-    return Kind(f"a tuple ({', '.join(item.meant for item in items)})", fits, take)
+    return ValueKind(f"a tuple ({', '.join(item.meant for item in items)})", fits, take)
 
 
-def _mapping_of(key: Kind, value: Kind) -> Kind:
+def _mapping_of(key: ValueKind, value: ValueKind) -> ValueKind:
     def take(name: str, given: Mapping[Any, Any]) -> dict[Any, Any]:
         return {key.of(f"a key of {name}", item): value.of(f"{name}[{item!r}]", other) for item, other in given.items()}
 
     meant = f"a mapping ({key.meant} to {value.meant})"
-    return Kind(meant, lambda given: isinstance(given, Mapping), take)
+    return ValueKind(meant, lambda given: isinstance(given, Mapping), take)
 
 
-def _class(wanted: type) -> Kind:
+def _class(wanted: type) -> ValueKind:
     def fits(value: Any) -> bool:
         return isinstance(value, wanted)
 
     names: tuple[str, ...] | None = getattr(wanted, "_fields", None)
     if names is None:
         article = "an" if wanted.__name__[0] in "AEIO" else "a"
-        return Kind(f"{article} {wanted.__name__}", fits, _as_it_is)
+        return ValueKind(f"{article} {wanted.__name__}", fits, _as_it_is)
     hints = typing.get_type_hints(wanted, include_extras=True)
     defaults: Mapping[str, Any] = getattr(wanted, "_field_defaults", {})
     fields = {name: kind_of(hints[name], defaults.get(name, inspect.Parameter.empty)) for name in names}
@@ -262,10 +264,10 @@ def _class(wanted: type) -> Kind:
     def take(name: str, value: Any) -> Any:
         return wanted(*(kind.of(f"{name}.{field}", getattr(value, field)) for field, kind in fields.items()))
 
-    return Kind(f"{wanted.__name__}({', '.join(fields)})", fits, take)
+    return ValueKind(f"{wanted.__name__}({', '.join(fields)})", fits, take)
 
 
-def _pair() -> Kind:
+def _pair() -> ValueKind:
     topic, partition = _text(), _whole(most=MAX_INT32)
 
     def fits(value: Any) -> bool:
@@ -276,7 +278,7 @@ def _pair() -> Kind:
         partition.take(f"the partition of {name}", value[1])
         return value
 
-    return Kind('a pair ("topic", 0)', fits, take)
+    return ValueKind('a pair ("topic", 0)', fits, take)
 
 
 def _lowest(default: Any) -> Any:
@@ -284,21 +286,21 @@ def _lowest(default: Any) -> Any:
 
 
 PAIR: Final = _pair()
-ANYTHING: Final = Kind("anything", lambda _: True, _as_it_is)
+ANYTHING: Final = ValueKind("anything", lambda _: True, _as_it_is)
 TEXT: Final = _text()
-PATH: Final = Kind("a path", lambda value: isinstance(value, str) or hasattr(value, "__fspath__"), _check_path)
+PATH: Final = ValueKind("a path", lambda value: isinstance(value, str) or hasattr(value, "__fspath__"), _check_path)
 WHOLE_NUMBER: Final = _whole()
 WHOLE_INT16: Final = _whole(most=MAX_INT16)
 WHOLE_INT32: Final = _whole(most=MAX_INT32)
 NUMBER: Final = _number()
-FUNCTION: Final = Kind("a function", callable, _as_it_is)
+FUNCTION: Final = ValueKind("a function", callable, _as_it_is)
 
-_PLAIN: Final[dict[Any, Callable[[Any], Kind]]] = {
+_PLAIN: Final[dict[Any, Callable[[Any], ValueKind]]] = {
     Any: lambda _: ANYTHING,
     object: lambda _: ANYTHING,
-    None: lambda _: Kind("None", lambda value: value is None, _as_it_is),
-    type(None): lambda _: Kind("None", lambda value: value is None, _as_it_is),
-    bool: lambda _: Kind("True or False", lambda value: isinstance(value, bool), _as_it_is),
+    None: lambda _: ValueKind("None", lambda value: value is None, _as_it_is),
+    type(None): lambda _: ValueKind("None", lambda value: value is None, _as_it_is),
+    bool: lambda _: ValueKind("True or False", lambda value: isinstance(value, bool), _as_it_is),
     int: lambda default: _whole(_lowest(default)),
     float: lambda default: _number(_lowest(default)),
     str: lambda default: _text(may_be_empty=default == ""),

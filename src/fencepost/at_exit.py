@@ -15,7 +15,7 @@ PATIENCE_MS = 5_000  # for all clients together
 PATIENCE_AFTER_CTRL_C_MS = 500
 
 
-class Turn(IntEnum):
+class CloseOrder(IntEnum):
     """Order of closing: clients first, because they need their brokers."""
 
     CLIENTS = 1
@@ -23,10 +23,10 @@ class Turn(IntEnum):
 
 
 _finalized_pid = -1
-_hooks: dict[Callable[[], object], tuple[Turn, int]] = {}
+_hooks: dict[Callable[[], object], tuple[CloseOrder, int]] = {}
 
 
-def at_exit(turn: Turn, hook: Callable[[], object]) -> None:
+def at_exit(turn: CloseOrder, hook: Callable[[], object]) -> None:
     """Call `hook` when this process, not a fork of it, ends normally."""
     _hooks[hook] = (turn, os.getpid())
     _finish_with_multiprocessing()

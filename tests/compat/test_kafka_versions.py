@@ -40,7 +40,7 @@ from fencepost.protocol.messages.update_features import FeatureUpdateKey, Update
 from fencepost.spark.errors import GuaranteeUnavailableError, SupersededError
 from fencepost.spark.sink import plan
 from fencepost.spark.sink.plan_steps import AbortOutcome
-from fencepost.spark.sink.runner import Link, SinkLink
+from fencepost.spark.sink.runner import ClusterClient, SinkLink
 from fencepost.spark.sink.steps import SinkConfig
 from tests.spark.hand_played import Bench
 from tests.support.apache_kafka import REFERENCE, VERSION, ApacheKafka
@@ -428,7 +428,7 @@ def listed_transactions(cluster: Cluster) -> None:
 
 def spark_sink(cluster: Cluster) -> str:
     """The Spark sink exactly once: its guarantee, where two-phase commit is switched on"""
-    link = Link({"bootstrap.servers": cluster.servers})
+    link = ClusterClient({"bootstrap.servers": cluster.servers})
     try:
         abilities = SinkLink(link, SinkConfig()).abilities(cluster.name("sink"), None)
     except GuaranteeUnavailableError as error:

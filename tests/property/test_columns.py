@@ -7,7 +7,7 @@ from itertools import accumulate, product
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fencepost.protocol.errors import CorruptBatch, ProtocolError
+from fencepost.protocol.errors import CorruptBatch, WireError
 from fencepost.protocol.records.arrow import columns_to_arrow
 from fencepost.protocol.records.batch import CODECS, HEADER_BYTES, iter_batches, parse_header, seal, verify_crc
 from fencepost.protocol.records.columns import Columns, Record
@@ -154,7 +154,7 @@ def test_damage_raises_or_is_harmless(rows: Rows, codec: str, changes: list[tupl
     buffer = damaged[: len(damaged) - cut] if cut < 20 else damaged
     try:
         columns = decode_batches(buffer, check_crc=False, max_batch_bytes=1_000_000)
-    except ProtocolError:
+    except WireError:
         return
     check_inside(columns)
 
@@ -191,7 +191,7 @@ def test_any_bytes_raise_or_are_walked(data: bytes) -> None:
     try:
         total = sum(len(batch) for _, batch in iter_batches(data, allow_partial=True))
         columns = decode_batches(data, check_crc=False)
-    except ProtocolError:
+    except WireError:
         return
     assert total == 0 or total >= HEADER_BYTES
     check_inside(columns)

@@ -28,12 +28,12 @@ from fencepost.broker.coordinator.txn.model import (
     MarkerWrite,
     ProducerPair,
     Result,
-    TopicPartition,
     Transaction,
     TransactionRecord,
 )
 from fencepost.broker.coordinator.txn.states import PREPARED, TxnState
 from fencepost.protocol.endings import Ending
+from fencepost.topic_partition import TopicPartition
 from tests.unit.broker.coordinator.txn.txn_harness import Harness
 
 OLD = "old"

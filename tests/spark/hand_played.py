@@ -13,7 +13,7 @@ from fencepost.protocol.records.walk import pairs_of
 from fencepost.spark.sink import names, plan, plan_steps, wire
 from fencepost.spark.sink.abilities import BrokerAbilities
 from fencepost.spark.sink.decision import Content
-from fencepost.spark.sink.runner import Link, SinkLink
+from fencepost.spark.sink.runner import ClusterClient, SinkLink
 from fencepost.spark.sink.steps import SinkConfig
 
 
@@ -42,13 +42,13 @@ class Bench:
         self.sink = f"bench/{uuid.uuid4().hex[:8]}"
         self.query = f"{uuid.uuid4().hex[:8]}-query"
         self.topic = f"out-{uuid.uuid4().hex[:8]}"
-        self.link = Link({"bootstrap.servers": servers, **self.settings})
+        self.link = ClusterClient({"bootstrap.servers": servers, **self.settings})
         self._make_topic()
         self.runner = self.another_process(timeout_ms)
 
     def another_process(self, timeout_ms: int | None = None) -> SinkLink:
         """What another process of the sink would have: a client and caches of its own."""
-        link = Link({"bootstrap.servers": self.servers, **self.settings})
+        link = ClusterClient({"bootstrap.servers": self.servers, **self.settings})
         return SinkLink(link, SinkConfig(transaction_timeout_ms=timeout_ms))
 
     def _make_topic(self) -> None:

@@ -19,7 +19,7 @@ from fencepost.cli.main import main
 from fencepost.spark.adoption.batch_rows import BatchRows, write_rows
 from fencepost.spark.sink import runner
 from fencepost.spark.sink.content import row_hashes
-from fencepost.spark.sink.runner import Link, SinkLink
+from fencepost.spark.sink.runner import ClusterClient, SinkLink
 from fencepost.spark.sink.steps import SinkConfig
 from fencepost.spark.sink.writer import StreamWriter
 from tests.support.apache_kafka import ApacheKafka
@@ -126,7 +126,7 @@ class Query:
         with Consumer(self.servers, auto_offset_reset="earliest", isolation_level="read_committed") as consumer:
             places = [TopicPartition(self.topic, number) for number in (0, 1)]
             consumer.assign(places)
-            link = Link({"bootstrap.servers": self.servers})
+            link = ClusterClient({"bootstrap.servers": self.servers})
             ends = {at: link.io.run(link.admin.list_offsets({at: -1}))[at].offset for at in places}
             while any(consumer.position(at) < end for at, end in ends.items()):
                 found += [record.value.decode() for record in consumer.poll(1000) if record.value is not None]
@@ -137,7 +137,7 @@ class Query:
 
     def known(self) -> tuple[int | None, int | None, bool]:
         """The sink's memory: the last decided batch, the first batch, and whether the query was released."""
-        link = Link({"bootstrap.servers": self.servers})
+        link = ClusterClient({"bootstrap.servers": self.servers})
         for query in SinkLink(link, SinkConfig()).queries(self.id):
             if query.query_id == self.id:
                 first = None if query.beginning is None else query.beginning.first_batch

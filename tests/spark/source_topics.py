@@ -22,7 +22,7 @@ from fencepost.broker.embedded import Broker
 from fencepost.client.admin.core import AdminCore
 from fencepost.protocol.records.encoding import encode_batch
 from fencepost.spark.sink import wire
-from fencepost.spark.sink.runner import Link
+from fencepost.spark.sink.runner import ClusterClient
 from fencepost.spark.source.batch import BatchReader
 from fencepost.spark.source.reader import (
     StreamReader,
@@ -53,7 +53,7 @@ class Topic:
     def __init__(self, broker: Broker, partitions: int = 2, **configs: str) -> None:
         self.name = f"in-{uuid.uuid4().hex[:8]}"
         self.servers = broker.bootstrap_servers
-        self.link = Link({"bootstrap.servers": self.servers})
+        self.link = ClusterClient({"bootstrap.servers": self.servers})
         settings = {key.replace("_", "."): value for key, value in {"retention_ms": "-1", **configs}.items()}
         self.admin = AdminCore(self.link.admin.cluster)
         self.link.io.run(self.admin.create_topic(self.name, partitions, configs=settings))

@@ -26,12 +26,12 @@ from fencepost.spark.adoption.batch_rows import BatchRows, _piece, write_rows
 from fencepost.spark.adoption.judgement import Rows, compare
 from fencepost.spark.adoption.move import adopt_steps
 from fencepost.spark.adoption.tail import read_tail
-from fencepost.spark.adoption.verdict import Verdict
+from fencepost.spark.adoption.verdict import BatchVerdict
 from fencepost.spark.errors import SupersededError, UnknownQueryError
 from fencepost.spark.sink import plan
 from fencepost.spark.sink.decision import Beginning, Decision
 from fencepost.spark.sink.plan_steps import Prepared, Skipped
-from fencepost.spark.sink.runner import Link, SinkLink
+from fencepost.spark.sink.runner import ClusterClient, SinkLink
 from fencepost.spark.sink.steps import SinkConfig
 from fencepost.spark.sink.writer import StreamWriter
 from tests.spark.hand_played import decide
@@ -168,9 +168,9 @@ def test_rows_keep_key_headers_and_partition(broker: Broker, tmp_path: Path) -> 
     arguments = ("--yes", "--rows", str(query.rows_file))
     assert query.adopt(*arguments) == 3
     assert query.adopt(*arguments, "--begun", "missing") == 0
-    link = Link({"bootstrap.servers": query.servers})
+    link = ClusterClient({"bootstrap.servers": query.servers})
     tail = read_tail(link, [query.topic], int(time.time() * 1000) - 60_000, 0)
-    assert compare(Rows.of([hashes]), tail, others_write=False)[0] is Verdict.WHOLE
+    assert compare(Rows.of([hashes]), tail, others_write=False)[0] is BatchVerdict.WHOLE
     assert tail.after.total == 4
     with Consumer(query.servers, auto_offset_reset="earliest") as consumer:
         consumer.assign([TopicPartition(query.topic, 1)])
@@ -312,7 +312,7 @@ def steps_of(query: Query, last: int) -> Callable[[], plan.Plan[bool]]:
 
 
 def sink_of(query: Query) -> SinkLink:
-    return SinkLink(Link({"bootstrap.servers": query.servers}), SinkConfig())
+    return SinkLink(ClusterClient({"bootstrap.servers": query.servers}), SinkConfig())
 
 
 def carry_out(query: Query, steps: plan.Plan[Any], count: int) -> bool:

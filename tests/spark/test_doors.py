@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fencepost.broker.embedded import Broker
-from fencepost.spark.sink.runner import Link
+from fencepost.spark.sink.runner import ClusterClient
 
 
 @pytest.mark.spark
@@ -16,7 +16,7 @@ def test_every_door(spark: Any, tmp_path: Path) -> None:
     from tests.spark.doors import seen_through_all  # with PySpark
 
     with Broker({"transaction.two.phase.commit.enable": True}) as broker:
-        link = Link({"bootstrap.servers": broker.bootstrap_servers})
+        link = ClusterClient({"bootstrap.servers": broker.bootstrap_servers})
         for topic in ("doors-1", "doors_2", "doors-third"):
             link.io.run(link.admin.create_topic(topic, 3))
         arguments = {

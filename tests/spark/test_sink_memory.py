@@ -20,7 +20,7 @@ from fencepost.spark.sink import plan, runner
 from fencepost.spark.sink.decision import Beginning, decode_key, encode_beginning
 from fencepost.spark.sink.plan_steps import Prepared, Skipped
 from fencepost.spark.sink.repair import settle_lost_batch
-from fencepost.spark.sink.runner import Link, resolve_sink
+from fencepost.spark.sink.runner import ClusterClient, resolve_sink
 from fencepost.spark.sink.writer import BatchWriter, SinkWriter, StreamWriter
 from tests.spark.hand_played import decide
 from tests.support.commands import Commands
@@ -58,7 +58,7 @@ class Query:
         self.folder = folder
         self.topic = f"out-{uuid.uuid4().hex[:8]}"
         self.servers = broker.bootstrap_servers
-        self.link = Link({"bootstrap.servers": self.servers})
+        self.link = ClusterClient({"bootstrap.servers": self.servers})
         self.link.io.run(self.link.admin.create_topic(self.topic, 1))
         self.options = {"kafka.bootstrap.servers": self.servers, "topic": self.topic}
         if folder is None:
@@ -175,7 +175,7 @@ def test_another_cluster_is_noticed(query: Query, another_process: Callable[[], 
     query.batch(0)
     query.batch(1)
     with Broker({"transaction.two.phase.commit.enable": True}) as other:
-        query.link = Link({"bootstrap.servers": other.bootstrap_servers})
+        query.link = ClusterClient({"bootstrap.servers": other.bootstrap_servers})
         query.link.io.run(query.link.admin.create_topic(query.topic, 1))
         query.servers = query.options["kafka.bootstrap.servers"] = other.bootstrap_servers
         with pytest.raises(UnknownQueryError, match=r"kafka\.bootstrap\.servers"):

@@ -32,7 +32,7 @@ from fencepost.spark.errors import (
 from fencepost.spark.sink import names, plan, plan_steps
 from fencepost.spark.sink.decision import Decision, Pair, Winner, decode_value, encode_value
 from fencepost.spark.sink.plan_steps import Nothing, Prepared, Skipped
-from fencepost.spark.sink.runner import Link, SinkLink, resolve_sink
+from fencepost.spark.sink.runner import ClusterClient, SinkLink, resolve_sink
 from fencepost.spark.sink.steps import SinkConfig
 from fencepost.spark.sink.writer import BatchWriter, SinkWriter, StreamWriter, TaskMessage
 from fencepost.spark.source.batch import BatchReader
@@ -54,7 +54,7 @@ class Sink:
 
     def __init__(self, broker: Broker) -> None:
         self.name = f"writer-{uuid.uuid4().hex[:8]}"
-        self.link = Link({"bootstrap.servers": broker.bootstrap_servers})
+        self.link = ClusterClient({"bootstrap.servers": broker.bootstrap_servers})
         self.link.io.run(self.link.admin.create_topic(self.name, 2))
         self.options = {
             "kafka.bootstrap.servers": broker.bootstrap_servers,
@@ -555,7 +555,7 @@ def test_what_the_broker_refuses_is_named_when_time_runs_out(broker: Broker) -> 
 
 
 def test_wrong_servers_are_told_soon_where_a_job_begins(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Link.reach, "__defaults__", (300,))  # a default is taken when a function is made
+    monkeypatch.setattr(ClusterClient.reach, "__defaults__", (300,))  # a default is taken when a function is made
     wrong = {"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t", "sink.id": "s", "subscribe": "t"}
     source = {key: value for key, value in wrong.items() if key not in ("topic", "sink.id")}
     sink = {key: value for key, value in wrong.items() if key != "subscribe"}

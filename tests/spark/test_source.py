@@ -22,7 +22,7 @@ from fencepost.client.admin.core import AdminCore
 from fencepost.client.group import committed_offsets as group_offsets
 from fencepost.client.types import GroupMetadata, OffsetAndMetadata, TopicPartition
 from fencepost.errors import ConfigurationError, DataLossError
-from fencepost.spark.sink.runner import Link
+from fencepost.spark.sink.runner import ClusterClient
 from fencepost.spark.source.batch import BatchReader
 from fencepost.spark.source.columns import RANGE_SCHEMA, source_schema
 from fencepost.spark.source.ranges import Range
@@ -209,7 +209,7 @@ def test_a_stream_without_partitions_waits_for_some(broker: Broker, caplog: pyte
     assert start == reader.latestOffset(start, ReadAllAvailable()) == {}
     assert reader.partitions(start, start) == []
     assert f"'{name}-.*' matches no topic so far: nothing is read" in caplog.text
-    link = Link({"bootstrap.servers": broker.bootstrap_servers})
+    link = ClusterClient({"bootstrap.servers": broker.bootstrap_servers})
     link.io.run(AdminCore(link.admin.cluster).create_topic(f"{name}-1", 1))
     topic = Topic(broker)
     topic.name = f"{name}-1"

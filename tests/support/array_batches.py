@@ -9,18 +9,18 @@ import numpy as np
 from fencepost.protocol.records.arrays import encode_source
 from fencepost.protocol.records.batch import Stamp
 from fencepost.protocol.records.columns import Columns
-from fencepost.protocol.records.plain_arrays import Source, Spans
+from fencepost.protocol.records.plain_arrays import SourceColumns, Spans
 
 __all__ = ["encode_batches", "source_of"]
 
 
-def source_of(columns: Columns) -> Source:
+def source_of(columns: Columns) -> SourceColumns:
     blob = np.frombuffer(columns.blob, np.uint8)
 
     def spans(starts: memoryview, lengths: memoryview) -> Spans:
         return Spans(blob, np.ascontiguousarray(starts), np.ascontiguousarray(lengths))
 
-    return Source(
+    return SourceColumns(
         len(columns),
         spans(columns.key_start, columns.key_length),
         spans(columns.value_start, columns.value_length),

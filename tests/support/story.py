@@ -6,14 +6,14 @@ from fencepost_lab.check.history.model import History
 from fencepost_lab.check.history.operations import (
     Abort,
     Assign,
-    Batch,
+    BatchWritten,
     Begin,
     Commit,
-    CommitOffsets,
     Decide,
-    FetchOffsets,
     Init,
     ListOffsets,
+    OffsetsCommit,
+    OffsetsFetch,
     Operation,
     Poll,
     Position,
@@ -127,11 +127,11 @@ class Story:
 
     def commit_offsets(self, offset: int, how: str = "ok", *, generation: int = -1) -> None:
         positions = [Position("in", 0, offset)]
-        self._do(CommitOffsets(process="p", group="g", offsets=positions, generation=generation), how)
+        self._do(OffsetsCommit(process="p", group="g", offsets=positions, generation=generation), how)
 
     def fetch_offsets(self, offset: int) -> None:
         found = [Position("in", 0, offset)] if offset >= 0 else []
-        self._do(FetchOffsets(process="r", group="g"), offsets=found)
+        self._do(OffsetsFetch(process="r", group="g"), offsets=found)
 
     def list_offsets(self, offset: int, isolation: str = "read_committed") -> None:
         self._do(ListOffsets(process="r", topic="t", partition=0, isolation=isolation), offset=offset)
@@ -148,6 +148,8 @@ class Story:
                     setattr(operation, name, value)
 
 
-def batches(records: str, topic: str) -> list[Batch]:
+def batches(records: str, topic: str) -> list[BatchWritten]:
     pairs = [record.split("@") for record in records.split()]
-    return [Batch(topic, 0, [int(offset) for _, offset in pairs], [value for value, _ in pairs])] if pairs else []
+    return (
+        [BatchWritten(topic, 0, [int(offset) for _, offset in pairs], [value for value, _ in pairs])] if pairs else []
+    )

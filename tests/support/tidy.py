@@ -45,6 +45,7 @@ BELOW: dict[str, frozenset[str]] = {
     "typed_values": frozenset(),
     "errors": frozenset({"protocol"}),
     "arguments": frozenset({"errors"}),
+    "topic_partition": frozenset({"arguments"}),
     "extras": frozenset({"errors"}),
     "sasl_settings": frozenset({"errors", "jaas"}),
     "config_providers": frozenset({"errors", "properties", "small_files"}),
@@ -61,7 +62,19 @@ BELOW: dict[str, frozenset[str]] = {
         }
     ),
     "broker": frozenset(
-        {"arguments", "at_exit", "config", "errors", "jaas", "protocol", "small_files", "states", "tls", "values"}
+        {
+            "arguments",
+            "at_exit",
+            "config",
+            "errors",
+            "jaas",
+            "protocol",
+            "small_files",
+            "states",
+            "tls",
+            "topic_partition",
+            "values",
+        }
     ),
     "client": frozenset(
         {
@@ -76,6 +89,7 @@ BELOW: dict[str, frozenset[str]] = {
             "protocol",
             "states",
             "tls",
+            "topic_partition",
         }
     ),
     "schemas": frozenset({"client", "errors"}),

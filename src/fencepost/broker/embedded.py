@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from fencepost.arguments import checked
-from fencepost.at_exit import Turn, at_exit
+from fencepost.at_exit import CloseOrder, at_exit
 from fencepost.broker.embedded_control import BrokerClock, BrokerFaults
 from fencepost.broker.faults.table import FaultTable
 from fencepost.broker.metrics.counters import Snapshot
@@ -196,7 +196,7 @@ class Broker:
         self._thread.start()
         self._started.wait()
         _running.add(self)
-        at_exit(Turn.BROKERS, _stop_all)
+        at_exit(CloseOrder.BROKERS, _stop_all)
         if self._error is not None:
             self._thread.join()
             self._thread = None

@@ -10,7 +10,7 @@ from typing import Protocol, Self, TypeVar
 
 from fencepost.arguments import Int16, checked
 from fencepost.broker.api.apis import SERVED
-from fencepost.broker.faults.table import Action, DiskFault, DiskOperation, FaultTable, RequestFault
+from fencepost.broker.faults.table import DiskFault, DiskOperation, FaultAction, FaultTable, RequestFault
 from fencepost.broker.server import BrokerServer
 from fencepost.broker.timing.clock import Clock
 from fencepost.protocol.codes import ErrorCode
@@ -195,7 +195,7 @@ class BrokerFaults(_Adder):
         topic: str | None = None,
     ) -> Fault:
         """Answer with this error code instead of executing the request."""
-        return self._request(api, Action.FAIL, times, after, client_id, topic, code=int(code))
+        return self._request(api, FaultAction.FAIL, times, after, client_id, topic, code=int(code))
 
     @checked
     def delay(
@@ -209,7 +209,7 @@ class BrokerFaults(_Adder):
         topic: str | None = None,
     ) -> Fault:
         """Execute the request later by real seconds. Later requests of the connection wait for it."""
-        return self._request(api, Action.DELAY, times, after, client_id, topic, delay_ms=round(seconds * 1000))
+        return self._request(api, FaultAction.DELAY, times, after, client_id, topic, delay_ms=round(seconds * 1000))
 
     @checked
     def delay_reply(
@@ -223,7 +223,9 @@ class BrokerFaults(_Adder):
         topic: str | None = None,
     ) -> Fault:
         """Execute the request at once, and delay the response by real seconds."""
-        return self._request(api, Action.DELAY_REPLY, times, after, client_id, topic, delay_ms=round(seconds * 1000))
+        return self._request(
+            api, FaultAction.DELAY_REPLY, times, after, client_id, topic, delay_ms=round(seconds * 1000)
+        )
 
     @checked
     def drop_reply(
@@ -236,7 +238,7 @@ class BrokerFaults(_Adder):
         topic: str | None = None,
     ) -> Fault:
         """Execute the request, and reset the connection instead of answering."""
-        return self._request(api, Action.DROP_REPLY, times, after, client_id, topic)
+        return self._request(api, FaultAction.DROP_REPLY, times, after, client_id, topic)
 
     @checked
     def drop_request(
@@ -249,7 +251,7 @@ class BrokerFaults(_Adder):
         topic: str | None = None,
     ) -> Fault:
         """Reset the connection without executing the request."""
-        return self._request(api, Action.DROP_REQUEST, times, after, client_id, topic)
+        return self._request(api, FaultAction.DROP_REQUEST, times, after, client_id, topic)
 
     @checked
     def swallow(
@@ -262,7 +264,7 @@ class BrokerFaults(_Adder):
         topic: str | None = None,
     ) -> Fault:
         """Neither execute nor answer the request, and leave the connection open."""
-        return self._request(api, Action.SWALLOW, times, after, client_id, topic)
+        return self._request(api, FaultAction.SWALLOW, times, after, client_id, topic)
 
     @checked
     def disconnect(self, client_id: str | None = None) -> int:
@@ -284,7 +286,7 @@ class BrokerFaults(_Adder):
     def _request(
         self,
         api: str,
-        action: Action,
+        action: FaultAction,
         times: int | None,
         after: int,
         client_id: str | None,

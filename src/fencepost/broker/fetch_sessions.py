@@ -14,7 +14,7 @@ from fencepost.broker.topics.catalogue import Partition
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.fetch_wire import FetchPartition, FetchPartitionResult, FetchRequest
 
-__all__ = ["FetchSession", "FetchSessions", "Opened", "Reader"]
+__all__ = ["FetchSession", "FetchSessions", "PartitionReader", "StartedFetch"]
 
 NO_SESSION = 0
 FINAL_EPOCH, INITIAL_EPOCH = -1, 0
@@ -24,7 +24,7 @@ Key = tuple[str | UUID | None, int]
 
 
 @dataclass(slots=True, eq=False)
-class Reader:
+class PartitionReader:
     """A partition to read, and its last reported values. `partition` is None until it is found.
 
     Topic name or id is set as in the request.
@@ -67,11 +67,11 @@ class FetchSession:
     created_ms: int
     used_ms: int
     epoch: int = INITIAL_EPOCH + 1
-    readers: dict[Key, Reader] = field(default_factory=dict)
+    readers: dict[Key, PartitionReader] = field(default_factory=dict)
 
     def tell(
-        self, pairs: Iterable[tuple[Reader, FetchPartitionResult]]
-    ) -> Iterator[tuple[Reader, FetchPartitionResult]]:
+        self, pairs: Iterable[tuple[PartitionReader, FetchPartitionResult]]
+    ) -> Iterator[tuple[PartitionReader, FetchPartitionResult]]:
         """Yield the results that the response must contain, and record them as reported.
 
         A partition with records moves to the end of the order, so that none starves.
@@ -99,7 +99,7 @@ class FetchSession:
 
 
 @dataclass(slots=True)
-class Opened:
+class StartedFetch:
     """Start of a fetch: an error, or the partitions to read.
 
     Attributes:
@@ -110,7 +110,7 @@ class Opened:
         error_code: The error.
     """
 
-    readers: list[Reader]
+    readers: list[PartitionReader]
     session: FetchSession | None = None
     epoch: int = 0
     wants_session: bool = False
@@ -139,28 +139,30 @@ class FetchSessions:
         """Return the session with this id, or None."""
         return self._sessions.get(session_id)
 
-    def open(self, now_ms: int, request: FetchRequest, *, by_topic_id: bool) -> Opened:
+    def open(self, now_ms: int, request: FetchRequest, *, by_topic_id: bool) -> StartedFetch:
         """Return what this request reads. Epoch 0 asks for a new session, -1 for none."""
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             self._sessions.pop(request.session_id, None)
-            return Opened(list(_readers_of(request)), wants_session=request.session_epoch == INITIAL_EPOCH)
+            return StartedFetch(list(_readers_of(request)), wants_session=request.session_epoch == INITIAL_EPOCH)
         session = self._sessions.get(request.session_id)
         if session is None:
-            return Opened([], error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+            return StartedFetch([], error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         if session.epoch != request.session_epoch:
-            return Opened([], error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+            return StartedFetch([], error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH)
         if session.by_topic_id != by_topic_id:
-            return Opened([], error_code=ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+            return StartedFetch([], error_code=ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
         session.update(request)
         del self._sessions[session.session_id]
         if not session.readers:
-            return Opened([])
+            return StartedFetch([])
         self._sessions[session.session_id] = session
         session.used_ms = now_ms
         session.epoch = 1 if session.epoch == _MOST else session.epoch + 1
-        return Opened(list(session.readers.values()), session, session.epoch)
+        return StartedFetch(list(session.readers.values()), session, session.epoch)
 
-    def create(self, now_ms: int, pairs: Iterable[tuple[Reader, FetchPartitionResult]], *, by_topic_id: bool) -> int:
+    def create(
+        self, now_ms: int, pairs: Iterable[tuple[PartitionReader, FetchPartitionResult]], *, by_topic_id: bool
+    ) -> int:
         """Open a session for a full request with these results.
 
         Returns its id, or 0 if there is no room. The client's next request is then a full one again.
@@ -195,7 +197,9 @@ class FetchSessions:
         return True
 
 
-def _readers_of(request: FetchRequest) -> Iterable[Reader]:
+def _readers_of(request: FetchRequest) -> Iterable[PartitionReader]:
     """Return one reader per partition; the last one counts if a partition is named twice."""
-    readers = (Reader(topic.topic, topic.topic_id, wanted) for topic in request.topics for wanted in topic.partitions)
+    readers = (
+        PartitionReader(topic.topic, topic.topic_id, wanted) for topic in request.topics for wanted in topic.partitions
+    )
     return {reader.key: reader for reader in readers}.values()

@@ -18,8 +18,8 @@ from fencepost.spark.sink.decision import Pair
 __all__ = [
     "MOST_NAMED",
     "Consent",
-    "Ending",
     "Objection",
+    "PlannedEnding",
     "age_words",
     "end_open",
     "ending_of",
@@ -49,7 +49,7 @@ class Objection(NamedTuple):
     advice: str = ""
 
 
-class Ending(NamedTuple):
+class PlannedEnding(NamedTuple):
     """A described transaction, and how it is to be ended. The most serious objection is first."""
 
     transaction: TransactionDescription
@@ -92,7 +92,7 @@ def age_words(transaction: TransactionDescription) -> str:
     return "" if age is None else f"{age:.0f} s"
 
 
-def ending_of(session: Session, transactional_id: str, *, commit: bool) -> Ending:
+def ending_of(session: Session, transactional_id: str, *, commit: bool) -> PlannedEnding:
     """Describe the transaction, and collect the objections to ending it so. Raises KafkaError."""
     (found,) = session.describe([transactional_id])
     decided = session.decided_by(transactional_id) is not None
@@ -114,7 +114,7 @@ def ending_of(session: Session, transactional_id: str, *, commit: bool) -> Endin
         )
         advice = "ask there; if nobody will ever decide it, say --even-if-prepared"
         objections.append(Objection(reason, Consent.EVEN_IF_PREPARED, advice))
-    return Ending(found, commit, tuple(objections), must_enlist(session.link.admin.cluster))
+    return PlannedEnding(found, commit, tuple(objections), must_enlist(session.link.admin.cluster))
 
 
 def gone_from(session: Session, transactional_id: str, prepared: PreparedTransaction) -> list[str]:
@@ -146,7 +146,7 @@ def gone_from(session: Session, transactional_id: str, prepared: PreparedTransac
     return gone
 
 
-def end_open(session: Session, ending: Ending) -> str | None:
+def end_open(session: Session, ending: PlannedEnding) -> str | None:
     """Send EndTxn with the described producer id and epoch.
 
     Returns:

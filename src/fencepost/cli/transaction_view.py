@@ -20,7 +20,7 @@ from fencepost.spark.sink import names
 from fencepost.spark.sink.decision import Decision, Pair
 from fencepost.spark.sink.decision_store import DecisionStore
 from fencepost.spark.sink.repair import WinnerState, winner_state
-from fencepost.spark.sink.runner import Link, SinkLink
+from fencepost.spark.sink.runner import ClusterClient, SinkLink
 from fencepost.spark.sink.steps import SinkConfig
 
 __all__ = ["Session", "age_of", "meaning_of", "open_session", "state_of"]
@@ -81,7 +81,7 @@ class Session:
     """A client and the contents of the decision topic."""
 
     def __init__(self, settings: Mapping[str, str], decision_topic: str) -> None:
-        self.link = Link({**PATIENCE, **settings})
+        self.link = ClusterClient({**PATIENCE, **settings})
         first_contact(str(settings["bootstrap.servers"]), self.link.reach)
         config = SinkConfig(decision_topic=decision_topic, step_timeout_ms=int(PATIENCE_MS))
         self.sink_link = SinkLink(self.link, config)

@@ -49,7 +49,7 @@ class PreparedTransaction:
         return cls(int(found[1]), int(found[2]))
 
 
-class Found(NamedTuple):
+class PreparedAnswer(NamedTuple):
     """The coordinator's answer about a prepared transaction."""
 
     ending: Ending
@@ -59,10 +59,12 @@ class Found(NamedTuple):
     """The question and the answer, for error texts."""
 
 
-NOT_ASKED: Final = Found(Ending.UNKNOWN, None, "the coordinator cannot describe transactions, or does not allow it")
+NOT_ASKED: Final = PreparedAnswer(
+    Ending.UNKNOWN, None, "the coordinator cannot describe transactions, or does not allow it"
+)
 
 
-def judge(prepared: PreparedTransaction, state: TransactionState | None, *, own_epochs: bool) -> Found:
+def judge(prepared: PreparedTransaction, state: TransactionState | None, *, own_epochs: bool) -> PreparedAnswer:
     """Return the outcome of the transaction from the response of DescribeTransactions.
 
     `own_epochs` means that each transaction has its own epoch (transaction.version 2, KIP-890).
@@ -71,13 +73,13 @@ def judge(prepared: PreparedTransaction, state: TransactionState | None, *, own_
         return NOT_ASKED
     if state.error_code != 0:
         words = f"DescribeTransactions was answered {describe(state.error_code)}"
-        return Found(Ending.UNKNOWN, None, words)
+        return PreparedAnswer(Ending.UNKNOWN, None, words)
     words = f"the id is {state.transaction_state} with {state.producer_id}:{state.producer_epoch}"
     ending = Ending(state.ending) if state.ending in list(Ending) else Ending.NOT_TOLD
     if ending in (Ending.NOT_TOLD, Ending.UNKNOWN):
         ending = _by_state(prepared, state, own_epochs=own_epochs)
     ended_by = PreparedTransaction(state.producer_id, state.producer_epoch) if ending is Ending.OPEN else None
-    return Found(ending, ended_by, words)
+    return PreparedAnswer(ending, ended_by, words)
 
 
 def _by_state(prepared: PreparedTransaction, state: TransactionState, *, own_epochs: bool) -> Ending:
@@ -108,7 +110,7 @@ def name_of(state: TransactionState) -> PreparedTransaction | None:
     return PreparedTransaction(state.producer_id, state.producer_epoch)
 
 
-def settle_commit(transactional_id: str, prepared: PreparedTransaction, found: Found) -> None:
+def settle_commit(transactional_id: str, prepared: PreparedTransaction, found: PreparedAnswer) -> None:
     """Return if the commit has been carried out, or there was nothing to commit; otherwise raise.
 
     Raises:
@@ -135,7 +137,7 @@ def settle_commit(transactional_id: str, prepared: PreparedTransaction, found: F
 
 
 def unknown_outcome(
-    transactional_id: str, prepared: PreparedTransaction, found: Found
+    transactional_id: str, prepared: PreparedTransaction, found: PreparedAnswer
 ) -> TransactionOutcomeUnknownError:
     """Return the error for a transaction that may have been committed or aborted."""
     return TransactionOutcomeUnknownError(

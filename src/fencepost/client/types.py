@@ -7,14 +7,22 @@ from collections.abc import Iterable
 from enum import IntEnum
 from typing import NamedTuple, TypeVar
 
-from fencepost.arguments import Int32, Int32OrMinusOne
+from fencepost.arguments import Int32OrMinusOne
+from fencepost.topic_partition import TopicPartition
 
-
-class TopicPartition(NamedTuple):
-    """A partition of a topic."""
-
-    topic: str
-    partition: Int32
+__all__ = [
+    "AcknowledgeType",
+    "GroupMetadata",
+    "Isolation",
+    "K",
+    "OffsetAndMetadata",
+    "OffsetAt",
+    "OffsetSpec",
+    "RecordMetadata",
+    "TimestampType",
+    "TopicPartition",
+    "numbers_by_topic",
+]
 
 
 K = TypeVar("K", bound=tuple[str, int])  # a TopicPartition or a plain pair; the key type of a Mapping is invariant

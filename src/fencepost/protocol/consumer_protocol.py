@@ -16,7 +16,7 @@ from fencepost.protocol.cursor import Reader, Writer
 __all__ = [
     "CONSUMER_PROTOCOL_TYPE",
     "NO_GENERATION",
-    "Subscription",
+    "JoinSubscription",
     "decode_assignment",
     "decode_subscription",
     "encode_assignment",
@@ -30,7 +30,7 @@ NO_GENERATION: Final = -1
 _FIRST_WITH_OWNED, _FIRST_WITH_GENERATION, _FIRST_WITH_RACK = 1, 2, 3
 
 
-class Subscription(NamedTuple):
+class JoinSubscription(NamedTuple):
     """Subscription of a joining member. `owned` lists the (topic, partition) pairs that it owned last."""
 
     version: int
@@ -41,7 +41,7 @@ class Subscription(NamedTuple):
     user_data: bytes | None = None
 
 
-def encode_subscription(subscription: Subscription) -> bytes:
+def encode_subscription(subscription: JoinSubscription) -> bytes:
     """Encode with the fields of version 3, as Java clients since 3.5 do; older readers ignore the later fields."""
     writer = Writer()
     writer.int16(subscription.version)
@@ -53,7 +53,7 @@ def encode_subscription(subscription: Subscription) -> bytes:
     return writer.joined()
 
 
-def decode_subscription(data: bytes) -> Subscription:
+def decode_subscription(data: bytes) -> JoinSubscription:
     """Decode a subscription of any version.
 
     Raises:
@@ -63,7 +63,7 @@ def decode_subscription(data: bytes) -> Subscription:
     version = reader.int16()
     topics = [reader.string() for _ in range(_count(reader))]
     user_data = reader.nullable_bytes() if reader.left else None
-    read = Subscription(version, topics, user_data=None if user_data is None else bytes(user_data))
+    read = JoinSubscription(version, topics, user_data=None if user_data is None else bytes(user_data))
     if version >= _FIRST_WITH_OWNED and reader.left:
         read = read._replace(owned=read_partitions(reader))
     if version >= _FIRST_WITH_GENERATION and reader.left:

@@ -22,25 +22,25 @@ __all__ = [
     "DecompressionLimit",
     "FrameTooLarge",
     "MalformedMessage",
-    "ProtocolError",
     "UnsupportedCompression",
     "UnsupportedMagic",
+    "WireError",
 ]
 
 
-class ProtocolError(ValueError):
+class WireError(ValueError):
     """Base class: bytes that break the protocol."""
 
 
-class MalformedMessage(ProtocolError):
+class MalformedMessage(WireError):
     """A request, a response or its header does not parse."""
 
 
-class FrameTooLarge(ProtocolError):
+class FrameTooLarge(WireError):
     """A frame's length prefix is negative or beyond the limit."""
 
 
-class CorruptBatch(ProtocolError):
+class CorruptBatch(WireError):
     """A record batch whose CRC, lengths, varints or counts are wrong."""
 
 
@@ -48,7 +48,7 @@ class UnsupportedMagic(CorruptBatch):
     """A message set of magic 0 or 1 (before Kafka 0.11). It cannot be part of a transaction and is not supported."""
 
 
-class CompressionError(ProtocolError):
+class CompressionError(WireError):
     """The record section of a batch cannot be compressed or decompressed."""
 
 

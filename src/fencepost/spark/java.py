@@ -64,7 +64,7 @@ class JavaRuntime:
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
+class UseJava:
     candidate: Candidate
 
 
@@ -83,7 +83,7 @@ class Refuse:
     reason: str
 
 
-Decision = Use | Wrap | Install | Refuse
+Decision = UseJava | Wrap | Install | Refuse
 
 
 def decide(candidates: Sequence[Candidate], *, may_install: bool) -> Decision:
@@ -94,7 +94,7 @@ def decide(candidates: Sequence[Candidate], *, may_install: bool) -> Decision:
     good = [found for found in candidates if found.version is not None and found.version >= MINIMUM_VERSION]
     complete = [found for found in good if found.has_vector_module]
     if complete:
-        return Use(complete[0])
+        return UseJava(complete[0])
     if good:
         return Wrap(good[0])
     if may_install:
@@ -126,7 +126,7 @@ def java_home(
     surroundings = os.environ if environ is None else environ
     for may_install in (install, False):
         match decide(_look_around(surroundings, usual_places), may_install=may_install):
-            case Use(found):
+            case UseJava(found):
                 return JavaRuntime(found.home, found.version or 0, found.origin)
             case Wrap(found):
                 home = wrap(found.home, cache_folder(surroundings))

@@ -11,7 +11,7 @@ from fencepost.spark.kafka_settings import tell_once
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from fencepost.spark.sink.runner import Link
+    from fencepost.spark.sink.runner import ClusterClient
 
 __all__ = ["OldRows"]
 
@@ -39,7 +39,7 @@ class OldRows:
         if oldest is not None:
             self._oldest_ms = oldest if self._oldest_ms is None else min(oldest, self._oldest_ms)
 
-    def warn(self, link: Link) -> None:
+    def warn(self, link: ClusterClient) -> None:
         """Log a warning, once in a process and topic, if the topic's retention is about to delete what was written."""
         if self._topic is None or self._oldest_ms is None:
             return

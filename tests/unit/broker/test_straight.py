@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fencepost.broker.faults.table import Action, RequestFault
+from fencepost.broker.faults.table import FaultAction, RequestFault
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from tests.support.broker_driver import BrokerDriver, batch, produce
@@ -55,7 +55,7 @@ def test_an_answer_waits_for_those_before_it_and_for_the_sync(driver: BrokerDriv
 
 
 def fault(driver: BrokerDriver) -> None:
-    rule = RequestFault(api_key=PRODUCE, action=Action.FAIL, code=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    rule = RequestFault(api_key=PRODUCE, action=FaultAction.FAIL, code=ErrorCode.NOT_LEADER_OR_FOLLOWER)
     driver.core._faults.table.add(rule)
 
 

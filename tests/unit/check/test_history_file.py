@@ -11,7 +11,7 @@ import pytest
 from fencepost_lab.check.checks import CHECKS, check_all
 from fencepost_lab.check.history.file import COMMON, VERSION_LINE, lines_of, operations_of
 from fencepost_lab.check.history.model import History, InvalidHistory
-from fencepost_lab.check.history.operations import KINDS, Operation, Result, Send
+from fencepost_lab.check.history.operations import KINDS, Operation, OperationResult, Send
 from fencepost_lab.check.history.recorder import Recorder
 from tests.support.readme import ROOT
 from tests.support.story import Story
@@ -49,9 +49,9 @@ def test_a_recorder_writes_each_event_when_it_happens() -> None:
     assert recorder.operations == []
     first, second, third = operations_of([VERSION_LINE, *written])
     assert isinstance(first, Send)
-    assert (first.offset, first.result, first.invoked_ms, first.completed_ms) == (5, Result.OK, 0.0, 1.0)
-    assert (second.result, second.error) == (Result.UNKNOWN, "cut off")
-    assert third.result is Result.UNKNOWN
+    assert (first.offset, first.result, first.invoked_ms, first.completed_ms) == (5, OperationResult.OK, 0.0, 1.0)
+    assert (second.result, second.error) == (OperationResult.UNKNOWN, "cut off")
+    assert third.result is OperationResult.UNKNOWN
 
 
 COMMITTED = '"isolation": "read_committed"'

@@ -15,7 +15,7 @@ import fencepost
 from fencepost.client.admin.configs import GROUP_RESOURCE
 from fencepost.client.calling import SLOW_MS, SLOW_PROVIDER_MS
 from fencepost.client.interceptors import ConsumerInterceptor
-from fencepost.client.net.sasl_login import Login
+from fencepost.client.net.sasl_login import ClientLogin
 from fencepost.client.sasl import OAuthToken
 from fencepost.errors import KafkaTimeoutError
 from tests.support import interrupted_calls as calls
@@ -172,7 +172,7 @@ def test_a_login_that_waits_names_the_token_provider(monkeypatch: pytest.MonkeyP
 
         monkeypatch.setattr(world.runtime, "run_callback", for_ever)
         with pytest.raises(KafkaTimeoutError) as caught:
-            await Login("OAUTHBEARER", token_provider=never).conversation(world.runtime, "host", 5_000)
+            await ClientLogin("OAUTHBEARER", token_provider=never).conversation(world.runtime, "host", 5_000)
         words = str(caught.value)
         assert "no token within 5000 ms; the token provider" in words
         assert f"{never.__name__} ({__file__}:" in words
@@ -195,7 +195,7 @@ def test_a_slow_token_provider(caplog: pytest.LogCaptureFixture, monkeypatch: py
             await login.conversation(world.runtime, "host", 60_000)
             told.append(len(named(caplog, "token provider")))
 
-    login, told = Login("OAUTHBEARER", token_provider=lambda: OAuthToken("token")), list[int]()
+    login, told = ClientLogin("OAUTHBEARER", token_provider=lambda: OAuthToken("token")), list[int]()
     takes_ms = [SLOW_PROVIDER_MS, SLOW_PROVIDER_MS, SLOW_PROVIDER_MS - 1]
     run(body)
     assert told == [0, 1, 1]

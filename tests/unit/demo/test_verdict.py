@@ -10,9 +10,9 @@ import pandas as pd
 import pytest
 
 from fencepost_lab.demo import chaos, flights
-from fencepost_lab.demo.chaos import Target
+from fencepost_lab.demo.chaos import KillTarget
 from fencepost_lab.demo.query import classify_in_arrow
-from fencepost_lab.demo.verdict import Verdict, judge
+from fencepost_lab.demo.verdict import DemoVerdict, judge
 
 FRAME = pd.DataFrame(
     {
@@ -32,7 +32,7 @@ def values() -> list[bytes | None]:
     ]
 
 
-def verdict(found: list[bytes | None], in_doubt: list[str] | None = None) -> Verdict:
+def verdict(found: list[bytes | None], in_doubt: list[str] | None = None) -> DemoVerdict:
     return judge(found, flights.expected(FRAME), in_doubt or [])
 
 
@@ -95,14 +95,14 @@ def test_the_plan_is_drawn_from_the_seed() -> None:
     first, again, other = (chaos.plan(Random(seed), 3, with_broker=True) for seed in (1, 1, 2))
     assert first == again != other
     targets = [kill.target for kill in first]
-    assert (targets.count(Target.BROKER), targets.count(Target.WORKER), len(targets)) == (3, 3, 9)
+    assert (targets.count(KillTarget.BROKER), targets.count(KillTarget.WORKER), len(targets)) == (3, 3, 9)
     assert [kill.fraction for kill in first] == sorted(kill.fraction for kill in first)
 
 
 def test_a_broker_of_others_is_not_killed() -> None:
     targets = {kill.target for kill in chaos.plan(Random(1), 5, with_broker=False)}
     assert targets
-    assert Target.BROKER not in targets
+    assert KillTarget.BROKER not in targets
 
 
 def test_the_real_flights(monkeypatch: pytest.MonkeyPatch) -> None:

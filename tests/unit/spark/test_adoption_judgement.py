@@ -9,9 +9,14 @@ import numpy as np
 import pytest
 
 from fencepost.spark.adoption.judgement import Rows, Tail, compare, missing, without_rows
-from fencepost.spark.adoption.verdict import Verdict
+from fencepost.spark.adoption.verdict import BatchVerdict
 
-NOTHING, WHOLE, PARTLY, UNDECIDED = Verdict.NOTHING, Verdict.WHOLE, Verdict.PARTLY, Verdict.UNDECIDED
+NOTHING, WHOLE, PARTLY, UNDECIDED = (
+    BatchVerdict.NOTHING,
+    BatchVerdict.WHOLE,
+    BatchVerdict.PARTLY,
+    BatchVerdict.UNDECIDED,
+)
 
 
 def rows(*numbers: int) -> Rows:
@@ -51,7 +56,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("end", "others_write", "verdict", "words"), CASES)
-def test_cases(end: Tail, others_write: bool, verdict: Verdict, words: str) -> None:
+def test_cases(end: Tail, others_write: bool, verdict: BatchVerdict, words: str) -> None:
     found, why = compare(BATCH, end, others_write=others_write)
     assert found is verdict and words in why
 
@@ -69,7 +74,7 @@ def test_without_the_rows_only_silence_is_proof() -> None:
 def test_random_histories_are_never_judged_wrongly() -> None:
     """A sink that writes each row of a batch none, one or several times, beside earlier batches and other programs."""
     chance = random.Random(7)
-    seen: Counter[Verdict] = Counter()
+    seen: Counter[BatchVerdict] = Counter()
     for _ in range(4000):
         batch = Counter(chance.choices(range(6), k=chance.randrange(6)))
         times = chance.choice([(0,), (1,), (0, 1), (1, 2)])
@@ -94,4 +99,4 @@ def test_random_histories_are_never_judged_wrongly() -> None:
             chance.shuffle(came)
             found = missing(np.array(came, np.uint64), end.after)
             assert Counter(row for row, lacks in zip(came, found, strict=True) if lacks) == lacking
-    assert min(seen[verdict] for verdict in Verdict) > 100
+    assert min(seen[verdict] for verdict in BatchVerdict) > 100

@@ -13,7 +13,7 @@ import pytest
 from fencepost.spark.adoption.checkpoint import Checkpoint, parse
 from fencepost.spark.adoption.plans import Begun, Move, SinkFacts, adoption, needs_judging, release
 from fencepost.spark.adoption.refusals import AdoptionRefusedError, UndecidedBatchError
-from fencepost.spark.adoption.verdict import Verdict
+from fencepost.spark.adoption.verdict import BatchVerdict
 from fencepost.spark.sink.decision import Beginning, Content, Decision, decode_value, encode_value
 from fencepost.spark.sink.decision_store import KnownQuery
 from fencepost.spark.sink.unfinished import moved_away, unknown_query
@@ -21,7 +21,7 @@ from tests.unit.spark.adoption_files import QUERY, checkpoint
 
 SINK = "sink"
 CONTENT = Content(5, 77)
-VERDICTS = {verdict: (verdict, "as the test says") for verdict in Verdict}
+VERDICTS = {verdict: (verdict, "as the test says") for verdict in BatchVerdict}
 ABOUT = (("topic", "out"),)
 TOPICS = ("out",)
 
@@ -56,7 +56,11 @@ class Topic:
 
 
 def adopted(
-    found: Checkpoint, topic: Topic, verdict: Verdict | None = None, begun: Begun | None = None, content: bool = True
+    found: Checkpoint,
+    topic: Topic,
+    verdict: BatchVerdict | None = None,
+    begun: Begun | None = None,
+    content: bool = True,
 ) -> Move:
     judged = VERDICTS[verdict] if verdict is not None and needs_judging(found, topic.sink, TOPICS) else None
     return adoption(found, topic.sink, judged, begun, CONTENT if content else None, ABOUT, TOPICS)
@@ -77,22 +81,24 @@ def test_a_query_that_was_stopped_in_order_goes_on_with_the_next_batch(last: int
 @pytest.mark.parametrize(
     ("verdict", "begun", "outcome"),
     [
-        (Verdict.NOTHING, None, "written"),
-        (Verdict.WHOLE, None, "skipped"),
-        (Verdict.UNDECIDED, Begun.AGAIN, "written"),
-        (Verdict.UNDECIDED, Begun.DONE, "skipped"),
-        (Verdict.PARTLY, Begun.AGAIN, "written"),
-        (Verdict.PARTLY, Begun.DONE, "skipped"),
-        (Verdict.PARTLY, Begun.MISSING, "skipped"),
-        (Verdict.WHOLE, Begun.MISSING, "skipped"),
-        (Verdict.NOTHING, Begun.MISSING, "written"),
+        (BatchVerdict.NOTHING, None, "written"),
+        (BatchVerdict.WHOLE, None, "skipped"),
+        (BatchVerdict.UNDECIDED, Begun.AGAIN, "written"),
+        (BatchVerdict.UNDECIDED, Begun.DONE, "skipped"),
+        (BatchVerdict.PARTLY, Begun.AGAIN, "written"),
+        (BatchVerdict.PARTLY, Begun.DONE, "skipped"),
+        (BatchVerdict.PARTLY, Begun.MISSING, "skipped"),
+        (BatchVerdict.WHOLE, Begun.MISSING, "skipped"),
+        (BatchVerdict.NOTHING, Begun.MISSING, "written"),
     ],
 )
-def test_a_batch_that_was_begun_is_written_once(last: int, verdict: Verdict, begun: Begun | None, outcome: str) -> None:
+def test_a_batch_that_was_begun_is_written_once(
+    last: int, verdict: BatchVerdict, begun: Begun | None, outcome: str
+) -> None:
     found, topic = parse(checkpoint(last, begun=True)), Topic()
     assert needs_judging(found, topic.sink, TOPICS)
     move = adopted(found, topic, verdict, begun)
-    assert move.fills == (verdict is Verdict.PARTLY and begun is Begun.MISSING)
+    assert move.fills == (verdict is BatchVerdict.PARTLY and begun is Begun.MISSING)
     topic.write(move)
     assert [topic.comes(last), topic.comes(last + 1)] == [outcome, "written"]
     if last:
@@ -105,7 +111,11 @@ def test_a_batch_that_was_begun_is_written_once(last: int, verdict: Verdict, beg
 
 def test_nothing_is_planned_without_proof_or_a_word() -> None:
     found = parse(checkpoint(2, begun=True))
-    for verdict, begun in ((Verdict.UNDECIDED, None), (Verdict.PARTLY, None), (Verdict.UNDECIDED, Begun.MISSING)):
+    for verdict, begun in (
+        (BatchVerdict.UNDECIDED, None),
+        (BatchVerdict.PARTLY, None),
+        (BatchVerdict.UNDECIDED, Begun.MISSING),
+    ):
         with pytest.raises(UndecidedBatchError, match="batch 2 was begun and not finished"):
             adopted(found, Topic(), verdict, begun)
     with pytest.raises(UndecidedBatchError, match="not looked at"):
@@ -114,25 +124,25 @@ def test_nothing_is_planned_without_proof_or_a_word() -> None:
 
 @pytest.mark.parametrize(
     ("verdict", "begun", "words"),
-    [(Verdict.WHOLE, Begun.AGAIN, "would be there twice"), (Verdict.NOTHING, Begun.DONE, "would be lost")],
+    [(BatchVerdict.WHOLE, Begun.AGAIN, "would be there twice"), (BatchVerdict.NOTHING, Begun.DONE, "would be lost")],
 )
-def test_a_word_against_proof_is_refused(verdict: Verdict, begun: Begun, words: str) -> None:
+def test_a_word_against_proof_is_refused(verdict: BatchVerdict, begun: Begun, words: str) -> None:
     with pytest.raises(AdoptionRefusedError, match=words):
         adopted(parse(checkpoint(2, begun=True)), Topic(), verdict, begun)
 
 
 @pytest.mark.parametrize("is_begun", [False, True])
-@pytest.mark.parametrize("verdict", [Verdict.NOTHING, Verdict.WHOLE])
+@pytest.mark.parametrize("verdict", [BatchVerdict.NOTHING, BatchVerdict.WHOLE])
 @pytest.mark.parametrize("last", [0, 1, 5])
 def test_killed_between_the_records_nothing_is_doubled_and_the_next_run_ends_the_same(
-    last: int, verdict: Verdict, is_begun: bool
+    last: int, verdict: BatchVerdict, is_begun: bool
 ) -> None:
     found, whole = parse(checkpoint(last, begun=is_begun)), Topic()
     whole.write(adopted(found, whole, verdict))
     for before_the_kill in (0, 1, 2):
         topic = Topic()
         topic.write(adopted(found, topic, verdict), before_the_kill)
-        is_there = not is_begun or verdict is Verdict.WHOLE
+        is_there = not is_begun or verdict is BatchVerdict.WHOLE
         if before_the_kill or last:  # batch 0 of an unknown query is new to the sink, as it always was
             assert topic.comes(last) in (("skipped", "refused") if is_there else ("written", "refused"))
         topic.write(adopted(found, topic, verdict))
@@ -181,8 +191,8 @@ def test_a_released_query_is_refused_until_it_is_adopted_again() -> None:
     for last, is_begun, verdict, comes in (
         (4, False, None, [(4, "refused"), (5, "written")]),
         (8, False, None, [(8, "refused"), (9, "written")]),
-        (8, True, Verdict.NOTHING, [(7, "refused"), (8, "written")]),
-        (8, True, Verdict.WHOLE, [(7, "refused"), (8, "skipped"), (9, "written")]),
+        (8, True, BatchVerdict.NOTHING, [(7, "refused"), (8, "written")]),
+        (8, True, BatchVerdict.WHOLE, [(7, "refused"), (8, "skipped"), (9, "written")]),
     ):
         found = parse(checkpoint(last, begun=is_begun))
         for before_the_kill in (0, 1, 2):

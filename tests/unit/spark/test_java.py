@@ -15,7 +15,7 @@ from fencepost.spark.java import (
     Install,
     JavaNotFound,
     Refuse,
-    Use,
+    UseJava,
     Wrap,
     decide,
     java_home,
@@ -56,8 +56,8 @@ def fake_java(home: Path, version: str, *, vector: bool) -> Path:
 @pytest.mark.parametrize(
     ("candidates", "may_install", "expected"),
     [
-        pytest.param([OLD, FULL, SMALL], True, Use(FULL), id="a complete one wins over an old one"),
-        pytest.param([SMALL, FULL], False, Use(FULL), id="a complete one wins over one without the module"),
+        pytest.param([OLD, FULL, SMALL], True, UseJava(FULL), id="a complete one wins over an old one"),
+        pytest.param([SMALL, FULL], False, UseJava(FULL), id="a complete one wins over one without the module"),
         pytest.param(
             [OLD, BROKEN, SMALL], True, Wrap(SMALL), id="one without the module is wrapped, nothing installed"
         ),

@@ -11,7 +11,13 @@ from fencepost.client.admin.transactions import TransactionDescription, Transact
 from fencepost.client.types import TopicPartition
 from fencepost.spark.sink import names
 from fencepost.spark.sink.decision import Decision
-from fencepost.spark.sink.unfinished import Strays, begun_exactly_once, open_on_topic, written_again, written_elsewhere
+from fencepost.spark.sink.unfinished import (
+    ForeignTransactions,
+    begun_exactly_once,
+    open_on_topic,
+    written_again,
+    written_elsewhere,
+)
 
 NOW_MS = 100_000
 
@@ -43,7 +49,7 @@ def decision(sink: str, batch_id: int) -> Any:
 def test_what_other_sinks_have_open_on_a_topic() -> None:
     listing: Any = Listing(own=("t", 0), other=("t", 90_000), other_=("t", 95_000), elsewhere=("u", 0))
     (stray,) = asyncio.run(open_on_topic(listing, "t", "own"))
-    assert stray == Strays("other", 2, 10_000)
+    assert stray == ForeignTransactions("other", 2, 10_000)
     told = stray.told("t")
     assert "'other' has 2 open transactions on topic 't', the oldest 10 s old" in told
     assert "`fencepost transactions resolve other`" in told

@@ -10,7 +10,7 @@ import fencepost
 import fencepost.testing
 from fencepost.protocol.endings import Ending
 from fencepost_lab.check.history.model import History
-from fencepost_lab.check.history.operations import Begin, Commit, Decide, Operation, Prepare, Result
+from fencepost_lab.check.history.operations import Begin, Commit, Decide, Operation, OperationResult, Prepare
 from fencepost_lab.check.history.recorder import Recorder
 from fencepost_lab.check.report.verdict import judge
 from fencepost_lab.torture.access import Access
@@ -57,7 +57,7 @@ def test_what_was_decided_is_carried_out_and_may_be_carried_out_again(
 ) -> None:
     application = Application(fencepost_broker, level, tmp_path, commit=commit)
     (told,) = application.carry_out()
-    assert (told.F, told.result) == ("commit" if commit else "abort", Result.OK)
+    assert (told.F, told.result) == ("commit" if commit else "abort", OperationResult.OK)
     assert committed(fencepost_broker) == ([b"book"] if commit else [])
     assert application.carry_out() == []
 
@@ -65,7 +65,7 @@ def test_what_was_decided_is_carried_out_and_may_be_carried_out_again(
     for _ in range(3):
         application.decisions.write(application.stored)
         (told,) = application.carry_out()
-        assert told.result is Result.OK
+        assert told.result is OperationResult.OK
     assert application.anomalies() == set()
 
 
@@ -78,7 +78,7 @@ def test_a_prepared_transaction_that_is_lost_is_an_anomaly(
         admin.init_producer_id("id")
     (told,) = application.carry_out()
     assert isinstance(told, Commit)
-    assert told.result is Result.FAIL
+    assert told.result is OperationResult.FAIL
     assert application.anomalies() == {"broken_decision"}
 
 
@@ -90,7 +90,7 @@ def test_an_outcome_that_is_unknown_for_no_reason_is_an_anomaly(
         admin.init_producer_id("id")
     monkeypatch.setattr("fencepost.broker.coordinator.txn.views.ending_of", lambda current, pair: Ending.UNKNOWN)
     (told,) = application.carry_out()
-    assert told.result is Result.FAIL
+    assert told.result is OperationResult.FAIL
     assert application.anomalies() == {"broken_decision"}
 
 
@@ -98,5 +98,5 @@ def test_a_commit_in_spite_of_a_decided_abort_is_an_anomaly(fencepost_broker: fe
     application = Application(fencepost_broker, "two-phase", tmp_path, commit=False)
     with fencepost.Admin(fencepost_broker.bootstrap_servers) as admin:
         admin.complete("id", fencepost.PreparedTransaction.parse(application.stored.token), commit=True)
-    assert [told.result for told in application.carry_out()] == [Result.FAIL, Result.OK]
+    assert [told.result for told in application.carry_out()] == [OperationResult.FAIL, OperationResult.OK]
     assert "broken_decision" in application.anomalies()

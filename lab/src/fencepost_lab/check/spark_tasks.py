@@ -18,7 +18,7 @@ from fencepost.spark.sink.abilities import BrokerAbilities
 from fencepost.spark.sink.content import content_of
 from fencepost.spark.sink.decision import Content, SourceOffsets
 from fencepost.spark.sink.names import UNIQUE_BYTES
-from fencepost.spark.sink.rows import Identity, producer_for, send_rows
+from fencepost.spark.sink.rows import ProducerIdentity, producer_for, send_rows
 from fencepost.spark.sink.steps import SinkConfig, StepRunner
 from fencepost.spark.sink.task_ids import IdPool
 from fencepost_lab.check.process import Process
@@ -149,7 +149,7 @@ class SinkHands:
                 "delivery_timeout_ms": self._config.step_timeout_ms,
             }
         )
-        producer = producer_for(cluster, config, Identity(step.transactional_id, step.pair, step.verified))
+        producer = producer_for(cluster, config, ProducerIdentity(step.transactional_id, step.pair, step.verified))
         try:
             size = max(len(task.values) // 2, 1)
             for at in range(0, len(task.values), size):

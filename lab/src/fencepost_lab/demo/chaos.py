@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import psutil
 
-__all__ = ["Kill", "Target", "driver_processes", "plan", "python_workers"]
+__all__ = ["Kill", "KillTarget", "driver_processes", "plan", "python_workers"]
 
 FIRST_FRACTION = 0.04
 LAST_FRACTION = 0.88
 DELAY_SECONDS_AT_MOST = 1.6
 
 
-class Target(Enum):
+class KillTarget(Enum):
     """Process to kill."""
 
     DRIVER = "driver"  # the driver with its JVM; its Python workers continue as long as they can
@@ -37,15 +37,15 @@ class Kill:
 
     fraction: float
     delay_seconds: float
-    target: Target
+    target: KillTarget
 
 
 def plan(random: Random, kills_of_each: int, *, with_broker: bool) -> list[Kill]:
     """Return kills in order of time: `kills_of_each` of drivers, workers and, with `with_broker`, the broker."""
-    targets: list[Target] = []
+    targets: list[KillTarget] = []
     for _ in range(kills_of_each):
-        targets += [random.choice((Target.DRIVER, Target.DRIVER_TREE)), Target.WORKER]
-        targets += [Target.BROKER] if with_broker else []
+        targets += [random.choice((KillTarget.DRIVER, KillTarget.DRIVER_TREE)), KillTarget.WORKER]
+        targets += [KillTarget.BROKER] if with_broker else []
     random.shuffle(targets)
     fractions = sorted(random.uniform(FIRST_FRACTION, LAST_FRACTION) for _ in targets)
     return [

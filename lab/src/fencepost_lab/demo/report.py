@@ -5,14 +5,14 @@ from __future__ import annotations
 from rich.console import Console
 
 from fencepost_lab.demo.supervisor import Options
-from fencepost_lab.demo.verdict import Verdict
+from fencepost_lab.demo.verdict import DemoVerdict
 
 __all__ = ["show"]
 
 MISMATCHES_SHOWN = 5
 
 
-def show(console: Console, verdict: Verdict, options: Options) -> None:
+def show(console: Console, verdict: DemoVerdict, options: Options) -> None:
     """Print the findings, and the verdict in the last line."""
 
     def say(text: str, style: str | None = None) -> None:

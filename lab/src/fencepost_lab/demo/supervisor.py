@@ -21,11 +21,11 @@ import psutil
 from rich.console import Console
 
 from fencepost_lab.demo import chaos, flights
-from fencepost_lab.demo.chaos import Kill, Target
+from fencepost_lab.demo.chaos import Kill, KillTarget
 from fencepost_lab.demo.processes import DriverProcess
 from fencepost_lab.demo.progress import Counters, Progress
 from fencepost_lab.demo.query import Job
-from fencepost_lab.demo.verdict import Verdict, judge, read_committed
+from fencepost_lab.demo.verdict import DemoVerdict, judge, read_committed
 from fencepost_lab.torture.broker_process import BrokerProcess
 
 __all__ = ["DemoError", "Options", "run_demo"]
@@ -201,20 +201,20 @@ class Demo:
 
     def _carry_out(self, kill: Kill) -> bool:
         """Kill a target; return false if it does not exist yet, to try again."""
-        if kill.target is Target.BROKER:
+        if kill.target is KillTarget.BROKER:
             return self._kill_broker()
         driver = self.driver
         if driver is None or driver.process.poll() is not None:
             return self.finished
         self._remember_processes(driver)
         root = psutil.Process(driver.process.pid)
-        if kill.target is Target.WORKER:
+        if kill.target is KillTarget.WORKER:
             workers = chaos.python_workers(root)
             if not workers:
                 return self.finished
             victims, name = [Random(self.options.seed + len(workers)).choice(workers)], "worker"
         else:
-            victims, name = chaos.driver_processes(root, with_workers=kill.target is Target.DRIVER_TREE), "driver"
+            victims, name = chaos.driver_processes(root, with_workers=kill.target is KillTarget.DRIVER_TREE), "driver"
         hit = chaos.kill_all(victims)
         self._count(name, f"kill -9 {kill.target.value}: processes {', '.join(map(str, hit))}")
         return True
@@ -289,7 +289,7 @@ class Demo:
 
     # Judging ---------------------------------------------------------------------------------------------------------
 
-    def judge(self, expected: flights.Expected) -> Verdict:
+    def judge(self, expected: flights.Expected) -> DemoVerdict:
         """Resolve the transactions of losing attempts, then read the output with librdkafka."""
         from fencepost import Admin
         from fencepost.spark.sink.runner import resolve_sink
@@ -332,7 +332,7 @@ class Demo:
             self.progress.say(f"topics {', '.join(self._created)} are left on {self.bootstrap_servers}: {error}")
 
 
-def run_demo(options: Options, console: Console) -> Verdict:
+def run_demo(options: Options, console: Console) -> DemoVerdict:
     """Run the demo and return the verdict.
 
     Raises:

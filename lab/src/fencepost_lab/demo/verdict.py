@@ -15,13 +15,13 @@ from typing import Any
 
 from fencepost_lab.demo.flights import Expected
 
-__all__ = ["Verdict", "judge", "read_committed"]
+__all__ = ["DemoVerdict", "judge", "read_committed"]
 
 READ_TIMEOUT_SECONDS = 60.0
 
 
 @dataclass(slots=True)
-class Verdict:
+class DemoVerdict:
     """Findings of the check.
 
     Attributes:
@@ -49,7 +49,7 @@ class Verdict:
         return self.flights > 0 and not wrong
 
 
-def judge(values: Iterable[bytes | None], expected: Expected, in_doubt: list[str]) -> Verdict:
+def judge(values: Iterable[bytes | None], expected: Expected, in_doubt: list[str]) -> DemoVerdict:
     """Compare the output's values with the expected ones."""
     seen: Counter[int] = Counter()
     counts: Counter[tuple[str, str]] = Counter()
@@ -64,7 +64,7 @@ def judge(values: Iterable[bytes | None], expected: Expected, in_doubt: list[str
         counts[row["carrier"], row["delay_class"]] += 1
     keys = counts.keys() | expected.by_carrier_and_class.keys()
     pairs = {key: (counts[key], expected.by_carrier_and_class.get(key, 0)) for key in keys}
-    return Verdict(
+    return DemoVerdict(
         records=sum(seen.values()) + unknown,
         flights=len(seen),
         duplicates=sum(seen.values()) - len(seen),

@@ -21,7 +21,7 @@ from fencepost.broker.security.acls import Operation, ResourceType
 from fencepost.broker.topics.catalogue import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 from fencepost.protocol.codes import ErrorCode
 
-__all__ = ["SERVED", "Api", "Coordinator", "ErrorTemplate", "handler"]
+__all__ = ["SERVED", "Api", "CoordinatorTopic", "ErrorTemplate", "handler"]
 
 _TOPIC, _GROUP = ResourceType.TOPIC, ResourceType.GROUP
 _CLUSTER, _TRANSACTION = ResourceType.CLUSTER, ResourceType.TRANSACTIONAL_ID
@@ -49,7 +49,7 @@ class ErrorTemplate(NamedTuple):
     item: str = ""
 
 
-class Coordinator(Enum):
+class CoordinatorTopic(Enum):
     """The coordinator whose log decides a request. The broker refuses the request while that log is damaged."""
 
     TRANSACTIONS = "__transaction_state"
@@ -75,14 +75,14 @@ class Api(NamedTuple):
     refusal: ErrorTemplate = ErrorTemplate()
     log_failure: ErrorCode = ErrorCode.KAFKA_STORAGE_ERROR
     """Error code for a request that fails because of the disk."""
-    relies_on: Coordinator | None = None
+    relies_on: CoordinatorTopic | None = None
     writes: str | None = None
     """The internal topic that a request writes to. It is created before the handler runs (`internal_topics`)."""
 
 
 # fmt: off
 _TABLE = (
-    Api(0, "produce", "records", 3, 13, _IN_ITS_FILE, relies_on=Coordinator.TRANSACTIONS),
+    Api(0, "produce", "records", 3, 13, _IN_ITS_FILE, relies_on=CoordinatorTopic.TRANSACTIONS),
     Api(1, "fetch", "records", 4, 18, _IN_ITS_FILE),
     Api(2, "list_offsets", "records", 1, 11, Rule(each=Each(Operation.DESCRIBE, _TOPIC, "topics", "topics"))),
     Api(3, "metadata", "topics", 0, 13, _IN_ITS_FILE),
@@ -90,7 +90,7 @@ _TABLE = (
         Rule((_READ_GROUP,), each=Each(Operation.READ, _TOPIC, "topics", "topics")), log_failure=_NOT_COORDINATOR,
         writes=CONSUMER_OFFSETS),
     Api(9, "offset_fetch", "groups", 1, 10,
-        _IN_ITS_FILE, refusal=_PARTITION_INDEXES, log_failure=_NOT_COORDINATOR, relies_on=Coordinator.OFFSETS),
+        _IN_ITS_FILE, refusal=_PARTITION_INDEXES, log_failure=_NOT_COORDINATOR, relies_on=CoordinatorTopic.OFFSETS),
     Api(10, "find_coordinator", "groups", 0, 6,
         _IN_ITS_FILE, refusal=ErrorTemplate({"coordinators": ("coordinator_keys",)}, item="key"),
         log_failure=ErrorCode.COORDINATOR_NOT_AVAILABLE),
@@ -111,7 +111,7 @@ _TABLE = (
         _IN_ITS_FILE, refusal=ErrorTemplate({"responses": ("topics", "topic_names")}, item="name")),
     Api(21, "delete_records", "records", 0, 2, Rule(each=Each(Operation.DELETE, _TOPIC, "topics", "topics"))),
     Api(22, "init_producer_id", "transactions", 0, 6,
-        _IN_ITS_FILE, log_failure=_NOT_COORDINATOR, relies_on=Coordinator.TRANSACTIONS, writes=TRANSACTION_STATE),
+        _IN_ITS_FILE, log_failure=_NOT_COORDINATOR, relies_on=CoordinatorTopic.TRANSACTIONS, writes=TRANSACTION_STATE),
     Api(23, "offset_for_leader_epoch", "records", 2, 4,
         Rule(each=Each(Operation.DESCRIBE, _TOPIC, "topics", "topics", "topic", unless=Operation.CLUSTER_ACTION)),
         refusal=ErrorTemplate({"leader_epoch": ()})),
@@ -119,16 +119,16 @@ _TABLE = (
         refusal=ErrorTemplate({"results_by_transaction": ("transactions",), "topic_results": ("topics",),
                           "results_by_topic_v3_and_below": ("v3_and_below_topics",),
                           "results_by_partition": ("partitions",)}, item="partition_index"),
-        log_failure=_NOT_COORDINATOR, relies_on=Coordinator.TRANSACTIONS),
+        log_failure=_NOT_COORDINATOR, relies_on=CoordinatorTopic.TRANSACTIONS),
     Api(25, "add_offsets_to_txn", "transactions", 0, 4,
-        Rule((_WRITE_TRANSACTION, _READ_GROUP)), log_failure=_NOT_COORDINATOR, relies_on=Coordinator.TRANSACTIONS),
+        Rule((_WRITE_TRANSACTION, _READ_GROUP)), log_failure=_NOT_COORDINATOR, relies_on=CoordinatorTopic.TRANSACTIONS),
     Api(26, "end_txn", "transactions", 0, 5,
-        Rule((_WRITE_TRANSACTION,)), log_failure=_NOT_COORDINATOR, relies_on=Coordinator.TRANSACTIONS),
+        Rule((_WRITE_TRANSACTION,)), log_failure=_NOT_COORDINATOR, relies_on=CoordinatorTopic.TRANSACTIONS),
     Api(27, "write_txn_markers", "transactions", 1, 2,
         Rule((needs(_CLUSTER, Operation.ALTER, Operation.CLUSTER_ACTION),)), refusal=_PARTITION_INDEXES),
     Api(28, "txn_offset_commit", "transactions", 0, 6,
         Rule((_WRITE_TRANSACTION, _READ_GROUP), each=Each(Operation.READ, _TOPIC, "topics", "topics")),
-        log_failure=_NOT_COORDINATOR, relies_on=Coordinator.TRANSACTIONS, writes=CONSUMER_OFFSETS),
+        log_failure=_NOT_COORDINATOR, relies_on=CoordinatorTopic.TRANSACTIONS, writes=CONSUMER_OFFSETS),
     Api(29, "describe_acls", "security", 1, 3, Rule((_DESCRIBE_CLUSTER,))),
     Api(30, "create_acls", "security", 1, 3,
         Rule((_ALTER_CLUSTER,)), refusal=ErrorTemplate({"results": ("creations",)})),
@@ -174,7 +174,7 @@ _TABLE = (
     Api(64, "unregister_broker", "cluster", 0, 0, Rule((_ALTER_CLUSTER,))),
     Api(65, "describe_transactions", "transactions", 0, 0,
         Rule(each=Each(Operation.DESCRIBE, _TRANSACTION, "transactional_ids", "transaction_states", name="")),
-        refusal=ErrorTemplate(item="transactional_id"), relies_on=Coordinator.TRANSACTIONS),
+        refusal=ErrorTemplate(item="transactional_id"), relies_on=CoordinatorTopic.TRANSACTIONS),
     Api(66, "list_transactions", "transactions", 0, 2,
         Rule(shown=Shown(Operation.DESCRIBE, _TRANSACTION, "transaction_states", "transactional_id"))),
     Api(68, "consumer_group_heartbeat", "groups", 0, 1,

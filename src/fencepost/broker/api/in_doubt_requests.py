@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from fencepost.broker.api.apis import Api, Coordinator
+from fencepost.broker.api.apis import Api, CoordinatorTopic
 from fencepost.broker.api.error_responses import refusal
 from fencepost.broker.coordinator.corruption_guard import CorruptionGuard
 from fencepost.protocol.codes import ErrorCode
@@ -27,10 +27,10 @@ class InDoubtRequests:
 
         The code is UNKNOWN_SERVER_ERROR, which no client retries forever.
         """
-        if api.relies_on is Coordinator.OFFSETS:
+        if api.relies_on is CoordinatorTopic.OFFSETS:
             groups = [request.group_id, *(group.group_id for group in request.groups)]
             doubtful = [name for name in groups if name and self._doubts.of_group(name)]
-        elif api.relies_on is Coordinator.TRANSACTIONS:
+        elif api.relies_on is CoordinatorTopic.TRANSACTIONS:
             doubtful = [name for name in _transactional_ids(request) if self._doubts.of_transaction(name)]
         else:
             return None

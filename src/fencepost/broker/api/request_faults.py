@@ -8,7 +8,7 @@ from typing import Any
 
 from fencepost.broker.api.error_responses import refusal, topics_named
 from fencepost.broker.connection import Call
-from fencepost.broker.faults.table import Action, FaultTable, RequestFault
+from fencepost.broker.faults.table import FaultAction, FaultTable, RequestFault
 from fencepost.broker.parts import BROKER_ID
 from fencepost.protocol.messages.metadata import MetadataResponse, MetadataResponseBroker
 
@@ -34,14 +34,14 @@ class RequestFaults:
         if fault is None:
             return False
         _log.info("API %s of %r from connection %s: %s", call.api_key, call.client_id, connection, fault.action.value)
-        if fault.action is Action.DROP_REQUEST:
+        if fault.action is FaultAction.DROP_REQUEST:
             core.reset(connection)
-        elif fault.action is Action.DELAY:
+        elif fault.action is FaultAction.DELAY:
             connection.hold(frame)
             core.after(fault.delay_ms, partial(core.release, connection, spared=True))
-        elif fault.action is Action.SWALLOW:
+        elif fault.action is FaultAction.SWALLOW:
             connection.enter(call)
-        elif fault.action is Action.FAIL:
+        elif fault.action is FaultAction.FAIL:
             connection.enter(call)
             self._fail(call, request, fault.code)
         else:
@@ -52,7 +52,7 @@ class RequestFaults:
     def divert(self, call: Call, fault: RequestFault) -> None:
         """Lose or delay the encoded answer of a matched request."""
         call.fault = None
-        if fault.action is Action.DROP_REPLY:
+        if fault.action is FaultAction.DROP_REPLY:
             call.core.reset(call.connection)
             return
         answer, call.answer = call.answer, None

@@ -24,7 +24,6 @@ from fencepost.broker.coordinator.txn.model import (
     MarkerWrite,
     ProducerPair,
     Result,
-    TopicPartition,
     Transaction,
     TransactionConfig,
     TransactionRecord,
@@ -47,6 +46,7 @@ from fencepost.broker.topics.durability import Durability
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.records.batch import BatchHeader
 from fencepost.protocol.records.walk import pairs_of
+from fencepost.topic_partition import TopicPartition
 
 __all__ = ["COORDINATOR_EPOCH", "Transactions"]
 

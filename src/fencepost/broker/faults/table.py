@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
 
-__all__ = ["Action", "DiskFault", "DiskOperation", "FaultTable", "RequestFault"]
+__all__ = ["DiskFault", "DiskOperation", "FaultAction", "FaultTable", "RequestFault"]
 
 
-class Action(Enum):
+class FaultAction(Enum):
     """Effect of a fault on a request."""
 
     FAIL = "fail"
@@ -71,7 +71,7 @@ class RequestFault(_Fault):
     """Fault for requests of one API, optionally only of a client id or with a topic."""
 
     api_key: int
-    action: Action
+    action: FaultAction
     code: int = 0
     delay_ms: int = 0
     client_id: str | None = None

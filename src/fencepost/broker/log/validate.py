@@ -36,7 +36,7 @@ from fencepost.protocol.records.batch import (
 )
 from fencepost.protocol.records.check import Checked, check_records
 from fencepost.protocol.records.compression import compress
-from fencepost.protocol.records.walk import Record, record_sizes, section_of, walk
+from fencepost.protocol.records.walk import WalkedRecord, record_sizes, section_of, walk
 
 __all__ = ["Decompress", "Flaw", "admitted", "header_of"]
 
@@ -202,7 +202,7 @@ def _inspect_records(found: _Inspected, config: LogConfig, now_ms: int) -> Flaw 
     )
 
 
-def _flaw(found: _Inspected, code: ErrorCode, is_wrong: Callable[[Record], bool], what: str) -> Flaw:
+def _flaw(found: _Inspected, code: ErrorCode, is_wrong: Callable[[WalkedRecord], bool], what: str) -> Flaw:
     """Return a flaw that names the wrong records, up to a limit."""
     errors = []
     for number, record in enumerate(walk(found.header, found.section)):

@@ -12,7 +12,7 @@ from fencepost.broker.api.time_slices import TURN_MS
 from fencepost.broker.network.backpressure import UNTAKEN_BYTES, may_begin
 from fencepost.broker.security.rights import ANONYMOUS
 from fencepost.protocol.cursor import Buffer
-from fencepost.protocol.errors import ProtocolError
+from fencepost.protocol.errors import WireError
 from fencepost.protocol.receiver import Receiver
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ class ClientSocket(asyncio.BufferedProtocol):
         server = self._server
         try:
             frames = self._receiver.received(nbytes)
-        except ProtocolError as error:
+        except WireError as error:
             connection = server.core.connection(self._connection_id)
             if connection is not None:
                 server.core.tell_malformed(server.now_ms(), connection, error)

@@ -27,10 +27,10 @@ from fencepost.broker.security.listeners import Listener
 from fencepost.broker.security.mechanisms import (
     OAUTHBEARER,
     PLAIN,
-    Exchange,
     PlainExchange,
-    ScramCredential,
+    SaslExchange,
     ScramExchange,
+    ScramVerifier,
     scram_credential,
 )
 from fencepost.protocol.scram import FEWEST_ITERATIONS, SCRAM_HASHES, ScramMechanism
@@ -64,9 +64,9 @@ class Credentials:
         self._rules = rules
         self._now_ms = now_ms
         self.keys = Keys()
-        self._given: dict[tuple[str, str], dict[str, ScramCredential]] = {}
+        self._given: dict[tuple[str, str], dict[str, ScramVerifier]] = {}
         self._shapes: dict[tuple[str, str], Shapes] = {}
-        self.stored: Mapping[Key, ScramCredential] = {}
+        self.stored: Mapping[Key, ScramVerifier] = {}
 
     def load(self, *, expected: bool = False) -> None:
         """Read the file, or create it in a new directory. With `expected` the file must exist.
@@ -79,7 +79,7 @@ class Credentials:
         if value is not None:
             self._secret = bytes.fromhex(value["secret"])
             self.stored = {
-                (user, mechanism): ScramCredential(
+                (user, mechanism): ScramVerifier(
                     bytes.fromhex(salt), iterations, bytes.fromhex(stored_key), bytes.fromhex(server_key)
                 )
                 for user, mechanism, salt, iterations, stored_key, server_key in value["credentials"]
@@ -93,7 +93,7 @@ class Credentials:
             self._secret = self._new_uuid().bytes + self._new_uuid().bytes
             carry_out(self._save(self.stored))
 
-    def alter(self, removed: Iterable[Key], added: Mapping[Key, ScramCredential]) -> Change[None]:
+    def alter(self, removed: Iterable[Key], added: Mapping[Key, ScramVerifier]) -> Change[None]:
         """Remove credentials, and add or replace others. Open connections stay authenticated."""
         gone = set(removed)
         kept = {key: credential for key, credential in self.stored.items() if key not in gone}
@@ -101,7 +101,7 @@ class Credentials:
         self.stored = changed
         self._shapes = {}
 
-    def exchange(self, listener: Listener, mechanism: str) -> Exchange:
+    def exchange(self, listener: Listener, mechanism: str) -> SaslExchange:
         """Start a SASL exchange with a client. Stored credentials take precedence over those in settings."""
         if mechanism == PLAIN:
             return PlainExchange(listener.users)
@@ -110,13 +110,13 @@ class Credentials:
         given = self._given_to(listener, mechanism)
         shapes = self._shapes_of(listener, mechanism, given)
 
-        def credential_of(user: str) -> ScramCredential:
+        def credential_of(user: str) -> ScramVerifier:
             of_nobody = self._of_nobody(mechanism, user, shapes)  # always: the time must not reveal it
             return self.stored.get((user, _NUMBERS[mechanism])) or given.get(user) or of_nobody
 
         return ScramExchange(mechanism, credential_of, self._new_uuid().hex)
 
-    def _given_to(self, listener: Listener, mechanism: str) -> Mapping[str, ScramCredential]:
+    def _given_to(self, listener: Listener, mechanism: str) -> Mapping[str, ScramVerifier]:
         """Return the credentials from the settings, computed for all users at the first use of the mechanism.
 
         Salting takes milliseconds, which would reveal to a client that a user exists.
@@ -129,18 +129,18 @@ class Credentials:
             }
         return self._given[key]
 
-    def _of_password(self, mechanism: str, user: str, password: str) -> ScramCredential:
+    def _of_password(self, mechanism: str, user: str, password: str) -> ScramVerifier:
         salt = self._salt(mechanism, user, _SALT_BYTES)
         salted = hashlib.pbkdf2_hmac(SCRAM_HASHES[mechanism], password.encode(), salt, FEWEST_ITERATIONS)
         return scram_credential(mechanism, salted, salt, FEWEST_ITERATIONS)
 
-    def _of_nobody(self, mechanism: str, user: str, shapes: Shapes) -> ScramCredential:
+    def _of_nobody(self, mechanism: str, user: str, shapes: Shapes) -> ScramVerifier:
         nothing = bytes(hashlib.new(SCRAM_HASHES[mechanism]).digest_size)
         drawn = int.from_bytes(self._digest(f"{mechanism} shape {user}")[:8]) / 2**64
         size, iterations = next(shape for below, shape in shapes if drawn < below)
-        return ScramCredential(self._salt(mechanism, user, size), iterations, nothing, nothing, known=False)
+        return ScramVerifier(self._salt(mechanism, user, size), iterations, nothing, nothing, known=False)
 
-    def _shapes_of(self, listener: Listener, mechanism: str, given: Mapping[str, ScramCredential]) -> Shapes:
+    def _shapes_of(self, listener: Listener, mechanism: str, given: Mapping[str, ScramVerifier]) -> Shapes:
         """Return salt sizes and iterations of existing users, each with a share of 0 to 1 by its number of users."""
         key = (listener.name, mechanism)
         if key not in self._shapes:
@@ -160,7 +160,7 @@ class Credentials:
     def _digest(self, text: str) -> bytes:
         return hmac.digest(self._secret, text.encode(), "sha256")
 
-    def _save(self, stored: Mapping[Key, ScramCredential]) -> Change[None]:
+    def _save(self, stored: Mapping[Key, ScramVerifier]) -> Change[None]:
         return self._file.save(
             {
                 "secret": self._secret.hex(),

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from fencepost.broker.security.credentials import Credentials
 from fencepost.broker.security.listeners import Listener
-from fencepost.broker.security.mechanisms import Exchange, LoginFailed
+from fencepost.broker.security.mechanisms import LoginFailed, SaslExchange
 from fencepost.states import StateTable
 
 __all__ = ["Login", "LoginAnswer", "LoginEvent", "LoginState"]
@@ -106,7 +106,7 @@ class Login:
     def __init__(self, listener: Listener, credentials: Credentials) -> None:
         self._credentials = credentials
         self._mechanism = ""
-        self._exchange: Exchange | None = None
+        self._exchange: SaslExchange | None = None
         self._refusal: LoginFailed | None = None
         self.listener = listener
         self.state = LoginState.NEW

@@ -20,11 +20,11 @@ from fencepost.protocol.scram import SCRAM_HASHES
 __all__ = [
     "OAUTHBEARER",
     "PLAIN",
-    "Exchange",
     "LoginFailed",
     "PlainExchange",
-    "ScramCredential",
+    "SaslExchange",
     "ScramExchange",
+    "ScramVerifier",
     "scram_credential",
 ]
 
@@ -48,7 +48,7 @@ class LoginFailed(Exception):
         self.challenge = challenge
 
 
-class Exchange(Protocol):
+class SaslExchange(Protocol):
     """An exchange of a SASL mechanism.
 
     Attributes:
@@ -97,7 +97,7 @@ class PlainExchange:
         return b""
 
 
-class ScramCredential(NamedTuple):
+class ScramVerifier(NamedTuple):
     """Data to verify a proof, from which no proof can be made. `known` is false for a user that does not exist."""
 
     salt: bytes
@@ -107,12 +107,12 @@ class ScramCredential(NamedTuple):
     known: bool = True
 
 
-def scram_credential(mechanism: str, salted_password: bytes, salt: bytes, iterations: int) -> ScramCredential:
+def scram_credential(mechanism: str, salted_password: bytes, salt: bytes, iterations: int) -> ScramVerifier:
     """Return the credential of a salted password (PBKDF2)."""
     algorithm = SCRAM_HASHES[mechanism]
     client_key = hmac.digest(salted_password, b"Client Key", algorithm)
     stored_key = hashlib.new(algorithm, client_key).digest()
-    return ScramCredential(salt, iterations, stored_key, hmac.digest(salted_password, b"Server Key", algorithm))
+    return ScramVerifier(salt, iterations, stored_key, hmac.digest(salted_password, b"Server Key", algorithm))
 
 
 class ScramExchange:
@@ -127,12 +127,12 @@ class ScramExchange:
         nonce: Fresh, unpredictable, printable, without commas.
     """
 
-    def __init__(self, mechanism: str, credential_of: Callable[[str], ScramCredential], nonce: str) -> None:
+    def __init__(self, mechanism: str, credential_of: Callable[[str], ScramVerifier], nonce: str) -> None:
         self._mechanism = mechanism
         self._credential_of = credential_of
         self._nonce = nonce
         self.tried = ""
-        self._credential: ScramCredential | None = None
+        self._credential: ScramVerifier | None = None
         self._gs2_header = self._said = ""
         self.user = ""
         self.until_ms: int | None = None
@@ -165,7 +165,7 @@ class ScramExchange:
         self._said = f"{bare},{answer}"
         return answer.encode()
 
-    def _final(self, text: str, credential: ScramCredential) -> bytes:
+    def _final(self, text: str, credential: ScramVerifier) -> bytes:
         match = _CLIENT_FINAL.fullmatch(text)
         if match is None:
             raise self._refusal()

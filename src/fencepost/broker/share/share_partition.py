@@ -21,7 +21,7 @@ from fencepost.broker.share.states import TERMINAL, RecordEvent, RecordState, re
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.logs.share_state_log import ShareSnapshot, StateBatch
 
-__all__ = ["Acknowledgement", "Acquired", "Changes", "Limits", "SharePartition", "Span"]
+__all__ = ["Acknowledgement", "AcquiredRange", "Changes", "ShareLimits", "SharePartition", "Span"]
 
 _EVENTS: Final = {
     0: RecordEvent.MISSING,
@@ -33,7 +33,7 @@ _EVENTS: Final = {
 """Event by the acknowledge type on the wire."""
 
 
-class Limits(NamedTuple):
+class ShareLimits(NamedTuple):
     """Limits of the group: deliveries of a record, locked records, and the duration of a lock in ms."""
 
     deliveries: int
@@ -49,7 +49,7 @@ class Span(NamedTuple):
     missing: bool = False
 
 
-class Acquired(NamedTuple):
+class AcquiredRange(NamedTuple):
     """Delivered records, both offsets included, and their delivery count with this delivery."""
 
     first_offset: int
@@ -99,7 +99,7 @@ class SharePartition:
         """Number of records in the window that are done."""
         return sum(record.state in TERMINAL for record in self._records.values())
 
-    def next_offset(self, limits: Limits) -> int | None:
+    def next_offset(self, limits: ShareLimits) -> int | None:
         """Return the offset from which to read next; None while the maximum number of records is locked."""
         for offset in range(self._first_free, self.end_offset):
             if self._records[offset].state is RecordState.AVAILABLE:
@@ -109,15 +109,15 @@ class SharePartition:
         return self.end_offset if self.acquired < limits.locks else None
 
     def acquire(
-        self, now_ms: int, member_id: str, spans: Iterable[Span], wanted: int, limits: Limits, *, strict: bool
-    ) -> list[Acquired]:
+        self, now_ms: int, member_id: str, spans: Iterable[Span], wanted: int, limits: ShareLimits, *, strict: bool
+    ) -> list[AcquiredRange]:
         """Deliver about `wanted` available records of batches that were read from `next_offset` on.
 
         With `strict` the number is not exceeded; otherwise the batch in which it is reached is delivered completely.
         """
         offset = self.next_offset(limits)
         until_ms = now_ms + limits.lock_ms
-        found: list[Acquired] = []
+        found: list[AcquiredRange] = []
         count = 0
         for span in spans:
             if offset is None or count >= wanted or (span.last_offset >= self.end_offset and not self._room(limits)):
@@ -138,7 +138,7 @@ class SharePartition:
         return found
 
     def decide_acknowledge(
-        self, member_id: str, said: Sequence[Acknowledgement], limits: Limits
+        self, member_id: str, said: Sequence[Acknowledgement], limits: ShareLimits
     ) -> Changes | ErrorCode:
         """Return the changes for a member's acknowledgements, or an error: it may acknowledge only its own records.
 
@@ -159,7 +159,7 @@ class SharePartition:
                 changes[offset] = self._given_back(record, limits) if event is RecordEvent.RELEASED else event
         return changes
 
-    def decide_release(self, member_id: str, limits: Limits) -> Changes:
+    def decide_release(self, member_id: str, limits: ShareLimits) -> Changes:
         """Return the changes that release all records of a member that is gone."""
         return {
             offset: self._given_back(record, limits)
@@ -167,7 +167,7 @@ class SharePartition:
             if record.state is RecordState.ACQUIRED and record.member_id == member_id
         }
 
-    def decide_expiry(self, now_ms: int, limits: Limits) -> Changes:
+    def decide_expiry(self, now_ms: int, limits: ShareLimits) -> Changes:
         """Return the changes that release records whose lock has expired."""
         changes: Changes = {}
         for until_ms, first, last in self._locks:
@@ -251,10 +251,10 @@ class SharePartition:
             else:
                 yield offset, state, record.deliveries
 
-    def _room(self, limits: Limits) -> bool:
+    def _room(self, limits: ShareLimits) -> bool:
         return self.acquired < limits.locks
 
-    def _given_back(self, record: _Record, limits: Limits) -> RecordEvent:
+    def _given_back(self, record: _Record, limits: ShareLimits) -> RecordEvent:
         return RecordEvent.EXHAUSTED if record.deliveries >= limits.deliveries else RecordEvent.RELEASED
 
     def _extend(self, end: int, state: RecordState, deliveries: int) -> None:
@@ -271,10 +271,10 @@ class SharePartition:
             if record.state is RecordState.AVAILABLE:
                 self._step(record, RecordEvent.MISSING)
 
-    def _take(self, first: int, end: int, member_id: str, until_ms: int) -> Iterator[Acquired]:
+    def _take(self, first: int, end: int, member_id: str, until_ms: int) -> Iterator[AcquiredRange]:
         """Deliver the available records from `first` to before `end`, in runs of equal delivery counts."""
         self._extend(end, RecordState.AVAILABLE, 0)
-        run: Acquired | None = None
+        run: AcquiredRange | None = None
         for offset in range(first, end):
             record = self._records[offset]
             if record.state is not RecordState.AVAILABLE:
@@ -287,7 +287,7 @@ class SharePartition:
                 continue
             if run is not None:
                 yield run
-            run = Acquired(offset, offset, record.deliveries)
+            run = AcquiredRange(offset, offset, record.deliveries)
         if run is not None:
             heapq.heappush(self._locks, (until_ms, first, end - 1))
             yield run

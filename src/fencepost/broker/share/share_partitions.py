@@ -18,7 +18,7 @@ from fencepost.broker.metrics.counters import Metrics
 from fencepost.broker.metrics.log_rate_limit import Pace
 from fencepost.broker.settings.dynamic import DynamicSettings
 from fencepost.broker.settings.values import GroupSettings
-from fencepost.broker.share.share_partition import Acknowledgement, Acquired, Changes, Limits, SharePartition
+from fencepost.broker.share.share_partition import Acknowledgement, AcquiredRange, Changes, ShareLimits, SharePartition
 from fencepost.broker.share.share_sessions import ShareSession, ShareSessions
 from fencepost.broker.share.starting_point import first_offset
 from fencepost.broker.share.states import RecordEvent
@@ -49,9 +49,9 @@ _COUNTED: Final[Mapping[RecordEvent, str]] = {
 _log = logging.getLogger("fencepost.broker.shares")
 
 
-def limits_of(settings: GroupSettings) -> Limits:
+def limits_of(settings: GroupSettings) -> ShareLimits:
     """Return the limits in a group's settings."""
-    return Limits(
+    return ShareLimits(
         settings.number("share.delivery.count.limit"),
         settings.number("share.partition.max.record.locks"),
         settings.number("share.record.lock.duration.ms"),
@@ -181,7 +181,7 @@ class SharePartitions:
         gone = {(partition.topic.topic_id, partition.index) for partition in partitions}
         self.forget(now_ms, [key for key in self._partitions if (key.topic_id, key.partition) in gone])
 
-    def _limits(self, key: ShareStateKey) -> Limits:
+    def _limits(self, key: ShareStateKey) -> ShareLimits:
         return limits_of(self._settings.of_group(key.group_id))
 
     def _release(self, key: ShareStateKey, member_id: str, now_ms: int) -> None:
@@ -201,7 +201,9 @@ class SharePartitions:
             known.forget_locks(now_ms)
             self._watch(key)
 
-    def _apply(self, now_ms: int, key: ShareStateKey, known: SharePartition, changes: Changes, limits: Limits) -> None:
+    def _apply(
+        self, now_ms: int, key: ShareStateKey, known: SharePartition, changes: Changes, limits: ShareLimits
+    ) -> None:
         if changes:
             self._write(now_ms, key, known.snapshot(changes, now_ms))
             known.apply(changes, now_ms + limits.lock_ms)
@@ -225,7 +227,7 @@ class SharePartitions:
                 *(key.group_id, given_up[0], key.topic_id if topic is None else topic.name, key.partition, times),
             )
 
-    def handed_out(self, key: ShareStateKey, acquired: Sequence[Acquired]) -> None:
+    def handed_out(self, key: ShareStateKey, acquired: Sequence[AcquiredRange]) -> None:
         """Record a delivery."""
         count = sum(each.last_offset - each.first_offset + 1 for each in acquired)
         self._metrics.count("share_records_delivered", count)

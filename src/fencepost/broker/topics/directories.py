@@ -13,13 +13,21 @@ from uuid import UUID
 from fencepost.broker.disk.files import Files
 from fencepost.broker.log.layout import LOG, METADATA, decode_metadata, offset_of
 
-__all__ = ["Found", "doomed_name", "find_directories", "is_doomed", "records_in", "topic_id_of", "why_left_alone"]
+__all__ = [
+    "PartitionDirectory",
+    "doomed_name",
+    "find_directories",
+    "is_doomed",
+    "records_in",
+    "topic_id_of",
+    "why_left_alone",
+]
 
 _PARTITION = re.compile(r"(.+)-(0|[1-9]\d{0,5})", re.ASCII)
 _DOOMED = re.compile(r"[0-9a-f]{32}-\d{1,6}-delete", re.ASCII)
 
 
-class Found(NamedTuple):
+class PartitionDirectory(NamedTuple):
     """A directory with the name and the contents of a partition's."""
 
     directory: str
@@ -56,7 +64,7 @@ def records_in(files: Files, directory: str) -> bool:
     return any(files.read_bytes(f"{directory}/{name}") for name in names)
 
 
-def find_directories(files: Files, listed: set[str]) -> list[Found]:
+def find_directories(files: Files, listed: set[str]) -> list[PartitionDirectory]:
     """Return partition directories whose names are not in `listed`, by topic and index. Raises OSError."""
     found = []
     for name in files.listdir(""):
@@ -65,11 +73,11 @@ def find_directories(files: Files, listed: set[str]) -> list[Found]:
             continue
         topic_id = topic_id_of(files, name)
         if topic_id is not None or any(offset_of(inside, LOG) is not None for inside in files.listdir(name)):
-            found.append(Found(name, match[1], int(match[2]), topic_id))
+            found.append(PartitionDirectory(name, match[1], int(match[2]), topic_id))
     return sorted(found, key=lambda each: (each.topic, each.number))
 
 
-def why_left_alone(found: Found, topic_id: UUID | None) -> str:
+def why_left_alone(found: PartitionDirectory, topic_id: UUID | None) -> str:
     """Return the reason not to use a directory for the topic of its name.
 
     `topic_id` is None if there is no such topic.

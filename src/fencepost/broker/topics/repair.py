@@ -31,14 +31,14 @@ from fencepost.broker.topics.catalogue import TopicCatalogue
 from fencepost.protocol.records.batch import parse_header, seal
 from fencepost.protocol.records.walk import rebuild
 
-__all__ = ["DAMAGED", "Finding", "repair"]
+__all__ = ["DAMAGED", "UnreadableOffsets", "repair"]
 
 DAMAGED = ".damaged"
 _TEMPORARY = ".tmp"
 _COPY_BYTES = 1 << 20
 
 
-class Finding(NamedTuple):
+class UnreadableOffsets(NamedTuple):
     """Offsets of a partition that cannot be read."""
 
     topic: str
@@ -48,7 +48,7 @@ class Finding(NamedTuple):
 
 def repair(
     files: Files, config: BrokerConfig, new_id: Callable[[], UUID], now_ms: int, *, accept: bool
-) -> Iterator[Finding]:
+) -> Iterator[UnreadableOffsets]:
     """Yield all damage; with `accept` accept the loss of each after it was yielded.
 
     Raises OSError or UnusableDirectory.
@@ -62,7 +62,7 @@ def repair(
                 log = partition.log
                 everything = batches_of(log, log.log_start_offset, log.log_end_offset)
                 gaps = [item for item in everything if isinstance(item, Gap)]
-                yield from (Finding(topic.name, partition.index, gap) for gap in gaps)
+                yield from (UnreadableOffsets(topic.name, partition.index, gap) for gap in gaps)
                 if gaps and accept:
                     topics.lost_records(partition)
                     _accept(log)

@@ -18,7 +18,7 @@ __all__ = ["configs"]
 configs = command_group("Show and change the settings of topics, brokers and groups.")
 
 
-class Kind(Enum):
+class ResourceKind(Enum):
     """Type of a resource that has settings."""
 
     TOPIC = "topic"
@@ -28,12 +28,12 @@ class Kind(Enum):
 
 
 _RESOURCES: Final = {
-    Kind.TOPIC: TOPIC_RESOURCE,
-    Kind.BROKER: BROKER_RESOURCE,
-    Kind.GROUP: GROUP_RESOURCE,
-    Kind.BROKER_LOGGER: LOGGER_RESOURCE,
+    ResourceKind.TOPIC: TOPIC_RESOURCE,
+    ResourceKind.BROKER: BROKER_RESOURCE,
+    ResourceKind.GROUP: GROUP_RESOURCE,
+    ResourceKind.BROKER_LOGGER: LOGGER_RESOURCE,
 }
-Of = Annotated[Kind, typer.Argument(help="Type of the resource.")]
+Of = Annotated[ResourceKind, typer.Argument(help="Type of the resource.")]
 Name = Annotated[
     str, typer.Argument(callback=in_utf8, help="Name of the resource; a broker's id, or '' for all brokers.")
 ]
@@ -108,7 +108,7 @@ def alter(
         raise typer.BadParameter("--set NAME=VALUE or --unset NAME is required")
     with connected(bootstrap_servers, command_config) as admin:
         _check_broker(admin, kind, name)
-        if unset and kind in (Kind.TOPIC, Kind.GROUP):  # brokers accept any name here
+        if unset and kind in (ResourceKind.TOPIC, ResourceKind.GROUP):  # brokers accept any name here
             known = admin.config_entries(name, resource_type=_RESOURCES[kind])
             unknown = [setting for setting in unset if setting not in known]
             if unknown:
@@ -121,19 +121,19 @@ def alter(
             tell_done(f"{setting} is set", "set", as_json=as_json, setting=setting)
 
 
-def _check(kind: Kind, name: str) -> None:
+def _check(kind: ResourceKind, name: str) -> None:
     """Validate the name for its kind. Raises BadParameter."""
-    if kind is Kind.TOPIC:
+    if kind is ResourceKind.TOPIC:
         topic_named(name)
-    if kind is Kind.GROUP:
+    if kind is ResourceKind.GROUP:
         named(name)
-    if kind in (Kind.BROKER, Kind.BROKER_LOGGER) and name and not (name.isascii() and name.isdecimal()):
+    if kind in (ResourceKind.BROKER, ResourceKind.BROKER_LOGGER) and name and not (name.isascii() and name.isdecimal()):
         raise typer.BadParameter(f"{name!r} is not a broker's id", param_hint="NAME")
 
 
-def _check_broker(admin: Admin, kind: Kind, name: str) -> None:
+def _check_broker(admin: Admin, kind: ResourceKind, name: str) -> None:
     """Exit with status 1 if the broker is not in the cluster, because no other broker can answer for it."""
-    if kind not in (Kind.BROKER, Kind.BROKER_LOGGER) or not name:
+    if kind not in (ResourceKind.BROKER, ResourceKind.BROKER_LOGGER) or not name:
         return
     there = sorted(node.id for node in admin.describe_cluster().brokers)
     if int(name) not in there:

@@ -10,7 +10,7 @@ from typing import Annotated, Final, NamedTuple
 
 import typer
 
-from fencepost.cli.cluster.group_reading import POLL_MS, Member
+from fencepost.cli.cluster.group_reading import POLL_MS, ReadingMember
 from fencepost.cli.cluster.positions import POSITIONS, Offset, Point, Position, position_of
 from fencepost.cli.cluster.record_files import KINDS, Write, named_by_kind, written_to
 from fencepost.cli.cluster.record_lines import json_line, text_line
@@ -116,7 +116,7 @@ def consume(
         with Consumer.from_config(settings) as consumer, stopped_by_signals() as stopped:
             to = _to(output, _form(key_separator, as_json=as_json))
             if group is not None:
-                member = Member(consumer, topic)
+                member = ReadingMember(consumer, topic)
                 count, is_whole = _written(member.read(follow=follow, most=most, commits=output is None), to)
                 if output is not None:
                     member.commit()

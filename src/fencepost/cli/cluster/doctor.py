@@ -19,7 +19,7 @@ from fencepost.cli.transaction_view import Session
 from fencepost.client.diagnosis.collecting import AWAY
 from fencepost.client.diagnosis.diagnosing import diagnose
 from fencepost.client.diagnosis.facts import unknown_of
-from fencepost.client.diagnosis.findings import Finding, Kind, exit_status, ordered
+from fencepost.client.diagnosis.findings import Finding, ObjectKind, exit_status, ordered
 from fencepost.client.diagnosis.limits import Limits
 from fencepost.errors import KafkaError
 from fencepost.spark.errors import GuaranteeUnavailableError
@@ -108,9 +108,9 @@ def _progress() -> Iterator[Callable[[str], None]]:
 def _unreachable(servers: str, error: KafkaError) -> Finding:
     if isinstance(error, AWAY):
         words, action = f"no broker answers at {servers}: {error}", "see the brokers' processes and logs"
-        return Finding("FP101", Kind.CLUSTER, servers, words, None, ("all clients",), action)
+        return Finding("FP101", ObjectKind.CLUSTER, servers, words, None, ("all clients",), action)
     (finding,) = ordered(
-        [Finding("FP002", Kind.CLUSTER, servers, f"nothing is known: {error}", action="use other credentials")]
+        [Finding("FP002", ObjectKind.CLUSTER, servers, f"nothing is known: {error}", action="use other credentials")]
     )
     return finding
 

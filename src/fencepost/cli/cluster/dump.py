@@ -18,7 +18,7 @@ from fencepost.protocol.logs import offsets_log, transaction_log
 from fencepost.protocol.records.batch import HEADER_BYTES, BatchHeader, parse_header, verify_crc
 from fencepost.protocol.records.headers import parse_headers
 from fencepost.protocol.records.markers import control_type, parse_marker
-from fencepost.protocol.records.walk import Record, records_of
+from fencepost.protocol.records.walk import WalkedRecord, records_of
 from fencepost.protocol.varint import read_varint
 
 __all__ = ["dump"]
@@ -26,7 +26,7 @@ __all__ = ["dump"]
 Decode = Callable[[bytes, bytes | None], dict[str, Any]]
 
 
-class _Batch(NamedTuple):
+class _FileBatch(NamedTuple):
     """A batch in a file, and the error in it; "" for none."""
 
     position: int
@@ -83,7 +83,7 @@ def _segments(named: Path) -> list[Path]:
     return found
 
 
-def _batches(file: BinaryIO) -> Iterator[_Batch]:
+def _batches(file: BinaryIO) -> Iterator[_FileBatch]:
     """Yield the batches of a file. Raises _Damaged or OSError."""
     position = 0
     while head := file.read(HEADER_BYTES):
@@ -95,11 +95,11 @@ def _batches(file: BinaryIO) -> Iterator[_Batch]:
         if len(head) + len(body) < header.size_bytes:
             raise _Damaged(f"at {position}: {len(head) + len(body)} bytes of a batch of {header.size_bytes}")
         data = memoryview(head + body)
-        yield _Batch(position, header, data, "" if verify_crc(data) else "the CRC is wrong")
+        yield _FileBatch(position, header, data, "" if verify_crc(data) else "the CRC is wrong")
         position += header.size_bytes
 
 
-def _facts(batch: _Batch, *, records: bool, decode: Decode | None) -> dict[str, Any]:
+def _facts(batch: _FileBatch, *, records: bool, decode: Decode | None) -> dict[str, Any]:
     position, header, data, flaw = batch
     facts: dict[str, Any] = {
         "position": position,
@@ -141,7 +141,7 @@ def _control(data: memoryview) -> dict[str, Any]:
     return {"marker": _MARKERS[kind], "coordinator_epoch": parse_marker(data).coordinator_epoch}
 
 
-def _record(record: Record, decode: Decode | None) -> dict[str, Any]:
+def _record(record: WalkedRecord, decode: Decode | None) -> dict[str, Any]:
     """Decode a record. Raises CorruptBatch."""
     facts: dict[str, Any] = {"offset": record.offset, "timestamp": record.timestamp}
     value = record.value

@@ -10,13 +10,13 @@ from fencepost.client.rebalance import RebalanceListener
 from fencepost.client.records import Fetched
 from fencepost.client.types import OffsetAndMetadata, TopicPartition
 
-__all__ = ["POLL_MS", "Member"]
+__all__ = ["POLL_MS", "ReadingMember"]
 
 POLL_MS: Final = 1000
 LOOK_MS: Final = 100  # short, so that reaching the end is noticed soon
 
 
-class Member(RebalanceListener):
+class ReadingMember(RebalanceListener):
     """A group member that delivers at least once: after a crash between writing and committing, records repeat."""
 
     def __init__(self, consumer: Consumer, topic: str) -> None:

@@ -36,7 +36,7 @@ from fencepost.client.admin.group_descriptions import GroupDescription
 from fencepost.client.blocking import Admin
 from fencepost.client.diagnosis.collecting import QUICK, Bounds
 from fencepost.client.diagnosis.diagnosing import diagnose
-from fencepost.client.diagnosis.findings import Finding, Kind, Severity
+from fencepost.client.diagnosis.findings import Finding, ObjectKind, Severity
 from fencepost.client.diagnosis.group_rules import lags_of
 from fencepost.client.diagnosis.holding import held_back
 from fencepost.client.net.list_offsets import EARLIEST, LATEST
@@ -156,7 +156,7 @@ def _examined(facts: dict[str, Any], settings: Mapping[str, str]) -> tuple[int, 
         lag = lags.get(TopicPartition(row["topic"], row["partition"]))
         held_by = None if lag is None or lag.total == 0 else lag.held
         row["waits_for"] = None if held_by is None else held_by.words
-    found = [each for each in diagnose(look) if each.kind is Kind.GROUP or each.severity is Severity.UNKNOWN]
+    found = [each for each in diagnose(look) if each.kind is ObjectKind.GROUP or each.severity is Severity.UNKNOWN]
     return look.at_ms, found
 
 

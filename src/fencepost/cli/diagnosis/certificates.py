@@ -7,7 +7,7 @@ import ssl
 from collections.abc import Iterable
 from typing import Final
 
-from fencepost.client.diagnosis.facts import Unknown, Why
+from fencepost.client.diagnosis.facts import UnansweredQuestion, Why
 from fencepost.client.net.tls import context_for
 from fencepost.client.net.topology import Node
 from fencepost.config import AdminConfig
@@ -19,14 +19,16 @@ WITH_TLS: Final = ("SSL", "SASL_SSL")
 
 def certificate_ends(
     config: AdminConfig, brokers: Iterable[Node], timeout_s: float
-) -> tuple[dict[str, int], list[Unknown]]:
+) -> tuple[dict[str, int], list[UnansweredQuestion]]:
     """Return the end of each broker's certificate in epoch ms by address, and the brokers that could not be asked."""
     ends: dict[str, int] = {}
-    unknown: list[Unknown] = []
+    unknown: list[UnansweredQuestion] = []
     if config.security_protocol not in WITH_TLS:
         return ends, unknown
     if not config.ssl_verify:
-        return ends, [Unknown("certificates", "ssl_verify is off, so certificates are not looked at", Why.NOT_ASKED)]
+        return ends, [
+            UnansweredQuestion("certificates", "ssl_verify is off, so certificates are not looked at", Why.NOT_ASKED)
+        ]
     context = context_for(config)
     for node in brokers:
         try:
@@ -36,7 +38,7 @@ def certificate_ends(
             ):
                 certificate = stream.getpeercert() or {}
         except OSError as error:
-            unknown.append(Unknown(f"certificate of broker {node.id}", str(error)))
+            unknown.append(UnansweredQuestion(f"certificate of broker {node.id}", str(error)))
             continue
         ends[f"{node.host}:{node.port}"] = round(ssl.cert_time_to_seconds(str(certificate["notAfter"])) * 1000)
     return ends, unknown

@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 from fencepost.client.admin.group_descriptions import GroupDescription
 from fencepost.client.admin.transactions import ProducerDescription, TransactionDescription, TransactionListing
 from fencepost.client.diagnosis.collecting import QUICK, SLOW, Bounds, Collector, DiagnosisCalls, checked
-from fencepost.client.diagnosis.facts import Facts, SinkBatch, Unknown, unknown_of
+from fencepost.client.diagnosis.facts import Facts, SinkBatch, UnansweredQuestion, unknown_of
 from fencepost.client.net.list_offsets import LATEST
 from fencepost.client.net.tasks import gather
 from fencepost.client.types import TopicPartition
@@ -99,12 +99,12 @@ class Looker:
         before = await self._decisions() if "sinks" in wanted else []
         facts = await self._collector.collect([part for part in wanted if part != "sinks"], progress=progress)
         look = Look(**{each.name: getattr(facts, each.name) for each in fields(facts)})
-        if isinstance(before, Unknown):
+        if isinstance(before, UnansweredQuestion):
             return replace(look, unknown=(*look.unknown, before))
         batches = sink_batches(before, look.listed, before) if look.knows("transactions") else []
         if any(each.open or each.lost for each in batches):  # are these decisions still the last ones?
             after = await self._decisions()
-            batches = [] if isinstance(after, Unknown) else sink_batches(before, look.listed, after)
+            batches = [] if isinstance(after, UnansweredQuestion) else sink_batches(before, look.listed, after)
         return replace(look, decisions=tuple(before), sinks=batches)
 
     async def look_often(self) -> Look:
@@ -121,7 +121,7 @@ class Looker:
         self._last = look
         return look
 
-    async def _decisions(self) -> list[Decision] | Unknown:
+    async def _decisions(self) -> list[Decision] | UnansweredQuestion:
         deadline_ms = self._calls.cluster.runtime.now_ms() + self._patience_ms
         decisions: list[Decision] = []
         try:
@@ -168,7 +168,7 @@ class Looker:
         return GroupDetail(described, committed, {place: at.offset for place, at in ends.items()})
 
 
-def _is_slow(each: Unknown) -> bool:
+def _is_slow(each: UnansweredQuestion) -> bool:
     """Return true for a part that only a full look asks for."""
     return each.part in SLOW or each.part.startswith(("disks of", "free space of"))
 

@@ -23,14 +23,14 @@ from fencepost.cli.ui.messages import (
     outcomes,
     page_of,
 )
-from fencepost.cli.ui.web import Refusal
+from fencepost.cli.ui.web import HttpRefusal
 from fencepost.client.consumer.fetch_requests import FetchSettings, fetch_undecoded
 from fencepost.client.net.list_offsets import EARLIEST, LATEST
 from fencepost.client.net.tasks import gather
 from fencepost.client.records import Fetched, timestamp_type_of, to_records
 from fencepost.client.types import Isolation, TopicPartition
 from fencepost.errors import KafkaError
-from fencepost.protocol.errors import ProtocolError
+from fencepost.protocol.errors import WireError
 from fencepost.protocol.fetch_wire import FetchPartitionResult
 from fencepost.protocol.records.aborted import AbortedFilter
 from fencepost.protocol.records.batch import BatchHeader, iter_batches
@@ -77,7 +77,7 @@ class Browser:
             KafkaError: The brokers refuse or do not answer.
         """
         if not self._room.acquire(timeout=SECONDS):
-            raise Refusal(503, f"{AT_ONCE} searches are running; repeat this one when they are over")
+            raise HttpRefusal(503, f"{AT_ONCE} searches are running; repeat this one when they are over")
         try:
             return self._search(query, owners, clock() + SECONDS, clock)
         finally:
@@ -89,7 +89,7 @@ class Browser:
         if not numbers:
             return None
         if query.partition is not None and query.partition not in numbers:
-            raise Refusal(404, f"topic {query.topic!r} has no partition {query.partition}")
+            raise HttpRefusal(404, f"topic {query.topic!r} has no partition {query.partition}")
         wanted = numbers if query.partition is None else [query.partition]
         lanes = self._runs.run(self._lanes(query, [TopicPartition(query.topic, at) for at in wanted[:MOST_PARTITIONS]]))
         ends = {lane.place.partition: [lane.begin, lane.end] for lane in lanes} if not query.at else {}
@@ -224,7 +224,7 @@ class _Window:
                 self.size_bytes += header.size_bytes
                 if self.at >= self._stop:
                     break
-        except ProtocolError as error:
+        except WireError as error:
             self._flaw(self.at, str(error))
             self.at = self._stop
         return self.at > before
@@ -242,7 +242,7 @@ class _Window:
             for header, batch in iter_batches(result.records, allow_partial=True):
                 self._is_marker(header, batch)
                 after = header.last_offset + 1
-        except ProtocolError:
+        except WireError:
             return after  # a search that reaches this batch reports it
         return after
 

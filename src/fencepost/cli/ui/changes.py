@@ -9,7 +9,7 @@ from datetime import datetime
 from enum import IntEnum
 from typing import Any, Final, TypeVar
 
-from fencepost.cli.ui.web import Refusal
+from fencepost.cli.ui.web import HttpRefusal
 from fencepost.client.admin.acls import Acl, AclFilter, AclOperation, AclPermission, PatternType, ResourceType
 from fencepost.client.admin.quotas import QuotaEntity
 from fencepost.client.admin.scram import ScramDeletion, ScramMechanism, ScramUpsertion
@@ -53,7 +53,7 @@ class PageChange:
 def _text(wanted: Wanted, name: str, *, may_be_empty: bool = False) -> str:
     value = wanted.get(name, "")
     if not isinstance(value, str) or not (value or may_be_empty):
-        raise Refusal(400, f"{name} is missing")
+        raise HttpRefusal(400, f"{name} is missing")
     return value
 
 
@@ -62,7 +62,7 @@ def _whole(wanted: Wanted, name: str, default: int | None = None) -> int:
     if not text and default is not None:
         return default
     if not (text.isascii() and text.removeprefix("-").isdecimal() and len(text) < 19):
-        raise Refusal(400, f"{name} {text!r} is not a whole number")
+        raise HttpRefusal(400, f"{name} {text!r} is not a whole number")
     return int(text)
 
 
@@ -72,7 +72,7 @@ def _lines(wanted: Wanted, name: str) -> list[tuple[str, str]]:
     for line in filter(str.strip, _text(wanted, name, may_be_empty=True).splitlines()):
         key, separator, value = line.partition("=")
         if not separator or not key.strip():
-            raise Refusal(400, f"{name}: line {line!r} is not of the form name=value")
+            raise HttpRefusal(400, f"{name}: line {line!r} is not of the form name=value")
         pairs.append((key.strip(), value))
     return pairs
 
@@ -80,7 +80,7 @@ def _lines(wanted: Wanted, name: str) -> list[tuple[str, str]]:
 def _member(wanted: Wanted, name: str, kind: type[E]) -> E:
     text = _text(wanted, name).upper().replace("-", "_")
     if text not in kind.__members__:
-        raise Refusal(400, f"{name} {text!r} is none of {', '.join(kind.__members__)}")
+        raise HttpRefusal(400, f"{name} {text!r} is none of {', '.join(kind.__members__)}")
     return kind[text]
 
 
@@ -172,9 +172,9 @@ def _reset_offsets(wanted: Wanted) -> PageChange:
         try:
             at = round(datetime.fromisoformat(_text(wanted, "at")).timestamp() * 1000)
         except (ValueError, OverflowError, OSError) as error:
-            raise Refusal(400, f"time {wanted.get('at')!r} is not of the form 2026-01-31T12:00") from error
+            raise HttpRefusal(400, f"time {wanted.get('at')!r} is not of the form 2026-01-31T12:00") from error
     elif to not in ("earliest", "latest"):
-        raise Refusal(400, f"to {to!r} is none of earliest, latest, time, offset")
+        raise HttpRefusal(400, f"to {to!r} is none of earliest, latest, time, offset")
 
     def run(clients: Clients) -> str:
         with clients.admin() as admin:
@@ -188,7 +188,7 @@ def _reset_offsets(wanted: Wanted) -> PageChange:
                 known = admin.describe_topics([topic])[topic].partitions
                 places = [TopicPartition(topic, each) for each in known if partition < 0 or each == partition]
             if not places:
-                raise Refusal(409, f"group {group} has committed no offset there; name a topic")
+                raise HttpRefusal(409, f"group {group} has committed no offset there; name a topic")
             if to == "offset" and isinstance(at, int):
                 admin.alter_group_offsets(group, dict.fromkeys(places, at))
             else:
@@ -268,12 +268,14 @@ def _delete_user(wanted: Wanted) -> PageChange:
 def _set_quota(wanted: Wanted) -> PageChange:
     entity = QuotaEntity(*(_text(wanted, part, may_be_empty=True) or None for part in ("user", "client_id", "ip")))
     if entity == QuotaEntity():
-        raise Refusal(400, "user, client_id and ip are missing; a quota is for one of them, or for user and client_id")
+        raise HttpRefusal(
+            400, "user, client_id and ip are missing; a quota is for one of them, or for user and client_id"
+        )
     name, text = _text(wanted, "quota"), _text(wanted, "value", may_be_empty=True)
     try:
         value = float(text) if text else None
     except ValueError as error:
-        raise Refusal(400, f"value {text!r} is not a number") from error
+        raise HttpRefusal(400, f"value {text!r} is not a number") from error
 
     def run(clients: Clients) -> str:
         with clients.admin() as admin:

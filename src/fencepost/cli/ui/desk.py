@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 from fencepost.cli.cluster_settings import PATIENCE, PATIENCE_MS, sink_options
 from fencepost.cli.diagnosis.look import Calls, Looker
 from fencepost.cli.diagnosis.telling import as_metrics
-from fencepost.cli.ending import Consent, Ending, end_open, ending_of
+from fencepost.cli.ending import Consent, PlannedEnding, end_open, ending_of
 from fencepost.cli.printable import printable
 from fencepost.cli.transaction_view import Session
 from fencepost.cli.ui import documents
@@ -19,8 +19,8 @@ from fencepost.cli.ui.browsing import Browser
 from fencepost.cli.ui.changes import CHANGES, Clients, PageChange
 from fencepost.cli.ui.messages import query_of
 from fencepost.cli.ui.registry import RegistryDecoder
-from fencepost.cli.ui.watch import Watch
-from fencepost.cli.ui.web import Refusal
+from fencepost.cli.ui.watch import ClusterWatch
+from fencepost.cli.ui.web import HttpRefusal
 from fencepost.client.blocking import Admin, Producer
 from fencepost.client.diagnosis.collecting import AWAY
 from fencepost.client.net.asyncio_runtime import runtime_for
@@ -70,7 +70,7 @@ class ClusterDesk:
         self._calls = self._io.run(make())
         self._looker = Looker(self._calls, decision_topic, CALL_MS)
         self._browser = Browser(self._calls, self._io, CALL_MS, decode)
-        self._watch = Watch()
+        self._watch = ClusterWatch()
         self._lock = threading.Lock()  # of the watch
         self._asked_s = time.monotonic()
         self._wake = threading.Event()
@@ -121,7 +121,7 @@ class ClusterDesk:
         """One thing by its name, asked for at most once in a while, however many look at it. Raises Refusal."""
         with self._lock:
             if self._watch.away is not None:
-                raise Refusal(503, self._watch.away)
+                raise HttpRefusal(503, self._watch.away)
         with self._one_by_one:
             kept = self._kept.get((kind, name))
             if kept is None or time.monotonic() - kept[0] > self._every_s / 2:
@@ -135,7 +135,7 @@ class ClusterDesk:
                     del self._kept[next(iter(self._kept))]
         answer: T | KafkaError = kept[1]
         if isinstance(answer, KafkaError):
-            raise Refusal(503 if isinstance(answer, AWAY) else 403, str(answer))
+            raise HttpRefusal(503 if isinstance(answer, AWAY) else 403, str(answer))
         return answer
 
     # --- what the page asks for ---
@@ -178,9 +178,9 @@ class ClusterDesk:
             try:
                 found = self._access() if name == "access" else self._settings_of(wanted)
             except KafkaError as error:
-                raise Refusal(503 if isinstance(error, AWAY) else 403, str(error)) from error
+                raise HttpRefusal(503 if isinstance(error, AWAY) else 403, str(error)) from error
         else:
-            raise Refusal(404, f"there is no view {name!r}")
+            raise HttpRefusal(404, f"there is no view {name!r}")
         with self._lock:
             around = documents.envelope(self._watch, int(time.time() * 1000))
         return {**around, "view": found}
@@ -194,7 +194,7 @@ class ClusterDesk:
             look = self._browser.search if name == "messages" else self._browser.message
             found: dict[str, Any] | None = look(asked, owners)
         except KafkaError as error:
-            raise Refusal(503 if isinstance(error, AWAY) else 403, str(error)) from error
+            raise HttpRefusal(503 if isinstance(error, AWAY) else 403, str(error)) from error
         return found
 
     def metrics(self) -> str:
@@ -212,7 +212,7 @@ class ClusterDesk:
     def act(self, action: str, wanted: Mapping[str, Any]) -> dict[str, Any]:
         """Raises Refusal, with the reason why it was not done; or that nobody knows whether it was."""
         if not self._allow_actions:
-            raise Refusal(403, "this page only looks: start it with --allow-actions")
+            raise HttpRefusal(403, "this page only looks: start it with --allow-actions")
         acts: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
             "look-before-end": self._before_end,
             "end": self._end,
@@ -221,21 +221,21 @@ class ClusterDesk:
             "change": self._change,
         }
         if action not in acts:
-            raise Refusal(404, f"there is no action {action!r}")
+            raise HttpRefusal(404, f"there is no action {action!r}")
         try:
             with self._one_by_one:
                 done = acts[action](wanted)
                 self._kept.clear()
         except KafkaError as error:
             doubt = "it may have been done all the same; " if error.may_have_taken_effect else ""
-            raise Refusal(409, f"{doubt}{error}") from error
+            raise HttpRefusal(409, f"{doubt}{error}") from error
         self._wake.set()
         return done
 
     def _change_of(self, wanted: Mapping[str, Any]) -> PageChange:
         name = _text(wanted, "change")
         if name not in CHANGES:
-            raise Refusal(404, f"there is no change {name!r}")
+            raise HttpRefusal(404, f"there is no change {name!r}")
         return CHANGES[name](wanted)
 
     def _before_change(self, wanted: Mapping[str, Any]) -> dict[str, Any]:
@@ -245,7 +245,7 @@ class ClusterDesk:
     def _change(self, wanted: Mapping[str, Any]) -> dict[str, Any]:
         change = self._change_of(wanted)
         if change.is_grave and wanted.get("confirm") != change.name:
-            raise Refusal(409, f"type {change.name} to confirm")
+            raise HttpRefusal(409, f"type {change.name} to confirm")
         principal = self._settings.get("sasl.username") or "the principal of the settings"
         log.warning("asked on the page, as %s: %s", printable(principal), printable(change.question))
         settings = {**PATIENCE, **self._settings}
@@ -278,7 +278,7 @@ class ClusterDesk:
             entries = admin.config_entries(topic)
         return {"name": topic, "rows": documents.settings(entries)}
 
-    def _looked_at(self, session: Session, wanted: Mapping[str, Any]) -> Ending:
+    def _looked_at(self, session: Session, wanted: Mapping[str, Any]) -> PlannedEnding:
         return ending_of(session, _text(wanted, "id"), commit=wanted.get("commit") is True)
 
     def _session(self) -> Session:
@@ -305,17 +305,17 @@ class ClusterDesk:
         try:
             ending = self._looked_at(session, wanted)
             if str(ending.pair) != _text(wanted, "pair"):
-                raise Refusal(409, "the transaction has moved on since it was looked at: look again")
+                raise HttpRefusal(409, "the transaction has moved on since it was looked at: look again")
             given = wanted.get("given")
             objection = ending.standing([each for each in Consent if isinstance(given, list) and each.value in given])
             if objection is not None:
-                raise Refusal(409, objection.reason)
+                raise HttpRefusal(409, objection.reason)
             log.warning("asked on the page: %s", printable(ending.question))
             refusal = end_open(session, ending)
         finally:
             session.link.close()
         if refusal is not None:
-            raise Refusal(409, refusal)
+            raise HttpRefusal(409, refusal)
         word = "committed" if ending.commit else "aborted"
         return {"done": f"{word} {ending.transaction.transactional_id}"}
 
@@ -332,5 +332,5 @@ class ClusterDesk:
 def _text(wanted: Mapping[str, Any], name: str) -> str:
     value = wanted.get(name)
     if not isinstance(value, str):
-        raise Refusal(400, f"{name} is missing")
+        raise HttpRefusal(400, f"{name} is missing")
     return value

@@ -9,14 +9,14 @@ from typing import Any, Final, TypeVar
 from fencepost.cli.diagnosis.look import MOST_PLACES, GroupDetail, TransactionDetail
 from fencepost.cli.diagnosis.telling import as_value
 from fencepost.cli.transaction_view import meaning_of
-from fencepost.cli.ui.watch import Watch, lag_of
+from fencepost.cli.ui.watch import ClusterWatch, lag_of
 from fencepost.client.admin.acls import Acl
 from fencepost.client.admin.configs import ConfigEntry
 from fencepost.client.admin.quotas import QuotaEntity
 from fencepost.client.admin.scram import ScramCredential
 from fencepost.client.admin.topics import TopicDescription
 from fencepost.client.admin.transactions import ProducerDescription, TransactionDescription
-from fencepost.client.diagnosis.findings import Kind
+from fencepost.client.diagnosis.findings import ObjectKind
 from fencepost.client.diagnosis.group_rules import lags_of
 from fencepost.client.diagnosis.holding import NO_TIMEOUT_MS, OPEN_STATES, Cause, HeldBack, is_two_phase, partition_name
 from fencepost.client.types import TopicPartition
@@ -63,7 +63,7 @@ def _holder(held: HeldBack) -> Document:
 # --- overview ---
 
 
-def overview(watch: Watch, _query: Query) -> Document:
+def overview(watch: ClusterWatch, _query: Query) -> Document:
     """Counts, the rate of all, and the findings."""
     look = watch.look
     if look is None:
@@ -86,21 +86,26 @@ def overview(watch: Watch, _query: Query) -> Document:
     }
 
 
-_LINKS: Final = {Kind.TRANSACTION: "transaction", Kind.GROUP: "group", Kind.SINK: "sink", Kind.TOPIC: "topic"}
+_LINKS: Final = {
+    ObjectKind.TRANSACTION: "transaction",
+    ObjectKind.GROUP: "group",
+    ObjectKind.SINK: "sink",
+    ObjectKind.TOPIC: "topic",
+}
 
 
-def _attention(watch: Watch) -> list[Document]:
+def _attention(watch: ClusterWatch) -> list[Document]:
     """The findings, the worst first. Those of a partition lead to its topic."""
     found: list[Document] = []
     for each in watch.findings[:MOST_ATTENTION]:
-        place = each.name.rpartition("-")[0] if each.kind is Kind.PARTITION else each.name
-        link = "topic" if each.kind is Kind.PARTITION else _LINKS.get(each.kind)
+        place = each.name.rpartition("-")[0] if each.kind is ObjectKind.PARTITION else each.name
+        link = "topic" if each.kind is ObjectKind.PARTITION else _LINKS.get(each.kind)
         found.append({**as_value(each), "link": link, "target": place})
     more = len(watch.findings) - MOST_ATTENTION
     return found + ([{"code": "", "kind": "more", "name": f"{more} more", "words": ""}] if more > 0 else [])
 
 
-def _findings(watch: Watch, kind: Kind, *names: str) -> list[Document]:
+def _findings(watch: ClusterWatch, kind: ObjectKind, *names: str) -> list[Document]:
     return [as_value(each) for each in watch.findings if each.kind is kind and each.name in names]
 
 
@@ -112,7 +117,7 @@ def _leaderless(topic: TopicDescription) -> str:
 # --- topics ---
 
 
-def topics(watch: Watch, query: Query) -> Document:
+def topics(watch: ClusterWatch, query: Query) -> Document:
     """A row each. `behind`: offsets that readers of committed records do not see yet."""
     look = watch.look
     if look is None:
@@ -136,7 +141,7 @@ def topics(watch: Watch, query: Query) -> Document:
     return _page(found, lambda each: each.name, row, query)
 
 
-def topic(watch: Watch, name: str, query: Query) -> Document | None:
+def topic(watch: ClusterWatch, name: str, query: Query) -> Document | None:
     """One topic's partitions; None: there is no such topic."""
     look = watch.look
     if look is None or name not in look.topics:
@@ -165,7 +170,7 @@ def topic(watch: Watch, name: str, query: Query) -> Document | None:
 # --- transactions ---
 
 
-def transactions(watch: Watch, query: Query) -> Document:
+def transactions(watch: ClusterWatch, query: Query) -> Document:
     """The open ones, the oldest first, or with state=all every id that the brokers list."""
     look = watch.look
     if look is None:
@@ -205,7 +210,7 @@ def transactions(watch: Watch, query: Query) -> Document:
     return {**page, "described": len(look.described), "open": len(watch.open_ones())}
 
 
-def _owner(watch: Watch, transactional_id: str, state: str | None) -> Document:
+def _owner(watch: ClusterWatch, transactional_id: str, state: str | None) -> Document:
     name = names.parse(transactional_id)
     if name is None:
         return {"kind": "client", "sink": None, "words": "a client"}
@@ -216,7 +221,7 @@ def _owner(watch: Watch, transactional_id: str, state: str | None) -> Document:
     return {"kind": "sink", "sink": name.sink, "words": words}
 
 
-def transaction(watch: Watch, detail: TransactionDetail) -> Document:
+def transaction(watch: ClusterWatch, detail: TransactionDetail) -> Document:
     """One transaction's life, as far as it can be known."""
     found = detail.transaction
     name = found.transactional_id
@@ -238,8 +243,8 @@ def transaction(watch: Watch, detail: TransactionDetail) -> Document:
         "more_partitions": max(len(found.partitions) - MOST_PLACES, 0),
         "holds": sorted(map(partition_name, watch.held_by().get(name, [])))[:MOST_PLACES],
         "findings": [
-            *_findings(watch, Kind.TRANSACTION, name),
-            *_findings(watch, Kind.PARTITION, *map(partition_name, watch.held_by().get(name, []))),
+            *_findings(watch, ObjectKind.TRANSACTION, name),
+            *_findings(watch, ObjectKind.PARTITION, *map(partition_name, watch.held_by().get(name, []))),
         ],
         "events": [] if life is None else [{"at_ms": each.at_ms, "what": each.what} for each in life.events],
     }
@@ -268,7 +273,7 @@ def _producer(
     }
 
 
-def owners_of(watch: Watch) -> dict[int, str]:
+def owners_of(watch: ClusterWatch) -> dict[int, str]:
     """Return the transactional ids of the described transactions by producer id."""
     described: Mapping[str, TransactionDescription] = {} if watch.look is None else watch.look.described
     return {each.producer_id: name for name, each in described.items() if each.error_code == 0}
@@ -277,7 +282,7 @@ def owners_of(watch: Watch) -> dict[int, str]:
 # --- groups ---
 
 
-def groups(watch: Watch, query: Query) -> Document:
+def groups(watch: ClusterWatch, query: Query) -> Document:
     """A row each, with how far it is behind in all."""
     look = watch.look
     if look is None:
@@ -296,7 +301,7 @@ def groups(watch: Watch, query: Query) -> Document:
             "lag": lag_of(places, watch.ends),
             "lags": [] if trace is None else [lag for _, lag in trace.points][-MOST_DRAWN_LAGS:],
             "error": str(committed) if refused else None,
-            "trouble": [each["words"] for each in _findings(watch, Kind.GROUP, group_id)],
+            "trouble": [each["words"] for each in _findings(watch, ObjectKind.GROUP, group_id)],
         }
 
     return _page(
@@ -307,7 +312,7 @@ def groups(watch: Watch, query: Query) -> Document:
     )
 
 
-def group(watch: Watch, detail: GroupDetail, query: Query) -> Document | None:
+def group(watch: ClusterWatch, detail: GroupDetail, query: Query) -> Document | None:
     """A group's partitions and members; None: nobody knows it."""
     described = detail.described
     if described.state == "Dead" and not detail.committed:
@@ -343,7 +348,7 @@ def group(watch: Watch, detail: GroupDetail, query: Query) -> Document | None:
         "type": described.group_type,
         "state": described.state,
         "protocol": described.protocol,
-        "findings": _findings(watch, Kind.GROUP, described.group_id),
+        "findings": _findings(watch, ObjectKind.GROUP, described.group_id),
         "lags": [] if trace is None else [list(point) for point in trace.points],
         "member_count": len(described.members),
         "members": members,
@@ -354,7 +359,7 @@ def group(watch: Watch, detail: GroupDetail, query: Query) -> Document | None:
 # --- sinks ---
 
 
-def sinks(watch: Watch, query: Query) -> Document:
+def sinks(watch: ClusterWatch, query: Query) -> Document:
     """A row for each sink that has decided something, or has something open."""
     look = watch.look
     if look is None:
@@ -386,7 +391,7 @@ def sinks(watch: Watch, query: Query) -> Document:
     return _page(sorted(decided), str, row, query)
 
 
-def sink(watch: Watch, name: str) -> Document:
+def sink(watch: ClusterWatch, name: str) -> Document:
     """A sink's queries: the last decision of each with what became of it, and those seen before while watching."""
     own = [seen for (owner, _), seen in sorted(watch.batches.items()) if owner == name]
     decided = {winner.transactional_id for seen in own for winner in seen[-1].decision.winners}
@@ -419,7 +424,7 @@ def sink(watch: Watch, name: str) -> Document:
     }
 
 
-def _became(watch: Watch, winner: Winner) -> str:
+def _became(watch: ClusterWatch, winner: Winner) -> str:
     found = watch.became.get(winner.transactional_id)
     return "just decided" if found is None else found.value
 
@@ -436,7 +441,7 @@ def _content(decision: Decision) -> Document:
 # --- disks, rights, users, quotas, settings ---
 
 
-def disks(watch: Watch, query: Query) -> Document:
+def disks(watch: ClusterWatch, query: Query) -> Document:
     """Return a row for each log directory, and the largest topics by their bytes on all brokers."""
     look = watch.look
     if look is None:
@@ -500,7 +505,7 @@ def settings(entries: Mapping[str, ConfigEntry]) -> list[Document]:
     ]
 
 
-VIEWS: Final[Mapping[str, Callable[[Watch, Query], Document]]] = {
+VIEWS: Final[Mapping[str, Callable[[ClusterWatch, Query], Document]]] = {
     "overview": overview,
     "topics": topics,
     "transactions": transactions,
@@ -510,7 +515,7 @@ VIEWS: Final[Mapping[str, Callable[[Watch, Query], Document]]] = {
 }
 
 
-def envelope(watch: Watch, now_ms: int) -> Document:
+def envelope(watch: ClusterWatch, now_ms: int) -> Document:
     """Return the part of an answer that all views have."""
     look = watch.look
     return {

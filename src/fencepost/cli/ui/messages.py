@@ -11,7 +11,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
-from fencepost.cli.ui.web import Refusal
+from fencepost.cli.ui.web import HttpRefusal
 from fencepost.client.records import Record
 from fencepost.client.types import TopicPartition
 from fencepost.errors import KafkaError
@@ -153,13 +153,13 @@ def query_of(asked: Mapping[str, str]) -> Query:
 
 def _number(text: str, name: str) -> int:
     if not (text.isascii() and text.isdecimal() and len(text) < 19):
-        raise Refusal(400, f"{name} {text!r} is not a number from 0 on")
+        raise HttpRefusal(400, f"{name} {text!r} is not a number from 0 on")
     return int(text)
 
 
 def _one_of(text: str, options: Sequence[str], name: str) -> str:
     if text not in options:
-        raise Refusal(400, f"{name} {text!r} is none of {', '.join(options)}")
+        raise HttpRefusal(400, f"{name} {text!r} is none of {', '.join(options)}")
     return text
 
 
@@ -169,19 +169,19 @@ def _time(text: str) -> int:
     try:
         return round(datetime.fromisoformat(text).timestamp() * 1000)
     except (ValueError, OverflowError, OSError) as error:
-        raise Refusal(400, f"{text!r} is no time such as 2026-01-31T12:00 or milliseconds since 1970") from error
+        raise HttpRefusal(400, f"{text!r} is no time such as 2026-01-31T12:00 or milliseconds since 1970") from error
 
 
 def _test(text: str) -> JsonTest:
     parts = _PATH.fullmatch(text)
     if parts is None:
-        raise Refusal(400, f"JSON path {text!r} is not of the form customer.id = 7 or items[0].name != pen")
+        raise HttpRefusal(400, f"JSON path {text!r} is not of the form customer.id = 7 or items[0].name != pen")
     steps: list[str | int] = []
     at = 0
     while at < len(parts["path"]):
         step = _STEP.match(parts["path"], at)
         if step is None:
-            raise Refusal(400, f"JSON path {parts['path']!r} cannot be read from character {at + 1} on")
+            raise HttpRefusal(400, f"JSON path {parts['path']!r} cannot be read from character {at + 1} on")
         steps.append(step[1] if step[2] is None else int(step[2]))
         at = step.end()
     return JsonTest(tuple(steps), parts["rule"] == "=", parts["value"])

@@ -19,7 +19,7 @@ from fencepost.errors import KafkaError
 from fencepost.spark.sink.decision import Decision
 from fencepost.spark.sink.repair import WinnerState
 
-__all__ = ["Batch", "Event", "Life", "Watch", "lag_of"]
+__all__ = ["ActivityEntry", "ClusterWatch", "Life", "SeenDecision", "lag_of"]
 
 POINTS: Final = 60  # of a line of rates
 MOST_LIVES: Final = 2_000
@@ -32,14 +32,14 @@ LAG_POINTS: Final = 180  # half an hour
 MOST_TRACED: Final = 1_000  # groups whose lag is kept over time
 
 
-class Event(NamedTuple):
+class ActivityEntry(NamedTuple):
     """Something that was seen of a transactional id. Looks see what lasts, not what happens between two of them."""
 
     at_ms: int
     what: str
 
 
-class Batch(NamedTuple):
+class SeenDecision(NamedTuple):
     """A decision that was seen, and when for the first time."""
 
     at_ms: int
@@ -54,7 +54,7 @@ class Life:
     producer: tuple[int, int] | None = None
     began_ms: int = -1
     partitions: frozenset[TopicPartition] = frozenset()
-    events: deque[Event] = field(default_factory=lambda: deque(maxlen=MOST_EVENTS))
+    events: deque[ActivityEntry] = field(default_factory=lambda: deque(maxlen=MOST_EVENTS))
 
 
 class Counted(NamedTuple):
@@ -64,7 +64,7 @@ class Counted(NamedTuple):
     ever: int
 
 
-class Line:
+class Rate:
     """Counts over time that only grow, as rates."""
 
     def __init__(self) -> None:
@@ -106,7 +106,7 @@ def lag_of(committed: Mapping[TopicPartition, int], ends: Mapping[TopicPartition
     return sum(lags) if lags else None
 
 
-class Watch:
+class ClusterWatch:
     """Takes looks, and what kept them from being had."""
 
     def __init__(self) -> None:
@@ -116,15 +116,15 @@ class Watch:
         self.ends: dict[TopicPartition, Ends] = {}
         self.committed: dict[str, Mapping[TopicPartition, int] | KafkaError] = {}
         self.lives: dict[str, Life] = {}
-        self.batches: dict[tuple[str, str], deque[Batch]] = {}
+        self.batches: dict[tuple[str, str], deque[SeenDecision]] = {}
         self.winners: dict[str, Decision] = {}
         """By transactional id, the decision that names it."""
         self.became: dict[str, WinnerState] = {}
         """By transactional id, what became of those that a decision names."""
-        self.lines: dict[str, Line] = {}
+        self.lines: dict[str, Rate] = {}
         self.lags: dict[str, Trace] = {}
         """By group, its lag over time."""
-        self.total = Line()
+        self.total = Rate()
         self.held: Mapping[TopicPartition, HeldBack] = {}
         """By partition, what its readers of committed records wait for."""
         self.findings: list[Finding] = []
@@ -163,7 +163,7 @@ class Watch:
         self.lines = {name: line for name, line in self.lines.items() if name in sums}
         for name, count in sums.items():
             if name in self.lines or len(self.lines) < MOST_DRAWN:
-                self.lines.setdefault(name, Line()).add(look.at_ms, count)
+                self.lines.setdefault(name, Rate()).add(look.at_ms, count)
         self.total.add(look.at_ms, sum(count for name, count in sums.items() if not look.topics[name].is_internal))
 
     def _take_lags(self, look: Look, known: set[str]) -> None:
@@ -181,7 +181,7 @@ class Watch:
         for key, decision in latest.items():
             seen = self.batches.setdefault(key, deque(maxlen=MOST_BATCHES))
             if not seen or seen[-1].decision != decision:
-                seen.append(Batch(look.at_ms, decision))
+                seen.append(SeenDecision(look.at_ms, decision))
                 changed = True
         named = sum(len(decision.winners) for decision in look.decisions)
         if changed or named != len(self.winners):
@@ -196,7 +196,7 @@ class Watch:
         for transactional_id, life in self.lives.items():
             if transactional_id not in listed and life.state != "gone":
                 life.state = "gone"
-                life.events.append(Event(look.at_ms, "the brokers know this id no more"))
+                life.events.append(ActivityEntry(look.at_ms, "the brokers know this id no more"))
         for transactional_id, listing in listed.items():
             if transactional_id in self.lives or listing.state in OPEN_STATES:
                 self._take_one(look.at_ms, listing, look.described.get(transactional_id))
@@ -209,16 +209,16 @@ class Watch:
         producer = None if known is None else (known.producer_id, known.producer_epoch)
         if life is None:
             life = self.lives[listing.transactional_id] = Life(state, producer)
-            life.events.append(Event(at_ms, f"first seen, {state}"))
+            life.events.append(ActivityEntry(at_ms, f"first seen, {state}"))
         else:
             if known is not None and known.start_time_ms > life.began_ms >= 0 and known.start_time_ms >= 0:
-                life.events.append(Event(known.start_time_ms, "a new transaction began"))
+                life.events.append(ActivityEntry(known.start_time_ms, "a new transaction began"))
                 life.partitions = frozenset()
             if state != life.state:
-                life.events.append(Event(at_ms, f"{life.state} → {state}"))
+                life.events.append(ActivityEntry(at_ms, f"{life.state} → {state}"))
             if producer is not None and life.producer is not None and producer != life.producer:
                 before, after = (f"{pair[0]}:{pair[1]}" for pair in (life.producer, producer))
-                life.events.append(Event(at_ms, f"producer {before} → {after}"))
+                life.events.append(ActivityEntry(at_ms, f"producer {before} → {after}"))
         life.state = state
         life.producer = producer or life.producer
         if known is not None:
@@ -226,7 +226,7 @@ class Watch:
                 life.began_ms = known.start_time_ms
             added = sorted(frozenset(known.partitions) - life.partitions)
             if added:
-                life.events.append(Event(at_ms, f"enlisted: {partition_words(added, MOST_NAMED)}"))
+                life.events.append(ActivityEntry(at_ms, f"enlisted: {partition_words(added, MOST_NAMED)}"))
             life.partitions |= frozenset(known.partitions)
 
     def _forget_some(self) -> None:

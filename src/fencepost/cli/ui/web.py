@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from fencepost.protocol.json_text import parse_json
 
-__all__ = ["MOST_BODY", "Desk", "Refusal", "Request", "Response", "Site", "is_own_host"]
+__all__ = ["MOST_BODY", "Desk", "HttpRefusal", "Request", "Response", "Site", "is_own_host"]
 
 MOST_BODY: Final = 64 * 1024
 TOKEN: Final = "x-fencepost-token"  # noqa: S105 - a header's name
@@ -33,7 +33,7 @@ HEADERS: Final = {
 }
 
 
-class Refusal(Exception):
+class HttpRefusal(Exception):
     """A request that is refused, with the reason and the HTTP status."""
 
     def __init__(self, status: int, reason: str) -> None:
@@ -96,22 +96,22 @@ class Site:
         """Never raises Refusal: it is the answer."""
         try:
             return self._answer(request)
-        except Refusal as refusal:
+        except HttpRefusal as refusal:
             return _json(refusal.status, {"error": str(refusal)})
 
     def _answer(self, request: Request) -> Response:
         host = request.headers.get("host", "")
         if not is_own_host(host, self._names):
             # A name that somebody has pointed at this address (DNS rebinding) makes the page readable to his own.
-            raise Refusal(
+            raise HttpRefusal(
                 421, f"this page is not {host!r}: ask by its address or localhost, or start it with --allowed-host"
             )
         if request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
-            raise Refusal(403, "asked for by another site's page")
+            raise HttpRefusal(403, "asked for by another site's page")
         try:
             url = urlsplit(request.target)
         except ValueError as error:
-            raise Refusal(400, f"no address of this page: {error}") from error
+            raise HttpRefusal(400, f"no address of this page: {error}") from error
         if request.method == "GET" and url.path in self._files:
             return Response(200, *self._files[url.path])
         area, _, name = url.path.removeprefix("/").partition("/")
@@ -123,24 +123,24 @@ class Site:
             return _json(200, self._desk.view(name, dict(parse_qsl(url.query, keep_blank_values=True))))
         if request.method == "POST" and area == "do":
             return _json(200, self._desk.act(name, self._wanted(request, host)))
-        raise Refusal(404 if request.method in ("GET", "POST") else 405, "there is nothing here")
+        raise HttpRefusal(404 if request.method in ("GET", "POST") else 405, "there is nothing here")
 
     def _wanted(self, request: Request, host: str) -> Mapping[str, Any]:
         if not hmac.compare_digest(request.headers.get(TOKEN, "").encode(), self._token.encode()):
-            raise Refusal(
+            raise HttpRefusal(
                 403, "the token is missing or from before a restart: open the address that `fencepost ui` has printed"
             )
         origin = request.headers.get("origin")
         if origin is not None and origin.partition("://")[2] != host:
-            raise Refusal(403, f"asked for by a page of {origin}")
+            raise HttpRefusal(403, f"asked for by a page of {origin}")
         if request.headers.get("content-type", "").partition(";")[0].strip() != JSON:
-            raise Refusal(415, f"only {JSON} is taken")
+            raise HttpRefusal(415, f"only {JSON} is taken")
         try:
             wanted = parse_json(request.body)
         except ValueError as error:
-            raise Refusal(400, f"the body is not JSON: {error}") from error
+            raise HttpRefusal(400, f"the body is not JSON: {error}") from error
         if not isinstance(wanted, dict):
-            raise Refusal(400, "the body is not an object")
+            raise HttpRefusal(400, "the body is not an object")
         return wanted
 
 

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from fencepost.arguments import Int8, MaybeEmpty
 from fencepost.client.admin.base import AdminBase
-from fencepost.client.admin.items import Answer, ManyItems, Outcomes, each_of_targets
+from fencepost.client.admin.items import ItemAnswer, ManyItems, Outcomes, each_of_targets
 from fencepost.client.net.cluster import AnyNode, Controller, Target
 from fencepost.errors import error_for
 from fencepost.protocol.codes import ErrorCode as E
@@ -229,9 +229,9 @@ class AdminConfigs(AdminBase):
             ]
             return ic.IncrementalAlterConfigsRequest(resources=altered, validate_only=validate_only)
 
-        def read(reply: ic.IncrementalAlterConfigsResponse) -> dict[ConfigResource, Answer]:
+        def read(reply: ic.IncrementalAlterConfigsResponse) -> dict[ConfigResource, ItemAnswer]:
             return {
-                ConfigResource(each.resource_name, each.resource_type): Answer(each.error_code, each.error_message)
+                ConfigResource(each.resource_name, each.resource_type): ItemAnswer(each.error_code, each.error_message)
                 for each in reply.responses
             }
 
@@ -328,17 +328,17 @@ def _question(
     return dc.DescribeConfigsRequest(resources=resources, include_documentation=documentation)
 
 
-def _answers(reply: dc.DescribeConfigsResponse) -> dict[ConfigResource, Answer]:
+def _answers(reply: dc.DescribeConfigsResponse) -> dict[ConfigResource, ItemAnswer]:
     """Return the settings by resource."""
     return {
-        ConfigResource(each.resource_name, each.resource_type): Answer(
+        ConfigResource(each.resource_name, each.resource_type): ItemAnswer(
             each.error_code, each.error_message, {entry.name: _entry(entry) for entry in each.configs}
         )
         for each in reply.results
     }
 
 
-def _told(resource: ConfigResource, answer: Answer) -> Mapping[str, ConfigEntry]:
+def _told(resource: ConfigResource, answer: ItemAnswer) -> Mapping[str, ConfigEntry]:
     """Return the settings of an answer. Raises KafkaError."""
     if answer.code != 0:
         raise error_for(answer.code, _settings_of(resource), answer.message)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from fencepost.arguments import Int16, Int32
 from fencepost.client.admin.base import AdminBase
-from fencepost.client.admin.items import Answer, ManyItems, Outcomes, each_of_targets
+from fencepost.client.admin.items import ItemAnswer, ManyItems, Outcomes, each_of_targets
 from fencepost.client.net.cluster import Controller
 from fencepost.client.types import TopicPartition, numbers_by_topic
 from fencepost.errors import error_for
@@ -92,7 +92,7 @@ class AdminElections(AdminBase):
             for each in topic.partition_result:
                 place = TopicPartition(topic.topic, each.partition_id)
                 code = 0 if each.error_code == E.ELECTION_NOT_NEEDED else each.error_code
-                answer = Answer(code, each.error_message, each.error_code == 0)
+                answer = ItemAnswer(code, each.error_message, each.error_code == 0)
                 outcomes.put(place, answer, f"leader of {place.topic}-{place.partition}")
         return outcomes.results("elect leaders")
 
@@ -165,9 +165,9 @@ class AdminElections(AdminBase):
         def make(places: Iterable[tuple[str, int, int]]) -> al.AlterReplicaLogDirsRequest:
             return al.AlterReplicaLogDirsRequest(dirs=_directories({place: paths[place] for place in places}))
 
-        def read(broker: int, reply: al.AlterReplicaLogDirsResponse) -> dict[tuple[str, int, int], Answer]:
+        def read(broker: int, reply: al.AlterReplicaLogDirsResponse) -> dict[tuple[str, int, int], ItemAnswer]:
             return {
-                (topic.topic_name, each.partition_index, broker): Answer(each.error_code)
+                (topic.topic_name, each.partition_index, broker): ItemAnswer(each.error_code)
                 for topic in reply.results
                 for each in topic.partitions
             }

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from fencepost.client.admin.base import AdminBase
-from fencepost.client.admin.items import Answer, ManyItems, Outcomes, each_of_groups
+from fencepost.client.admin.items import ItemAnswer, ManyItems, Outcomes, each_of_groups
 from fencepost.client.group.assignors_wire import decode_assignment, decode_subscription
 from fencepost.client.types import TopicPartition
 from fencepost.errors import ProtocolError, UnsupportedVersionError
@@ -31,7 +31,7 @@ class StreamsTask(NamedTuple):
     role: str = "active"
 
 
-Reader = Callable[[Any], dict[str, Answer]]
+Reader = Callable[[Any], dict[str, ItemAnswer]]
 
 
 class GroupMember(NamedTuple):
@@ -157,9 +157,9 @@ def _request(ask: _Protocol, rights: bool, group_ids: Sequence[str]) -> Message:
 def _reader(group_type: str, protocol_type: str, member: Callable[[Any], GroupMember]) -> Reader:
     """Return the reading of a response of a protocol with epochs."""
 
-    def read(reply: Any) -> dict[str, Answer]:
+    def read(reply: Any) -> dict[str, ItemAnswer]:
         return {
-            group.group_id: Answer(
+            group.group_id: ItemAnswer(
                 group.error_code,
                 group.error_message,
                 GroupDescription(
@@ -201,10 +201,10 @@ def _partitions(assignment: cg.Assignment | sg.Assignment | None) -> tuple[Topic
     return tuple(TopicPartition(topic.topic_name, n) for topic in assignment.topic_partitions for n in topic.partitions)
 
 
-def _classic_groups(reply: gd.DescribeGroupsResponse) -> dict[str, Answer]:
+def _classic_groups(reply: gd.DescribeGroupsResponse) -> dict[str, ItemAnswer]:
     """Return the groups; None for a group that a broker before Kafka 4.0 calls "Dead", as it does of unknown ones."""
     return {
-        group.group_id: Answer(
+        group.group_id: ItemAnswer(
             group.error_code,
             group.error_message,
             None

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from fencepost.client.admin.base import AdminBase
-from fencepost.client.admin.items import Answer, ManyItems, Outcomes, each_of_groups
+from fencepost.client.admin.items import ItemAnswer, ManyItems, Outcomes, each_of_groups
 from fencepost.client.group.committed_offsets import commit, fetch_committed
 from fencepost.client.net import list_offsets as offsets
 from fencepost.client.net.cluster import Coordinator, CoordinatorKind
@@ -96,8 +96,8 @@ class AdminGroups(AdminBase):
         (await self._delete_groups(group_ids, self._deadline(api_timeout_ms))).results("delete groups")
 
     async def _delete_groups(self, group_ids: Iterable[str], deadline_ms: int) -> Outcomes[str]:
-        def read(reply: dg.DeleteGroupsResponse) -> dict[str, Answer]:
-            return {each.group_id: Answer(each.error_code, each.error_message) for each in reply.results}
+        def read(reply: dg.DeleteGroupsResponse) -> dict[str, ItemAnswer]:
+            return {each.group_id: ItemAnswer(each.error_code, each.error_message) for each in reply.results}
 
         call = ManyItems(
             lambda ids: dg.DeleteGroupsRequest(groups_names=list(ids)),

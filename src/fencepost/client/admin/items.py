@@ -13,13 +13,13 @@ from fencepost.errors import ItemsFailedError, KafkaError, KafkaTimeoutError, Pr
 from fencepost.protocol.codec import Message
 from fencepost.protocol.codes import ErrorCode as E
 
-__all__ = ["Answer", "ManyItems", "Outcomes", "each_item", "each_of_groups", "each_of_targets", "refusal"]
+__all__ = ["ItemAnswer", "ManyItems", "Outcomes", "each_item", "each_of_groups", "each_of_targets", "refusal"]
 
 I = TypeVar("I")  # noqa: E741 (an item)
 _MOVED: Final = frozenset({E.NOT_COORDINATOR, E.COORDINATOR_NOT_AVAILABLE})
 
 
-class Answer(NamedTuple):
+class ItemAnswer(NamedTuple):
     """A broker's answer about one item: error code and message, and the result."""
 
     code: int
@@ -46,7 +46,7 @@ class Outcomes(Generic[I]):
             raise error
         return next(iter(self.done.values()))
 
-    def put(self, item: I, answer: Answer, what: str, unanswered: Sequence[KafkaError] = ()) -> None:
+    def put(self, item: I, answer: ItemAnswer, what: str, unanswered: Sequence[KafkaError] = ()) -> None:
         """Add the outcome of an item. `unanswered` are the attempts before this answer."""
         if answer.code == 0:
             self.done[item] = answer.value
@@ -73,7 +73,7 @@ class ManyItems(Generic[I]):
 
     make: Callable[[Sequence[I]], Message]
     versions: tuple[int, int]
-    read: Callable[[Any], Mapping[I, Answer]]
+    read: Callable[[Any], Mapping[I, ItemAnswer]]
     what: Callable[[I], str]
     final: Collection[int] = ()
 

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from fencepost.arguments import MaybeEmpty
 from fencepost.client.admin.base import AdminBase
-from fencepost.client.admin.items import Answer, ManyItems, each_item
+from fencepost.client.admin.items import ItemAnswer, ManyItems, each_item
 from fencepost.client.net.cluster import AnyNode, Controller
 from fencepost.errors import error_for
 from fencepost.protocol.messages import alter_client_quotas as ac
@@ -100,9 +100,9 @@ class AdminQuotas(AdminBase):
             ]
             return ac.AlterClientQuotasRequest(entries=entries, validate_only=validate_only)
 
-        def read(reply: ac.AlterClientQuotasResponse) -> dict[QuotaEntity, Answer]:
+        def read(reply: ac.AlterClientQuotasResponse) -> dict[QuotaEntity, ItemAnswer]:
             return {
-                _entity({part.entity_type: part.entity_name for part in entry.entity}): Answer(
+                _entity({part.entity_type: part.entity_name for part in entry.entity}): ItemAnswer(
                     entry.error_code, entry.error_message
                 )
                 for entry in reply.entries

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from fencepost.client.admin.base import AdminBase
-from fencepost.client.admin.items import Answer, Outcomes
+from fencepost.client.admin.items import ItemAnswer, Outcomes
 from fencepost.client.net.answers import only
 from fencepost.client.net.cluster import Coordinator, CoordinatorKind
 from fencepost.client.types import K, TopicPartition, numbers_by_topic
@@ -60,7 +60,7 @@ class AdminShareOffsets(AdminBase):
         for topic in reply.topics:
             for each in topic.partitions:
                 found = ShareOffset(each.start_offset, each.leader_epoch, each.lag)
-                answer = Answer(each.error_code, each.error_message, found)
+                answer = ItemAnswer(each.error_code, each.error_message, found)
                 place = TopicPartition(topic.topic_name, each.partition_index)
                 outcomes.put(place, answer, _what(place, group_id))
         known: dict[TopicPartition, ShareOffset] = outcomes.results(f"offsets of share group {group_id!r}")
@@ -99,7 +99,7 @@ class AdminShareOffsets(AdminBase):
         for told in reply.responses:
             for each in told.partitions:
                 place = TopicPartition(told.topic_name, each.partition_index)
-                outcomes.put(place, Answer(each.error_code, each.error_message), _what(place, group_id))
+                outcomes.put(place, ItemAnswer(each.error_code, each.error_message), _what(place, group_id))
         outcomes.results(f"set offsets of share group {group_id!r}")
 
     async def delete_share_group_offsets(
@@ -122,7 +122,7 @@ class AdminShareOffsets(AdminBase):
         outcomes: Outcomes[str] = Outcomes()
         for told in reply.responses:
             what = f"offsets of {told.topic_name!r} of share group {group_id!r}"
-            outcomes.put(told.topic_name, Answer(told.error_code, told.error_message), what)
+            outcomes.put(told.topic_name, ItemAnswer(told.error_code, told.error_message), what)
         outcomes.results(f"delete offsets of share group {group_id!r}")
 
     async def _ask(

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from fencepost.arguments import Int16OrMinusOne, Int32, Int32OrMinusOne, OrMinusOne
 from fencepost.client.admin.base import AdminBase
-from fencepost.client.admin.items import Answer, ManyItems, Outcomes, each_item
+from fencepost.client.admin.items import ItemAnswer, ManyItems, Outcomes, each_item
 from fencepost.client.net import list_offsets as offsets
 from fencepost.client.net.cluster import HIGHEST_METADATA, LOWEST_METADATA, Controller
 from fencepost.client.net.topology import Node, Partition
@@ -154,7 +154,7 @@ class AdminTopics(AdminBase):
                 validate_only=validate_only,
             )
 
-        def read(reply: ct.CreateTopicsResponse) -> dict[str, Answer]:
+        def read(reply: ct.CreateTopicsResponse) -> dict[str, ItemAnswer]:
             return {topic.name: _created(topic, exist_ok=exist_ok) for topic in reply.topics}
 
         call = ManyItems(make, (4, 7), read, lambda name: f"create topic {name!r}")
@@ -256,10 +256,10 @@ class AdminTopics(AdminBase):
             states = [dt.DeleteTopicState(name=name) for name in wanted]
             return dt.DeleteTopicsRequest(topics=states, topic_names=list(wanted), timeout_ms=timeout_ms)
 
-        def read(reply: dt.DeleteTopicsResponse) -> dict[str, Answer]:
+        def read(reply: dt.DeleteTopicsResponse) -> dict[str, ItemAnswer]:
             ignored = (E.UNKNOWN_TOPIC_OR_PARTITION,) if missing_ok else ()
             return {
-                each.name: Answer(
+                each.name: ItemAnswer(
                     0 if each.error_code in ignored else each.error_code, each.error_message, each.topic_id
                 )
                 for each in reply.responses
@@ -315,8 +315,8 @@ class AdminTopics(AdminBase):
             grown = [cp.CreatePartitionsTopic(name=each, count=totals[each], assignments=None) for each in names]
             return cp.CreatePartitionsRequest(topics=grown, timeout_ms=timeout_ms, validate_only=validate_only)
 
-        def read(reply: cp.CreatePartitionsResponse) -> dict[str, Answer]:
-            return {each.name: Answer(each.error_code, each.error_message) for each in reply.results}
+        def read(reply: cp.CreatePartitionsResponse) -> dict[str, ItemAnswer]:
+            return {each.name: ItemAnswer(each.error_code, each.error_message) for each in reply.results}
 
         call = ManyItems(make, (0, 3), read, lambda each: f"partitions of {each!r}")
         outcomes = await each_item(self.cluster, Controller(), totals, call, deadline_ms)
@@ -411,12 +411,12 @@ def _creatable(topic: NewTopic) -> ct.CreatableTopic:
     )
 
 
-def _created(topic: ct.CreatableTopicResult, *, exist_ok: bool) -> Answer:
+def _created(topic: ct.CreatableTopicResult, *, exist_ok: bool) -> ItemAnswer:
     if exist_ok and topic.error_code == E.TOPIC_ALREADY_EXISTS:
-        return Answer(0)
+        return ItemAnswer(0)
     topic_id = topic.topic_id if topic.topic_id is not None and topic.topic_id.int else None
     created = CreatedTopic(topic_id, topic.num_partitions, topic.replication_factor)
-    return Answer(topic.error_code, topic.error_message, created)
+    return ItemAnswer(topic.error_code, topic.error_message, created)
 
 
 def _difference(topic: MetadataResponseTopic | None, total: int) -> str:

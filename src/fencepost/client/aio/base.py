@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, Concatenate, Generic, NoReturn, ParamSpec, Self, TypeVar
 
 from fencepost.arguments import checked
-from fencepost.at_exit import Turn, at_exit, patience_ms
+from fencepost.at_exit import CloseOrder, at_exit, patience_ms
 from fencepost.client.configured import Configured
 from fencepost.client.net.asyncio_runtime import AsyncioRuntime
 from fencepost.client.net.io_thread import GRACE_S
@@ -47,7 +47,7 @@ class AsyncClient(Configured, Generic[C_co]):
         self._core = core
         self._begin(runtime)
         _open[id(core)] = (runtime, core)
-        at_exit(Turn.CLIENTS, _end)
+        at_exit(CloseOrder.CLIENTS, _end)
 
     def _begin(self, runtime: AsyncioRuntime) -> None:
         """Set what a client of any world has, beside its core."""

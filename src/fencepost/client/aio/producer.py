@@ -19,7 +19,7 @@ from fencepost.client.configured import configured_by
 from fencepost.client.net.asyncio_runtime import runtime_for
 from fencepost.client.net.cluster import Cluster
 from fencepost.client.net.turn import TRANSACTION
-from fencepost.client.producer.arrow_results import Appended, bulk_result, release_undone
+from fencepost.client.producer.arrow_results import AppendedRun, bulk_result, release_undone
 from fencepost.client.producer.chunks import EVERY_ROW, Chunk, Headers, OnDelivery
 from fencepost.client.producer.core import ProducerCore
 from fencepost.client.producer.transaction_block import TransactionBlock
@@ -75,10 +75,10 @@ class AsyncBulkDelivery:
         """Return true if every row has been acknowledged or has failed."""
         return all(chunk.done for chunk in self._chunks)
 
-    def __await__(self) -> Generator[Any, None, list[Appended]]:
+    def __await__(self) -> Generator[Any, None, list[AppendedRun]]:
         return self._wait().__await__()
 
-    async def _wait(self) -> list[Appended]:
+    async def _wait(self) -> list[AppendedRun]:
         something = asyncio.Event()
         for chunk in self._chunks:
             chunk.watch(something.set)

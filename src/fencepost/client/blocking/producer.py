@@ -18,7 +18,7 @@ from fencepost.client.coding import Codec, Parts, listed, serializers
 from fencepost.client.configured import configured_by
 from fencepost.client.net.io_thread import io_thread
 from fencepost.client.producer.accumulator import RECORD_OVERHEAD
-from fencepost.client.producer.arrow_results import Appended, bulk_result, release_undone
+from fencepost.client.producer.arrow_results import AppendedRun, bulk_result, release_undone
 from fencepost.client.producer.chunks import EVERY_ROW, Chunk, Headers, OnDelivery
 from fencepost.client.producer.core import ProducerCore
 from fencepost.client.types import RecordMetadata
@@ -131,7 +131,7 @@ class BulkDelivery:
         return all(chunk.done for chunk in self._chunks)
 
     @checked
-    def result(self, timeout_s: float | None = None) -> list[Appended]:
+    def result(self, timeout_s: float | None = None) -> list[AppendedRun]:
         """Wait, and return the partitions and offsets of the rows.
 
         Args:

@@ -25,7 +25,7 @@ from fencepost.client.consumer.positions import Positions
 from fencepost.client.consumer.queries import ConsumerQueries
 from fencepost.client.consumer.stuck import Stuck
 from fencepost.client.consumer.subscription import Handed, Reading, normalised
-from fencepost.client.group.member import Member, Topics, check_names
+from fencepost.client.group.member import Member, SubscribedTopics, check_names
 from fencepost.client.group.membership import member_for
 from fencepost.client.interceptors import ConsumerInterceptors
 from fencepost.client.metrics import ConsumerMetrics
@@ -148,7 +148,7 @@ class ConsumerCore(ConsumerQueries):
         self._check()
         if self.config.group_id is None:
             raise ConfigurationError("subscribe needs a group_id; assign does not")
-        wanted = Topics.make(topics, pattern)
+        wanted = SubscribedTopics.make(topics, pattern)
         if wanted.pattern is None and not wanted.names_now():
             await self.unsubscribe()
             return

@@ -30,8 +30,7 @@ from fencepost.errors import (
     error_for,
 )
 from fencepost.protocol.codes import ErrorCode as E
-from fencepost.protocol.errors import DecompressionLimit
-from fencepost.protocol.errors import ProtocolError as WireError
+from fencepost.protocol.errors import DecompressionLimit, WireError
 from fencepost.protocol.fetch_wire import (
     FetchPartition,
     FetchPartitionResult,
@@ -95,7 +94,7 @@ class Answer(NamedTuple):
     error: Exception | None = None
 
 
-class Reply(NamedTuple):
+class FetchReply(NamedTuple):
     """A fetch response. `answers` does not contain partitions of the session without news."""
 
     answers: dict[TopicPartition, Answer]
@@ -129,7 +128,7 @@ async def fetch(
     settings: FetchSettings,
     session: FetchSession | None = None,
     room_bytes: int | None = None,
-) -> Reply:
+) -> FetchReply:
     """Fetch from each partition's offset. Raises DisconnectedError, KafkaTimeoutError, ProtocolError.
 
     `room_bytes`: how much may be made of what comes, a single batch excepted (None: as much as of a batch). The caller
@@ -156,12 +155,12 @@ async def fetch(
     try:
         reply = decode_response(body, version)
         if session is not None and not session.answered(reply.error_code, reply.session_id):
-            return Reply({}, reply.throttle_ms, reply.error_code)
+            return FetchReply({}, reply.throttle_ms, reply.error_code)
         if reply.error_code != 0:
-            return Reply(
+            return FetchReply(
                 {partition: Answer(reply.error_code, None, -1, -1, -1) for partition in wanted}, reply.throttle_ms
             )
-        return Reply(_answers(reply, wanted, ids, settings, room_bytes), reply.throttle_ms)
+        return FetchReply(_answers(reply, wanted, ids, settings, room_bytes), reply.throttle_ms)
     except WireError as error:
         raise ProtocolError(f"{connection.name}: fetched data cannot be read: {error}") from error
 

@@ -8,8 +8,8 @@ from typing import Final
 
 from fencepost.client.admin.logs import LogDir
 from fencepost.client.admin.topics import TopicDescription
-from fencepost.client.diagnosis.facts import COORDINATED, Facts, Unknown, Why
-from fencepost.client.diagnosis.findings import Finding, Kind
+from fencepost.client.diagnosis.facts import COORDINATED, Facts, UnansweredQuestion, Why
+from fencepost.client.diagnosis.findings import Finding, ObjectKind
 from fencepost.client.diagnosis.limits import Limits
 from fencepost.protocol.codes import describe
 
@@ -51,7 +51,7 @@ def _brokers(facts: Facts) -> Iterator[Finding]:
     for node, reason in sorted(facts.silent.items()):
         holds = (f"{led[node]} partitions that it leads",) if led[node] else ()
         action = "see its log and its process; start it again"
-        yield Finding("FP101", Kind.BROKER, str(node), f"it does not answer: {reason}", None, holds, action)
+        yield Finding("FP101", ObjectKind.BROKER, str(node), f"it does not answer: {reason}", None, holds, action)
     missing = Counter(
         node
         for topic in facts.topics.values()
@@ -62,7 +62,9 @@ def _brokers(facts: Facts) -> Iterator[Finding]:
     total = sum(len(topic.partitions) for topic in facts.topics.values())
     for node, count in sorted(missing.items()):
         words = f"it has replicas of {count} of {total} partitions, and is not in the cluster"
-        yield Finding("FP102", Kind.BROKER, str(node), words, action="start it, or move its replicas to other brokers")
+        yield Finding(
+            "FP102", ObjectKind.BROKER, str(node), words, action="start it, or move its replicas to other brokers"
+        )
 
 
 def _log_dir(log_dir: LogDir, limits: Limits) -> Iterator[Finding]:
@@ -70,7 +72,9 @@ def _log_dir(log_dir: LogDir, limits: Limits) -> Iterator[Finding]:
     if log_dir.error_code != 0:
         words = f"{where} is not usable: {describe(log_dir.error_code)}"
         holds = ("all partitions in it",)
-        yield Finding("FP103", Kind.BROKER, name, words, None, holds, "repair the disk, then start the broker again")
+        yield Finding(
+            "FP103", ObjectKind.BROKER, name, words, None, holds, "repair the disk, then start the broker again"
+        )
         return
     if log_dir.usable_bytes < 0 or log_dir.total_bytes <= 0:
         return
@@ -83,7 +87,7 @@ def _log_dir(log_dir: LogDir, limits: Limits) -> Iterator[Finding]:
     words = ", ".join(f"{place.topic}-{place.partition} {at.size_bytes / 1e6:,.0f} MB" for place, at in largest)
     yield Finding(
         "FP104" if full else "FP105",
-        Kind.BROKER,
+        ObjectKind.BROKER,
         name,
         f"{where}: {free}; the largest logs: {words or 'none'}",
         holds=("every write to this broker",) if full else (),
@@ -95,20 +99,22 @@ def _connections(facts: Facts, limits: Limits) -> Iterator[Finding]:
     ahead = facts.clock_ahead_ms
     if ahead is not None and abs(ahead) > limits.clock_ms:
         words = f"the controller's clock is {abs(ahead)} ms {'ahead of' if ahead > 0 else 'behind'} the local one"
-        yield Finding("FP106", Kind.CLUSTER, "clock", words, action="start time synchronization on both machines")
+        yield Finding("FP106", ObjectKind.CLUSTER, "clock", words, action="start time synchronization on both machines")
     for address, end_ms in sorted(facts.certificates.items()):
         left_ms = end_ms - facts.at_ms
         if left_ms <= limits.certificate_ms:
             words = f"the certificate at {address} ends in {left_ms / 86_400_000:.1f} days"
             action = "write the new certificate to the broker's keystore"
-            yield Finding("FP107", Kind.CLUSTER, address, words, holds=("all TLS clients from then on",), action=action)
+            yield Finding(
+                "FP107", ObjectKind.CLUSTER, address, words, holds=("all TLS clients from then on",), action=action
+            )
     for node, throttle_ms in sorted(facts.throttled.items()):
         words = f"it throttles this client for {throttle_ms} ms: a quota was exceeded"
-        yield Finding("FP108", Kind.BROKER, str(node), words, action="see the quotas of this user and client.id")
+        yield Finding("FP108", ObjectKind.BROKER, str(node), words, action="see the quotas of this user and client.id")
     if facts.fences_by_group is False:
         words = "offsets in transactions are not fenced by group (KIP-447)"
         action = "use one producer per input partition, or upgrade the brokers to Kafka 2.5"
-        yield Finding("FP109", Kind.CLUSTER, "features", words, action=action)
+        yield Finding("FP109", ObjectKind.CLUSTER, "features", words, action=action)
 
 
 def _partitions(topic: TopicDescription, least: int | None) -> Iterator[Finding]:
@@ -117,7 +123,7 @@ def _partitions(topic: TopicDescription, least: int | None) -> Iterator[Finding]
     if leaderless:
         words = f"{_some(name, leaderless)}: {len(leaderless)} of {total} partitions have no leader"
         action = f"start the brokers that have their replicas: fencepost topics describe {name}"
-        yield Finding("FP201", Kind.TOPIC, name, words, None, ("all readers and writers of them",), action)
+        yield Finding("FP201", ObjectKind.TOPIC, name, words, None, ("all readers and writers of them",), action)
     led = {number: at for number, at in topic.partitions.items() if at.leader >= 0}
     below = [number for number, at in led.items() if least is not None and len(at.in_sync) < least]
     if below:
@@ -126,11 +132,13 @@ def _partitions(topic: TopicDescription, least: int | None) -> Iterator[Finding]
             f"min.insync.replicas={least}"
         )
         action = "start the missing brokers; else lower min.insync.replicas, which weakens the durability"
-        yield Finding("FP202", Kind.TOPIC, name, words, None, ("writers with acks=all, all transactions",), action)
+        yield Finding(
+            "FP202", ObjectKind.TOPIC, name, words, None, ("writers with acks=all, all transactions",), action
+        )
     short = [number for number, at in led.items() if len(at.in_sync) < len(at.replicas) and number not in below]
     if short:
         words = f"{_some(name, short)}: {len(short)} of {total} partitions have replicas that are not in sync"
-        yield Finding("FP203", Kind.TOPIC, name, words, action=f"fencepost topics describe {name}")
+        yield Finding("FP203", ObjectKind.TOPIC, name, words, action=f"fencepost topics describe {name}")
 
 
 def _some(topic: str, numbers: Sequence[int]) -> str:
@@ -138,7 +146,7 @@ def _some(topic: str, numbers: Sequence[int]) -> str:
     return ", ".join(names) + (", ..." if len(numbers) > MOST_NAMED else "")
 
 
-def _unanswered(each: Unknown) -> Finding:
+def _unanswered(each: UnansweredQuestion) -> Finding:
     coordinated = COORDINATED.get(each.part)
     if coordinated is not None and each.why in (Why.NO_COORDINATOR, Why.LOADING):
         code = "FP303" if each.why is Why.LOADING else _NO_COORDINATOR[coordinated]
@@ -148,7 +156,7 @@ def _unanswered(each: Unknown) -> Finding:
         action = f"fencepost topics describe {topic}, then start the brokers that have its replicas"
         if each.why is Why.LOADING:
             action = "wait until it has read its topic; clients retry by themselves"
-        return Finding(code, Kind.CLUSTER, coordinated, words, None, (_HELD_BY_COORDINATOR[coordinated],), action)
+        return Finding(code, ObjectKind.CLUSTER, coordinated, words, None, (_HELD_BY_COORDINATOR[coordinated],), action)
     why = Why.NO_ANSWER if each.why in (Why.NO_COORDINATOR, Why.LOADING) else each.why
     code, action = _UNANSWERED[why]
-    return Finding(code, Kind.CLUSTER, each.part, f"{each.part}: not known: {each.reason}", action=action)
+    return Finding(code, ObjectKind.CLUSTER, each.part, f"{each.part}: not known: {each.reason}", action=action)

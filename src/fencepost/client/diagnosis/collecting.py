@@ -15,7 +15,7 @@ from fencepost.client.admin.logs import AdminLogs, LogDir
 from fencepost.client.admin.placement import AdminPlacement
 from fencepost.client.admin.topics import AdminTopics, ClusterDescription, TopicDescription
 from fencepost.client.admin.transactions import AdminTransactions, ProducerDescription, TransactionDescription
-from fencepost.client.diagnosis.facts import Ends, Facts, Unknown, Why, unknown_of
+from fencepost.client.diagnosis.facts import Ends, Facts, UnansweredQuestion, Why, unknown_of
 from fencepost.client.diagnosis.group_rules import REBALANCING
 from fencepost.client.diagnosis.holding import OPEN_STATES
 from fencepost.client.net.cluster import (
@@ -128,7 +128,7 @@ class _Found:
     """Facts that have been collected so far."""
 
     parts: dict[str, Any] = field(default_factory=dict)
-    unknown: list[Unknown] = field(default_factory=list)
+    unknown: list[UnansweredQuestion] = field(default_factory=list)
 
     def get(self, name: str, default: T) -> T:
         found: T = self.parts.get(name, default)
@@ -234,7 +234,7 @@ class Collector:
             dirs += answer
             if any(each.error_code == 0 and each.total_bytes < 0 for each in answer):
                 reason = "this broker does not report free space (Kafka 3.3 and later do)"
-                unknown.append(Unknown(f"free space of broker {node}", reason, Why.TOO_OLD))
+                unknown.append(UnansweredQuestion(f"free space of broker {node}", reason, Why.TOO_OLD))
         return {"log_dirs": dirs, "unknown": unknown}
 
     async def _clock(self) -> Mapping[str, Any]:
@@ -243,7 +243,7 @@ class Collector:
         quorum = await self._calls.describe_metadata_quorum(api_timeout_ms=self._patience())
         ahead_ms = quorum.clock_ahead_ms(asked_ms, wall_ms())
         reason = "the controller does not report its time (Kafka 3.3 and later do)"
-        unknown = [Unknown("clock", reason, Why.TOO_OLD)] if ahead_ms is None else []
+        unknown = [UnansweredQuestion("clock", reason, Why.TOO_OLD)] if ahead_ms is None else []
         return {"clock_ahead_ms": ahead_ms, "unknown": unknown}
 
     async def _features(self) -> Mapping[str, Any]:
@@ -258,7 +258,7 @@ class Collector:
         unknown = []
         if operations is not None and AclOperation.DESCRIBE not in operations:
             reason = "without DESCRIBE on the cluster, brokers leave out the objects that this principal may not see"
-            unknown.append(Unknown("rights", reason, Why.NOT_ALLOWED))
+            unknown.append(UnansweredQuestion("rights", reason, Why.NOT_ALLOWED))
         return {"rights": None if operations is None else tuple(sorted(operations)), "unknown": unknown}
 
     async def _coordinators(self, found: _Found) -> Mapping[str, Any]:
@@ -314,15 +314,17 @@ class Collector:
             self._calls.cluster.runtime,
             [self._calls.describe_producers([place], api_timeout_ms=self._patience()) for place in asked],
         )
-        producers: dict[TopicPartition, Sequence[ProducerDescription] | Unknown] = {}
+        producers: dict[TopicPartition, Sequence[ProducerDescription] | UnansweredQuestion] = {}
         part = "transactions that hold readers back"
         for place, answer in zip(asked, map(checked, answers), strict=True):
             producers[place] = unknown_of(part, answer) if isinstance(answer, KafkaError) else answer[place]
         # The first reason of each kind: the others are the same.
-        refused = {each.why: each for each in reversed(producers.values()) if isinstance(each, Unknown)}
+        refused = {each.why: each for each in reversed(producers.values()) if isinstance(each, UnansweredQuestion)}
         unknown = list(refused.values())
         if len(asked) < len(behind):
-            unknown.append(Unknown(part, f"only {len(asked)} of {len(behind)} partitions were asked", Why.NOT_ASKED))
+            unknown.append(
+                UnansweredQuestion(part, f"only {len(asked)} of {len(behind)} partitions were asked", Why.NOT_ASKED)
+            )
         return {"producers": producers, "unknown": unknown}
 
     async def _settings(self, found: _Found) -> Mapping[str, Any]:
@@ -334,7 +336,10 @@ class Collector:
         listed = await self._calls.list_transactions(api_timeout_ms=self._patience())
         producers: Mapping[TopicPartition, Any] = found.get("producers", {})
         holding = {
-            each.producer_id for answer in producers.values() if not isinstance(answer, Unknown) for each in answer
+            each.producer_id
+            for answer in producers.values()
+            if not isinstance(answer, UnansweredQuestion)
+            for each in answer
         }
         wanted = [each.transactional_id for each in listed if each.state in OPEN_STATES or each.producer_id in holding]
         asked = wanted[: self._bounds.described]
@@ -343,14 +348,14 @@ class Collector:
         return {
             "listed": listed,
             "described": {each.transactional_id: each for each in described},
-            "unknown": [Unknown("transactions", reason, Why.NOT_ASKED)] if len(asked) < len(wanted) else [],
+            "unknown": [UnansweredQuestion("transactions", reason, Why.NOT_ASKED)] if len(asked) < len(wanted) else [],
         }
 
     async def _recheck(self, found: _Found) -> None:
         """Ask once more for producers that seem to hang: their transaction may have ended between two questions."""
         producers: dict[TopicPartition, Any] = found.get("producers", {})
         described: Mapping[str, TransactionDescription] = found.get("described", {})
-        known = {place: seen for place, seen in producers.items() if not isinstance(seen, Unknown)}
+        known = {place: seen for place, seen in producers.items() if not isinstance(seen, UnansweredQuestion)}
         suspected = {each.partition for each in hanging_of(known, described.values(), float("inf"))}
         if not suspected or "described" not in found.parts:
             return
@@ -359,7 +364,7 @@ class Collector:
             before = {(each.producer_id, each.transaction_start_offset) for each in known[place]}
             producers[place] = (
                 seen
-                if isinstance(seen, Unknown)
+                if isinstance(seen, UnansweredQuestion)
                 else [each for each in seen if (each.producer_id, each.transaction_start_offset) in before]
             )
 

@@ -17,7 +17,7 @@ from fencepost.client.types import TopicPartition
 from fencepost.errors import AuthorizationError, KafkaError, UnsupportedVersionError
 from fencepost.protocol.codes import ErrorCode as E
 
-__all__ = ["Ends", "Facts", "SinkBatch", "Unknown", "Why", "unknown_of"]
+__all__ = ["Ends", "Facts", "SinkBatch", "UnansweredQuestion", "Why", "unknown_of"]
 
 
 class Why(Enum):
@@ -32,7 +32,7 @@ class Why(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Unknown:
+class UnansweredQuestion:
     """A question without an answer: the part of the facts that is missing, and the reason."""
 
     part: str
@@ -94,7 +94,7 @@ class Facts:
     cluster: ClusterDescription
     topics: Mapping[str, TopicDescription] = field(default_factory=dict)
     ends: Mapping[TopicPartition, Ends] = field(default_factory=dict)
-    producers: Mapping[TopicPartition, Sequence[ProducerDescription] | Unknown] = field(default_factory=dict)
+    producers: Mapping[TopicPartition, Sequence[ProducerDescription] | UnansweredQuestion] = field(default_factory=dict)
     listed: Sequence[TransactionListing] = ()
     described: Mapping[str, TransactionDescription] = field(default_factory=dict)
     groups: Sequence[GroupListing] = ()
@@ -111,7 +111,7 @@ class Facts:
     certificates: Mapping[str, int] = field(default_factory=dict)
     sinks: Sequence[SinkBatch] = ()
     sinks_refused: str | None = None
-    unknown: Sequence[Unknown] = ()
+    unknown: Sequence[UnansweredQuestion] = ()
     since: Mapping[tuple[str, ...], int] = field(default_factory=dict)
 
     def knows(self, part: str) -> bool:
@@ -128,7 +128,7 @@ COORDINATED: Final = {"transactions": "transactions", "groups": "groups", "guara
 """Parts that coordinators answer, and the kind of coordinator."""
 
 
-def unknown_of(part: str, error: KafkaError) -> Unknown:
+def unknown_of(part: str, error: KafkaError) -> UnansweredQuestion:
     """Return the question that ended in this error."""
     why, cause = Why.NO_ANSWER, error
     while True:
@@ -141,5 +141,5 @@ def unknown_of(part: str, error: KafkaError) -> Unknown:
             leaderless = cause.code == E.LEADER_NOT_AVAILABLE
             why = Why.NO_COORDINATOR if leaderless else _CODES.get(E(cause.code), why)
         if why is not Why.NO_ANSWER or not isinstance(cause.__cause__, KafkaError):
-            return Unknown(part, str(error) or repr(error), why)
+            return UnansweredQuestion(part, str(error) or repr(error), why)
         cause = cause.__cause__

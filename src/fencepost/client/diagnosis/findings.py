@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import Final, NamedTuple
 
-__all__ = ["CODES", "Code", "Finding", "Kind", "Severity", "exit_status", "ordered", "page_of"]
+__all__ = ["CODES", "Code", "Finding", "ObjectKind", "Severity", "exit_status", "ordered", "page_of"]
 
 PAGE: Final = "docs/at-night.md"
 
@@ -19,7 +19,7 @@ class Severity(Enum):
     WARNING = "warning"
 
 
-class Kind(Enum):
+class ObjectKind(Enum):
     """Kind of the object that a finding is about."""
 
     CLUSTER = "cluster"
@@ -87,7 +87,7 @@ class Finding(NamedTuple):
     """
 
     code: str
-    kind: Kind
+    kind: ObjectKind
     name: str
     words: str
     since_ms: int | None = None
@@ -102,7 +102,7 @@ class Finding(NamedTuple):
     @property
     def subject(self) -> str:
         """Kind and name of the object."""
-        return self.kind.value if self.kind is Kind.CLUSTER else f"{self.kind.value} {self.name}"
+        return self.kind.value if self.kind is ObjectKind.CLUSTER else f"{self.kind.value} {self.name}"
 
 
 _RANKS: Final = {severity: rank for rank, severity in enumerate(Severity)}

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from fencepost.client.admin.group_descriptions import GroupDescription
 from fencepost.client.admin.groups import GroupListing
 from fencepost.client.diagnosis.facts import Facts
-from fencepost.client.diagnosis.findings import Finding, Kind
+from fencepost.client.diagnosis.findings import Finding, ObjectKind
 from fencepost.client.diagnosis.holding import Cause, HeldBack, partition_name, partition_words
 from fencepost.client.diagnosis.limits import Limits
 from fencepost.client.types import TopicPartition
@@ -78,11 +78,13 @@ def _state(
     if state in REBALANCING and facts.at_ms - since_ms >= limits.rebalance_ms:
         late = _late(facts.members.get(name))
         words = f"it stays in state {state}" + (f"; it waits for {', '.join(late[:MOST_NAMED])}" if late else "")
-        yield Finding("FP501", Kind.GROUP, name, words, since_ms, holds, look)
+        yield Finding("FP501", ObjectKind.GROUP, name, words, since_ms, holds, look)
     if state == "Empty" and behind:
         words = f"it has no members and is {_total(behind)} offsets behind"
         action = f"start its consumers; if it is not used any more: fencepost groups delete {name}"
-        yield Finding("FP502", Kind.GROUP, name, words, since_ms if since_ms < facts.at_ms else None, holds, action)
+        yield Finding(
+            "FP502", ObjectKind.GROUP, name, words, since_ms if since_ms < facts.at_ms else None, holds, action
+        )
 
 
 def _late(described: GroupDescription | None) -> list[str]:
@@ -106,7 +108,7 @@ def _members(
     if unread and owners:
         count = sum(behind[place].total for place in unread)
         words = f"no member reads {partition_words(unread, MOST_NAMED)}, where it is {count} offsets behind"
-        yield Finding("FP503", Kind.GROUP, name, words, None, (f"{count} offsets",), look)
+        yield Finding("FP503", ObjectKind.GROUP, name, words, None, (f"{count} offsets",), look)
     for place, lag in behind.items():
         since_ms = facts.since.get(("progress", name, partition_name(place), str(lag.committed)), facts.at_ms)
         if place in owners and lag.total > lag.waiting and facts.at_ms - since_ms >= limits.stalled_ms:
@@ -116,7 +118,7 @@ def _members(
                 f"{partition_name(place)} since offset {lag.committed}, {lag.total - lag.waiting} offsets before the "
                 "last that it can read"
             )
-            yield Finding("FP504", Kind.GROUP, name, words, since_ms, (partition_name(place),), look)
+            yield Finding("FP504", ObjectKind.GROUP, name, words, since_ms, (partition_name(place),), look)
 
 
 def _waiting(facts: Facts, name: str, behind: Mapping[TopicPartition, Lag], limits: Limits) -> Iterator[Finding]:
@@ -130,7 +132,7 @@ def _waiting(facts: Facts, name: str, behind: Mapping[TopicPartition, Lag], limi
     words = f"{count} of its {total} offsets of lag, in {partition_words(stopped, MOST_NAMED)}, wait for " + ", ".join(
         list(holders)[:MOST_NAMED]
     )
-    yield Finding("FP505", Kind.GROUP, name, words, None, (), "end the transaction: fencepost transactions list")
+    yield Finding("FP505", ObjectKind.GROUP, name, words, None, (), "end the transaction: fencepost transactions list")
 
 
 def _lasts(facts: Facts, held: HeldBack, limits: Limits) -> bool:

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from fencepost.client.admin.hanging import HangingTransaction, hanging_of
 from fencepost.client.admin.transactions import ProducerDescription, TransactionDescription
-from fencepost.client.diagnosis.facts import Facts, Unknown
+from fencepost.client.diagnosis.facts import Facts, UnansweredQuestion
 from fencepost.client.types import TopicPartition
 
 __all__ = [
@@ -145,8 +145,8 @@ def held_back(facts: Facts) -> dict[TopicPartition, HeldBack]:
 
 def _held(facts: Facts, known: Mapping[int, TransactionDescription], place: TopicPartition) -> HeldBack:
     at = facts.ends[place]
-    answer = facts.producers.get(place, Unknown("producers", "its producers were not asked for"))
-    if isinstance(answer, Unknown):
+    answer = facts.producers.get(place, UnansweredQuestion("producers", "its producers were not asked for"))
+    if isinstance(answer, UnansweredQuestion):
         return HeldBack(place, at.stable, at.end, Cause.UNKNOWN, reason=answer.reason)
     first = min(
         (each for each in answer if each.transaction_start_offset >= 0),

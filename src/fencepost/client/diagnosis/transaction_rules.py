@@ -8,7 +8,7 @@ from typing import Final
 
 from fencepost.client.admin.transactions import TransactionDescription
 from fencepost.client.diagnosis.facts import Facts
-from fencepost.client.diagnosis.findings import Finding, Kind
+from fencepost.client.diagnosis.findings import Finding, ObjectKind
 from fencepost.client.diagnosis.holding import (
     OPEN_STATES,
     Cause,
@@ -46,7 +46,7 @@ def _hanging(held: HeldBack) -> Finding:
     written_ms = -1 if held.producer is None else held.producer.last_timestamp_ms
     return Finding(
         "FP401",
-        Kind.PARTITION,
+        ObjectKind.PARTITION,
         partition_name(place),
         f"readers of committed records stop at offset {held.stable}, {held.behind} before the end, for {held.words}",
         written_ms if written_ms >= 0 else None,
@@ -67,17 +67,17 @@ def _open(
         decided_ms = facts.since.get(("transaction", name, transaction.state), facts.at_ms)
         if facts.at_ms - decided_ms >= limits.ending_ms:
             words = f"it is decided ({transaction.state}), and partitions still wait for its markers"
-            yield Finding("FP404", Kind.TRANSACTION, name, words, decided_ms, holds, look)
+            yield Finding("FP404", ObjectKind.TRANSACTION, name, words, decided_ms, holds, look)
     elif age_ms is None or age_ms < limits.open_ms:
         return
     elif is_two_phase(transaction):
         where = partition_words(transaction.partitions, MOST_NAMED) or "no partition"
         words = f"it is prepared, or about to be, on {where}: only its owner decides it, and it never times out"
-        yield Finding("FP402", Kind.TRANSACTION, name, words, began_ms, holds, look)
+        yield Finding("FP402", ObjectKind.TRANSACTION, name, words, began_ms, holds, look)
     elif held:
         left_ms = max(transaction.timeout_ms - age_ms, 0)
         words = f"it is open and holds readers of committed records back; its coordinator aborts it in {left_ms} ms"
-        yield Finding("FP403", Kind.TRANSACTION, name, words, began_ms, holds, look)
+        yield Finding("FP403", ObjectKind.TRANSACTION, name, words, began_ms, holds, look)
 
 
 def sink_findings(facts: Facts, limits: Limits) -> Iterator[Finding]:
@@ -87,13 +87,13 @@ def sink_findings(facts: Facts, limits: Limits) -> Iterator[Finding]:
         if each.lost:
             words = f"{batch}: lost transactions {len(each.lost)}, their rows are not in the topic"
             action = f"fencepost spark decisions {each.sink}"
-            yield Finding("FP602", Kind.SINK, each.sink, words, action=action)
+            yield Finding("FP602", ObjectKind.SINK, each.sink, words, action=action)
         decided_ms = facts.since.get(("sink", each.sink, each.query, str(each.batch)), facts.at_ms)
         if each.open and facts.at_ms - decided_ms >= limits.ending_ms:
             words = f"{batch} is decided, and {len(each.open)} of its transactions are still open"
             action = f"start the query, or if it is gone: fencepost transactions resolve {each.sink}"
             holds = ("readers of committed records of its topic",)
-            yield Finding("FP601", Kind.SINK, each.sink, words, decided_ms, holds, action)
+            yield Finding("FP601", ObjectKind.SINK, each.sink, words, decided_ms, holds, action)
     if facts.sinks_refused is not None:
         words = f"Spark sinks cannot write exactly once: {facts.sinks_refused}"
-        yield Finding("FP603", Kind.CLUSTER, "Spark sinks", words, action="change what the reason names")
+        yield Finding("FP603", ObjectKind.CLUSTER, "Spark sinks", words, action="change what the reason names")

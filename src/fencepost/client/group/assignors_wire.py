@@ -25,7 +25,7 @@ def encode_subscription(wanted: Subscription) -> bytes:
     """Version 3."""
     owned, generation, rack, user_data = wanted.owned, wanted.generation, wanted.rack, wanted.user_data
     return consumer_protocol.encode_subscription(
-        consumer_protocol.Subscription(SUBSCRIPTION_VERSION, wanted.topics, owned, generation, rack, user_data)
+        consumer_protocol.JoinSubscription(SUBSCRIPTION_VERSION, wanted.topics, owned, generation, rack, user_data)
     )
 
 

@@ -19,9 +19,9 @@ from fencepost.client.group.assignors_wire import (
     encode_assignment,
     encode_subscription,
 )
-from fencepost.client.group.classic_states import MemberEvent, MemberState, step
+from fencepost.client.group.classic_states import ClassicMemberEvent, ClassicMemberState, step
 from fencepost.client.group.committed_offsets import GROUP_LANE
-from fencepost.client.group.member import LOOK_PATIENCE_MS, Listener, Member, Topics
+from fencepost.client.group.member import LOOK_PATIENCE_MS, Listener, Member, SubscribedTopics
 from fencepost.client.metrics import ConsumerMetrics
 from fencepost.client.net.cluster import Cluster
 from fencepost.client.partition_assignor import Assignment, Subscription
@@ -39,7 +39,7 @@ PROTOCOL_TYPE: Final = "consumer"
 JOIN_LANE: Final = "join"  # joins are parked at the broker; heartbeats and commits go on beside them
 JOIN_GRACE_MS: Final = 5_000  # beyond the rebalance timeout, as Java's consumer
 LOST_MEMBERSHIP: Final = (E.UNKNOWN_MEMBER_ID, E.ILLEGAL_GENERATION)
-BEATING: Final = (MemberState.STABLE, MemberState.REBALANCING)
+BEATING: Final = (ClassicMemberState.STABLE, ClassicMemberState.REBALANCING)
 
 
 class ClassicMember(Member):
@@ -47,7 +47,7 @@ class ClassicMember(Member):
 
     def __init__(self, cluster: Cluster, config: ConsumerConfig, listener: Listener, metrics: ConsumerMetrics) -> None:
         super().__init__(cluster, config, listener, metrics)
-        self.state = MemberState.UNJOINED
+        self.state = ClassicMemberState.UNJOINED
         self._assignors = Assignors(config, cluster.runtime)  # fails now if at all
         self.cooperative = self._assignors.cooperative
         self._counts: dict[str, int] = {}  # partitions per topic when this leader last assigned them
@@ -62,7 +62,7 @@ class ClassicMember(Member):
             f"{'leading' if self._leading else 'following'}, counts {self._counts}, awaiting {self.waiting_for()}"
         )
 
-    def subscribe(self, wanted: Topics) -> None:
+    def subscribe(self, wanted: SubscribedTopics) -> None:
         if self.topics.asks_for_the_same(wanted):
             return  # a rebalance would stop the whole group for nothing, for ever if a listener subscribes
         self.topics = wanted
@@ -70,9 +70,9 @@ class ClassicMember(Member):
         self._rebalance()
 
     def _rebalance(self) -> None:
-        self.state = step(self.state, MemberEvent.REBALANCE)
+        self.state = step(self.state, ClassicMemberEvent.REBALANCE)
 
-    def _is(self, state: MemberState) -> bool:
+    def _is(self, state: ClassicMemberState) -> bool:
         """Asked after an await, in which other tasks may have moved the state."""
         return self.state is state
 
@@ -82,7 +82,7 @@ class ClassicMember(Member):
 
     def polled(self) -> None:
         super().polled()
-        if self.state is not MemberState.STABLE:
+        if self.state is not ClassicMemberState.STABLE:
             return
         if self._leading and self._counts_changed():
             self._rebalance()
@@ -101,7 +101,7 @@ class ClassicMember(Member):
 
     @property
     def settled(self) -> bool:
-        return self.state is MemberState.STABLE and self._owns
+        return self.state is ClassicMemberState.STABLE and self._owns
 
     @property
     def holds_back(self) -> bool:
@@ -110,9 +110,9 @@ class ClassicMember(Member):
     async def settle(self, deadline_ms: int) -> bool:
         attempt, what = 0, f"group {self._group_id!r}"
         while not self.settled:
-            if self.state is not MemberState.STABLE:
+            if self.state is not ClassicMemberState.STABLE:
                 error = await self._rejoin(deadline_ms)
-                if not self._is(MemberState.STABLE):
+                if not self._is(ClassicMemberState.STABLE):
                     if self._runtime.now_ms() >= deadline_ms:
                         return False
                     if error is not None:
@@ -127,14 +127,14 @@ class ClassicMember(Member):
     async def _rejoin(self, deadline_ms: int) -> KafkaError | None:
         """One try; None: it worked, or is to be made again at once."""
         await self._prepare(deadline_ms)
-        self.state = step(self.state, MemberEvent.JOIN)
+        self.state = step(self.state, ClassicMemberEvent.JOIN)
         try:
             return await self._join_and_sync()
         except (KafkaTimeoutError, DisconnectedError) as failure:
             return failure
         finally:
-            if self.state in (MemberState.JOINING, MemberState.SYNCING):
-                self.state = step(self.state, MemberEvent.LOST)
+            if self.state in (ClassicMemberState.JOINING, ClassicMemberState.SYNCING):
+                self.state = step(self.state, ClassicMemberEvent.LOST)
 
     async def _prepare(self, deadline_ms: int) -> None:
         """Before joining: give up what may not be kept; know what a pattern matches."""
@@ -169,7 +169,7 @@ class ClassicMember(Member):
         self.assignment = sorted({*self.assignment, *added})
         await self._listener("assigned", added)
         self._awaiting = "nothing"
-        if revoked and self.state is MemberState.STABLE:
+        if revoked and self.state is ClassicMemberState.STABLE:
             self._rebalance()  # so that the others get what we gave up
 
     # --- join and sync ---
@@ -179,10 +179,10 @@ class ClassicMember(Member):
         joined = await self._join()
         if isinstance(joined, KafkaError) or joined is None:
             return joined
-        if not self._is(MemberState.JOINING):  # subscribed to other topics meanwhile: join again as this member
+        if not self._is(ClassicMemberState.JOINING):  # subscribed to other topics meanwhile: join again as this member
             self.member_id = joined.member_id
             return None
-        self.state = step(self.state, MemberEvent.JOINED)
+        self.state = step(self.state, ClassicMemberEvent.JOINED)
         self.generation_id, self.member_id = joined.generation_id, joined.member_id
         self._leading = joined.leader == joined.member_id
         assignments = await self._assign(joined) if self._leading else []
@@ -200,11 +200,11 @@ class ClassicMember(Member):
         synced: SyncGroupResponse = await self._call(request, (0, 5), 0)
         if synced.error_code != 0:
             return self._refused(synced.error_code, "SyncGroup")
-        if not self._is(MemberState.SYNCING):
+        if not self._is(ClassicMemberState.SYNCING):
             return None  # left, or subscribed to other topics
         self._held, self._protocol_name = decode_assignment(synced.assignment), joined.protocol_name
         self._owns = False
-        self.state = step(self.state, MemberEvent.SYNCED)
+        self.state = step(self.state, ClassicMemberEvent.SYNCED)
         self._start_heartbeats()
         return None
 
@@ -275,7 +275,7 @@ class ClassicMember(Member):
         raise error
 
     def _lose(self) -> None:
-        self.state = step(self.state, MemberEvent.LOST)
+        self.state = step(self.state, ClassicMemberEvent.LOST)
         self.generation_id, self.member_id = -1, ""
 
     async def _assign(self, joined: JoinGroupResponse) -> list[SyncGroupRequestAssignment]:
@@ -320,7 +320,7 @@ class ClassicMember(Member):
             self._fatal = error
 
     async def _beat_on(self) -> None:
-        while self.state is not MemberState.LEFT:
+        while self.state is not ClassicMemberState.LEFT:
             await self._runtime.sleep_ms(self._config.heartbeat_interval_ms)
             if self.state not in BEATING:
                 continue
@@ -373,7 +373,7 @@ class ClassicMember(Member):
 
     async def leave(self, deadline_ms: int | None = None) -> None:
         """Give up the membership; a static member (group_instance_id) stays, to come back without a rebalance."""
-        if self.member_id and self._config.group_instance_id is None and self.state is not MemberState.LEFT:
+        if self.member_id and self._config.group_instance_id is None and self.state is not ClassicMemberState.LEFT:
             by_ms = self._runtime.now_ms() + self._config.request_timeout_ms
             request = LeaveGroupRequest(
                 group_id=self._group_id,
@@ -399,7 +399,7 @@ class ClassicMember(Member):
                 await self._give_up("revoked" if self.generation_id >= 0 else "lost", self.assignment)
             await self.leave(deadline_ms)
         finally:  # a cancelled call ends the heartbeats too, because nothing else does
-            self.state = step(self.state, MemberEvent.LEAVE)
+            self.state = step(self.state, ClassicMemberEvent.LEAVE)
             self.generation_id, self.member_id, self._owner = -1, "", None
             if self._heartbeats is not None:
                 self._heartbeats.cancel()

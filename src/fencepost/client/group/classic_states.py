@@ -17,7 +17,7 @@ from fencepost.errors import UsageError
 from fencepost.states import StateTable
 
 
-class MemberState(Enum):
+class ClassicMemberState(Enum):
     """See the module's text."""
 
     UNJOINED = auto()
@@ -28,7 +28,7 @@ class MemberState(Enum):
     LEFT = auto()
 
 
-class MemberEvent(Enum):
+class ClassicMemberEvent(Enum):
     """Events of a classic group member."""
 
     JOIN = auto()  # a poll starts to join
@@ -39,17 +39,17 @@ class MemberEvent(Enum):
     LEAVE = auto()
 
 
-_S = MemberState
-_E = MemberEvent
+_S = ClassicMemberState
+_E = ClassicMemberEvent
 
 
-def _illegal(state: MemberState, event: MemberEvent) -> UsageError:
+def _illegal(state: ClassicMemberState, event: ClassicMemberEvent) -> UsageError:
     return UsageError(f"{event.name} cannot happen to a group member in state {state.name}")
 
 
 TABLE: Final = StateTable(
-    MemberState,
-    MemberEvent,
+    ClassicMemberState,
+    ClassicMemberEvent,
     {
         _S.UNJOINED: {
             _E.JOIN: _S.JOINING,

@@ -15,7 +15,7 @@ from uuid import UUID
 
 from fencepost.client.group.committed_offsets import GROUP_LANE
 from fencepost.client.group.consumer_protocol_states import ConsumerMemberEvent, ConsumerMemberState, step
-from fencepost.client.group.member import LOOK_PATIENCE_MS, MISSING_TOPIC_CHECK_MS, Listener, Member, Topics
+from fencepost.client.group.member import LOOK_PATIENCE_MS, MISSING_TOPIC_CHECK_MS, Listener, Member, SubscribedTopics
 from fencepost.client.metrics import ConsumerMetrics
 from fencepost.client.net.cluster import Cluster
 from fencepost.client.net.runtime import Runtime
@@ -96,7 +96,7 @@ class ConsumerProtocolMember(Member):
             return sorted({partition.topic for partition in self.assignment})
         return super().names()
 
-    def subscribe(self, wanted: Topics) -> None:
+    def subscribe(self, wanted: SubscribedTopics) -> None:
         self.topics = wanted
         self._regex = None
         self._look_again_ms = 0

@@ -36,7 +36,7 @@ LOOK_PATIENCE_MS: Final = 5_000  # for one look at metadata; the next look follo
 Listener = Callable[[str, list[TopicPartition]], Awaitable[None]]
 
 
-class Wanted(NamedTuple):
+class RequestedTopics(NamedTuple):
     """A subscription as asked for: names, or a pattern that whole names have to match."""
 
     names: tuple[str, ...] = ()
@@ -54,10 +54,10 @@ def check_names(names: Iterable[str]) -> None:
         raise InvalidTopicError(f"{name!r} cannot be a topic: {why}", code=E.INVALID_TOPIC_EXCEPTION)
 
 
-class Topics:
+class SubscribedTopics:
     """The topics of a subscription; those of a pattern are matched here, from metadata of all topics."""
 
-    def __init__(self, wanted: Wanted) -> None:
+    def __init__(self, wanted: RequestedTopics) -> None:
         self.pattern = wanted.pattern
         self._names = sorted(set(wanted.names))
 
@@ -74,9 +74,9 @@ class Topics:
             compiled = re.compile(pattern) if pattern is not None else None
         except re.error as error:
             raise ConfigurationError(f"pattern {pattern!r}: {error}") from error
-        return cls(Wanted(names, compiled))
+        return cls(RequestedTopics(names, compiled))
 
-    def asks_for_the_same(self, other: Topics) -> bool:
+    def asks_for_the_same(self, other: SubscribedTopics) -> bool:
         """Return true for the same pattern, or without patterns for the same names."""
         if self.pattern is not None or other.pattern is not None:
             return self.pattern == other.pattern
@@ -110,7 +110,7 @@ class Member:
         self.generation_id = -1
         self.member_id = ""
         self.assignment: list[TopicPartition] = []
-        self.topics = Topics(Wanted())
+        self.topics = SubscribedTopics(RequestedTopics())
         self._cluster = cluster
         self._runtime = cluster.runtime
         self._config = config
@@ -126,7 +126,7 @@ class Member:
         self._owner: GroupMetadata | None = None  # the present or last identity of the owner of the partitions
         self._awaiting = "the next poll"  # in words, for a consumer that seems stuck
 
-    def subscribe(self, wanted: Topics) -> None:
+    def subscribe(self, wanted: SubscribedTopics) -> None:
         """Replace the subscription."""
         raise NotImplementedError
 

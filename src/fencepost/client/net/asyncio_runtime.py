@@ -28,7 +28,7 @@ from fencepost.client.proxies import Proxy, ProxyFailed, ProxyRefused, proxy_of
 from fencepost.client.sasl import Conversation
 from fencepost.config import CommonConfig
 from fencepost.protocol.cursor import Buffer
-from fencepost.protocol.errors import ProtocolError
+from fencepost.protocol.errors import WireError
 from fencepost.protocol.receiver import Receiver, common_buffer
 
 log = logging.getLogger("fencepost.client")
@@ -109,7 +109,7 @@ class StreamProtocol(asyncio.BufferedProtocol):
         self._reading_paused = False
         self._ended = False
         self._error: Exception | None = None
-        self._malformed: ProtocolError | None = None
+        self._malformed: WireError | None = None
         self._reader: asyncio.Future[None] | None = None
         self._drained: asyncio.Future[None] | None = None
 
@@ -128,7 +128,7 @@ class StreamProtocol(asyncio.BufferedProtocol):
             return  # the begin of the next frame is unknown
         try:
             frames = self._receiver.received(nbytes)
-        except ProtocolError as error:
+        except WireError as error:
             self._malformed = error
             self._wake_reader()
             return

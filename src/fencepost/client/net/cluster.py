@@ -21,7 +21,7 @@ from fencepost.client.net.lasting_errors import ClientCallbacks, LastingErrors
 from fencepost.client.net.links import Links
 from fencepost.client.net.retry import RETRIABLE, Action
 from fencepost.client.net.runtime import Event, Runtime
-from fencepost.client.net.sasl_login import Login
+from fencepost.client.net.sasl_login import ClientLogin
 from fencepost.client.net.topology import Address, Node, Partition, Topic, parse_bootstrap
 from fencepost.config import CommonConfig
 from fencepost.errors import (
@@ -88,7 +88,7 @@ class Cluster:
         self.runtime = runtime
         self.config = config
         self._bootstrap = parse_bootstrap(config.bootstrap_servers)
-        self.login = Login.of(config)
+        self.login = ClientLogin.of(config)
         self.nodes: dict[int, Node] = {}
         self.topics: dict[str, Topic] = {}
         self.controller_id = -1

@@ -18,7 +18,7 @@ from fencepost import __version__
 from fencepost.client.metrics import NodeTraffic
 from fencepost.client.net import releases
 from fencepost.client.net.runtime import Event, Runtime, Stream, StreamClosed, StreamRefused, TaskHandle
-from fencepost.client.net.sasl_login import Login, log_in
+from fencepost.client.net.sasl_login import ClientLogin, log_in
 from fencepost.client.net.tasks import within
 from fencepost.client.proxies import through
 from fencepost.config import CommonConfig
@@ -34,7 +34,7 @@ from fencepost.errors import (
 from fencepost.protocol import codec, frame
 from fencepost.protocol.codes import ErrorCode as E
 from fencepost.protocol.cursor import Buffer
-from fencepost.protocol.errors import ProtocolError as WireError
+from fencepost.protocol.errors import WireError
 from fencepost.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from fencepost.protocol.messages.index import APIS
 
@@ -68,7 +68,7 @@ class Connection:
     """A negotiated connection, made by `Connection.connect`."""
 
     def __init__(
-        self, runtime: Runtime, stream: Stream, config: CommonConfig, login: Login | None, host: str, port: int
+        self, runtime: Runtime, stream: Stream, config: CommonConfig, login: ClientLogin | None, host: str, port: int
     ) -> None:
         self.host = host
         self.name = _name(host, port)
@@ -94,7 +94,7 @@ class Connection:
 
     @classmethod
     async def connect(
-        cls, runtime: Runtime, host: str, port: int, config: CommonConfig, login: Login | None = None
+        cls, runtime: Runtime, host: str, port: int, config: CommonConfig, login: ClientLogin | None = None
     ) -> Connection:
         """Open, negotiate, log in (`login` None: without SASL).
 

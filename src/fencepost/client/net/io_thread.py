@@ -19,7 +19,7 @@ from collections.abc import Callable, Coroutine
 from contextvars import ContextVar
 from typing import Any, Generic, Protocol, TypeVar, cast
 
-from fencepost.at_exit import Turn, at_exit, patience_ms
+from fencepost.at_exit import CloseOrder, at_exit, patience_ms
 from fencepost.client.net.open_clients import Leaving, leave_quietly, tell_lost
 from fencepost.errors import ClosedError, ForkedError, UsageError
 
@@ -60,7 +60,7 @@ def io_thread() -> IoThread:
     found = _by_process.get(os.getpid())
     if found is not None:
         return found
-    at_exit(Turn.CLIENTS, _end)
+    at_exit(CloseOrder.CLIENTS, _end)
     made = IoThread()
     try:
         found = _by_process.setdefault(made.pid, made)

@@ -18,7 +18,7 @@ from fencepost.errors import CorruptRecordError, ProtocolError, error_for
 from fencepost.protocol import fetch_wire
 from fencepost.protocol.cursor import Buffer
 from fencepost.protocol.endings import Ending
-from fencepost.protocol.errors import ProtocolError as WireError
+from fencepost.protocol.errors import WireError
 from fencepost.protocol.fetch_wire import FetchPartition, FetchRequest, FetchTopic
 from fencepost.protocol.records.batch import iter_batches
 from fencepost.protocol.records.markers import COMMIT, control_type

@@ -42,7 +42,7 @@ TOKEN_USABLE: Final = 0.8  # a token is asked for anew after this part of its li
 
 
 @dataclass(slots=True)
-class Login:
+class ClientLogin:
     """The client's identity. All its connections have the same object, and share a token during its lifetime."""
 
     mechanism: str
@@ -186,7 +186,7 @@ def failure_of_provider(error: Exception) -> KafkaError:
 class LoggedIn(Protocol):
     """A client's view of the cluster, as far as its login is concerned."""
 
-    login: Login | None
+    login: ClientLogin | None
 
 
 def change_credentials(cluster: LoggedIn, username: str, password: str) -> None:
@@ -196,7 +196,7 @@ def change_credentials(cluster: LoggedIn, username: str, password: str) -> None:
     cluster.login.change(username, password)
 
 
-class Line(Protocol):
+class LoginConnection(Protocol):
     """The connection, as far as a login uses it."""
 
     @property
@@ -210,7 +210,7 @@ class Line(Protocol):
     async def request(self, message: codec.Message, version: int, *, timeout_ms: float, ahead: bool = False) -> Any: ...
 
 
-async def log_in(connection: Line, login: Login, runtime: Runtime, timeout_ms: float) -> int:
+async def log_in(connection: LoginConnection, login: ClientLogin, runtime: Runtime, timeout_ms: float) -> int:
     """Authenticate; the session's lifetime in ms, 0 when it has no end.
 
     Raises AuthenticationError; DisconnectedError and KafkaTimeoutError when a broker, a token provider or a Kerberos
@@ -251,7 +251,7 @@ def _go_on(conversation: sasl.Conversation, answer: bytes | None) -> bytes | Non
         return None
 
 
-async def _say(connection: Line, message: bytes, timeout_ms: float) -> SaslAuthenticateResponse:
+async def _say(connection: LoginConnection, message: bytes, timeout_ms: float) -> SaslAuthenticateResponse:
     version = connection.version(SASL_AUTHENTICATE, 0, 2)
     reply: SaslAuthenticateResponse = await connection.request(
         SaslAuthenticateRequest(auth_bytes=message), version, timeout_ms=timeout_ms, ahead=True

@@ -13,7 +13,7 @@ from fencepost.client.net.answers import only
 from fencepost.client.net.cluster import AnyNode, Cluster, Coordinator, CoordinatorKind
 from fencepost.client.net.connection import Connection
 from fencepost.client.net.markers import search
-from fencepost.client.prepared import Found, PreparedTransaction, judge
+from fencepost.client.prepared import PreparedAnswer, PreparedTransaction, judge
 from fencepost.client.types import GroupMetadata, OffsetAndMetadata, TopicPartition
 from fencepost.errors import AuthorizationError, KafkaError, UnsupportedVersionError, error_for
 from fencepost.protocol.codec import Message
@@ -128,7 +128,7 @@ async def find_ending(
     deadline_ms: int,
     before: TransactionState | None = None,
     topics: Iterable[str] = (),
-) -> Found:
+) -> PreparedAnswer:
     """Find the outcome of the prepared transaction. Raises KafkaTimeoutError, and the errors of reading a topic.
 
     For a broker that has no memory of endings: `before`, an earlier description of the id, and `topics`, which are

@@ -21,7 +21,17 @@ from contextlib import suppress
 from itertools import repeat
 from typing import Any, Final, Self
 
-from fencepost.arguments import FUNCTION, MAX_INT32, MAX_INT64, TEXT, WHOLE_INT32, WHOLE_NUMBER, Kind, is_utf8, kind_of
+from fencepost.arguments import (
+    FUNCTION,
+    MAX_INT32,
+    MAX_INT64,
+    TEXT,
+    WHOLE_INT32,
+    WHOLE_NUMBER,
+    ValueKind,
+    is_utf8,
+    kind_of,
+)
 from fencepost.client.net.runtime import Runtime
 from fencepost.client.producer.chunks import HOLE, Chunk, Headers, OnDelivery
 from fencepost.client.producer.unhandled_failures import InRuntime, UnhandledFailures, at_once
@@ -333,7 +343,7 @@ def _checked_extras(
     return partition, timestamp_ms
 
 
-def _whole(name: str, value: int, most: int, kind: Kind) -> int:
+def _whole(name: str, value: int, most: int, kind: ValueKind) -> int:
     return value if value.__class__ is int and 0 <= value <= most else int(kind.of(name, value))
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from fencepost.client.producer.chunks import EVERY_ROW, Chunk
 
 
-class Appended(NamedTuple):
+class AppendedRun(NamedTuple):
     """A run of records of one batch: offsets base_offset .. base_offset + records - 1 (-1: the broker did not say)."""
 
     topic: str
@@ -16,7 +16,7 @@ class Appended(NamedTuple):
     records: int
 
 
-def bulk_result(chunks: list[Chunk]) -> list[Appended]:
+def bulk_result(chunks: list[Chunk]) -> list[AppendedRun]:
     """Return the batches with the Arrow rows of chunks that are done. Raises the first ProduceFailedError."""
     found = []
     for chunk in chunks:
@@ -25,7 +25,7 @@ def bulk_result(chunks: list[Chunk]) -> list[Appended]:
         for batch in chunk.batches:
             if batch.error is not None:
                 raise batch.error
-            found.append(Appended(batch.topic, batch.partition, batch.base_offset, batch.count))
+            found.append(AppendedRun(batch.topic, batch.partition, batch.base_offset, batch.count))
     return found
 
 

@@ -18,9 +18,9 @@ from fencepost.client.net.transaction_calls import (
     to_enlist,
     txn_offset_commit,
 )
-from fencepost.client.prepared import Found, PreparedTransaction
+from fencepost.client.prepared import PreparedAnswer, PreparedTransaction
 from fencepost.client.producer.sender import Sender
-from fencepost.client.producer.transaction_answers import Opened, Strays, how_it_ended, is_taken_over
+from fencepost.client.producer.transaction_answers import OpenSince, UnansweredRequests, how_it_ended, is_taken_over
 from fencepost.client.types import GroupMetadata, OffsetAndMetadata, TopicPartition
 from fencepost.config import ProducerConfig
 from fencepost.errors import UnsupportedVersionError
@@ -42,7 +42,7 @@ by default."""
 class IdCalls:
     """One producer's. Each call has `max_block_ms` and raises KafkaTimeoutError when that is over."""
 
-    def __init__(self, cluster: Cluster, sender: Sender, config: ProducerConfig, strays: Strays) -> None:
+    def __init__(self, cluster: Cluster, sender: Sender, config: ProducerConfig, strays: UnansweredRequests) -> None:
         self.transactional_id = config.transactional_id or ""
         self._cluster = cluster
         self._sender = sender
@@ -155,7 +155,7 @@ class IdCalls:
 
     async def find(
         self, prepared: PreparedTransaction, before: TransactionState | None, topics: Iterable[str]
-    ) -> Found:
+    ) -> PreparedAnswer:
         """Find the outcome of a prepared transaction with `find_ending`."""
         return await find_ending(self._cluster, self.transactional_id, prepared, self.deadline(), before, topics)
 
@@ -164,7 +164,7 @@ class IdCalls:
         state = await describe_transaction(self._cluster, self.transactional_id, self.deadline(), self.own)
         return how_it_ended(self.own, state, two_phase=self._config.two_phase_commit)
 
-    async def may_have_timed_out(self, opened: Opened) -> bool:
+    async def may_have_timed_out(self, opened: OpenSince) -> bool:
         """Return true if the timeout may have ended our transaction, so that our epoch is refused (before v2)."""
         if opened.for_ms() < self._config.transaction_timeout_ms and not self._strays.may_arrive:
             return False

@@ -45,7 +45,7 @@ from fencepost.errors import (
     UnsupportedVersionError,
     error_for,
 )
-from fencepost.protocol.errors import ProtocolError as WireError
+from fencepost.protocol.errors import WireError
 from fencepost.protocol.messages.init_producer_id import InitProducerIdRequest
 from fencepost.protocol.produce_wire import (
     ProducePartition,

@@ -128,7 +128,7 @@ class Untold:
         return untold
 
 
-class Opened:
+class OpenSince:
     """Since when the coordinator may have a transaction open, by two clocks.
 
     The monotonic clock stands still while a machine sleeps, and the other may be set back: the longer time counts.
@@ -166,7 +166,7 @@ def is_taken_over(seen: TransactionState | None, producer_id: int, epoch: int) -
     return not by_time
 
 
-class Strays:
+class UnansweredRequests:
     """Requests of a transaction that were sent and never answered: they may arrive when the next transaction is open.
 
     Below transaction.version 2 a producer's transactions share an epoch (KIP-890), so that nobody can tell a late

@@ -22,14 +22,14 @@ from fencepost.client.net.cluster import Cluster
 from fencepost.client.net.retry import Action
 from fencepost.client.net.runtime import TaskHandle
 from fencepost.client.net.transaction_calls import MOVED_ON, TRANSACTION_VERSION, check_two_phase
-from fencepost.client.prepared import COMMITTED_STATES, Found, PreparedTransaction, settle_commit
+from fencepost.client.prepared import COMMITTED_STATES, PreparedAnswer, PreparedTransaction, settle_commit
 from fencepost.client.producer.delivery_reports import made_anew
 from fencepost.client.producer.id_calls import IdCalls
 from fencepost.client.producer.sender import Sender
 from fencepost.client.producer.transaction_answers import (
     FENCED,
-    Opened,
-    Strays,
+    OpenSince,
+    UnansweredRequests,
     abortable,
     committed_words,
     ended_before,
@@ -81,11 +81,11 @@ class Transactions:
         self._ending: Ending | None = None  # the coordinator's first answer about the failure
         self._commit_unanswered = False
         self._took_effect = False  # the commit that was not answered: its abort was refused for that
-        self._strays = Strays(cluster.runtime)
+        self._strays = UnansweredRequests(cluster.runtime)
         self._calls = IdCalls(cluster, sender, config, self._strays)
         self._lifting = False  # a prepare was sent and not answered
         self._enlisted = False  # the coordinator may know of this transaction
-        self._opened = Opened(cluster.runtime)
+        self._opened = OpenSince(cluster.runtime)
         self._added: set[tuple[str, int]] = set()
         self._wanted: set[tuple[str, int]] = set()
         self._adding: TaskHandle | None = None
@@ -358,14 +358,14 @@ class Transactions:
         self._refused(retry.END_TXN, reply.error_code, "commit")
         await self._raise_failure()
 
-    async def _moved_on_to(self, code: int) -> tuple[PreparedTransaction, Found] | None:
+    async def _moved_on_to(self, code: int) -> tuple[PreparedTransaction, PreparedAnswer] | None:
         """Return the outcome of the prepared transaction if EndTxn shows that the id has moved on."""
         if self._prepared is None or code not in MOVED_ON:
             return None
         self._commit_unanswered = True  # until it is told
         return self._prepared, await self._find(self._prepared)
 
-    def _settle(self, ended: tuple[PreparedTransaction, Found]) -> None:
+    def _settle(self, ended: tuple[PreparedTransaction, PreparedAnswer]) -> None:
         """Return if another process committed the prepared transaction. Raise if it ended otherwise."""
         try:
             settle_commit(self._id, *ended)
@@ -376,7 +376,7 @@ class Transactions:
             raise
         self._committed(-1, -1)
 
-    async def _find(self, prepared: PreparedTransaction) -> Found:
+    async def _find(self, prepared: PreparedTransaction) -> PreparedAnswer:
         topics = self._topics if prepared == self._prepared else ()
         return await self._calls.find(prepared, self._found, topics)
 

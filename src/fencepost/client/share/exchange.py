@@ -15,7 +15,7 @@ from fencepost.client.net.connection import Connection
 from fencepost.client.net.runtime import Event, TaskHandle
 from fencepost.client.records import SharedRecord
 from fencepost.client.share.fetched import take
-from fencepost.client.share.session import GAP, Place, Said, ShareSession
+from fencepost.client.share.session import GAP, Said, SharePlace, ShareSession
 from fencepost.client.types import AcknowledgeType, TopicPartition
 from fencepost.config import ShareConsumerConfig
 from fencepost.errors import (
@@ -61,7 +61,7 @@ class Report:
 class _Ready(NamedTuple):
     """Records that came and wait for a poll. `until_ms`: their locks may be over then."""
 
-    place: Place
+    place: SharePlace
     session: ShareSession
     until_ms: int
     records: deque[SharedRecord]
@@ -92,7 +92,7 @@ class Exchange:
         self._metrics = metrics
         self._arrived = arrived
         self._brokers: dict[int, _Broker] = {}
-        self._names: dict[Place, TopicPartition] = {}
+        self._names: dict[SharePlace, TopicPartition] = {}
         self._ready: deque[_Ready] = deque()
         self.finished: deque[Outcome] = deque()
         """How acknowledging went, for the callback: each outcome once."""
@@ -133,7 +133,7 @@ class Exchange:
         waiting = sum(len(ready.records) for ready in self._ready)
         return f"{len(self._brokers)} brokers, {waiting} records wait"
 
-    def take(self, most: int) -> Iterator[tuple[SharedRecord, Place, ShareSession]]:
+    def take(self, most: int) -> Iterator[tuple[SharedRecord, SharePlace, ShareSession]]:
         """The records that wait, up to `most`; those that are locked no longer are left out, and come again."""
         while self._ready and most > 0:
             ready = self._ready[0]
@@ -152,7 +152,7 @@ class Exchange:
     def start(
         self,
         member_id: str,
-        places: Mapping[Place, TopicPartition],
+        places: Mapping[SharePlace, TopicPartition],
         *,
         fetching: bool,
         report: Report | None = None,
@@ -163,7 +163,7 @@ class Exchange:
         """
         self._names.update(places)
         self.tell_unsent(report)
-        wanted: dict[int, list[Place]] = defaultdict(list)
+        wanted: dict[int, list[SharePlace]] = defaultdict(list)
         if fetching and not any(ready.records for ready in self._ready):
             for place, name in places.items():
                 leader = self._cluster.leader(*name)
@@ -187,7 +187,7 @@ class Exchange:
                 said = self._send(session, report)
                 broker.task = self._runtime.spawn(self._fetch(broker, member_id, wanted.get(node, []), said, report))
 
-    def _send(self, session: ShareSession, report: Report | None) -> dict[Place, Said]:
+    def _send(self, session: ShareSession, report: Report | None) -> dict[SharePlace, Said]:
         said = session.take()
         self._owed += bool(said)
         if report is not None:
@@ -206,7 +206,7 @@ class Exchange:
         for outcome in unsent:
             self._finish(outcome, report)
 
-    def _tell(self, said: Mapping[Place, Said], error: KafkaError | None, report: Report | None) -> None:
+    def _tell(self, said: Mapping[SharePlace, Said], error: KafkaError | None, report: Report | None) -> None:
         outcome = self._outcome(said, error)
         if outcome is not None:
             self._finish(outcome, report)
@@ -216,7 +216,7 @@ class Exchange:
         if report is not None:
             report.take(*outcome)
 
-    def _outcome(self, said: Mapping[Place, Said], error: KafkaError | None) -> Outcome | None:
+    def _outcome(self, said: Mapping[SharePlace, Said], error: KafkaError | None) -> Outcome | None:
         offsets: dict[TopicPartition, list[int]] = {}
         for place, kinds in said.items():
             told = sorted(offset for offset, kind in kinds.items() if kind != GAP)
@@ -250,8 +250,8 @@ class Exchange:
         self,
         broker: _Broker,
         member_id: str,
-        wanted: list[Place],
-        said: dict[Place, Said],
+        wanted: list[SharePlace],
+        said: dict[SharePlace, Said],
         report: Report | None,
     ) -> None:
         config, session = self._config, broker.session
@@ -283,7 +283,7 @@ class Exchange:
                 for data in topic.partitions:
                     if topic.topic_id is None:
                         continue
-                    place = Place(topic.topic_id, data.partition_index)
+                    place = SharePlace(topic.topic_id, data.partition_index)
                     if place in untold:
                         code, words = data.acknowledge_error_code, data.acknowledge_error_message
                         self._answered(place, untold.pop(place), code, words, report)
@@ -300,7 +300,13 @@ class Exchange:
             self._end_request(session, untold, said, report)
 
     async def _acknowledge(
-        self, broker: _Broker, member_id: str, said: dict[Place, Said], report: Report | None, *, last: bool = False
+        self,
+        broker: _Broker,
+        member_id: str,
+        said: dict[SharePlace, Said],
+        report: Report | None,
+        *,
+        last: bool = False,
     ) -> None:
         session = broker.session
         untold = dict(said)
@@ -325,7 +331,7 @@ class Exchange:
             self.lock_ms = reply.acquisition_lock_timeout_ms or self.lock_ms
             for topic in reply.responses:
                 for data in topic.partitions:
-                    place = None if topic.topic_id is None else Place(topic.topic_id, data.partition_index)
+                    place = None if topic.topic_id is None else SharePlace(topic.topic_id, data.partition_index)
                     if place is not None and place in untold:
                         self._answered(place, untold.pop(place), data.error_code, data.error_message, report)
             self._missing(connection, untold)
@@ -345,19 +351,23 @@ class Exchange:
             self._cluster.lasting_errors.lacks("record_limit", f"{connection.name}: {words}")
         return version
 
-    def _missing(self, connection: Connection, untold: Mapping[Place, Said]) -> None:
+    def _missing(self, connection: Connection, untold: Mapping[SharePlace, Said]) -> None:
         """Raises ProtocolError when something was said of partitions that the answer does not name."""
         if untold:
             names = ", ".join(f"{name.topic}-{name.partition}" for name in map(self._names.__getitem__, untold))
             raise ProtocolError(f"{connection.name} left what was acknowledged of {names} out of its answer")
 
-    def _answered(self, place: Place, said: Said, code: int, words: str | None, report: Report | None) -> None:
+    def _answered(self, place: SharePlace, said: Said, code: int, words: str | None, report: Report | None) -> None:
         name = self._names[place]
         error = error_for(code, f"acknowledging {name.topic}-{name.partition}", words) if code else None
         self._tell({place: said}, error, report)
 
     def _end_request(
-        self, session: ShareSession, untold: Mapping[Place, Said], said: Mapping[Place, Said], report: Report | None
+        self,
+        session: ShareSession,
+        untold: Mapping[SharePlace, Said],
+        said: Mapping[SharePlace, Said],
+        report: Report | None,
     ) -> None:
         """End a request, and report the acknowledgements without an outcome."""
         self._owed -= bool(said)
@@ -373,7 +383,7 @@ class Exchange:
 
     # --- answers ---
 
-    def _take(self, place: Place, session: ShareSession, data: PartitionData, sent_ms: int) -> None:
+    def _take(self, place: SharePlace, session: ShareSession, data: PartitionData, sent_ms: int) -> None:
         """Keep what was handed out of one partition. Locks began after the request was sent."""
         name = self._names[place]
         if data.error_code != 0:

@@ -9,14 +9,14 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from fencepost.client.records import SharedRecord
-from fencepost.client.share.session import Place, ShareSession
+from fencepost.client.share.session import SharePlace, ShareSession
 from fencepost.client.types import AcknowledgeType, TopicPartition
 from fencepost.errors import UsageError
 
 
 class _Held(NamedTuple):
     session: ShareSession
-    place: Place
+    place: SharePlace
     delivery_count: int
     renewed: bool = False
 
@@ -30,7 +30,7 @@ class InHand:
     def __len__(self) -> int:
         return len(self._held)
 
-    def hand_out(self, record: SharedRecord, place: Place, session: ShareSession) -> None:
+    def hand_out(self, record: SharedRecord, place: SharePlace, session: ShareSession) -> None:
         """The application has it from now on."""
         key = TopicPartition(record.topic, record.partition), record.offset
         self._held[key] = _Held(session, place, record.delivery_count)

@@ -22,7 +22,7 @@ from fencepost.client.group.member import LOOK_PATIENCE_MS
 from fencepost.client.metrics import ShareConsumerMetrics
 from fencepost.client.net.cluster import Cluster, Coordinator, CoordinatorKind
 from fencepost.client.net.runtime import Event, TaskHandle
-from fencepost.client.share.session import Place
+from fencepost.client.share.session import SharePlace
 from fencepost.client.types import TopicPartition
 from fencepost.config import ShareConsumerConfig
 from fencepost.errors import ClosedError, DisconnectedError, KafkaError, KafkaTimeoutError, RetriableError, error_for
@@ -43,7 +43,7 @@ class ShareMember:
     ) -> None:
         """`changed` is set when there is something else to read, or to raise."""
         self.epoch = JOIN_EPOCH
-        self.places: dict[Place, TopicPartition] = {}
+        self.places: dict[SharePlace, TopicPartition] = {}
         self.topics: list[str] = []
         self._cluster = cluster
         self._runtime = cluster.runtime
@@ -54,7 +54,7 @@ class ShareMember:
         self._metrics = metrics
         self._changed = changed
         self._wake = self._runtime.event()
-        self._goal: set[Place] = set()
+        self._goal: set[SharePlace] = set()
         self._may_be_member = False
         # Heartbeats without an answer may still arrive, and an assignment with their answer, which nobody hears.
         self._has_strays = False
@@ -155,7 +155,7 @@ class ShareMember:
         self._interval_ms = reply.heartbeat_interval_ms or self._interval_ms
         if reply.assignment is not None:
             self._goal = {
-                Place(topic.topic_id, number)
+                SharePlace(topic.topic_id, number)
                 for topic in reply.assignment.topic_partitions
                 if topic.topic_id is not None
                 for number in topic.partitions

@@ -22,7 +22,7 @@ LAST_EPOCH: Final = 2**31 - 1
 GAP: Final = 0  # nothing came for the offset: compacted away, or a marker
 
 
-class Place(NamedTuple):
+class SharePlace(NamedTuple):
     """A partition by its topic's id: a topic that was made anew is another."""
 
     topic_id: UUID
@@ -59,10 +59,10 @@ class ShareSession:
     def __init__(self, node: int) -> None:
         self.node = node
         self.ended: KafkaError | None = None
-        self.to_say: dict[Place, Said] = {}
+        self.to_say: dict[SharePlace, Said] = {}
         self.asking = False  # a request is on its way; they go one by one, for each has the next epoch
         self._epoch = INITIAL_EPOCH
-        self._places: set[Place] = set()
+        self._places: set[SharePlace] = set()
 
     @property
     def begun(self) -> bool:
@@ -79,17 +79,17 @@ class ShareSession:
         """Return true if a lock must be renewed. A fetch cannot do that (KIP-1222)."""
         return any(AcknowledgeType.RENEW in said.values() for said in self.to_say.values())
 
-    def say(self, place: Place, offset: int, kind: int) -> None:
+    def say(self, place: SharePlace, offset: int, kind: int) -> None:
         """Something to say with the next request."""
         self.to_say.setdefault(place, {})[offset] = kind
 
-    def take(self) -> dict[Place, Said]:
+    def take(self) -> dict[SharePlace, Said]:
         """Take the acknowledgements, for a request or for a report that they cannot be sent."""
         said, self.to_say = self.to_say, {}
         return said
 
     def fetch(
-        self, group_id: str, member_id: str, wanted: Iterable[Place], said: Mapping[Place, Said]
+        self, group_id: str, member_id: str, wanted: Iterable[SharePlace], said: Mapping[SharePlace, Said]
     ) -> share_fetch.ShareFetchRequest:
         """The next ShareFetch, without its sizes and times."""
         now = set(wanted)
@@ -118,7 +118,7 @@ class ShareSession:
         )
 
     def acknowledge(
-        self, group_id: str, member_id: str, said: Mapping[Place, Said], *, last: bool = False
+        self, group_id: str, member_id: str, said: Mapping[SharePlace, Said], *, last: bool = False
     ) -> share_acknowledge.ShareAcknowledgeRequest:
         """The next ShareAcknowledge; `last`: the session ends with it."""
         topics: dict[UUID, list[share_acknowledge.AcknowledgePartition]] = defaultdict(list)

@@ -31,9 +31,9 @@ __all__ = [
     "StreamsTargetKey",
     "StreamsTargetMemberKey",
     "StreamsTargetValue",
+    "StreamsTaskId",
     "StreamsTopologyKey",
     "Subtopology",
-    "TaskId",
     "Tasks",
     "Topology",
     "decode_streams_group_key",
@@ -52,7 +52,7 @@ Pairs = tuple[tuple[str, str], ...]
 """(name, value) pairs, in order."""
 
 
-class TaskId(NamedTuple):
+class StreamsTaskId(NamedTuple):
     """A task: one subtopology on one partition of its source topics."""
 
     subtopology: str
@@ -65,9 +65,9 @@ class Tasks(Value):
     A target assignment has no epochs; they are 0.
     """
 
-    active: Mapping[TaskId, int]
-    standby: frozenset[TaskId] = frozenset()
-    warmup: frozenset[TaskId] = frozenset()
+    active: Mapping[StreamsTaskId, int]
+    standby: frozenset[StreamsTaskId] = frozenset()
+    warmup: frozenset[StreamsTaskId] = frozenset()
 
     def __bool__(self) -> bool:
         return bool(self.active or self.standby or self.warmup)
@@ -402,7 +402,7 @@ def _write_tasks(writer: Writer, tasks: Tasks, *, with_epochs: bool) -> None:
     _write_task_ids(writer, tasks.warmup, None)
 
 
-def _write_task_ids(writer: Writer, tasks: Iterable[TaskId], epochs: Mapping[TaskId, int] | None) -> None:
+def _write_task_ids(writer: Writer, tasks: Iterable[StreamsTaskId], epochs: Mapping[StreamsTaskId, int] | None) -> None:
     by_subtopology: dict[str, list[int]] = {}
     for subtopology, partition in sorted(tasks):
         by_subtopology.setdefault(subtopology, []).append(partition)
@@ -413,7 +413,7 @@ def _write_task_ids(writer: Writer, tasks: Iterable[TaskId], epochs: Mapping[Tas
         tags: Sequence[tuple[int, bytes]] = ()
         if epochs is not None:
             inner = Writer(flexible=True)
-            inner.int32s([epochs[TaskId(subtopology, partition)] for partition in partitions])
+            inner.int32s([epochs[StreamsTaskId(subtopology, partition)] for partition in partitions])
             tags = [(_EPOCHS_TAG, inner.joined())]
         writer.tags(tags)
 
@@ -423,15 +423,15 @@ def _read_tasks(reader: Reader) -> Tasks:
     return Tasks(active, frozenset(standby), frozenset(warmup))
 
 
-def _read_task_ids(reader: Reader) -> dict[TaskId, int]:
-    found: dict[TaskId, int] = {}
+def _read_task_ids(reader: Reader) -> dict[StreamsTaskId, int]:
+    found: dict[StreamsTaskId, int] = {}
     for _ in range(reader.count()):
         subtopology, partitions = reader.string(), reader.int32s()
         tagged = reader.tags().get(_EPOCHS_TAG)
         epochs = [_UNKNOWN_EPOCH] * len(partitions) if tagged is None else Reader(tagged, flexible=True).int32s()
         if len(epochs) != len(partitions):
             raise MalformedMessage(f"{len(epochs)} epochs of {len(partitions)} tasks")
-        found.update((TaskId(subtopology, p), epoch) for p, epoch in zip(partitions, epochs, strict=True))
+        found.update((StreamsTaskId(subtopology, p), epoch) for p, epoch in zip(partitions, epochs, strict=True))
     return found
 
 

@@ -13,7 +13,7 @@ from fencepost.protocol.errors import CorruptBatch
 from fencepost.protocol.records import engine, plain_arrays
 from fencepost.protocol.records.batch import HEADER_BYTES, Stamp, add_sequence
 from fencepost.protocol.records.native_loops import BAD_HEADERS, EXPLANATIONS, OK
-from fencepost.protocol.records.plain_arrays import ALL_NULL, Bytes, Int32s, Int64s, Source, Spans
+from fencepost.protocol.records.plain_arrays import ALL_NULL, Bytes, Int32s, Int64s, SourceColumns, Spans
 from fencepost.protocol.records.sealing import MAX_BATCH_BYTES, finish
 
 __all__ = ["decode_headers", "encode_headers", "encode_source", "gather"]
@@ -23,7 +23,7 @@ __all__ = ["decode_headers", "encode_headers", "encode_source", "gather"]
 
 
 def encode_source(
-    source: Source, max_batch_bytes: int, compression: str, level: int | None, stamp: Stamp
+    source: SourceColumns, max_batch_bytes: int, compression: str, level: int | None, stamp: Stamp
 ) -> list[bytearray]:
     """Choose the batch boundaries, then write, compress and seal each batch.
 
@@ -53,7 +53,7 @@ def encode_source(
 class _Native:
     """Batches of a source by the native loops. `plain_arrays.Plain` is its twin."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: SourceColumns) -> None:
         self._source = source
         self._cursors = (0, 0, 0)
 

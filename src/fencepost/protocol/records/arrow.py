@@ -14,7 +14,7 @@ import pyarrow as pa
 from fencepost.protocol.records.arrays import decode_headers, encode_headers, encode_source, gather
 from fencepost.protocol.records.batch import Stamp
 from fencepost.protocol.records.columns import Columns
-from fencepost.protocol.records.plain_arrays import ALL_NULL, Int64s, Source, Spans
+from fencepost.protocol.records.plain_arrays import ALL_NULL, Int64s, SourceColumns, Spans
 from fencepost.protocol.records.sealing import MAX_BATCH_BYTES
 
 __all__ = ["HEADERS_TYPE", "column_to_arrow", "columns_to_arrow", "encode_arrow", "numbers", "repeated", "valid_rows"]
@@ -91,14 +91,14 @@ def encode_arrow(
     return encode_source(_source(keys, values, timestamps, headers), max_batch_bytes, compression, level, stamp)
 
 
-def _source(keys: Any, values: Any, timestamps: Any, headers: Any) -> Source:
+def _source(keys: Any, values: Any, timestamps: Any, headers: Any) -> SourceColumns:
     counts = {len(column) for column in (keys, values, headers) if column is not None}
     if not isinstance(timestamps, int):
         counts.add(len(timestamps))
     if len(counts) != 1:
         raise ValueError(f"columns of different lengths, or none at all: {sorted(counts)}")
     (rows,) = counts
-    return Source(
+    return SourceColumns(
         rows,
         ALL_NULL if keys is None else _spans(_one_array(keys), packed=True),
         ALL_NULL if values is None else _spans(_one_array(values), packed=True),

@@ -8,7 +8,7 @@ from itertools import accumulate
 from typing import Final, NamedTuple
 
 from fencepost.protocol.cursor import Buffer
-from fencepost.protocol.errors import CompressionError, CorruptBatch, DecompressionLimit, ProtocolError
+from fencepost.protocol.errors import CompressionError, CorruptBatch, DecompressionLimit, WireError
 from fencepost.protocol.records import engine, native_loops
 from fencepost.protocol.records.aborted import AbortedFilter
 from fencepost.protocol.records.batch import (
@@ -34,7 +34,7 @@ class Unreadable(NamedTuple):
 
     offset: int
     next_offset: int
-    error: ProtocolError
+    error: WireError
 
 
 class Decoded(NamedTuple):
@@ -154,7 +154,7 @@ class _Walk:
                     yield header, batch, at
                 self.next_offset = max(self.next_offset, header.last_offset + 1)
                 at = self._behind
-        except ProtocolError as error:
+        except WireError as error:
             (offset,) = _OFFSET.unpack_from(self._buffer, at)
             self.unreadable = _unreadable(offset, max(_last_delta(self._buffer, at), 0), error)
 
@@ -182,7 +182,7 @@ class _Walk:
         return header.last_offset >= self._first_offset
 
 
-def _unreadable(offset: int, last_delta: int, error: ProtocolError) -> Unreadable:
+def _unreadable(offset: int, last_delta: int, error: WireError) -> Unreadable:
     return Unreadable(offset, offset + last_delta + 1, error)
 
 

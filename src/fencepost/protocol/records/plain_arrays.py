@@ -21,7 +21,7 @@ __all__ = [
     "Int32s",
     "Int64s",
     "Plain",
-    "Source",
+    "SourceColumns",
     "Spans",
     "decode_headers",
     "encode_headers",
@@ -51,7 +51,7 @@ class Spans(NamedTuple):
 ALL_NULL: Final = Spans(np.empty(0, np.uint8), np.empty(0, np.int64), np.empty(0, np.int32))
 
 
-class Source(NamedTuple):
+class SourceColumns(NamedTuple):
     """Columns of `rows` records to encode. `timestamps` has one entry per record, or one for all."""
 
     rows: int
@@ -64,7 +64,7 @@ class Source(NamedTuple):
 class Plain:
     """Batches of a source. `arrays._Native` is its twin."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: SourceColumns) -> None:
         self._keys, self._values, self._headers = map(_strings, (source.keys, source.values, source.headers))
         self._times = source.timestamps.tolist()
         self._rows = source.rows

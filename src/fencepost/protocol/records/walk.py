@@ -18,12 +18,12 @@ from fencepost.protocol.records.plain import time_delta
 from fencepost.protocol.records.spans import timestamp_of
 from fencepost.protocol.varint import encode_varint, read_varint, read_varlong
 
-__all__ = ["Record", "pairs_of", "rebuild", "rebuilding", "record_sizes", "records_of", "section_of", "walk"]
+__all__ = ["WalkedRecord", "pairs_of", "rebuild", "rebuilding", "record_sizes", "records_of", "section_of", "walk"]
 
 _PLAIN: Final = frozenset(range(0, 0x80, 2))  # bytes that are a whole varint of a non-negative number
 
 
-class Record(NamedTuple):
+class WalkedRecord(NamedTuple):
     """One record.
 
     `rest` is everything after its timestamp delta, as encoded; `value_at` is the value's length in it.
@@ -54,7 +54,7 @@ class Record(NamedTuple):
         return None if size < 0 else self.rest[start : start + size]
 
 
-def records_of(header: BatchHeader, batch: memoryview) -> Iterator[Record]:
+def records_of(header: BatchHeader, batch: memoryview) -> Iterator[WalkedRecord]:
     """Yield the records of one batch, including markers.
 
     Raises:
@@ -87,7 +87,7 @@ def section_of(header: BatchHeader, batch: memoryview, most_bytes: int = MAX_DEC
         raise CorruptBatch(f"its records cannot be decompressed: {error}") from error
 
 
-def walk(header: BatchHeader, section: Buffer) -> Iterator[Record]:
+def walk(header: BatchHeader, section: Buffer) -> Iterator[WalkedRecord]:
     """Yield the records of a decompressed section.
 
     Raises:
@@ -115,7 +115,7 @@ def record_sizes(section: Buffer, count: int) -> Iterator[int]:
         at += length
 
 
-def _walk(header: BatchHeader, section: bytes) -> Iterator[Record]:
+def _walk(header: BatchHeader, section: bytes) -> Iterator[WalkedRecord]:
     append_time = header.max_timestamp if header.timestamp_type == "log_append_time" else None
     base_offset, base_timestamp = header.base_offset, header.base_timestamp
     at = 0
@@ -136,11 +136,11 @@ def _walk(header: BatchHeader, section: bytes) -> Iterator[Record]:
         timestamp = timestamp_of(base_timestamp, delta) if append_time is None else append_time
         if at >= end:
             raise CorruptBatch("a record is cut short")
-        yield Record(base_offset + offset_delta, timestamp, key, section[body], section[rest:end], at - rest)
+        yield WalkedRecord(base_offset + offset_delta, timestamp, key, section[body], section[rest:end], at - rest)
         at = end
 
 
-def rebuild(header: BatchHeader, records: Sequence[Record], *, horizon_ms: int = -1) -> bytes:
+def rebuild(header: BatchHeader, records: Sequence[WalkedRecord], *, horizon_ms: int = -1) -> bytes:
     """Return the batch with only these of its records, at their offsets. Without records only the header is left.
 
     `horizon_ms` is the delete horizon (KIP-534), which replaces the base timestamp; -1: the batch has none.
@@ -154,7 +154,7 @@ def rebuild(header: BatchHeader, records: Sequence[Record], *, horizon_ms: int =
 
 
 def rebuilding(
-    header: BatchHeader, records: Sequence[Record], *, horizon_ms: int, at_once: int
+    header: BatchHeader, records: Sequence[WalkedRecord], *, horizon_ms: int, at_once: int
 ) -> Generator[tuple[()], None, bytes]:
     """Rebuild in steps of `at_once` records; like `rebuild`."""
     if not records:

@@ -19,7 +19,7 @@ from typing import Any, Final
 from fencepost.protocol.json_text import parse_json
 from fencepost.spark.adoption.refusals import AdoptionRefusedError
 
-__all__ = ["Checkpoint", "Source", "files_of", "parse"]
+__all__ = ["Checkpoint", "QuerySource", "files_of", "parse"]
 
 KNOWN_VERSION: Final = "v1"
 KNOWN_COMMITS: Final = ("v1", "v2")  # the second names checkpoints of state stores, which are Spark's own business
@@ -30,7 +30,7 @@ PROVIDER: Final = "spark.sql.streaming.stateStore.providerClass"
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class QuerySource:
     """One source of the query, by its line of the offset log.
 
     `offsets`: by topic and partition; None where the line is not a Kafka source's. `began`: where Spark's own source
@@ -67,7 +67,7 @@ class Checkpoint:
     planned_ms: int
     offsets: str
     before: str | None
-    sources: tuple[Source, ...]
+    sources: tuple[QuerySource, ...]
     state: str
 
     @property
@@ -215,11 +215,11 @@ def _moment(facts: Mapping[str, Any], number: int) -> int:
     return int(str(found))
 
 
-def _source(number: int, line: str, files: Mapping[str, bytes]) -> Source:
+def _source(number: int, line: str, files: Mapping[str, bytes]) -> QuerySource:
     offsets = _offsets(line)
     has_ids = offsets is not None and any("@" in topic for topic in offsets)
     plain = None if offsets is None else {topic: parts for topic, parts in offsets.items() if parts}
-    return Source(number, line, plain, _began(number, files), has_ids)
+    return QuerySource(number, line, plain, _began(number, files), has_ids)
 
 
 def _offsets(line: str) -> dict[str, dict[int, int]] | None:

@@ -15,8 +15,8 @@ from fencepost.errors import UnsupportedVersionError
 from fencepost.spark.adoption.batch_rows import BatchRows
 from fencepost.spark.adoption.judgement import Rows, Tail, compare, missing
 from fencepost.spark.adoption.refusals import AdoptionRefusedError, UndecidedBatchError
-from fencepost.spark.adoption.verdict import Verdict
-from fencepost.spark.sink.runner import Link
+from fencepost.spark.adoption.verdict import BatchVerdict
+from fencepost.spark.sink.runner import ClusterClient
 
 __all__ = ["end_leftover", "fill", "is_left_open"]
 
@@ -24,7 +24,7 @@ ADOPTION: Final = "fencepost-adopt/"  # before the query's id
 TIMEOUT_MS: Final = "900000"  # Kafka's default maximum
 
 
-def is_left_open(link: Link, query_id: str) -> bool:
+def is_left_open(link: ClusterClient, query_id: str) -> bool:
     """Return whether an attempt that was killed has left its transaction open. False where brokers do not tell."""
     try:
         (found,) = link.io.run(link.admin.describe_transactions([f"{ADOPTION}{query_id}"]))
@@ -65,9 +65,9 @@ def fill(settings: Mapping[str, str], batch: BatchRows, read: Callable[[], Tail]
         producer.init_transactions()
         tail = read()  # after the line above: no earlier attempt can write any more
         verdict, why = compare(Rows.of([batch.hashes]), tail, others_write=others_write)
-        if verdict is Verdict.WHOLE:
+        if verdict is BatchVerdict.WHOLE:
             return 0
-        if verdict is not Verdict.PARTLY:
+        if verdict is not BatchVerdict.PARTLY:
             raise UndecidedBatchError(f"batch {batch.batch_id} was begun and not finished: {why}")
         rows = batch.rows.filter(missing(batch.hashes, tail.after))
         with producer.transaction():

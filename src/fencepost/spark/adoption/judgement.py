@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from fencepost.spark.adoption.verdict import Verdict
+from fencepost.spark.adoption.verdict import BatchVerdict
 from fencepost.spark.sink.content import Hashes
 
 __all__ = ["Rows", "Tail", "compare", "missing", "without_rows"]
@@ -65,7 +65,7 @@ class Tail:
     keeps_all: bool = True
 
 
-def compare(batch: Rows, tail: Tail, *, others_write: bool) -> tuple[Verdict, str]:
+def compare(batch: Rows, tail: Tail, *, others_write: bool) -> tuple[BatchVerdict, str]:
     """The verdict, and the words for it.
 
     Args:
@@ -74,13 +74,13 @@ def compare(batch: Rows, tail: Tail, *, others_write: bool) -> tuple[Verdict, st
         others_write: Whether other programs write to the topics, none of whose rows is equal to one of the batch.
     """
     if batch.total == 0:
-        return Verdict.NOTHING, "it has no rows"
+        return BatchVerdict.NOTHING, "it has no rows"
     after, around = tail.after.counts_of(batch), tail.around.counts_of(batch)
     there = int(np.minimum(after, batch.counts).sum())
     foreign = tail.after.total - int(after.sum())
     early = int(around.sum())
     if foreign and not others_write:
-        return Verdict.UNDECIDED, (
+        return BatchVerdict.UNDECIDED, (
             f"{foreign} records that were written since the batch was planned are not rows of it. Either other "
             "programs write to the topic as well (then say --other-writers), or the query makes other rows each time, "
             "or was changed since, and cannot be compared"
@@ -88,17 +88,17 @@ def compare(batch: Rows, tail: Tail, *, others_write: bool) -> tuple[Verdict, st
     if there == batch.total:
         more = int(np.maximum(after - batch.counts, 0).sum())
         again = f"; {more} records more are equal to rows of it, as tasks that were repeated leave them" if more else ""
-        return Verdict.WHOLE, f"all of its {batch.total} rows are in the output{again}"
+        return BatchVerdict.WHOLE, f"all of its {batch.total} rows are in the output{again}"
     if there:
         words = f"{there} of its {batch.total} rows are in the output, and {batch.total - there} are not"
         doubtful = int(around[after < batch.counts].sum())
         if doubtful:
             early_ones = f"{doubtful} records from shortly before it was planned are among them (--clocks-within)"
-            return Verdict.UNDECIDED, f"{words}, unless {early_ones}"
+            return BatchVerdict.UNDECIDED, f"{words}, unless {early_ones}"
         verdict, words = _absent(tail, words)
-        return (Verdict.PARTLY if verdict is Verdict.NOTHING else verdict), words
+        return (BatchVerdict.PARTLY if verdict is BatchVerdict.NOTHING else verdict), words
     if early:
-        return Verdict.UNDECIDED, (
+        return BatchVerdict.UNDECIDED, (
             f"{early} records from shortly before the batch was planned are equal to rows of it: rows of an earlier "
             "batch, or the clocks differ. If they do not differ so much, say --clocks-within with a shorter time"
         )
@@ -116,20 +116,20 @@ def missing(hashes: Hashes, after: Rows) -> npt.NDArray[np.bool_]:
     return lacks
 
 
-def without_rows(tail: Tail) -> tuple[Verdict, str]:
+def without_rows(tail: Tail) -> tuple[BatchVerdict, str]:
     """The same where the batch's rows are not known."""
     if tail.after.total + tail.around.total == 0:
         return _absent(tail, "nothing was written to the output since it was planned")
-    return Verdict.UNDECIDED, (
+    return BatchVerdict.UNDECIDED, (
         f"{tail.after.total} records were written to the output since it was planned, and {tail.around.total} shortly "
         "before, and the rows of the batch are not known"
     )
 
 
-def _absent(tail: Tail, words: str) -> tuple[Verdict, str]:
+def _absent(tail: Tail, words: str) -> tuple[BatchVerdict, str]:
     if tail.deleted:
         some = ", ".join(tail.deleted[:5])
-        return Verdict.UNDECIDED, f"{words}, but records of that time may have been deleted from {some}"
+        return BatchVerdict.UNDECIDED, f"{words}, but records of that time may have been deleted from {some}"
     if not tail.keeps_all and tail.after.total:
-        return Verdict.UNDECIDED, f"{words}, but a topic is compacted, or its cleanup.policy may not be seen"
-    return Verdict.NOTHING, words
+        return BatchVerdict.UNDECIDED, f"{words}, but a topic is compacted, or its cleanup.policy may not be seen"
+    return BatchVerdict.NOTHING, words

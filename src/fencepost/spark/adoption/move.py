@@ -24,13 +24,13 @@ from fencepost.spark.adoption.judgement import Rows, compare, without_rows
 from fencepost.spark.adoption.plans import Begun, Move, SinkFacts
 from fencepost.spark.adoption.refusals import AdoptionRefusedError
 from fencepost.spark.adoption.tail import LastWrite, last_writes, read_tail
-from fencepost.spark.adoption.verdict import Verdict
+from fencepost.spark.adoption.verdict import BatchVerdict
 from fencepost.spark.sink import checkpoint as sink_checkpoint
 from fencepost.spark.sink import plan
 from fencepost.spark.sink.abilities import BrokerAbilities
 from fencepost.spark.sink.decision import Decision
 from fencepost.spark.sink.plan_steps import WriteDecision
-from fencepost.spark.sink.runner import Link, SinkLink
+from fencepost.spark.sink.runner import ClusterClient, SinkLink
 
 __all__ = ["Asked", "Looked", "adopt_steps", "look_to_adopt", "look_to_release"]
 
@@ -69,7 +69,7 @@ class Looked:
     checkpoint: Checkpoint
     sink: SinkFacts | None
     move: Move | None
-    verdict: Verdict | None
+    verdict: BatchVerdict | None
     why: str
     newest_s: float
     writes: LastWrite | None
@@ -120,7 +120,7 @@ def adopt_steps(decision: Decision, abilities: BrokerAbilities) -> plan.Plan[boo
     return True
 
 
-def look_to_adopt(link: Link, sink_link: SinkLink, asked: Asked) -> Looked:
+def look_to_adopt(link: ClusterClient, sink_link: SinkLink, asked: Asked) -> Looked:
     """Find out what has to be written so that this sink takes the query over.
 
     Changes nothing, but that it ends a transaction that an earlier attempt has left open.
@@ -220,7 +220,7 @@ def _described(asked: Asked, found: Checkpoint) -> BatchRows | None:
     return rows
 
 
-def _look_for_leftover(link: Link, asked: Asked, query_id: str) -> None:
+def _look_for_leftover(link: ClusterClient, asked: Asked, query_id: str) -> None:
     """Nobody but an attempt that was killed can have left it open, and behind it the output cannot be seen."""
     if not is_left_open(link, query_id):
         return
@@ -229,14 +229,14 @@ def _look_for_leftover(link: Link, asked: Asked, query_id: str) -> None:
     end_leftover(asked.settings, query_id)
 
 
-def _judge(link: Link, asked: Asked, found: Checkpoint, rows: BatchRows | None) -> tuple[Verdict, str]:
+def _judge(link: ClusterClient, asked: Asked, found: Checkpoint, rows: BatchRows | None) -> tuple[BatchVerdict, str]:
     tail = read_tail(link, asked.topics, found.planned_ms, asked.within_ms)
     if rows is None:
         return without_rows(tail)
     return compare(Rows.of([rows.hashes]), tail, others_write=asked.others_write)
 
 
-def _writes(link: Link, topics: Sequence[str]) -> LastWrite | None:
+def _writes(link: ClusterClient, topics: Sequence[str]) -> LastWrite | None:
     """None where brokers do not tell: it is only shown."""
     try:
         return last_writes(link, topics)

@@ -14,7 +14,7 @@ from typing import Final
 
 from fencepost.spark.adoption.checkpoint import Checkpoint
 from fencepost.spark.adoption.refusals import AdoptionRefusedError, UndecidedBatchError
-from fencepost.spark.adoption.verdict import Verdict
+from fencepost.spark.adoption.verdict import BatchVerdict
 from fencepost.spark.sink.decision import Beginning, Content, Decision, SourceOffsets
 
 __all__ = ["Begun", "Move", "SinkFacts", "adoption", "begins_unknown", "needs_judging", "release"]
@@ -117,7 +117,7 @@ def _check_sink(checkpoint: Checkpoint, sink: SinkFacts) -> None:
 def adoption(
     checkpoint: Checkpoint,
     sink: SinkFacts,
-    judged: tuple[Verdict, str] | None,
+    judged: tuple[BatchVerdict, str] | None,
     begun: Begun | None,
     content: Content | None,
     about: Sequence[tuple[str, str]],
@@ -157,7 +157,7 @@ def adoption(
     if done:
         offsets = SourceOffsets(checkpoint.offsets, checkpoint.before)
         decision = _decision(checkpoint, sink, last, content, offsets if content is not None else None)
-        fills = verdict is Verdict.PARTLY and begun is Begun.MISSING
+        fills = verdict is BatchVerdict.PARTLY and begun is Begun.MISSING
         how = "is written up to its end, and then counts as written" if fills else "counts as written"
         words = f"batch {last} {how} ({why}); the query repeats it here, and nothing of it is written again"
         return Move(decision, beginning, words, fills)
@@ -167,15 +167,15 @@ def adoption(
     return Move(before, searched, words)
 
 
-def _choice(last: int, verdict: Verdict, why: str, begun: Begun | None) -> bool:
+def _choice(last: int, verdict: BatchVerdict, why: str, begun: Begun | None) -> bool:
     """Return whether the batch counts as written. A person's word against proof is refused."""
-    if verdict in (Verdict.UNDECIDED, Verdict.PARTLY):
-        if begun is None or (begun is Begun.MISSING and verdict is Verdict.UNDECIDED):
+    if verdict in (BatchVerdict.UNDECIDED, BatchVerdict.PARTLY):
+        if begun is None or (begun is Begun.MISSING and verdict is BatchVerdict.UNDECIDED):
             raise UndecidedBatchError(f"batch {last} was begun and not finished: {why}")
         return begun is not Begun.AGAIN
-    proved = Begun.DONE if verdict is Verdict.WHOLE else Begun.AGAIN
+    proved = Begun.DONE if verdict is BatchVerdict.WHOLE else Begun.AGAIN
     if begun not in (None, proved, Begun.MISSING):
-        loss = "it would be there twice" if verdict is Verdict.WHOLE else "it would be lost"
+        loss = "it would be there twice" if verdict is BatchVerdict.WHOLE else "it would be lost"
         raise AdoptionRefusedError(f"--begun {begun.value}: of batch {last}, {why}; {loss}. Leave --begun out")
     return proved is Begun.DONE
 

@@ -15,7 +15,7 @@ from fencepost.errors import AuthorizationError, KafkaTimeoutError
 from fencepost.spark.adoption.judgement import Rows, Tail
 from fencepost.spark.adoption.refusals import AdoptionRefusedError
 from fencepost.spark.sink.content import row_hashes
-from fencepost.spark.sink.runner import Link
+from fencepost.spark.sink.runner import ClusterClient
 
 if TYPE_CHECKING:
     from fencepost.client.records import Fetched
@@ -45,7 +45,7 @@ class _Ends(NamedTuple):
     end: int
 
 
-def read_tail(link: Link, topics: Sequence[str], planned_ms: int, within_ms: int) -> Tail:
+def read_tail(link: ClusterClient, topics: Sequence[str], planned_ms: int, within_ms: int) -> Tail:
     """Read what committed readers see of the topics since `planned_ms`, and in the `within_ms` before it.
 
     Raises AdoptionRefusedError where a topic is missing or an open transaction hides its end, and KafkaError.
@@ -69,7 +69,7 @@ def read_tail(link: Link, topics: Sequence[str], planned_ms: int, within_ms: int
 
 
 def _ends_of(
-    link: Link, places: Sequence[TopicPartition], planned_ms: int, within_ms: int
+    link: ClusterClient, places: Sequence[TopicPartition], planned_ms: int, within_ms: int
 ) -> dict[TopicPartition, _Ends]:
     def offsets(wanted: int) -> Mapping[TopicPartition, int]:
         asked = link.admin.list_offsets(dict.fromkeys(places, wanted), isolation=Isolation.READ_UNCOMMITTED)
@@ -91,7 +91,7 @@ def _ends_of(
 
 
 def _read(
-    link: Link,
+    link: ClusterClient,
     place: TopicPartition,
     ends: _Ends,
     planned_ms: int,
@@ -105,7 +105,7 @@ def _read(
         around.append(hashes[(times < planned_ms) & (times >= planned_ms - within_ms)])
 
 
-def _fetched(link: Link, place: TopicPartition, start: int, end: int) -> list[tuple[Hashes, Times]]:
+def _fetched(link: ClusterClient, place: TopicPartition, start: int, end: int) -> list[tuple[Hashes, Times]]:
     settings = FetchSettings(isolation=Isolation.READ_COMMITTED)
 
     async def read() -> list[tuple[Hashes, Times]]:
@@ -133,7 +133,7 @@ def _hashes_of(fetched: Fetched, topic: str) -> tuple[Hashes, Times]:
     return row_hashes(rows, topic), times
 
 
-def _keeps_all(link: Link, topic: str) -> bool:
+def _keeps_all(link: ClusterClient, topic: str) -> bool:
     try:
         settings = link.io.run(link.admin.describe_configs(topic))
     except AuthorizationError:
@@ -141,7 +141,7 @@ def _keeps_all(link: Link, topic: str) -> bool:
     return "compact" not in (settings.get(CLEANUP) or "compact")
 
 
-def last_writes(link: Link, topics: Sequence[str]) -> LastWrite:
+def last_writes(link: ClusterClient, topics: Sequence[str]) -> LastWrite:
     """The producers of the topics' newest records, as far as brokers remember them. Raises KafkaError."""
     described = link.io.run(link.admin.describe_topics(topics))
     places = [TopicPartition(name, number) for name, topic in described.items() for number in topic.partitions]

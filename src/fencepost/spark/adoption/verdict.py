@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from enum import Enum
 
-__all__ = ["Verdict"]
+__all__ = ["BatchVerdict"]
 
 
-class Verdict(Enum):
+class BatchVerdict(Enum):
     """The part of a begun batch that the output has."""
 
     NOTHING = "nothing"

@@ -18,7 +18,7 @@ from fencepost.client.admin.topics import TopicDescription
 from fencepost.client.net.list_offsets import EARLIEST, LATEST
 from fencepost.client.types import TopicPartition
 from fencepost.errors import AuthorizationError, ConfigurationError, error_for
-from fencepost.protocol.errors import ProtocolError as WireError
+from fencepost.protocol.errors import WireError
 from fencepost.protocol.records.batch import set_producer
 from fencepost.protocol.records.plain import encode_pairs
 from fencepost.protocol.records.walk import pairs_of
@@ -75,7 +75,7 @@ class _Safety(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Seen:
+class _ReadRecords:
     """The records read so far. Committed records do not change, so the next read continues at `position`."""
 
     topic_id: UUID | None
@@ -109,7 +109,7 @@ class DecisionStore:
         self._topic = topic
         self._output = output
         self._is_checked = False
-        self._seen: dict[int, _Seen] = {}
+        self._seen: dict[int, _ReadRecords] = {}
 
     async def ensure_topic(self, deadline_ms: int) -> None:
         """Create the topic if it does not exist, replicated like the output, and check it once.
@@ -258,7 +258,7 @@ class DecisionStore:
             found.update(sink for sink, _ in (*seen.last, *seen.begun))
         return sorted(found)
 
-    async def _catch_up(self, partition: int, deadline_ms: int) -> _Seen:
+    async def _catch_up(self, partition: int, deadline_ms: int) -> _ReadRecords:
         """Read a partition up to its present end."""
         place = TopicPartition(self._topic, partition)
         left = max(deadline_ms - self._cluster.runtime.now_ms(), 1)
@@ -267,7 +267,7 @@ class DecisionStore:
         topic_id = (await self._cluster.topic(self._topic, deadline_ms)).topic_id
         seen = self._seen.get(partition)
         if seen is None or seen.topic_id != topic_id or seen.position > end:
-            seen = _Seen(topic_id, await self._beginning(place, left))
+            seen = _ReadRecords(topic_id, await self._beginning(place, left))
         batches = wire.batches(self._cluster, self._topic, partition, seen.position, end, deadline_ms)
         async for header, batch in batches:
             try:
@@ -331,7 +331,7 @@ def _record(decision: Decision) -> _Record:
     return encode_key(decision.sink, decision.query_id), encode_value(decision)
 
 
-def _take(seen: _Seen, key: bytes, value: bytes | None) -> str | None:
+def _take(seen: _ReadRecords, key: bytes, value: bytes | None) -> str | None:
     """Add a record to `seen`. Return the sink if it is a decision."""
     begins = decode_beginning_key(key)
     if begins is not None:

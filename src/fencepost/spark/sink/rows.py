@@ -21,7 +21,7 @@ from fencepost.spark.sink.decision import Pair
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Identity", "RowSource", "check_columns", "chunks", "largest_row", "producer_for", "send_rows"]
+__all__ = ["ProducerIdentity", "RowSource", "check_columns", "chunks", "largest_row", "producer_for", "send_rows"]
 
 OUTSTANDING_BYTES: Final = 64 * 1024 * 1024
 CHUNK_BYTES_PER_PARTITION: Final = 512 * 1024
@@ -122,7 +122,7 @@ def largest_row(rows: pa.RecordBatch) -> int:
     return int(most or 0)
 
 
-class Identity(NamedTuple):
+class ProducerIdentity(NamedTuple):
     """As whom to produce. `transactional_id` None: idempotent only."""
 
     transactional_id: str | None
@@ -131,7 +131,7 @@ class Identity(NamedTuple):
 
 
 def producer_for(
-    cluster: Cluster, config: ProducerConfig, identity: Identity, limits: BatchLimits | None = None
+    cluster: Cluster, config: ProducerConfig, identity: ProducerIdentity, limits: BatchLimits | None = None
 ) -> AdoptedProducer:
     """Return the task's producer. Call it within the runtime.
 

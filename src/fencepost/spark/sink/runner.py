@@ -38,7 +38,7 @@ from fencepost.spark.sink.local.id_folder import IdFolder
 from fencepost.spark.sink.names import UNIQUE_BYTES
 from fencepost.spark.sink.steps import SinkConfig, StepRunner
 
-__all__ = ["Link", "Resolved", "SinkLink", "link_for", "link_to", "resolve_sink", "sink_link", "unique_bytes"]
+__all__ = ["ClusterClient", "Resolved", "SinkLink", "link_for", "link_to", "resolve_sink", "sink_link", "unique_bytes"]
 
 log = logging.getLogger("fencepost.spark")
 
@@ -51,7 +51,7 @@ T = TypeVar("T")
 Performer = Callable[[plan_steps.Step], Any]
 
 
-class Link:
+class ClusterClient:
     """A client of one cluster in this process."""
 
     def __init__(self, settings: Mapping[str, str]) -> None:
@@ -124,16 +124,16 @@ class Link:
         self.io.run(end())
 
 
-_links: dict[tuple[tuple[str, str], ...], Link] = {}
+_links: dict[tuple[tuple[str, str], ...], ClusterClient] = {}
 os.register_at_fork(after_in_child=_links.clear)
 
 
-def link_to(settings: Mapping[str, str]) -> Link:
+def link_to(settings: Mapping[str, str]) -> ClusterClient:
     """Return this process's client with these settings. The first call makes it."""
     worker_garbage.imports.spare()  # every task asks for its client
     key = tuple(sorted(settings.items()))
     if key not in _links:
-        _links[key] = Link(settings)
+        _links[key] = ClusterClient(settings)
     return _links[key]
 
 
@@ -145,7 +145,7 @@ def unique_bytes() -> bytes:
 class SinkLink:
     """Runs one sink's plans."""
 
-    def __init__(self, link: Link, config: SinkConfig) -> None:
+    def __init__(self, link: ClusterClient, config: SinkConfig) -> None:
         if config not in link.sinks:
             pool = IdFolder(os.environ, ",".join(link.config.bootstrap_servers), config.decision_topic)
             link.sinks[config] = StepRunner(link.admin, config, unique_bytes, pool)

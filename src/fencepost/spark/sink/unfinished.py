@@ -20,7 +20,7 @@ from fencepost.spark.sink.decision_store import KnownQuery
 from fencepost.spark.sink.plan_steps import Unknown
 
 __all__ = [
-    "Strays",
+    "ForeignTransactions",
     "begun_exactly_once",
     "elsewhere_begun",
     "moved_away",
@@ -40,7 +40,7 @@ OTHERS_MOST: Final = 3
 UNKNOWN_MOST: Final = 5
 
 
-class Strays(NamedTuple):
+class ForeignTransactions(NamedTuple):
     """Open transactions of another sink on a topic; the oldest transaction's age in ms."""
 
     sink: str
@@ -61,7 +61,7 @@ def resolve(sink: str) -> str:
     return f"`fencepost transactions resolve {sink}`"
 
 
-async def open_on_topic(admin: ClusterCalls, topic: str, own: str) -> list[Strays]:
+async def open_on_topic(admin: ClusterCalls, topic: str, own: str) -> list[ForeignTransactions]:
     """Return the open transactions of other sinks than `own` on the topic. Raises KafkaError."""
     listed = await admin.list_transactions(ANY_SINK, states=("Ongoing",))
     ids = [txn.transactional_id for txn in listed if (_sink_of(txn.transactional_id) or own) != own]
@@ -73,7 +73,7 @@ async def open_on_topic(admin: ClusterCalls, topic: str, own: str) -> list[Stray
             by_sink[sink].append(txn)
     now_ms = admin.cluster.runtime.wall_ms()
     return [
-        Strays(sink, len(found), max(now_ms - min(txn.start_time_ms for txn in found), 0))
+        ForeignTransactions(sink, len(found), max(now_ms - min(txn.start_time_ms for txn in found), 0))
         for sink, found in sorted(by_sink.items())
     ]
 

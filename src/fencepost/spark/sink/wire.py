@@ -23,8 +23,7 @@ from fencepost.errors import (
 )
 from fencepost.protocol import fetch_wire, produce_wire
 from fencepost.protocol.cursor import Buffer
-from fencepost.protocol.errors import CorruptBatch
-from fencepost.protocol.errors import ProtocolError as WireError
+from fencepost.protocol.errors import CorruptBatch, WireError
 from fencepost.protocol.fetch_wire import FetchPartition, FetchPartitionResult, FetchRequest, FetchTopic
 from fencepost.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from fencepost.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse

@@ -35,7 +35,7 @@ from fencepost.spark.sink.local.claim_file import ClaimFile
 from fencepost.spark.sink.rows import (
     CHUNK_BYTES_MOST,
     CHUNK_BYTES_PER_PARTITION,
-    Identity,
+    ProducerIdentity,
     RowSource,
     check_columns,
     chunks,
@@ -43,7 +43,7 @@ from fencepost.spark.sink.rows import (
     producer_for,
     send_rows,
 )
-from fencepost.spark.sink.runner import Link, SinkLink, link_to, sink_link
+from fencepost.spark.sink.runner import ClusterClient, SinkLink, link_to, sink_link
 from fencepost.spark.sink.unfinished import elsewhere_begun
 
 if TYPE_CHECKING:
@@ -221,7 +221,7 @@ class SinkWriter:
         rows = RowSource(self._checked(batches, query_id, batch_id))
         if not self._parsed.exactly_once:
             if rows.has_rows():
-                self._write_rows(rows, Identity(None, self._idempotent_pair()))
+                self._write_rows(rows, ProducerIdentity(None, self._idempotent_pair()))
             return TaskMessage(None)
         if self._opened is None:
             raise UsageError("the writer was not opened before its tasks, because it was not pickled")
@@ -262,7 +262,7 @@ class SinkWriter:
     def _write_in_time(self, rows: RowSource, step: Any) -> Content:
         began_s = time.monotonic()
         try:
-            return self._write_rows(rows, Identity(step.transactional_id, step.pair, step.verified))
+            return self._write_rows(rows, ProducerIdentity(step.transactional_id, step.pair, step.verified))
         except KafkaError as error:
             if error.code not in _ENDED:
                 raise
@@ -277,7 +277,7 @@ class SinkWriter:
     def _drain(self, rows: RowSource) -> Content:
         return sum((content_of(batch, self._parsed.topic) for batch in rows), NO_ROWS)
 
-    def _write_rows(self, rows: RowSource, identity: Identity) -> Content:
+    def _write_rows(self, rows: RowSource, identity: ProducerIdentity) -> Content:
         """Write the rows and return their content."""
         parsed = self._parsed
         link = link_to(dict(parsed.client.common))
@@ -314,14 +314,14 @@ class SinkWriter:
             link.io.run(end(producer))
         return content
 
-    def _topic_settings(self, link: Link) -> dict[str, str | None]:
+    def _topic_settings(self, link: ClusterClient) -> dict[str, str | None]:
         """Return the settings of the option's topic; {} if they cannot be read."""
         topic = self._parsed.topic
         with suppress(KafkaError):
             return dict(link.io.run(link.admin.describe_configs(topic))) if topic is not None else {}
         return {}
 
-    def _too_large(self, link: Link, largest: int) -> str:
+    def _too_large(self, link: ClusterClient, largest: int) -> str:
         limit = self._topic_settings(link).get(MAX_MESSAGE_BYTES)
         return (
             f"the largest row has {largest} bytes of key and value, and {self._where} accepts record batches of at "
@@ -329,7 +329,7 @@ class SinkWriter:
             "setting of the topic, or write smaller rows"
         )
 
-    def _untimely(self, link: Link, _: int) -> str:
+    def _untimely(self, link: ClusterClient, _: int) -> str:
         settings = self._topic_settings(link)
         limits = [f"{name}={settings[name]} ms" for name in TIME_LIMITS if settings.get(name)]
         allowed = f"{self._where} allows ({', '.join(limits or TIME_LIMITS)})"
@@ -385,7 +385,7 @@ class SinkWriter:
             log.info("sink %r: %s", sink, outcome.value)
 
 
-def _skew(link: Link) -> str:
+def _skew(link: ClusterClient) -> str:
     """Return the difference to the controller's clock for an error text; "" if it is unknown."""
     from fencepost.client.admin.placement import AdminPlacement  # only imported after a failure
 

@@ -33,7 +33,7 @@ from fencepost.spark.compat import (
     arrow_schema,
 )
 from fencepost.spark.kafka_settings import tell_notes, tell_once
-from fencepost.spark.sink.runner import Link, link_to
+from fencepost.spark.sink.runner import ClusterClient, link_to
 from fencepost.spark.source import ranges
 from fencepost.spark.source.columns import RANGE_SCHEMA
 from fencepost.spark.source.held_back import Holder, StandsStill, Watch, holders, told
@@ -77,7 +77,7 @@ class Source:
         self._options = SourceOptions.parse(options, stream=stream)
         self._topic_ids: dict[str, str] = {}
 
-    def _link(self) -> Link:
+    def _link(self) -> ClusterClient:
         return link_to(dict(self._options.client.common))
 
     # --- which partitions, and where they begin and end ---

@@ -12,7 +12,7 @@ from fencepost.broker.api.apis import SERVED
 from fencepost.broker.api.error_responses import refusal, topics_named
 from fencepost.broker.embedded_control import BrokerFaults
 from fencepost.broker.faults.files import FaultyFiles
-from fencepost.broker.faults.table import Action, DiskFault, DiskOperation, FaultTable, RequestFault
+from fencepost.broker.faults.table import DiskFault, DiskOperation, FaultAction, FaultTable, RequestFault
 from fencepost.broker.timing.clock import Clock
 from fencepost.protocol import fetch_wire, produce_wire
 from fencepost.protocol.codec import encode_response
@@ -41,7 +41,7 @@ def no_topics() -> frozenset[str]:
 
 def test_a_fault_lets_some_pass_then_strikes_as_often_as_it_was_told() -> None:
     table = FaultTable()
-    fault = RequestFault(api_key=0, action=Action.FAIL, times=2, after=1)
+    fault = RequestFault(api_key=0, action=FaultAction.FAIL, times=2, after=1)
     table.add(fault)
     struck = [table.for_request(0, "c", no_topics) is fault for _ in range(5)]
     assert struck == [False, True, True, False, False]
@@ -51,18 +51,18 @@ def test_a_fault_lets_some_pass_then_strikes_as_often_as_it_was_told() -> None:
 
 def test_a_fault_of_one_client_or_topic_leaves_the_others_alone() -> None:
     table = FaultTable()
-    table.add(RequestFault(api_key=0, action=Action.FAIL, times=None, client_id="a"))
-    table.add(RequestFault(api_key=0, action=Action.SWALLOW, times=None, topic="t"))
+    table.add(RequestFault(api_key=0, action=FaultAction.FAIL, times=None, client_id="a"))
+    table.add(RequestFault(api_key=0, action=FaultAction.SWALLOW, times=None, topic="t"))
     found = [
         table.for_request(0, client, lambda topic=topic: {topic})  # type: ignore[misc]
         for client, topic in (("a", "t"), ("b", "t"), ("b", "u"))
     ]
-    assert [each.action if each else None for each in found] == [Action.FAIL, Action.SWALLOW, None]
+    assert [each.action if each else None for each in found] == [FaultAction.FAIL, FaultAction.SWALLOW, None]
 
 
 def test_the_first_fault_that_was_asked_for_strikes_and_a_removed_one_does_not() -> None:
     table = FaultTable()
-    first, second = (RequestFault(api_key=0, action=Action.FAIL, times=None, code=code) for code in (1, 2))
+    first, second = (RequestFault(api_key=0, action=FaultAction.FAIL, times=None, code=code) for code in (1, 2))
     table.add(first)
     table.add(second)
     assert table.for_request(0, "", no_topics) is first
@@ -190,27 +190,27 @@ def end_offset(driver: BrokerDriver) -> int:
 
 
 def test_a_refused_produce_writes_nothing(driver: BrokerDriver) -> None:
-    table_of(driver).add(RequestFault(api_key=0, action=Action.FAIL, code=REFUSED))
+    table_of(driver).add(RequestFault(api_key=0, action=FaultAction.FAIL, code=REFUSED))
     refused = driver.ask(produce("t", batch()), 9).partitions[0]
     assert (refused.error_code, refused.base_offset, end_offset(driver)) == (REFUSED, -1, 0)
     assert driver.ask(produce("t", batch()), 9).partitions[0].base_offset == 0
 
 
 def test_a_lost_reply_means_that_it_was_done(driver: BrokerDriver) -> None:
-    table_of(driver).add(RequestFault(api_key=0, action=Action.DROP_REPLY))
+    table_of(driver).add(RequestFault(api_key=0, action=FaultAction.DROP_REPLY))
     asked = driver.send(produce("t", batch()), 9)
     assert driver.answer(asked) is None
     assert (driver.closed, end_offset(driver)) == ({1}, 1)
 
 
 def test_a_lost_request_means_that_it_was_not(driver: BrokerDriver) -> None:
-    table_of(driver).add(RequestFault(api_key=0, action=Action.DROP_REQUEST))
+    table_of(driver).add(RequestFault(api_key=0, action=FaultAction.DROP_REQUEST))
     assert driver.answer(driver.send(produce("t", batch()), 9)) is None
     assert (driver.closed, end_offset(driver)) == ({1}, 0)
 
 
 def test_what_comes_behind_a_late_request_stays_behind_it(driver: BrokerDriver) -> None:
-    table_of(driver).add(RequestFault(api_key=0, action=Action.DELAY, delay_ms=500))
+    table_of(driver).add(RequestFault(api_key=0, action=FaultAction.DELAY, delay_ms=500))
     late = driver.send(produce("t", batch(b"first")), 9)
     behind = driver.send(produce("t", batch(b"second")), 9)
     other = driver.send(fetch("t"), 11, connection=2)
@@ -221,7 +221,7 @@ def test_what_comes_behind_a_late_request_stays_behind_it(driver: BrokerDriver) 
 
 
 def test_a_late_answer_is_late_but_the_work_is_done(driver: BrokerDriver) -> None:
-    table_of(driver).add(RequestFault(api_key=0, action=Action.DELAY_REPLY, delay_ms=500))
+    table_of(driver).add(RequestFault(api_key=0, action=FaultAction.DELAY_REPLY, delay_ms=500))
     asked = driver.send(produce("t", batch()), 9)
     behind = driver.send(fetch("t"), 11)
     assert (driver.answer(asked), driver.answer(behind), end_offset(driver)) == (None, None, 1)
@@ -231,7 +231,7 @@ def test_a_late_answer_is_late_but_the_work_is_done(driver: BrokerDriver) -> Non
 
 
 def test_a_swallowed_request_is_never_answered_and_neither_is_what_follows(driver: BrokerDriver) -> None:
-    table_of(driver).add(RequestFault(api_key=0, action=Action.SWALLOW))
+    table_of(driver).add(RequestFault(api_key=0, action=FaultAction.SWALLOW))
     asked, behind = driver.send(produce("t", batch()), 9), driver.send(fetch("t"), 11)
     driver.pass_time(60_000)
     assert (driver.answer(asked), driver.answer(behind), driver.closed) == (None, None, set())

@@ -14,7 +14,7 @@ from fencepost.broker.disk.two_copies import UnusableDirectory
 from fencepost.broker.security.bearer import TokenRules
 from fencepost.broker.security.credentials import Credentials
 from fencepost.broker.security.listeners import Listener
-from fencepost.broker.security.mechanisms import LoginFailed, ScramCredential, ScramExchange, scram_credential
+from fencepost.broker.security.mechanisms import LoginFailed, ScramExchange, ScramVerifier, scram_credential
 from fencepost.broker.settings.values import BrokerConfig
 from fencepost.client.sasl import scram
 from fencepost.protocol.scram import ScramMechanism
@@ -35,7 +35,7 @@ CLIENT_FINAL = (
 SERVER_FINAL = b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="
 
 
-def credential(password: str, iterations: int = 4096, salt: bytes = SALT) -> ScramCredential:
+def credential(password: str, iterations: int = 4096, salt: bytes = SALT) -> ScramVerifier:
     return scram_credential(
         SHA_256, hashlib.pbkdf2_hmac("sha256", password.encode(), salt, iterations), salt, iterations
     )

@@ -9,7 +9,7 @@ import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from fencepost.broker.share.share_partition import Acknowledgement, Acquired, Limits, SharePartition, Span
+from fencepost.broker.share.share_partition import Acknowledgement, AcquiredRange, ShareLimits, SharePartition, Span
 from fencepost.broker.share.states import RecordEvent
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.logs.share_state_log import (
@@ -23,14 +23,14 @@ from fencepost.protocol.logs.share_state_log import (
 )
 
 GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
-LIMITS = Limits(deliveries=5, locks=10, lock_ms=30_000)
+LIMITS = ShareLimits(deliveries=5, locks=10, lock_ms=30_000)
 
 
 def begun(*batches: StateBatch, start: int = 0) -> SharePartition:
     return SharePartition(ShareSnapshot(0, start, batches))
 
 
-def take(shared: SharePartition, member: str, last: int, *, now_ms: int = 0, wanted: int = 100) -> list[Acquired]:
+def take(shared: SharePartition, member: str, last: int, *, now_ms: int = 0, wanted: int = 100) -> list[AcquiredRange]:
     offset = shared.next_offset(LIMITS)
     assert offset is not None
     return shared.acquire(now_ms, member, [Span(offset, last)], wanted, LIMITS, strict=True)
@@ -46,8 +46,8 @@ def say(shared: SharePartition, member: str, first: int, last: int, *kinds: int,
 
 def test_records_are_handed_out_once() -> None:
     shared = begun()
-    assert take(shared, "a", 4) == [Acquired(0, 4, 1)]
-    assert take(shared, "b", 6) == [Acquired(5, 6, 1)]
+    assert take(shared, "a", 4) == [AcquiredRange(0, 4, 1)]
+    assert take(shared, "b", 6) == [AcquiredRange(5, 6, 1)]
     assert shared.next_offset(LIMITS) == 7
 
 
@@ -60,9 +60,9 @@ def test_no_more_are_handed_out_than_may_be() -> None:
 
 
 def test_a_strict_limit_splits_a_batch_and_a_loose_one_does_not() -> None:
-    assert take(begun(), "a", 9, wanted=3) == [Acquired(0, 2, 1)]
+    assert take(begun(), "a", 9, wanted=3) == [AcquiredRange(0, 2, 1)]
     loose = begun().acquire(0, "a", [Span(0, 9), Span(10, 19)], 3, LIMITS, strict=False)
-    assert loose == [Acquired(0, 9, 1)]
+    assert loose == [AcquiredRange(0, 9, 1)]
 
 
 def test_released_records_come_again_and_the_others_do_not() -> None:
@@ -70,7 +70,7 @@ def test_released_records_come_again_and_the_others_do_not() -> None:
     take(shared, "a", 3)
     say(shared, "a", 0, 3, ACCEPT, RELEASE, REJECT, GAP)
     assert shared.start_offset == 1
-    assert take(shared, "b", 3) == [Acquired(1, 1, 2)]
+    assert take(shared, "b", 3) == [AcquiredRange(1, 1, 2)]
     say(shared, "b", 1, 1, ACCEPT)
     assert (shared.start_offset, shared.next_offset(LIMITS)) == (4, 4)
 
@@ -78,7 +78,7 @@ def test_released_records_come_again_and_the_others_do_not() -> None:
 def test_a_record_is_given_up_after_its_last_delivery() -> None:
     shared = begun()
     for delivery in range(1, 6):
-        assert take(shared, "a", 0) == [Acquired(0, 0, delivery)]
+        assert take(shared, "a", 0) == [AcquiredRange(0, 0, delivery)]
         say(shared, "a", 0, 0, RELEASE)
     assert shared.next_offset(LIMITS) == 1
 
@@ -126,7 +126,7 @@ def test_a_member_that_is_gone_gives_everything_back() -> None:
 def test_what_is_missing_is_given_up() -> None:
     shared = begun()
     spans = [Span(0, 1, missing=True), Span(2, 3), Span(6, 7)]
-    assert shared.acquire(0, "a", spans, 100, LIMITS, strict=False) == [Acquired(2, 3, 1), Acquired(6, 7, 1)]
+    assert shared.acquire(0, "a", spans, 100, LIMITS, strict=False) == [AcquiredRange(2, 3, 1), AcquiredRange(6, 7, 1)]
     assert shared.start_offset == 2
     say(shared, "a", 2, 3, ACCEPT)
     assert shared.start_offset == 6  # the hole between the batches is no work
@@ -140,7 +140,12 @@ def test_a_snapshot_knows_what_is_done_and_forgets_who_has_what() -> None:
     expected = (StateBatch(1, 1, 0, 1), StateBatch(3, 3, 2, 1), StateBatch(4, 4, 4, 1))
     assert (written.start_offset, written.batches, written.complete_count) == (0, expected, 2)
     again = SharePartition(written)
-    assert take(again, "b", 9) == [Acquired(0, 0, 1), Acquired(1, 1, 2), Acquired(2, 2, 1), Acquired(5, 9, 1)]
+    assert take(again, "b", 9) == [
+        AcquiredRange(0, 0, 1),
+        AcquiredRange(1, 1, 2),
+        AcquiredRange(2, 2, 1),
+        AcquiredRange(5, 9, 1),
+    ]
 
 
 def test_a_log_that_begins_later_takes_the_window_with_it() -> None:

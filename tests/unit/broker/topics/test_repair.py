@@ -11,7 +11,7 @@ import pytest
 
 from fencepost import Broker, Consumer, Producer, TopicPartition
 from fencepost.broker.settings.values import BrokerConfig
-from fencepost.broker.topics.repair import Finding, repair
+from fencepost.broker.topics.repair import UnreadableOffsets, repair
 from fencepost.cli.main import main
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -30,7 +30,7 @@ from tests.unit.broker.coordinator.test_damaged_internal_topics import (
 )
 
 
-def repaired(driver: BrokerDriver, *, accept: bool) -> list[Finding]:
+def repaired(driver: BrokerDriver, *, accept: bool) -> list[UnreadableOffsets]:
     found = list(repair(driver.disk, BrokerConfig(CONFIG), uuid4, driver.now_ms, accept=accept))
     driver.disk.kill()
     return found

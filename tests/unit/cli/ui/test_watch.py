@@ -10,12 +10,12 @@ import pytest
 
 from fencepost.cli.diagnosis.look import Look, TransactionDetail, sink_batches
 from fencepost.cli.ui import documents, watch
-from fencepost.cli.ui.watch import Watch
+from fencepost.cli.ui.watch import ClusterWatch
 from fencepost.client.admin.groups import GroupListing
 from fencepost.client.admin.topics import ClusterDescription, TopicDescription
 from fencepost.client.admin.transactions import ProducerDescription, TransactionDescription, TransactionListing
 from fencepost.client.diagnosis.collecting import Turns
-from fencepost.client.diagnosis.facts import Ends, Unknown, Why
+from fencepost.client.diagnosis.facts import Ends, UnansweredQuestion, Why
 from fencepost.client.diagnosis.holding import NO_TIMEOUT_MS
 from fencepost.client.net.topology import Node, Partition
 from fencepost.client.types import TopicPartition
@@ -53,12 +53,12 @@ def transaction(
     return {"listed": [TransactionListing(name, producer_id, state)], "described": {name: described}}
 
 
-def seen(watched: Watch, name: str) -> list[str]:
+def seen(watched: ClusterWatch, name: str) -> list[str]:
     return [event.what for event in watched.lives[name].events]
 
 
 def test_a_life_is_what_was_seen_of_it() -> None:
-    watched = Watch()
+    watched = ClusterWatch()
     watched.take(look(0, **transaction("a")))
     watched.take(look(2, **transaction("a")))
     watched.take(look(4, **transaction("a", at=[AT, TopicPartition("t", 1)])))
@@ -82,22 +82,22 @@ def test_a_life_is_what_was_seen_of_it() -> None:
 
 
 def test_nothing_is_said_to_be_gone_when_the_brokers_did_not_tell() -> None:
-    watched = Watch()
+    watched = ClusterWatch()
     watched.take(look(0, **transaction("a")))
-    watched.take(look(2, unknown=[Unknown("transactions", "not allowed")]))
+    watched.take(look(2, unknown=[UnansweredQuestion("transactions", "not allowed")]))
     assert seen(watched, "a") == ["first seen, Ongoing", "enlisted: t-0"]
     assert documents.overview(watched, {})["open"] is None, "not 0: nobody knows"
 
 
 def test_an_id_that_was_never_seen_open_has_no_life() -> None:
-    watched = Watch()
+    watched = ClusterWatch()
     watched.take(look(0, listed=[TransactionListing("done", 7, "CompleteCommit")]))
     assert watched.lives == {}
 
 
 def test_lives_are_bounded_and_the_ended_go_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watch, "MOST_LIVES", 3)
-    watched = Watch()
+    watched = ClusterWatch()
     watched.take(look(0, listed=[TransactionListing(name, 1, "Ongoing") for name in "abc"]))
     ended = [TransactionListing("b", 1, "CompleteAbort")]
     watched.take(look(2, listed=[*ended, *(TransactionListing(name, 1, "Ongoing") for name in "acd")]))
@@ -105,7 +105,7 @@ def test_lives_are_bounded_and_the_ended_go_first(monkeypatch: pytest.MonkeyPatc
 
 
 def test_rates_are_per_second_and_never_negative() -> None:
-    watched = Watch()
+    watched = ClusterWatch()
     for second, end in ((0, 0), (2, 10), (4, 4), (3, 50), (5, 150)):
         watched.take(look(second, topics=topics("t"), ends={AT: Ends(end, end)}))
         if second == 4:
@@ -114,7 +114,7 @@ def test_rates_are_per_second_and_never_negative() -> None:
 
 
 def test_lags_are_kept_over_time_in_points_of_ten_seconds() -> None:
-    watched = Watch()
+    watched = ClusterWatch()
     for second, end in ((0, 5), (2, 6), (4, 7), (10, 8), (12, 2)):
         parts: dict[str, Any] = {"topics": topics("t"), "ends": {AT: Ends(end, end)}}
         if second != 10:  # in this look the group's turn has not come
@@ -127,7 +127,7 @@ def test_lags_are_kept_over_time_in_points_of_ten_seconds() -> None:
 
 
 def test_a_lag_without_a_known_end_is_not_zero() -> None:
-    watched = Watch()
+    watched = ClusterWatch()
     watched.take(look(0, groups=[GroupListing("g", "consumer", "Stable", "classic")], committed={"g": {AT: 3}}))
     assert watched.lags == {}
     assert documents.groups(watched, {})["rows"][0]["lag"] is None
@@ -135,7 +135,7 @@ def test_a_lag_without_a_known_end_is_not_zero() -> None:
 
 def test_lags_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watch, "MOST_TRACED", 2)
-    watched = Watch()
+    watched = ClusterWatch()
     listed = [GroupListing(name, "consumer", "Stable", "classic") for name in "abc"]
     for second in range(0, 10 * (watch.LAG_POINTS + 5), 10):
         parts: dict[str, Any] = {"topics": topics("t"), "ends": {AT: Ends(9, 9)}, "groups": listed}
@@ -144,7 +144,7 @@ def test_lags_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_deleted_topic_leaves_nothing() -> None:
-    watched = Watch()
+    watched = ClusterWatch()
     watched.take(look(0, topics=topics("t"), ends={AT: Ends(1, 2)}))
     watched.take(look(2, topics=topics("other")))
     assert (watched.ends, watched.lines) == ({}, {})
@@ -154,7 +154,7 @@ def test_a_deleted_topic_leaves_nothing() -> None:
 def test_decisions_are_kept_as_they_were_seen() -> None:
     winner = Winner(names.task_id("s", b"0" * 16), Pair(7, 0))
     first = Decision("s", "q", 3, (winner,), Content(10, 1))
-    watched = Watch()
+    watched = ClusterWatch()
     for second, decision in ((0, first), (2, first), (4, replace(first, batch_id=4, winners=()))):
         watched.take(look(second, decisions=[decision]))
         if second == 2:
@@ -172,7 +172,7 @@ def test_a_decided_batch_that_is_not_in_the_topic_is_told() -> None:
         TransactionListing(kept.transactional_id, 7, "CompleteCommit"),
         TransactionListing(lost.transactional_id, 7, "CompleteAbort"),
     ]
-    watched = Watch()
+    watched = ClusterWatch()
     watched.take(look(0, listed=listed))
     watched.take(look(2, listed=listed, decisions=[decision]))
     assert documents.sink(watched, "s")["queries"][0]["became"] == {"just decided": 2}
@@ -183,7 +183,7 @@ def test_a_decided_batch_that_is_not_in_the_topic_is_told() -> None:
     (told,) = documents.overview(watched, {})["attention"]
     assert (told["code"], told["kind"], told["name"], told["link"]) == ("FP602", "sink", "s", "sink")
     assert "batch 3 of query q: lost transactions 1, their rows are not in the topic" in told["words"]
-    watched.take(look(5, decisions=[decision], unknown=[Unknown("transactions", "not allowed")]))
+    watched.take(look(5, decisions=[decision], unknown=[UnansweredQuestion("transactions", "not allowed")]))
     watched.take(look(6, listed=listed, decisions=[decision]))
     assert documents.sink(watched, "s")["queries"][0]["became"] == {"just decided": 2}, "not expired: nobody knew"
     later = [replace(decision, batch_id=4, winners=(lost,))]
@@ -192,7 +192,7 @@ def test_a_decided_batch_that_is_not_in_the_topic_is_told() -> None:
 
 
 def test_long_lists_come_in_pages_and_filtered() -> None:
-    watched = Watch()
+    watched = ClusterWatch()
     listed = [TransactionListing(f"id-{number:05}", 1, "Ongoing") for number in range(20_000)]
     watched.take(look(0, listed=listed))
     first = documents.transactions(watched, {})
@@ -211,7 +211,7 @@ def test_turns_go_round() -> None:
     assert list(turns.of("xy")) == ["x", "y"]
 
 
-def _attention(watched: Watch) -> list[dict[str, Any]]:
+def _attention(watched: ClusterWatch) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = documents.overview(watched, {})["attention"]
     return found
 
@@ -226,10 +226,10 @@ def test_who_has_to_decide_comes_first() -> None:
     producers = {
         AT: [ProducerDescription(7, 0, 3, START_MS, 0, 5)],
         TopicPartition("t", 1): [ProducerDescription(9, 0, 3, START_MS, 0, 5)],
-        TopicPartition("t", 2): Unknown("producers", "READ is missing", Why.NOT_ALLOWED),
+        TopicPartition("t", 2): UnansweredQuestion("producers", "READ is missing", Why.NOT_ALLOWED),
     }
     ends = dict.fromkeys(producers, Ends(5, 9))
-    watched = Watch()
+    watched = ClusterWatch()
     watched.take(look(0, topics=topics("t", partitions=3), ends=ends, producers=producers, **both))
     found = [(each["code"], each["name"], each["link"], each["target"]) for each in _attention(watched)]
     assert found == [("FP401", "t-1", "topic", "t"), ("FP402", "p", "transaction", "p")]
@@ -247,7 +247,7 @@ def test_a_producer_with_another_epoch_than_the_coordinator_is_marked() -> None:
         TopicPartition("t", 1): None,
         TopicPartition("t", 2): AuthorizationError("READ is missing"),
     }
-    shown = documents.transaction(Watch(), TransactionDetail(found, producers))
+    shown = documents.transaction(ClusterWatch(), TransactionDetail(found, producers))
     first, second, third = shown["partitions"]
     assert (first["fenced"], first["from_offset"], first["written_ms"]) == (True, 40, START_MS)
     assert second["error"] == "nothing of this producer is in the partition"
@@ -256,7 +256,7 @@ def test_a_producer_with_another_epoch_than_the_coordinator_is_marked() -> None:
 
 def test_the_lag_is_of_what_is_committed() -> None:
     other = TopicPartition("t", 1)
-    watched = Watch()
+    watched = ClusterWatch()
     groups = [GroupListing("g", "consumer", "Stable", "classic"), GroupListing("new", "consumer", "Empty", "classic")]
     refused = {"new": AuthorizationError("DESCRIBE is missing")}
     watched.take(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fencepost.client.consumer.core import ConsumerCore
-from fencepost.client.group.member import Topics
+from fencepost.client.group.member import SubscribedTopics
 from fencepost.client.types import TopicPartition
 from fencepost.errors import GroupFencedError, KafkaError
 from fencepost.protocol.messages.consumer_group_heartbeat import (
@@ -158,7 +158,7 @@ def test_a_subscription_made_while_a_heartbeat_is_on_its_way_is_told() -> None:
         core = await joined(world, {"pattern": "t.*"})
 
         def another(version: int, request: Any) -> Any:
-            core._group.subscribe(Topics.make((), "t"))  # type: ignore[union-attr]
+            core._group.subscribe(SubscribedTopics.make((), "t"))  # type: ignore[union-attr]
             return broker.beat()
 
         broker.scripts[68].append(another)

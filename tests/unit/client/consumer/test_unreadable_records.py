@@ -15,7 +15,7 @@ from crc32c import crc32c
 import fencepost
 from fencepost.client.consumer import fetch_requests as fetching
 from fencepost.errors import CorruptRecordError, DecompressionLimitError
-from fencepost.protocol.errors import CorruptBatch, CorruptCompression, DecompressionLimit, ProtocolError
+from fencepost.protocol.errors import CorruptBatch, CorruptCompression, DecompressionLimit, WireError
 from fencepost.protocol.records.batch import HEADER_BYTES, iter_batches
 from fencepost.protocol.records.decoding import Decoded, decode_readable
 
@@ -51,7 +51,7 @@ KINDS: dict[str, tuple[Poison, type[Exception]]] = {
     "too few records": (too_few, CorruptBatch),
     "too many records": (too_many, CorruptBatch),
     "not lz4": (not_lz4, CorruptCompression),
-    "no such codec": (no_codec, ProtocolError),
+    "no such codec": (no_codec, WireError),
 }
 
 

@@ -13,8 +13,8 @@ from fencepost.client.admin.logs import LogDir, LogDirReplica
 from fencepost.client.admin.topics import ClusterDescription, TopicDescription
 from fencepost.client.admin.transactions import ProducerDescription, TransactionDescription
 from fencepost.client.diagnosis.diagnosing import Memory, diagnose, may_last
-from fencepost.client.diagnosis.facts import Ends, Facts, SinkBatch, Unknown, Why, unknown_of
-from fencepost.client.diagnosis.findings import CODES, Finding, Kind, Severity, exit_status, ordered
+from fencepost.client.diagnosis.facts import Ends, Facts, SinkBatch, UnansweredQuestion, Why, unknown_of
+from fencepost.client.diagnosis.findings import CODES, Finding, ObjectKind, Severity, exit_status, ordered
 from fencepost.client.diagnosis.holding import NO_TIMEOUT_MS, Cause, held_back
 from fencepost.client.diagnosis.limits import Limits
 from fencepost.client.net.topology import Node, Partition
@@ -95,7 +95,7 @@ def disk(usable: int, code: int = 0) -> Facts:
 
 
 def unknown(part: str, why: Why) -> Facts:
-    return replace(HEALTHY, unknown=[Unknown(part, "the reason", why)])
+    return replace(HEALTHY, unknown=[UnansweredQuestion(part, "the reason", why)])
 
 
 def lasting(facts: Facts, for_ms: int) -> Facts:
@@ -264,7 +264,7 @@ def test_a_finding_follows_from_its_facts(code: str, sick: Facts, well: Facts, w
 
 
 def test_the_status_is_that_of_the_worst_finding() -> None:
-    error, warning, question = (Finding(code, Kind.CLUSTER, "x", "w") for code in ("FP101", "FP105", "FP001"))
+    error, warning, question = (Finding(code, ObjectKind.CLUSTER, "x", "w") for code in ("FP101", "FP105", "FP001"))
     assert exit_status([warning, question]) == 4, "a problem may be behind the question"
     assert exit_status([warning, question, error]) == 1
     assert ordered([warning, question, error, warning]) == [error, question, warning]
@@ -294,8 +294,8 @@ def test_who_holds_back_whom_since_when() -> None:
         (held(producers={AT: []}), Cause.ENDED),
         (held(producers={AT: [producer(start=-1)]}), Cause.ENDED),
         (held(producers={}), Cause.UNKNOWN),
-        (held(producers={AT: Unknown("producers", "READ is missing", Why.NOT_ALLOWED)}), Cause.UNKNOWN),
-        (held(unknown=[Unknown("transactions", "no answer")]), Cause.UNKNOWN),
+        (held(producers={AT: UnansweredQuestion("producers", "READ is missing", Why.NOT_ALLOWED)}), Cause.UNKNOWN),
+        (held(unknown=[UnansweredQuestion("transactions", "no answer")]), Cause.UNKNOWN),
         (held(described=transaction(timeout_ms=NO_TIMEOUT_MS, producer_id=8)), Cause.MAY_BE_PREPARED),
         (held(described=transaction("pay", 1000, OTHER, timeout_ms=NO_TIMEOUT_MS)), Cause.MAY_BE_PREPARED),
         (held(described=transaction("pay", 1000, OTHER, timeout_ms=NO_TIMEOUT_MS, producer_id=8)), Cause.HANGING),
@@ -345,7 +345,7 @@ def test_a_group_that_goes_round_in_a_rebalance_is_stuck() -> None:
 def test_a_question_without_an_answer_does_not_begin_a_state_anew() -> None:
     memory, sick = Memory(), replace(HEALTHY, groups=REBALANCING)
     memory.take(sick)
-    memory.take(replace(HEALTHY, at_ms=NOW_MS + 30_000, groups=[], unknown=[Unknown("groups", "no answer")]))
+    memory.take(replace(HEALTHY, at_ms=NOW_MS + 30_000, groups=[], unknown=[UnansweredQuestion("groups", "no answer")]))
     assert "FP501" in codes(memory.take(replace(sick, at_ms=NOW_MS + 60_000)))
 
 
@@ -384,7 +384,8 @@ def test_limits_decide() -> None:
 
 def test_several_questions_to_one_coordinator_are_one_finding() -> None:
     questions = [
-        Unknown(part, "r", Why.NO_COORDINATOR) for part in ("transactions", "guarantee of Spark sinks", "groups")
+        UnansweredQuestion(part, "r", Why.NO_COORDINATOR)
+        for part in ("transactions", "guarantee of Spark sinks", "groups")
     ]
     assert [each.code for each in diagnose(replace(HEALTHY, unknown=questions))] == ["FP301", "FP302"]
 
@@ -411,4 +412,4 @@ def _timeout(cause: KafkaError) -> KafkaError:
     ],
 )
 def test_the_cause_says_why_there_is_no_answer(part: str, error: KafkaError, why: Why) -> None:
-    assert unknown_of(part, error) == Unknown(part, str(error), why)
+    assert unknown_of(part, error) == UnansweredQuestion(part, str(error), why)

@@ -14,7 +14,7 @@ import pytest
 
 from fencepost.client.aws_msk import MskIam, region_of
 from fencepost.client.net.connection import Connection
-from fencepost.client.net.sasl_login import Login
+from fencepost.client.net.sasl_login import ClientLogin
 from fencepost.config import AdminConfig
 from fencepost.errors import AuthenticationError, ConfigurationError
 from fencepost.extras import require
@@ -57,7 +57,7 @@ def somebody(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def provider_of(settings: dict[str, Any]) -> Any:
-    login = Login.of(AdminConfig.from_dotted(settings))
+    login = ClientLogin.of(AdminConfig.from_dotted(settings))
     assert login is not None
     assert login.mechanism == "OAUTHBEARER"
     return login.token_provider
@@ -82,7 +82,7 @@ def signed(token: str) -> dict[str, str]:
 @needs_the_extra
 @pytest.mark.usefixtures("somebody")
 def test_javas_settings_log_in_with_a_signed_token() -> None:
-    login = Login.of(AdminConfig.from_dotted(JAVAS))
+    login = ClientLogin.of(AdminConfig.from_dotted(JAVAS))
     config = AdminConfig(bootstrap_servers="broker", request_timeout_ms=1000)
 
     async def body(world: World) -> None:
@@ -151,7 +151,7 @@ def test_without_the_extra_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fencepost.extras.find_spec", lambda _: None)
     require.cache_clear()
     with pytest.raises(ConfigurationError, match=r"AWS_MSK_IAM needs .* pip install 'fencepost\[msk]'"):
-        Login.of(AdminConfig.from_dotted(JAVAS))
+        ClientLogin.of(AdminConfig.from_dotted(JAVAS))
     require.cache_clear()
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from fencepost.client import sasl
 from fencepost.client.net.connection import Connection
-from fencepost.client.net.sasl_login import Login
+from fencepost.client.net.sasl_login import ClientLogin
 from fencepost.config import AdminConfig
 from fencepost.errors import AuthenticationError, ConfigurationError, ProduceFailedError
 from fencepost.extras import require
@@ -216,7 +216,7 @@ def test_kerberos_names_what_has_to_be_installed(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(
         ConfigurationError, match=r"fencepost\[kerberos\]' after `apt install .*libkrb5-dev.*krb5-devel"
     ):
-        Login.of(AdminConfig.make({"bootstrap_servers": "x", **KERBEROS}))
+        ClientLogin.of(AdminConfig.make({"bootstrap_servers": "x", **KERBEROS}))
     require.cache_clear()
 
 
@@ -328,7 +328,9 @@ def test_secrets_are_not_shown() -> None:
         }
     )
     assert "alice" in repr(config)
-    assert "geheim" not in repr(config) + repr(Login("PLAIN", "alice", "geheim")) + repr(sasl.OAuthToken("geheim"))
+    assert "geheim" not in repr(config) + repr(ClientLogin("PLAIN", "alice", "geheim")) + repr(
+        sasl.OAuthToken("geheim")
+    )
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="there is no openssl to compare with")
@@ -359,7 +361,7 @@ def sasl_broker(lifetime_ms: int = 0) -> ScriptedBroker:
 
 
 CONFIG = AdminConfig(bootstrap_servers="broker", request_timeout_ms=1000)
-LOGIN = Login("PLAIN", "alice", "geheim")
+LOGIN = ClientLogin("PLAIN", "alice", "geheim")
 
 
 def test_a_session_is_renewed_before_it_ends_and_requests_wait_meanwhile() -> None:
@@ -399,7 +401,7 @@ def test_a_token_is_used_again_while_it_lives() -> None:
             made.append(1)
             return sasl.OAuthToken(f"t{len(made)}", world.runtime.wall_ms() + 10_000)
 
-        login = Login("OAUTHBEARER", token_provider=provider)
+        login = ClientLogin("OAUTHBEARER", token_provider=provider)
         for _ in range(20):
             (await Connection.connect(world.runtime, "broker", 9092, CONFIG, login)).close()
             await world.runtime.sleep_ms(1000)

@@ -18,7 +18,7 @@ import fencepost
 from fencepost.client import sasl
 from fencepost.client.net.asyncio_runtime import AsyncioRuntime
 from fencepost.client.net.connection import Connection
-from fencepost.client.net.sasl_login import Login, failure_of_provider
+from fencepost.client.net.sasl_login import ClientLogin, failure_of_provider
 from fencepost.client.oauth import ClientCredentials
 from fencepost.config import AdminConfig
 from fencepost.errors import AuthenticationError, DisconnectedError, KafkaTimeoutError
@@ -168,7 +168,7 @@ def test_an_old_token_serves_for_as_long_as_it_lives() -> None:
                 raise OSError("identity provider is down")
             return sasl.OAuthToken("first", world.runtime.wall_ms() + 10_000)
 
-        login = Login("OAUTHBEARER", token_provider=provider)
+        login = ClientLogin("OAUTHBEARER", token_provider=provider)
         (await Connection.connect(world.runtime, "broker", 9092, CONFIG, login)).close()
         await world.runtime.sleep_ms(9_000)  # of its life 80 % are over
         (await Connection.connect(world.runtime, "broker", 9092, CONFIG, login)).close()
@@ -191,7 +191,7 @@ def test_a_provider_that_hangs_is_asked_once() -> None:
         return "token"
 
     async def main() -> None:
-        login = Login("OAUTHBEARER", token_provider=provider)
+        login = ClientLogin("OAUTHBEARER", token_provider=provider)
         runtime = AsyncioRuntime()
         for _ in range(3):
             with pytest.raises(KafkaTimeoutError, match="no token within 50 ms"):

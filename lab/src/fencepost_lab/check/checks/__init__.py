@@ -24,7 +24,7 @@ from fencepost_lab.check.checks.torn import torn
 from fencepost_lab.check.checks.unstable_end import unstable_end
 from fencepost_lab.check.checks.zombie_write import zombie_write
 from fencepost_lab.check.history.model import Anomaly, History
-from fencepost_lab.check.history.operations import Poll, Read, Result
+from fencepost_lab.check.history.operations import OperationResult, Poll, Read
 from fencepost_lab.check.history.summary import Summary
 
 __all__ = ["CHECKS", "Check", "check_all", "has_reads"]
@@ -40,7 +40,7 @@ CHECKS: tuple[Check, ...] = (
 
 def has_reads(history: History) -> bool:
     """Return true if any read was answered. Without reads, lost records would go unnoticed."""
-    return any(reading.result is not Result.UNKNOWN for reading in (*history.of(Poll), *history.of(Read)))
+    return any(reading.result is not OperationResult.UNKNOWN for reading in (*history.of(Poll), *history.of(Read)))
 
 
 def check_all(given: History | Summary) -> list[Anomaly]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fencepost_lab.check.history.model import Anomaly, History, Outcome
-from fencepost_lab.check.history.operations import Result
+from fencepost_lab.check.history.operations import OperationResult
 
 
 def aborted_read(history: History) -> Iterator[Anomaly]:
@@ -19,5 +19,5 @@ def aborted_read(history: History) -> Iterator[Anomaly]:
         if transaction is not None and transaction.outcome is Outcome.ABORTED:
             told = f"{where} of transaction {transaction.name}, which was aborted"
             yield Anomaly("aborted_read", told, (transaction.begin, send, *transaction.ends, reading))
-        elif send.result is Result.FAIL:
+        elif send.result is OperationResult.FAIL:
             yield Anomaly("aborted_read", f"{where}, whose send failed: {send.error}", (send, reading))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fencepost_lab.check.history.model import Anomaly, History, Transaction
-from fencepost_lab.check.history.operations import Decide, Operation, Result
+from fencepost_lab.check.history.model import Anomaly, History, HistoryTransaction
+from fencepost_lab.check.history.operations import Decide, Operation, OperationResult
 
 
 def broken_decision(history: History) -> Iterator[Anomaly]:
@@ -30,9 +30,9 @@ def broken_decision(history: History) -> Iterator[Anomaly]:
                     yield Anomaly("broken_decision", told, shown)
 
 
-def _otherwise(transaction: Transaction, decision: Decide, history: History) -> str:
+def _otherwise(transaction: HistoryTransaction, decision: Decide, history: History) -> str:
     if decision.decision == "commit":
-        refused = next((commit for commit in transaction.commits if commit.result is Result.FAIL), None)
+        refused = next((commit for commit in transaction.commits if commit.result is OperationResult.FAIL), None)
         if refused is not None:
             return f"its commit was refused: {refused.error}"
         return "it was aborted" if any(abort.ok for abort in transaction.aborts) else ""

@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Iterator
 
 from fencepost_lab.check.history.model import Anomaly, History, Outcome
-from fencepost_lab.check.history.operations import Assign, CommitOffsets, Operation
+from fencepost_lab.check.history.operations import Assign, OffsetsCommit, Operation
 
 
 def fenced_commit(history: History) -> Iterator[Anomaly]:
@@ -17,7 +17,7 @@ def fenced_commit(history: History) -> Iterator[Anomaly]:
         known = newest.setdefault(assign.group, [])
         if not known or assign.generation > known[-1][1]:
             known.append((assign.completed, assign.generation, assign))
-    for commit in history.of(CommitOffsets):
+    for commit in history.of(OffsetsCommit):
         if commit.ok:
             yield from _judge(newest, commit.group, commit.generation, commit, (commit,))
     for transaction in history.transactions.values():

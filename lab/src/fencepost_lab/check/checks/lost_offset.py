@@ -12,11 +12,11 @@ from typing import NamedTuple
 from fencepost_lab.check.history.model import Anomaly, History, Outcome
 from fencepost_lab.check.history.operations import (
     NEVER,
-    CommitOffsets,
-    FetchOffsets,
+    OffsetsCommit,
+    OffsetsFetch,
     Operation,
+    OperationResult,
     Position,
-    Result,
 )
 
 
@@ -50,7 +50,7 @@ class _GroupPosition:
         known = [write for write in (self._done.before(moment), self._seen.before(moment)) if write is not None]
         return max(known, key=lambda write: write.since, default=None)
 
-    def explains(self, offset: int, newest: _Write | None, fetched: FetchOffsets) -> bool:
+    def explains(self, offset: int, newest: _Write | None, fetched: OffsetsFetch) -> bool:
         """Return true if a write of `offset` may have been the latest one when `fetched` was served."""
         if offset == -1:
             return newest is None
@@ -60,7 +60,7 @@ class _GroupPosition:
             for write in self._by_offset.get(offset, [])
         )
 
-    def saw(self, offset: int, fetched: FetchOffsets) -> None:
+    def saw(self, offset: int, fetched: OffsetsFetch) -> None:
         """Record that a write took effect. This is certain only if the offset was committed exactly once."""
         writes = self._by_offset.get(offset, [])
         if len(writes) == 1 and writes[0].since < fetched.completed:
@@ -88,7 +88,7 @@ class _Newest:
 
 def lost_offset(history: History) -> Iterator[Anomaly]:
     """Find answers that no commit explains."""
-    fetches = [fetched for fetched in history.of(FetchOffsets) if fetched.ok]
+    fetches = [fetched for fetched in history.of(OffsetsFetch) if fetched.ok]
     groups = _writes(history) if fetches else {}
     for fetched in sorted(fetches, key=lambda fetch: fetch.completed):
         at = {(topic, partition): offset for topic, partition, offset in fetched.offsets}
@@ -110,8 +110,8 @@ def _writes(history: History) -> dict[str, dict[tuple[str, int], _GroupPosition]
     def place(group: str, position: Position) -> _GroupPosition:
         return found.setdefault(group, {}).setdefault((position.topic, position.partition), _GroupPosition())
 
-    for commit in history.of(CommitOffsets):
-        for position in commit.offsets if commit.result is not Result.FAIL else []:
+    for commit in history.of(OffsetsCommit):
+        for position in commit.offsets if commit.result is not OperationResult.FAIL else []:
             until = commit.completed if commit.ok else NEVER
             write = _Write(position.offset, commit.invoked, until, (commit,))
             place(commit.group, position).writes.append(write)
@@ -119,7 +119,7 @@ def _writes(history: History) -> dict[str, dict[tuple[str, int], _GroupPosition]
         for sent in transaction.offsets:
             for position in sent.offsets:
                 here = place(sent.group, position)
-                if transaction.outcome in (Outcome.ABORTED, Outcome.OPEN) or sent.result is Result.FAIL:
+                if transaction.outcome in (Outcome.ABORTED, Outcome.OPEN) or sent.result is OperationResult.FAIL:
                     continue
                 since = min(commit.invoked for commit in transaction.commits)
                 until = min((commit.completed for commit in transaction.commits if commit.ok), default=NEVER)

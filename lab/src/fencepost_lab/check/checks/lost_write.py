@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fencepost_lab.check.history.model import Anomaly, History, Outcome
-from fencepost_lab.check.history.operations import Result
+from fencepost_lab.check.history.operations import OperationResult
 
 
 def lost_write(history: History) -> Iterator[Anomaly]:
     """Find acknowledged writes that a complete reader did not return."""
     for send in history.sends.values():
-        if send.result is Result.FAIL or not (send.ok or send.transaction):
+        if send.result is OperationResult.FAIL or not (send.ok or send.transaction):
             continue
         transaction = history.transactions[send.transaction] if send.transaction else None
         if transaction is not None and transaction.outcome is not Outcome.COMMITTED:

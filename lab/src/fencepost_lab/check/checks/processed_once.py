@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fencepost_lab.check.history.model import COMMITTED, Anomaly, History
-from fencepost_lab.check.history.operations import NEVER, FetchOffsets, Operation, Position, Read, Send
+from fencepost_lab.check.history.operations import NEVER, OffsetsFetch, Operation, Position, Read, Send
 
 Made = dict[Position, list[Send]]
 
@@ -37,7 +37,7 @@ def processed_once(history: History) -> Iterator[Anomaly]:
 def _missing(history: History, group: str, made: Made, targets: set[tuple[str, int]]) -> Iterator[Anomaly]:
     """Find inputs before the group's last known position that have no output in complete reads of the targets."""
     fetched = max(
-        (fetched for fetched in history.of(FetchOffsets) if fetched.ok and fetched.group == group),
+        (fetched for fetched in history.of(OffsetsFetch) if fetched.ok and fetched.group == group),
         key=lambda fetched: fetched.invoked,
         default=None,
     )

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fencepost_lab.check.history.model import Anomaly, History
-from fencepost_lab.check.history.operations import Read, Result
+from fencepost_lab.check.history.operations import OperationResult, Read
 
 
 def stuck(history: History) -> Iterator[Anomaly]:
     """Find reads that did not get to the end."""
     for read in history.of(Read):
-        if read.result is Result.FAIL:
+        if read.result is OperationResult.FAIL:
             got = max((offset for batch in read.records for offset in batch.offsets), default=-1)
             last = f"after offset {got}" if got >= 0 else "before the first record"
             told = f"{read.process} did not get to the end of {read.topic}-{read.partition}, but stood {last}"

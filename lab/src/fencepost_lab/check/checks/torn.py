@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fencepost_lab.check.history.model import Anomaly, History, Outcome, Transaction
-from fencepost_lab.check.history.operations import FetchOffsets, Operation
+from fencepost_lab.check.history.model import Anomaly, History, HistoryTransaction, Outcome
+from fencepost_lab.check.history.operations import OffsetsFetch, Operation
 
 
 def torn(history: History) -> Iterator[Anomaly]:
     """Find transactions that took effect in part."""
-    fetches: dict[str, list[FetchOffsets]] = {}
-    for fetched in history.of(FetchOffsets):
+    fetches: dict[str, list[OffsetsFetch]] = {}
+    for fetched in history.of(OffsetsFetch):
         if fetched.ok:
             fetches.setdefault(fetched.group, []).append(fetched)
     for transaction in history.transactions.values():
@@ -31,7 +31,7 @@ def torn(history: History) -> Iterator[Anomaly]:
 
 
 def _without_offsets(
-    transaction: Transaction, visible: Operation, seen: Operation, fetches: dict[str, list[FetchOffsets]]
+    transaction: HistoryTransaction, visible: Operation, seen: Operation, fetches: dict[str, list[OffsetsFetch]]
 ) -> Iterator[Anomaly]:
     """Find offsets that a later read shows before the transaction's position, although its records are visible."""
     for sent in transaction.offsets:

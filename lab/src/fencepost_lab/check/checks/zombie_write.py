@@ -8,7 +8,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator
 
-from fencepost_lab.check.history.model import Anomaly, History, Transaction
+from fencepost_lab.check.history.model import Anomaly, History, HistoryTransaction
 from fencepost_lab.check.history.operations import Init, Operation
 
 
@@ -28,7 +28,7 @@ def zombie_write(history: History) -> Iterator[Anomaly]:
             yield from _after(transaction, later[following], history)
 
 
-def _after(transaction: Transaction, fence: Init, history: History) -> Iterator[Anomaly]:
+def _after(transaction: HistoryTransaction, fence: Init, history: History) -> Iterator[Anomaly]:
     who = f"{transaction.begin.process}, fenced by {fence.process},"
     shown: tuple[Operation, ...] = (transaction.begin, fence)
     for commit in transaction.commits:

@@ -14,7 +14,15 @@ from typing import Any, NamedTuple, get_type_hints
 
 from fencepost.protocol.json_text import parse_json
 from fencepost_lab.check.history.model import InvalidHistory
-from fencepost_lab.check.history.operations import KINDS, NEVER, Batch, Operation, Position, Result, told_at
+from fencepost_lab.check.history.operations import (
+    KINDS,
+    NEVER,
+    BatchWritten,
+    Operation,
+    OperationResult,
+    Position,
+    told_at,
+)
 
 __all__ = ["VERSION_LINE", "decoded", "ended_line", "instant_line", "invoked_line", "lines_of", "operations_of"]
 
@@ -94,7 +102,7 @@ def _take(
         raise ValueError(f"type has to be invoke, ok, fail or unknown, not {kind!r}")
     if name is not None and kind != "invoke":
         event.pop("op", None)
-        return _begin(number, time_ms, process, name, event, Result(kind))
+        return _begin(number, time_ms, process, name, event, OperationResult(kind))
     key = process, _integer(event.pop("op", None), "op")
     if kind == "invoke":
         if key in pending:
@@ -105,12 +113,12 @@ def _take(
     if operation is None:
         raise ValueError(f"op {key[1]} of {process} was not invoked, or has ended already")
     _fill(operation, event)
-    operation.completed, operation.completed_ms, operation.result = number, time_ms, Result(kind)
+    operation.completed, operation.completed_ms, operation.result = number, time_ms, OperationResult(kind)
     return None
 
 
 def _begin(
-    number: int, time_ms: float, process: str, name: Any, event: dict[str, Any], result: Result | None
+    number: int, time_ms: float, process: str, name: Any, event: dict[str, Any], result: OperationResult | None
 ) -> Operation:
     kind = KINDS.get(name) if isinstance(name, str) else None
     if kind is None:
@@ -185,19 +193,19 @@ def _positions(raw: Any) -> list[Position]:
     return [_position(entry) for entry in raw]
 
 
-def _batches(raw: Any) -> list[Batch]:
+def _batches(raw: Any) -> list[BatchWritten]:
     if not isinstance(raw, list):
         raise ValueError(f"it has to be a list of objects, not {raw!r}")
     return [_batch(entry) for entry in raw]
 
 
-def _batch(raw: Any) -> Batch:
+def _batch(raw: Any) -> BatchWritten:
     if not isinstance(raw, dict) or raw.keys() != {"topic", "partition", "offsets", "values"}:
         raise ValueError(f"it has to be an object with topic, partition, offsets, values, not {raw!r}"[:200])
     offsets, values = raw["offsets"], raw["values"]
     if not isinstance(offsets, list) or not isinstance(values, list) or len(offsets) != len(values):
         raise ValueError("offsets and values have to be lists of the same length")
-    return Batch(
+    return BatchWritten(
         _text(raw["topic"], "topic"),
         _integer(raw["partition"], "partition"),
         [_integer(offset, "an offset") for offset in offsets],
@@ -212,7 +220,7 @@ def _fields_of(kind: type[Operation]) -> dict[str, _Field]:
         int: _integer,
         bool: _boolean,
         list[Position]: _positions,
-        list[Batch]: _batches,
+        list[BatchWritten]: _batches,
         Position | None: _position,
     }
     return {

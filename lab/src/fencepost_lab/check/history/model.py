@@ -13,22 +13,22 @@ from typing import NamedTuple, TypeVar
 
 from fencepost_lab.check.history.operations import (
     Abort,
-    Batch,
+    BatchWritten,
     Begin,
     Commit,
     Decide,
     Init,
     Operation,
+    OperationResult,
     Poll,
     Position,
     Prepare,
     Read,
-    Result,
     Send,
     SendOffsets,
 )
 
-__all__ = ["Anomaly", "History", "InvalidHistory", "Outcome", "Sighting", "Transaction"]
+__all__ = ["Anomaly", "History", "HistoryTransaction", "InvalidHistory", "Outcome", "Sighting"]
 
 COMMITTED = "read_committed"
 
@@ -63,7 +63,7 @@ class Sighting(NamedTuple):
 
 
 @dataclass(slots=True)
-class Transaction:
+class HistoryTransaction:
     """All operations of a transaction. `session`: the InitProducerId that precedes its begin."""
 
     begin: Begin
@@ -86,7 +86,7 @@ class Transaction:
             return Outcome.COMMITTED
         if any(abort.ok for abort in self.aborts):
             return Outcome.ABORTED
-        if any(commit.result is Result.UNKNOWN for commit in self.commits):
+        if any(commit.result is OperationResult.UNKNOWN for commit in self.commits):
             return Outcome.UNKNOWN
         return Outcome.ABORTED if self.commits else Outcome.OPEN
 
@@ -103,7 +103,7 @@ class History:
 
     def __init__(self, operations: Iterable[Operation]) -> None:
         self.operations = list(operations)
-        self.transactions: dict[str, Transaction] = {}
+        self.transactions: dict[str, HistoryTransaction] = {}
         self.sends: dict[str, Send] = {}
         sessions: dict[tuple[str, str], Init] = {}
         for operation in self.operations:
@@ -131,7 +131,7 @@ class History:
             first = self.transactions[begin.transaction].begin.invoked
             raise InvalidHistory(begin.invoked, f"transaction {begin.transaction!r} began before, in line {first}")
         session = sessions.get((begin.process, begin.transactional_id))
-        self.transactions[begin.transaction] = Transaction(begin, session)
+        self.transactions[begin.transaction] = HistoryTransaction(begin, session)
 
     def _take_part(self, part: SendOffsets | Prepare | Decide | Commit | Abort) -> None:
         transaction = self._named(part, part.transaction)
@@ -147,7 +147,7 @@ class History:
             case Abort():
                 transaction.aborts.append(part)
 
-    def _named(self, operation: Operation, name: str) -> Transaction:
+    def _named(self, operation: Operation, name: str) -> HistoryTransaction:
         if name not in self.transactions:
             raise InvalidHistory(operation.invoked, f"{operation.F} in transaction {name!r}, which has not begun")
         return self.transactions[name]
@@ -156,7 +156,7 @@ class History:
         """Yield all operations of a kind in the order of invocation."""
         return (operation for operation in self.operations if isinstance(operation, kind))
 
-    def readings(self, *isolations: str) -> Iterator[tuple[Poll | Read, Batch]]:
+    def readings(self, *isolations: str) -> Iterator[tuple[Poll | Read, BatchWritten]]:
         """Yield every batch that was read at one of these isolation levels, or at any if none is given."""
         for operation in self.operations:
             if isinstance(operation, Poll | Read) and (not isolations or operation.isolation in isolations):
@@ -191,7 +191,7 @@ class History:
                     found[value] = Sighting(operation, Position(topic, partition, offset))
         return found
 
-    def transaction_of(self, value: str) -> Transaction | None:
+    def transaction_of(self, value: str) -> HistoryTransaction | None:
         """Return the transaction that a value was sent in."""
         send = self.sends.get(value)
         return self.transactions[send.transaction] if send is not None and send.transaction else None

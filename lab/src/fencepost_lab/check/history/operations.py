@@ -15,20 +15,20 @@ __all__ = [
     "NEVER",
     "Abort",
     "Assign",
-    "Batch",
+    "BatchWritten",
     "Begin",
     "Commit",
-    "CommitOffsets",
     "Decide",
-    "FetchOffsets",
     "Init",
     "ListOffsets",
+    "OffsetsCommit",
+    "OffsetsFetch",
     "Operation",
+    "OperationResult",
     "Poll",
     "Position",
     "Prepare",
     "Read",
-    "Result",
     "Seek",
     "Send",
     "SendOffsets",
@@ -40,7 +40,7 @@ ANSWER = {"told": ("end",)}
 EITHER = {"told": ("beginning", "end")}
 
 
-class Result(Enum):
+class OperationResult(Enum):
     """Result of an operation. OK: done. FAIL: certainly not done. UNKNOWN: no answer arrived."""
 
     OK = "ok"
@@ -59,7 +59,7 @@ class Position(NamedTuple):
         return f"{self.topic}-{self.partition}@{self.offset}"
 
 
-class Batch(NamedTuple):
+class BatchWritten(NamedTuple):
     """Records of a partition in the order of arrival."""
 
     topic: str
@@ -84,13 +84,13 @@ class Operation:
     completed: int = NEVER
     invoked_ms: float = 0.0
     completed_ms: float = 0.0
-    result: Result = Result.UNKNOWN
+    result: OperationResult = OperationResult.UNKNOWN
     error: str = field(default="", metadata=ANSWER)
     fenced: bool = field(default=False, metadata=ANSWER)
 
     @property
     def ok(self) -> bool:
-        return self.result is Result.OK
+        return self.result is OperationResult.OK
 
 
 @dataclass(slots=True, kw_only=True)
@@ -210,7 +210,7 @@ class Poll(Operation):
     F: ClassVar[str] = "poll"
 
     isolation: str
-    records: list[Batch] = field(default_factory=list, metadata=ANSWER)
+    records: list[BatchWritten] = field(default_factory=list, metadata=ANSWER)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -226,11 +226,11 @@ class Read(Operation):
     partition: int
     isolation: str
     start: int = 0
-    records: list[Batch] = field(default_factory=list, metadata=ANSWER)
+    records: list[BatchWritten] = field(default_factory=list, metadata=ANSWER)
 
 
 @dataclass(slots=True, kw_only=True)
-class CommitOffsets(Operation):
+class OffsetsCommit(Operation):
     """A group's positions, committed outside transactions."""
 
     F: ClassVar[str] = "commit_offsets"
@@ -241,7 +241,7 @@ class CommitOffsets(Operation):
 
 
 @dataclass(slots=True, kw_only=True)
-class FetchOffsets(Operation):
+class OffsetsFetch(Operation):
     """A group's stable positions. A partition that is not listed has none."""
 
     F: ClassVar[str] = "fetch_offsets"
@@ -266,7 +266,7 @@ KINDS: dict[str, type[Operation]] = {
     kind.F: kind
     for kind in (
         *(Init, Begin, Send, SendOffsets, Prepare, Decide, Commit, Abort),
-        *(Assign, Seek, Poll, Read, CommitOffsets, FetchOffsets, ListOffsets),
+        *(Assign, Seek, Poll, Read, OffsetsCommit, OffsetsFetch, ListOffsets),
     )
 }
 

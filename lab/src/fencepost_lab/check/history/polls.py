@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from fencepost_lab.check.history.model import History
-from fencepost_lab.check.history.operations import NEVER, Assign, Operation, Poll, Result, Seek
+from fencepost_lab.check.history.operations import NEVER, Assign, Operation, OperationResult, Poll, Seek
 
 __all__ = ["PollStream", "streams"]
 
@@ -39,7 +39,7 @@ def streams(history: History) -> Iterator[PollStream]:
             case Seek():
                 yield from (mine.pop(place[:2]) for place in operation.positions if place[:2] in mine)
                 _place(operation, mine)
-            case Poll() if operation.result is Result.UNKNOWN:
+            case Poll() if operation.result is OperationResult.UNKNOWN:
                 yield from mine.values()
                 mine.clear()
             case Poll():

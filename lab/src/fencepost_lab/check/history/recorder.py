@@ -7,7 +7,7 @@ from itertools import count
 from typing import Any, TypeVar
 
 from fencepost_lab.check.history.file import ended_line, instant_line, invoked_line
-from fencepost_lab.check.history.operations import Operation, Result
+from fencepost_lab.check.history.operations import Operation, OperationResult
 
 __all__ = ["Recorder"]
 
@@ -42,27 +42,27 @@ class Recorder:
 
     def ok(self, operation: Operation, **answer: Any) -> None:
         """Record success. `answer`: the answered values by field name."""
-        self._end(operation, Result.OK, answer)
+        self._end(operation, OperationResult.OK, answer)
 
     def fail(self, operation: Operation, error: object, **answer: Any) -> None:
         """Record that the operation certainly did not take effect."""
-        self._end(operation, Result.FAIL, {"error": str(error), **answer})
+        self._end(operation, OperationResult.FAIL, {"error": str(error), **answer})
 
     def unknown(self, operation: Operation, error: object, **answer: Any) -> None:
         """Record an unknown outcome."""
-        self._end(operation, Result.UNKNOWN, {"error": str(error), **answer})
+        self._end(operation, OperationResult.UNKNOWN, {"error": str(error), **answer})
 
     def at_once(self, operation: Operation) -> None:
         """Record an operation that begins and ends now."""
         operation.invoked, operation.invoked_ms = self._next()
         operation.completed, operation.completed_ms = operation.invoked, operation.invoked_ms
-        operation.result = Result.OK
+        operation.result = OperationResult.OK
         if self._write is None:
             self.operations.append(operation)
         else:
             self._write(instant_line(operation))
 
-    def _end(self, operation: Operation, result: Result, answer: dict[str, Any]) -> None:
+    def _end(self, operation: Operation, result: OperationResult, answer: dict[str, Any]) -> None:
         for name, value in answer.items():
             setattr(operation, name, value)
         operation.completed, operation.completed_ms = self._next()

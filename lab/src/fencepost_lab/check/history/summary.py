@@ -8,10 +8,10 @@ from fencepost_lab.check.history.model import Outcome
 from fencepost_lab.check.history.operations import (
     NEVER,
     Abort,
-    Batch,
+    BatchWritten,
     Begin,
     Commit,
-    FetchOffsets,
+    OffsetsFetch,
     Operation,
     Position,
     Send,
@@ -103,7 +103,7 @@ class Summary:
             mine = [read for read in self.reads if read.reader == reader]
             for topic, partition in sorted(places | {(read.topic, read.partition) for read in mine}):
                 here = [read for read in mine if (read.topic, read.partition) == (topic, partition)]
-                batch = Batch(topic, partition, [read.offset for read in here], [read.value for read in here])
+                batch = BatchWritten(topic, partition, [read.offset for read in here], [read.value for read in here])
                 recorder.at_once(
                     ReadToEnd(
                         process=reader, topic=topic, partition=partition, isolation="read_committed", records=[batch]
@@ -112,7 +112,7 @@ class Summary:
         for group in sorted({group for transaction in self.transactions for group in transaction.offsets}):
             offset = self.committed_offsets.get(group)
             found = [] if offset is None else [Position(GROUP_INPUT, 0, offset)]
-            recorder.at_once(FetchOffsets(process="reader", group=group, offsets=found))
+            recorder.at_once(OffsetsFetch(process="reader", group=group, offsets=found))
         return [*self.sessions, *recorder.operations]
 
 

@@ -8,7 +8,7 @@ from fencepost.client.producer.chunks import Batch
 from fencepost.client.producer.partition_queue import PartitionQueue
 from fencepost.client.producer.produce_answers import ProduceAnswers
 from fencepost.client.producer.sender import Sender
-from fencepost.client.producer.transaction_answers import Strays
+from fencepost.client.producer.transaction_answers import UnansweredRequests
 from fencepost.client.producer.transaction_block import TransactionBlock
 from fencepost.client.producer.transaction_states import TxnEvent
 from fencepost.client.producer.transactions import Transactions
@@ -219,7 +219,7 @@ def offsets_sent_when_not_answered_are_forgotten(patches: Patches) -> None:
 @plant("clients", "transaction_version=0", "producers=3", "copiers=0", "late_chance=0.15", "storm_ms=5000")
 def strays_met_in_the_same_epoch(patches: Patches) -> None:
     """Below transaction.version 2 a producer begins in an epoch whose EndTxn may still be in flight."""
-    patches.setattr(Strays, "transaction_ended", lambda self, *, end_unanswered: None)
+    patches.setattr(UnansweredRequests, "transaction_ended", lambda self, *, end_unanswered: None)
 
 
 @plant("clients", "feeders=3", "late_chance=0.15", "storm_ms=5000")

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from html import escape
 
 from fencepost_lab.check.history.model import Anomaly
-from fencepost_lab.check.history.operations import NEVER, Operation, Result
+from fencepost_lab.check.history.operations import NEVER, Operation, OperationResult
 from fencepost_lab.check.report.verdict import Verdict, describe, in_order
 
 __all__ = ["page"]
@@ -110,7 +110,7 @@ def _bar(bar: Operation, row: int, events: list[int], step: float, number: int |
     end = LEFT + WIDTH if bar.completed == NEVER else LEFT + step * bisect_left(events, bar.completed)
     width = max(end - x, min(step * 0.8, 14))
     y = ROW * row + (ROW - BAR) / 2
-    kind = "unknown" if bar.result is Result.UNKNOWN else bar.result.value
+    kind = "unknown" if bar.result is OperationResult.UNKNOWN else bar.result.value
     classes = f"shown {kind}" if number is not None else kind
     title = f"<title>{escape(describe(bar))}</title>"
     yield f'<rect class="{classes}" x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{BAR}">{title}</rect>'

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields
 
 from fencepost_lab.check.checks import CHECKS, has_reads
 from fencepost_lab.check.history.model import Anomaly, History
-from fencepost_lab.check.history.operations import NEVER, Operation, Position, Result, told_at
+from fencepost_lab.check.history.operations import NEVER, Operation, OperationResult, Position, told_at
 
 __all__ = ["Verdict", "describe", "judge", "text_of"]
 
@@ -78,7 +78,7 @@ def describe(operation: Operation) -> str:
     else:
         lines += f" to {operation.completed}"
         times = f"{operation.invoked_ms:.1f} to {operation.completed_ms:.1f} ms"
-    told = "" if operation.result is Result.OK else f" -> {operation.result.value}"
+    told = "" if operation.result is OperationResult.OK else f" -> {operation.result.value}"
     error = f": {operation.error}" if operation.error else ""
     return f"{lines}, {times}  {operation.process}  {operation.F} {_fields(operation)}{told}{error}"
 

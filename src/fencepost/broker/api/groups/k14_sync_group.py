@@ -9,7 +9,7 @@ from functools import partial
 
 from fencepost.broker.api.handler import Handler
 from fencepost.broker.connection import Call
-from fencepost.broker.coordinator.group.requests import Sync, Synced
+from fencepost.broker.coordinator.group.requests import Synced, SyncGroup
 from fencepost.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 __all__ = ["HANDLER"]
@@ -17,7 +17,7 @@ __all__ = ["HANDLER"]
 
 def _handle(call: Call, now_ms: int, request: SyncGroupRequest) -> None:
     """Pass the request to the coordinator, which answers now or later."""
-    sync = Sync(
+    sync = SyncGroup(
         group_id=request.group_id,
         generation_id=request.generation_id,
         member_id=request.member_id,

@@ -198,8 +198,8 @@ def _pairs(pairs: Sequence[KeyValue]) -> tuple[tuple[str, str], ...]:
     return tuple((pair.key, pair.value) for pair in pairs)
 
 
-def _tasks(listed: Iterable[TaskIds]) -> list[log.TaskId]:
-    return [log.TaskId(one.subtopology_id, partition) for one in listed for partition in one.partitions]
+def _tasks(listed: Iterable[TaskIds]) -> list[log.StreamsTaskId]:
+    return [log.StreamsTaskId(one.subtopology_id, partition) for one in listed for partition in one.partitions]
 
 
 def _response(call: Call, reply: asked.StreamsHeartbeatReply) -> StreamsGroupHeartbeatResponse:
@@ -232,7 +232,7 @@ def _response(call: Call, reply: asked.StreamsHeartbeatReply) -> StreamsGroupHea
     )
 
 
-def _task_ids(tasks: Iterable[log.TaskId]) -> list[ResponseTaskIds]:
+def _task_ids(tasks: Iterable[log.StreamsTaskId]) -> list[ResponseTaskIds]:
     by_part: dict[str, list[int]] = {}
     for subtopology, partition in sorted(tasks):
         by_part.setdefault(subtopology, []).append(partition)

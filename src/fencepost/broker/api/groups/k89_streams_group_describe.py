@@ -120,7 +120,7 @@ def _assignment(tasks: log.Tasks) -> Assignment:
     )
 
 
-def _task_ids(tasks: Iterable[log.TaskId]) -> list[TaskIds]:
+def _task_ids(tasks: Iterable[log.StreamsTaskId]) -> list[TaskIds]:
     by_part: dict[str, list[int]] = {}
     for subtopology, partition in sorted(tasks):
         by_part.setdefault(subtopology, []).append(partition)

@@ -16,7 +16,7 @@ from uuid import UUID
 
 from fencepost.broker.api.common import find_partition, leader_epoch_error
 from fencepost.broker.api.visibility import when_ends_are_visible
-from fencepost.broker.fetch_sessions import Opened, Reader
+from fencepost.broker.fetch_sessions import PartitionReader, StartedFetch
 from fencepost.broker.log.read_bounds import ReadBounds, measure
 from fencepost.broker.log.results import CorruptSegment
 from fencepost.broker.security.acls import Operation, ResourceType
@@ -43,7 +43,7 @@ _FIRST_BY_TOPIC_ID = 13
 
 _log = logging.getLogger("fencepost.broker.fetch")
 
-Results = list[tuple[Reader, FetchPartitionResult]]
+Results = list[tuple[PartitionReader, FetchPartitionResult]]
 
 
 class ParkedFetch:
@@ -67,7 +67,7 @@ class ParkedFetch:
         "_total",
     )
 
-    def __init__(self, call: Call, request: FetchRequest, opened: Opened) -> None:
+    def __init__(self, call: Call, request: FetchRequest, opened: StartedFetch) -> None:
         self._call = call
         self._opened = opened
         self._by_topic_id = call.version >= _FIRST_BY_TOPIC_ID
@@ -81,13 +81,13 @@ class ParkedFetch:
             most = sum(max(reader.request.max_bytes, 0) for reader in opened.readers)
             self._min_bytes = max(1, min(self._min_bytes, most))
         self._timer: Timer | None = None
-        self._sizes: dict[Partition, dict[Reader, int]] = {}
+        self._sizes: dict[Partition, dict[PartitionReader, int]] = {}
         """Position of each reader in the answer, while it waits."""
-        self._extents: dict[Reader, ReadBounds] = {}
+        self._extents: dict[PartitionReader, ReadBounds] = {}
         self._total = 0
-        self._places: dict[Reader, int] = {}
+        self._places: dict[PartitionReader, int] = {}
         """Bytes available to the first reader."""
-        self._first: Reader | None = None
+        self._first: PartitionReader | None = None
         """The first reader with records. Its first batch is returned whole, regardless of its size."""
         self._as_first = 0
         """Bytes available to the first reader."""
@@ -133,7 +133,7 @@ class ParkedFetch:
         if self._timer is not None:
             self._timer.cancel()
 
-    def _is_ready(self, readers: Iterable[Reader]) -> bool:
+    def _is_ready(self, readers: Iterable[PartitionReader]) -> bool:
         """Check these readers again. Return true if there is enough, or an error to report."""
         for reader in readers:
             size = self._size(reader)
@@ -147,7 +147,7 @@ class ParkedFetch:
             extra = self._as_first - self._sizes[self._first.partition][self._first]
         return self._total + extra >= self._min_bytes
 
-    def _size(self, reader: Reader) -> int | None:
+    def _size(self, reader: PartitionReader) -> int | None:
         """Return the bytes that the answer has for the reader. None for an error, or if no more can come."""
         if self._find(reader) or reader.partition is None:
             return None
@@ -168,7 +168,7 @@ class ParkedFetch:
         self._note_first(reader, max(size, extent.first_size))
         return size
 
-    def _note_first(self, reader: Reader, size: int) -> None:
+    def _note_first(self, reader: PartitionReader, size: int) -> None:
         """Note a reader with records. Before the fetch waits, readers are checked in the answer's order."""
         first = self._first
         if first is None or first is reader or self._places.get(reader, len(self._places)) < self._places.get(first, 0):
@@ -200,14 +200,14 @@ class ParkedFetch:
             topic.partitions.append(result)
         self._call.reply(FetchResponse(list(topics.values()), session_id=session_id))
 
-    def _asked(self) -> list[Reader]:
+    def _asked(self) -> list[PartitionReader]:
         """The readers that have to be looked at."""
         readers = self._opened.readers
         if self._opened.session is None or self._call.core.rights.enforced:
             return readers
         return [reader for reader in readers if not _has_no_news(reader)]
 
-    def _collect(self, readers: Iterable[Reader]) -> Results:
+    def _collect(self, readers: Iterable[PartitionReader]) -> Results:
         """Read the present results, limited by the memory for all answers that clients have not read yet."""
         room = min(self._max_bytes, self._call.core.answer_room())
         results, nothing_yet = [], True
@@ -218,7 +218,7 @@ class ParkedFetch:
             results.append((reader, result))
         return results
 
-    def _find(self, reader: Reader) -> int:
+    def _find(self, reader: PartitionReader) -> int:
         """Look the reader's partition up, unless it is known already; returns an error code."""
         core, request = self._call.core, reader.request
         partition = reader.partition
@@ -236,11 +236,11 @@ class ParkedFetch:
             return ErrorCode.INVALID_REQUEST
         return leader_epoch_error(max(request.current_leader_epoch, -1))
 
-    def _may_read(self, reader: Reader) -> bool:
+    def _may_read(self, reader: PartitionReader) -> bool:
         name = self._call.core.topic_name(reader.topic, reader.topic_id)
         return name is None or self._call.may(Operation.READ, ResourceType.TOPIC, name)
 
-    def _read(self, reader: Reader, room: int, nothing_yet: bool) -> FetchPartitionResult:
+    def _read(self, reader: PartitionReader, room: int, nothing_yet: bool) -> FetchPartitionResult:
         request = reader.request
         code = self._find(reader)
         partition = reader.partition
@@ -295,7 +295,7 @@ def _is_out_of_range(log: PartitionLog, request: FetchPartition) -> bool:
     return not is_there or request.last_fetched_epoch > 0
 
 
-def _has_no_news(reader: Reader) -> bool:
+def _has_no_news(reader: PartitionReader) -> bool:
     """Return true if a session's partition needs no check, because it was read to its end and has not changed.
 
     This runs for every partition of a session at every fetch. It is false for a deleted topic, whose logs are closed.

@@ -34,7 +34,7 @@ from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.produce_wire import ProducePartition, ProducePartitionResult, ProduceRequest, ProduceResponse
 from fencepost.protocol.records.batch import CODECS, BatchHeader, says_transactional
 
-__all__ = ["HANDLER", "Place", "answer", "finish", "note_appended"]
+__all__ = ["HANDLER", "ProducePlace", "answer", "finish", "note_appended"]
 
 _ALL, _LEADER, _NONE = -1, 1, 0
 _AT_ONCE, _PIECE = 1000, 32  # partitions
@@ -55,7 +55,7 @@ def _handle(call: Call, now_ms: int, request: ProduceRequest) -> ProduceResponse
 
 def _begin(call: Call, request: ProduceRequest, now_ms: int, *, may_wait: bool) -> None:
     """Append, a turn after the other: a few kilobytes may take a second to decompress."""
-    placed: list[Place] = []
+    placed: list[ProducePlace] = []
     _keep_last_of_each(request)
     headers = [header_of(wanted.records) for wanted in request.partitions]
     refusal = _refused_whole(call, request, headers)
@@ -91,7 +91,7 @@ def _begin(call: Call, request: ProduceRequest, now_ms: int, *, may_wait: bool) 
     in_turns(call, now_ms, request, turn)
 
 
-def finish(call: Call, now_ms: int, request: ProduceRequest, placed: list[Place]) -> None:
+def finish(call: Call, now_ms: int, request: ProduceRequest, placed: list[ProducePlace]) -> None:
     response = ProduceResponse([place.result for place in placed])
     if request.acks == _NONE:
         if any(result.error_code for result in response.partitions):
@@ -103,7 +103,7 @@ def finish(call: Call, now_ms: int, request: ProduceRequest, placed: list[Place]
         call.core.durability.when_durable(now_ms, tell)
 
 
-def answer(call: Call, placed: list[Place], response: ProduceResponse) -> None:
+def answer(call: Call, placed: list[ProducePlace], response: ProduceResponse) -> None:
     """Answer, now that all is durable that ever will be."""
     if call.core.durability.failures:
         for place in placed:
@@ -115,7 +115,7 @@ def answer(call: Call, placed: list[Place], response: ProduceResponse) -> None:
     call.reply(response)
 
 
-class Place:
+class ProducePlace:
     """One partition of the request: where it goes, its batch's header, or why not."""
 
     __slots__ = ("header", "partition", "result", "wanted")
@@ -158,8 +158,8 @@ def _place(
     wanted: ProducePartition,
     header: BatchHeader | Flaw,
     refusal: tuple[int, str | None] | None,
-) -> Place:
-    place, core = Place(wanted), call.core
+) -> ProducePlace:
+    place, core = ProducePlace(wanted), call.core
     partition, code, topic = find_partition(core, wanted.topic, wanted.topic_id, wanted.partition)
     name = wanted.topic if topic is None else topic.name
     if refusal is not None:
@@ -186,7 +186,7 @@ def _place(
 
 
 def _enlist(
-    call: Call, now_ms: int, request: ProduceRequest, placed: list[Place]
+    call: Call, now_ms: int, request: ProduceRequest, placed: list[ProducePlace]
 ) -> tuple[dict[ProducerPair, tuple[int, int]], bool]:
     """Enlist the partitions of transactional batches.
 
@@ -213,7 +213,7 @@ def _enlist(
     return refusals, any(code == ErrorCode.CONCURRENT_TRANSACTIONS for code, _ in refusals.values())
 
 
-def _append(call: Call, now_ms: int, place: Place, refusals: dict[ProducerPair, tuple[int, int]]) -> None:
+def _append(call: Call, now_ms: int, place: ProducePlace, refusals: dict[ProducerPair, tuple[int, int]]) -> None:
     header, partition = place.header, place.partition
     if place.result.error_code or header is None or partition is None:
         return
@@ -235,7 +235,7 @@ def _append(call: Call, now_ms: int, place: Place, refusals: dict[ProducerPair, 
 
 def note_appended(
     core: Core,
-    place: Place,
+    place: ProducePlace,
     header: BatchHeader,
     partition: Partition,
     log: PartitionLog,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from fencepost.broker.api.records.k00_produce import Place, answer, finish, note_appended
+from fencepost.broker.api.records.k00_produce import ProducePlace, answer, finish, note_appended
 from fencepost.broker.connection import Call, Connection, Core
 from fencepost.broker.coordinator.txn.decide_enlist import EnlistRequest
 from fencepost.broker.coordinator.txn.model import ProducerPair, ProduceVerdict, Result
@@ -95,7 +95,7 @@ def _append(
         core.answer_at_once(connection, _API_KEY, began_ms, frame)
         return
     call, request = _entered(core, connection, size, began_ms, asked)
-    place = Place(request.partitions[0])
+    place = ProducePlace(request.partitions[0])
     place.partition, place.header = partition, header
     note_appended(core, place, header, partition, log, appended)
     if usual is None:
@@ -120,7 +120,7 @@ def _entered(
     return call, ProduceRequest(asked.transactional_id, asked.acks, asked.timeout_ms, [batch])
 
 
-def _answer(call: Call, asked: OneBatch, place: Place, _now_ms: int) -> None:
+def _answer(call: Call, asked: OneBatch, place: ProducePlace, _now_ms: int) -> None:
     """Answer a batch that was taken, now that it is durable, or never will be."""
     core, result = call.core, place.result
     if core.durability.failures or core.settings.quotas:

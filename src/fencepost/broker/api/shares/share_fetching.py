@@ -17,7 +17,7 @@ from fencepost.broker.api.visibility import when_ends_are_visible
 from fencepost.broker.log.read_bounds import measure
 from fencepost.broker.log.results import CorruptSegment
 from fencepost.broker.security.acls import Operation, ResourceType
-from fencepost.broker.share.share_partition import Acquired, Limits, SharePartition, Span
+from fencepost.broker.share.share_partition import AcquiredRange, ShareLimits, SharePartition, Span
 from fencepost.broker.share.share_partitions import limits_of, reads_committed
 from fencepost.broker.timing.timers import Timer
 from fencepost.broker.topics.opening import open_log
@@ -77,7 +77,7 @@ class ParkedShareFetch:
         self._partitions = partitions
         self._acknowledged = acknowledged
         settings = call.core.settings.of_group(self._group_id)
-        self._limits: Limits = limits_of(settings)
+        self._limits: ShareLimits = limits_of(settings)
         self._committed = reads_committed(settings)
         self._max_bytes = min(request.max_bytes, call.core.config.number("fetch.max.bytes"))
         self._min_bytes = max(1, min(request.min_bytes, self._max_bytes))
@@ -247,7 +247,7 @@ class ParkedShareFetch:
 
     def _acquire(
         self, shared: SharePartition, wanted: TopicIdPartition, spans: list[Span], count: int
-    ) -> list[Acquired]:
+    ) -> list[AcquiredRange]:
         core, request = self._call.core, self._request
         strict = request.share_acquire_mode == _RECORD_LIMIT
         member_id = request.member_id or ""

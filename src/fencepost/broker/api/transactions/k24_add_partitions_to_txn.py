@@ -13,7 +13,7 @@ from fencepost.broker.api.handler import Handler
 from fencepost.broker.api.transactions.waiting import decide_and_reply
 from fencepost.broker.connection import Call
 from fencepost.broker.coordinator.txn.decide_enlist import EnlistRequest
-from fencepost.broker.coordinator.txn.model import ProducerPair, TopicPartition
+from fencepost.broker.coordinator.txn.model import ProducerPair
 from fencepost.broker.parts import BrokerParts
 from fencepost.broker.security.acls import CLUSTER_NAME, Operation, ResourceType
 from fencepost.broker.topics.catalogue import is_internal
@@ -27,6 +27,7 @@ from fencepost.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopicResult,
     AddPartitionsToTxnTransaction,
 )
+from fencepost.topic_partition import TopicPartition
 
 __all__ = ["HANDLER"]
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from fencepost.broker.coordinator.group.classic.group import Group
 from fencepost.broker.coordinator.group.classic.states import GroupState
-from fencepost.broker.coordinator.group.requests import Sync
+from fencepost.broker.coordinator.group.requests import SyncGroup
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.consumer_protocol import CONSUMER_PROTOCOL_TYPE
 
@@ -43,7 +43,7 @@ def accepts_member(group: Group, member_id: str, max_size: int) -> bool:
     return member is not None or len(group.members) < max_size
 
 
-def check_sync(group: Group, request: Sync) -> ErrorCode:
+def check_sync(group: Group, request: SyncGroup) -> ErrorCode:
     """Check that a sync comes from a member of the current generation with its protocol (KIP-559)."""
     error = check_member(group, request.member_id, request.group_instance_id)
     if error:

@@ -40,7 +40,6 @@ from fencepost.broker.coordinator.group.consumer.tentative_group import tombston
 from fencepost.broker.coordinator.group.deadlines import Deadline, DeadlineKind, Failed, tried
 from fencepost.broker.coordinator.group.kinds import GroupKinds
 from fencepost.broker.coordinator.group.records import GroupRecord
-from fencepost.broker.coordinator.group.replay import TopicPartition
 from fencepost.broker.coordinator.group.requests import (
     CommitOffsets,
     CommitTransactionalOffsets,
@@ -61,14 +60,15 @@ from fencepost.broker.coordinator.group.requests import (
     OffsetsDeleted,
     PartitionError,
     Refusal,
-    Sync,
     Synced,
+    SyncGroup,
     Token,
 )
 from fencepost.broker.coordinator.group.streams import decide as streams_decide
 from fencepost.broker.coordinator.group.streams.group import StreamsGroup
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.logs.offsets_log import GroupMetadataKey, GroupMetadataValue
+from fencepost.topic_partition import TopicPartition
 
 __all__ = ["GroupCoordinator"]
 
@@ -217,7 +217,7 @@ class GroupCoordinator(GroupKinds):
             self._classic.join(now_ms, request, token, out)
         return out
 
-    def sync_group(self, now_ms: int, request: Sync, token: Token) -> GroupResult[None]:
+    def sync_group(self, now_ms: int, request: SyncGroup, token: Token) -> GroupResult[None]:
         """Handle SyncGroup v0-5. The answer, a Synced, is returned under `token`, now or later."""
         out: GroupResult[None] = GroupResult(None)
         named = request.protocol_type is not None and request.protocol_name is not None

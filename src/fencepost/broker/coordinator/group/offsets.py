@@ -17,7 +17,7 @@ from fencepost.broker.coordinator.group.classic.states import GroupState
 from fencepost.broker.coordinator.group.config import GroupConfig
 from fencepost.broker.coordinator.group.consumer.group import ConsumerGroup
 from fencepost.broker.coordinator.group.records import GroupRecord
-from fencepost.broker.coordinator.group.replay import GroupStore, StoredOffset, TopicPartition
+from fencepost.broker.coordinator.group.replay import GroupStore, StoredOffset
 from fencepost.broker.coordinator.group.requests import (
     FetchedOffset,
     FetchedOffsets,
@@ -30,6 +30,7 @@ from fencepost.broker.timing.clock import Jumps
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.consumer_protocol import CONSUMER_PROTOCOL_TYPE
 from fencepost.protocol.logs.offsets_log import OffsetCommitKey, OffsetCommitValue
+from fencepost.topic_partition import TopicPartition
 
 __all__ = ["commit", "delete_all", "delete_for", "delete_some", "expire", "expire_consumer_group", "fetch"]
 

@@ -28,16 +28,10 @@ from fencepost.protocol.logs.offsets_log import (
 from fencepost.protocol.logs.partitioning import coordinator_partition
 from fencepost.protocol.logs.share_group_log import ShareGroupKey, ShareGroupLogKey, ShareGroupLogValue
 from fencepost.protocol.logs.streams_group_log import StreamsGroupKey, StreamsGroupLogKey, StreamsGroupLogValue
+from fencepost.topic_partition import TopicPartition
 from fencepost.values import Value
 
 __all__ = ["GroupStore", "MismatchedRecord", "StoredGroup", "StoredOffset", "TopicPartition"]
-
-
-class TopicPartition(NamedTuple):
-    """A partition of a topic."""
-
-    topic: str
-    partition: int
 
 
 class StoredOffset(NamedTuple):

@@ -47,7 +47,7 @@ __all__ = [
     "PartitionOffset",
     "Refusal",
     "ShareHeartbeat",
-    "Sync",
+    "SyncGroup",
     "Synced",
     "Token",
 ]
@@ -95,7 +95,7 @@ class Joined(Value, kw_only=True):
     members: Sequence[JoinedMember] = ()
 
 
-class Sync(Value, kw_only=True):
+class SyncGroup(Value, kw_only=True):
     """SyncGroup. The leader's request has all assignments. From v5 on each request names the protocol (KIP-559)."""
 
     group_id: str

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fencepost.protocol import consumer_protocol
-from fencepost.protocol.consumer_protocol import Subscription
+from fencepost.protocol.consumer_protocol import JoinSubscription
 from fencepost.protocol.errors import MalformedMessage
 
 __all__ = ["read_assignment", "read_subscription", "subscribed_topics"]
 
 
-def read_subscription(data: bytes) -> Subscription | None:
+def read_subscription(data: bytes) -> JoinSubscription | None:
     """Return the subscription; None if the bytes cannot be read."""
     try:
         return consumer_protocol.decode_subscription(data)

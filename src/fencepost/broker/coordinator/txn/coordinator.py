@@ -33,7 +33,6 @@ from fencepost.broker.coordinator.txn.model import (
     ProducerPair,
     ProduceVerdict,
     Result,
-    TopicPartition,
     Transaction,
     TransactionConfig,
     TransactionRecord,
@@ -45,6 +44,7 @@ from fencepost.broker.coordinator.txn.views import DescribedTransaction, ListRep
 from fencepost.broker.timing.alarm import Alarm
 from fencepost.broker.timing.clock import Jumps
 from fencepost.protocol.codes import ErrorCode
+from fencepost.topic_partition import TopicPartition
 
 _MOST_PER_LOOK = 1_000
 

@@ -16,7 +16,7 @@ from fencepost.broker.coordinator.txn.generations import FENCED, FIRST_BUMPING_E
 from fencepost.broker.coordinator.txn.model import (
     BumpCause,
     EndReply,
-    Fence,
+    PartitionFence,
     ProducerPair,
     Result,
     Transaction,
@@ -161,7 +161,7 @@ def expired(current: Transaction) -> Result[None] | None:
     return Result(None, (TransactionRecord(current.transactional_id, None),))
 
 
-def _fences(after: Transaction) -> tuple[Fence, ...]:
+def _fences(after: Transaction) -> tuple[PartitionFence, ...]:
     """Return the fences of the partitions.
 
     Without a bump there is no epoch to fence, and the coordinator refuses late requests.

@@ -21,13 +21,13 @@ from fencepost.broker.coordinator.txn.model import (
     ProducerPair,
     ProduceVerdict,
     Result,
-    TopicPartition,
     Transaction,
     TransactionConfig,
     TransactionRecord,
 )
 from fencepost.broker.coordinator.txn.states import IDLE, PREPARED, TxnState
 from fencepost.protocol.codes import ErrorCode
+from fencepost.topic_partition import TopicPartition
 from fencepost.values import replace
 
 FIRST_ADD_WITH_PRODUCER_FENCED = 2

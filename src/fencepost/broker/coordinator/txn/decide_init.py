@@ -25,8 +25,8 @@ from fencepost.broker.coordinator.txn.model import (
     NO_PRODUCER_ID,
     TWO_PHASE_TIMEOUT_MS,
     BumpCause,
-    Fence,
     InitReply,
+    PartitionFence,
     ProducerPair,
     Result,
     Transaction,
@@ -230,6 +230,6 @@ def _kept(after: Transaction) -> Result[InitReply]:
     reply = InitReply(ErrorCode.NONE, pair.producer_id, pair.epoch, after.producer_id, after.producer_epoch)
     # The fence is below the marker's epoch, so that the pair of the records cannot add to the prepared transaction.
     frozen = tuple(
-        Fence(partition, after.producer_id, after.producer_epoch + 1) for partition in sorted(after.partitions)
+        PartitionFence(partition, after.producer_id, after.producer_epoch + 1) for partition in sorted(after.partitions)
     )
     return Result(reply, (TransactionRecord(after.transactional_id, after),), frozen)

@@ -20,7 +20,7 @@ from fencepost.broker.coordinator.txn.model import (
     NO_PAIR,
     NO_PRODUCER_ID,
     BumpCause,
-    Fence,
+    PartitionFence,
     ProducerPair,
     Transaction,
 )
@@ -117,6 +117,8 @@ def _last_pair(last: ProducerPair | None, cause: BumpCause) -> dict[str, Any]:
     return {"previous_producer_id": last.producer_id, "last_producer_epoch": last.epoch, "last_bump": cause}
 
 
-def fences(after: Transaction) -> tuple[Fence, ...]:
+def fences(after: Transaction) -> tuple[PartitionFence, ...]:
     """Return the fences of a prepared transaction's partitions: all epochs below the marker's are refused."""
-    return tuple(Fence(partition, after.producer_id, after.producer_epoch) for partition in sorted(after.partitions))
+    return tuple(
+        PartitionFence(partition, after.producer_id, after.producer_epoch) for partition in sorted(after.partitions)
+    )

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fencepost.broker.coordinator.txn.model import MarkerWrite, TopicPartition, Transaction
+from fencepost.broker.coordinator.txn.model import MarkerWrite, Transaction
 from fencepost.broker.coordinator.txn.states import TxnState
+from fencepost.topic_partition import TopicPartition
 
 
 class Outstanding:

@@ -21,6 +21,7 @@ from typing import Final, Generic, NamedTuple, TypeVar
 from fencepost.broker.coordinator.txn.states import PREPARED, TxnState
 from fencepost.protocol.logs import transaction_log
 from fencepost.protocol.logs.transaction_log import TransactionLogValue
+from fencepost.topic_partition import TopicPartition
 from fencepost.values import Value
 
 NO_PRODUCER_ID: Final = -1
@@ -30,11 +31,6 @@ LAST_EPOCH: Final = 32_767
 LAST_CLIENT_EPOCH: Final = LAST_EPOCH - 1
 TWO_PHASE_TIMEOUT_MS: Final = 2**31 - 1
 """A transaction with this timeout is a two-phase one and never times out (as Kafka 4.3.1 records and shows it)."""
-
-
-class TopicPartition(NamedTuple):
-    topic: str
-    partition: int
 
 
 class ProducerPair(NamedTuple):
@@ -152,7 +148,7 @@ class TransactionRecord(Value):
         return cls(transactional_id, from_log_value(transactional_id, transaction_log.decode_value(value)))
 
 
-class Fence(NamedTuple):
+class PartitionFence(NamedTuple):
     """A fence: the partition refuses batches of this producer id whose epoch is lower than ``epoch``."""
 
     partition: TopicPartition
@@ -180,7 +176,7 @@ class Result(Value, Generic[Reply_co]):
 
     reply: Reply_co
     records: tuple[TransactionRecord, ...] = ()
-    fence: tuple[Fence, ...] = ()
+    fence: tuple[PartitionFence, ...] = ()
 
 
 class ErrorReply(NamedTuple):

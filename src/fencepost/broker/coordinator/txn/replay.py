@@ -19,8 +19,8 @@ from fencepost.broker.coordinator.txn.states import (
     NEVER_LOGGED,
     PREPARED,
     TABLE,
-    Event,
     IllegalTransition,
+    TxnRecordEvent,
     TxnState,
 )
 from fencepost.broker.timing.alarm import Alarm
@@ -94,7 +94,7 @@ class TransactionStore:
         idle = self._idle[self._shard_of(transactional_id)]
         before = self._awake.get(transactional_id) or idle.get(transactional_id)
         if after is not None and after.state in NEVER_LOGGED:
-            raise IllegalTransition(after.state, Event.INITIALIZED, transactional_id)
+            raise IllegalTransition(after.state, TxnRecordEvent.INITIALIZED, transactional_id)
         reached = TxnState.DEAD if after is None else after.state
         if before is not None and not TABLE.may_follow(before.state, reached):
             raise IllegalTransition(before.state, reached, transactional_id)

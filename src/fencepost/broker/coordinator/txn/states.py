@@ -40,7 +40,7 @@ class TxnState(IntEnum):
     PREPARE_EPOCH_FENCE = 7
 
 
-class Event(IntEnum):
+class TxnRecordEvent(IntEnum):
     """Event that a replayed record stands for."""
 
     INITIALIZED = 0
@@ -57,7 +57,7 @@ class Event(IntEnum):
 class IllegalTransition(RuntimeError):
     """A record does not follow from the present state: a defect of the coordinator, or a damaged log."""
 
-    def __init__(self, state: TxnState, what: TxnState | Event, transactional_id: str = "") -> None:
+    def __init__(self, state: TxnState, what: TxnState | TxnRecordEvent, transactional_id: str = "") -> None:
         super().__init__(f"{what.name} in state {state.name} of transactional id {transactional_id!r}")
         self.state = state
 
@@ -73,7 +73,7 @@ STATE_NAMES: Final[dict[TxnState, str]] = {
     TxnState.PREPARE_EPOCH_FENCE: "PrepareEpochFence",
 }
 
-_S, _E = TxnState, Event
+_S, _E = TxnState, TxnRecordEvent
 _IDLE: Final = {
     _E.INITIALIZED: _S.EMPTY,
     _E.PARTITIONS_ADDED: _S.ONGOING,
@@ -83,7 +83,7 @@ _IDLE: Final = {
 
 TABLE: Final = StateTable(
     TxnState,
-    Event,
+    TxnRecordEvent,
     {
         _S.EMPTY: _IDLE,
         _S.COMPLETE_COMMIT: _IDLE,

@@ -31,7 +31,7 @@ from fencepost.broker.log.segment import Segment
 from fencepost.protocol.cursor import Buffer
 from fencepost.protocol.errors import CorruptBatch
 from fencepost.protocol.records.batch import BatchHeader, parse_header
-from fencepost.protocol.records.walk import Record, rebuild, rebuilding, records_of
+from fencepost.protocol.records.walk import WalkedRecord, rebuild, rebuilding, records_of
 from fencepost.values import Value
 
 if TYPE_CHECKING:
@@ -204,7 +204,7 @@ class Compaction:
                 if header.is_control:
                     kept = self._filtered_marker(header, batch, segment, at, target, is_end)
                 else:
-                    records: list[Record] = []
+                    records: list[WalkedRecord] = []
                     all_valued = True
                     for number, record in enumerate(self._records_of(header, batch, segment, at), 1):
                         if self._stays(header, record):
@@ -276,12 +276,12 @@ class Compaction:
         log.segments[number : number + len(group)] = [new]
         return new
 
-    def _records_of(self, header: BatchHeader, batch: memoryview, segment: Segment, at: int) -> Iterator[Record]:
+    def _records_of(self, header: BatchHeader, batch: memoryview, segment: Segment, at: int) -> Iterator[WalkedRecord]:
         """Yield the records of a batch, unless its transaction is aborted."""
         return iter(()) if self._transactions.is_aborted(header) else _records(header, batch, segment, at)
 
     def _rebuilt(
-        self, header: BatchHeader, batch: memoryview, kept: list[Record], is_end: bool, *, all_valued: bool
+        self, header: BatchHeader, batch: memoryview, kept: list[WalkedRecord], is_end: bool, *, all_valued: bool
     ) -> Generator[Step, None, Buffer | None]:
         """Return the batch that replaces the old one."""
         self.records_read += header.record_count
@@ -309,7 +309,7 @@ class Compaction:
         over = marker is None or header.base_timestamp <= self._now_ms
         return None if over and not is_end and not self._is_last_of_producer(header) else batch
 
-    def _stays(self, header: BatchHeader, record: Record) -> bool:
+    def _stays(self, header: BatchHeader, record: WalkedRecord) -> bool:
         if record.offset >= self._mapped_end:
             return True
         if record.key is None or record.offset < self._last.get(_short(record.key), -1):
@@ -343,7 +343,7 @@ class Compaction:
             raise Abandoned("its segments are gone")
 
 
-def _records(header: BatchHeader, batch: memoryview, segment: Segment, at: int) -> Iterator[Record]:
+def _records(header: BatchHeader, batch: memoryview, segment: Segment, at: int) -> Iterator[WalkedRecord]:
     try:
         yield from records_of(header, batch)
     except CorruptBatch as error:

@@ -22,8 +22,8 @@ from fencepost.broker.coordinator.group.requests import (
     LeavingMember,
     Left,
     PartitionOffset,
-    Sync,
     Synced,
+    SyncGroup,
 )
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.logs.partitioning import coordinator_partition
@@ -203,7 +203,7 @@ class Driver:
     ) -> object:
         """Send a SyncGroup; returns its token."""
         token = self.token()
-        request = Sync(
+        request = SyncGroup(
             group_id=group,
             generation_id=generation,
             member_id=member_id,

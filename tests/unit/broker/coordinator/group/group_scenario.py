@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fencepost.broker.coordinator.group.requests import CommitOffsets, LeavingMember, PartitionOffset, Sync
+from fencepost.broker.coordinator.group.requests import CommitOffsets, LeavingMember, PartitionOffset, SyncGroup
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.messages.delete_groups import DeleteGroupsRequest
 from fencepost.protocol.messages.describe_groups import DescribeGroupsRequest
@@ -215,7 +215,7 @@ class DriverWorld(World):
         protocol: str | None = "range",
     ) -> Answer:
         driver, token = self._driver, self._driver.token()
-        request = Sync(
+        request = SyncGroup(
             group_id=group,
             generation_id=generation,
             member_id=member,

@@ -14,7 +14,7 @@ from fencepost.broker.coordinator.group.config import GroupConfig
 from fencepost.broker.coordinator.group.coordinator import GroupCoordinator
 from fencepost.broker.coordinator.group.records import GroupRecord
 from fencepost.broker.coordinator.group.replay import GroupStore, MismatchedRecord
-from fencepost.broker.coordinator.group.requests import Sync, Synced
+from fencepost.broker.coordinator.group.requests import Synced, SyncGroup
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.logs.offsets_log import GroupMetadataKey, GroupMetadataValue, OffsetCommitKey, OffsetCommitValue
 from tests.unit.broker.coordinator.group.group_driver import Driver, FakeTopics, subscription
@@ -460,7 +460,9 @@ def test_a_log_that_takes_no_records_refuses_parked_requests() -> None:
     """The members come back, and the group goes on."""
     driver = Driver()
     member = driver.joined(driver.new_member())
-    request = Sync(group_id="g", generation_id=1, member_id=member.member_id, assignments=[(member.member_id, b"mine")])
+    request = SyncGroup(
+        group_id="g", generation_id=1, member_id=member.member_id, assignments=[(member.member_id, b"mine")]
+    )
     lost = driver.coordinator.sync_group(driver.now_ms, request, "lost")
     assert lost.refused(ErrorCode.NOT_COORDINATOR) == [("lost", Synced(error_code=ErrorCode.NOT_COORDINATOR))]
     assert driver.state() == "CompletingRebalance"

@@ -28,8 +28,8 @@ from fencepost.protocol.codes import ErrorCode as E
 from fencepost.protocol.logs.streams_group_log import (
     CopartitionGroup,
     InternalTopic,
+    StreamsTaskId,
     Subtopology,
-    TaskId,
     Tasks,
     Topology,
 )
@@ -69,8 +69,10 @@ class Catalogue:
 def tasks(*named: str) -> Tasks:
     """ "0_1" is partition 1 of subtopology 0; "s0_1" as a standby task."""
     found = [(name[0] == "s", name.removeprefix("s").split("_")) for name in named]
-    active = {TaskId(part, int(number)): 0 for is_standby, (part, number) in found if not is_standby}
-    return Tasks(active, frozenset(TaskId(part, int(number)) for is_standby, (part, number) in found if is_standby))
+    active = {StreamsTaskId(part, int(number)): 0 for is_standby, (part, number) in found if not is_standby}
+    return Tasks(
+        active, frozenset(StreamsTaskId(part, int(number)) for is_standby, (part, number) in found if is_standby)
+    )
 
 
 class Driven:
@@ -211,7 +213,7 @@ def test_a_standby_takes_over_what_it_has_kept() -> None:
         "c": StreamsAssignee("c", "p3", tasks("s0_3", "0_9")),
     }
     shares = assign(members, {"0": 4}, {"0"}, 0)
-    assert TaskId("0", 3) in shares["c"].active
+    assert StreamsTaskId("0", 3) in shares["c"].active
 
 
 def test_a_member_joins_when_its_topics_are_there(ready: Catalogue) -> None:

@@ -12,7 +12,6 @@ import pytest
 
 from fencepost.broker.coordinator.txn.model import (
     BumpCause,
-    TopicPartition,
     Transaction,
     TransactionConfig,
     TransactionRecord,
@@ -33,6 +32,7 @@ from fencepost.protocol.logs.transaction_log import (
 )
 from fencepost.protocol.records.decoding import decode_batches
 from fencepost.protocol.records.encoding import encode_batch
+from fencepost.topic_partition import TopicPartition
 from tests.golden.load import log_bytes
 from tests.support.batches import put_at
 from tests.support.kafka_tools import run_kafka_tool

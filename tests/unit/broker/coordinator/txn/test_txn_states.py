@@ -12,8 +12,8 @@ from fencepost.broker.coordinator.txn.states import (
     PREPARED,
     STATE_NAMES,
     TABLE,
-    Event,
     IllegalTransition,
+    TxnRecordEvent,
     TxnState,
 )
 from tests.unit.broker.coordinator.txn.txn_harness import TXN, Harness
@@ -41,7 +41,7 @@ def test_a_prepared_outcome_is_final() -> None:
 
 
 def test_only_an_idle_id_is_forgotten_or_initialised() -> None:
-    for event in (Event.EXPIRED, Event.INITIALIZED):
+    for event in (TxnRecordEvent.EXPIRED, TxnRecordEvent.INITIALIZED):
         assert {state for state in TxnState if TABLE.leads_to(state, event) is not None} == IDLE
 
 

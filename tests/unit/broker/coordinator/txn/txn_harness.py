@@ -12,9 +12,9 @@ from fencepost.broker.coordinator.txn.decide_enlist import EnlistRequest
 from fencepost.broker.coordinator.txn.decide_init import InitRequest
 from fencepost.broker.coordinator.txn.model import (
     EndReply,
-    Fence,
     InitReply,
     MarkerWrite,
+    PartitionFence,
     ProducerPair,
     Result,
     Transaction,
@@ -36,7 +36,7 @@ class Harness:
         self._ids = count(FIRST_PRODUCER_ID)
         self.now_ms = 1_000_000
         self.log: list[tuple[bytes, bytes | None]] = []
-        self.fences: list[Fence] = []
+        self.fences: list[PartitionFence] = []
         self.markers: list[MarkerWrite] = []
         self.core = TransactionCoordinator(self.config, lambda: next(self._ids))
 

@@ -17,10 +17,10 @@ from fencepost.broker.coordinator.group.subscription import subscribed_topics
 from fencepost.protocol.consumer_protocol import CONSUMER_PROTOCOL_TYPE
 from fencepost.protocol.logs.offsets_log import GroupMember, GroupMetadataValue
 
-__all__ = ["Group", "Member"]
+__all__ = ["ClassicGroupMember", "Group"]
 
 
-class Member:
+class ClassicGroupMember:
     """A member. Its tokens identify its parked requests; `protocols` are in its order of preference."""
 
     __slots__ = (
@@ -96,7 +96,7 @@ class Group:
         self.protocol_type: str | None = None
         self.protocol_name: str | None = None
         self.leader: str | None = None
-        self.members: dict[str, Member] = {}
+        self.members: dict[str, ClassicGroupMember] = {}
         self.static_ids: dict[str, str] = {}
         self.pending_joins: set[str] = set()  # member ids handed out whose members have not joined with them yet
         self.pending_syncs: set[str] = set()  # members of this generation without a sync yet
@@ -134,7 +134,7 @@ class Group:
             return False
         return any(self._supported[name] == len(self.members) for name in names)
 
-    def add(self, member: Member, protocol_type: str, token: Token) -> None:
+    def add(self, member: ClassicGroupMember, protocol_type: str, token: Token) -> None:
         """Add a member whose join is parked under `token`.
 
         The first member sets the protocol type and becomes the leader.
@@ -151,7 +151,11 @@ class Group:
         self.set_join_token(member, token)
 
     def update(
-        self, member: Member, protocols: dict[str, bytes], rebalance_timeout_ms: int, session_timeout_ms: int
+        self,
+        member: ClassicGroupMember,
+        protocols: dict[str, bytes],
+        rebalance_timeout_ms: int,
+        session_timeout_ms: int,
     ) -> None:
         """Update a rejoining member with the request's values."""
         self._supported.subtract(member.protocols.keys())
@@ -160,7 +164,7 @@ class Group:
         member.rebalance_timeout_ms = rebalance_timeout_ms
         member.session_timeout_ms = session_timeout_ms
 
-    def set_join_token(self, member: Member, token: Token | None) -> None:
+    def set_join_token(self, member: ClassicGroupMember, token: Token | None) -> None:
         """Set or clear the token of the member's parked join."""
         self._waiting_joins += (token is not None) - (member.join_token is not None)
         member.join_token = token
@@ -178,10 +182,10 @@ class Group:
         self.pending_joins.discard(member_id)
         self.pending_syncs.discard(member_id)
 
-    def replace_static(self, member: Member, new_member_id: str) -> Member:
+    def replace_static(self, member: ClassicGroupMember, new_member_id: str) -> ClassicGroupMember:
         """Give a returning static member its new id, in the same role (KIP-345)."""
         del self.members[member.member_id]
-        replacement = Member(
+        replacement = ClassicGroupMember(
             new_member_id,
             member.group_instance_id,
             member.client_id,
@@ -259,11 +263,11 @@ class Group:
             return self.protocol_type == CONSUMER_PROTOCOL_TYPE
         return topic in self.topics
 
-    def metadata(self, member: Member) -> bytes:
+    def metadata(self, member: ClassicGroupMember) -> bytes:
         """Return the member's metadata for the chosen protocol."""
         return member.protocols[self.protocol_name] if self.protocol_name is not None else b""
 
-    def joined(self, member: Member) -> Joined:
+    def joined(self, member: ClassicGroupMember) -> Joined:
         """Return the answer to a member's join in the current generation.
 
         Only the leader receives the list of members.
@@ -306,7 +310,7 @@ class Group:
         )
 
     def _restore(self, stored: GroupMember, protocol: str) -> None:
-        member = Member(
+        member = ClassicGroupMember(
             stored.member_id,
             stored.group_instance_id,
             stored.client_id,

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fencepost.broker.coordinator.group import checks
-from fencepost.broker.coordinator.group.classic.group import Group, Member
+from fencepost.broker.coordinator.group.classic.group import ClassicGroupMember, Group
 from fencepost.broker.coordinator.group.classic.rebalance import Out, Rebalancer
 from fencepost.broker.coordinator.group.classic.states import GroupEvent, GroupState
 from fencepost.broker.coordinator.group.config import GroupConfig, new_member_id
@@ -27,8 +27,8 @@ from fencepost.broker.coordinator.group.requests import (
     LeavingMember,
     Left,
     LeftMember,
-    Sync,
     Synced,
+    SyncGroup,
     Token,
 )
 from fencepost.broker.timing.deadlines import Deadlines
@@ -205,7 +205,7 @@ class ClassicGroups:
         self._rebalancer.members_changed(now_ms, group, out)
 
     def _add_member(self, now_ms: int, group: Group, member_id: str, request: Join, token: Token, out: Out) -> None:
-        member = Member(
+        member = ClassicGroupMember(
             member_id,
             request.group_instance_id,
             request.client_id,
@@ -222,7 +222,7 @@ class ClassicGroups:
         self._rebalancer.members_changed(now_ms, group, out)
 
     def _rejoin_static(
-        self, now_ms: int, group: Group, old: Member, member_id: str, request: Join, token: Token, out: Out
+        self, now_ms: int, group: Group, old: ClassicGroupMember, member_id: str, request: Join, token: Token, out: Out
     ) -> None:
         """Let a static member return without its id. The old id, if still in use, is fenced."""
         fenced = ErrorCode.FENCED_INSTANCE_ID
@@ -251,7 +251,7 @@ class ClassicGroups:
 
     # SyncGroup
 
-    def sync(self, now_ms: int, request: Sync, token: Token, out: Out) -> None:
+    def sync(self, now_ms: int, request: SyncGroup, token: Token, out: Out) -> None:
         """Answer `token` in `out`, or park it until the leader has assigned."""
         group = self._groups.get(request.group_id)
         if group is None or group.state == GroupState.EMPTY:
@@ -359,7 +359,7 @@ def _rebalance_timeout_ms(request: Join) -> int:
     return request.session_timeout_ms if request.rebalance_timeout_ms < 0 else request.rebalance_timeout_ms
 
 
-def _returned(group: Group, member: Member, old_leader: str | None, api_version: int) -> Joined:
+def _returned(group: Group, member: ClassicGroupMember, old_leader: str | None, api_version: int) -> Joined:
     """Return the answer to a static member that took over its role in a stable group.
 
     A client that cannot be told to skip the assignment (below v9) must not act as the leader. It receives the leader's

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fencepost.broker.coordinator.group.classic.group import Group, Member
+from fencepost.broker.coordinator.group.classic.group import ClassicGroupMember, Group
 from fencepost.broker.coordinator.group.classic.states import GroupEvent, GroupState
 from fencepost.broker.coordinator.group.config import GroupConfig
 from fencepost.broker.coordinator.group.deadlines import Deadline, DeadlineKind
@@ -173,17 +173,17 @@ class Rebalancer:
 
     # Parked requests
 
-    def park_join(self, group: Group, member: Member, token: Token, out: Out) -> None:
+    def park_join(self, group: Group, member: ClassicGroupMember, token: Token, out: Out) -> None:
         """Park a join. An earlier join of the member is answered, because its client has given it up."""
         self.answer_join(group, member, Joined(error_code=ErrorCode.REBALANCE_IN_PROGRESS), out)
         group.set_join_token(member, token)
 
-    def park_sync(self, member: Member, token: Token, out: Out) -> None:
+    def park_sync(self, member: ClassicGroupMember, token: Token, out: Out) -> None:
         """Park a sync. An earlier sync of the member is answered, because its client has given it up."""
         self.answer_sync(member, Synced(error_code=ErrorCode.REBALANCE_IN_PROGRESS), out)
         member.sync_token = token
 
-    def answer_join(self, group: Group, member: Member, answer: Joined, out: Out) -> bool:
+    def answer_join(self, group: Group, member: ClassicGroupMember, answer: Joined, out: Out) -> bool:
         """Answer the member's parked join, if there is one."""
         token = member.join_token
         if token is None:
@@ -192,7 +192,7 @@ class Rebalancer:
         out.replies.append((token, answer))
         return True
 
-    def answer_sync(self, member: Member, answer: Synced, out: Out) -> bool:
+    def answer_sync(self, member: ClassicGroupMember, answer: Synced, out: Out) -> bool:
         """Answer the member's parked sync, if there is one."""
         token = member.sync_token
         if token is None:

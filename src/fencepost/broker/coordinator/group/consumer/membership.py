@@ -39,8 +39,8 @@ from fencepost.broker.coordinator.group.requests import (
     Left,
     LeftMember,
     Refusal,
-    Sync,
     Synced,
+    SyncGroup,
     Token,
 )
 from fencepost.broker.coordinator.group.topics import Topics
@@ -181,7 +181,7 @@ class ConsumerGroups:
         )
         out.replies.append((token, answer))
 
-    def sync(self, now_ms: int, group: ConsumerGroup, request: Sync) -> Synced:
+    def sync(self, now_ms: int, group: ConsumerGroup, request: SyncGroup) -> Synced:
         """Answer SyncGroup at once."""
         member = check_classic(group, request.member_id, request.group_instance_id, request.generation_id)
         if isinstance(member, ErrorCode):

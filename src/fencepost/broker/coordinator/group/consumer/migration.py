@@ -17,7 +17,7 @@ from fencepost.broker.coordinator.group.consumer.decide import settle, take_plac
 from fencepost.broker.coordinator.group.consumer.group import ConsumerGroup, ConsumerMember
 from fencepost.broker.coordinator.group.consumer.states import MemberEvent, MemberState, member_step
 from fencepost.broker.coordinator.group.consumer.tentative_group import TentativeGroup
-from fencepost.broker.coordinator.group.requests import Join, Joined, LeavingMember, Refusal, Sync, Synced
+from fencepost.broker.coordinator.group.requests import Join, Joined, LeavingMember, Refusal, Synced, SyncGroup
 from fencepost.broker.coordinator.group.subscription import read_assignment, read_subscription
 from fencepost.broker.coordinator.group.topics import Topics
 from fencepost.protocol.codes import ErrorCode
@@ -189,7 +189,7 @@ def check_classic(
     return member
 
 
-def share(member: ConsumerMember, request: Sync, topics: Topics) -> Synced:
+def share(member: ConsumerMember, request: SyncGroup, topics: Topics) -> Synced:
     """Return SyncGroup's answer for a classic member: its assignment, in the version of its protocol."""
     protocol, metadata = member.wants.classic.protocols[0] if member.wants.classic is not None else ("", b"")
     strange_type = request.protocol_type not in (None, CONSUMER_PROTOCOL_TYPE)

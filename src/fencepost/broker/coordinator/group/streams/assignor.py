@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fencepost.broker.coordinator.group.streams.topology import tasks_of
-from fencepost.protocol.logs.streams_group_log import TaskId, Tasks
+from fencepost.protocol.logs.streams_group_log import StreamsTaskId, Tasks
 from fencepost.values import Value
 
 __all__ = ["ASSIGNOR_NAME", "StreamsAssignee", "assign"]
@@ -31,9 +31,9 @@ class _Shares:
 
     def __init__(self, members: Mapping[str, StreamsAssignee]) -> None:
         self._members = members
-        self.active: dict[str, set[TaskId]] = {member_id: set() for member_id in members}
-        self.standby: dict[str, set[TaskId]] = {member_id: set() for member_id in members}
-        self._of_process: dict[str, set[TaskId]] = {one.process_id: set() for one in members.values()}
+        self.active: dict[str, set[StreamsTaskId]] = {member_id: set() for member_id in members}
+        self.standby: dict[str, set[StreamsTaskId]] = {member_id: set() for member_id in members}
+        self._of_process: dict[str, set[StreamsTaskId]] = {one.process_id: set() for one in members.values()}
         self._threads: dict[str, int] = dict.fromkeys(self._of_process, 0)
         for one in members.values():
             self._threads[one.process_id] += 1
@@ -42,11 +42,11 @@ class _Shares:
         """Return the number of the member's tasks."""
         return len(self.active[member_id]) + len(self.standby[member_id])
 
-    def has(self, member_id: str, task: TaskId) -> bool:
+    def has(self, member_id: str, task: StreamsTaskId) -> bool:
         """Return true if the member's process has the task, because its state directory can hold the state once."""
         return task in self._of_process[self._members[member_id].process_id]
 
-    def give(self, member_id: str, task: TaskId, *, active: bool) -> None:
+    def give(self, member_id: str, task: StreamsTaskId, *, active: bool) -> None:
         (self.active if active else self.standby)[member_id].add(task)
         self._of_process[self._members[member_id].process_id].add(task)
 
@@ -75,9 +75,9 @@ def assign(
     }
 
 
-def _assign_active(shares: _Shares, members: Mapping[str, StreamsAssignee], every: list[TaskId]) -> None:
+def _assign_active(shares: _Shares, members: Mapping[str, StreamsAssignee], every: list[StreamsTaskId]) -> None:
     had = {task: one.member_id for one in members.values() for task in one.before.active}
-    kept: dict[TaskId, list[str]] = {}
+    kept: dict[StreamsTaskId, list[str]] = {}
     for one in members.values():
         for task in (*one.before.standby, *one.before.warmup):
             kept.setdefault(task, []).append(one.member_id)
@@ -89,7 +89,7 @@ def _assign_active(shares: _Shares, members: Mapping[str, StreamsAssignee], ever
         count = len(shares.active[member_id])
         return count < fewest or (count == fewest and len(full) < odd)
 
-    def give(member_id: str, task: TaskId) -> None:
+    def give(member_id: str, task: StreamsTaskId) -> None:
         shares.give(member_id, task, active=True)
         if len(shares.active[member_id]) > fewest:
             full.add(member_id)
@@ -108,7 +108,7 @@ def _assign_active(shares: _Shares, members: Mapping[str, StreamsAssignee], ever
 
 
 def _assign_standby(
-    shares: _Shares, members: Mapping[str, StreamsAssignee], stateful: list[TaskId], standbys: int
+    shares: _Shares, members: Mapping[str, StreamsAssignee], stateful: list[StreamsTaskId], standbys: int
 ) -> None:
     """Prefer members that have the state, within an even share. A task is omitted if no further process can take it."""
     most = -(-(len(stateful) * standbys + sum(len(each) for each in shares.active.values())) // len(members))

@@ -16,7 +16,7 @@ from fencepost.broker.coordinator.group.requests import (
 from fencepost.broker.coordinator.group.streams.group import LEAVE_EPOCH, StreamsGroup, StreamsMember
 from fencepost.broker.coordinator.group.streams.requests import StreamsHeartbeat
 from fencepost.protocol.codes import ErrorCode
-from fencepost.protocol.logs.streams_group_log import StreamsMemberValue, Subtopology, TaskId, Tasks, Topology
+from fencepost.protocol.logs.streams_group_log import StreamsMemberValue, StreamsTaskId, Subtopology, Tasks, Topology
 
 __all__ = ["check_epoch", "check_fetch", "check_owned", "check_request", "check_topology", "merge", "refused_commits"]
 
@@ -159,7 +159,7 @@ def _had_since(group: StreamsGroup, member: StreamsMember, place: tuple[str, int
     topic, partition = place
     for part in () if group.topology is None else group.topology.subtopologies:
         if topic in part.source_topics or any(topic == one.name for one in part.repartition_source_topics):
-            task = TaskId(part.subtopology_id, partition)
+            task = StreamsTaskId(part.subtopology_id, partition)
             since = member.assigned.active.get(task, member.revoking.active.get(task))
             return since is not None and since <= epoch
     return False

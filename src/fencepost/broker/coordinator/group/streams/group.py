@@ -21,8 +21,8 @@ from fencepost.protocol.logs.streams_group_log import (
     StreamsTargetKey,
     StreamsTargetMemberKey,
     StreamsTargetValue,
+    StreamsTaskId,
     StreamsTopologyKey,
-    TaskId,
     Tasks,
     Topology,
 )
@@ -124,7 +124,7 @@ class StreamsGroup:
             for part in parts
         )
 
-    def owners(self, task: TaskId, besides: str) -> Iterator[tuple[StreamsMember, bool]]:
+    def owners(self, task: StreamsTaskId, besides: str) -> Iterator[tuple[StreamsMember, bool]]:
         """Yield the other members that have the task or have not revoked it yet, and true for an active task."""
         for member in self.members.values():
             if member.member_id != besides:

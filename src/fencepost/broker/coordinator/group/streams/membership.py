@@ -57,8 +57,8 @@ from fencepost.protocol.logs.streams_group_log import (
     StreamsTargetKey,
     StreamsTargetMemberKey,
     StreamsTargetValue,
+    StreamsTaskId,
     StreamsTopologyKey,
-    TaskId,
     Topology,
 )
 
@@ -338,7 +338,7 @@ class StreamsGroups:
             if member.wants.endpoint is not None
         ]
 
-    def _partitions(self, group: StreamsGroup, tasks: Iterable[TaskId]) -> list[tuple[str, list[int]]]:
+    def _partitions(self, group: StreamsGroup, tasks: Iterable[StreamsTaskId]) -> list[tuple[str, list[int]]]:
         """Return the source partitions that the tasks read."""
         found: dict[str, list[int]] = {}
         parts = {} if group.topology is None else {part.subtopology_id: part for part in group.topology.subtopologies}

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from fencepost.broker.coordinator.group.streams.group import NO_TASKS, StreamsGroup, StreamsMember, StreamsMemberState
-from fencepost.protocol.logs.streams_group_log import TaskId, Tasks
+from fencepost.protocol.logs.streams_group_log import StreamsTaskId, Tasks
 
 __all__ = ["reconcile"]
 
@@ -63,10 +63,12 @@ def _owes(tasks: Tasks, owned: Tasks | None) -> bool:
     return bool(set(owned.active) & set(tasks.active) or owned.standby & tasks.standby or owned.warmup & tasks.warmup)
 
 
-def _free(group: StreamsGroup, member: StreamsMember, wanted: Iterable[TaskId], *, active: bool) -> frozenset[TaskId]:
+def _free(
+    group: StreamsGroup, member: StreamsMember, wanted: Iterable[StreamsTaskId], *, active: bool
+) -> frozenset[StreamsTaskId]:
     """Return the wanted tasks that no other member blocks."""
 
-    def is_free(task: TaskId) -> bool:
+    def is_free(task: StreamsTaskId) -> bool:
         for other, is_active in group.owners(task, member.member_id):
             if (active and is_active) or other.wants.process_id == member.wants.process_id:
                 return False

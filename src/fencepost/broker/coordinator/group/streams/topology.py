@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from enum import IntEnum
 from types import MappingProxyType
 
-from fencepost.protocol.logs.streams_group_log import InternalTopic, Subtopology, TaskId, Topology
+from fencepost.protocol.logs.streams_group_log import InternalTopic, StreamsTaskId, Subtopology, Topology
 from fencepost.values import Value
 
 __all__ = ["ConfiguredTopology", "InvalidTopology", "Status", "StatusCode", "configure", "required_topics", "tasks_of"]
@@ -71,9 +71,9 @@ def required_topics(topology: Topology) -> set[str]:
     return found
 
 
-def tasks_of(tasks: Mapping[str, int]) -> list[TaskId]:
+def tasks_of(tasks: Mapping[str, int]) -> list[StreamsTaskId]:
     """Return the tasks, by subtopology."""
-    return [TaskId(part, number) for part in sorted(tasks) for number in range(tasks[part])]
+    return [StreamsTaskId(part, number) for part in sorted(tasks) for number in range(tasks[part])]
 
 
 def configure(topology: Topology, partitions_of: PartitionsOf) -> ConfiguredTopology:
