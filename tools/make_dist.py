@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import itertools
 import os
 import re
 import shutil
@@ -102,9 +103,9 @@ def build(root: Path, target: Path, projects: Iterable[str], source: Path, *, is
         run(["tar", "-xf", archive], source)
         environment = {"SOURCE_DATE_EPOCH": moment, "RUSTFLAGS": f"--remap-path-prefix={source}=/source"}
         options = [] if isolated else ["--no-isolation"]
-        for name in projects:
-            command = [sys.executable, "-m", "build", *options, "--outdir", str(target), str(source / PROJECTS[name])]
-            run(command, source, environment)
+        builder = [sys.executable, "-m", "build", *options, "--outdir", str(target)]
+        for name, form in itertools.product(projects, ("--sdist", "--wheel")):  # both at once: in a random folder
+            run([*builder, form, str(source / PROJECTS[name])], source, environment)
     finally:
         shutil.rmtree(source)
     return sorted(path for path in target.iterdir() if path.suffix in (".whl", ".gz"))
