@@ -51,13 +51,6 @@ BOTH_WAYS = [
 ]
 
 COMPAT = ROOT / "src" / "fencepost" / "compat"
-SHARED_CLASS_NAMES = frozenset(
-    """
-    Connection Decoded FetchSession GroupMember Partition Polled ShareMember ShareSession Topic Transaction
-    Transactions TxnState
-    """.split()
-)
-"""Class names that several modules of the package define. This table may only become shorter."""
 
 
 def grown(measured: dict[str, int], most: int, exceptions: dict[str, int]) -> list[str]:
@@ -182,6 +175,5 @@ def test_a_class_name_means_one_thing() -> None:
     """Generated messages are named by Kafka, and the classes in compat by other clients: these are excluded."""
     paths = [path for path in tidy.python_files(*tidy.PACKAGES) if path.parent.name != "messages"]
     texts = [(in_the_project(path), path.read_text()) for path in paths if not path.is_relative_to(COMPAT)]
-    found = classes_defined_twice(texts)
-    assert {name: places for name, places in found.items() if name not in SHARED_CLASS_NAMES} == {}
-    assert sorted(SHARED_CLASS_NAMES - found.keys()) == [], "these names are defined once now: remove them here"
+    assert len(texts) > 400
+    assert classes_defined_twice(texts) == {}

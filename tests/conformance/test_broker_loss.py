@@ -19,7 +19,7 @@ import pytest
 import fencepost
 from examples import consume_transform_produce
 from fencepost import TopicPartition
-from fencepost.client.net.topology import Partition
+from fencepost.client.net.topology import KnownPartition
 from fencepost.errors import AbortableError, KafkaError, LogTruncationError, RetriableError, TransactionCommittedError
 from tests.support.apache_kafka_cluster import ApacheKafkaCluster, ClusterNode
 from tests.support.commands import Commands
@@ -233,7 +233,7 @@ def placed(cluster: ApacheKafkaCluster, topic: str) -> tuple[ClusterNode, list[C
     return nodes[found.leader], [nodes[number] for number in found.replicas if number != found.leader]
 
 
-def in_sync(cluster: ApacheKafkaCluster, topic: str, wanted: Callable[[int, tuple[int, ...]], bool]) -> Partition:
+def in_sync(cluster: ApacheKafkaCluster, topic: str, wanted: Callable[[int, tuple[int, ...]], bool]) -> KnownPartition:
     """Partition 0, once its leader and in-sync replicas are as wanted. A node may hear late of a new topic."""
     deadline = time.monotonic() + SETTLE_S
     with fencepost.Admin(cluster.bootstrap_servers) as admin:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from fencepost.broker.embedded import Broker
-from fencepost.client.net.connection import Connection
+from fencepost.client.net.connection import BrokerConnection
 from fencepost.errors import DisconnectedError, KafkaError
 from fencepost.spark.sink import plan, plan_steps
 from tests.spark.hand_played import Bench
@@ -44,21 +44,23 @@ class LosesOneReply:
     """Stands in for Connection.exchange."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, api_key: int, nth: int) -> None:
-        self._plain = Connection.exchange
+        self._plain = BrokerConnection.exchange
         self._api_key, self._left = api_key, nth
         this = self
 
-        async def exchange(self: Connection, api_key: int, version: int, body: Sequence[Any], **how: Any) -> memoryview:
+        async def exchange(
+            self: BrokerConnection, api_key: int, version: int, body: Sequence[Any], **how: Any
+        ) -> memoryview:
             return await this._exchange(self, api_key, version, body, **how)
 
-        monkeypatch.setattr(Connection, "exchange", exchange)
+        monkeypatch.setattr(BrokerConnection, "exchange", exchange)
 
     @property
     def lost(self) -> bool:
         return self._left <= 0
 
     async def _exchange(
-        self, connection: Connection, api_key: int, version: int, body: Sequence[Any], **how: Any
+        self, connection: BrokerConnection, api_key: int, version: int, body: Sequence[Any], **how: Any
     ) -> memoryview:
         reply = await self._plain(connection, api_key, version, body, **how)
         if api_key == self._api_key:

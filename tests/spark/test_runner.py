@@ -11,7 +11,7 @@ import pytest
 from _pytest.mark import ParameterSet
 
 from fencepost.broker.embedded import Broker
-from fencepost.client.net.connection import Connection
+from fencepost.client.net.connection import BrokerConnection
 from fencepost.errors import ConfigurationError, PreparedTransactionLostError
 from fencepost.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from fencepost.spark.errors import BatchTimedOutError, GuaranteeUnavailableError, SupersededError
@@ -120,7 +120,7 @@ def test_nothing_is_sent_to_a_broker_that_was_downgraded_below_kafka_3_6(
     opened = runner.open(bench.sink)
     message = bench.task(opened, 0)
     with monkeypatch.context() as taken_back:
-        taken_back.setattr(Connection, "versions", property(_of_kafka_3_5, _told), raising=False)
+        taken_back.setattr(BrokerConnection, "versions", property(_of_kafka_3_5, _told), raising=False)
         for act in (
             lambda: bench.task(opened, 0),
             lambda: bench.runner.run(plan.commit_batch(bench.sink, 0, [message])),
@@ -135,11 +135,11 @@ def test_nothing_is_sent_to_a_broker_that_was_downgraded_below_kafka_3_6(
     assert (bench.committed(), bench.open_ids()) == ([0], [])
 
 
-def _told(connection: Connection, versions: dict[int, tuple[int, int]]) -> None:
+def _told(connection: BrokerConnection, versions: dict[int, tuple[int, int]]) -> None:
     connection.__dict__["versions"] = versions
 
 
-def _of_kafka_3_5(connection: Connection) -> dict[int, tuple[int, int]]:
+def _of_kafka_3_5(connection: BrokerConnection) -> dict[int, tuple[int, int]]:
     return {**connection.__dict__["versions"], AddPartitionsToTxnRequest.API_KEY: (0, 3)}
 
 

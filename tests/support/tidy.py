@@ -35,7 +35,6 @@ BELOW: dict[str, frozenset[str]] = {
     "on_first_use": frozenset({"extras"}),
     "states": frozenset(),
     "values": frozenset(),
-    "garbage": frozenset(),
     "foreign_settings": frozenset(),
     "setting_checks": frozenset({"errors"}),
     "tls": frozenset(),
@@ -83,7 +82,6 @@ BELOW: dict[str, frozenset[str]] = {
             "config",
             "errors",
             "extras",
-            "garbage",
             "sasl_settings",
             "on_first_use",
             "protocol",
@@ -111,7 +109,6 @@ BELOW: dict[str, frozenset[str]] = {
     "cli": frozenset(
         {
             "arguments",
-            "garbage",
             "testing",
             "spark",
             "client",
@@ -144,7 +141,6 @@ BELOW: dict[str, frozenset[str]] = {
             "config",
             "errors",
             "extras",
-            "garbage",
             "small_files",
         }
     ),

@@ -15,7 +15,7 @@ from fencepost.broker.coordinator.group.consumer.states import IllegalMemberStep
 from fencepost.broker.coordinator.txn.states import IllegalTransition
 from fencepost.broker.share.states import IllegalRecordStep
 from fencepost.client.producer import transaction_states
-from fencepost.client.producer.transaction_states import TxnEvent, TxnState
+from fencepost.client.producer.transaction_states import ProducerTxnState, TxnEvent
 from fencepost.errors import UsageError
 from fencepost.states import StateTable
 from tests.support.tidy import PACKAGES, ROOT, python_files
@@ -109,23 +109,23 @@ def test_the_diagrams_are_current() -> None:
 
 def test_fatal_is_terminal() -> None:
     """Unlike clients where a fatal state slips back into an abortable one."""
-    assert {end for state, _, end in transaction_states.TABLE if state is TxnState.FATAL_ERROR} == {
-        TxnState.FATAL_ERROR
+    assert {end for state, _, end in transaction_states.TABLE if state is ProducerTxnState.FATAL_ERROR} == {
+        ProducerTxnState.FATAL_ERROR
     }
 
 
 def test_every_state_can_end() -> None:
     """From everywhere but the fatal state there is a way back to READY."""
-    reachable = {TxnState.READY}
+    reachable = {ProducerTxnState.READY}
     while True:
         before = len(reachable)
         reachable |= {state for state, _, following in transaction_states.TABLE if following in reachable}
         if len(reachable) == before:
             break
-    assert reachable == set(TxnState) - {TxnState.FATAL_ERROR}
+    assert reachable == set(ProducerTxnState) - {ProducerTxnState.FATAL_ERROR}
 
 
 def test_a_commit_never_follows_an_error() -> None:
-    for state in (TxnState.ABORTABLE_ERROR, TxnState.ABORTING):
+    for state in (ProducerTxnState.ABORTABLE_ERROR, ProducerTxnState.ABORTING):
         assert transaction_states.TABLE.leads_to(state, TxnEvent.COMMIT) is None
-    assert set(transaction_states.WHY) == set(TxnState)
+    assert set(transaction_states.WHY) == set(ProducerTxnState)

@@ -7,8 +7,8 @@ import signal
 import sys
 from importlib import import_module
 
+from fencepost.cli.garbage import without_collections
 from fencepost.cli.standard_output import output_guarded
-from fencepost.garbage import without_collections
 
 __all__ = ["main"]
 

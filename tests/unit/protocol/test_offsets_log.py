@@ -11,11 +11,11 @@ import pytest
 
 from fencepost.protocol.errors import MalformedMessage
 from fencepost.protocol.logs.offsets_log import (
-    GroupMember,
     GroupMetadataKey,
     GroupMetadataValue,
     OffsetCommitKey,
     OffsetCommitValue,
+    StoredMember,
     UnknownKey,
     decode_group_value,
     decode_key,
@@ -47,8 +47,8 @@ OFFSET_WITH_ID_V4 = bytes.fromhex(
     "00040000000000000001ffffffff0100000000000000020100100102030405060708090a0b0c0d0e0f10"
 )
 
-FIRST = GroupMember("m-1", "inst", "c", "/127.0.0.1", 60000, 10000, b"\x01\x02", b"\x03")
-SECOND = GroupMember("m-2", None, "", "h", 1, 2, b"", b"")
+FIRST = StoredMember("m-1", "inst", "c", "/127.0.0.1", 60000, 10000, b"\x01\x02", b"\x03")
+SECOND = StoredMember("m-2", None, "", "h", 1, 2, b"", b"")
 GROUP = GroupMetadataValue("consumer", 3, "range", "m-1", 1700000000000, (FIRST, SECOND))
 WITHOUT_INSTANCE = (replace(FIRST, group_instance_id=None), SECOND)
 GROUPS = {

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fencepost.client.admin.topics import TopicDescription
-from fencepost.client.net.topology import Partition
+from fencepost.client.net.topology import KnownPartition
 from fencepost.errors import ConfigurationError, TopicAuthorizationError
 from fencepost.spark.sink.decision_store import DecisionStore
 
@@ -27,7 +27,7 @@ class Brokers:
     async def describe_topics(self, names: list[str], **_: Any) -> dict[str, TopicDescription]:
         return {
             name: TopicDescription(
-                name, None, False, {n: Partition(n, 0, 0, tuple(range(self.topics[name][0]))) for n in range(16)}
+                name, None, False, {n: KnownPartition(n, 0, 0, tuple(range(self.topics[name][0]))) for n in range(16)}
             )
             for name in names
             if name in self.topics

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
+from fencepost.cli.garbage import without_collections
 from fencepost.cli.output import Json, print_json
-from fencepost.garbage import without_collections
 from fencepost_lab.check.history.file import decoded, operations_of
 from fencepost_lab.check.history.model import History, InvalidHistory
 from fencepost_lab.check.report.timeline import page

@@ -12,7 +12,7 @@ from fencepost.client.admin.base import AdminBase
 from fencepost.client.admin.items import ItemAnswer, ManyItems, Outcomes, each_item
 from fencepost.client.net import list_offsets as offsets
 from fencepost.client.net.cluster import HIGHEST_METADATA, LOWEST_METADATA, Controller
-from fencepost.client.net.topology import Node, Partition
+from fencepost.client.net.topology import KnownPartition, Node
 from fencepost.client.types import Isolation, K, OffsetAt, TopicPartition
 from fencepost.errors import KafkaTimeoutError, UsageError, error_for
 from fencepost.protocol.acls import AclOperation, operations_in
@@ -64,7 +64,7 @@ class TopicDescription(NamedTuple):
     name: str
     topic_id: UUID | None
     is_internal: bool
-    partitions: dict[int, Partition]
+    partitions: dict[int, KnownPartition]
     authorized_operations: frozenset[AclOperation] | None = None
 
 

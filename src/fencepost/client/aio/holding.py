@@ -5,33 +5,17 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable, Coroutine
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from fencepost.arguments import Milliseconds, checked
 from fencepost.client.aio.base import AsyncClient
-from fencepost.client.net.open_clients import CLOSE_MS, Leaving
-from fencepost.client.net.turn import LOOK_AGAIN_MS, POLL, Hold, Inside, Polls, Soon, Turn, at_once
-
-
-class Polled(Leaving, Protocol):
-    """A core with a poll method."""
-
-    turn: Turn
-    poll_ends: Polls
-
-    def wakeup(self, soon: Soon = at_once) -> None:
-        """Make the current or the next poll raise WakeupError."""
-        ...
-
-    async def close(self, timeout_ms: Milliseconds | None = CLOSE_MS) -> None:
-        """Release all resources."""
-        ...
-
+from fencepost.client.net.open_clients import CLOSE_MS, PollingCore
+from fencepost.client.net.turn import LOOK_AGAIN_MS, POLL, Hold, Inside
 
 P = ParamSpec("P")
 R = TypeVar("R")
-C = TypeVar("C", bound=Polled)
-C_co = TypeVar("C_co", bound=Polled, covariant=True)
+C = TypeVar("C", bound=PollingCore)
+C_co = TypeVar("C_co", bound=PollingCore, covariant=True)
 
 
 def holding(

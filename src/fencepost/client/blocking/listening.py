@@ -13,23 +13,8 @@ from fencepost.arguments import Milliseconds, checked, prepared
 from fencepost.client.blocking.base import BlockingClient
 from fencepost.client.calling import CallUser
 from fencepost.client.net.io_thread import call_in_waiting_thread
-from fencepost.client.net.open_clients import CLOSE_MS, Leaving
-from fencepost.client.net.turn import POLL, Hold, Polls, Soon, Turn, at_once, look_again
-
-
-class Polled(Leaving, Protocol):
-    """A core with a poll method."""
-
-    turn: Turn
-    poll_ends: Polls
-
-    def wakeup(self, soon: Soon = at_once) -> None:
-        """Make the current or the next poll raise WakeupError."""
-        ...
-
-    async def close(self, timeout_ms: Milliseconds | None = CLOSE_MS) -> None:
-        """Release all resources."""
-        ...
+from fencepost.client.net.open_clients import CLOSE_MS, PollingCore
+from fencepost.client.net.turn import POLL, Hold, look_again
 
 
 class Undelivered(Protocol):
@@ -40,9 +25,9 @@ class Undelivered(Protocol):
 
 P = ParamSpec("P")
 R = TypeVar("R")
-C = TypeVar("C", bound=Polled)
+C = TypeVar("C", bound=PollingCore)
 H = TypeVar("H", bound=Undelivered)
-C_co = TypeVar("C_co", bound=Polled, covariant=True)
+C_co = TypeVar("C_co", bound=PollingCore, covariant=True)
 
 
 def polling(

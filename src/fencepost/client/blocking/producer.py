@@ -13,7 +13,7 @@ import fencepost.client.blocking as clients  # loads the consumer when a call na
 from fencepost.arguments import NUMBER, Int32, Milliseconds, checked, prepared
 from fencepost.client.blocking.base import BlockingClient, blocking, cluster_for
 from fencepost.client.blocking.own_thread import OwnThread
-from fencepost.client.blocking.transaction import Transaction
+from fencepost.client.blocking.transaction import BlockingTransaction
 from fencepost.client.coding import Codec, Parts, listed, serializers
 from fencepost.client.configured import configured_by
 from fencepost.client.net.io_thread import io_thread
@@ -400,7 +400,7 @@ class Producer(BlockingClient[ProducerCore]):
         self._io.call(begin)
 
     @checked
-    def transaction(self, consumer: clients.Consumer | None = None) -> Transaction[Self]:
+    def transaction(self, consumer: clients.Consumer | None = None) -> BlockingTransaction[Self]:
         """Begin a transaction, commit it at the end of the block, and abort it if the block raises (KIP-691).
 
         With a `consumer`, its positions are committed in the transaction. If the block fails, the consumer returns to
@@ -419,7 +419,9 @@ class Producer(BlockingClient[ProducerCore]):
             ConfigurationError: The consumer has enable_auto_commit.
             KafkaError: The transaction failed.
         """
-        return Transaction(self, self._check_waiting, self._core, self._io, None if consumer is None else consumer.core)
+        return BlockingTransaction(
+            self, self._check_waiting, self._core, self._io, None if consumer is None else consumer.core
+        )
 
     @property
     def producer_id(self) -> int:

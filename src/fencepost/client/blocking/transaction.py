@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 P = TypeVar("P")
 
 
-class Transaction(ContextDecorator, AbstractContextManager[P], Generic[P]):
+class BlockingTransaction(ContextDecorator, AbstractContextManager[P], Generic[P]):
     """Begin, then commit or abort.
 
     An exception in the first step of `__exit__`, which no code can catch, leaves the transaction open until this object

@@ -6,7 +6,9 @@ its SerializationError. The position stays, so the error comes again until the a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import gc
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 from fencepost.client import coding
 from fencepost.client.coding import KEY, VALUE, Codec
@@ -16,7 +18,6 @@ from fencepost.client.records import Fetched, Record, to_records
 from fencepost.client.types import TopicPartition
 from fencepost.config import ConsumerConfig
 from fencepost.errors import SerializationError
-from fencepost.garbage import held_off
 
 
 def check_synchronous(config: ConsumerConfig) -> None:
@@ -86,3 +87,18 @@ def _stopped(handed: Handed, records: Sequence[Record], done: list[Record], erro
         raise error
     handed.rest = list(records[len(done) :])
     return done
+
+
+@contextmanager
+def held_off() -> Iterator[None]:
+    """Disable garbage collection in the block. For blocks that create thousands of objects that are in use.
+
+    The collector would otherwise scan all of them again for every few hundred new ones.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple, Self
 from uuid import UUID
 
-from fencepost.client.consumer.fetch_sessions import FINAL_EPOCH, FetchSession, Plan, Wanted
+from fencepost.client.consumer.fetch_sessions import FINAL_EPOCH, Plan, ReadSession, Wanted
 from fencepost.client.net import retry
 from fencepost.client.net.cluster import Cluster
 from fencepost.client.records import Fetched, epochs_of, timestamp_type_of
@@ -126,7 +126,7 @@ async def fetch(
     node: int,
     wanted: Mapping[TopicPartition, Wanted],
     settings: FetchSettings,
-    session: FetchSession | None = None,
+    session: ReadSession | None = None,
     room_bytes: int | None = None,
 ) -> FetchReply:
     """Fetch from each partition's offset. Raises DisconnectedError, KafkaTimeoutError, ProtocolError.
@@ -165,7 +165,7 @@ async def fetch(
         raise ProtocolError(f"{connection.name}: fetched data cannot be read: {error}") from error
 
 
-async def close_session(cluster: Cluster, node: int, session: FetchSession, settings: FetchSettings) -> None:
+async def close_session(cluster: Cluster, node: int, session: ReadSession, settings: FetchSettings) -> None:
     """Give a session back to its broker, if it is open there and the connection lives. Raises KafkaError."""
     plan = session.close()
     connection = cluster.live(node)

@@ -102,7 +102,7 @@ class Plan(NamedTuple):
     forgotten: list[TopicPartition]
 
 
-class FetchSession:
+class ReadSession:
     """The session with one broker. One request at a time: `plan`, then `answered` or `lost`."""
 
     def __init__(self) -> None:

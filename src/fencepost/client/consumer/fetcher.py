@@ -11,13 +11,13 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final
 
 from fencepost.client.consumer.fetch_requests import Answer, FetchSettings, close_session, fetch, fetch_error, what_of
-from fencepost.client.consumer.fetch_sessions import FetchSession, Wanted
+from fencepost.client.consumer.fetch_sessions import ReadSession, Wanted
 from fencepost.client.consumer.subscription import FETCH_GROWTH, Place, Reading
 from fencepost.client.metrics import ConsumerMetrics
 from fencepost.client.net import retry
 from fencepost.client.net.cluster import Cluster
 from fencepost.client.net.runtime import Event
-from fencepost.client.net.topology import Partition
+from fencepost.client.net.topology import KnownPartition
 from fencepost.client.types import TopicPartition
 from fencepost.errors import ClosedError, ClusterChangedError, DisconnectedError, KafkaError, KafkaTimeoutError
 from fencepost.protocol.codes import ErrorCode as E
@@ -49,7 +49,7 @@ class Fetcher:
         self._arrived = arrived
         self._metrics = metrics
         self._out_of_range = out_of_range
-        self._sessions: dict[int, FetchSession] = defaultdict(FetchSession)
+        self._sessions: dict[int, ReadSession] = defaultdict(ReadSession)
         self.failure: Exception | None = None  # a failure that belongs to no partition; the next poll raises it
         self._in_flight: set[int] = set()
         self._not_before_ms: dict[int, int] = {}  # per node: throttled, or backing off
@@ -94,7 +94,7 @@ class Fetcher:
         else:
             self._stale = stale
 
-    def _node_of(self, place: Place, at: Partition | None, now_ms: int) -> int:
+    def _node_of(self, place: Place, at: KnownPartition | None, now_ms: int) -> int:
         """The follower the leader named for our rack, while it may be used; else the leader; -1: not known."""
         if place.replica >= 0:
             if now_ms < place.replica_until_ms and place.replica in self._cluster.nodes:
@@ -178,7 +178,7 @@ class Fetcher:
 
     async def _take(
         self,
-        session: FetchSession,
+        session: ReadSession,
         answers: Mapping[TopicPartition, Answer],
         versions: Mapping[TopicPartition, int],
     ) -> None:

@@ -18,7 +18,7 @@ from fencepost.client.net import list_offsets as offsets
 from fencepost.client.net import retry
 from fencepost.client.net.cluster import Cluster
 from fencepost.client.net.runtime import Event
-from fencepost.client.net.topology import Partition
+from fencepost.client.net.topology import KnownPartition
 from fencepost.client.types import Isolation, OffsetAndMetadata, OffsetAt, TopicPartition
 from fencepost.config import ConsumerConfig
 from fencepost.errors import (
@@ -243,7 +243,7 @@ class Positions:
 
     # --- truncation ---
 
-    def _partition(self, partition: TopicPartition) -> Partition | None:
+    def _partition(self, partition: TopicPartition) -> KnownPartition | None:
         topic = self._cluster.topics.get(partition.topic)
         return topic.partitions.get(partition.partition) if topic is not None else None
 

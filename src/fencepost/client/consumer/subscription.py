@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from fencepost.client.consumer.rewind import NOTHING, RewindPoint
-from fencepost.client.net.topology import Topic
+from fencepost.client.net.topology import KnownTopic
 from fencepost.client.records import Fetched, Record
 from fencepost.client.types import Isolation, K, OffsetAndMetadata, TopicPartition
 from fencepost.errors import UsageError
@@ -349,7 +349,9 @@ class Reading:
         place.rewind.sought(offset, epoch)
         place.go_to(offset, epoch)
 
-    def with_topics(self, topics: Mapping[str, Topic]) -> Iterator[tuple[TopicPartition, Place, Topic | None]]:
+    def with_topics(
+        self, topics: Mapping[str, KnownTopic]
+    ) -> Iterator[tuple[TopicPartition, Place, KnownTopic | None]]:
         """Yield each partition with the metadata of its topic.
 
         A look-up for each partition of a topic would take most of the time of a poll.

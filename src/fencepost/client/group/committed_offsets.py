@@ -13,7 +13,7 @@ from typing import Final
 
 from fencepost.client.net import retry
 from fencepost.client.net.cluster import Cluster, Coordinator, CoordinatorKind
-from fencepost.client.net.connection import Connection
+from fencepost.client.net.connection import BrokerConnection
 from fencepost.client.net.retry import Action
 from fencepost.client.types import GroupMetadata, OffsetAndMetadata, TopicPartition, numbers_by_topic
 from fencepost.errors import ProtocolError, error_for
@@ -37,7 +37,7 @@ def _fetch_request(group_id: str, partitions: Sequence[TopicPartition] | None, s
     return of.OffsetFetchRequest(groups=[group], require_stable=stable, group_id=group_id, topics=old)
 
 
-def _fetch_versions(cluster: Cluster, connection: Connection) -> tuple[int, int]:
+def _fetch_versions(cluster: Cluster, connection: BrokerConnection) -> tuple[int, int]:
     """For stable offsets, where the coordinator can tell them."""
     if connection.offers(of.OffsetFetchRequest.API_KEY, 7):
         return (7, 9)

@@ -16,13 +16,13 @@ from fencepost.arguments import MAX_INT32
 from fencepost.client.calling import Caller
 from fencepost.client.net import retry
 from fencepost.client.net.answers import only
-from fencepost.client.net.connection import Connection, api_name
+from fencepost.client.net.connection import BrokerConnection, api_name
 from fencepost.client.net.lasting_errors import ClientCallbacks, LastingErrors
 from fencepost.client.net.links import Links
 from fencepost.client.net.retry import RETRIABLE, Action
 from fencepost.client.net.runtime import Event, Runtime
 from fencepost.client.net.sasl_login import ClientLogin
-from fencepost.client.net.topology import Address, Node, Partition, Topic, parse_bootstrap
+from fencepost.client.net.topology import Address, KnownPartition, KnownTopic, Node, parse_bootstrap
 from fencepost.config import CommonConfig
 from fencepost.errors import (
     ClusterChangedError,
@@ -77,7 +77,7 @@ _ANY_NODE: Final = AnyNode()
 T = TypeVar("T")
 Target = Coordinator | AnyNode | Controller | Leader | int
 CodeOf = Callable[[Any], int]
-Versions = tuple[int, int] | Callable[[Connection], tuple[int, int]]
+Versions = tuple[int, int] | Callable[[BrokerConnection], tuple[int, int]]
 
 
 class Cluster:
@@ -90,7 +90,7 @@ class Cluster:
         self._bootstrap = parse_bootstrap(config.bootstrap_servers)
         self.login = ClientLogin.of(config)
         self.nodes: dict[int, Node] = {}
-        self.topics: dict[str, Topic] = {}
+        self.topics: dict[str, KnownTopic] = {}
         self.controller_id = -1
         self.cluster_id: str | None = None
         self.features: dict[str, int] = {}
@@ -109,7 +109,7 @@ class Cluster:
 
     # --- connections ---
 
-    async def connection(self, node_id: int, deadline_ms: int, lane: str = "") -> Connection:
+    async def connection(self, node_id: int, deadline_ms: int, lane: str = "") -> BrokerConnection:
         """A live connection to the node. Raises DisconnectedError, KafkaTimeoutError.
 
         That another cluster's broker listens at its address is a DisconnectedError: the node may have moved.
@@ -125,12 +125,12 @@ class Cluster:
         except ClusterChangedError as error:
             raise DisconnectedError(str(error)) from error
 
-    def live(self, node_id: int) -> Connection | None:
+    def live(self, node_id: int) -> BrokerConnection | None:
         """The open connection to the node, or None."""
         node = self.nodes.get(node_id)
         return None if node is None else self.links.link((node.host, node.port)).live
 
-    async def any_connection(self, deadline_ms: int) -> Connection:
+    async def any_connection(self, deadline_ms: int) -> BrokerConnection:
         """A live connection to any broker: an open one, else the first of the addresses that answers.
 
         Raises DisconnectedError, KafkaTimeoutError; ClusterChangedError when all addresses lead to another cluster.
@@ -150,10 +150,10 @@ class Cluster:
                 raise
         return await self.links.first_of(others, deadline_ms)
 
-    async def _open(self, address: Address) -> Connection:
+    async def _open(self, address: Address) -> BrokerConnection:
         """A new connection. Where the last was lost, another cluster's broker may listen at this address by now."""
         lost = address in self._met and not self.links.is_live(address)
-        connection = await Connection.connect(self.runtime, *address, self.config, self.login)
+        connection = await BrokerConnection.connect(self.runtime, *address, self.config, self.login)
         self._met.add(address)
         if lost and self.cluster_id is not None:
             try:
@@ -175,7 +175,7 @@ class Cluster:
                 f"{cluster_id!r} now; positions, sequences and transactions are not valid there: make a new client"
             )
 
-    def _learn_features(self, connection: Connection) -> None:
+    def _learn_features(self, connection: BrokerConnection) -> None:
         if connection.features_epoch >= self._features_epoch:
             self._features_epoch = connection.features_epoch
             self.features = dict(connection.features)
@@ -238,7 +238,7 @@ class Cluster:
             if topic.name is None:
                 continue
             partitions = {
-                partition.partition_index: Partition(
+                partition.partition_index: KnownPartition(
                     partition.partition_index,
                     partition.leader_id,
                     partition.leader_epoch,
@@ -257,7 +257,7 @@ class Cluster:
             ):
                 partitions = known.partitions  # a broker that restarts may not know its topics for a moment
                 topic_id = known.topic_id
-            self.topics[topic.name] = Topic(
+            self.topics[topic.name] = KnownTopic(
                 topic.name, topic_id, topic.error_code, topic.is_internal, partitions, now_ms
             )
 
@@ -274,7 +274,7 @@ class Cluster:
         known = self.topics.get(topic)
         return known is None or self.runtime.now_ms() - known.fetched_ms > self.config.metadata_max_age_ms
 
-    async def topic(self, name: str, deadline_ms: int, *, fresh: bool = False) -> Topic:
+    async def topic(self, name: str, deadline_ms: int, *, fresh: bool = False) -> KnownTopic:
         """The topic with its partitions, waiting until the deadline for it to be usable; `fresh`: as it is now.
 
         A topic that no broker has heard of is waited for `topic_metadata_propagation_max_ms`: it may just have been
@@ -393,7 +393,7 @@ class Cluster:
 
     # --- calls ---
 
-    async def reach(self, target: Target, deadline_ms: int, lane: str = "") -> Connection:
+    async def reach(self, target: Target, deadline_ms: int, lane: str = "") -> BrokerConnection:
         """A connection to the target (`lane`: of a coordinator). Raises KafkaError."""
         if isinstance(target, Coordinator):
             return await self.connection(await self.coordinator(target, deadline_ms), deadline_ms, lane)

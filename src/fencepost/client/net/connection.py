@@ -64,7 +64,7 @@ def _name(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-class Connection:
+class BrokerConnection:
     """A negotiated connection, made by `Connection.connect`."""
 
     def __init__(
@@ -95,7 +95,7 @@ class Connection:
     @classmethod
     async def connect(
         cls, runtime: Runtime, host: str, port: int, config: CommonConfig, login: ClientLogin | None = None
-    ) -> Connection:
+    ) -> BrokerConnection:
         """Open, negotiate, log in (`login` None: without SASL).
 
         Raises DisconnectedError, KafkaTimeoutError, UnsupportedVersionError, ProtocolError, AuthenticationError.

@@ -10,7 +10,7 @@ from typing import Final
 
 from fencepost.client.metrics import CountersByLabel, NodeTraffic
 from fencepost.client.net import retry
-from fencepost.client.net.connection import Connection
+from fencepost.client.net.connection import BrokerConnection
 from fencepost.client.net.lasting_errors import LastingErrors
 from fencepost.client.net.runtime import Event, Runtime, TaskHandle
 from fencepost.client.net.topology import Address, Node
@@ -36,7 +36,7 @@ PASSING: Final = (DisconnectedError, KafkaTimeoutError, ClusterChangedError)
 class Link:
     """The connection to one address, and how connecting went lately."""
 
-    connection: Connection | None = None
+    connection: BrokerConnection | None = None
     connecting: Event | None = None
     task: TaskHandle | None = None  # that connects
     failures: int = 0
@@ -44,7 +44,7 @@ class Link:
     error: Exception | None = None
 
     @property
-    def live(self) -> Connection | None:
+    def live(self) -> BrokerConnection | None:
         """The connection, if it is open."""
         return None if self.connection is None or self.connection.closed else self.connection
 
@@ -57,7 +57,7 @@ class Links:
         runtime: Runtime,
         config: CommonConfig,
         lasting_errors: LastingErrors,
-        make: Callable[[Address], Awaitable[Connection]],
+        make: Callable[[Address], Awaitable[BrokerConnection]],
         nodes: Callable[[], Iterable[Node]],
     ) -> None:
         """`make` opens a connection; it raises KafkaError. `nodes` gives the brokers as last heard."""
@@ -93,7 +93,7 @@ class Links:
     def link(self, address: Address, lane: str = "") -> Link:
         return self._links.setdefault((address, lane), Link())
 
-    def idlest(self) -> Connection | None:
+    def idlest(self) -> BrokerConnection | None:
         """The open connection outside of lanes with the fewest requests in flight."""
         live = [self._usable(link) for (_, lane), link in self._links.items() if not lane]
         return min((it for it in live if it is not None), key=lambda connection: connection.in_flight, default=None)
@@ -102,7 +102,7 @@ class Links:
         """Return true if a connection to the address is open in any lane."""
         return any(link.live for (other, _), link in self._links.items() if other == address)
 
-    async def connect(self, address: Address, deadline_ms: int, lane: str = "") -> Connection:
+    async def connect(self, address: Address, deadline_ms: int, lane: str = "") -> BrokerConnection:
         """The open connection, or a new connection. Raises ClosedError, KafkaTimeoutError, and what opening raises.
 
         Connecting goes on when the deadline is over, for the next call.
@@ -137,7 +137,7 @@ class Links:
         late.__cause__ = cause
         return late
 
-    async def first_of(self, addresses: Sequence[Address], deadline_ms: int) -> Connection:
+    async def first_of(self, addresses: Sequence[Address], deadline_ms: int) -> BrokerConnection:
         """The connection that is open first. An address that has not answered for `STAGGER_MS` is not waited for alone.
 
         Raises what stands against all attempts, else the last passing failure; ClusterChangedError only when nothing
@@ -146,7 +146,7 @@ class Links:
         if len(addresses) == 1:
             return await self.connect(addresses[0], deadline_ms)
         waiting = deque(addresses)
-        ended: deque[Connection | Exception] = deque()
+        ended: deque[BrokerConnection | Exception] = deque()
         news = self._runtime.event()
 
         async def attempt(address: Address) -> None:
@@ -168,7 +168,7 @@ class Links:
                     await news.wait(STAGGER_MS if waiting else None)
                 while ended:
                     outcome = ended.popleft()
-                    if isinstance(outcome, Connection):
+                    if isinstance(outcome, BrokerConnection):
                         return outcome
                     if not isinstance(outcome, PASSING):
                         raise outcome
@@ -180,7 +180,7 @@ class Links:
                 task.cancel()
         raise error or DisconnectedError("no broker can be reached")
 
-    def _usable(self, link: Link) -> Connection | None:
+    def _usable(self, link: Link) -> BrokerConnection | None:
         """Return the open connection, if it can be used.
 
         A connection that was idle too long is closed: a firewall may have dropped it, and a request on it would get no

@@ -6,6 +6,9 @@ import logging
 import warnings
 from typing import Any, Protocol
 
+from fencepost.arguments import Milliseconds
+from fencepost.client.net.turn import Polls, Soon, Turn, at_once
+
 log = logging.getLogger("fencepost.client")
 
 
@@ -24,6 +27,21 @@ class Leaving(Protocol):
 
     def unsaid(self) -> str:
         """Return a text about work that would be lost silently if the client ended now; "" if there is none."""
+        ...
+
+
+class PollingCore(Leaving, Protocol):
+    """A client core with a poll method."""
+
+    turn: Turn
+    poll_ends: Polls
+
+    def wakeup(self, soon: Soon = at_once) -> None:
+        """Make the current or the next poll raise WakeupError."""
+        ...
+
+    async def close(self, timeout_ms: Milliseconds | None = CLOSE_MS) -> None:
+        """Release all resources."""
         ...
 
 

@@ -22,7 +22,7 @@ class Node(NamedTuple):
     rack: str | None = None
 
 
-class Partition(NamedTuple):
+class KnownPartition(NamedTuple):
     """Metadata of a partition. `leader` is -1 if there is none."""
 
     id: int
@@ -33,14 +33,14 @@ class Partition(NamedTuple):
 
 
 @dataclass(slots=True)
-class Topic:
+class KnownTopic:
     """Metadata of a topic. With an `error_code` other than 0 the topic cannot be used now."""
 
     name: str
     topic_id: UUID | None
     error_code: int
     is_internal: bool
-    partitions: dict[int, Partition]
+    partitions: dict[int, KnownPartition]
     fetched_ms: int
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 from fencepost.client.net import retry
 from fencepost.client.net.answers import only
 from fencepost.client.net.cluster import AnyNode, Cluster, Coordinator, CoordinatorKind
-from fencepost.client.net.connection import Connection
+from fencepost.client.net.connection import BrokerConnection
 from fencepost.client.net.markers import search
 from fencepost.client.prepared import PreparedAnswer, PreparedTransaction, judge
 from fencepost.client.types import GroupMetadata, OffsetAndMetadata, TopicPartition
@@ -51,7 +51,7 @@ END_TXN_OF_ONE: Final = 5  # below it a late EndTxn can end a later transaction 
 TXN_OFFSET_COMMIT: Final = toc.TxnOffsetCommitRequest.API_KEY
 
 
-def end_txn_versions(connection: Connection) -> tuple[int, int]:
+def end_txn_versions(connection: BrokerConnection) -> tuple[int, int]:
     """EndTxn v5 bumps the epoch and is only for clusters that finalized transaction.version 2 (KIP-890)."""
     return (0, END_TXN_OF_ONE) if connection.features.get(TRANSACTION_VERSION, 0) >= 2 else (0, 4)
 
@@ -303,7 +303,7 @@ async def txn_offset_commit(
     return reply
 
 
-def _offset_versions(connection: Connection, *, member: bool, implicit: bool) -> tuple[int, int]:
+def _offset_versions(connection: BrokerConnection, *, member: bool, implicit: bool) -> tuple[int, int]:
     """Below v3 the member is not checked, and the offsets of one that was replaced would be taken (KIP-447)."""
     if member and not connection.offers(TXN_OFFSET_COMMIT, 3):
         instead = "give send_offsets_to_transaction the group's name, and each input partition a producer of its own"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from fencepost.client.net.cluster import Cluster
-from fencepost.client.net.connection import Connection
+from fencepost.client.net.connection import BrokerConnection
 from fencepost.client.net.runtime import TaskHandle
 from fencepost.client.net.transaction_calls import ADD_VERSIONS, add_code, must_enlist, once, to_enlist
 from fencepost.client.producer.accumulator import Accumulator
@@ -118,7 +118,7 @@ class AdoptedProducer:
         epoch: int,
         limits: BatchLimits | None = None,
         *,
-        admit: Callable[[Connection], None] | None = None,
+        admit: Callable[[BrokerConnection], None] | None = None,
     ) -> None:
         """`config.transactional_id`: of the open transaction; None: idempotent only.
 

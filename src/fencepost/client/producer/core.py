@@ -18,8 +18,8 @@ from fencepost.client.producer.chunks import Chunk, Headers, OnDelivery
 from fencepost.client.producer.owed_abort import OwedAbort
 from fencepost.client.producer.sender import Sender
 from fencepost.client.producer.transaction_answers import Untold, committed_words
-from fencepost.client.producer.transaction_states import TxnState
-from fencepost.client.producer.transactions import Transactions
+from fencepost.client.producer.transaction_states import ProducerTxnState
+from fencepost.client.producer.transactions import ProducerTransactions
 from fencepost.client.types import GroupMetadata, K, OffsetAndMetadata, TopicPartition
 from fencepost.config import ProducerConfig
 from fencepost.errors import (
@@ -44,8 +44,8 @@ T = TypeVar("T")
 
 CUT_OFF_MS: Final = 1_000
 FEW_MS: Final = 100  # a shorter flush() probably means seconds, as in confluent-kafka
-_OPEN = (TxnState.IN_TRANSACTION, TxnState.PREPARING)
-_ENDS_BY_ABORT = (*_OPEN, TxnState.ABORTABLE_ERROR, TxnState.ABORTING)
+_OPEN = (ProducerTxnState.IN_TRANSACTION, ProducerTxnState.PREPARING)
+_ENDS_BY_ABORT = (*_OPEN, ProducerTxnState.ABORTABLE_ERROR, ProducerTxnState.ABORTING)
 
 
 class ProducerCore:
@@ -76,13 +76,13 @@ class ProducerCore:
         self.accumulator.check = self.check_sending
         self.sender = Sender(cluster, config, self.accumulator, caller=caller)
         self._told_of_unit = False
-        self.transactions: Transactions | None = None
+        self.transactions: ProducerTransactions | None = None
         self.owed_abort: OwedAbort | None = None
         self.untold = Untold()
         self._in_call = False  # a transactional call is in progress
         self._ended = runtime.event()  # close() has finished
         if config.transactional_id is not None:
-            self.transactions = Transactions(cluster, self.sender, config)
+            self.transactions = ProducerTransactions(cluster, self.sender, config)
             self.owed_abort = OwedAbort(runtime, self.transactions)
             self.sender.transactions = self.transactions
             self.accumulator.refuse()
@@ -322,7 +322,7 @@ class ProducerCore:
 
     # --- transactions ---
 
-    def _transactional(self) -> Transactions:
+    def _transactional(self) -> ProducerTransactions:
         if self.closed:
             raise ClosedError("the producer is closed")
         if self.transactions is None:
@@ -357,7 +357,7 @@ class ProducerCore:
     @property
     def is_ready(self) -> bool:
         """True if a transaction can begin."""
-        return self.transactions is not None and self.transactions.state is TxnState.READY
+        return self.transactions is not None and self.transactions.state is ProducerTxnState.READY
 
     @property
     def is_in_transaction(self) -> bool:
@@ -367,7 +367,7 @@ class ProducerCore:
     @property
     def abort_is_owed(self) -> bool:
         """True if an abort has begun and is not complete."""
-        return self.transactions is not None and self.transactions.state is TxnState.ABORTING
+        return self.transactions is not None and self.transactions.state is ProducerTxnState.ABORTING
 
     async def init_transactions(self, keep_prepared: bool = False) -> PreparedTransaction | None:
         """Initialize the transactional id: fence earlier producers and abort their open transaction.

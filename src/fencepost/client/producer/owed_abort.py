@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Final, Protocol
 
 from fencepost.client.net.runtime import Runtime, TaskHandle
-from fencepost.client.producer.transaction_states import TxnState
-from fencepost.client.producer.transactions import Transactions
+from fencepost.client.producer.transaction_states import ProducerTxnState
+from fencepost.client.producer.transactions import ProducerTransactions
 from fencepost.client.types import GroupMetadata, OffsetAndMetadata, TopicPartition
 from fencepost.errors import KafkaError, RetriableError, TransactionCommittedError
 
@@ -44,7 +44,7 @@ class TransactionalConsumer(Protocol):
 class OwedAbort:
     """An abort that was not answered, tried again until it is. A producer has one of these."""
 
-    def __init__(self, runtime: Runtime, transactions: Transactions) -> None:
+    def __init__(self, runtime: Runtime, transactions: ProducerTransactions) -> None:
         self.consumer: TransactionalConsumer | None = None  # of the block that owes it
         self.committed: TransactionCommittedError | None = None  # it was committed instead; not reported yet
         self._runtime = runtime
@@ -74,7 +74,7 @@ class OwedAbort:
             await self._runtime.sleep_ms(1)
 
     async def _run(self, *, at_once: bool) -> None:
-        while at_once or self._transactions.state is TxnState.ABORTING:
+        while at_once or self._transactions.state is ProducerTxnState.ABORTING:
             if not at_once:
                 await self._runtime.sleep_ms(ASK_AGAIN_MS)
             at_once = False

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Final
 
 from fencepost.client.net.cluster import Cluster
-from fencepost.client.net.topology import Topic
+from fencepost.client.net.topology import KnownTopic
 from fencepost.client.producer.accumulator import Accumulator
 from fencepost.client.producer.batching import BatchLimits, Router
 from fencepost.client.producer.chunks import Chunk
@@ -105,7 +105,7 @@ class ReadyBatches:
         self._asking.add(id(chunk))
         self._reports.caller.call(partial(self.router.ask, chunk, partitions), asked)
 
-    def _lacks_partition(self, chunk: Chunk, topic: Topic, now_ms: int) -> bool:
+    def _lacks_partition(self, chunk: Chunk, topic: KnownTopic, now_ms: int) -> bool:
         """Return true if the chunk waits for newer metadata, because a partition of its records is unknown.
 
         It waits as long as for an unknown topic. Then the router refuses these records.
@@ -139,7 +139,7 @@ class ReadyBatches:
             and self._cluster.leader(queue.topic, queue.partition) >= 0
         )
 
-    def _route(self, chunk: Chunk, topic: Topic, available: Sequence[int]) -> None:
+    def _route(self, chunk: Chunk, topic: KnownTopic, available: Sequence[int]) -> None:
         deadline_ms = chunk.created_ms + self._config.delivery_timeout_ms
         self.router.route(chunk, len(topic.partitions), available, deadline_ms)
         if chunk.error is not None:

@@ -21,7 +21,7 @@ from fencepost.client.interceptors import ProducerInterceptors
 from fencepost.client.metrics import ProducerMetrics
 from fencepost.client.net import retry
 from fencepost.client.net.cluster import Cluster
-from fencepost.client.net.connection import Connection
+from fencepost.client.net.connection import BrokerConnection
 from fencepost.client.net.runtime import TaskHandle
 from fencepost.client.net.transaction_calls import IMPLICIT_ENLIST_VERSION, init_producer_id
 from fencepost.client.producer.accumulator import Accumulator
@@ -104,7 +104,7 @@ class Sender:
         self._quiet_until_ms: float = 0  # a throttled broker may be sent more then
         self._looks: dict[str, int] = {}  # at metadata, by topic, since a batch of it was taken last
         self._task: TaskHandle | None = None
-        self.admit: Callable[[Connection], None] | None = None  # see AdoptedProducer
+        self.admit: Callable[[BrokerConnection], None] | None = None  # see AdoptedProducer
         if cluster.login is not None:
             cluster.login.on_change = self._forget_refusal
 
@@ -436,7 +436,7 @@ class Sender:
         except (AuthenticationError, ClusterChangedError) as error:
             self.fail_for_good(error)
 
-    def _versions(self, connection: Connection, topics: set[str]) -> int:
+    def _versions(self, connection: BrokerConnection, topics: set[str]) -> int:
         highest = 12 if any(self._cluster.topics[name].topic_id is None for name in topics) else 13
         if self.admit is not None:
             self.admit(connection)
@@ -444,7 +444,7 @@ class Sender:
             highest = IMPLICIT_ENLIST_VERSION - 1
         return connection.version(retry.PRODUCE, 3, highest)
 
-    def _send(self, node: int, connection: Connection, queues: Sequence[PartitionQueue]) -> None:
+    def _send(self, node: int, connection: BrokerConnection, queues: Sequence[PartitionQueue]) -> None:
         """One request with at most one batch of each partition. Raises UnsupportedVersionError."""
         version = self._versions(connection, {queue.topic for queue in queues})
         partitions: list[ProducePartition] = []
@@ -479,7 +479,7 @@ class Sender:
     async def _exchange(
         self,
         node: int,
-        connection: Connection,
+        connection: BrokerConnection,
         version: int,
         request: ProduceRequest,
         taken: Sequence[tuple[PartitionQueue, Batch]],
@@ -507,7 +507,7 @@ class Sender:
             self._progress.set()
 
     def _unanswered(
-        self, connection: Connection, taken: Sequence[tuple[PartitionQueue, Batch]], error: KafkaError | WireError
+        self, connection: BrokerConnection, taken: Sequence[tuple[PartitionQueue, Batch]], error: KafkaError | WireError
     ) -> None:
         sent = not isinstance(error, DisconnectedError) or error.sent
         failure = error if isinstance(error, KafkaError) else ProtocolError(f"{connection.name}: {error}")
@@ -518,7 +518,10 @@ class Sender:
         self.metrics.request_failed_total += 1
 
     def _answered(
-        self, connection: Connection, taken: Sequence[tuple[PartitionQueue, Batch]], response: ProduceResponse | None
+        self,
+        connection: BrokerConnection,
+        taken: Sequence[tuple[PartitionQueue, Batch]],
+        response: ProduceResponse | None,
     ) -> None:
         """`response` None: none was asked for (acks=0), and what was sent counts as delivered."""
         names = {topic.topic_id: topic.name for topic in self._cluster.topics.values()}

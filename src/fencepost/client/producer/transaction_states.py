@@ -21,7 +21,7 @@ from fencepost.errors import UsageError
 from fencepost.states import StateTable
 
 
-class TxnState(Enum):
+class ProducerTxnState(Enum):
     """See the module's text."""
 
     UNINITIALIZED = auto()
@@ -53,11 +53,11 @@ class TxnEvent(Enum):
     FATAL = auto()  # a fatal error
 
 
-_S = TxnState
+_S = ProducerTxnState
 _E = TxnEvent
 
 
-WHY: Final[dict[TxnState, str]] = {
+WHY: Final[dict[ProducerTxnState, str]] = {
     _S.UNINITIALIZED: "init_transactions() has not been called",
     _S.INITIALIZING: "init_transactions() has not finished",
     _S.READY: "no transaction is open",
@@ -71,12 +71,12 @@ WHY: Final[dict[TxnState, str]] = {
 }
 
 
-def _illegal(state: TxnState, event: TxnEvent) -> UsageError:
+def _illegal(state: ProducerTxnState, event: TxnEvent) -> UsageError:
     return UsageError(f"{event.name.lower()} is not possible now: {WHY[state]}")
 
 
 TABLE: Final = StateTable(
-    TxnState,
+    ProducerTxnState,
     TxnEvent,
     {
         _S.UNINITIALIZED: {

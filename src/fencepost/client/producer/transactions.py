@@ -37,7 +37,7 @@ from fencepost.client.producer.transaction_answers import (
     is_fatal,
     stuck,
 )
-from fencepost.client.producer.transaction_states import TxnEvent, TxnState, step
+from fencepost.client.producer.transaction_states import ProducerTxnState, TxnEvent, step
 from fencepost.client.types import GroupMetadata, OffsetAndMetadata, TopicPartition
 from fencepost.config import ProducerConfig
 from fencepost.errors import (
@@ -61,15 +61,15 @@ from fencepost.protocol.messages.describe_transactions import TransactionState
 from fencepost.protocol.messages.end_txn import EndTxnResponse
 from fencepost.protocol.messages.init_producer_id import InitProducerIdResponse
 
-_SENDING: Final = frozenset({TxnState.IN_TRANSACTION, TxnState.PREPARING, TxnState.COMMITTING})
+_SENDING: Final = frozenset({ProducerTxnState.IN_TRANSACTION, ProducerTxnState.PREPARING, ProducerTxnState.COMMITTING})
 _STATE_OVER: Final = TransactionAbortableError("the transaction was aborted")
 
 
-class Transactions:
+class ProducerTransactions:
     """The transactional half of a producer. One call at a time; its errors are those of the public methods."""
 
     def __init__(self, cluster: Cluster, sender: Sender, config: ProducerConfig) -> None:
-        self.state = TxnState.UNINITIALIZED
+        self.state = ProducerTxnState.UNINITIALIZED
         self.error: KafkaError | None = None  # the cause of ABORTABLE_ERROR or FATAL_ERROR
         self.implicit = True
         self._cluster = cluster
@@ -100,7 +100,7 @@ class Transactions:
     @property
     def doomed(self) -> KafkaError | None:
         """See TransactionHooks."""
-        if self.state not in (TxnState.ABORTABLE_ERROR, TxnState.FATAL_ERROR) or self.error is None:
+        if self.state not in (ProducerTxnState.ABORTABLE_ERROR, ProducerTxnState.FATAL_ERROR) or self.error is None:
             return None
         failed = TransactionAbortableError(f"the transaction failed: {self.error}", code=self.error.code)
         failed.__cause__ = self.error
@@ -137,7 +137,7 @@ class Transactions:
     def batch_failed(self, error: KafkaError, suspicious: bool, loss: DataLossError | None = None) -> None:
         """See TransactionHooks."""
         self._loss = self._loss or loss
-        if self.state in (TxnState.UNINITIALIZED, TxnState.INITIALIZING, TxnState.READY):
+        if self.state in (ProducerTxnState.UNINITIALIZED, ProducerTxnState.INITIALIZING, ProducerTxnState.READY):
             if is_fatal(error):
                 self._fail(error, suspicious)
             return
@@ -153,7 +153,7 @@ class Transactions:
         self._sender.wake()
 
     def _advance(self, event: TxnEvent) -> None:
-        if self.state is TxnState.FATAL_ERROR and self.error is not None:
+        if self.state is ProducerTxnState.FATAL_ERROR and self.error is not None:
             raise self.error.with_traceback(None)  # kept: it would grow with each call
         self.state = step(self.state, event)
 
@@ -178,7 +178,7 @@ class Transactions:
             self.error = error
             raise
         except BaseException:
-            if self.state is TxnState.INITIALIZING:
+            if self.state is ProducerTxnState.INITIALIZING:
                 self.state = step(self.state, TxnEvent.INIT_FAILED)  # cancelled: it may be called again
             raise
         if refusal is not None:
@@ -242,7 +242,7 @@ class Transactions:
 
     def begin(self) -> None:
         """Open a transaction; nothing is sent."""
-        if self.state is TxnState.ABORTABLE_ERROR and self.error is not None:
+        if self.state is ProducerTxnState.ABORTABLE_ERROR and self.error is not None:
             raise UsageError(
                 f"begin is not possible now: the transaction failed, abort it: {self.error}"
             ) from self.error
@@ -251,18 +251,18 @@ class Transactions:
 
     def check_sending(self) -> None:
         """Raise unless records may be sent now."""
-        if self.state is TxnState.IN_TRANSACTION:
+        if self.state is ProducerTxnState.IN_TRANSACTION:
             return
-        if self.state is TxnState.ABORTABLE_ERROR and self.error is not None:
+        if self.state is ProducerTxnState.ABORTABLE_ERROR and self.error is not None:
             raise TransactionAbortableError(f"the transaction failed, abort it: {self.error}") from self.error
-        if self.state is TxnState.FATAL_ERROR and self.error is not None:
+        if self.state is ProducerTxnState.FATAL_ERROR and self.error is not None:
             raise self.error.with_traceback(None)
         raise UsageError(f"send() needs an open transaction; the producer is in state {self.state.name}")
 
     async def prepare(self) -> PreparedTransaction:
         """Flush; from now on only complete, commit or abort. Raises as `commit` does."""
         await self._raise_failure()
-        if self.state is TxnState.PREPARED and self._prepared is not None:
+        if self.state is ProducerTxnState.PREPARED and self._prepared is not None:
             return self._prepared
         self._advance(TxnEvent.PREPARE)  # before the flush: another thread's record would be missing in what is kept
         await self._sender.flush()
@@ -302,14 +302,14 @@ class Transactions:
 
         Raises as `commit` or `abort` do, and can then be repeated as they can (KIP-939).
         """
-        if self.state is TxnState.READY:
+        if self.state is ProducerTxnState.READY:
             if prepared != self._completed:
                 settle_commit(self._id, prepared, await self._find(prepared))
             return True
         await self._raise_failure()
         mine = self._prepared
-        unanswered = TxnState.COMMITTING if mine == prepared else TxnState.ABORTING
-        if mine is None or self.state not in (TxnState.PREPARED, unanswered):
+        unanswered = ProducerTxnState.COMMITTING if mine == prepared else ProducerTxnState.ABORTING
+        if mine is None or self.state not in (ProducerTxnState.PREPARED, unanswered):
             raise UsageError(f"complete needs a prepared transaction; the producer is in state {self.state.name}")
         if mine == prepared:
             await self.commit()
@@ -388,14 +388,14 @@ class Transactions:
 
     async def _raise_failure(self) -> None:
         """Raise what has gone wrong so far, after finding out what it was."""
-        if self.state is TxnState.ABORTABLE_ERROR and self._suspicious:
+        if self.state is ProducerTxnState.ABORTABLE_ERROR and self._suspicious:
             try:
                 await self._ask()
             except KafkaTimeoutError as error:
                 words = f"the transaction cannot be committed ({self.error}) for an unknown reason: {error}"
                 raise TransactionCommitFailedError(words, outcome_unknown=self._commit_unanswered) from error
         self._raise_fatal()
-        if self.state is TxnState.ABORTABLE_ERROR and (cause := self.error) is not None:
+        if self.state is ProducerTxnState.ABORTABLE_ERROR and (cause := self.error) is not None:
             raise TransactionCommitFailedError(f"the transaction cannot be committed, abort it: {cause}") from cause
 
     async def _ask(self) -> None:
@@ -434,7 +434,7 @@ class Transactions:
         Raises TransactionCommittedError when an unanswered commit turns out to have taken effect, KafkaTimeoutError
         (abort again), or a fatal error.
         """
-        if self.state is TxnState.READY:
+        if self.state is ProducerTxnState.READY:
             self._advance(TxnEvent.ABORT)
             return
         self._advance(TxnEvent.ABORT)
@@ -498,7 +498,7 @@ class Transactions:
         self._start_afresh(reply.producer_id, reply.producer_epoch)
 
     def _raise_fatal(self) -> None:
-        if self.state is TxnState.FATAL_ERROR and self.error is not None:
+        if self.state is ProducerTxnState.FATAL_ERROR and self.error is not None:
             raise self.error.with_traceback(None)
 
     async def _discard(self, deadline_ms: int | None = None) -> None:
@@ -542,7 +542,7 @@ class Transactions:
 
     async def send_offsets(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: GroupMetadata) -> None:
         """Commit consumer positions with the transaction (KIP-447). Raises AbortableError kinds or a fatal error."""
-        if self.state is not TxnState.IN_TRANSACTION:
+        if self.state is not ProducerTxnState.IN_TRANSACTION:
             self.check_sending()
         if not offsets:
             return
@@ -568,12 +568,12 @@ class Transactions:
                 TransactionAbortableError("send_offsets_to_transaction() was cancelled, the offsets may be missing")
             )
             raise
-        if self.state is TxnState.ABORTABLE_ERROR and self._suspicious:
+        if self.state is ProducerTxnState.ABORTABLE_ERROR and self._suspicious:
             try:
                 await self._ask()
             except KafkaTimeoutError as error:
                 raise abortable(error) from error
-        if self.state in (TxnState.ABORTABLE_ERROR, TxnState.FATAL_ERROR) and self.error is not None:
+        if self.state in (ProducerTxnState.ABORTABLE_ERROR, ProducerTxnState.FATAL_ERROR) and self.error is not None:
             raise self.error.with_traceback(None)
 
     async def _add_offsets(self, group: GroupMetadata) -> None:
@@ -586,7 +586,7 @@ class Transactions:
             self._groups.add(group.group_id)
 
     async def _commit_offsets(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: GroupMetadata) -> None:
-        if self.state is not TxnState.IN_TRANSACTION:
+        if self.state is not ProducerTxnState.IN_TRANSACTION:
             return
         self._enlist()
         code = await self._calls.commit_offsets(offsets, group, implicit=self.implicit)

@@ -26,7 +26,7 @@ from fencepost.client.records import SharedRecord
 from fencepost.client.share.exchange import Exchange, Outcome, Report
 from fencepost.client.share.in_hand import InHand
 from fencepost.client.share.member import ShareMember
-from fencepost.client.share.session import SharePlace, ShareSession
+from fencepost.client.share.session import SharePlace, ShareReadSession
 from fencepost.client.types import AcknowledgeType, TopicPartition
 from fencepost.config import ShareConsumerConfig
 from fencepost.errors import (
@@ -49,7 +49,7 @@ OnAcknowledged = Callable[[Mapping[TopicPartition, list[int]], KafkaError | None
 class _Handed(NamedTuple):
     record: SharedRecord
     place: SharePlace
-    session: ShareSession
+    session: ShareReadSession
 
 
 @dataclass(slots=True)

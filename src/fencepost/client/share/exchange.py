@@ -11,11 +11,11 @@ from typing import Final, NamedTuple
 from fencepost.client.metrics import ShareConsumerMetrics
 from fencepost.client.net import retry
 from fencepost.client.net.cluster import Cluster
-from fencepost.client.net.connection import Connection
+from fencepost.client.net.connection import BrokerConnection
 from fencepost.client.net.runtime import Event, TaskHandle
 from fencepost.client.records import SharedRecord
 from fencepost.client.share.fetched import take
-from fencepost.client.share.session import GAP, Said, SharePlace, ShareSession
+from fencepost.client.share.session import GAP, Said, SharePlace, ShareReadSession
 from fencepost.client.types import AcknowledgeType, TopicPartition
 from fencepost.config import ShareConsumerConfig
 from fencepost.errors import (
@@ -62,7 +62,7 @@ class _Ready(NamedTuple):
     """Records that came and wait for a poll. `until_ms`: their locks may be over then."""
 
     place: SharePlace
-    session: ShareSession
+    session: ShareReadSession
     until_ms: int
     records: deque[SharedRecord]
 
@@ -71,7 +71,7 @@ class _Ready(NamedTuple):
 class _Broker:
     """The state of the exchange with one broker."""
 
-    session: ShareSession
+    session: ShareReadSession
     task: TaskHandle | None = None
     failures: int = 0
     not_before_ms: int = 0
@@ -133,7 +133,7 @@ class Exchange:
         waiting = sum(len(ready.records) for ready in self._ready)
         return f"{len(self._brokers)} brokers, {waiting} records wait"
 
-    def take(self, most: int) -> Iterator[tuple[SharedRecord, SharePlace, ShareSession]]:
+    def take(self, most: int) -> Iterator[tuple[SharedRecord, SharePlace, ShareReadSession]]:
         """The records that wait, up to `most`; those that are locked no longer are left out, and come again."""
         while self._ready and most > 0:
             ready = self._ready[0]
@@ -173,7 +173,7 @@ class Exchange:
                     wanted[leader].append(place)
             for node in wanted:
                 if node not in self._brokers:
-                    self._brokers[node] = _Broker(ShareSession(node))
+                    self._brokers[node] = _Broker(ShareReadSession(node))
         now_ms = self._runtime.now_ms()
         for node, broker in self._brokers.items():
             session = broker.session
@@ -187,14 +187,14 @@ class Exchange:
                 said = self._send(session, report)
                 broker.task = self._runtime.spawn(self._fetch(broker, member_id, wanted.get(node, []), said, report))
 
-    def _send(self, session: ShareSession, report: Report | None) -> dict[SharePlace, Said]:
+    def _send(self, session: ShareReadSession, report: Report | None) -> dict[SharePlace, Said]:
         said = session.take()
         self._owed += bool(said)
         if report is not None:
             report.unanswered += bool(said)
         return said
 
-    def tell_over(self, session: ShareSession) -> None:
+    def tell_over(self, session: ShareReadSession) -> None:
         """Report the acknowledgements of a session that is over as not accepted."""
         if session.ended is not None and session.to_say:
             outcome = self._outcome(session.take(), _over(session.ended))
@@ -340,18 +340,18 @@ class Exchange:
         finally:
             self._end_request(session, untold, said, report)
 
-    async def _connect(self, broker: _Broker) -> Connection:
+    async def _connect(self, broker: _Broker) -> BrokerConnection:
         deadline_ms = self._runtime.now_ms() + self._config.request_timeout_ms
         return await self._cluster.connection(broker.session.node, deadline_ms)
 
-    def _version(self, connection: Connection) -> int:
+    def _version(self, connection: BrokerConnection) -> int:
         version = connection.version(SHARE_FETCH, 1, 2)
         if version < RENEWAL_VERSION and self._config.share_acquire_mode == "record_limit":
             words = "share_acquire_mode=record_limit needs ShareFetch v2 (Apache Kafka 4.2); more may be locked at once"
             self._cluster.lasting_errors.lacks("record_limit", f"{connection.name}: {words}")
         return version
 
-    def _missing(self, connection: Connection, untold: Mapping[SharePlace, Said]) -> None:
+    def _missing(self, connection: BrokerConnection, untold: Mapping[SharePlace, Said]) -> None:
         """Raises ProtocolError when something was said of partitions that the answer does not name."""
         if untold:
             names = ", ".join(f"{name.topic}-{name.partition}" for name in map(self._names.__getitem__, untold))
@@ -364,7 +364,7 @@ class Exchange:
 
     def _end_request(
         self,
-        session: ShareSession,
+        session: ShareReadSession,
         untold: Mapping[SharePlace, Said],
         said: Mapping[SharePlace, Said],
         report: Report | None,
@@ -383,7 +383,7 @@ class Exchange:
 
     # --- answers ---
 
-    def _take(self, place: SharePlace, session: ShareSession, data: PartitionData, sent_ms: int) -> None:
+    def _take(self, place: SharePlace, session: ShareReadSession, data: PartitionData, sent_ms: int) -> None:
         """Keep what was handed out of one partition. Locks began after the request was sent."""
         name = self._names[place]
         if data.error_code != 0:
@@ -444,7 +444,7 @@ class Exchange:
         else:
             self._cluster.lasting_errors.failed(_session_with(session), error)
         self.tell_over(session)
-        broker.session = ShareSession(session.node)
+        broker.session = ShareReadSession(session.node)
         self._pause(broker)
 
     def _pause(self, broker: _Broker) -> None:
@@ -470,7 +470,7 @@ class Exchange:
         self.tell_unsent()
 
 
-def _session_with(session: ShareSession) -> str:
+def _session_with(session: ShareReadSession) -> str:
     return f"share session with broker {session.node}"
 
 

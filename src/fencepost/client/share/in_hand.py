@@ -9,13 +9,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from fencepost.client.records import SharedRecord
-from fencepost.client.share.session import SharePlace, ShareSession
+from fencepost.client.share.session import SharePlace, ShareReadSession
 from fencepost.client.types import AcknowledgeType, TopicPartition
 from fencepost.errors import UsageError
 
 
 class _Held(NamedTuple):
-    session: ShareSession
+    session: ShareReadSession
     place: SharePlace
     delivery_count: int
     renewed: bool = False
@@ -30,12 +30,12 @@ class InHand:
     def __len__(self) -> int:
         return len(self._held)
 
-    def hand_out(self, record: SharedRecord, place: SharePlace, session: ShareSession) -> None:
+    def hand_out(self, record: SharedRecord, place: SharePlace, session: ShareReadSession) -> None:
         """The application has it from now on."""
         key = TopicPartition(record.topic, record.partition), record.offset
         self._held[key] = _Held(session, place, record.delivery_count)
 
-    def answer(self, record: SharedRecord, kind: AcknowledgeType) -> ShareSession:
+    def answer(self, record: SharedRecord, kind: AcknowledgeType) -> ShareReadSession:
         """The application has said what became of it; the session that says it on. Raises UsageError."""
         key = TopicPartition(record.topic, record.partition), record.offset
         held = self._held.get(key)
@@ -51,7 +51,7 @@ class InHand:
             del self._held[key]
         return held.session
 
-    def accept_all(self) -> list[ShareSession]:
+    def accept_all(self) -> list[ShareReadSession]:
         """Everything was processed; the sessions that say so."""
         sessions = {}
         for (_, offset), held in self._held.items():

@@ -53,7 +53,7 @@ def runs(said: Said) -> list[Run]:
     return [run._replace(types=run.types[:1]) if len(set(run.types)) == 1 else run for run in found]
 
 
-class ShareSession:
+class ShareReadSession:
     """One session, from its first request to its end. `ended` is why it is over."""
 
     def __init__(self, node: int) -> None:

@@ -16,7 +16,7 @@ from fencepost.client.blocking.base import BlockingClient
 from fencepost.client.metrics import parts_of
 from fencepost.client.net.cluster import Cluster
 from fencepost.client.net.open_clients import LEAVING_MS
-from fencepost.client.net.topology import Topic
+from fencepost.client.net.topology import KnownTopic
 from fencepost.compat.confluent_kafka.errors import calling, error_of
 from fencepost.compat.confluent_kafka.metadata import ClusterMetadata, metadata_of
 from fencepost.compat.confluent_kafka.settings import Given, milliseconds
@@ -114,7 +114,7 @@ def _topics(cluster: Cluster, metrics: Mapping[str, float]) -> dict[str, Any]:
     return {name: _topic(topic, now_ms) for name, topic in list(cluster.topics.items()) if name in names}
 
 
-def _topic(topic: Topic, now_ms: int) -> dict[str, Any]:
+def _topic(topic: KnownTopic, now_ms: int) -> dict[str, Any]:
     partitions = {
         str(number): {"partition": number, "leader": each.leader, "leader_epoch": each.leader_epoch}
         for number, each in topic.partitions.items()

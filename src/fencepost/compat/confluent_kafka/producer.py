@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 
 from fencepost.client.blocking.producer import Producer as OurProducer
 from fencepost.client.net.tasks import within
-from fencepost.client.producer.transaction_states import TxnState
+from fencepost.client.producer.transaction_states import ProducerTxnState
 from fencepost.client.types import GroupMetadata
 from fencepost.compat.confluent_kafka.clients import Events, MetadataClient
 from fencepost.compat.confluent_kafka.delivery import Reports, Sent
@@ -44,8 +44,8 @@ T = TypeVar("T")
 _CLOSED: Final = "Producer has been closed"
 _ANY: Final = -1  # the partition is chosen by the partitioner
 _CLOSE_MS: Final = 30_000
-_NOT_INITIALIZED: Final = (TxnState.UNINITIALIZED, TxnState.FATAL_ERROR)
-_NOTHING_OPEN: Final = (TxnState.UNINITIALIZED, TxnState.READY)
+_NOT_INITIALIZED: Final = (ProducerTxnState.UNINITIALIZED, ProducerTxnState.FATAL_ERROR)
+_NOTHING_OPEN: Final = (ProducerTxnState.UNINITIALIZED, ProducerTxnState.READY)
 
 OnDelivery = Callable[[KafkaError | None, Any], Any]
 

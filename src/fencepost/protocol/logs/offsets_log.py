@@ -22,11 +22,11 @@ from fencepost.protocol.varint import write_unsigned_varint
 from fencepost.values import Value
 
 __all__ = [
-    "GroupMember",
     "GroupMetadataKey",
     "GroupMetadataValue",
     "OffsetCommitKey",
     "OffsetCommitValue",
+    "StoredMember",
     "UnknownKey",
     "decode_group_value",
     "decode_key",
@@ -75,7 +75,7 @@ class GroupMetadataKey(Value):
     group_id: str
 
 
-class GroupMember(Value):
+class StoredMember(Value):
     """A member of a stable generation. `subscription` and `assignment` are bytes that the clients encoded."""
 
     member_id: str
@@ -96,7 +96,7 @@ class GroupMetadataValue(Value):
     protocol: str | None
     leader: str | None
     current_state_timestamp_ms: int = -1
-    members: Sequence[GroupMember] = ()
+    members: Sequence[StoredMember] = ()
 
 
 class UnknownKey(Value):
@@ -244,7 +244,7 @@ def decode_group_value(data: bytes | memoryview) -> GroupMetadataValue:
     return GroupMetadataValue(protocol_type, generation, protocol, leader, current_state_timestamp_ms, tuple(members))
 
 
-def _read_member(reader: Reader, version: int) -> GroupMember:
+def _read_member(reader: Reader, version: int) -> StoredMember:
     member_id = reader.string()
     group_instance_id = reader.nullable_string() if version >= 3 else None
     client_id = reader.string()
@@ -254,7 +254,7 @@ def _read_member(reader: Reader, version: int) -> GroupMember:
     subscription = reader.byte_string()
     assignment = reader.byte_string()
     reader.skip_tags()
-    return GroupMember(
+    return StoredMember(
         member_id,
         group_instance_id,
         client_id,

@@ -21,7 +21,7 @@ from fencepost.protocol.records.columns import COLUMN_BYTES, Columns, Descriptio
 from fencepost.protocol.records.compression import MAX_DECOMPRESSED_BYTES, decompress
 from fencepost.protocol.records.spans import decode_sections
 
-__all__ = ["Decoded", "Unreadable", "decode_batches", "decode_readable"]
+__all__ = ["DecodedRecords", "Unreadable", "decode_batches", "decode_readable"]
 
 _MIN_RECORD_BYTES: Final = 7  # one byte each: length, attributes, two deltas, two lengths, header count
 _FEW: Final = 2  # up to this number of records, plain Python is as fast
@@ -37,7 +37,7 @@ class Unreadable(NamedTuple):
     error: WireError
 
 
-class Decoded(NamedTuple):
+class DecodedRecords(NamedTuple):
     """The records up to the first unreadable batch, or up to the limit of a call.
 
     `columns.next_offset` is the offset at which to go on. `made_bytes` counts decompressed bytes and columns.
@@ -85,7 +85,7 @@ def decode_readable(
     check_crc: bool = True,
     max_batch_bytes: int = MAX_DECOMPRESSED_BYTES,
     room_bytes: int | None = None,
-) -> Decoded:
+) -> DecodedRecords:
     """Decode the records of one or more batches. A truncated last batch is ignored.
 
     Args:
@@ -120,7 +120,7 @@ def decode_readable(
         flaw = flaw._replace(offset=max(flaw.offset, first_offset), next_offset=max(flaw.next_offset, first_offset + 1))
         next_offset = flaw.offset
     columns.next_offset = max(first_offset, next_offset)
-    return Decoded(columns, flaw, opened.made_bytes)
+    return DecodedRecords(columns, flaw, opened.made_bytes)
 
 
 # A batch to decode, and its position in the buffer.

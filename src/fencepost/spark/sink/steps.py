@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 from fencepost.client.admin.configs import BROKER_RESOURCE
 from fencepost.client.admin.transactions import TransactionDescription
 from fencepost.client.net.cluster import CoordinatorKind
-from fencepost.client.net.connection import Connection
+from fencepost.client.net.connection import BrokerConnection
 from fencepost.client.net.tasks import gather
 from fencepost.client.net.transaction_calls import (
     END_TXN_OF_ONE,
@@ -272,7 +272,7 @@ class StepRunner:
         await self._any_broker(deadline_ms)
         return must_enlist(self._cluster)
 
-    async def _any_broker(self, deadline_ms: int) -> Connection:
+    async def _any_broker(self, deadline_ms: int) -> BrokerConnection:
         ask = partial(self._cluster.any_connection, deadline_ms)
         return await self._cluster.until_answered("ask the brokers for their versions", ask, deadline_ms)
 
@@ -418,7 +418,7 @@ class StepRunner:
         await cluster.refresh_quietly((), deadline_ms)
         patience_ms = min(deadline_ms, cluster.runtime.now_ms() + ALL_BROKERS_MS)
         asked = [cluster.connection(node, patience_ms) for node in sorted(cluster.nodes)]
-        found = [one for one in await gather(cluster.runtime, asked) if isinstance(one, Connection)]
+        found = [one for one in await gather(cluster.runtime, asked) if isinstance(one, BrokerConnection)]
         connections = found or [await self._any_broker(deadline_ms)]
 
         def least(api_key: int) -> int:

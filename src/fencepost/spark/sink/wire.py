@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 
 from fencepost.client.net import retry
 from fencepost.client.net.cluster import Cluster, Leader
-from fencepost.client.net.connection import Connection
+from fencepost.client.net.connection import BrokerConnection
 from fencepost.client.net.retry import RETRIABLE, Action
 from fencepost.client.net.transaction_calls import IMPLICIT_ENLIST_VERSION, enlist, must_enlist, once, to_enlist
 from fencepost.errors import (
@@ -57,7 +57,7 @@ async def init_once(
     return reply
 
 
-def check_verifies(connection: Connection) -> None:
+def check_verifies(connection: BrokerConnection) -> None:
     """Raise UnsupportedVersionError if this broker accepts a batch after its transaction's end (KIP-890, part 1).
 
     The connection ends with the broker's process, so a request over it never reaches another release of the node.

@@ -17,7 +17,7 @@ from fencepost.client.admin.transactions import ProducerDescription, Transaction
 from fencepost.client.diagnosis.collecting import Turns
 from fencepost.client.diagnosis.facts import Ends, UnansweredQuestion, Why
 from fencepost.client.diagnosis.holding import NO_TIMEOUT_MS
-from fencepost.client.net.topology import Node, Partition
+from fencepost.client.net.topology import KnownPartition, Node
 from fencepost.client.types import TopicPartition
 from fencepost.errors import AuthorizationError
 from fencepost.spark.sink import names
@@ -33,7 +33,7 @@ def look(second: float = 0, **parts: Any) -> Look:
 
 
 def topics(*found: str, partitions: int = 1) -> dict[str, TopicDescription]:
-    led = {number: Partition(number, 1, 0, (1,), (1,)) for number in range(partitions)}
+    led = {number: KnownPartition(number, 1, 0, (1,), (1,)) for number in range(partitions)}
     return {name: TopicDescription(name, None, False, led) for name in found}
 
 

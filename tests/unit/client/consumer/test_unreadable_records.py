@@ -17,7 +17,7 @@ from fencepost.client.consumer import fetch_requests as fetching
 from fencepost.errors import CorruptRecordError, DecompressionLimitError
 from fencepost.protocol.errors import CorruptBatch, CorruptCompression, DecompressionLimit, WireError
 from fencepost.protocol.records.batch import HEADER_BYTES, iter_batches
-from fencepost.protocol.records.decoding import Decoded, decode_readable
+from fencepost.protocol.records.decoding import DecodedRecords, decode_readable
 
 BAD, GOOD = fencepost.TopicPartition("bad", 0), fencepost.TopicPartition("good", 0)
 PER_BATCH = 3
@@ -259,7 +259,7 @@ def test_what_waits_decompressed_is_bounded(monkeypatch: pytest.MonkeyPatch) -> 
     """Twenty batches of 1 MB in one fetch, a budget of 2 MB: all come, never more than one batch beyond it at once."""
     sizes = []
 
-    def counted(*args: Any, **kwargs: Any) -> Decoded:
+    def counted(*args: Any, **kwargs: Any) -> DecodedRecords:
         decoded = decode_readable(*args, **kwargs)
         sizes.append(decoded.made_bytes)
         return decoded
@@ -287,7 +287,7 @@ def test_what_tiny_records_take_is_bounded_too(monkeypatch: pytest.MonkeyPatch) 
     """50,000 empty records are half a megabyte on the wire, and five times as much as columns."""
     sizes = []
 
-    def counted(*args: Any, **kwargs: Any) -> Decoded:
+    def counted(*args: Any, **kwargs: Any) -> DecodedRecords:
         decoded = decode_readable(*args, **kwargs)
         sizes.append(decoded.made_bytes)
         return decoded

@@ -17,7 +17,7 @@ from fencepost.client.diagnosis.facts import Ends, Facts, SinkBatch, UnansweredQ
 from fencepost.client.diagnosis.findings import CODES, Finding, ObjectKind, Severity, exit_status, ordered
 from fencepost.client.diagnosis.holding import NO_TIMEOUT_MS, Cause, held_back
 from fencepost.client.diagnosis.limits import Limits
-from fencepost.client.net.topology import Node, Partition
+from fencepost.client.net.topology import KnownPartition, Node
 from fencepost.client.types import TopicPartition
 from fencepost.errors import (
     DisconnectedError,
@@ -35,11 +35,11 @@ OTHER = TopicPartition("orders", 1)
 DAY_MS = 86_400_000
 
 
-def topic(*partitions: Partition) -> TopicDescription:
+def topic(*partitions: KnownPartition) -> TopicDescription:
     return TopicDescription("orders", None, False, {each.id: each for each in partitions})
 
 
-HEALTHY_TOPIC = topic(Partition(0, 1, 0, (1, 2), (1, 2)), Partition(1, 2, 0, (1, 2), (1, 2)))
+HEALTHY_TOPIC = topic(KnownPartition(0, 1, 0, (1, 2), (1, 2)), KnownPartition(1, 2, 0, (1, 2), (1, 2)))
 DISK = LogDir(1, "/data", 0, 1_000_000_000, 500_000_000, {AT: LogDirReplica(42_000_000, 0, False)})
 HEALTHY = Facts(
     NOW_MS,
@@ -141,19 +141,21 @@ CASES: list[tuple[str, Facts, Facts, str]] = [
     ("FP109", replace(HEALTHY, fences_by_group=False), replace(HEALTHY, fences_by_group=None), "KIP-447"),
     (
         "FP201",
-        replace(HEALTHY, topics={"orders": topic(Partition(0, -1, 0, (1,), ()), Partition(1, 1, 0, (1,), (1,)))}),
-        replace(HEALTHY, topics={"orders": topic(Partition(0, 1, 0, (1,), (1,)))}, least_in_sync={}),
+        replace(
+            HEALTHY, topics={"orders": topic(KnownPartition(0, -1, 0, (1,), ()), KnownPartition(1, 1, 0, (1,), (1,)))}
+        ),
+        replace(HEALTHY, topics={"orders": topic(KnownPartition(0, 1, 0, (1,), (1,)))}, least_in_sync={}),
         "orders-0: 1 of 2 partitions have no leader",
     ),
     (
         "FP202",
-        replace(HEALTHY, topics={"orders": topic(Partition(0, 1, 0, (1, 2), (1,)))}),
+        replace(HEALTHY, topics={"orders": topic(KnownPartition(0, 1, 0, (1, 2), (1,)))}),
         HEALTHY,
         "orders-0: 1 of 1 partitions have fewer in-sync replicas than min.insync.replicas=2",
     ),
     (
         "FP203",
-        replace(HEALTHY, topics={"orders": topic(Partition(0, 1, 0, (1, 2), (1,)))}, least_in_sync={"orders": 1}),
+        replace(HEALTHY, topics={"orders": topic(KnownPartition(0, 1, 0, (1, 2), (1,)))}, least_in_sync={"orders": 1}),
         HEALTHY,
         "orders-0: 1 of 1 partitions have replicas that are not in sync",
     ),

@@ -13,7 +13,7 @@ from urllib.parse import parse_qs, quote, urlencode, urlsplit
 import pytest
 
 from fencepost.client.aws_msk import MskIam, region_of
-from fencepost.client.net.connection import Connection
+from fencepost.client.net.connection import BrokerConnection
 from fencepost.client.net.sasl_login import ClientLogin
 from fencepost.config import AdminConfig
 from fencepost.errors import AuthenticationError, ConfigurationError
@@ -86,7 +86,7 @@ def test_javas_settings_log_in_with_a_signed_token() -> None:
     config = AdminConfig(bootstrap_servers="broker", request_timeout_ms=1000)
 
     async def body(world: World) -> None:
-        (await Connection.connect(world.runtime, "broker", 9092, config, login)).close()
+        (await BrokerConnection.connect(world.runtime, "broker", 9092, config, login)).close()
 
     broker = ScriptedBroker()
     broker.offered = {**OFFERED, 17: (0, 1), 36: (0, 2)}

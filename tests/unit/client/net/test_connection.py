@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fencepost.client.net.cluster import AnyNode
-from fencepost.client.net.connection import Connection
+from fencepost.client.net.connection import BrokerConnection
 from fencepost.client.net.tasks import gather, within
 from fencepost.client.net.topology import parse_bootstrap
 from fencepost.config import AdminConfig
@@ -34,7 +34,7 @@ def test_an_older_broker_is_asked_again_in_its_own_version() -> None:
 
     async def body(world: World) -> None:
         world.broker.scripts[18].append(refuse)
-        connection = await Connection.connect(world.runtime, "broker", 9092, CONFIG)
+        connection = await BrokerConnection.connect(world.runtime, "broker", 9092, CONFIG)
         assert connection.version(26, 0, 5) == 5
         connection.close()
 
@@ -44,7 +44,7 @@ def test_an_older_broker_is_asked_again_in_its_own_version() -> None:
 
 def test_the_client_says_who_it_is() -> None:
     async def body(world: World) -> None:
-        connection = await Connection.connect(world.runtime, "broker", 9092, CONFIG)
+        connection = await BrokerConnection.connect(world.runtime, "broker", 9092, CONFIG)
         assert connection.features == {"transaction.version": 2}
         connection.close()
 
@@ -53,7 +53,7 @@ def test_the_client_says_who_it_is() -> None:
 
 def test_no_common_version() -> None:
     async def body(world: World) -> None:
-        connection = await Connection.connect(world.runtime, "broker", 9092, CONFIG)
+        connection = await BrokerConnection.connect(world.runtime, "broker", 9092, CONFIG)
         with pytest.raises(UnsupportedVersionError, match="0-5"):
             connection.version(26, 6, 7)
         with pytest.raises(UnsupportedVersionError):
@@ -65,7 +65,7 @@ def test_no_common_version() -> None:
 
 def test_replies_come_in_order_of_the_requests() -> None:
     async def body(world: World) -> None:
-        connection = await Connection.connect(world.runtime, "broker", 9092, CONFIG)
+        connection = await BrokerConnection.connect(world.runtime, "broker", 9092, CONFIG)
         calls = [
             connection.request(EndTxnRequest(transactional_id="x", producer_id=number), 5, timeout_ms=500)
             for number in range(20)
@@ -79,7 +79,7 @@ def test_replies_come_in_order_of_the_requests() -> None:
 
 def test_a_wrong_correlation_id_closes_the_connection() -> None:
     async def body(world: World) -> None:
-        connection = await Connection.connect(world.runtime, "broker", 9092, CONFIG)
+        connection = await BrokerConnection.connect(world.runtime, "broker", 9092, CONFIG)
         world.broker.correlation = lambda header: header.correlation_id + 1
         with pytest.raises(DisconnectedError, match="reply 3 came where 2 was due"):
             await connection.request(EndTxnRequest(), 5, timeout_ms=500)
@@ -90,7 +90,7 @@ def test_a_wrong_correlation_id_closes_the_connection() -> None:
 
 def test_impatience_keeps_the_connection_and_request_timeout_closes_it() -> None:
     async def body(world: World) -> None:
-        connection = await Connection.connect(world.runtime, "broker", 9092, CONFIG)
+        connection = await BrokerConnection.connect(world.runtime, "broker", 9092, CONFIG)
         world.broker.scripts[26] += [lambda _, __: None] * 2
         with pytest.raises(KafkaTimeoutError) as raised:
             await connection.request(EndTxnRequest(), 5, timeout_ms=300)
@@ -110,7 +110,7 @@ def test_impatience_keeps_the_connection_and_request_timeout_closes_it() -> None
 def test_a_reply_that_is_too_large_is_not_read() -> None:
     async def body(world: World) -> None:
         config = AdminConfig(bootstrap_servers="broker", request_timeout_ms=1000, max_response_bytes=600)
-        connection = await Connection.connect(world.runtime, "broker", 9092, config)
+        connection = await BrokerConnection.connect(world.runtime, "broker", 9092, config)
         world.broker.partitions = 100
         with pytest.raises(DisconnectedError, match="600"):
             await connection.request(MetadataRequest(topics=[MetadataRequestTopic(name="t")]), 12, timeout_ms=500)
@@ -209,7 +209,7 @@ def test_a_throttled_client_keeps_quiet() -> None:
             return EndTxnResponse(throttle_time_ms=3000 if len(arrivals) == 1 else 0)
 
         world.broker.scripts[26] += [throttled] * 4
-        connection = await Connection.connect(world.runtime, "broker", 9092, CONFIG)
+        connection = await BrokerConnection.connect(world.runtime, "broker", 9092, CONFIG)
         await connection.request(EndTxnRequest(), 5, timeout_ms=500)
         calls = [connection.request(EndTxnRequest(transactional_id=str(n)), 5, timeout_ms=9000) for n in range(3)]
         await gather(world.runtime, calls)
@@ -224,7 +224,7 @@ def test_a_throttled_client_keeps_quiet() -> None:
 
 def test_a_request_that_was_held_back_was_not_sent() -> None:
     async def body(world: World) -> None:
-        connection = await Connection.connect(world.runtime, "broker", 9092, CONFIG)
+        connection = await BrokerConnection.connect(world.runtime, "broker", 9092, CONFIG)
         connection.throttle(60_000)
         call = world.runtime.spawn(expect_unsent(connection))
         await world.runtime.sleep_ms(10)
@@ -232,7 +232,7 @@ def test_a_request_that_was_held_back_was_not_sent() -> None:
         while not call.done():
             await world.runtime.sleep_ms(1)
 
-    async def expect_unsent(connection: Connection) -> None:
+    async def expect_unsent(connection: BrokerConnection) -> None:
         with pytest.raises(DisconnectedError) as raised:
             await connection.request(EndTxnRequest(), 5, timeout_ms=30_000)
         assert not raised.value.sent

@@ -13,7 +13,7 @@ import pytest
 
 from fencepost.client.net import asyncio_runtime
 from fencepost.client.net.asyncio_runtime import AsyncioRuntime, StreamProtocol
-from fencepost.client.net.connection import Connection
+from fencepost.client.net.connection import BrokerConnection
 from fencepost.config import AdminConfig
 from fencepost.errors import ProtocolError
 from fencepost.protocol.errors import FrameTooLarge, MalformedMessage
@@ -199,7 +199,7 @@ def test_a_stranger_is_named(answer: bytes, words: str) -> None:
 
     async def body(host: str, port: int) -> None:
         with pytest.raises(ProtocolError, match=words) as raised:
-            await Connection.connect(AsyncioRuntime(), host, port, CONFIG)
+            await BrokerConnection.connect(AsyncioRuntime(), host, port, CONFIG)
         seen: list[BaseException] = []
         error: BaseException | None = raised.value
         while error is not None:

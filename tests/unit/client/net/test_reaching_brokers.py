@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import fencepost
-from fencepost.client.net.connection import Connection
+from fencepost.client.net.connection import BrokerConnection
 from fencepost.errors import KafkaTimeoutError, ProduceFailedError
 from tests.unit.client.scripted import World, run
 
@@ -103,16 +103,16 @@ def test_connecting_goes_on_when_a_short_call_is_over() -> None:
 
     async def body(world: World) -> None:
         cluster = world.cluster()
-        slow = Connection.connect
+        slow = BrokerConnection.connect
         attempts: list[int] = []
 
-        async def connect(*arguments: Any) -> Connection:
+        async def connect(*arguments: Any) -> BrokerConnection:
             attempts.append(1)
             await world.runtime.sleep_ms(1_000)
             return await slow(*arguments)
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Connection, "connect", connect)
+            patch.setattr(BrokerConnection, "connect", connect)
             for _ in range(9):
                 with pytest.raises(KafkaTimeoutError, match="has not ended"):
                     await cluster.any_connection(world.runtime.now_ms() + 100)

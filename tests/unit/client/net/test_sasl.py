@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fencepost.client import sasl
-from fencepost.client.net.connection import Connection
+from fencepost.client.net.connection import BrokerConnection
 from fencepost.client.net.sasl_login import ClientLogin
 from fencepost.config import AdminConfig
 from fencepost.errors import AuthenticationError, ConfigurationError, ProduceFailedError
@@ -369,7 +369,7 @@ def test_a_session_is_renewed_before_it_ends_and_requests_wait_meanwhile() -> No
     from fencepost.protocol.messages.end_txn import EndTxnRequest
 
     async def body(world: World) -> None:
-        connection = await Connection.connect(world.runtime, "broker", 9092, CONFIG, LOGIN)
+        connection = await BrokerConnection.connect(world.runtime, "broker", 9092, CONFIG, LOGIN)
         for number in range(100):
             await connection.request(EndTxnRequest(transactional_id=str(number)), 5, timeout_ms=900)
             await world.runtime.sleep_ms(100)
@@ -387,7 +387,7 @@ def test_a_mechanism_that_is_not_offered() -> None:
     async def body(world: World) -> None:
         world.broker.scripts[17].insert(0, lambda _, __: SaslHandshakeResponse(error_code=33, mechanisms=["B", "A"]))
         with pytest.raises(AuthenticationError, match="PLAIN: not offered by the broker, which offers A, B") as raised:
-            await Connection.connect(world.runtime, "broker", 9092, CONFIG, LOGIN)
+            await BrokerConnection.connect(world.runtime, "broker", 9092, CONFIG, LOGIN)
         assert raised.value.code == 33
 
     run(body, sasl_broker())
@@ -403,7 +403,7 @@ def test_a_token_is_used_again_while_it_lives() -> None:
 
         login = ClientLogin("OAUTHBEARER", token_provider=provider)
         for _ in range(20):
-            (await Connection.connect(world.runtime, "broker", 9092, CONFIG, login)).close()
+            (await BrokerConnection.connect(world.runtime, "broker", 9092, CONFIG, login)).close()
             await world.runtime.sleep_ms(1000)
 
     broker = run(body, sasl_broker())

@@ -17,7 +17,7 @@ import pytest
 import fencepost
 from fencepost.client import sasl
 from fencepost.client.net.asyncio_runtime import AsyncioRuntime
-from fencepost.client.net.connection import Connection
+from fencepost.client.net.connection import BrokerConnection
 from fencepost.client.net.sasl_login import ClientLogin, failure_of_provider
 from fencepost.client.oauth import ClientCredentials
 from fencepost.config import AdminConfig
@@ -169,12 +169,12 @@ def test_an_old_token_serves_for_as_long_as_it_lives() -> None:
             return sasl.OAuthToken("first", world.runtime.wall_ms() + 10_000)
 
         login = ClientLogin("OAUTHBEARER", token_provider=provider)
-        (await Connection.connect(world.runtime, "broker", 9092, CONFIG, login)).close()
+        (await BrokerConnection.connect(world.runtime, "broker", 9092, CONFIG, login)).close()
         await world.runtime.sleep_ms(9_000)  # of its life 80 % are over
-        (await Connection.connect(world.runtime, "broker", 9092, CONFIG, login)).close()
+        (await BrokerConnection.connect(world.runtime, "broker", 9092, CONFIG, login)).close()
         await world.runtime.sleep_ms(1_000)
         with pytest.raises(DisconnectedError, match="identity provider is down"):
-            await Connection.connect(world.runtime, "broker", 9092, CONFIG, login)
+            await BrokerConnection.connect(world.runtime, "broker", 9092, CONFIG, login)
         assert len(asked) == 3
 
     run(body, broker_with_sasl())

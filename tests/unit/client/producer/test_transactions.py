@@ -9,7 +9,7 @@ import pytest
 
 from fencepost.client.prepared import PreparedTransaction
 from fencepost.client.producer.core import ProducerCore
-from fencepost.client.producer.transaction_states import TxnState
+from fencepost.client.producer.transaction_states import ProducerTxnState
 from fencepost.client.types import GroupMetadata, TopicPartition
 from fencepost.errors import (
     AbortableError,
@@ -226,7 +226,7 @@ def test_refused_records_are_told_by_the_next_call(code: int) -> None:
         assert isinstance(raised.value.__cause__, TransactionTimedOutError)
         await producer.abort_transaction()
         assert producer.transactions is not None
-        assert producer.transactions.state is TxnState.READY
+        assert producer.transactions.state is ProducerTxnState.READY
         await producer.close()
 
     assert all(not one.committed for one in run(body).asked(END))

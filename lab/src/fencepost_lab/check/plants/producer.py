@@ -11,7 +11,7 @@ from fencepost.client.producer.sender import Sender
 from fencepost.client.producer.transaction_answers import UnansweredRequests
 from fencepost.client.producer.transaction_block import TransactionBlock
 from fencepost.client.producer.transaction_states import TxnEvent
-from fencepost.client.producer.transactions import Transactions
+from fencepost.client.producer.transactions import ProducerTransactions
 from fencepost.errors import (
     FatalError,
     KafkaTimeoutError,
@@ -67,9 +67,9 @@ def positions_kept_when_fenced(patches: Patches) -> None:
 @plant("clients", *CUT_SHORT)
 def commit_raises_a_bare_timeout(patches: Patches) -> None:
     """A commit without an answer raises the error of any timeout, not the error of an unknown outcome."""
-    original = Transactions.commit
+    original = ProducerTransactions.commit
 
-    async def bare(self: Transactions) -> None:
+    async def bare(self: ProducerTransactions) -> None:
         try:
             await original(self)
         except TransactionCommitFailedError as error:
@@ -77,7 +77,7 @@ def commit_raises_a_bare_timeout(patches: Patches) -> None:
                 raise error.__cause__ from None
             raise
 
-    patches.setattr(Transactions, "commit", bare)
+    patches.setattr(ProducerTransactions, "commit", bare)
 
 
 @plant("clients", "feeders=2", "operators=0", "storm_ms=5000", "shrink_interval_ms=150", "slow_chance=0.05")
@@ -89,9 +89,9 @@ def refused_batch_leaves_a_gap(patches: Patches) -> None:
 @plant("clients", *CUT_SHORT)
 def cancelled_commit_believed_aborted(patches: Patches) -> None:
     """An abort after a commit without an answer succeeds without asking the coordinator for the outcome."""
-    original = Transactions.abort
+    original = ProducerTransactions.abort
 
-    async def abort(self: Transactions) -> None:
+    async def abort(self: ProducerTransactions) -> None:
         if not self._commit_unanswered:
             return await original(self)
         self._advance(TxnEvent.ABORT)
@@ -100,46 +100,46 @@ def cancelled_commit_believed_aborted(patches: Patches) -> None:
         self._advance(TxnEvent.ENDED)
         return None
 
-    patches.setattr(Transactions, "abort", abort)
+    patches.setattr(ProducerTransactions, "abort", abort)
 
 
 @plant("clients", *CUT_SHORT)
 def failed_abort_taken_for_done(patches: Patches) -> None:
     """An abort without an answer counts as done, so the next transaction's records join the old one."""
-    original = Transactions._abort_enlisted
+    original = ProducerTransactions._abort_enlisted
 
-    async def lenient(self: Transactions) -> None:
+    async def lenient(self: ProducerTransactions) -> None:
         try:
             await original(self)
         except KafkaTimeoutError:
             return
 
-    patches.setattr(Transactions, "_abort_enlisted", lenient)
+    patches.setattr(ProducerTransactions, "_abort_enlisted", lenient)
 
 
 @plant("clients", *CUT_SHORT)
 def unanswered_commit_taken_for_refused(patches: Patches) -> None:
     """A commit without an answer is reported as one that did not take effect."""
-    original = Transactions.commit
+    original = ProducerTransactions.commit
 
-    async def certain(self: Transactions) -> None:
+    async def certain(self: ProducerTransactions) -> None:
         try:
             await original(self)
         finally:
             self._commit_unanswered = False
 
-    patches.setattr(Transactions, "commit", certain)
+    patches.setattr(ProducerTransactions, "commit", certain)
 
 
 @plant("clients")
 def epoch_not_taken_over(patches: Patches) -> None:
     """The producer continues with the epoch of the transaction that it has ended."""
-    original = Transactions._start_afresh
+    original = ProducerTransactions._start_afresh
 
-    def same(self: Transactions, producer_id: int, epoch: int) -> None:
+    def same(self: ProducerTransactions, producer_id: int, epoch: int) -> None:
         original(self, -1 if self._sender.epoch >= 0 and epoch > 0 else producer_id, epoch)
 
-    patches.setattr(Transactions, "_start_afresh", same)
+    patches.setattr(ProducerTransactions, "_start_afresh", same)
 
 
 @plant("clients")
@@ -191,21 +191,21 @@ def lost_batch_taken_for_delivered(patches: Patches) -> None:
 @plant("clients")
 def offsets_not_sent(patches: Patches) -> None:
     """A small number of consumer positions is not sent."""
-    original = Transactions._commit_offsets
+    original = ProducerTransactions._commit_offsets
 
-    async def some(self: Transactions, offsets: Any, group: Any) -> None:
+    async def some(self: ProducerTransactions, offsets: Any, group: Any) -> None:
         if len(offsets) > 1:
             await original(self, offsets, group)
 
-    patches.setattr(Transactions, "_commit_offsets", some)
+    patches.setattr(ProducerTransactions, "_commit_offsets", some)
 
 
 @plant("clients", *GROUP, *CUT_SHORT, "heedless_chance=1.0", "cancel_chance=0.3", "kill_chance=0.4", "feeders=0")
 def offsets_sent_when_not_answered_are_forgotten(patches: Patches) -> None:
     """Offsets without an answer from the coordinator do not prevent a commit."""
-    original = Transactions.send_offsets
+    original = ProducerTransactions.send_offsets
 
-    async def lenient(self: Transactions, offsets: Any, group: Any) -> None:
+    async def lenient(self: ProducerTransactions, offsets: Any, group: Any) -> None:
         before = self.state
         try:
             await original(self, offsets, group)
@@ -213,7 +213,7 @@ def offsets_sent_when_not_answered_are_forgotten(patches: Patches) -> None:
             self.state, self.error = before, None
             raise
 
-    patches.setattr(Transactions, "send_offsets", lenient)
+    patches.setattr(ProducerTransactions, "send_offsets", lenient)
 
 
 @plant("clients", "transaction_version=0", "producers=3", "copiers=0", "late_chance=0.15", "storm_ms=5000")
@@ -238,10 +238,10 @@ def enlisting_goes_on_after_the_end(patches: Patches) -> None:
     Repeated after EndTxn, that request opens a transaction that no client ends.
     """
 
-    async def discard(self: Transactions, deadline_ms: int | None = None) -> None:
+    async def discard(self: ProducerTransactions, deadline_ms: int | None = None) -> None:
         await self._sender.discard(TransactionAbortableError("the transaction was aborted"), deadline_ms)
 
-    patches.setattr(Transactions, "_discard", discard)
+    patches.setattr(ProducerTransactions, "_discard", discard)
 
 
 @plant("clients", "feeders=2", "operators=0", "storm_ms=5000", "shrink_interval_ms=150", "slow_chance=0.05")

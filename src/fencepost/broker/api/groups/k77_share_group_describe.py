@@ -7,7 +7,7 @@ from fencepost.broker.api.groups.member_topics import by_topic_name, hide_unless
 from fencepost.broker.api.handler import Handler
 from fencepost.broker.connection import Call
 from fencepost.broker.coordinator.group.share.assignor import ASSIGNOR_NAME
-from fencepost.broker.coordinator.group.share.group import ShareMember
+from fencepost.broker.coordinator.group.share.group import ShareGroupMember
 from fencepost.broker.security.acls import ResourceType
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.messages.share_group_describe import (
@@ -47,7 +47,7 @@ def _describe(call: Call, group_id: str, operations: bool) -> DescribedGroup:
     )
 
 
-def _member(call: Call, member: ShareMember) -> Member:
+def _member(call: Call, member: ShareGroupMember) -> Member:
     assigned = [
         TopicPartitions(topic_id=topic_id, topic_name=name, partitions=indexes)
         for topic_id, name, indexes in by_topic_name(call, member.assigned)

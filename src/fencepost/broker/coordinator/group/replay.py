@@ -19,11 +19,11 @@ from fencepost.broker.coordinator.group.share.group import ShareGroup
 from fencepost.broker.coordinator.group.streams.group import StreamsGroup
 from fencepost.protocol.logs.consumer_group_log import ConsumerGroupKey, ConsumerGroupLogKey, ConsumerGroupLogValue
 from fencepost.protocol.logs.offsets_log import (
-    GroupMember,
     GroupMetadataKey,
     GroupMetadataValue,
     OffsetCommitKey,
     OffsetCommitValue,
+    StoredMember,
 )
 from fencepost.protocol.logs.partitioning import coordinator_partition
 from fencepost.protocol.logs.share_group_log import ShareGroupKey, ShareGroupLogKey, ShareGroupLogValue
@@ -51,7 +51,7 @@ class StoredGroup(Value):
     """A group's last record, with its members by id."""
 
     value: GroupMetadataValue
-    members: dict[str, GroupMember]
+    members: dict[str, StoredMember]
 
 
 class MismatchedRecord(ValueError):

@@ -13,7 +13,7 @@ from uuid import UUID
 
 from fencepost.broker.coordinator.group.consumer.group import ConsumerMember
 from fencepost.broker.coordinator.group.records import GroupRecord
-from fencepost.broker.coordinator.group.share.group import ShareMember
+from fencepost.broker.coordinator.group.share.group import ShareGroupMember
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.logs.consumer_group_log import TopicIdPartition
 from fencepost.values import Value
@@ -376,7 +376,7 @@ class DescribedShareGroup(Value, kw_only=True):
     error_message: str | None = None
     state: str = ""
     epoch: int = 0
-    members: Sequence[ShareMember] = ()
+    members: Sequence[ShareGroupMember] = ()
 
 
 class ListedGroup(Value):

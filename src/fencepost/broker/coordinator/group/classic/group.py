@@ -15,7 +15,7 @@ from fencepost.broker.coordinator.group.classic.states import GroupEvent, GroupS
 from fencepost.broker.coordinator.group.requests import Joined, JoinedMember, Token
 from fencepost.broker.coordinator.group.subscription import subscribed_topics
 from fencepost.protocol.consumer_protocol import CONSUMER_PROTOCOL_TYPE
-from fencepost.protocol.logs.offsets_log import GroupMember, GroupMetadataValue
+from fencepost.protocol.logs.offsets_log import GroupMetadataValue, StoredMember
 
 __all__ = ["ClassicGroupMember", "Group"]
 
@@ -295,7 +295,7 @@ class Group:
             leader=self.leader,
             current_state_timestamp_ms=self.state_timestamp_ms,
             members=tuple(
-                GroupMember(
+                StoredMember(
                     m.member_id,
                     m.group_instance_id,
                     m.client_id,
@@ -309,7 +309,7 @@ class Group:
             ),
         )
 
-    def _restore(self, stored: GroupMember, protocol: str) -> None:
+    def _restore(self, stored: StoredMember, protocol: str) -> None:
         member = ClassicGroupMember(
             stored.member_id,
             stored.group_instance_id,

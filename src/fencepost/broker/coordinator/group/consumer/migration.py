@@ -36,7 +36,7 @@ from fencepost.protocol.logs.consumer_group_log import (
     TargetValue,
     TopicIdPartition,
 )
-from fencepost.protocol.logs.offsets_log import GroupMember, GroupMetadataValue
+from fencepost.protocol.logs.offsets_log import GroupMetadataValue, StoredMember
 
 __all__ = ["all_classic", "check_classic", "convert", "join_classic", "leaving", "must_rejoin", "share", "to_classic"]
 
@@ -108,7 +108,7 @@ def to_classic(group: ConsumerGroup, topics: Topics, now_ms: int) -> GroupMetada
         version = subscription.version if subscription is not None else 0
         owned = _by_name({*member.assigned, *member.revoking}, topics)
         members.append(
-            GroupMember(
+            StoredMember(
                 member.member_id,
                 member.wants.instance_id,
                 member.wants.client_id,

@@ -18,7 +18,7 @@ from fencepost.protocol.logs.share_group_log import (
 )
 from fencepost.values import Value
 
-__all__ = ["LEAVE_EPOCH", "ShareGroup", "ShareGroupState", "ShareMember"]
+__all__ = ["LEAVE_EPOCH", "ShareGroup", "ShareGroupMember", "ShareGroupState"]
 
 LEAVE_EPOCH = -1
 _UNKNOWN = ShareMemberValue(None, "", "", ())
@@ -33,7 +33,7 @@ class ShareGroupState(StrEnum):
     DEAD = "Dead"
 
 
-class ShareMember(Value, kw_only=True):
+class ShareGroupMember(Value, kw_only=True):
     """A member: its request (`wants`) and its assignment."""
 
     member_id: str
@@ -52,7 +52,7 @@ class ShareGroup:
         self.group_id = group_id
         self.epoch = 0
         self.metadata_hash = 0
-        self.members: dict[str, ShareMember] = {}
+        self.members: dict[str, ShareGroupMember] = {}
 
     @property
     def state(self) -> ShareGroupState:
@@ -95,5 +95,5 @@ class ShareGroup:
             return False  # a tombstone of a current assignment, which precedes the member's
         return True
 
-    def _member(self, member_id: str) -> ShareMember:
-        return self.members.get(member_id) or ShareMember(member_id=member_id)
+    def _member(self, member_id: str) -> ShareGroupMember:
+        return self.members.get(member_id) or ShareGroupMember(member_id=member_id)

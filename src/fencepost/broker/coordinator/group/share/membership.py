@@ -28,7 +28,7 @@ from fencepost.broker.coordinator.group.requests import (
     ShareHeartbeat,
 )
 from fencepost.broker.coordinator.group.share.assignor import assign
-from fencepost.broker.coordinator.group.share.group import LEAVE_EPOCH, ShareGroup, ShareGroupState, ShareMember
+from fencepost.broker.coordinator.group.share.group import LEAVE_EPOCH, ShareGroup, ShareGroupMember, ShareGroupState
 from fencepost.broker.coordinator.group.topics import Topics, metadata_hash
 from fencepost.broker.timing.deadlines import Deadlines
 from fencepost.protocol.codes import ErrorCode
@@ -118,7 +118,7 @@ class ShareGroups:
             return ConsumerHeartbeatReply(member_id=request.member_id, member_epoch=LEAVE_EPOCH)
         if member is None and len(group.members) >= self._config.share_max_size:
             return ConsumerHeartbeatReply.refusing(ErrorCode.GROUP_MAX_SIZE_REACHED, f"Group {group.group_id} is full.")
-        before = member or ShareMember(member_id=request.member_id)
+        before = member or ShareGroupMember(member_id=request.member_id)
         if member is not None and request.member_epoch not in (0, member.epoch, member.previous_epoch):
             return ConsumerHeartbeatReply.refusing(
                 ErrorCode.FENCED_MEMBER_EPOCH,
@@ -171,7 +171,7 @@ class ShareGroups:
             group_id=group_id, state=group.state, epoch=group.epoch, members=list(group.members.values())
         )
 
-    def _move(self, group: ShareGroup, before: ShareMember, request: ShareHeartbeat, out: Out) -> ShareMember:
+    def _move(self, group: ShareGroup, before: ShareGroupMember, request: ShareHeartbeat, out: Out) -> ShareGroupMember:
         """Return the member with its request and its part of the assignment, in the group's epoch."""
         draft = group.copy()
 
@@ -227,7 +227,7 @@ class ShareGroups:
         """
         return self._deadlines.due_ms(Deadline(DeadlineKind.SHARE_SESSION, group_id, member_id)) or 0
 
-    def _fence(self, group: ShareGroup, member: ShareMember, out: Out) -> None:
+    def _fence(self, group: ShareGroup, member: ShareGroupMember, out: Out) -> None:
         """Remove a member from the group. The other members are assigned anew with their next heartbeats."""
         out.records.append(GroupRecord(ShareCurrentKey(group.group_id, member.member_id), None))
         out.records.append(GroupRecord(ShareMemberKey(group.group_id, member.member_id), None))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from fencepost.garbage import held_off
+from fencepost.client.consumer.deserializing import held_off
 
 
 @pytest.fixture(autouse=True)
