@@ -6,7 +6,8 @@ only the files from `unsynced()` may be synced elsewhere.
 
 After a crash the log alone decides: indexes and producer snapshots are written after the bytes they describe, and are
 rebuilt from them if they are missing or damaged. Not supported: replication, and leader epochs other than 0. Compaction
-(`cleaning/compaction.py`) replaces closed segments from outside."""
+(`cleaning/compaction.py`) replaces closed segments from outside.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ from fencepost.broker.log.producers.snapshot import LogPosition, SegmentSeal
 from fencepost.broker.log.producers.snapshot_files import SnapshotKeeper
 from fencepost.broker.log.producers.table import ProducerTable, facts_of
 from fencepost.broker.log.read_bounds import ReadBounds, slice_of
-from fencepost.broker.log.recovery import Recovered, claim, keep_indexes, make_durable, rebuild_aborted, recover
+from fencepost.broker.log.recovery import Recovered, aborted_between, claim, keep_indexes, make_durable, recover
 from fencepost.broker.log.recovery_points import RecoveryPoint
 from fencepost.broker.log.results import Appended, CorruptSegment, Duplicate, ReadResult, RecoveryReport, Rejected
 from fencepost.broker.log.segment import Segment
@@ -61,7 +62,8 @@ class PartitionLog:
     """One partition's log. Open it with `PartitionLog.open`.
 
     OSError never leaves `append`, `append_marker`, `append_internal` and `read`: they answer KAFKA_STORAGE_ERROR (56),
-    and `failure` has the last cause."""
+    and `failure` has the last cause.
+    """
 
     def __init__(self, files: Files, directory: str, config: LogConfig, recovered: Recovered, begin: Begin) -> None:
         self.files = files
@@ -105,7 +107,8 @@ class PartitionLog:
         """Open or create the log. Raises OSError.
 
         `clean`: the last owner closed it, so the scan should find nothing; `report` shows the result. `point`: the
-        recovery point to update. `begin`: carries out writes that no request waits for."""
+        recovery point to update. `begin`: carries out writes that no request waits for.
+        """
         files.makedirs(directory)
         claimed = None if topic_id is None else claim(files, directory, topic_id)
         recovered = recover(files, directory, config, clean=clean, synced=-1 if point is None else point.offset)
@@ -153,8 +156,7 @@ class PartitionLog:
         decompress: Decompress = section_of,
         header: BatchHeader | None = None,
     ) -> Appended | Duplicate | Rejected:
-        """Append a client's batch, which is not changed.
-        `produce_version`: see `check_batch`. `header`: if parsed. An exception of `decompress` changes nothing."""
+        """Append a client's batch as it is. `produce_version`: see `check_batch`. `decompress` may raise: no change."""
         found = admitted(batch, self.config, now_ms, decompress, header)
         if isinstance(found, Flaw):
             return found.rejected(self.log_start_offset)
@@ -183,8 +185,7 @@ class PartitionLog:
         return Appended(base_offset, last_offset, append_time, self.log_start_offset, unknown, earlier)
 
     def append_internal(self, batch: Buffer, now_ms: int) -> Appended | Rejected:
-        """Append one batch of the broker's own records.
-        A transactional one opens its producer's transaction; only its epoch is checked. Raises CorruptBatch."""
+        """Append one batch of the broker's own records, which may open a transaction. Raises CorruptBatch."""
         header, facts = parse_header(batch), None
         if header.size_bytes != len(batch):
             raise CorruptBatch(f"{len(batch)} bytes for a batch of {header.size_bytes}")
@@ -373,7 +374,9 @@ class PartitionLog:
 
     def mark_synced(self, log_end_offset: int) -> None:
         """Note that everything up to that offset is synced, and move the high watermark with fsync=commit.
-        Without effect after `sync_failed`, because a later success does not cover earlier bytes."""
+
+        Without effect after `sync_failed`, because a later success does not cover earlier bytes.
+        """
         if self._sync_failed:
             return
         self._fresh.forget()
@@ -464,9 +467,12 @@ class PartitionLog:
         before: ReadBounds | None = None,
     ) -> ReadResult:
         """Read whole batches of one segment from the one with `offset` on, at most `max_bytes`.
-        Bound: high watermark, `committed_only`: last stable offset. `min_one`: the first of any size. `before`:
-        bounds measured earlier. Errors: OFFSET_OUT_OF_RANGE outside of log start and log end; KAFKA_STORAGE_ERROR; for
-        damaged bytes CORRUPT_MESSAGE, with the place in `message`, because clients must not retry forever."""
+
+        The bound is the high watermark, or the last stable offset with `committed_only`. `min_one`: the first batch may
+        be larger. `before`: bounds that were measured earlier. The error is OFFSET_OUT_OF_RANGE outside of log start
+        and log end, KAFKA_STORAGE_ERROR, or CORRUPT_MESSAGE for damaged bytes, with the place in `message`: clients
+        must not retry forever.
+        """
         bound = self.last_stable_offset if committed_only else self.high_watermark
         aborted, code, message = list[tuple[int, int]](), ErrorCode.NONE, ""
         records: bytes | memoryview = b""
@@ -518,14 +524,7 @@ class PartitionLog:
 
     def aborted_between(self, from_offset: int, to_offset: int) -> list[Aborted]:
         """Return the transactions aborted in from_offset <= offset < to_offset. Raises OSError, CorruptSegment."""
-        found: list[Aborted] = []
-        for segment in self.segments[self.segment_of(from_offset) :]:
-            segment.load_aborted()
-            if segment.aborted_lost:
-                rebuild_aborted(self.segments, segment)
-            if segment.aborted.collect(from_offset, to_offset, found):
-                break
-        return found
+        return aborted_between(self.segments, self.segment_of(from_offset), from_offset, to_offset)
 
     # Timestamps
 
@@ -533,7 +532,9 @@ class PartitionLog:
         self, timestamp_ms: int, decompress: Decompress = section_of, *, committed_only: bool = False
     ) -> tuple[int, int] | None:
         """Return (timestamp, offset) of the first record that is not older, or None.
-        Only records that `read` returns count. Raises OSError, CorruptSegment, and the exceptions of `decompress`."""
+
+        Only records that `read` returns count. Raises OSError, CorruptSegment, and the exceptions of `decompress`.
+        """
         readable = self._readable(committed_only)
         return first_at_or_after(self.segments, timestamp_ms, readable, self._use_indexes, decompress)
 

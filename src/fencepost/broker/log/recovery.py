@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from fencepost.broker.disk.files import File, Files, is_full
+from fencepost.broker.log.aborted import Aborted
 from fencepost.broker.log.batch_walk import ANYWHERE, Hole, Whole
 from fencepost.broker.log.cleaning.swap import NO_CLEAN_POINT, finish_swaps, read_clean_point
 from fencepost.broker.log.config import LogConfig
@@ -434,6 +435,21 @@ def rebuild_aborted(segments: Sequence[Segment], target: Segment) -> None:
         if segment is target:
             break
     target.aborted_lost = False
+
+
+def aborted_between(segments: Sequence[Segment], first: int, from_offset: int, to_offset: int) -> list[Aborted]:
+    """Return the transactions aborted in from_offset <= offset < to_offset.
+
+    `first` is the number of the segment with `from_offset`. Raises OSError, CorruptSegment.
+    """
+    found: list[Aborted] = []
+    for segment in segments[first:]:
+        segment.load_aborted()
+        if segment.aborted_lost:
+            rebuild_aborted(segments, segment)
+        if segment.aborted.collect(from_offset, to_offset, found):
+            break
+    return found
 
 
 def make_durable(found: Recovered, point: RecoveryPoint | None) -> None:
