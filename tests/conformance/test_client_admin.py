@@ -305,6 +305,25 @@ def test_a_classic_group_and_its_members(broker: BrokerUnderTest, admin: fencepo
         assert admin.describe_group(group).members == ()
 
 
+def test_a_static_member_of_the_new_protocol_is_removed_by_its_instance_id(
+    broker: BrokerUnderTest, admin: fencepost.Admin
+) -> None:
+    topic, group = broker.name("t"), broker.name("g")
+    admin.create_topic(topic, 2)
+    with fencepost.Consumer(
+        broker.bootstrap_servers, group_id=group, group_protocol="consumer", group_instance_id="desk-1"
+    ) as consumer:
+        consumer.subscribe([topic])
+        until_assigned(consumer)
+        with pytest.raises(fencepost_errors.KafkaError):
+            admin.remove_group_members(group, ["somebody-else"])
+        assert [member.group_instance_id for member in admin.describe_group(group).members] == ["desk-1"]
+        admin.remove_group_members(group, ["desk-1"])
+        assert admin.describe_group(group).members == ()
+        with pytest.raises(fencepost_errors.GroupFencedError):
+            consumer.commit({(topic, 0): 0})
+
+
 def test_producers_are_fenced_and_transactions_terminated(broker: BrokerUnderTest, admin: fencepost.Admin) -> None:
     topic = broker.name("t")
     admin.create_topic(topic, 1)

@@ -204,7 +204,7 @@ class ConsumerGroups:
         return ErrorCode.REBALANCE_IN_PROGRESS
 
     def classic_leave(self, now_ms: int, group: ConsumerGroup, request: Leave, out: Out) -> Left:
-        """Answer LeaveGroup, for classic members only."""
+        """Answer LeaveGroup of classic members, and of administrators."""
         draft = self._draft(now_ms, group)
         answers = []
         for wanted in request.members:

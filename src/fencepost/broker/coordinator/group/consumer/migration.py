@@ -205,11 +205,13 @@ def share(member: ConsumerMember, request: SyncGroup, topics: Topics) -> Synced:
 
 
 def leaving(group: ConsumerGroup, member: LeavingMember) -> ConsumerMember | ErrorCode:
-    """Return the classic member that a LeaveGroup names, or the error. Administrators may give an instance id alone."""
-    member_id = member.member_id
-    if not member_id and member.group_instance_id is not None:
-        member_id = group.static_ids.get(member.group_instance_id, "")
-    return check_classic(group, member_id, member.group_instance_id)
+    """Return the member that a LeaveGroup names, or the error.
+
+    A member itself is a classic one. Administrators give an instance id alone, of a member of any protocol.
+    """
+    if not member.member_id and member.group_instance_id is not None:
+        return group.static_member(member.group_instance_id) or ErrorCode.UNKNOWN_MEMBER_ID
+    return check_classic(group, member.member_id, member.group_instance_id)
 
 
 def _supported(group: ConsumerGroup, request: Join) -> bool:
