@@ -149,6 +149,12 @@ def test_the_changelog_needs_a_section_with_a_date() -> None:
         assert not is_announced(changelog, "1.2.3")
 
 
+def test_a_release_is_told_on_one_screen_or_two() -> None:
+    sections = (ROOT / "CHANGELOG.md").read_text().split("\n## ")[1:]
+    assert sections
+    assert max(section.count("\n") for section in sections) <= 80
+
+
 def test_programs_of_the_readme_are_found() -> None:
     assert programs_in("```python\na = 1\n```\n```python\nimport pyspark\n```\n```console\n$ x\n```\n") == ["a = 1\n"]
     assert len(programs_in((ROOT / "README.md").read_text())) >= 3
