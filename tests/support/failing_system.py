@@ -34,15 +34,18 @@ ERRORS: Mapping[str, int] = {
 class FailingSystem:
     """Counts the calls in a directory while it is `on`, and lets number `fail_at` fail. Nothing there is really synced.
 
-    Other brokers of the process, in other directories, do not notice it.
+    With `persistent` all calls after it fail, too. Brokers in other directories do not notice it.
     """
 
-    def __init__(self, patches: pytest.MonkeyPatch, directory: Path, fail_at: int = -1) -> None:
+    def __init__(
+        self, patches: pytest.MonkeyPatch, directory: Path, fail_at: int = -1, *, persistent: bool = False
+    ) -> None:
         self._directory = str(directory)
         self.on = False
         self.calls = 0
         self.failed = ""
         self.fail_at = fail_at
+        self._persistent = persistent
         self._paths: dict[int, str] = {}
         patches.setattr(system_files, "os", self)
         patches.setattr(system_files, "shutil", self)
@@ -55,8 +58,9 @@ class FailingSystem:
         if not self.on or not path.startswith(self._directory):
             return
         self.calls += 1
-        if self.calls - 1 == self.fail_at:
-            self.failed = f"call {self.fail_at}: {kind} of {path}"
+        number = self.calls - 1
+        if number == self.fail_at or (self._persistent and 0 <= self.fail_at < number):
+            self.failed = self.failed or f"call {number}: {kind} of {path}"
             raise OSError(ERRORS[kind], os.strerror(ERRORS[kind]), path)
 
     def _path_of(self, descriptor: int) -> str:

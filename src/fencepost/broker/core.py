@@ -16,6 +16,7 @@ from uuid import UUID
 
 from fencepost.broker.api.apis import SERVED, Api, handler
 from fencepost.broker.api.authorization import enter
+from fencepost.broker.api.common import failure_code
 from fencepost.broker.api.error_responses import cut_messages, refusal
 from fencepost.broker.api.in_doubt_requests import InDoubtRequests
 from fencepost.broker.api.internal_topics import missing_topic
@@ -177,6 +178,7 @@ class BrokerCore(Core):
         """Note that the step of a `Write` was carried out. `error`: its exception."""
         self.now.ms = now_ms
         self.changes.written(token, error)
+        self.settle_files_later(now_ms)
         self._settle()
 
     def time_jumped(self, now_ms: int, by_ms: int) -> None:
@@ -391,7 +393,7 @@ class BrokerCore(Core):
         if request is None or getattr(request, "acks", -1) == 0:
             self.drop(now_ms, call.connection)
         else:
-            self.answer(call, refusal(request, SERVED[call.api_key].log_failure))
+            self.answer(call, refusal(request, failure_code(error, SERVED[call.api_key].log_failure)))
 
     def tell_malformed(self, now_ms: int, connection: Connection, error: Exception) -> None:
         """Log and close a connection after invalid bytes.

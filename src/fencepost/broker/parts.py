@@ -52,6 +52,7 @@ __all__ = ["BROKER_ID", "BrokerParts"]
 _log = logging.getLogger("fencepost.broker")
 
 BROKER_ID: Final = 1
+_SETTLE_MS: Final = 1_000  # between attempts to write what the disk has refused
 _SESSION_EVICTION_MS: Final = 120_000
 _UNBOUNDED: Final = 2**63 - 1
 
@@ -84,6 +85,7 @@ class BrokerParts:
         self.fence = Fence(self.metrics, lambda: self.now.ms)
         self.alarm = Alarm()
         """Set when something is due earlier than before."""
+        self._is_settling = False
         self.timers = Timers(self._timer_failed, self.alarm)
         self._waits = Timers(self._timer_failed, self.alarm)
         self._steady_ms = steady_ms
@@ -225,6 +227,7 @@ class BrokerParts:
         self.timers.at(now_ms + self.config.number("log.retention.check.interval.ms"), self._apply_retention)
         self._expire_producers_later(now_ms)
         self.cleaner.start(now_ms)
+        self.settle_files_later(now_ms)
 
     def close(self, run_all: RunAll = one_by_one) -> None:
         """Close the logs cleanly; the next start need not recover them. `run_all` closes them."""
@@ -232,11 +235,36 @@ class BrokerParts:
         self.topics.close(run_all)
         write_snapshots()
         try:
+            self.files.settle()
+        except OSError as error:
+            _log.critical("changes that failed may be in effect after the next start: %s", error)
+        try:
             self.meta.mark_clean()
         except OSError as error:
             if not is_full(error):
                 raise
             _log.warning("the disk is full (%s): the next start checks the logs as after a crash (FP104)", error)
+
+    def settle_files_later(self, now_ms: int) -> None:
+        """Write small files again that the disk refused, every second until it succeeds."""
+        if self.files.owes and not self._is_settling:
+            self._is_settling = True
+            self.timers.at(now_ms + _SETTLE_MS, self._settle_files)
+
+    def _settle_files(self, now_ms: int) -> None:
+        def settling() -> Change[None]:
+            yield self.files.settle
+
+        self._in_background(settling(), self._settled_files)
+
+    def _settled_files(self, result: Callable[[], None]) -> None:
+        self._is_settling = False
+        try:
+            result()
+        except OSError:  # the failure of the first attempt was logged
+            self.settle_files_later(self.now.ms)
+        else:
+            _log.info("small files that the disk had refused are written")
 
     def after(self, wait_ms: int, action: Callable[[], None]) -> Timer:
         """Call `action` after a client has waited that long."""
@@ -298,6 +326,7 @@ class BrokerParts:
     def _apply_retention(self, now_ms: int) -> None:
         self.timers.at(now_ms + self.config.number("log.retention.check.interval.ms"), self._apply_retention)
         self._clean_logs(now_ms)
+        self.settle_files_later(now_ms)
         self.topics.remove_deleted()
         self.files.reserve()
         self.durability.also(self.topics.points.files(), self._points_synced)

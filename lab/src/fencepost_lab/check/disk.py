@@ -17,6 +17,7 @@ import random
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
+from fencepost.broker.disk.owed import OwedWrites
 from fencepost.protocol.cursor import Buffer
 
 __all__ = ["MemoryDisk", "MemoryFile", "PowerCut"]
@@ -190,6 +191,7 @@ class MemoryDisk:
         self.is_out_of_descriptors = False
         """True if no file can be opened."""
         self._reserved = False
+        self._owed = OwedWrites(self._write_atomic, self._remove_durably)
 
     # Faults
 
@@ -243,6 +245,7 @@ class MemoryDisk:
         self.age += 1
         self._changes_left = None
         self._write_failures, self._sync_failures, self._read_failures = [], [], []
+        self._owed.forget_all()
 
     def crash(self, seed: int) -> None:
         """Lose power: a mixture of the unsynced data survives, chosen by `seed`."""
@@ -341,6 +344,10 @@ class MemoryDisk:
         self._directories.update("/".join(parts[: n + 1]) for n in range(len(parts)))
 
     def remove(self, path: str) -> None:
+        self._owed.forget(path)
+        self._remove(path)
+
+    def _remove(self, path: str) -> None:
         node = self._files.get(path)
         if node is not None:
             self.before_change(path)
@@ -348,11 +355,13 @@ class MemoryDisk:
             self._files.take(path)
 
     def remove_tree(self, path: str) -> None:
+        self._owed.forget(path)
         for name in self._below(path):
-            self.remove(name)
+            self._remove(name)
         self._directories = {d for d in self._directories if d != path and not d.startswith(f"{path}/")}
 
     def rename(self, old: str, new: str) -> None:
+        self._owed.forget(old)
         self.before_change(old)
         node = self._files.take(old)
         if node is not None:
@@ -378,7 +387,25 @@ class MemoryDisk:
         self.before_read(path)
         return bytes(node.data)
 
+    @property
+    def owes(self) -> bool:
+        return bool(self._owed)
+
+    def owe(self, path: str, data: bytes) -> None:
+        self._owed.add(path, data)
+
+    def settle(self) -> None:
+        self._owed.settle_all()
+
+    def _remove_durably(self, path: str) -> None:
+        self._remove(path)
+        self.sync_directory(path.rpartition("/")[0])
+
     def write_atomic(self, path: str, data: bytes) -> None:
+        self._owed.settle(path)
+        self._write_atomic(path, data)
+
+    def _write_atomic(self, path: str, data: bytes) -> None:
         if path.rpartition("/")[0] not in self._directories:
             raise FileNotFoundError(errno.ENOENT, "no such directory", path)
         self._take_descriptor(path)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from fencepost.broker.connection import Call
+from fencepost.broker.disk.files import OutcomeUnknown
 from fencepost.broker.parts import BROKER_ID, BrokerParts
 from fencepost.broker.security.acls import CLUSTER_NAME, Operation, ResourceType
 from fencepost.broker.topics.catalogue import Partition, Topic
@@ -20,6 +21,7 @@ __all__ = [
     "absent_topic",
     "authorized_operations",
     "cluster_operations",
+    "failure_code",
     "find_partition",
     "leader_epoch_error",
     "may_see",
@@ -42,6 +44,11 @@ def cluster_operations(call: Call, *, asked: bool) -> int:
     if asked and not call.may(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
         return 0
     return authorized_operations(call, ResourceType.CLUSTER, CLUSTER_NAME, asked=asked)
+
+
+def failure_code(error: OSError, refused: int = ErrorCode.KAFKA_STORAGE_ERROR) -> int:
+    """Return the code for a change that the disk refused: `refused`, or a timeout if its outcome is unknown."""
+    return ErrorCode.REQUEST_TIMED_OUT if isinstance(error, OutcomeUnknown) else refused
 
 
 def authorized_operations(call: Call, resource: ResourceType, name: str, *, asked: bool) -> int:

@@ -13,7 +13,15 @@ from typing import Protocol
 from fencepost.protocol.cursor import Buffer
 from fencepost.values import Value
 
-__all__ = ["Buffer", "File", "Files", "RunAll", "Sync", "is_full", "may_exist", "one_by_one"]
+__all__ = ["Buffer", "File", "Files", "OutcomeUnknown", "RunAll", "Sync", "is_full", "may_exist", "one_by_one"]
+
+
+class OutcomeUnknown(OSError):
+    """A file could not be replaced, and the attempt not undone.
+
+    The earlier bytes are owed (`Files.settle`). If the process ends before they are written, the next start may find
+    the new ones.
+    """
 
 
 def is_full(error: OSError) -> bool:
@@ -71,8 +79,18 @@ class Files(Protocol):
     def write_atomic(self, path: str, data: bytes) -> None:
         """Replace the whole file, and sync its directory.
 
-        After a crash it has the old or the new bytes. After an OSError it has the old bytes.
+        After a crash it has the old or the new bytes. After an OSError it has the old bytes, except for OutcomeUnknown.
         """
+
+    @property
+    def owes(self) -> bool:
+        """True if `settle` has work."""
+
+    def owe(self, path: str, data: bytes) -> None:
+        """Let `settle` replace the file by these bytes."""
+
+    def settle(self) -> None:
+        """Write the bytes that files are owed. Raises OSError; then some are still owed. Another thread may call it."""
 
     def sync_directory(self, path: str) -> None:
         """Make creations and removals in this directory durable."""

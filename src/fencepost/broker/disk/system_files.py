@@ -17,9 +17,9 @@ import os
 import shutil
 import stat
 import threading
-from typing import BinaryIO
 
-from fencepost.broker.disk.files import is_full
+from fencepost.broker.disk.files import OutcomeUnknown, is_full
+from fencepost.broker.disk.owed import OwedWrites
 from fencepost.protocol.cursor import Buffer
 
 __all__ = ["SystemFile", "SystemFiles", "default_max_open", "descriptor_limit", "is_present", "raise_descriptor_limit"]
@@ -211,11 +211,21 @@ def _not_regular(path: str) -> OSError:
     return OSError(errno.EINVAL, "this is not a regular file; move it away, or restore the broker's file", path)
 
 
-def _open_if_present(path: str) -> BinaryIO | None:
-    try:
-        return open(_open_regular(path, os.O_RDONLY), "rb")
-    except FileNotFoundError:
-        return None
+class _Earlier:
+    """The bytes of a file that is about to be replaced, None if there is none. An unreadable file can be replaced."""
+
+    def __init__(self, absolute: str) -> None:
+        self.data: bytes | None = None
+        self.error: OSError | None = None
+        try:
+            descriptor = _open_regular(absolute, os.O_RDONLY)
+        except FileNotFoundError:
+            return
+        with open(descriptor, "rb") as file:
+            try:
+                self.data = file.read()
+            except OSError as error:
+                self.error = error
 
 
 def sync_directory(path: str) -> None:
@@ -236,6 +246,8 @@ class SystemFiles:
         self._open: dict[SystemFile, None] = {}  # in the order of opening
         self._open_lock = threading.Lock()  # for the above: at the end several threads close logs
         self._has_reserve = False
+        self._owed = OwedWrites(self._write_atomic, self._remove_durably)
+        self._owed_lock = threading.RLock()  # settle() runs in another thread
         os.makedirs(self.root, mode=_DIRECTORY_MODE, exist_ok=True)
 
     def opened(self, file: SystemFile) -> None:
@@ -285,12 +297,19 @@ class SystemFiles:
         os.makedirs(self._absolute(path), mode=_DIRECTORY_MODE, exist_ok=True)
 
     def remove(self, path: str) -> None:
+        self._owes_no_more(path)
         try:
             os.remove(self._absolute(path))
         except FileNotFoundError:
             return
 
+    def _remove_durably(self, path: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(self._absolute(path))
+        self.sync_directory(os.path.dirname(path))
+
     def remove_tree(self, path: str) -> None:
+        self._owes_no_more(path)
         absolute = self._absolute(path)
         if os.path.islink(absolute):
             target = os.path.realpath(absolute)
@@ -300,6 +319,7 @@ class SystemFiles:
             shutil.rmtree(absolute)
 
     def rename(self, old: str, new: str) -> None:
+        self._owes_no_more(old)
         os.replace(self._absolute(old), self._absolute(new))
 
     def read_bytes(self, path: str) -> bytes:
@@ -327,7 +347,32 @@ class SystemFiles:
             return
         self._has_reserve = True
 
+    def _owes_no_more(self, path: str) -> None:
+        if self._owed:
+            with self._owed_lock:
+                self._owed.forget(path)
+
+    @property
+    def owes(self) -> bool:
+        return bool(self._owed)
+
+    def owe(self, path: str, data: bytes) -> None:
+        with self._owed_lock:
+            self._owed.add(path, data)
+
+    def settle(self) -> None:
+        with self._owed_lock:
+            self._owed.settle_all()
+
     def write_atomic(self, path: str, data: bytes) -> None:
+        if not self._owed:
+            self._write_atomic(path, data)
+            return
+        with self._owed_lock:  # the earlier bytes first: they are those to which a failure of this write returns
+            self._owed.settle(path)
+            self._write_atomic(path, data)
+
+    def _write_atomic(self, path: str, data: bytes) -> None:
         try:
             self._replace(path, data)
         except OSError as error:
@@ -346,16 +391,13 @@ class SystemFiles:
         # Opened before the exchange, because without a descriptor it could be neither synced nor undone.
         directory = os.open(os.path.dirname(absolute), os.O_RDONLY | os.O_CLOEXEC)
         try:
-            with contextlib.ExitStack() as stack:
-                earlier = _open_if_present(absolute)
-                if earlier is not None:
-                    stack.enter_context(earlier)
-                self._exchange(absolute, data)
-                try:
-                    os.fsync(directory)
-                except OSError:
-                    self._undo(absolute, earlier, directory)
-                    raise
+            earlier = _Earlier(absolute)
+            self._exchange(absolute, data)
+            try:
+                os.fsync(directory)
+            except OSError:
+                self._undo(path, earlier, directory)
+                raise
         finally:
             os.close(directory)
 
@@ -374,16 +416,28 @@ class SystemFiles:
                 os.remove(temporary)  # a partial file takes space
             raise
 
-    def _undo(self, absolute: str, earlier: BinaryIO | None, directory: int) -> None:
-        """Restore the earlier file, because the caller continues with its contents."""
+    def _undo(self, path: str, earlier: _Earlier, directory: int) -> None:
+        """Restore the earlier file, because the caller continues with its contents. Raises OutcomeUnknown."""
+        absolute = self._absolute(path)
         try:
-            if earlier is None:
+            if earlier.error is not None:
+                raise earlier.error
+            if earlier.data is None:
                 os.remove(absolute)
             else:
-                self._exchange(absolute, earlier.read())
+                self._exchange(absolute, earlier.data)
             os.fsync(directory)
         except OSError as error:
-            _log.critical("%s: a failed change may take effect at the next start: %s", absolute, error)
+            if earlier.error is None:
+                with self._owed_lock:
+                    self._owed.add(path, earlier.data)
+            _log.critical(
+                "%s: a change failed, and the earlier file cannot be restored: %s. The change is not in effect, but "
+                "may be after the next start; the broker tries to restore the file every second",
+                *(absolute, error),
+            )
+            why = f"{error.strerror}; the failed change could not be undone"
+            raise OutcomeUnknown(error.errno, why, path) from error
 
     def sync_directory(self, path: str) -> None:
         if self.durable:

@@ -75,12 +75,16 @@ def read_kept(
 
 
 def write_kept(files: Files, name: str, data: bytes) -> None:
-    """Replace the file, then its copy. Raises OSError only for the file, which is valid without the copy."""
+    """Replace the file, then its copy. Raises OSError only for the file, which is valid without the copy.
+
+    A copy that fails is written later: until then it has the earlier bytes, which damage to the file would bring back.
+    """
     files.write_atomic(name, data)
     try:
         files.write_atomic(name + COPY, data)
     except OSError as error:
-        _log.warning("%s could not be written: %s", name + COPY, error)
+        _log.warning("%s could not be written yet: %s", name + COPY, error)
+        files.owe(name + COPY, data)
 
 
 class SealedFile:

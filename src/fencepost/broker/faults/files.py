@@ -60,7 +60,13 @@ class FaultyFiles:
         self.remove_tree = inner.remove_tree
         self.rename = inner.rename
         self.reserve = inner.reserve
+        self.owe, self.settle = inner.owe, inner.settle
         self.sync_directory = inner.sync_directory
+
+    @property
+    def owes(self) -> bool:
+        """True if `settle` has work."""
+        return self._inner.owes
 
     def check(self, operation: DiskOperation, path: str) -> None:
         """Raise OSError if this access has to fail."""

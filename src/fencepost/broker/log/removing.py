@@ -5,6 +5,7 @@ Both are changes (`disk.changes`). Records are appended and read during a step.
 
 from __future__ import annotations
 
+import logging
 from functools import partial
 
 from fencepost.broker.disk.changes import Change
@@ -13,7 +14,9 @@ from fencepost.broker.log.cleaning.retention import expired
 from fencepost.broker.log.log_start import write_log_start
 from fencepost.broker.log.partition import PartitionLog
 
-__all__ = ["expirable", "moving", "retaining"]
+_log = logging.getLogger("fencepost.broker.storage")
+
+__all__ = ["expirable", "moving", "owes_removal", "retaining"]
 
 
 def moving(log: PartitionLog, offset: int) -> Change[int]:
@@ -36,7 +39,7 @@ def moving(log: PartitionLog, offset: int) -> Change[int]:
         yield partial(write_log_start, log.files, log.directory, offset)
         _check_open(log)
         log.log_start_offset, log.start_owed = offset, False
-        log.remove_below(offset)
+        _remove_below_start(log)
     return log.log_start_offset
 
 
@@ -52,6 +55,8 @@ def retaining(log: PartitionLog, now_ms: int) -> Change[int]:
         OSError: the disk failed, or the log was closed meanwhile.
         CorruptSegment: the age of a segment cannot be determined.
     """
+    if owes_removal(log):
+        _remove_below_start(log)
     count = expirable(log, now_ms)
     if log.start_owed and not count:
         yield from _writing_owed(log)
@@ -72,11 +77,24 @@ def retaining(log: PartitionLog, now_ms: int) -> Change[int]:
     return count
 
 
+def _remove_below_start(log: PartitionLog) -> None:
+    """Remove segments below the log start. The start is written, so what the disk refuses is only removed later."""
+    try:
+        log.remove_below(log.log_start_offset)
+    except OSError as error:
+        _log.error("%s: records before the log start stay on the disk and are removed later: %s", log.directory, error)
+
+
 def expirable(log: PartitionLog, now_ms: int) -> int:
     """Return the number of segments that retention would remove now. Raises OSError, CorruptSegment."""
     if log.read_only or "delete" not in log.config.cleanup_policy.split(","):
         return 0
     return expired(log.segments, log.config, log.last_stable_offset, now_ms)
+
+
+def owes_removal(log: PartitionLog) -> bool:
+    """Return true if the first segment is below the log start: the disk refused to remove it, or a snapshot is due."""
+    return len(log.segments) > 1 and log.segments[0].next_offset <= log.log_start_offset
 
 
 def _removing_below(log: PartitionLog, offset: int) -> Change[None]:

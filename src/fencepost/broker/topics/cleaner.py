@@ -11,7 +11,7 @@ from typing import Any
 from fencepost.broker.disk.changes import Change, Done
 from fencepost.broker.disk.files import Files, may_exist
 from fencepost.broker.log.cleaning.compaction import Abandoned, Compaction, CompactionPlan, Step, plan
-from fencepost.broker.log.removing import expirable, retaining
+from fencepost.broker.log.removing import expirable, owes_removal, retaining
 from fencepost.broker.log.results import CorruptSegment
 from fencepost.broker.metrics.counters import Metrics
 from fencepost.broker.metrics.fence import Fence
@@ -90,7 +90,7 @@ class Cleaner:
             log = partition.opened
             if log is not None:
                 with self._retention_of(partition):
-                    if log.start_owed or expirable(log, now_ms):
+                    if log.start_owed or owes_removal(log) or expirable(log, now_ms):
                         self._begin(retaining(log, now_ms), partial(self._retained, partition))
 
     def _retained(self, partition: Partition, result: Callable[[], int]) -> None:

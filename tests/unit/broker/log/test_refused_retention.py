@@ -8,7 +8,7 @@ import errno
 import pytest
 
 from fencepost.broker.disk.changes import carry_out
-from fencepost.broker.log.removing import retaining
+from fencepost.broker.log.removing import moving, owes_removal, retaining
 from fencepost_lab.check.disk import MemoryDisk
 from tests.support.small_logs import NOW, SMALL, filled, headers, opened
 
@@ -53,3 +53,27 @@ def test_retention_removes_nothing_if_the_log_start_cannot_be_written() -> None:
     assert log.log_start_offset == log.segments[0].base_offset == 0
     assert headers(log.read(0, 300).records)[0].base_offset == 0
     assert carry_out(retaining(log, NOW)) > 0
+
+
+def test_a_segment_that_could_not_be_removed_is_removed_by_the_next_retention() -> None:
+    disk = MemoryDisk(durable=False)
+    log = filled(dataclasses.replace(SMALL, retention_bytes=800), disk=disk)
+    first = f"{log.segments[0].base_offset:020}.log"
+    disk.fail_next_write(OSError(errno.EIO, "Input/output error"), within=first)
+    assert carry_out(retaining(log, NOW)) > 0
+    assert log.log_start_offset > 0
+    assert first in disk.listdir(log.directory)
+    carry_out(retaining(log, NOW))
+    assert first not in disk.listdir(log.directory)
+    assert log.segments[0].base_offset == log.log_start_offset
+
+
+def test_deleting_records_succeeds_although_a_segment_cannot_be_removed() -> None:
+    disk = MemoryDisk(durable=False)
+    log = filled(SMALL, disk=disk)
+    first = f"{log.segments[0].base_offset:020}.log"
+    disk.fail_next_write(OSError(errno.EIO, "Input/output error"), within=first)
+    assert carry_out(moving(log, log.high_watermark)) == log.high_watermark == log.log_start_offset
+    assert owes_removal(log)
+    carry_out(retaining(log, NOW))
+    assert first not in disk.listdir(log.directory)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 
-from fencepost.broker.api.common import find_partition
+from fencepost.broker.api.common import failure_code, find_partition
 from fencepost.broker.api.handler import Handler
 from fencepost.broker.connection import Call
 from fencepost.broker.disk.changes import Change
@@ -67,7 +67,7 @@ def _delete(call: Call, name: str, wanted: DeleteRecordsPartition) -> Change[Del
         except OSError as error:
             call.core.metrics.count("storage_errors")
             _log.error("%s: records cannot be deleted: %s", partition.directory, error)
-            return _failed(wanted)
+            return _failed(wanted, error)
         call.core.advanced(partition)
         hit = {producer_id for producer_id, first in log.producers.open_transactions.items() if first < offset}
         if hit:
@@ -76,8 +76,8 @@ def _delete(call: Call, name: str, wanted: DeleteRecordsPartition) -> Change[Del
     return DeleteRecordsPartitionResult(partition_index=wanted.partition_index, low_watermark=log.log_start_offset)
 
 
-def _failed(wanted: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
-    failed = ErrorCode.KAFKA_STORAGE_ERROR
+def _failed(wanted: DeleteRecordsPartition, error: OSError | None = None) -> DeleteRecordsPartitionResult:
+    failed = ErrorCode.KAFKA_STORAGE_ERROR if error is None else failure_code(error)
     return DeleteRecordsPartitionResult(partition_index=wanted.partition_index, low_watermark=-1, error_code=failed)
 
 

@@ -139,6 +139,7 @@ def _create_missing(call: Call, asked: Sequence[MetadataRequestTopic]) -> Change
     for name, created in zip(wanted, made, strict=True):
         if isinstance(created, OSError):
             _log.error("topic %s cannot be created: %s", name, created)
+            core.metrics.count("storage_errors")
             codes[name] = ErrorCode.KAFKA_STORAGE_ERROR
     return codes
 

@@ -10,7 +10,7 @@ import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from fencepost.broker.api.common import MOST_PARTITIONS, wrong_replicas
+from fencepost.broker.api.common import MOST_PARTITIONS, failure_code, wrong_replicas
 from fencepost.broker.api.handler import Handler
 from fencepost.broker.connection import Call
 from fencepost.broker.disk.changes import Change
@@ -107,7 +107,8 @@ def _create(core: BrokerParts, planned: Sequence[tuple[CreatableTopicResult, Map
     for (result, _), topic in zip(planned, made, strict=True):
         if isinstance(topic, OSError):
             _log.error("topic %s cannot be created: %s", result.name, topic)
-            result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+            core.metrics.count("storage_errors")
+            result.error_code = failure_code(topic)
             result.error_message = f"The topic could not be written down: {topic.strerror or topic}"
             result.num_partitions = result.replication_factor = -1
             result.configs = []
