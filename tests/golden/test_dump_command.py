@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -123,3 +124,12 @@ def test_damage_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
 def test_a_directory_without_segments_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert lines_of(capsys, str(tmp_path), status=1) == []
     assert lines_of(capsys, str(tmp_path / "none.log"), status=1) == []
+
+
+def test_a_fifo_among_the_segments_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """To open it would wait for its writer."""
+    os.mkfifo(tmp_path / f"{0:020}.log")
+    with pytest.raises(SystemExit) as ended:
+        main(["dump", str(tmp_path)])
+    assert ended.value.code == 1
+    assert "is not a regular file" in capsys.readouterr().err

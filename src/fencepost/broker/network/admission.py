@@ -36,7 +36,7 @@ class Admitted(NamedTuple):
 
 
 class Admission:
-    """Limits: `most` connections in all, `most_per_host` from one address, and `idle_ms` without use."""
+    """Limits: `most` connections in all, `most_per_host` from one address, and `idle_ms` without use, -1 for none."""
 
     def __init__(self, most: int, most_per_host: int, idle_ms: int) -> None:
         self._most = most
@@ -92,7 +92,9 @@ class Admission:
 
     def idle(self, now_ms: int) -> list[int]:
         """Remove and return the connections that exceed the idle limit, the longest idle first."""
-        found = []
+        found: list[int] = []
+        if self._idle_ms < 0:
+            return found
         for connection_id, used_ms in self._used_ms.items():
             if used_ms + self._idle_ms > now_ms:
                 break
@@ -103,4 +105,6 @@ class Admission:
 
     def next_ms(self) -> int | None:
         """Return the time at which `idle` next returns a connection, if none is used until then."""
+        if self._idle_ms < 0:
+            return None
         return next((used_ms + self._idle_ms for used_ms in self._used_ms.values()), None)

@@ -13,9 +13,10 @@ LIMITS = (
         "connections.max.idle.ms",
         Kind.LONG,
         "600000",
-        "Idle time after which a connection is closed.",
+        "Idle time after which a connection is closed; -1: never.",
         1,
         _I64,
+        besides=-1,
     ),
     Setting(
         "max.connections",

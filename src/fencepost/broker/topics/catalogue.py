@@ -21,7 +21,7 @@ from types import MappingProxyType
 from uuid import UUID
 
 from fencepost.broker.disk.changes import Begin, Change, carry_out
-from fencepost.broker.disk.files import Files, RunAll, is_full, one_by_one
+from fencepost.broker.disk.files import Files, OutcomeUnknown, RunAll, is_full, one_by_one
 from fencepost.broker.disk.two_copies import DamagedDirectory, SealedFile
 from fencepost.broker.log.config import LogConfig
 from fencepost.broker.log.partition import PartitionLog
@@ -29,6 +29,7 @@ from fencepost.broker.log.recovery_points import RecoveryPoints
 from fencepost.broker.settings.values import BrokerConfig, TopicConfig
 from fencepost.broker.timing.clock import Now
 from fencepost.broker.topics.directories import (
+    bytes_in,
     doomed_name,
     find_directories,
     is_doomed,
@@ -73,6 +74,7 @@ Deleted = Mapping[UUID, tuple[str, int]]  # name and number of partitions by id
 
 _FILE = "topics.fencepost"
 _MAGIC, _VERSION = b"FPTC", 1
+_WORTH_BYTES = 1 << 16  # below it the removal of a topic's records makes no room to record the removal
 
 _log = logging.getLogger("fencepost.broker.files")
 
@@ -151,6 +153,7 @@ class TopicCatalogue:
         self._begin = begin
         self._now = now
         self.stopped_cleanly = False
+        self._is_behind = False  # topics were deleted, and the full disk refused to record it
         self.version = 0  # increases when a topic is created, deleted or enlarged
         self._topics: dict[str, Topic] = {}
         self._by_id: dict[UUID, Topic] = {}
@@ -285,9 +288,12 @@ class TopicCatalogue:
                 partition.opened.config = self._log_config(topic)
 
     def delete_all(self, doomed: Collection[Topic]) -> Change[None]:
-        """Delete the topics and their records. After an OSError the topics still exist."""
+        """Delete the topics and their records. After an OSError they still exist.
+
+        After OutcomeUnknown they do not, but could come back without records at the next start.
+        """
         deleted = {topic.topic_id: (topic.name, len(topic.partitions)) for topic in doomed}
-        yield from self._save_without(doomed, deleted)
+        unrecorded = yield from self._save_without(doomed, deleted)
         self._deleted |= deleted  # not before: `remove_deleted` may run while the file is written
         _release(doomed)
         for topic in doomed:
@@ -301,8 +307,12 @@ class TopicCatalogue:
         self.points.forget(set(deleted))
         for topic in doomed:
             self._clear(topic.topic_id, are_own=True)
+        if unrecorded is not None:
+            self._is_behind = True
+            raise OutcomeUnknown(unrecorded.errno, "the deletion is made, but not recorded yet", _FILE) from unrecorded
 
-    def _save_without(self, doomed: Collection[Topic], deleted: Deleted) -> Change[None]:
+    def _save_without(self, doomed: Collection[Topic], deleted: Deleted) -> Change[OSError | None]:
+        """Record the deletion. Return the error if records are deleted and that is not recorded. Raises OSError."""
         others = [topic for topic in self._topics.values() if topic not in doomed]
         names = self.deleted_names.changed(added=[topic.name for topic in doomed])
         for topic in doomed:
@@ -310,13 +320,25 @@ class TopicCatalogue:
         try:
             yield from self._save(others, deleted=deleted, names=names)
         except OSError as error:
-            if not is_full(error):
+            partitions = [partition for topic in doomed for partition in topic.partitions]
+            if not is_full(error) or sum(bytes_in(self._files, each.directory) for each in partitions) < _WORTH_BYTES:
                 raise
             # The disk is too full to record the deletion: delete the directories first, which frees space.
             _release(doomed)
             for topic in doomed:
                 self._remove_directories(topic.topic_id, topic.name, len(topic.partitions), are_own=True)
-            yield from self._save(others, deleted=deleted, names=names)
+            try:
+                yield from self._save(others, deleted=deleted, names=names)
+            except OSError as again:
+                return again
+        return None
+
+    def _catching_up(self) -> Change[None]:
+        """Record the deletions for which the disk had no room."""
+        try:
+            yield from self._save(self._topics.values())
+        except OSError as error:
+            _log.error("deleted topics are not recorded yet, and would be back at the next start: %s", error)
 
     def lost_records(self, partition: Partition) -> None:
         """Record that the partition lost records. Raises OSError, also during another change: then try again later."""
@@ -348,6 +370,8 @@ class TopicCatalogue:
 
     def remove_deleted(self) -> None:
         """Try again to remove the directories of deleted topics."""
+        if self._is_behind:
+            self._begin(self._catching_up())
         self._doomed.again()
         for topic_id in list(self._deleted):
             self._clear(topic_id)
@@ -548,7 +572,7 @@ class TopicCatalogue:
         gone = [[topic_id.hex, name, count] for topic_id, (name, count) in {**self._deleted, **deleted}.items()]
         names = self.deleted_names if names is None else names
         yield from self._file.save({"topics": entries, "deleted": gone, "deleted_names": list(names)})
-        self.deleted_names = names
+        self.deleted_names, self._is_behind = names, False
 
 
 def _release(topics: Iterable[Topic]) -> None:

@@ -15,6 +15,7 @@ from fencepost.broker.log.layout import LOG, METADATA, decode_metadata, offset_o
 
 __all__ = [
     "PartitionDirectory",
+    "bytes_in",
     "doomed_name",
     "find_directories",
     "is_doomed",
@@ -56,6 +57,17 @@ def topic_id_of(files: Files, directory: str) -> UUID | None:
         return decode_metadata(files.read_bytes(path))
     except ValueError:
         return None
+
+
+def bytes_in(files: Files, directory: str) -> int:
+    """Return the size of the segments in the directory. Raises OSError."""
+    total = 0
+    for name in files.listdir(directory):
+        if offset_of(name, LOG) is not None:
+            file = files.open(f"{directory}/{name}")
+            total += file.size()
+            file.close()
+    return total
 
 
 def records_in(files: Files, directory: str) -> bool:

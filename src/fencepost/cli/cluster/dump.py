@@ -74,12 +74,15 @@ def dump(
 
 
 def _segments(named: Path) -> list[Path]:
-    """Return the segments of a path. Exits with status 1 if there is none. Raises OSError."""
+    """Return the segments of a path. Exits with status 1 if there is none, or another kind of file. Raises OSError."""
     if not named.is_dir():
         return [named]
     found = sorted(file for file in named.iterdir() if file.suffix == ".log")
     if not found:
         refuse(f"{named}: no segment (*.log) found; give the directory of one partition")
+    for file in found:
+        if not file.is_file():  # to open a FIFO would wait for its writer
+            refuse(f"{file}: this is not a regular file; name the segments to print")
     return found
 
 

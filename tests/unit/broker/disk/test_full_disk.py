@@ -21,6 +21,7 @@ from fencepost.protocol.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
+from tests.support.batches import keyed
 from tests.support.broker_driver import BrokerDriver, batch, fetch, produce
 
 
@@ -90,7 +91,43 @@ def test_a_full_disk_is_told_by_codes_and_topics_can_be_deleted(driver: BrokerDr
     assert b"OPEN" in committed(driver)
 
 
+def fill(driver: BrokerDriver, name: str) -> None:
+    """Write so much that a deletion makes room."""
+    for _ in range(4):
+        driver.ask(produce(name, keyed((b"k", b"x" * (1 << 15)))), 9)
+
+
+def without_room(driver: BrokerDriver) -> None:
+    driver.disk.is_full, driver.disk._reserved = True, False
+
+
+def user_topics(driver: BrokerDriver) -> list[str]:
+    return [topic.name for topic in driver.ask(MetadataRequest(topics=None), 12).topics if topic.name[0] != "_"]
+
+
+def test_a_refused_deletion_leaves_the_records(driver: BrokerDriver) -> None:
+    """The removal of a small topic would make no room to record it."""
+    without_room(driver)
+    assert delete(driver, "other") == ErrorCode.KAFKA_STORAGE_ERROR
+    driver.start()
+    assert b"x" in bytes(driver.ask(fetch("other"), 12).topics[0].partitions[0].records)
+
+
+def test_a_deletion_that_cannot_be_recorded_is_told_as_unknown_and_recorded_later(driver: BrokerDriver) -> None:
+    fill(driver, "other")
+    without_room(driver)
+    assert delete(driver, "other") == ErrorCode.REQUEST_TIMED_OUT
+    assert user_topics(driver) == ["t"]
+    driver.pass_time(300_000)
+    driver.disk.is_full = False
+    driver.pass_time(300_000)
+    driver.disk.kill()
+    driver.start()
+    assert user_topics(driver) == ["t"]
+
+
 def test_without_a_reserve_the_directory_goes_first(driver: BrokerDriver) -> None:
+    fill(driver, "other")
     driver.disk.is_full, driver.disk._reserved = True, False
     with pytest.raises(OSError, match="no space"):
         driver.disk.write_atomic("x", b"")

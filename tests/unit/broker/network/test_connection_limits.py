@@ -79,6 +79,17 @@ def test_idle_connections_are_closed() -> None:
         assert broker.metrics().counters["idle_connections"] == 2
 
 
+def test_without_a_limit_idle_connections_stay() -> None:
+    """As in Apache Kafka, -1 means never; the clock of connections is not the broker's, so the timer is asked for."""
+    with Broker({"connections.max.idle.ms": -1}) as broker, RawClient(broker.bootstrap_servers) as client:
+        client.create_topic("t")
+        server = broker._server
+        assert server is not None
+        assert server._idle_timer is None
+        assert server._admission.idle(2**62) == []
+        assert client.produce("t", [b"x"]).error_code == 0
+
+
 def test_the_system_looks_after_those_who_vanished() -> None:
     with Broker() as broker, RawClient(broker.bootstrap_servers) as client:
         client.create_topic("t")

@@ -15,6 +15,7 @@ from fencepost.broker.api.common import may_see
 from fencepost.broker.api.handler import Handler
 from fencepost.broker.connection import Call
 from fencepost.broker.disk.changes import Change
+from fencepost.broker.parts import BrokerParts
 from fencepost.broker.security.acls import Operation, ResourceType
 from fencepost.broker.topics.catalogue import Topic
 from fencepost.protocol.codes import ErrorCode
@@ -54,9 +55,15 @@ def _delete(call: Call, doomed: Collection[Topic]) -> Change[None]:
     core = call.core
     for topic in doomed:
         core.transactions.warn_of_loss(f"topic {topic.name!r} is deleted", topic=topic.name)
-    if doomed:
-        yield from core.topics.delete_all(doomed)
-    for topic in doomed:
+    try:
+        if doomed:
+            yield from core.topics.delete_all(doomed)
+    finally:  # an error may come after the deletion
+        _tell_others(core, [topic for topic in doomed if core.topics.by_id(topic.topic_id) is None])
+
+
+def _tell_others(core: BrokerParts, deleted: Collection[Topic]) -> None:
+    for topic in deleted:
         for partition in topic.partitions:
             core.advanced(partition)
         core.groups.topic_deleted(core.now.ms, topic.name, len(topic.partitions))
