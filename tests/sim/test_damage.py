@@ -14,8 +14,8 @@ from fencepost.broker.log.batch_walk import BatchWalk, Hole
 from fencepost.broker.log.lost_markers import LostMarkers
 from fencepost.broker.log.segment import Segment
 from fencepost.broker.topics import directories, repair
-from fencepost.broker.topics.catalogue import SHARE_GROUP_STATE as SHARES
 from fencepost.broker.topics.cleaner import Cleaner
+from fencepost.broker.topics.internal import SHARE_GROUP_STATE as SHARES
 from tests.support.damage_campaign import Campaign, Case, cases, ordered
 from tests.support.damage_cases import ROUTES, STOPS
 from tests.support.damage_world import images

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from fencepost.broker.topics.catalogue import is_internal
+from fencepost.broker.topics.internal import is_internal
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.records.batch import iter_batches
 from fencepost.protocol.records.walk import records_of

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from fencepost.broker.topics.catalogue import SHARE_GROUP_STATE
+from fencepost.broker.topics.internal import SHARE_GROUP_STATE
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.logs.share_state_log import ShareStateKey
 from fencepost.protocol.messages.alter_user_scram_credentials import (

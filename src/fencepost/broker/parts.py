@@ -35,15 +35,10 @@ from fencepost.broker.throttling import Throttling
 from fencepost.broker.timing.alarm import Alarm
 from fencepost.broker.timing.clock import Jumps, Now
 from fencepost.broker.timing.timers import Timer, Timers
-from fencepost.broker.topics.catalogue import (
-    CONSUMER_OFFSETS,
-    SHARE_GROUP_STATE,
-    TRANSACTION_STATE,
-    Partition,
-    TopicCatalogue,
-)
+from fencepost.broker.topics.catalogue import Partition, TopicCatalogue
 from fencepost.broker.topics.cleaner import Cleaner
 from fencepost.broker.topics.durability import Durability
+from fencepost.broker.topics.internal import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 from fencepost.broker.topics.opening import note_recovery
 from fencepost.broker.topics.presence import Presence
 

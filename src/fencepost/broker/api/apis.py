@@ -18,7 +18,7 @@ from typing import NamedTuple
 from fencepost.broker.api.handler import Handler
 from fencepost.broker.api.rules import Each, Rule, Shown, Unruled, needs
 from fencepost.broker.security.acls import Operation, ResourceType
-from fencepost.broker.topics.catalogue import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
+from fencepost.broker.topics.internal import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 from fencepost.protocol.codes import ErrorCode
 
 __all__ = ["SERVED", "Api", "CoordinatorTopic", "ErrorTemplate", "handler"]

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from fencepost.broker.log.reading import Gap
 from fencepost.broker.metrics.counters import Metrics
-from fencepost.broker.topics.catalogue import CONSUMER_OFFSETS, TRANSACTION_STATE, Partition, TopicCatalogue
+from fencepost.broker.topics.catalogue import Partition, TopicCatalogue
+from fencepost.broker.topics.internal import CONSUMER_OFFSETS, TRANSACTION_STATE
 from fencepost.broker.topics.opening import tell_damage
 from fencepost.protocol.logs.partitioning import coordinator_partition
 

@@ -20,7 +20,8 @@ from fencepost.broker.settings.dynamic import DynamicSettings
 from fencepost.broker.settings.table import InvalidSetting
 from fencepost.broker.settings.values import BrokerConfig
 from fencepost.broker.timing.alarm import Alarm
-from fencepost.broker.topics.catalogue import CONSUMER_OFFSETS, Partition, TopicCatalogue
+from fencepost.broker.topics.catalogue import Partition, TopicCatalogue
+from fencepost.broker.topics.internal import CONSUMER_OFFSETS
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.records.batch import BatchHeader
 from fencepost.protocol.records.markers import parse_marker

@@ -41,8 +41,9 @@ from fencepost.broker.metrics.log_rate_limit import Paces
 from fencepost.broker.settings.values import BrokerConfig
 from fencepost.broker.timing.alarm import Alarm
 from fencepost.broker.timing.clock import Jumps
-from fencepost.broker.topics.catalogue import CONSUMER_OFFSETS, Partition, TopicCatalogue
+from fencepost.broker.topics.catalogue import Partition, TopicCatalogue
 from fencepost.broker.topics.durability import Durability
+from fencepost.broker.topics.internal import CONSUMER_OFFSETS
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.records.batch import BatchHeader
 from fencepost.protocol.records.walk import pairs_of

@@ -38,37 +38,17 @@ from fencepost.broker.topics.directories import (
     why_left_alone,
 )
 from fencepost.broker.topics.doomed import DoomedDirectories
+from fencepost.broker.topics.internal import INTERNAL_CONFIGS, INTERNAL_PARTITIONS, is_internal
 from fencepost.broker.topics.log_settings import read_log_config
 from fencepost.broker.topics.names import flat_name, invalid_topic_name
 from fencepost.broker.topics.replaced import DeletedNames, Replacement
 from fencepost.broker.topics.waiting import Waiting
 
 __all__ = [
-    "CLUSTER_METADATA",
-    "CONSUMER_OFFSETS",
-    "SHARE_GROUP_STATE",
-    "TRANSACTION_STATE",
     "Partition",
     "Topic",
     "TopicCatalogue",
-    "internal_configs",
-    "is_internal",
 ]
-
-CLUSTER_METADATA = "__cluster_metadata"  # Kafka's metadata log, which this broker does not have; the name is reserved
-CONSUMER_OFFSETS = "__consumer_offsets"
-TRANSACTION_STATE = "__transaction_state"
-SHARE_GROUP_STATE = "__share_group_state"
-_INTERNAL_CONFIGS = {
-    CONSUMER_OFFSETS: {"cleanup.policy": "compact", "segment.bytes": "104857600"},
-    TRANSACTION_STATE: {"cleanup.policy": "compact", "segment.bytes": "104857600"},
-    SHARE_GROUP_STATE: {"cleanup.policy": "compact", "segment.bytes": "104857600"},
-}
-_INTERNAL_PARTITIONS = {
-    CONSUMER_OFFSETS: "offsets.topic.num.partitions",
-    TRANSACTION_STATE: "transaction.state.log.num.partitions",
-    SHARE_GROUP_STATE: "share.coordinator.state.topic.num.partitions",
-}
 
 Deleted = Mapping[UUID, tuple[str, int]]  # name and number of partitions by id
 
@@ -248,7 +228,7 @@ class TopicCatalogue:
 
     def usual_partitions(self, name: str) -> int:
         """Return the default number of partitions of a topic with this name."""
-        return self._config.number(_INTERNAL_PARTITIONS.get(name, "num.partitions"))
+        return self._config.number(INTERNAL_PARTITIONS.get(name, "num.partitions"))
 
     def internal(self, name: str) -> Topic:
         """Return an internal topic, created synchronously if it is missing. See `create_internal`."""
@@ -259,7 +239,7 @@ class TopicCatalogue:
         """Create an internal topic if it is missing. Raises OSError."""
         topic = self._topics.get(name)
         if topic is None:
-            topic = yield from self.create(name, self.usual_partitions(name), _INTERNAL_CONFIGS[name])
+            topic = yield from self.create(name, self.usual_partitions(name), INTERNAL_CONFIGS[name])
         return topic
 
     def add_partitions(self, grown: Mapping[Topic, int]) -> Change[None]:
@@ -461,7 +441,7 @@ class TopicCatalogue:
                 continue  # it could not be removed, which has been logged
             topic = self._topics.get(found.topic)
             if topic is None and (found.topic_id is not None or lost) and invalid_topic_name(found.topic) is None:
-                given = _INTERNAL_CONFIGS.get(found.topic, {})
+                given = INTERNAL_CONFIGS.get(found.topic, {})
                 topic = Topic(found.topic, found.topic_id or self._new_id(), given, self._config)
                 usual = self.usual_partitions(found.topic) if topic.internal else 0
                 self._extend(topic, max(found.number + 1, usual))
@@ -582,13 +562,3 @@ def _release(topics: Iterable[Topic]) -> None:
             if partition.opened is not None:
                 partition.opened.release()
                 partition.opened = None
-
-
-def internal_configs(name: str) -> Mapping[str, str]:
-    """Return the settings of an internal topic; none for another topic."""
-    return _INTERNAL_CONFIGS.get(name, {})
-
-
-def is_internal(name: str) -> bool:
-    """Return true if the name is an internal topic's."""
-    return name in _INTERNAL_CONFIGS

@@ -12,7 +12,7 @@ from fencepost.broker.connection import Call
 from fencepost.broker.disk.changes import Change
 from fencepost.broker.security.acls import Operation, ResourceType
 from fencepost.broker.security.rights import DENIED
-from fencepost.broker.topics.catalogue import CONSUMER_OFFSETS, TRANSACTION_STATE
+from fencepost.broker.topics.internal import CONSUMER_OFFSETS, TRANSACTION_STATE
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 

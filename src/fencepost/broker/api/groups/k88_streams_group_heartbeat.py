@@ -20,7 +20,7 @@ from fencepost.broker.coordinator.group.streams import requests as asked
 from fencepost.broker.coordinator.group.streams.topology import StatusCode
 from fencepost.broker.disk.changes import Change
 from fencepost.broker.security.acls import CLUSTER_NAME, Operation, ResourceType
-from fencepost.broker.topics.catalogue import is_internal
+from fencepost.broker.topics.internal import is_internal
 from fencepost.broker.topics.names import invalid_topic_name
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.codes import describe as describe_code

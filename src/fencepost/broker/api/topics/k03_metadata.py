@@ -23,7 +23,8 @@ from fencepost.broker.connection import Call
 from fencepost.broker.disk.changes import Change
 from fencepost.broker.parts import BrokerParts
 from fencepost.broker.security.acls import CLUSTER_NAME, Operation, ResourceType
-from fencepost.broker.topics.catalogue import CLUSTER_METADATA, Topic, internal_configs
+from fencepost.broker.topics.catalogue import Topic
+from fencepost.broker.topics.internal import CLUSTER_METADATA, internal_configs
 from fencepost.broker.topics.names import flat_name, invalid_topic_name
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.messages.metadata import (

@@ -16,7 +16,7 @@ from fencepost.broker.coordinator.txn.decide_enlist import EnlistRequest
 from fencepost.broker.coordinator.txn.model import ProducerPair
 from fencepost.broker.parts import BrokerParts
 from fencepost.broker.security.acls import CLUSTER_NAME, Operation, ResourceType
-from fencepost.broker.topics.catalogue import is_internal
+from fencepost.broker.topics.internal import is_internal
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,

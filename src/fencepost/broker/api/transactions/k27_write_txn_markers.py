@@ -9,7 +9,7 @@ from __future__ import annotations
 from fencepost.broker.api.handler import Handler
 from fencepost.broker.connection import Call
 from fencepost.broker.log.results import Rejected
-from fencepost.broker.topics.catalogue import CONSUMER_OFFSETS, TRANSACTION_STATE
+from fencepost.broker.topics.internal import CONSUMER_OFFSETS, TRANSACTION_STATE
 from fencepost.broker.topics.opening import open_log
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.messages.write_txn_markers import (
