@@ -25,6 +25,7 @@ PATIENCE_S: Final = 10.0  # between two reads
 MOST_S: Final = 60.0  # for a whole request and its response
 ENDS_IN_S: Final = 0.1
 _GIVES_WAY_S: Final = 1.0  # time for a closed connection's thread to end
+_MOST_DIGITS: Final = 18  # of a body's size; Python refuses to convert thousands of them
 _BUSY: Final = b"HTTP/1.0 503 Service Unavailable\r\nContent-Type: text/plain\r\n\r\ntoo many requests at once\n"
 
 
@@ -166,7 +167,8 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         """Answer a request with a body of known size."""
         size = self.headers.get("Content-Length", "")
-        if not size.isdecimal() or int(size) > self.server.most_body:
+        digits = size.isascii() and size.isdecimal() and len(size) <= _MOST_DIGITS
+        if not digits or int(size) > self.server.most_body:
             self._send(413, {"Content-Type": "text/plain"}, b"the body's size is missing, or too large\n")
             return
         self._answer(self.rfile.read(int(size)))
