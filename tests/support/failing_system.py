@@ -43,6 +43,8 @@ class FailingSystem:
         self._directory = str(directory)
         self.on = False
         self.calls = 0
+        self.kinds: list[str] = []
+        """Of the calls, in their order."""
         self.failed = ""
         self.fail_at = fail_at
         self._persistent = persistent
@@ -58,6 +60,7 @@ class FailingSystem:
         if not self.on or not path.startswith(self._directory):
             return
         self.calls += 1
+        self.kinds.append(kind)
         number = self.calls - 1
         if number == self.fail_at or (self._persistent and 0 <= self.fail_at < number):
             self.failed = self.failed or f"call {number}: {kind} of {path}"

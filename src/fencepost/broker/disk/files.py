@@ -13,7 +13,18 @@ from typing import Protocol
 from fencepost.protocol.cursor import Buffer
 from fencepost.values import Value
 
-__all__ = ["Buffer", "File", "Files", "OutcomeUnknown", "RunAll", "Sync", "is_full", "may_exist", "one_by_one"]
+__all__ = [
+    "Buffer",
+    "File",
+    "Files",
+    "OutcomeUnknown",
+    "RunAll",
+    "Sync",
+    "is_full",
+    "lacks_descriptors",
+    "may_exist",
+    "one_by_one",
+]
 
 
 class OutcomeUnknown(OSError):
@@ -27,6 +38,11 @@ class OutcomeUnknown(OSError):
 def is_full(error: OSError) -> bool:
     """Return true if the disk is full."""
     return error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+def lacks_descriptors(error: OSError) -> bool:
+    """Return true if the process or the system has no free file descriptor."""
+    return error.errno in (errno.EMFILE, errno.ENFILE)
 
 
 class File(Protocol):

@@ -109,8 +109,10 @@ class Segment:
         self._loaded = self._aborted_loaded = self.size == 0
 
     def take_name(self) -> None:
-        """Give the log file its final name. Raises OSError."""
+        """Give the log file its final name, unless it has it. Raises OSError."""
         path = self.stem + LOG
+        if self.path == path:
+            return
         self._files.rename(self.path, path)
         try:
             log = self._files.open(path)

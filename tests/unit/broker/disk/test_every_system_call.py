@@ -256,6 +256,42 @@ def run(scenario: Callable[[World], None], directory: Path, system: FailingSyste
     return world
 
 
+def test_want_of_descriptors_makes_no_partition_read_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nothing was written when a file could not be opened: compaction goes on, without a start, when one can be."""
+    caplog.set_level(logging.CRITICAL)
+    found: list[str] = []
+    missed = 0
+    numbers = [-1]
+    while numbers:
+        fail_at = numbers.pop(0)
+        with monkeypatch.context() as patches:
+            system = FailingSystem(patches, tmp_path, fail_at)
+            world = World(tmp_path / "data", system)
+            prepare(world)
+            world.driver.pass_time(1_000)
+            system.on = True
+            compaction(world)
+            system.on = False
+            if fail_at < 0:
+                numbers = [number for number, kind in enumerate(system.kinds) if kind == "open"]
+            elif not world.driver.core.metrics.values["failed_syncs"]:  # which the server repeats, not this driver
+                missed += 1
+                world.pass_time(70_000)
+                world.put(b"key-0", b"after it")
+                if world.driver.core.durability.failures or world.latest.get(b"key-0") != b"after it":
+                    found.append(system.failed)
+                world.judge()
+                world.restart()
+                world.judge()
+                found += [f"{system.failed}: {problem}" for problem in world.problems]
+        world.kill()
+        shutil.rmtree(tmp_path / "data")
+    assert missed > 10
+    assert found == []
+
+
 @pytest.mark.parametrize("scenario", [topics, transactions, compaction, starting])
 def test_what_was_answered_holds(
     scenario: Callable[[World], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

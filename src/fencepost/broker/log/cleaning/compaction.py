@@ -16,14 +16,15 @@ is Python code.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Generator, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from fencepost.broker.disk.changes import Change
-from fencepost.broker.disk.files import File
+from fencepost.broker.disk.files import File, lacks_descriptors
 from fencepost.broker.log.cleaning.cleaned_transactions import CleanedTransactions
-from fencepost.broker.log.cleaning.swap import announcing, discard, take_places
+from fencepost.broker.log.cleaning.swap import announcing, announcing_indexes, discard, take_places
 from fencepost.broker.log.layout import CLEANED, SWAP, CleanPoint
 from fencepost.broker.log.recovery import marker_in
 from fencepost.broker.log.results import CorruptSegment
@@ -45,6 +46,7 @@ Step = Sequence[File] | Change[None]
 # A step is the work of so many records, about half a millisecond. A batch counts as four records, and each KiB as one.
 _STEP_RECORDS: Final = 200
 _BATCH_RECORDS: Final = 4
+_STAGES: Final = 5  # of a replacement
 _WRITE_BYTES: Final = 1 << 17
 _LONG_KEY_BYTES: Final = 24
 _RELATIVE_MAX: Final = 2**31 - 1
@@ -113,6 +115,8 @@ class Compaction:
         self._work = 0
         self._target: Segment | None = None  # the segment being written
         self._transactions = CleanedTransactions([])
+        self.is_swapping = False
+        """A replacement is under way. If it lacks a descriptor, the next step goes on with it."""
         self.bytes_read = 0
         self.bytes_written = 0
         self.records_read = 0
@@ -232,39 +236,69 @@ class Compaction:
         target.flush_indexes(final=True)
         self.bytes_written += target.size
         yield [target.log, *target.index_files()]
-        yield self._swapping(group, target)
+        yield from self._swapping(group, target)
 
-    def _swapping(self, group: list[Segment], target: Segment) -> Change[None]:
-        """Replace the group by the new segment.
+    def _swapping(self, group: list[Segment], target: Segment) -> Iterator[Step]:
+        """Replace the group by the new segment, in changes; each goes on where the one before found no descriptor."""
+        stages = deque(self._stages(group, target))
+        while stages:
+            self.is_swapping = True
+            yield self._through(stages)
+        self.is_swapping = False
 
-        Changes of a log's files run one at a time, so the group stays until then.
+    def _through(self, stages: deque[Callable[[], Change[None]]]) -> Change[None]:
+        """Carry out the stages.
 
-        Meanwhile records are appended and read.
+        Changes of a log's files run one at a time, so the group stays until the end, unless descriptors are missing.
+
+        Meanwhile records are appended and read. Raises OSError, Abandoned.
         """
-        self._check(group)
-        log, end = self._log, group[-1].next_offset
-        target.close()
-        log.snapshots.keep_from(end)
         try:
-            yield from announcing(log.files, log.directory, target.base_offset)
+            while stages:
+                yield from stages[0]()
+                stages.popleft()
+        except Exception as error:
+            if isinstance(error, Abandoned) and (len(stages) == _STAGES or self._log.closed):
+                raise
+            if not (isinstance(error, OSError) and lacks_descriptors(error)):
+                # the next start finds out which of the two counts
+                self._log.sync_failed(error if isinstance(error, OSError) else OSError(str(error)))
+            raise
+
+    def _stages(self, group: list[Segment], target: Segment) -> Iterator[Callable[[], Change[None]]]:
+        """Yield the stages of a replacement. Each can be repeated after it has failed for want of a descriptor."""
+        log, base, end = self._log, group[0].base_offset, group[-1].next_offset
+        new: list[Segment] = []
+
+        def begin() -> Change[None]:
+            self._check(group)
+            target.close()
+            log.snapshots.keep_from(end)
+            yield from announcing_indexes(log.files, log.directory, base)
+
+        def announce() -> Change[None]:
+            self._check(group)
+            yield from announcing(log.files, log.directory, base)
+
+        def replace() -> Change[None]:
             self._check(group)
             self._target = None
-            new = self._replace(group, end)  # first: if one of the next steps fails, the log reads the new segment
+            new.append(self._replace(group, end))  # first: if a later stage fails, the log reads the new segment
             for segment in group:
                 log.snapshots.forget_files(segment.open_index_files())
                 segment.close()
-            others = [segment.base_offset for segment in group[1:]]
-            take_places(log.files, log.directory, target.base_offset, others)
+            yield from ()
+
+        def take() -> Change[None]:
+            take_places(log.files, log.directory, base, [segment.base_offset for segment in group[1:]])
             yield partial(log.files.sync_directory, log.directory)
-            self._check([new])
-            new.take_name()
+
+        def name() -> Change[None]:
+            self._check(new)
+            new[0].take_name()
             yield partial(log.files.sync_directory, log.directory)
-        except Abandoned:
-            raise
-        except Exception as error:
-            # the next start finds out which of the two counts
-            log.sync_failed(error if isinstance(error, OSError) else OSError(str(error)))
-            raise
+
+        yield from (begin, announce, replace, take, name)
 
     def _replace(self, group: list[Segment], end: int) -> Segment:
         """Let the log read the new segment, whose log file still has its temporary name."""

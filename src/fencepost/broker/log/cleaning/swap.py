@@ -38,6 +38,7 @@ from fencepost.broker.log.results import RecoveryReport
 __all__ = [
     "NO_CLEAN_POINT",
     "announcing",
+    "announcing_indexes",
     "discard",
     "finish",
     "finish_swaps",
@@ -50,17 +51,25 @@ NO_CLEAN_POINT: Final = CleanPoint(0, 0)
 _INDEXES: Final = (INDEX, TIME_INDEX, TXN_INDEX)
 
 
+def announcing_indexes(files: Files, directory: str, base_offset: int) -> Change[None]:
+    """Rename the synced .cleaned indexes of a segment to .swap, before its log. Can be repeated. Raises OSError."""
+    for suffix in _INDEXES:
+        _rename_once(files, f"{directory}/{file_name(base_offset, suffix)}")
+    # the new log must not become durable before its indexes: the old ones do not fit it
+    yield partial(files.sync_directory, directory)
+
+
+def _rename_once(files: Files, path: str) -> None:
+    if files.exists(path + CLEANED):
+        files.rename(path + CLEANED, path + SWAP)
+
+
 def announcing(files: Files, directory: str, base_offset: int) -> Change[None]:
-    """Rename the synced .cleaned files of a segment to .swap, which makes it valid.
+    """Rename the synced .cleaned log of a segment to .swap, which makes it valid. Can be repeated.
 
     Raises OSError. Then either the old or the new segments are valid.
     """
-    stem = f"{directory}/{file_name(base_offset, '')}"
-    for suffix in _INDEXES:
-        files.rename(stem + suffix + CLEANED, stem + suffix + SWAP)
-    # the new log must not become durable before its indexes: the old ones do not fit it
-    yield partial(files.sync_directory, directory)
-    files.rename(stem + LOG + CLEANED, stem + LOG + SWAP)
+    _rename_once(files, f"{directory}/{file_name(base_offset, LOG)}")
     yield partial(files.sync_directory, directory)
 
 
