@@ -1,4 +1,4 @@
-"""Run each command of README, docs/ and CONTRIBUTING in a clean copy of the project, in order.
+"""Run the commands of each page, README, docs/ and CONTRIBUTING, in a clean copy of the project, in order.
 
 INDEX says how each command is tried. A command that is not in it fails, so that none is added untried.
 """
@@ -25,6 +25,7 @@ SERVE = "serve"  # until it says that it listens, then SIGTERM; it has to end wi
 DRY_RUN = "dry run"  # `make -n`: it would start this very test run, or runs for many minutes
 ELSEWHERE = "elsewhere"  # needs the network or root; what it leads to is covered by the test named here
 
+FROM_MAKE = ("MAKEFLAGS", "MAKEOVERRIDES", "MFLAGS", "MAKELEVEL", "ARGS")
 INDEX: tuple[tuple[str, str, str], ...] = (
     (r"make (test|bench|lint)( .*)?", DRY_RUN, ""),
     (r"make (venv|run)( .*)?", RUN, ""),
@@ -46,7 +47,8 @@ class Copy:
     @property
     def environ(self) -> dict[str, str]:
         return {
-            **os.environ,
+            # A make inside of a make takes its ARGS and options from these.
+            **{name: value for name, value in os.environ.items() if name not in FROM_MAKE},
             "PATH": f"{self.folder}/.venv/bin:{os.environ['PATH']}",
             "NO_COLOR": "1",
             "COLUMNS": "120",
@@ -58,14 +60,15 @@ def how(command: str) -> str | None:
     return next((way for pattern, way, _where in INDEX if re.fullmatch(pattern, command)), None)
 
 
-def blocks() -> list[tuple[str, ConsoleBlock]]:
-    """Return (file:line, block) of README.md, docs/ and CONTRIBUTING.md, in this order.
+def pages() -> dict[str, list[ConsoleBlock]]:
+    """Return the blocks of README.md, docs/ and CONTRIBUTING.md, by page.
 
     test_docs_tutorial.py runs the tutorial, whose commands need its programs.
     """
     documents = [path for path in sorted((ROOT / "docs").glob("*.md")) if path.name != "tutorial.md"]
     paths = [ROOT / "README.md", *documents, ROOT / "CONTRIBUTING.md"]
-    return [(f"{path.name}:{block.line}", block) for path in paths for block in console_blocks(path.read_text())]
+    found = {path.name: console_blocks(path.read_text()) for path in paths}
+    return {name: blocks for name, blocks in found.items() if blocks}
 
 
 def test_a_console_block_is_read() -> None:
@@ -75,38 +78,49 @@ def test_a_console_block_is_read() -> None:
 
 
 def test_every_command_has_its_place_in_the_index() -> None:
-    found = blocks()
-    assert found
-    assert [command for _, block in found for command, _output in block.commands if how(command) is None] == []
+    found = [command for blocks in pages().values() for block in blocks for command, _ in block.commands]
+    assert len(found) > 50
+    assert [command for command in found if how(command) is None] == []
 
 
 @pytest.fixture(scope="module")
-def copy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Copy]:
-    made = Copy(clean_copy(tmp_path_factory.mktemp("readme") / "fencepost"), [])
-    yield made
-    for process in made.served:
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Copy:
+    return Copy(clean_copy(tmp_path_factory.mktemp("readme") / "fencepost"), [])
+
+
+@pytest.fixture
+def serving(copy: Copy) -> Iterator[Copy]:
+    """What a page starts runs to the end of that page, as no page needs another one's brokers."""
+    yield copy
+    for process in copy.served:
         process.send_signal(signal.SIGTERM)
-    assert [process.wait(120) for process in made.served] == [0] * len(made.served)
+    assert [process.wait(120) for process in copy.served] == [0] * len(copy.served)
+    copy.served.clear()
 
 
 @pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("block", [pytest.param(block, id=where) for where, block in blocks()])
-def test_the_commands_of_a_block(block: ConsoleBlock, copy: Copy) -> None:
-    assert block.commands, "a console block without a command"
-    for command, output in block.commands:
-        match how(command):
-            case "run":
-                run_to_its_end(command, output, copy)
-            case "serve":
-                serve(command, copy)
-            case "dry run":
-                subprocess.run(["make", "-n", *command.split()[1:]], cwd=copy.folder, check=True, capture_output=True)
-            case "elsewhere":
-                continue
-            case _:
-                pytest.fail(f"{command!r} is not in INDEX")
+@pytest.mark.parametrize("page", pages())
+def test_the_commands_of_a_page(page: str, serving: Copy) -> None:
+    for block in pages()[page]:
+        assert block.commands, f"{page}:{block.line}: a console block without a command"
+        for command, output in block.commands:
+            follow(command, output, serving)
+
+
+def follow(command: str, output: tuple[str, ...], copy: Copy) -> None:
+    match how(command):
+        case "run":
+            run_to_its_end(command, output, copy)
+        case "serve":
+            serve(command, copy)
+        case "dry run":
+            subprocess.run(["make", "-n", *command.split()[1:]], cwd=copy.folder, check=True, capture_output=True)
+        case "elsewhere":
+            return
+        case _:
+            pytest.fail(f"{command!r} is not in INDEX")
 
 
 def run_to_its_end(command: str, output: tuple[str, ...], copy: Copy) -> None:
@@ -141,7 +155,7 @@ def run_to_its_end(command: str, output: tuple[str, ...], copy: Copy) -> None:
 
 
 def serve(command: str, copy: Copy) -> None:
-    """Started and left running for the commands that follow in README; stopped at the end."""
+    """Start it, and leave it running for the commands that follow on the page."""
     log = copy.folder / f"served-{len(copy.served)}.txt"
     with open(log, "wb") as file:
         process = subprocess.Popen(

@@ -6,7 +6,6 @@ from fencepost_lab.check.history.model import History
 from fencepost_lab.check.history.operations import (
     Abort,
     Assign,
-    BatchWritten,
     Begin,
     Commit,
     Decide,
@@ -19,6 +18,7 @@ from fencepost_lab.check.history.operations import (
     Position,
     Prepare,
     Read,
+    RecordRun,
     Seek,
     Send,
     SendOffsets,
@@ -148,8 +148,6 @@ class Story:
                     setattr(operation, name, value)
 
 
-def batches(records: str, topic: str) -> list[BatchWritten]:
+def batches(records: str, topic: str) -> list[RecordRun]:
     pairs = [record.split("@") for record in records.split()]
-    return (
-        [BatchWritten(topic, 0, [int(offset) for _, offset in pairs], [value for value, _ in pairs])] if pairs else []
-    )
+    return [RecordRun(topic, 0, [int(offset) for _, offset in pairs], [value for value, _ in pairs])] if pairs else []

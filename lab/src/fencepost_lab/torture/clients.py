@@ -13,7 +13,7 @@ from typing import Any, NoReturn, Protocol, TypeVar
 
 import fencepost
 from fencepost.errors import AbortableError, KafkaError, ProduceFailedError, TransactionCommitFailedError
-from fencepost_lab.check.history.operations import BatchWritten, Position
+from fencepost_lab.check.history.operations import Position, RecordRun
 from fencepost_lab.check.transactional_id_recorder import told_of_fencing
 from fencepost_lab.torture.access import Access, librdkafka_settings
 
@@ -61,7 +61,7 @@ class ConsumerFace(Protocol):
 
     def subscribe(self, topic: str, rebalanced: Callable[[], None]) -> None: ...
     def assign(self, places: Iterable[tuple[str, int]]) -> None: ...
-    def poll(self) -> list[BatchWritten]: ...
+    def poll(self) -> list[RecordRun]: ...
     def assigned(self) -> list[Position]: ...
     def generation(self) -> int: ...
     def go_back(self) -> None: ...
@@ -188,11 +188,11 @@ class OurConsumer:
     def assign(self, places: Iterable[tuple[str, int]]) -> None:
         ours(lambda: self.consumer.assign(places))
 
-    def poll(self) -> list[BatchWritten]:
-        found: dict[tuple[str, int], BatchWritten] = {}
+    def poll(self) -> list[RecordRun]:
+        found: dict[tuple[str, int], RecordRun] = {}
         for record in ours(lambda: self.consumer.poll(500)):
             batch = found.setdefault(
-                (record.topic, record.partition), BatchWritten(record.topic, record.partition, [], [])
+                (record.topic, record.partition), RecordRun(record.topic, record.partition, [], [])
             )
             batch.offsets.append(record.offset)
             batch.values.append((record.value or b"").decode())
@@ -341,14 +341,14 @@ class TheirConsumer:
 
         self.consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for topic, partition in places])
 
-    def poll(self) -> list[BatchWritten]:
-        found: dict[tuple[str, int], BatchWritten] = {}
+    def poll(self) -> list[RecordRun]:
+        found: dict[tuple[str, int], RecordRun] = {}
         messages: list[Any] = _theirs(lambda: self.consumer.consume(MOST_RECORDS, 0.5))
         for message in messages:
             if message.error() is not None:
                 continue  # librdkafka continues by itself
             place = message.topic(), message.partition()
-            batch = found.setdefault(place, BatchWritten(*place, [], []))
+            batch = found.setdefault(place, RecordRun(*place, [], []))
             batch.offsets.append(message.offset())
             batch.values.append(message.value().decode())
         return list(found.values())

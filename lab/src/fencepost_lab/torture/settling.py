@@ -12,7 +12,7 @@ from fencepost.client.net.cluster import Cluster
 from fencepost.client.net.list_offsets import LATEST
 from fencepost.client.types import Isolation, TopicPartition
 from fencepost.errors import KafkaError, TopicAlreadyExistsError
-from fencepost_lab.check.history.operations import BatchWritten, Init, OffsetsFetch, Position, Read
+from fencepost_lab.check.history.operations import Init, OffsetsFetch, Position, Read, RecordRun
 from fencepost_lab.check.history.recorder import Recorder
 from fencepost_lab.torture.access import Access
 
@@ -98,7 +98,7 @@ def settle(
 async def _read(admin: AdminCore, recorder: Recorder, judge: str, place: TopicPartition, patience_ms: int) -> None:
     read = Read(process=judge, topic=place.topic, partition=place.partition, isolation="read_committed")
     recorder.invoke(read)
-    batch = BatchWritten(place.topic, place.partition, [], [])
+    batch = RecordRun(place.topic, place.partition, [], [])
     try:
         end = (await admin.list_offsets({place: LATEST}, isolation=Isolation.READ_UNCOMMITTED))[place].offset
         settings = FetchSettings(isolation=Isolation.READ_COMMITTED)

@@ -24,7 +24,6 @@ from fencepost.errors import KafkaError
 from fencepost_lab.check.history.operations import (
     Abort,
     Assign,
-    BatchWritten,
     Begin,
     Commit,
     Decide,
@@ -33,6 +32,7 @@ from fencepost_lab.check.history.operations import (
     Poll,
     Position,
     Prepare,
+    RecordRun,
     Seek,
     Send,
     SendOffsets,
@@ -264,7 +264,7 @@ class Worker:
             if self._chance.random() < 0.1:
                 time.sleep(self._chance.uniform(0, 0.05))
 
-    def _copies(self, producer: ProducerFace, consumer: ConsumerFace, batches: list[BatchWritten], name: str) -> None:
+    def _copies(self, producer: ProducerFace, consumer: ConsumerFace, batches: list[RecordRun], name: str) -> None:
         offsets = []
         for batch in batches:
             offsets.append(Position(batch.topic, batch.partition, batch.offsets[-1] + 1))
@@ -316,7 +316,7 @@ class Worker:
 
         self._call(lambda: producer.send(topic, partition, send.value, told))
 
-    def _poll(self, consumer: ConsumerFace) -> list[BatchWritten]:
+    def _poll(self, consumer: ConsumerFace) -> list[RecordRun]:
         poll = self._recorder.invoke(Poll(process=self._process, isolation=self._job.isolation))
         try:
             batches = self._call(consumer.poll)

@@ -17,10 +17,10 @@ from fencepost_lab.check.history.model import InvalidHistory
 from fencepost_lab.check.history.operations import (
     KINDS,
     NEVER,
-    BatchWritten,
     Operation,
     OperationResult,
     Position,
+    RecordRun,
     told_at,
 )
 
@@ -193,19 +193,19 @@ def _positions(raw: Any) -> list[Position]:
     return [_position(entry) for entry in raw]
 
 
-def _batches(raw: Any) -> list[BatchWritten]:
+def _batches(raw: Any) -> list[RecordRun]:
     if not isinstance(raw, list):
         raise ValueError(f"it has to be a list of objects, not {raw!r}")
     return [_batch(entry) for entry in raw]
 
 
-def _batch(raw: Any) -> BatchWritten:
+def _batch(raw: Any) -> RecordRun:
     if not isinstance(raw, dict) or raw.keys() != {"topic", "partition", "offsets", "values"}:
         raise ValueError(f"it has to be an object with topic, partition, offsets, values, not {raw!r}"[:200])
     offsets, values = raw["offsets"], raw["values"]
     if not isinstance(offsets, list) or not isinstance(values, list) or len(offsets) != len(values):
         raise ValueError("offsets and values have to be lists of the same length")
-    return BatchWritten(
+    return RecordRun(
         _text(raw["topic"], "topic"),
         _integer(raw["partition"], "partition"),
         [_integer(offset, "an offset") for offset in offsets],
@@ -220,7 +220,7 @@ def _fields_of(kind: type[Operation]) -> dict[str, _Field]:
         int: _integer,
         bool: _boolean,
         list[Position]: _positions,
-        list[BatchWritten]: _batches,
+        list[RecordRun]: _batches,
         Position | None: _position,
     }
     return {

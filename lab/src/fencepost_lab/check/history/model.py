@@ -13,7 +13,6 @@ from typing import NamedTuple, TypeVar
 
 from fencepost_lab.check.history.operations import (
     Abort,
-    BatchWritten,
     Begin,
     Commit,
     Decide,
@@ -24,6 +23,7 @@ from fencepost_lab.check.history.operations import (
     Position,
     Prepare,
     Read,
+    RecordRun,
     Send,
     SendOffsets,
 )
@@ -156,7 +156,7 @@ class History:
         """Yield all operations of a kind in the order of invocation."""
         return (operation for operation in self.operations if isinstance(operation, kind))
 
-    def readings(self, *isolations: str) -> Iterator[tuple[Poll | Read, BatchWritten]]:
+    def readings(self, *isolations: str) -> Iterator[tuple[Poll | Read, RecordRun]]:
         """Yield every batch that was read at one of these isolation levels, or at any if none is given."""
         for operation in self.operations:
             if isinstance(operation, Poll | Read) and (not isolations or operation.isolation in isolations):

@@ -15,7 +15,6 @@ __all__ = [
     "NEVER",
     "Abort",
     "Assign",
-    "BatchWritten",
     "Begin",
     "Commit",
     "Decide",
@@ -29,6 +28,7 @@ __all__ = [
     "Position",
     "Prepare",
     "Read",
+    "RecordRun",
     "Seek",
     "Send",
     "SendOffsets",
@@ -59,7 +59,7 @@ class Position(NamedTuple):
         return f"{self.topic}-{self.partition}@{self.offset}"
 
 
-class BatchWritten(NamedTuple):
+class RecordRun(NamedTuple):
     """Records of a partition in the order of arrival."""
 
     topic: str
@@ -210,7 +210,7 @@ class Poll(Operation):
     F: ClassVar[str] = "poll"
 
     isolation: str
-    records: list[BatchWritten] = field(default_factory=list, metadata=ANSWER)
+    records: list[RecordRun] = field(default_factory=list, metadata=ANSWER)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -226,7 +226,7 @@ class Read(Operation):
     partition: int
     isolation: str
     start: int = 0
-    records: list[BatchWritten] = field(default_factory=list, metadata=ANSWER)
+    records: list[RecordRun] = field(default_factory=list, metadata=ANSWER)
 
 
 @dataclass(slots=True, kw_only=True)

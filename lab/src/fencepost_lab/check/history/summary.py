@@ -8,12 +8,12 @@ from fencepost_lab.check.history.model import Outcome
 from fencepost_lab.check.history.operations import (
     NEVER,
     Abort,
-    BatchWritten,
     Begin,
     Commit,
     OffsetsFetch,
     Operation,
     Position,
+    RecordRun,
     Send,
     SendOffsets,
 )
@@ -103,7 +103,7 @@ class Summary:
             mine = [read for read in self.reads if read.reader == reader]
             for topic, partition in sorted(places | {(read.topic, read.partition) for read in mine}):
                 here = [read for read in mine if (read.topic, read.partition) == (topic, partition)]
-                batch = BatchWritten(topic, partition, [read.offset for read in here], [read.value for read in here])
+                batch = RecordRun(topic, partition, [read.offset for read in here], [read.value for read in here])
                 recorder.at_once(
                     ReadToEnd(
                         process=reader, topic=topic, partition=partition, isolation="read_committed", records=[batch]
