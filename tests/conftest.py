@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 LONGEST = (
     "tests/spark/test_killed.py",
     "tests/test_readme.py",
+    "tests/test_docs_tutorial.py",
     "tests/spark/test_exactly_once.py",
     "tests/unit/spark/test_plan_model.py",
     "tests/sim/test_plants.py",
@@ -45,6 +46,7 @@ LONGEST = (
     "tests/compat/test_franz_go.py",
     "tests/test_snippets.py",
     "tests/unit/client/producer/test_transaction_block.py",
+    "tests/unit/broker/disk/test_administrative_faults.py",
     "tests/spark/test_checkpoint_loss.py",
     "tests/spark/test_runner.py",
     "tests/conformance/test_broker_loss.py",
