@@ -14,7 +14,14 @@ from typing import Any
 import pytest
 
 import fencepost
-from examples import arrow_in_and_out, asyncio_service, consume_transform_produce, recovery_loop, two_phase_template
+from examples import (
+    arrow_in_and_out,
+    asyncio_service,
+    consume_transform_produce,
+    dead_letters,
+    recovery_loop,
+    two_phase_template,
+)
 from fencepost.broker.embedded_control import Fault
 from fencepost.testing import read_all
 
@@ -26,13 +33,14 @@ IMPATIENT: dict[str, Any] = {"max_block_ms": 400, "request_timeout_ms": 400}
 @pytest.fixture
 def broker(monkeypatch: pytest.MonkeyPatch) -> Iterator[fencepost.Broker]:
     producer = partial(fencepost.Producer, **IMPATIENT)
-    for example in (arrow_in_and_out, consume_transform_produce):
+    for example in (arrow_in_and_out, consume_transform_produce, dead_letters):
         monkeypatch.setattr(example, "Producer", producer)
     monkeypatch.setattr(asyncio_service, "AsyncProducer", partial(fencepost.AsyncProducer, **IMPATIENT))
     with fencepost.Broker() as running:
         with fencepost.Admin(running.bootstrap_servers) as admin:
             admin.create_topic("in", 1)
             admin.create_topic("out", 1)
+            admin.create_topic("dead", 1)
         with fencepost.Producer(running.bootstrap_servers) as source:
             for number in range(COUNT):
                 source.send("in", b"%d" % number)
@@ -47,10 +55,12 @@ def outage(request: pytest.FixtureRequest, broker: fencepost.Broker) -> Iterator
     assert fault.hits == HITS
 
 
-def stop_when_copied(broker: fencepost.Broker, outage: Fault, stop: Callable[[], object]) -> threading.Thread:
+def stop_when_copied(
+    broker: fencepost.Broker, outage: Fault, stop: Callable[[], object], results: int = COUNT
+) -> threading.Thread:
     def watch() -> None:
         deadline = time.monotonic() + 100
-        while (len(read_all(broker, "out")) < COUNT or outage.hits < HITS) and time.monotonic() < deadline:
+        while (len(read_all(broker, "out")) < results or outage.hits < HITS) and time.monotonic() < deadline:
             time.sleep(0.3)
         stop()
 
@@ -84,6 +94,20 @@ def test_asyncio_service(broker: fencepost.Broker, outage: Fault) -> None:
 
     asyncio.run(main())
     assert values(broker) == list(range(COUNT))
+
+
+def test_dead_letters(broker: fencepost.Broker, outage: Fault) -> None:
+    def same(value: bytes | None) -> bytes:
+        if value == b"5":
+            raise dead_letters.Unprocessable("planted")
+        return value or b""
+
+    stopping = threading.Event()
+    watcher = stop_when_copied(broker, outage, stopping.set, results=COUNT - 1)
+    dead_letters.process(broker.bootstrap_servers, "in", "out", "dead", "billing-0", stopping, same)
+    watcher.join()
+    assert values(broker) == [number for number in range(COUNT) if number != 5]
+    assert [record.value for record in read_all(broker, "dead")] == [b"5"]
 
 
 def test_arrow_in_and_out(broker: fencepost.Broker, outage: Fault, monkeypatch: pytest.MonkeyPatch) -> None:

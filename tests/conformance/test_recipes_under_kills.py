@@ -1,0 +1,151 @@
+"""The recipes of examples/ that read a topic: kill -9 at each of their steps, on our broker and on Apache Kafka."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+
+import fencepost
+from examples import dead_letters
+from fencepost import Record, TopicPartition
+from fencepost.client.records import to_records
+from tests.support import dying_recipes
+from tests.support.brokers import BrokerUnderTest
+from tests.support.forked import forked
+from tests.support.readme import ROOT
+
+COUNT = 12
+NEVER = "none"
+
+
+def exit_code(program: Callable[..., object], *arguments: object) -> int | None:
+    process = forked(program, *arguments)
+    process.join(200)
+    return process.exitcode
+
+
+def committed(broker: BrokerUnderTest, topic: str) -> list[Record]:
+    """All committed records of partition 0. It waits for open transactions."""
+    place = TopicPartition(topic, 0)
+    with fencepost.Admin(broker.bootstrap_servers) as admin, fencepost.Consumer(broker.bootstrap_servers) as consumer:
+        end = admin.list_offsets({place: -1}, isolation=fencepost.Isolation.READ_UNCOMMITTED)[place].offset
+        pieces = consumer.fetch_range(topic, 0, 0, end, timeout_ms=60_000)
+        return [record for piece in pieces for record in to_records(piece)]
+
+
+class Program:
+    """A program of examples/ as a user starts it."""
+
+    def __init__(self, broker: BrokerUnderTest, file: str, *options: str) -> None:
+        self._command = [sys.executable, f"examples/{file}", "--bootstrap-servers", broker.bootstrap_servers, *options]
+
+    def run_until(self, done: Callable[[], bool]) -> str:
+        """End it by SIGTERM once it is done. Returns its output."""
+        process = subprocess.Popen(self._command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        try:
+            deadline = time.monotonic() + 120
+            while not done():
+                assert process.poll() is None, process.communicate()
+                assert time.monotonic() < deadline, "not done within 120 s"
+                time.sleep(0.05)
+            process.send_signal(signal.SIGTERM)
+            output, _ = process.communicate(timeout=120)
+        finally:
+            process.kill()
+            process.wait()
+        assert process.returncode == 0, output
+        return output
+
+
+def position(admin: fencepost.Admin, group: str, topic: str) -> int:
+    return admin.group_offsets(group)[TopicPartition(topic, 0)].offset
+
+
+# --- dead letters ---
+
+
+class Letters:
+    """COUNT orders, of which every third has no amount, and what must become of them."""
+
+    def __init__(self, broker: BrokerUnderTest, admin: fencepost.Admin) -> None:
+        self.broker = broker
+        self.source, self.target, self.dead = broker.name("orders"), broker.name("invoices"), broker.name("dead")
+        self.name = broker.name("billing")
+        for topic in (self.source, self.target, self.dead):
+            admin.create_topic(topic, 1)
+        self.values = [
+            json.dumps({"id": number} if number % 3 == 0 else {"id": number, "amount": 2}).encode()
+            for number in range(COUNT)
+        ]
+        with fencepost.Producer(broker.bootstrap_servers) as producer:
+            for number, value in enumerate(self.values):
+                producer.send(self.source, value, key=b"%d" % number, headers=[("trace", b"t%d" % number)])
+
+    def run(self, last_step: str) -> int | None:
+        names = self.source, self.target, self.dead, self.name
+        return exit_code(dying_recipes.letters, self.broker.bootstrap_servers, *names, last_step, COUNT)
+
+    def check(self) -> None:
+        good = [number for number in range(COUNT) if number % 3]
+        invoices = [json.loads(record.value or b"") for record in committed(self.broker, self.target)]
+        assert invoices == [{"order": number, "total": 238} for number in good]
+        letters = committed(self.broker, self.dead)
+        assert [int(record.key or b"") for record in letters] == [0, 3, 6, 9]
+        for record in letters:
+            number = int(record.key or b"")
+            headers = dict(record.headers)
+            assert record.value == self.values[number]
+            assert headers["trace"] == b"t%d" % number
+            assert headers["dead-letter-topic"] == self.source.encode()
+            assert (headers["dead-letter-partition"], headers["dead-letter-offset"]) == (b"0", b"%d" % number)
+            assert b"KeyError" in (headers["dead-letter-reason"] or b"")
+
+
+@pytest.mark.parametrize("step", ["initialized", "polled", "sent", "committed"])
+def test_dead_letters_killed_at_a_step(broker: BrokerUnderTest, admin: fencepost.Admin, step: str) -> None:
+    """kill -9 at that step, then a run to the end: each order is an invoice or a dead letter, once."""
+    letters = Letters(broker, admin)
+    assert letters.run(step) == -signal.SIGKILL
+    assert letters.run(NEVER) == 0
+    letters.check()
+    assert position(admin, f"{letters.source}-to-{letters.target}", letters.source) == COUNT
+
+
+def test_a_failure_that_may_pass_makes_no_dead_letter(broker: BrokerUnderTest, admin: fencepost.Admin) -> None:
+    """The work raises another exception after it has set records aside: they are set aside once, by the next run."""
+    letters = Letters(broker, admin)
+
+    def away(value: bytes | None) -> bytes:
+        if json.loads(value or b"")["id"] == 7:
+            raise ConnectionError("the database is away")
+        return dead_letters.invoice(value)
+
+    with pytest.raises(ConnectionError):
+        dead_letters.process(
+            broker.bootstrap_servers,
+            letters.source,
+            letters.target,
+            letters.dead,
+            letters.name,
+            threading.Event(),
+            away,
+        )
+    assert committed(broker, letters.dead) == []
+    assert letters.run(NEVER) == 0
+    letters.check()
+
+
+def test_dead_letters_as_a_program(broker: BrokerUnderTest, admin: fencepost.Admin) -> None:
+    letters = Letters(broker, admin)
+    options = ("--source", letters.source, "--target", letters.target, "--dead-letters", letters.dead)
+    program = Program(broker, "dead_letters.py", *options, "--name", letters.name)
+    output = program.run_until(lambda: len(committed(broker, letters.dead)) == 4)
+    assert f"set aside {letters.source}-0 offset 9: KeyError: 'amount'" in output
+    letters.check()

@@ -1,0 +1,60 @@
+"""The recipes of examples/ as processes that are killed at a given step."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import fencepost
+from examples import dead_letters
+from fencepost import TopicPartition
+
+__all__ = ["letters"]
+
+
+def _dies_at(last_step: str, recipe: ModuleType) -> Callable[[str], None]:
+    """Return what kills this process at a step, with every record of the recipe's producer at the broker."""
+    producers: list[fencepost.Producer] = []
+
+    class Known(fencepost.Producer):
+        def init_transactions(self, keep_prepared: bool = False) -> Any:
+            producers.append(self)
+            return super().init_transactions(keep_prepared)
+
+    recipe.Producer = Known  # type: ignore[attr-defined]
+
+    def at(step: str) -> None:
+        if step == last_step:
+            if step == "sent":
+                producers[-1].flush()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return at
+
+
+def _stop_at_the_end(servers: str, group: str, topic: str, count: int, stopping: threading.Event) -> threading.Thread:
+    """Set `stopping` when the group has committed the position `count` of the topic's only partition."""
+
+    def watch() -> None:
+        place = TopicPartition(topic, 0)
+        with fencepost.Admin(servers) as admin:
+            while not stopping.wait(0.05):
+                found = admin.group_offsets(group).get(place)
+                if found is not None and found.offset >= count:
+                    stopping.set()
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    return thread
+
+
+def letters(servers: str, source: str, target: str, dead: str, name: str, last_step: str, count: int) -> None:
+    """Process `count` orders; -9 at `last_step`."""
+    stopping = threading.Event()
+    watching = _stop_at_the_end(servers, f"{source}-to-{target}", source, count, stopping)
+    dead_letters.process(servers, source, target, dead, name, stopping, at=_dies_at(last_step, dead_letters))
+    watching.join()
