@@ -5,12 +5,15 @@ Numbers like K21 are facts of docs/observed.md.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 import fencepost
+from tests.support import postgresql
 from tests.support.apache_kafka import ApacheKafka
 from tests.support.brokers import BrokerUnderTest, FencepostProcess, Killable
 from tests.support.raw_client import RawClient
@@ -70,3 +73,25 @@ def killable(killable_of_the_file: tuple[BrokerUnderTest, Killable]) -> tuple[Br
     if not running.is_running:  # the test before has failed in between
         running.restart()
     return killable_of_the_file
+
+
+@pytest.fixture(scope="module")
+def postgresql_server() -> Iterator[postgresql.PostgreSQL]:
+    if (reason := postgresql.unavailable_reason()) is not None:
+        pytest.skip(reason)
+    with postgresql.PostgreSQL() as server:
+        yield server
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgresql)])
+def database_address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """An empty database: SQLite, then PostgreSQL."""
+    if request.param == "sqlite":
+        return str(tmp_path / "database.sqlite")
+    import psycopg
+
+    server: postgresql.PostgreSQL = request.getfixturevalue("postgresql_server")
+    name = f"d{uuid.uuid4().hex}"
+    with psycopg.connect(server.address, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}")
+    return server.address.rsplit("/", 1)[0] + "/" + name

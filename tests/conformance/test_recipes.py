@@ -11,8 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,7 @@ from examples import (
 )
 from fencepost import TopicPartition
 from fencepost.errors import ProducerFencedError, TransactionAbortableError
-from tests.support import dying_writer, postgresql
+from tests.support import dying_writer
 from tests.support.brokers import BrokerUnderTest
 from tests.support.forked import forked
 
@@ -72,27 +71,6 @@ def wait_for(condition: Callable[[], bool], what: str, seconds: float = 120) -> 
 
 
 # --- dual write ---
-
-
-@pytest.fixture(scope="module")
-def postgresql_server() -> Iterator[postgresql.PostgreSQL]:
-    if (reason := postgresql.unavailable_reason()) is not None:
-        pytest.skip(reason)
-    with postgresql.PostgreSQL() as server:
-        yield server
-
-
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgresql)])
-def database_address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "sqlite":
-        return str(tmp_path / "payments.sqlite")
-    import psycopg
-
-    server: postgresql.PostgreSQL = request.getfixturevalue("postgresql_server")
-    name = f"d{uuid.uuid4().hex}"
-    with psycopg.connect(server.address, autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {name}")
-    return server.address.rsplit("/", 1)[0] + "/" + name
 
 
 def payments_in(address: str) -> list[tuple[int, int]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
 import subprocess
@@ -9,13 +10,15 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 import fencepost
-from examples import dead_letters
+from examples import dead_letters, topic_and_database
 from fencepost import Record, TopicPartition
 from fencepost.client.records import to_records
+from fencepost.errors import KafkaError
 from tests.support import dying_recipes
 from tests.support.brokers import BrokerUnderTest
 from tests.support.forked import forked
@@ -149,3 +152,136 @@ def test_dead_letters_as_a_program(broker: BrokerUnderTest, admin: fencepost.Adm
     output = program.run_until(lambda: len(committed(broker, letters.dead)) == 4)
     assert f"set aside {letters.source}-0 offset 9: KeyError: 'amount'" in output
     letters.check()
+
+
+# --- topic to topic and database ---
+
+
+class Transfers:
+    """COUNT transfers to three accounts, and the receipts and balances that must follow."""
+
+    def __init__(self, broker: BrokerUnderTest, admin: fencepost.Admin, address: str) -> None:
+        self.broker, self.admin, self.address = broker, admin, address
+        self.source, self.target, self.name = broker.name("transfers"), broker.name("receipts"), broker.name("bank")
+        for topic in (self.source, self.target):
+            admin.create_topic(topic, 1)
+        self.values = [{"account": "abc"[number % 3], "amount": 10**number} for number in range(COUNT)]
+        with fencepost.Producer(broker.bootstrap_servers) as producer:
+            for value in self.values:
+                producer.send(self.source, json.dumps(value).encode(), key=str(value["account"]).encode())
+
+    @property
+    def group(self) -> str:
+        return f"{self.source}-to-{self.target}"
+
+    def run(self, last_step: str) -> int | None:
+        names = self.source, self.target, self.name
+        return exit_code(dying_recipes.transfers, self.broker.bootstrap_servers, self.address, *names, last_step, COUNT)
+
+    def bank(
+        self, database: topic_and_database.Database, at: Callable[[str], object] = lambda step: None
+    ) -> topic_and_database.Bank:
+        servers = self.broker.bootstrap_servers
+        return topic_and_database.Bank(servers, database, self.source, self.target, self.name, at)
+
+    def balances(self) -> dict[str, int]:
+        with contextlib.closing(topic_and_database.Database(self.address)) as database:
+            rows = database.execute("SELECT account, amount FROM balances").fetchall()
+            return {str(account): int(amount) for account, amount in rows}
+
+    def receipts(self) -> list[object]:
+        return [json.loads(record.value or b"")["receipt"] for record in committed(self.broker, self.target)]
+
+    def check(self) -> None:
+        """Each amount is another power of ten, so a digit other than 1 is a missing or a doubled transfer."""
+        assert self.balances() == {"a": 1001001001, "b": 10010010010, "c": 100100100100}
+        assert self.receipts() == self.values
+        assert position(self.admin, self.group, self.source) == COUNT
+        assert [each for each in self.admin.list_transactions(self.name) if each.state == "Ongoing"] == []
+
+
+BANK_STEPS = (
+    "initialized",
+    "polled",
+    "sent",
+    "positions",
+    "prepared",
+    "before the decision",
+    "decided",
+    "completed",
+    "settled",
+)
+
+
+@pytest.mark.parametrize("step", BANK_STEPS)
+def test_a_topic_and_a_database_killed_at_a_step(
+    broker: BrokerUnderTest, admin: fencepost.Admin, database_address: str, step: str
+) -> None:
+    """kill -9, twice at that step, then a run to the end: each transfer is in the table and has one receipt."""
+    transfers = Transfers(broker, admin, database_address)
+    for _ in range(2):
+        assert transfers.run(step) == -signal.SIGKILL
+    assert transfers.run(NEVER) == 0
+    transfers.check()
+
+
+def test_a_topic_and_a_database_killed_in_the_recovery(
+    broker: BrokerUnderTest, admin: fencepost.Admin, database_address: str
+) -> None:
+    transfers = Transfers(broker, admin, database_address)
+    for step in ("decided", "claimed", "finished", "finished"):
+        assert transfers.run(step) == -signal.SIGKILL
+    assert transfers.run(NEVER) == 0
+    transfers.check()
+
+
+def _work_while(bank: topic_and_database.Bank, condition: Callable[[], bool]) -> None:
+    while condition():
+        bank.work_once()
+
+
+@pytest.mark.parametrize("step", ["sent", "prepared"])
+def test_a_zombie_of_the_bank_decides_nothing(
+    broker: BrokerUnderTest, admin: fencepost.Admin, database_address: str, step: str
+) -> None:
+    """The old process wakes up after a new one of its name has done the work."""
+    transfers = Transfers(broker, admin, database_address)
+    started: list[str] = []
+
+    def new_process(at: str) -> None:
+        if at == step and not started:
+            started.append(at)
+            assert transfers.run(NEVER) == 0
+
+    with contextlib.closing(topic_and_database.Database(database_address)) as database:
+        zombie = transfers.bank(database, new_process)
+        with pytest.raises((topic_and_database.Superseded, KafkaError)):
+            _work_while(zombie, lambda: not started)
+        with contextlib.suppress(KafkaError):
+            zombie.close()
+    assert started
+    transfers.check()
+
+
+def test_a_database_that_refuses_a_row(broker: BrokerUnderTest, admin: fencepost.Admin, database_address: str) -> None:
+    """An exception after the prepare: nothing of the transaction is seen, and a new instance does it all."""
+    transfers = Transfers(broker, admin, database_address)
+
+    def refuse(step: str) -> None:
+        if step == "before the decision":
+            raise OSError("the disk is full")
+
+    with contextlib.closing(topic_and_database.Database(database_address)) as database:
+        with pytest.raises(OSError, match="full"), transfers.bank(database, refuse) as bank:
+            _work_while(bank, lambda: True)
+        assert transfers.balances() == {}
+        assert transfers.run(NEVER) == 0
+    transfers.check()
+
+
+def test_a_topic_and_a_database_as_a_program(broker: BrokerUnderTest, admin: fencepost.Admin, tmp_path: Path) -> None:
+    transfers = Transfers(broker, admin, str(tmp_path / "bank.sqlite"))
+    options = ("--source", transfers.source, "--target", transfers.target, "--database", transfers.address)
+    program = Program(broker, "topic_and_database.py", *options, "--name", transfers.name)
+    assert f"{COUNT} transfers" in program.run_until(lambda: len(committed(broker, transfers.target)) == COUNT)
+    transfers.check()

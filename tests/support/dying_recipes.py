@@ -6,14 +6,15 @@ import os
 import signal
 import threading
 from collections.abc import Callable
+from functools import partial
 from types import ModuleType
 from typing import Any
 
 import fencepost
-from examples import dead_letters
+from examples import dead_letters, topic_and_database
 from fencepost import TopicPartition
 
-__all__ = ["letters"]
+__all__ = ["letters", "transfers"]
 
 
 def _dies_at(last_step: str, recipe: ModuleType) -> Callable[[str], None]:
@@ -57,4 +58,18 @@ def letters(servers: str, source: str, target: str, dead: str, name: str, last_s
     stopping = threading.Event()
     watching = _stop_at_the_end(servers, f"{source}-to-{target}", source, count, stopping)
     dead_letters.process(servers, source, target, dead, name, stopping, at=_dies_at(last_step, dead_letters))
+    watching.join()
+
+
+def transfers(servers: str, address: str, source: str, target: str, name: str, last_step: str, count: int) -> None:
+    """Work on `count` transfers, at most five in a transaction; -9 at `last_step`."""
+    stopping = threading.Event()
+    watching = _stop_at_the_end(servers, f"{source}-to-{target}", source, count, stopping)
+    at = _dies_at(last_step, topic_and_database)
+    topic_and_database.Consumer = partial(fencepost.Consumer, max_poll_records=5)  # type: ignore[attr-defined,assignment]
+    database = topic_and_database.Database(address)
+    with topic_and_database.Bank(servers, database, source, target, name, at) as bank:
+        while not stopping.is_set():
+            bank.work_once(100)
+    database.close()
     watching.join()
