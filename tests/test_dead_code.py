@@ -37,7 +37,7 @@ CALLED_BY_OTHERS = {
     ),
 }
 FOR_USERS = {
-    "values to look at": "is_future STATIC_BROKER CLIENT_METRICS CLASS run_id *_offsets_behind_latest",
+    "values to look at": "is_future STATIC_BROKER CLASS run_id *_offsets_behind_latest",
     "configuration given by its text": "ssl_keystore_type ssl_truststore_type",
     "counters, which are read by their fields": "*_total",
     "what a simulated run tells": "repairs",

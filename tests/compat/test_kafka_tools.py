@@ -101,6 +101,18 @@ def test_configs(desk: Desk) -> None:
     assert "transaction.two.phase.commit.enable=true" in of_broker
 
 
+def test_client_metrics(desk: Desk) -> None:
+    tool, named = "ClientMetricsCommand", ("--name", "latencies")
+    desk.ask(tool, "--alter", *named, "--metrics", "org.apache.kafka.producer.", "--interval", "5000")
+    assert desk.ask(tool, "--list").split() == ["latencies"]
+    told = desk.ask(CONFIGS, "--describe", "--entity-type", "client-metrics", "--entity-name", "latencies")
+    assert "metrics=org.apache.kafka.producer." in told
+    assert "interval.ms=5000" in desk.ask(tool, "--describe", *named)
+    assert desk.tell(tool, "--alter", *named, "--interval", "1").status == 1
+    desk.ask(tool, "--delete", *named)
+    assert desk.ask(tool, "--list").split() == []
+
+
 def test_console_producer_and_consumer(desk: Desk) -> None:
     topic = desk.create("console", 3)
     keyed = ("--reader-property", "parse.key=true", "--reader-property", "key.separator=:")

@@ -542,5 +542,3 @@ def test_what_kafka_takes_otherwise(broker: BrokerUnderTest, client: RawClient) 
     assert small[0] == (0 if broker.is_ours else ErrorCode.INVALID_CONFIG)
     unknown = change(client, TOPIC, topic, ("retention.ms", 9, "1"))
     assert unknown[0] == (ErrorCode.INVALID_REQUEST if broker.is_ours else ErrorCode.UNKNOWN_SERVER_ERROR)
-    client_metrics = 16
-    assert describe(client, client_metrics, "1").error_code == (ErrorCode.INVALID_REQUEST if broker.is_ours else 0)

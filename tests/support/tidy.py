@@ -174,7 +174,7 @@ ROOMS: dict[str, dict[str, frozenset[str]]] = {
         "disk metrics timing",
         "clock_watch effects faults log settings",
         "security topics",
-        "coordinator fetch_sessions throttling",
+        "client_instances coordinator fetch_sessions throttling",
         "share",
         "parts",
         "connection",

@@ -38,7 +38,7 @@ REFUSED_WITH = {name: code for code, names in _REFUSED.items() for name in names
 SHOWN_NOTHING = {"list_groups": "groups", "list_transactions": "transaction_states"}
 FOR_EVERYBODY = set(
     "api_versions sasl_handshake sasl_authenticate describe_cluster create_delegation_token renew_delegation_token "
-    "expire_delegation_token describe_delegation_token".split()
+    "expire_delegation_token describe_delegation_token get_telemetry_subscriptions push_telemetry".split()
 )
 
 

@@ -45,6 +45,7 @@ class Connection:
         "peer",
         "principal",
         "software_name",
+        "software_version",
         "unanswered_bytes",
     )
 
@@ -67,6 +68,7 @@ class Connection:
         self.local = local
         self.peer = peer
         self.software_name = ""
+        self.software_version = ""
         self.client_id = ""
         self.held: deque[memoryview] | None = None
         """Frames that wait for a delayed request; None if there is none."""

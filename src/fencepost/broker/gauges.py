@@ -28,6 +28,7 @@ def take_snapshot(core: BrokerParts, now_ms: int, **gauges: int) -> Snapshot:
         latencies={SERVED[key].name: latency.copy() for key, latency in sorted(core.metrics.latencies.by_api.items())},
         syncs=core.metrics.syncs.copy(),
         stable_lag=_stable_lag(core),
+        pushing_clients=core.pushed_metrics.clients(core.steady_ms()),
     )
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, Final
 from uuid import UUID
 
+from fencepost.broker.client_instances import Instances
 from fencepost.broker.coordinator.corruption_guard import CorruptionGuard
 from fencepost.broker.coordinator.groups import Groups
 from fencepost.broker.coordinator.runtime import CoordinatorRuntime
@@ -23,6 +24,8 @@ from fencepost.broker.fetch_sessions import FetchSessions
 from fencepost.broker.log.decompression_budget import DecompressionBudget
 from fencepost.broker.metrics.counters import Metrics
 from fencepost.broker.metrics.fence import Fence
+from fencepost.broker.metrics.log_rate_limit import Pace
+from fencepost.broker.metrics.pushed import PushedMetrics
 from fencepost.broker.metrics.refusals import Refusals
 from fencepost.broker.security.bearer import TokenRules
 from fencepost.broker.security.credentials import Credentials
@@ -93,6 +96,9 @@ class BrokerParts:
         self.meta = Meta(files, self._reserve_producer_ids)
         self.settings = DynamicSettings(files, config)
         self.throttling = Throttling()
+        self.telemetry = Instances(lambda: self.settings.subscriptions)
+        self.pushed_metrics = PushedMetrics()
+        self.unread_telemetry = Pace()
         self.durability = Durability(config.waits_for_fsync, self.advanced, self.fence)
         self.refused_topics = Refusals(self.metrics, "refused_topics", _log)
         self.topics = TopicCatalogue(

@@ -182,6 +182,9 @@ _TABLE = (
     Api(69, "consumer_group_describe", "groups", 0, 1,
         Rule(each=Each(Operation.DESCRIBE, _GROUP, "group_ids", "groups", name="")),
         refusal=ErrorTemplate(item="group_id"), log_failure=_NOT_COORDINATOR),
+    Api(71, "get_telemetry_subscriptions", "telemetry", 0, 0, _FREE, refusal=ErrorTemplate(
+        {"requested_metrics": (), "accepted_compression_types": ()})),
+    Api(72, "push_telemetry", "telemetry", 0, 0, _FREE),
     Api(74, "list_config_resources", "cluster", 0, 1, Rule((needs(_CLUSTER, Operation.DESCRIBE_CONFIGS),))),
     Api(75, "describe_topic_partitions", "topics", 0, 0, _IN_ITS_FILE),
     Api(76, "share_group_heartbeat", "groups", 1, 1,

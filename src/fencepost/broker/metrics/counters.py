@@ -6,11 +6,12 @@ Every event that can mean lost or damaged data has a counter here and a log line
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from fencepost.broker.metrics.latencies import Latencies, Latency
+from fencepost.broker.metrics.pushed import PushingClient
 
 __all__ = ["COUNTERS", "GAUGES", "Metrics", "Snapshot"]
 
@@ -54,6 +55,10 @@ COUNTERS: Final[Mapping[str, str]] = {
     "failed_logins": "Failed authentications.",
     "failed_handshakes": "Failed TLS handshakes, including rejected client certificates.",
     "throttled_requests": "Requests after which a client was throttled by a quota.",
+    "telemetry_pushes": "Pushes of client metrics that were accepted (KIP-714).",
+    "telemetry_refused": "Pushes of client metrics that were refused; clients push again after their interval.",
+    "telemetry_cut_pushes": "Accepted pushes of client metrics of which some values are not shown: beyond a limit, or "
+    "changes instead of totals.",
     "time_jumps": "Forward jumps of the system's clock by a second or more.",
     "refused_connections": "Connections refused because there were too many.",
     "displaced_connections": "Connections without requests that were closed for new ones because there were too many.",
@@ -102,6 +107,7 @@ class Snapshot:
         latencies: Latencies of answered requests, by API.
         syncs: Latencies of group syncs.
         stable_lag: (topic, partition) -> offsets between the last stable offset and the high watermark, if not 0.
+        pushing_clients: Clients that push metrics (KIP-714), with these.
         straight_requests: Number of requests that took the straight path, by API; they are in `requests` too.
     """
 
@@ -112,6 +118,7 @@ class Snapshot:
     syncs: Latency
     stable_lag: Mapping[tuple[str, int], int]
     straight_requests: Mapping[str, int] = field(default_factory=dict)
+    pushing_clients: Sequence[PushingClient] = ()
 
 
 class Metrics:

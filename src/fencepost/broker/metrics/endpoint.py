@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 from fencepost.broker.metrics.counters import COUNTERS, GAUGES, Snapshot
 from fencepost.broker.metrics.latencies import BUCKETS_MS, Latency
 from fencepost.broker.metrics.log_rate_limit import Pace
+from fencepost.broker.metrics.pushed_families import pushed_families
 
 if TYPE_CHECKING:
-    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+    from prometheus_client.core import CounterMetricFamily, Metric
 
 __all__ = ["serve_metrics"]
 
@@ -40,7 +41,7 @@ class _Collector:
         """Return nothing, so that registration does not take a snapshot."""
         return iter(())
 
-    def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily]:
+    def collect(self) -> Iterator[Metric]:
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
         seen = self._look()
@@ -69,6 +70,7 @@ class _Collector:
         for (topic, partition), lag in seen.stable_lag.items():
             lags.add_metric([topic, str(partition)], lag)
         yield lags
+        yield from pushed_families(seen.pushing_clients)
 
 
 class _Page:

@@ -1,21 +1,22 @@
-"""Settings that change at run time: of this broker, all brokers, and groups; client quotas; feature levels.
+"""Settings that change at run time: of brokers, groups and client metrics; client quotas; feature levels.
 
 On disk, `settings.fencepost` is a small file with two copies, replaced as a whole before a change is answered: see
 `two_copies`, magic "FPSE". Version 1 payload: {"brokers": {"1" or "": {key: value}}, "groups": {group id: {...}},
 "features": {"epoch": number of changes, "levels": {name: level as text}}, "quotas": [[[[type, name or null], ...],
-{kind: limit}], ...]}. The settings of topics are stored with the topics.
+{kind: limit}], ...], "client_metrics": {name: {key: value}}}. The settings of topics are stored with the topics.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from fencepost.broker.disk.changes import Change, carry_out
 from fencepost.broker.disk.files import Files
 from fencepost.broker.disk.two_copies import SealedFile, UnusableDirectory
+from fencepost.broker.settings.client_metrics import Subscription, subscription_of
 from fencepost.broker.settings.client_quotas import Entity
 from fencepost.broker.settings.features import SUPPORTED, TRANSACTION_VERSION
-from fencepost.broker.settings.values import BrokerConfig, GroupSettings
+from fencepost.broker.settings.values import BrokerConfig, ClientMetricsSettings, GroupSettings
 
 __all__ = ["ALL_BROKERS", "DynamicSettings"]
 
@@ -31,6 +32,9 @@ class DynamicSettings:
         self._file = SealedFile(files, _FILE, _MAGIC, _VERSION)
         self._config = config
         self._groups: dict[str, dict[str, str]] = {}
+        self._client_metrics: dict[str, dict[str, str]] = {}
+        self.subscriptions: Sequence[Subscription] = ()
+        """Subscriptions to client metrics. A change replaces the sequence."""
         self.quotas: dict[Entity, dict[str, float]] = {}
         """Client quotas by entity and kind."""
         self.features_epoch = 1
@@ -42,11 +46,12 @@ class DynamicSettings:
         Raises OSError or UnusableDirectory.
         """
         brokers: dict[str, dict[str, str]] = {}
-        self._groups, self.quotas = {}, {}
+        self._groups, self._client_metrics, self.quotas = {}, {}, {}
         self.features_epoch, self._config.features = 1, {}
         stored = self._file.load()
         if stored is not None:
             brokers, self._groups = stored["brokers"], stored["groups"]
+            self._client_metrics = stored.get("client_metrics", {})
             self.quotas = {
                 tuple((kind, name) for kind, name in entity): values for entity, values in stored.get("quotas", ())
             }
@@ -58,6 +63,7 @@ class DynamicSettings:
             )
         else:
             carry_out(self._save())
+        self._subscribe()
         self._config.changed_default = brokers.get(ALL_BROKERS, {})
         self._config.changed = next((given for name, given in brokers.items() if name != ALL_BROKERS), {})
 
@@ -74,6 +80,15 @@ class DynamicSettings:
         """Groups with settings of their own."""
         return self._groups.keys()
 
+    def of_client_metrics(self, name: str) -> ClientMetricsSettings:
+        """Return the settings of a subscription to client metrics."""
+        return ClientMetricsSettings(self._client_metrics.get(name, {}))
+
+    @property
+    def client_metrics(self) -> Iterable[str]:
+        """Names of the subscriptions to client metrics."""
+        return self._client_metrics.keys()
+
     def set_broker(self, name: str, given: Mapping[str, str]) -> Change[None]:
         """Replace the changes for this broker, or for all. After an OSError nothing has changed."""
         changed, changed_default = self._config.changed, self._config.changed_default
@@ -86,10 +101,19 @@ class DynamicSettings:
 
     def set_groups(self, changed: Mapping[str, Mapping[str, str]]) -> Change[None]:
         """Replace the groups' own settings. After an OSError nothing has changed."""
-        groups = {name: own for name, own in self._groups.items() if name not in changed}
-        groups.update({name: dict(given) for name, given in changed.items() if given})
+        groups = _replaced(self._groups, changed)
         yield from self._save(groups=groups)
         self._groups = groups
+
+    def set_client_metrics(self, changed: Mapping[str, Mapping[str, str]]) -> Change[None]:
+        """Replace subscriptions; one without settings is removed. After an OSError nothing has changed."""
+        client_metrics = _replaced(self._client_metrics, changed)
+        yield from self._save(client_metrics=client_metrics)
+        self._client_metrics = client_metrics
+        self._subscribe()
+
+    def _subscribe(self) -> None:
+        self.subscriptions = [subscription_of(own) for own in self._client_metrics.values()]
 
     def set_quotas(self, changed: Mapping[Entity, Mapping[str, float]]) -> Change[None]:
         """Replace the entities' quotas; an empty mapping removes them. After an OSError nothing has changed."""
@@ -115,6 +139,7 @@ class DynamicSettings:
         changed: Mapping[str, str] | None = None,
         changed_default: Mapping[str, str] | None = None,
         groups: Mapping[str, Mapping[str, str]] | None = None,
+        client_metrics: Mapping[str, Mapping[str, str]] | None = None,
         quotas: Mapping[Entity, Mapping[str, float]] | None = None,
         features: tuple[int, Mapping[str, str]] | None = None,
     ) -> Change[None]:
@@ -127,9 +152,16 @@ class DynamicSettings:
                 "1": config.changed if changed is None else changed,
             },
             "groups": self._groups if groups is None else groups,
+            "client_metrics": self._client_metrics if client_metrics is None else client_metrics,
             "features": {"epoch": epoch, "levels": levels},
             "quotas": [
                 [list(entity), values] for entity, values in (self.quotas if quotas is None else quotas).items()
             ],
         }
         return self._file.save(stored)
+
+
+def _replaced(own: Mapping[str, dict[str, str]], changed: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, str]]:
+    """Return the settings by name after a change. Names without settings are omitted."""
+    kept = {name: given for name, given in own.items() if name not in changed}
+    return {**kept, **{name: dict(given) for name, given in changed.items() if given}}

@@ -67,7 +67,7 @@ _WITHOUT_EFFECT_BEGINNINGS = (
     # Nobody has warm-up tasks.
     *("group.streams.acceptable.recovery.lag", "group.streams.num.warmup.", "group.streams.task.offset.interval."),
     *(f"group.streams.max.{name}." for name in "assignment heartbeat session standby warmup".split()),
-    *("kafka.metrics.", "telemetry."),
+    "kafka.metrics.",
 )
 _PURGATORY = ".purgatory.purge.interval.requests"
 _TIERED = re.compile(r"remote\..*(?<!enable)$")  # of tiered storage, unless it is enabled

@@ -69,4 +69,20 @@ LIMITS = (
         1,
         _I64,
     ),
+    Setting(
+        "telemetry.max.bytes",
+        Kind.INT,
+        str(1 << 20),
+        "Maximum bytes of a client's pushed metrics, as compressed by the client.",
+        1,
+        _I32,
+    ),
+    Setting(
+        "telemetry.max.series",
+        Kind.INT,
+        "10000",
+        "Maximum number of time series of all clients' pushed metrics together.",
+        0,
+        100_000,
+    ),
 )

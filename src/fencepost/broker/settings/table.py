@@ -501,7 +501,7 @@ def check_value(setting: Setting, value: str) -> str:
         return text
     parts = [part.strip() for part in text.split(",")] if text else []
     if "" in parts:
-        raise _invalid(setting, value, "values must not be empty")
+        raise InvalidSetting(f"Configuration '{setting.key}' values must not be empty.")
     for part in parts:
         _check_choice(setting, part)
     if setting.key.endswith("replication.throttled.replicas"):

@@ -7,6 +7,12 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from fencepost.broker.settings.client_metrics import (
+    CLIENT_METRICS_SETTINGS,
+    InvalidSubscription,
+    check_interval,
+    subscription_of,
+)
 from fencepost.broker.settings.kafka_only import is_without_effect, why_refused
 from fencepost.broker.settings.table import (
     BROKER_SETTINGS,
@@ -27,9 +33,11 @@ __all__ = [
     "FROM_THIS_BROKER",
     "FROM_TOPIC",
     "BrokerConfig",
+    "ClientMetricsSettings",
     "GroupSettings",
     "Origin",
     "TopicConfig",
+    "check_client_metrics",
     "check_group_config",
     "check_topic_config",
 ]
@@ -37,7 +45,8 @@ __all__ = [
 _log = logging.getLogger("fencepost.broker")
 
 # Sources of values, as numbered by DescribeConfigs.
-FROM_TOPIC, FROM_THIS_BROKER, FROM_ALL_BROKERS, FROM_START, FROM_DEFAULT, FROM_GROUP = 1, 2, 3, 4, 5, 8
+FROM_TOPIC, FROM_THIS_BROKER, FROM_ALL_BROKERS, FROM_START, FROM_DEFAULT = 1, 2, 3, 4, 5
+FROM_CLIENT_METRICS, FROM_GROUP = 7, 8
 
 
 _PROTOCOLS = ("consumer", "share", "streams")
@@ -226,6 +235,19 @@ class GroupSettings(_ResourceConfig):
         self._source = FROM_GROUP
 
 
+class ClientMetricsSettings(_Values):
+    """The settings of a subscription to client metrics. Their defaults are fixed."""
+
+    __slots__ = ()
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        super().__init__(CLIENT_METRICS_SETTINGS, given)
+
+    def origins(self, key: str) -> list[Origin]:
+        """Return the set value of the setting. Kafka does not name the default as a candidate."""
+        return [Origin(key, self.given[key], FROM_CLIENT_METRICS)] if key in self.given else []
+
+
 def check_topic_config(given: Mapping[str, str]) -> dict[str, str]:
     """Return the given topic settings in their usual spelling. Raises InvalidSetting, in Kafka's words."""
     checked = _check_all(TOPIC_SETTINGS, given, "topic")
@@ -251,6 +273,20 @@ def check_group_config(given: Mapping[str, str], broker: BrokerConfig) -> dict[s
         heartbeat, session = f"{protocol}.heartbeat.interval.ms", f"{protocol}.session.timeout.ms"
         if not checked.keys().isdisjoint((heartbeat, session)) and group.number(session) <= group.number(heartbeat):
             raise InvalidSetting(f"{session} must be greater than {heartbeat}, which is {group.text(heartbeat)}")
+    return checked
+
+
+def check_client_metrics(given: Mapping[str, str]) -> dict[str, str]:
+    """Return the given settings of a subscription in their usual spelling.
+
+    Raises InvalidSubscription and InvalidSetting, in Kafka's words.
+    """
+    for key in given:
+        if key not in CLIENT_METRICS_SETTINGS:
+            raise InvalidSubscription(f"Unknown client metrics configuration: {key}")
+    check_interval(given)
+    checked = {key: check_value(CLIENT_METRICS_SETTINGS[key], value) for key, value in given.items()}
+    subscription_of(checked)
     return checked
 
 

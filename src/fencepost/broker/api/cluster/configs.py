@@ -1,4 +1,4 @@
-"""Settings of topics, of this broker, its loggers and of groups, for the configuration APIs.
+"""Settings of topics, of this broker, its loggers, groups and client metrics, for the configuration APIs.
 
 Error codes and messages are Kafka's.
 """
@@ -14,6 +14,7 @@ from fencepost.broker.connection import Call
 from fencepost.broker.disk.changes import Change
 from fencepost.broker.parts import BrokerParts
 from fencepost.broker.settings import loggers
+from fencepost.broker.settings.client_metrics import InvalidSubscription
 from fencepost.broker.settings.dynamic import ALL_BROKERS
 from fencepost.broker.settings.table import (
     BROKER_SETTINGS,
@@ -24,13 +25,19 @@ from fencepost.broker.settings.table import (
     Setting,
     check_value,
 )
-from fencepost.broker.settings.values import TopicConfig, check_group_config, check_topic_config
+from fencepost.broker.settings.values import (
+    TopicConfig,
+    check_client_metrics,
+    check_group_config,
+    check_topic_config,
+)
 from fencepost.broker.topics.catalogue import Topic
 from fencepost.broker.topics.names import invalid_topic_name
 from fencepost.protocol.codes import ErrorCode
 
 __all__ = [
     "BROKER",
+    "CLIENT_METRICS",
     "GROUP",
     "LOGGER",
     "TOPIC",
@@ -42,11 +49,12 @@ __all__ = [
     "own_settings",
 ]
 
-TOPIC, BROKER, LOGGER, GROUP = 2, 4, 8, 32
+TOPIC, BROKER, LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 _TABLES: Mapping[int, Mapping[str, Setting]] = {
     TOPIC: TOPIC_SETTINGS,
     BROKER: BROKER_SETTINGS,
     LOGGER: {},
+    CLIENT_METRICS: {},  # Kafka does not treat their lists as lists
     GROUP: GROUP_SETTINGS,
 }
 
@@ -117,6 +125,8 @@ def own_settings(core: BrokerParts, resource_type: int, name: str) -> tuple[Mapp
         return loggers.own_levels(), {}
     if resource_type == GROUP:
         return core.settings.of_group(name).given, {}
+    if resource_type == CLIENT_METRICS:
+        return core.settings.of_client_metrics(name).given, {}
     raise Refused(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource_type}")
 
 
@@ -182,6 +192,7 @@ class _Changes:
         self._core = core
         self._topics: dict[Topic, Mapping[str, str]] = {}
         self._groups: dict[str, Mapping[str, str]] = {}
+        self._client_metrics: dict[str, Mapping[str, str]] = {}
         self._brokers: dict[str, Mapping[str, str]] = {}
         self._levels: Mapping[str, str] | None = None
 
@@ -192,6 +203,9 @@ class _Changes:
             return
         if resource_type == LOGGER:
             self._levels = _checked_levels(given)
+            return
+        if resource_type == CLIENT_METRICS:
+            self._client_metrics[name] = _checked_client_metrics(name, given)
             return
         if not name:
             what = "topic" if resource_type == TOPIC else "group"
@@ -221,6 +235,8 @@ class _Changes:
                 yield from core.settings.set_broker(name, given)
             if self._groups:
                 yield from core.settings.set_groups(self._groups)
+            if self._client_metrics:
+                yield from core.settings.set_client_metrics(self._client_metrics)
             if self._topics:
                 yield from core.topics.set_configs(self._topics)
         finally:  # changes made before the disk refused the rest are in effect, too
@@ -232,6 +248,18 @@ def _checked_levels(given: Mapping[str, str]) -> Mapping[str, str]:
     """Check the levels of loggers. Raises Refused."""
     try:
         return loggers.check_levels(given)
+    except InvalidSetting as error:
+        raise Refused(ErrorCode.INVALID_CONFIG, str(error)) from error
+
+
+def _checked_client_metrics(name: str, given: Mapping[str, str]) -> Mapping[str, str]:
+    """Check the settings of a subscription to client metrics. Raises Refused."""
+    if not name:
+        raise Refused(ErrorCode.INVALID_REQUEST, "Subscription name can't be empty")
+    try:
+        return check_client_metrics(given)
+    except InvalidSubscription as error:
+        raise Refused(ErrorCode.INVALID_REQUEST, str(error)) from error
     except InvalidSetting as error:
         raise Refused(ErrorCode.INVALID_CONFIG, str(error)) from error
 

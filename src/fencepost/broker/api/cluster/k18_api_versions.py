@@ -32,6 +32,8 @@ _NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")  # KIP-511
 # librdkafka up to 2.6 compresses only if Produce v0 is listed, and otherwise silently sends uncompressed batches. It
 # never sends that version; Apache Kafka lists v0-2 for the same reason and does not serve them either.
 _LISTED_FROM = {0: 0}
+# Without subscriptions to client metrics clients are not to ask for them: librdkafka logs a line at every start.
+_TELEMETRY = frozenset((71, 72))
 _NO_NODE = -1
 
 
@@ -47,7 +49,7 @@ def _handle(call: Call, now_ms: int, request: ApiVersionsRequest | None) -> ApiV
     code = _wrong_place(call, request)
     if code:
         return ApiVersionsResponse(error_code=code)
-    call.connection.software_name = request.client_software_name
+    call.connection.software_name, call.connection.software_version = names
     levels = call.core.settings.feature_levels()
     finalized = [
         FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
@@ -64,6 +66,7 @@ def _handle(call: Call, now_ms: int, request: ApiVersionsRequest | None) -> ApiV
         api_keys=[
             ApiVersion(api_key=a.key, min_version=_LISTED_FROM.get(a.key, a.min_version), max_version=a.max_version)
             for a in SERVED.values()
+            if a.key not in _TELEMETRY or call.core.settings.subscriptions
         ],
         supported_features=supported,
         finalized_features_epoch=call.core.settings.features_epoch,

@@ -1,4 +1,4 @@
-"""DescribeConfigs, v1-4: settings of topics (2), of this broker (4), of its loggers (8) and of groups (32).
+"""DescribeConfigs, v1-4: settings of topics (2), this broker (4), its loggers (8), client metrics (16) and groups (32).
 
 v3 adds types and documentation. Synonyms are all possible values of a setting with their origins, in the order of
 precedence. An empty broker name asks only for the settings that were changed for all brokers.
@@ -8,15 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from fencepost.broker.api.cluster.configs import BROKER, GROUP, LOGGER, TOPIC, Refused, find_topic
+from fencepost.broker.api.cluster.configs import BROKER, CLIENT_METRICS, GROUP, LOGGER, TOPIC, Refused, find_topic
 from fencepost.broker.api.common import BROKER_ID
 from fencepost.broker.api.handler import Handler
 from fencepost.broker.connection import Call
 from fencepost.broker.parts import BrokerParts
 from fencepost.broker.settings import loggers
+from fencepost.broker.settings.client_metrics import CLIENT_METRICS_SETTINGS
 from fencepost.broker.settings.dynamic import ALL_BROKERS
 from fencepost.broker.settings.table import BROKER_SETTINGS, GROUP_SETTINGS, TOPIC_SETTINGS, Kind, Setting
-from fencepost.broker.settings.values import FROM_ALL_BROKERS, FROM_DEFAULT, GroupSettings, Origin, TopicConfig
+from fencepost.broker.settings.values import (
+    FROM_ALL_BROKERS,
+    FROM_DEFAULT,
+    ClientMetricsSettings,
+    GroupSettings,
+    Origin,
+    TopicConfig,
+)
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -29,8 +37,7 @@ from fencepost.protocol.messages.describe_configs import (
 
 __all__ = ["HANDLER"]
 
-# types known to Kafka; only client metrics are refused one by one
-_TYPES = frozenset({TOPIC, BROKER, LOGGER, 16, GROUP})
+_TYPES = frozenset({TOPIC, BROKER, LOGGER, CLIENT_METRICS, GROUP})
 _FROM_LOGGER = 6
 
 
@@ -70,13 +77,14 @@ def _describe(
         found = _of_all_brokers(core) if name == ALL_BROKERS else _of_broker(core, name)
     elif wanted.resource_type == LOGGER:
         found = _of_loggers(name)
-    elif wanted.resource_type == GROUP:
+    elif wanted.resource_type == CLIENT_METRICS:
+        if not name:
+            raise Refused(ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty")
+        found = _of_resource(core.settings.of_client_metrics(name), CLIENT_METRICS_SETTINGS.values())
+    else:
         if not name:
             raise Refused(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
         found = _of_resource(core.settings.of_group(name), GROUP_SETTINGS.values())
-    else:
-        message = f"Resource type {wanted.resource_type} has no settings here."
-        raise Refused(ErrorCode.INVALID_REQUEST, message)
     keys = wanted.configuration_keys
     shown = [result for result in found if not keys or result.name in keys]
     for result in shown:
@@ -88,7 +96,7 @@ def _describe(
 
 
 def _of_resource(
-    config: TopicConfig | GroupSettings, settings: Iterable[Setting]
+    config: TopicConfig | GroupSettings | ClientMetricsSettings, settings: Iterable[Setting]
 ) -> list[DescribeConfigsResourceResult]:
     """Describe the settings. A setting without a value is omitted, as Kafka does with `internal.segment.bytes`."""
     values = [(setting, config.value(setting.key)) for setting in settings]

@@ -1,7 +1,7 @@
 """ListConfigResources, v0-1 (KIP-1000, KIP-1142): resources with settings.
 
-v0 lists client metrics, of which there are none. v1 lists the requested kinds, or all. Groups are listed if they have
-settings of their own.
+v0 lists client metrics, v1 the requested kinds, or all. Groups and client metrics are listed if they have settings of
+their own.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ def _all(call: Call) -> Iterator[tuple[int, str]]:
     yield _BROKER, str(BROKER_ID)
     yield _LOGGER, str(BROKER_ID)
     yield from ((_TOPIC, topic.name) for topic in call.core.topics)
+    yield from ((_CLIENT_METRICS, name) for name in call.core.settings.client_metrics)
     yield from ((_GROUP, name) for name in call.core.settings.groups)
 
 

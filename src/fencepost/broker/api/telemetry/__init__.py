@@ -1,0 +1,1 @@
+"""APIs of client telemetry (KIP-714)."""

@@ -1,0 +1,115 @@
+"""Java's clients (kafka-clients 4.4.0) and librdkafka push their metrics to our broker (KIP-714), which shows them."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer
+
+from fencepost.broker.embedded import Broker
+from fencepost.broker.metrics.pushed import PushingClient
+from fencepost.client.admin.configs import CLIENT_METRICS_RESOURCE
+from fencepost.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from tests.support.java_programs import compile_java, java_program
+from tests.support.raw_client import RawClient
+from tests.support.waiting import until
+
+SOURCE = Path(__file__).with_name("java_telemetry") / "Pushes.java"
+RECORDS = 100
+PATIENCE_S = 120.0
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker() as running:
+        settings = {"metrics": "*", "interval.ms": "300"}
+        configs = [AlterableConfig(name=key, config_operation=0, value=value) for key, value in settings.items()]
+        resource = AlterConfigsResource(resource_type=CLIENT_METRICS_RESOURCE, resource_name="all", configs=configs)
+        with RawClient(running.bootstrap_servers) as client:
+            answer = client.call(IncrementalAlterConfigsRequest(resources=[resource]), 1)
+        assert answer.responses[0].error_code == 0
+        yield running
+
+
+def clients(broker: Broker, client_id: str) -> list[PushingClient]:
+    return [one for one in broker.metrics().pushing_clients if one.client["client_id"] == client_id]
+
+
+def values(client: PushingClient) -> dict[str, float]:
+    """By name; of several values of a name the largest."""
+    found: dict[str, float] = {}
+    for point in client.points:
+        found[point.name] = max(point.value, found.get(point.name, 0.0))
+    return found
+
+
+@pytest.mark.java
+def test_java(broker: Broker, tmp_path: Path) -> None:
+    """The consumer's last push, at its end, tells of all records. The producer makes none when it is closed."""
+    topic = "java"
+    compile_java([SOURCE], tmp_path)
+    run = subprocess.run(
+        java_program("Pushes", broker.bootstrap_servers, topic, str(RECORDS), folder=tmp_path),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=True,
+    )
+    told = [line.split()[1:] for line in run.stdout.splitlines() if line.startswith("> ")]
+    assert told[0] == ["read", str(RECORDS)]
+    ids = {name: instance_id for what, name, instance_id in told[1:] if what == "id"}
+    assert {what[1] for what in told if what[0] == "closed"} == {"producer", "consumer"}
+    pushed = {one.client["client_instance_id"]: one for one in clients(broker, f"java-{topic}")}
+    assert set(pushed) == set(ids.values())
+    producer, consumer = pushed[ids["producer"]], pushed[ids["consumer"]]
+    assert producer.client["client_software_name"] == "apache-kafka-java"
+    assert 0 < values(producer)["org.apache.kafka.producer.record.send.total"] <= RECORDS
+    assert values(consumer)["org.apache.kafka.consumer.fetch.manager.records.consumed.total"] == RECORDS
+    assert ("group_id", topic) in consumer.points[0].attributes
+    assert any(point.is_sum for point in producer.points)
+
+
+def test_librdkafka(broker: Broker) -> None:
+    topic = "librdkafka"
+    settings = {"bootstrap.servers": broker.bootstrap_servers, "client.id": topic, "log_level": 0}
+    producer = Producer(settings)
+    consumer = Consumer({**settings, "group.id": topic, "auto.offset.reset": "earliest"})
+    consumer.subscribe([topic])
+    for number in range(RECORDS):
+        producer.produce(topic, f"value {number}")
+    assert producer.flush(PATIENCE_S) == 0
+    read, deadline = 0, time.monotonic() + PATIENCE_S
+    while read < RECORDS and time.monotonic() < deadline:
+        message = consumer.poll(0.1)
+        read += message is not None and message.error() is None
+    assert read == RECORDS
+
+    def has_pushed(what: str) -> bool:
+        producer.poll(0)
+        consumer.poll(0)
+        return any(
+            name.startswith(f"org.apache.kafka.{what}.") for one in clients(broker, topic) for name in values(one)
+        )
+
+    until(lambda: has_pushed("producer"))
+    until(lambda: has_pushed("consumer"))
+    consumer.close()
+    producer.close()
+    (of_producer,) = (
+        each
+        for each in map(values, clients(broker, topic))
+        if "org.apache.kafka.producer.connection.creation.total" in each
+    )
+    assert of_producer["org.apache.kafka.producer.connection.creation.total"] >= 1
+    assert of_producer["org.apache.kafka.producer.record.queue.time.max"] >= 0
+    pushing = clients(broker, topic)
+    assert {one.client["client_software_name"] for one in pushing} == {"confluent-kafka-python"}
+    assert broker.metrics().counters["telemetry_refused"] == 0
