@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 from uuid import UUID
 
 from fencepost.protocol.telemetry.otlp import MetricPoint, read_points
 
-__all__ = ["PushedMetrics", "PushingClient"]
+__all__ = ["PushedMetrics", "PushedSeries", "PushingClient"]
 
 _MOST_OF_CLIENT: Final = 2_000
 _MOST_ATTRIBUTES, _MOST_NAME, _MOST_VALUE = 10, 150, 150
+_STEP: Final = 200
 _INTERVALS, _SHORTEST_MS = 3, 60_000
 
 
@@ -35,6 +37,47 @@ class PushingClient:
     until_ms: int
 
 
+class PushedSeries:
+    """The series of one push, read from an encoded MetricsData in steps, each of some milliseconds.
+
+    Attributes:
+        points: The series by name and attributes.
+        whole: False if there were values that are not shown: too many, or no totals.
+    """
+
+    def __init__(self, data: bytes | memoryview) -> None:
+        self._rest = read_points(data)
+        self._read = 0
+        self.points: dict[tuple[str, object], MetricPoint] = {}
+        self.whole = True
+
+    def step(self) -> bool:
+        """Read the next values. Return true if there are more.
+
+        Raises:
+            MalformedMessage: The data is no encoded MetricsData.
+        """
+        points = list(islice(self._rest, _STEP))
+        self._read += len(points)
+        for point in points:
+            if point.is_delta:
+                self.whole = False
+            else:
+                shown = _bounded(point)
+                self.points[shown.name, shown.attributes] = shown
+        if self._read < _MOST_OF_CLIENT:
+            return len(points) == _STEP
+        if next(self._rest, None) is not None:
+            self.whole = False
+        return False
+
+    def cut(self, room: int) -> None:
+        """Keep the first `room` series."""
+        if len(self.points) > room:
+            self.points = dict(islice(self.points.items(), room))
+            self.whole = False
+
+
 class PushedMetrics:
     """Last pushes by client instance, the oldest first."""
 
@@ -42,44 +85,24 @@ class PushedMetrics:
         self._clients: dict[UUID, PushingClient] = {}
         self._series = 0
 
-    def take(
+    def replace(
         self,
         now_ms: int,
         instance_id: UUID,
         client: Mapping[str, str],
-        data: bytes | memoryview,
+        series: PushedSeries,
         interval_ms: int,
         most_series: int,
-    ) -> bool:
-        """Replace the client's series by those in `data`. `most_series`: limit for all clients together.
-
-        Return true if all values are shown; those beyond a limit and those that are no totals are not.
-
-        Raises:
-            MalformedMessage: `data` is no encoded MetricsData. The former series remain.
-        """
+    ) -> None:
+        """Replace the client's series. `most_series`: limit for all clients together, to which these are cut."""
         self._expire(now_ms)
-        former = self._clients.get(instance_id)
-        room = most_series - self._series + (0 if former is None else len(former.points))
-        series: dict[tuple[str, object], MetricPoint] = {}
-        whole = True
-        for number, point in enumerate(read_points(data)):
-            if number >= _MOST_OF_CLIENT:
-                whole = False
-                break
-            shown = _bounded(point)
-            key = (shown.name, shown.attributes)
-            if point.is_delta or (key not in series and len(series) >= room):
-                whole = False
-            else:
-                series[key] = shown
-        if former is not None:
+        if instance_id in self._clients:
             self._remove(instance_id)
-        if series:
+        series.cut(max(0, most_series - self._series))
+        if series.points:
             until_ms = now_ms + max(_INTERVALS * interval_ms, _SHORTEST_MS)
-            self._clients[instance_id] = PushingClient(client, tuple(series.values()), until_ms)
-            self._series += len(series)
-        return whole
+            self._clients[instance_id] = PushingClient(client, tuple(series.points.values()), until_ms)
+            self._series += len(series.points)
 
     def clients(self, now_ms: int) -> tuple[PushingClient, ...]:
         """Return the clients whose metrics are shown now."""

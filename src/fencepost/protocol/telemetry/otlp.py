@@ -1,7 +1,7 @@
 """Metrics of OpenTelemetry's protocol (OTLP 1.0, opentelemetry/proto/metrics/v1): what clients push (KIP-714).
 
-Only gauges and sums are read: clients of Kafka push no other metrics. Other fields and metrics are skipped. A reader
-stops at `_MOST_FIELDS` fields, because a byte of a forged message can be a field.
+Only gauges and sums are read: clients of Kafka push no other metrics. Other fields and metrics are skipped. The number
+of fields between two points is bounded, because each two bytes of a forged message can be a field.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from fencepost.protocol.errors import MalformedMessage
 
 __all__ = ["MetricPoint", "read_points"]
 
-_MOST_FIELDS: Final = 100_000
+_MOST_FIELDS: Final = 20_000
+_FIELDS_OF_POINT: Final = 100
 _VARINT, _FIXED_64, _BYTES, _FIXED_32 = 0, 1, 2, 5
 _DOUBLE, _INT_64 = Struct("<d"), Struct("<q")
 _DELTA: Final = 1
@@ -50,21 +51,23 @@ def read_points(data: bytes | memoryview) -> Iterator[MetricPoint]:
     reader = _Reader()
     for number, kind, value in reader.fields(memoryview(data)):
         if number == 1:
-            yield from reader.resource_metrics(_part(kind, value))
+            for point in reader.resource_metrics(_part(kind, value)):
+                yield point
+                reader.fields_left += _FIELDS_OF_POINT
 
 
 class _Reader:
-    """Reads messages of one push, up to `_MOST_FIELDS` fields."""
+    """Reads messages of one push, up to `fields_left` fields."""
 
     def __init__(self) -> None:
-        self._left = _MOST_FIELDS
+        self.fields_left = _MOST_FIELDS
 
     def fields(self, data: memoryview) -> Iterator[_Field]:
         at, end = 0, len(data)
         while at < end:
-            self._left -= 1
-            if self._left < 0:
-                raise MalformedMessage(f"metrics of more than {_MOST_FIELDS} fields")
+            self.fields_left -= 1
+            if self.fields_left < 0:
+                raise MalformedMessage(f"metrics of more than {_MOST_FIELDS} fields without a value")
             tag, at = _varint(data, at)
             number, kind = tag >> 3, tag & 7
             if kind == _VARINT:

@@ -64,7 +64,9 @@ def push(
         compression_type=CODECS.index(compression),
         metrics=bytes(compress(compression, data)),
     )
-    return int(driver.ask(request, 0).error_code)
+    correlation = driver.send(request, 0)
+    driver.pass_time(0)  # many values are read in turns
+    return int(driver.answer(correlation).error_code)
 
 
 def series(driver: BrokerDriver) -> dict[str, list[tuple[str, dict[str, str], float]]]:
@@ -206,10 +208,30 @@ def test_series_of_all_clients_are_bounded() -> None:
     assert counted(driver, "telemetry_cut_pushes") == 2
 
 
+def test_others_are_served_while_many_values_are_read() -> None:
+    driver = subscribed()
+    answer = driver.ask(GetTelemetrySubscriptionsRequest(client_instance_id=FIRST), 0)
+    request = PushTelemetryRequest(
+        client_instance_id=FIRST,
+        subscription_id=answer.subscription_id,
+        metrics=metrics_data([Gauge(f"m{number}", 1.0) for number in range(1_000)]),
+    )
+    correlation = driver.send(request, 0)
+    assert driver.answer(correlation) is None
+    other = driver.send(ApiVersionsRequest(client_software_name="d", client_software_version="1"), 3, connection=2)
+    assert driver.answer(other, 2) is not None
+    assert driver.answer(correlation) is None
+    driver.pass_time(0)
+    assert driver.answer(correlation).error_code == 0
+    assert sum(name.startswith("fencepost_client_") for name in series(driver)) == 1_000
+
+
 def test_series_of_a_client_are_bounded() -> None:
     driver = subscribed()
     assert push(driver, [Gauge(f"m{number}", 1.0) for number in range(2_001)]) == 0
     assert sum(name.startswith("fencepost_client_") for name in series(driver)) == 2_000
+    assert counted(driver, "telemetry_cut_pushes") == 1
+    assert push(driver, [Gauge(f"m{number}", 1.0) for number in range(2_000)], SECOND) == 0
     assert counted(driver, "telemetry_cut_pushes") == 1
 
 
