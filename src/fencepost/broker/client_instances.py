@@ -13,7 +13,7 @@ from typing import Final
 from uuid import UUID
 from zlib import crc32
 
-from fencepost.broker.settings.client_metrics import ALL_METRICS, DEFAULT_INTERVAL_MS, Subscription
+from fencepost.broker.settings.client_metrics import ALL_METRICS, DEFAULT_INTERVAL_MS, MetricsSubscription
 from fencepost.protocol.codes import ErrorCode
 
 __all__ = ["COMPRESSIONS", "Instance", "Instances", "id_text"]
@@ -39,7 +39,7 @@ class Instance:
     """
 
     instance_id: UUID
-    subscriptions: Sequence[Subscription]
+    subscriptions: Sequence[MetricsSubscription]
     metrics: tuple[str, ...]
     interval_ms: int
     subscription_id: int
@@ -92,7 +92,7 @@ def id_text(instance_id: UUID) -> str:
 class Instances:
     """Instances by id: the `_MOST` that made the latest requests."""
 
-    def __init__(self, subscriptions: Callable[[], Sequence[Subscription]]) -> None:
+    def __init__(self, subscriptions: Callable[[], Sequence[MetricsSubscription]]) -> None:
         self._subscriptions = subscriptions
         self._instances: dict[UUID, Instance] = {}
 
@@ -111,7 +111,7 @@ class Instances:
         return known
 
 
-def _made(instance_id: UUID, subscriptions: Sequence[Subscription], client: Mapping[str, str]) -> Instance:
+def _made(instance_id: UUID, subscriptions: Sequence[MetricsSubscription], client: Mapping[str, str]) -> Instance:
     """Combine the subscriptions that are for this client: all their metrics, at the shortest interval."""
     matching = [each for each in subscriptions if each.is_for(client)]
     metrics = tuple(dict.fromkeys(name for each in matching for name in each.metrics))

@@ -13,7 +13,7 @@ __all__ = [
     "CLIENT_METRICS_SETTINGS",
     "DEFAULT_INTERVAL_MS",
     "InvalidSubscription",
-    "Subscription",
+    "MetricsSubscription",
     "check_interval",
     "subscription_of",
 ]
@@ -41,7 +41,7 @@ class InvalidSubscription(InvalidSetting):
     """An unknown setting or an interval out of range, which Kafka answers with another code than other errors."""
 
 
-class Subscription(NamedTuple):
+class MetricsSubscription(NamedTuple):
     """A subscription.
 
     Attributes:
@@ -67,14 +67,14 @@ def check_interval(given: Mapping[str, str]) -> None:
         raise InvalidSubscription(f"Invalid value {text} for interval.ms, {limits}")
 
 
-def subscription_of(settings: Mapping[str, str]) -> Subscription:
+def subscription_of(settings: Mapping[str, str]) -> MetricsSubscription:
     """Return the subscription with these checked settings. Raises InvalidSetting for an invalid pattern."""
 
     def parts(key: str) -> list[str]:
         return [part for part in settings.get(key, "").split(",") if part]
 
     interval_ms = int(settings.get(_INTERVAL.key, DEFAULT_INTERVAL_MS))
-    return Subscription(tuple(parts(_METRICS.key)), interval_ms, dict(map(_matching, parts(_MATCH.key))))
+    return MetricsSubscription(tuple(parts(_METRICS.key)), interval_ms, dict(map(_matching, parts(_MATCH.key))))
 
 
 def _matching(text: str) -> tuple[str, Pattern]:

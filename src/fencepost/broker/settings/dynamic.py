@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from fencepost.broker.disk.changes import Change, carry_out
 from fencepost.broker.disk.files import Files
 from fencepost.broker.disk.two_copies import SealedFile, UnusableDirectory
-from fencepost.broker.settings.client_metrics import Subscription, subscription_of
+from fencepost.broker.settings.client_metrics import MetricsSubscription, subscription_of
 from fencepost.broker.settings.client_quotas import Entity
 from fencepost.broker.settings.features import SUPPORTED, TRANSACTION_VERSION
 from fencepost.broker.settings.values import BrokerConfig, ClientMetricsSettings, GroupSettings
@@ -33,7 +33,7 @@ class DynamicSettings:
         self._config = config
         self._groups: dict[str, dict[str, str]] = {}
         self._client_metrics: dict[str, dict[str, str]] = {}
-        self.subscriptions: Sequence[Subscription] = ()
+        self.subscriptions: Sequence[MetricsSubscription] = ()
         """Subscriptions to client metrics. A change replaces the sequence."""
         self.quotas: dict[Entity, dict[str, float]] = {}
         """Client quotas by entity and kind."""

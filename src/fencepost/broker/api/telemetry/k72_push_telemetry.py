@@ -13,7 +13,7 @@ from fencepost.broker.client_instances import Instance, id_text
 from fencepost.broker.connection import Call
 from fencepost.broker.metrics.pushed import PushedSeries
 from fencepost.protocol.codes import ErrorCode
-from fencepost.protocol.errors import ProtocolError
+from fencepost.protocol.errors import WireError
 from fencepost.protocol.messages.push_telemetry import PushTelemetryRequest, PushTelemetryResponse
 from fencepost.protocol.records.batch import CODECS
 from fencepost.protocol.records.compression import decompress
@@ -41,7 +41,7 @@ def _handle(call: Call, now_ms: int, request: PushTelemetryRequest) -> PushTelem
         return _response(call, code)
     try:
         data = decompress(CODECS[request.compression_type], request.metrics, _MOST_RATIO * most_bytes)
-    except ProtocolError as error:
+    except WireError as error:
         return _unread(call, error)
     series = PushedSeries(bytes(data))
 
@@ -49,7 +49,7 @@ def _handle(call: Call, now_ms: int, request: PushTelemetryRequest) -> PushTelem
         try:
             if series.step():
                 return core.soon
-        except ProtocolError as error:
+        except WireError as error:
             call.reply(_unread(call, error))
             return None
         _show(call, instance, client, series)
@@ -74,7 +74,7 @@ def _show(call: Call, instance: Instance, client: Mapping[str, str], series: Pus
         core.metrics.count("telemetry_cut_pushes")
 
 
-def _unread(call: Call, error: ProtocolError) -> PushTelemetryResponse:
+def _unread(call: Call, error: WireError) -> PushTelemetryResponse:
     if times := call.core.unread_telemetry.hit(call.core.now.ms):
         why = "cannot read the metrics of %s: %s; %d times since the last such message"
         _log.warning(why, call.connection, error, times)
