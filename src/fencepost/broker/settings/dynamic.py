@@ -9,6 +9,7 @@ On disk, `settings.fencepost` is a small file with two copies, replaced as a who
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeVar
 
 from fencepost.broker.disk.changes import Change, carry_out
 from fencepost.broker.disk.files import Files
@@ -19,6 +20,9 @@ from fencepost.broker.settings.features import SUPPORTED, TRANSACTION_VERSION
 from fencepost.broker.settings.values import BrokerConfig, ClientMetricsSettings, GroupSettings
 
 __all__ = ["ALL_BROKERS", "DynamicSettings"]
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 ALL_BROKERS = ""
 _FILE = "settings.fencepost"
@@ -117,8 +121,7 @@ class DynamicSettings:
 
     def set_quotas(self, changed: Mapping[Entity, Mapping[str, float]]) -> Change[None]:
         """Replace the entities' quotas; an empty mapping removes them. After an OSError nothing has changed."""
-        after = {entity: values for entity, values in self.quotas.items() if entity not in changed}
-        after.update({entity: dict(values) for entity, values in changed.items() if values})
+        after = _replaced(self.quotas, changed)
         yield from self._save(quotas=after)
         self.quotas = after
 
@@ -161,7 +164,7 @@ class DynamicSettings:
         return self._file.save(stored)
 
 
-def _replaced(own: Mapping[str, dict[str, str]], changed: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, str]]:
-    """Return the settings by name after a change. Names without settings are omitted."""
+def _replaced(own: Mapping[K, dict[str, V]], changed: Mapping[K, Mapping[str, V]]) -> dict[K, dict[str, V]]:
+    """Return the settings of groups, subscriptions or entities after a change. Those without settings are omitted."""
     kept = {name: given for name, given in own.items() if name not in changed}
     return {**kept, **{name: dict(given) for name, given in changed.items() if given}}
