@@ -9,6 +9,7 @@ from fencepost.protocol.errors import CorruptBatch, MalformedMessage
 __all__ = [
     "encode_varint",
     "read_unsigned_varint",
+    "read_unsigned_varlong",
     "read_varint",
     "read_varlong",
     "skip_tagged_fields",
@@ -20,8 +21,8 @@ _BITS_32: Final = 35  # seven bits in each of five bytes
 _BITS_64: Final = 70
 
 
-def read_unsigned_varint(data: bytes | memoryview, position: int) -> tuple[int, int]:
-    """Return (value, next position) of an unsigned varint of at most five bytes.
+def read_unsigned_varint(data: bytes | memoryview, position: int, most_bits: int = _BITS_32) -> tuple[int, int]:
+    """Return (value, next position) of an unsigned varint of at most five bytes, or `most_bits` divided by seven.
 
     Raises:
         MalformedMessage: The varint is truncated or too long.
@@ -31,7 +32,7 @@ def read_unsigned_varint(data: bytes | memoryview, position: int) -> tuple[int, 
         if byte < 0x80:  # nearly always
             return byte, position + 1
         value, shift = byte & 0x7F, 7
-        while shift < _BITS_32:
+        while shift < most_bits:
             position += 1
             byte = data[position]
             value |= (byte & 0x7F) << shift
@@ -40,7 +41,17 @@ def read_unsigned_varint(data: bytes | memoryview, position: int) -> tuple[int, 
             shift += 7
     except IndexError as error:
         raise MalformedMessage("varint cut short") from error
-    raise MalformedMessage("varint of more than five bytes")
+    raise MalformedMessage(f"varint of more than {most_bits // 7} bytes")
+
+
+def read_unsigned_varlong(data: bytes | memoryview, position: int) -> tuple[int, int]:
+    """Return (value, next position) of an unsigned varint of at most ten bytes, of which 64 bits are used.
+
+    Raises:
+        MalformedMessage: The varint is truncated or too long.
+    """
+    value, position = read_unsigned_varint(data, position, _BITS_64)
+    return value & 0xFFFFFFFFFFFFFFFF, position
 
 
 def write_unsigned_varint(value: int) -> bytes:

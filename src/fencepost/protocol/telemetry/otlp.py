@@ -11,6 +11,7 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from fencepost.protocol.errors import MalformedMessage
+from fencepost.protocol.varint import read_unsigned_varlong
 
 __all__ = ["MetricPoint", "read_points"]
 
@@ -68,14 +69,14 @@ class _Reader:
             self.fields_left -= 1
             if self.fields_left < 0:
                 raise MalformedMessage(f"metrics of more than {_MOST_FIELDS} fields without a value")
-            tag, at = _varint(data, at)
+            tag, at = read_unsigned_varlong(data, at)
             number, kind = tag >> 3, tag & 7
             if kind == _VARINT:
-                value, at = _varint(data, at)
+                value, at = read_unsigned_varlong(data, at)
                 yield number, kind, value
                 continue
             if kind == _BYTES:
-                size, at = _varint(data, at)
+                size, at = read_unsigned_varlong(data, at)
             elif kind in (_FIXED_64, _FIXED_32):
                 size = 8 if kind == _FIXED_64 else 4
             else:
@@ -163,22 +164,6 @@ class _Reader:
             elif number == 4:
                 text = str(_DOUBLE.unpack(_part(kind, value, _FIXED_64))[0])
         return text
-
-
-def _varint(data: memoryview, at: int) -> tuple[int, int]:
-    """Return (value, next position) of a varint of up to 64 bits. Raises MalformedMessage."""
-    value = shift = 0
-    try:
-        while shift < 70:
-            byte = data[at]
-            at += 1
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return value & 0xFFFF_FFFF_FFFF_FFFF, at
-            shift += 7
-    except IndexError as error:
-        raise MalformedMessage("metrics cut short in a number") from error
-    raise MalformedMessage("metrics with a number of more than ten bytes")
 
 
 def _part(kind: int, value: int | memoryview, expected: int = _BYTES) -> memoryview:
