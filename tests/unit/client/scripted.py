@@ -58,6 +58,11 @@ class CutConnection(Exception):
     """A script's way to close the connection instead of answering."""
 
 
+def cut(version: int, request: Any) -> Any:
+    """Cut the connection instead of answering."""
+    raise CutConnection
+
+
 class _Clock(selectors.DefaultSelector):
     """Never waits: the time that would have passed is added to the loop's clock."""
 

@@ -21,7 +21,7 @@ from fencepost.protocol.messages.share_group_heartbeat import (
 )
 from fencepost.protocol.records.encoding import encode_batch
 from tests.support.batches import put_at
-from tests.unit.client.scripted import CutConnection, World, topic_id
+from tests.unit.client.scripted import World, topic_id
 from tests.unit.client.scripted_consumer import HostedRuntime, ScriptedConsumerBroker
 
 TOPIC, STORAGE_ERROR = "t", 56
@@ -105,10 +105,6 @@ class ShareBroker(ScriptedConsumerBroker):
                 )
         answered = share_acknowledge.ShareAcknowledgeTopicResponse(topic_id=topic_id(TOPIC), partitions=parts)
         return share_acknowledge.ShareAcknowledgeResponse(responses=[answered])
-
-
-def cut(version: int, request: Any) -> Any:
-    raise CutConnection
 
 
 def core_of(world: World, *, explicit: bool = True, **settings: Any) -> ShareConsumerCore:

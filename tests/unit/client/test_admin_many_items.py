@@ -20,7 +20,7 @@ from fencepost.protocol.messages import alter_replica_log_dirs as al
 from fencepost.protocol.messages import create_topics as ct
 from fencepost.protocol.messages import delete_groups as dg
 from fencepost.protocol.messages import metadata as md
-from tests.unit.client.scripted import CutConnection, ScriptedBroker, World, run, topic_id
+from tests.unit.client.scripted import ScriptedBroker, World, cut, run, topic_id
 
 CREATE, DELETE_GROUPS, METADATA, FIND_COORDINATOR, ALTER_REPLICA_LOG_DIRS = 19, 42, 3, 10, 34
 EXISTS, THROTTLED, NOT_COORDINATOR, NOT_EMPTY = 36, 89, 16, 68
@@ -42,10 +42,6 @@ def shown(_: int, request: Any) -> Any:
     ]
     node = md.MetadataResponseBroker(node_id=1, host="broker-1", port=9092)
     return md.MetadataResponse(brokers=[node], controller_id=1, topics=topics)
-
-
-def cut(version: int, request: Any) -> Any:
-    raise CutConnection
 
 
 def broker_that_answers(*answers: Callable[[int, Any], Any]) -> ScriptedBroker:

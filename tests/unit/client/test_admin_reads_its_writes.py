@@ -23,7 +23,7 @@ from fencepost.protocol.messages import describe_configs as dc
 from fencepost.protocol.messages import describe_user_scram_credentials as du
 from fencepost.protocol.messages import incremental_alter_configs as ic
 from fencepost.protocol.messages import metadata as md
-from tests.unit.client.scripted import CutConnection, ScriptedBroker, World, run, topic_id
+from tests.unit.client.scripted import ScriptedBroker, World, cut, run, topic_id
 
 Script = Callable[[int, Any], Any]
 RULE = Acl(ResourceType.TOPIC, "t", "User:alice", AclOperation.READ)
@@ -208,9 +208,6 @@ def test_a_change_that_is_never_shown_is_told_as_made(name: str, caplog: pytest.
 def test_a_broker_that_does_not_tell_is_not_waited_for(name: str) -> None:
     case = CASES[name]
     broker = scripted(case)
-
-    def cut(version: int, request: Any) -> Any:
-        raise CutConnection
 
     async def main(world: World) -> None:
         cluster = world.cluster()

@@ -20,7 +20,7 @@ from fencepost.errors import (
     UsageError,
 )
 from fencepost.protocol.produce_wire import ProduceResponse
-from tests.unit.client.scripted import CutConnection, World, run
+from tests.unit.client.scripted import World, cut, run
 
 
 class Stamp:
@@ -119,9 +119,6 @@ def test_what_an_interceptor_fails_on_is_not_sent(bad: Stamp) -> None:
 
 
 def test_what_a_producer_counts() -> None:
-    def cut(version: int, request: Any) -> Any:
-        raise CutConnection
-
     numbers: dict[str, float] = {}
 
     async def body(world: World) -> None:

@@ -18,7 +18,7 @@ from fencepost.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from tests.unit.client.scripted import CutConnection, ScriptedBroker, World, run
+from tests.unit.client.scripted import ScriptedBroker, World, cut, run
 
 LIST_TRANSACTIONS, LIST_GROUPS, METADATA = 66, 16, 3
 NOT_KNOWN, NOT_ALLOWED = 3, 29
@@ -65,10 +65,6 @@ def finds_it(version: int, request: Any) -> Any:
 
 def nothing(version: int, request: Any) -> Any:
     return ListTransactionsResponse()
-
-
-def cut(version: int, request: Any) -> Any:
-    raise CutConnection
 
 
 def listed(broker: Brokers, timeout_ms: int = 60_000) -> list[TransactionListing]:

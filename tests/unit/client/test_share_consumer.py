@@ -30,7 +30,7 @@ from fencepost.protocol.messages.share_group_heartbeat import (
 )
 from fencepost.protocol.records.encoding import encode_batch
 from tests.support.batches import put_at
-from tests.unit.client.scripted import World, run, topic_id
+from tests.unit.client.scripted import World, cut, run, topic_id
 from tests.unit.client.scripted_consumer import HostedRuntime
 from tests.unit.client.scripted_shares import (
     ACCEPT,
@@ -41,7 +41,6 @@ from tests.unit.client.scripted_shares import (
     STORAGE_ERROR,
     TOPIC,
     ShareBroker,
-    cut,
     polled,
     subscribed,
 )

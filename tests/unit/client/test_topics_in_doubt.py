@@ -15,7 +15,7 @@ from fencepost.errors import KafkaError
 from fencepost.protocol.messages.create_partitions import CreatePartitionsResponse, CreatePartitionsTopicResult
 from fencepost.protocol.messages.create_topics import CreatableTopicResult, CreateTopicsResponse
 from fencepost.protocol.messages.delete_topics import DeletableTopicResult, DeleteTopicsResponse
-from tests.unit.client.scripted import CutConnection, ScriptedBroker, World, run
+from tests.unit.client.scripted import ScriptedBroker, World, cut, run
 
 Act = Callable[[AdminCore], Awaitable[None]]
 
@@ -39,10 +39,6 @@ CASES: dict[str, tuple[int, Act, Callable[[int, Any], Any], str]] = {
         "delete topic 't': UNKNOWN_TOPIC_OR_PARTITION (3)",
     ),
 }
-
-
-def cut(version: int, request: Any) -> Any:
-    raise CutConnection
 
 
 @pytest.mark.parametrize("is_lost", [False, True])

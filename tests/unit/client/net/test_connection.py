@@ -21,7 +21,7 @@ from fencepost.errors import (
 from fencepost.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 from fencepost.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from fencepost.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from tests.unit.client.scripted import CutConnection, World, run
+from tests.unit.client.scripted import World, cut, run
 
 CONFIG = AdminConfig(bootstrap_servers="broker", request_timeout_ms=1000)
 
@@ -120,9 +120,6 @@ def test_a_reply_that_is_too_large_is_not_read() -> None:
 
 
 def test_calls_survive_lost_connections_until_their_deadline() -> None:
-    def cut(version: int, request: Any) -> Any:
-        raise CutConnection
-
     async def body(world: World) -> None:
         cluster = world.cluster()
         world.broker.scripts[3] += [cut] * 3

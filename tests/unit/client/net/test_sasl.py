@@ -18,7 +18,7 @@ from fencepost.protocol.messages.sasl_authenticate import SaslAuthenticateRespon
 from fencepost.protocol.messages.sasl_handshake import SaslHandshakeResponse
 from fencepost.sasl_settings import KerberosIdentity, jaas_options
 from fencepost.tls import openssl_name
-from tests.unit.client.scripted import OFFERED, CutConnection, ScriptedBroker, World, run
+from tests.unit.client.scripted import OFFERED, ScriptedBroker, World, cut, run
 
 # RFC 7677, section 3.
 NONCE = "rOprNGfwEbeRWgbNEkqO"
@@ -413,9 +413,6 @@ def test_a_token_is_used_again_while_it_lives() -> None:
 
 def test_a_password_that_was_changed_ends_the_producer_at_once() -> None:
     """Not after delivery_timeout_ms: the same credentials will not be taken the next time either."""
-
-    def cut(version: int, request: Any) -> Any:
-        raise CutConnection
 
     async def body(world: World) -> None:
         settings = {"security_protocol": "SASL_PLAINTEXT", "sasl_username": "alice", "sasl_password": "old"}

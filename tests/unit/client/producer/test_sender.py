@@ -19,7 +19,7 @@ from fencepost.errors import (
     UnsupportedVersionError,
 )
 from fencepost.protocol.records.batch import add_sequence
-from tests.unit.client.scripted import CutConnection, ScriptedBroker, World, run
+from tests.unit.client.scripted import ScriptedBroker, World, cut, run
 
 METADATA, NOT_LEADER = 3, 6
 
@@ -44,9 +44,6 @@ def test_batches_go_out_in_order_and_numbered() -> None:
 
 
 def test_a_lost_answer_sends_the_same_sequence_again() -> None:
-    def cut(version: int, request: Any) -> Any:
-        raise CutConnection
-
     async def body(world: World) -> None:
         world.broker.scripts[0].append(cut)
         producer = world.producer()
@@ -152,9 +149,6 @@ def test_a_sequence_that_may_be_in_the_log_is_not_given_to_another_batch(code: i
 @pytest.mark.parametrize("records", [1, 2])
 def test_a_refusal_does_not_undo_what_an_unanswered_attempt_may_have_done(code: int, records: int) -> None:
     """The rights were taken away, or the topic's settings changed, after the append whose answer was lost."""
-
-    def cut(version: int, request: Any) -> Any:
-        raise CutConnection
 
     async def body(world: World) -> None:
         producer = world.producer(linger_ms=5)

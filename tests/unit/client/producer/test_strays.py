@@ -4,7 +4,6 @@ have an epoch in common, unless the producer takes another one."""
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import pytest
 
@@ -12,11 +11,7 @@ from fencepost.client.producer.core import ProducerCore
 from fencepost.client.types import TopicPartition
 from fencepost.errors import TransactionAbortableError, TransactionCommitFailedError
 from tests.unit.client.producer.test_transactions import ADD_OFFSETS, ADD_PARTITIONS, END, INIT, OFFSETS, started
-from tests.unit.client.scripted import CutConnection, ScriptedBroker, World, run
-
-
-def cut(version: int, request: Any) -> Any:
-    raise CutConnection
+from tests.unit.client.scripted import ScriptedBroker, World, cut, run
 
 
 async def transaction(producer: ProducerCore, *, records: bool = True) -> None:

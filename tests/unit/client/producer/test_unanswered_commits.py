@@ -13,13 +13,10 @@ from fencepost.client.producer.transaction_block import TransactionBlock
 from fencepost.errors import KafkaTimeoutError, TransactionCommitFailedError, TransactionCommittedError
 from fencepost.protocol.messages.end_txn import EndTxnResponse
 from tests.unit.client.producer.test_transactions import END, INIT, refuse_end, started
-from tests.unit.client.scripted import CutConnection, World, run
+from tests.unit.client.scripted import World, cut, run
 
 
 def test_an_unanswered_commit_can_be_repeated() -> None:
-    def cut(version: int, request: Any) -> Any:
-        raise CutConnection
-
     async def body(world: World) -> None:
         producer = await started(world, max_block_ms=2000)
         producer.begin_transaction()
@@ -37,9 +34,6 @@ def test_an_unanswered_commit_can_be_repeated() -> None:
 
 
 def test_an_abort_that_finds_the_unanswered_commit_says_so() -> None:
-    def cut(version: int, request: Any) -> Any:
-        raise CutConnection
-
     async def body(world: World) -> None:
         producer = await started(world, max_block_ms=2000)
         producer.begin_transaction()
@@ -62,9 +56,6 @@ def test_an_abort_that_finds_the_unanswered_commit_says_so() -> None:
 def test_a_retry_that_is_refused_says_nothing_about_the_attempt_before(code: int) -> None:
     """51: the markers of the commit that was not answered are being written, and the disk is full, for example."""
 
-    def cut(version: int, request: Any) -> Any:
-        raise CutConnection
-
     async def body(world: World) -> None:
         producer = await started(world, max_block_ms=2000)
         producer.begin_transaction()
@@ -83,9 +74,6 @@ def test_a_retry_that_is_refused_says_nothing_about_the_attempt_before(code: int
 
 
 def test_an_abort_says_so_too_when_its_question_was_not_answered_at_first() -> None:
-    def cut(version: int, request: Any) -> Any:
-        raise CutConnection
-
     async def body(world: World) -> None:
         producer = await started(world, max_block_ms=2000)
         producer.begin_transaction()
