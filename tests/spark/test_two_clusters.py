@@ -69,7 +69,7 @@ def test_the_source_refuses_another_clusters_topic(spark: Any, clusters: tuple[s
 
 
 def test_the_sink_refuses_a_query_of_another_cluster(spark: Any, clusters: tuple[str, str], tmp_path: Path) -> None:
-    """Where the source may lose data, it goes on in the other cluster, and the sink does not know the query there."""
+    """A source that may lose data goes on in the other cluster, and the sink does not know the query there."""
     one, other = clusters
     run(spark, one, tmp_path)
     add(other, RECORDS)

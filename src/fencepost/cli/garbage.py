@@ -1,4 +1,4 @@
-"""Control of Python's garbage collector while the modules of a command are loaded."""
+"""Control of Python's garbage collector while a command creates objects that stay."""
 
 from __future__ import annotations
 
