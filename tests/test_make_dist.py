@@ -165,6 +165,25 @@ def test_a_failing_command_is_told_with_its_output(tmp_path: Path) -> None:
         make_dist.run(["git", "nothing"], tmp_path)
 
 
+def test_a_missing_program_and_a_folder_that_cannot_be_made_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(make_dist, "run", lambda *_, **__: "")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SystemExit, match=r"^error: .*Not a directory: '.*file/dist'"):
+        make_dist.main(["--snapshot", "--into", str(tmp_path / "file" / "dist")])
+    monkeypatch.undo()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(SystemExit, match=r"^error: .*No such file or directory: 'git'"):
+        make_dist.main(["--snapshot", "--into", str(tmp_path / "dist")])
+
+
+def test_a_command_that_never_ends_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(make_dist, "LIMIT_S", 0.1)
+    with pytest.raises(ReleaseError, match=r"^sleep 60 has not ended after 0\.1 s"):
+        make_dist.run(["sleep", "60"], tmp_path)
+
+
 @pytest.mark.parametrize("changed", ["a folder with files", "a version without a date"])
 def test_what_is_missing_is_named_before_anything_is_built(
     changed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

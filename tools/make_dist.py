@@ -27,7 +27,7 @@ PYTHONS: Final = tuple(f"python3.{minor}" for minor in range(11, 15))
 SUMS: Final = "SHA256SUMS"
 SIGNED_AS: Final = "file"  # the namespace of `ssh-keygen -Y sign` for files
 SOURCE: Final = Path(tempfile.gettempdir(), "fencepost-dist-source")  # the same for each build
-LIMIT_S: Final = 1800
+LIMIT_S = 1800.0
 
 
 class ReleaseError(Exception):
@@ -64,12 +64,15 @@ def programs_in(readme: str) -> list[str]:
 
 
 def run(command: Iterable[str | Path], folder: Path, environment: Mapping[str, str] | None = None) -> str:
-    """Return the output of a command. Raises ReleaseError with what it printed if it fails."""
+    """Return the output of a command. Raises ReleaseError if it fails or takes too long, with what it printed."""
     words = [str(word) for word in command]
     variables = {**os.environ, **(environment or {})}
-    done = subprocess.run(
-        words, cwd=folder, env=variables, capture_output=True, text=True, check=False, timeout=LIMIT_S
-    )
+    try:
+        done = subprocess.run(
+            words, cwd=folder, env=variables, capture_output=True, text=True, check=False, timeout=LIMIT_S
+        )
+    except subprocess.TimeoutExpired as error:
+        raise ReleaseError(f"{' '.join(words)} has not ended after {LIMIT_S} s") from error
     if done.returncode:
         raise ReleaseError(f"{' '.join(words)} failed with status {done.returncode}:\n{done.stdout}{done.stderr}")
     return done.stdout
@@ -255,7 +258,7 @@ def main(arguments: list[str] | None = None) -> None:
             projects=projects,
             pythons=tuple(given.python or PYTHONS),
         )
-    except ReleaseError as error:
+    except (ReleaseError, OSError) as error:
         sys.exit(f"error: {error}")
     except KeyboardInterrupt:
         sys.exit(130)
