@@ -36,13 +36,16 @@ ARMS = {  # the fixture of conftest.py with the brokers, and the sink's guarante
     "kafka": ("apache_kafka", "durable"),
     "kafka without two-phase commit": ("kafka_without_two_phase", "timed"),
     "three kafkas": ("three_kafkas", "timed"),
-    # Queries of stateful.py:
+    # Queries of stateful.py, some also at an Apache Kafka:
     "windows": ("own_broker", "durable"),
     "pairs": ("own_broker", "durable"),
     "outer": ("own_broker", "durable"),
     "within": ("own_broker", "durable"),
     "function with state": ("own_broker", "durable"),
     "processor": ("own_broker", "durable"),
+    "windows at kafka": ("kafka_without_two_phase", "timed"),
+    "function with state at kafka": ("kafka_without_two_phase", "timed"),
+    "processor at kafka": ("apache_kafka", "durable"),
 }
 
 

@@ -89,6 +89,9 @@ OF_A_STATE = {
     "within": Kill("KeepWinners", "before", 2),
     "function with state": Kill("WriteDecision", "after", 2),
     "processor": Kill("EndTransactions", "before", 2),
+    "windows at kafka": Kill("EndTransactions", "before", 3),
+    "function with state at kafka": Kill("WriteDecision", "after", 2),
+    "processor at kafka": Kill("WriteDecision", "before", 3),
 }
 
 
@@ -126,7 +129,7 @@ def killed(
     """Only what this run of pytest asks for."""
 
     def make(arm: str) -> Copy:
-        kind = partial(StatefulCopy, query=arm) if arm in OF_A_STATE else Copy
+        kind = partial(StatefulCopy, query=arm.removesuffix(" at kafka")) if arm in OF_A_STATE else Copy
         return make_copy(request, arm, tmp_path_factory.mktemp("copy"), spark_here, kind)
 
     asked = {item.name.partition("[")[2].removesuffix("]") for item in request.session.items}
@@ -198,7 +201,7 @@ def test_nodes_are_killed_and_every_record_is_there_once(
 def test_queries_with_a_state_survive_kills(killed: Killed, arm: str, kill: Kill) -> None:
     copy = killed.take(arm, kill)
     copy.run_to_the_end()
-    copy.check_values(expected(arm))
+    copy.check_values(expected(arm.removesuffix(" at kafka")))
 
 
 @pytest.mark.parametrize(("arm", "kill"), cases(zombie=True))
