@@ -7,6 +7,7 @@ on behind the third when it is let, and a topic `<topic>-go` is there.
 from __future__ import annotations
 
 import asyncio
+import logging
 import subprocess
 import threading
 from collections.abc import Callable
@@ -42,6 +43,9 @@ OUTCOMES = (*AT_ONCE, AFTER)
 PATIENCE_S = 120.0
 
 Told = dict[str, str]
+
+_librdkafka = logging.getLogger("tests.librdkafka")
+_librdkafka.setLevel(logging.DEBUG)  # pytest shows it with a failure
 
 
 class Application(Protocol):
@@ -96,9 +100,10 @@ def librdkafka(servers: str, topic: str, ready: threading.Event, may_go: threadi
             "enable.idempotence": True,
             "batch.num.messages": 1,
             "linger.ms": 0,
-            "log_level": 0,
+            "debug": "eos,topic,metadata",
             "error_cb": lambda error: fatal.append(error) if error.fatal() else None,
-        }
+        },
+        logger=_librdkafka,
     )
     told: dict[str, str] = {}
 

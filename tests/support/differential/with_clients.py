@@ -60,20 +60,26 @@ class Compared:
                     break
         return found
 
-    def ratios(self) -> dict[str, float]:
-        """The shortest time of ours to Kafka's, by what took it."""
+    def times(self) -> dict[str, tuple[list[float], list[float]]]:
+        """Seconds of each round, ours and Kafka's, by what took them."""
         found = {}
         for what in sorted({name for seen in self.ours for name in seen.seconds}):
             ours = [seen.seconds[what] for seen in self.ours if what in seen.seconds]
             theirs = [seen.seconds[what] for seen in self.kafka if what in seen.seconds]
             if ours and theirs:
-                found[what] = min(ours) / max(min(theirs), 1e-6)
+                found[what] = ours, theirs
         return found
+
+    def ratios(self) -> dict[str, float]:
+        """The shortest time of ours to Kafka's, by what took it."""
+        return {what: min(ours) / max(min(theirs), 1e-6) for what, (ours, theirs) in self.times().items()}
 
     def slow(self, factor: float = FACTOR) -> list[str]:
         """Times above `factor` times Kafka's that nothing explains."""
+        times = self.times()
         return [
-            f"{what}: {ratio:.1f} times as long as at Kafka"
+            f"{what}: {ratio:.1f} times as long as at Kafka ({_seconds(times[what][0])} against"
+            f" {_seconds(times[what][1])} s)"
             for what, ratio in self.ratios().items()
             if ratio > factor and (self.workload, what) not in EXPLAINED
         ]
@@ -87,6 +93,10 @@ class Compared:
         bad = {name: max(seen.bad.get(name, 0) for seen in self.ours) for name in self.ours[0].bad} if self.ours else {}
         shown = ", ".join(f"{name} {count}" for name, count in bad.items() if count) or "nothing wrong"
         return f"{self.workload:10} {self.client:14} {shown}; {times}; broker's processor time {cpu or 0:.2f}x"
+
+
+def _seconds(rounds: Sequence[float]) -> str:
+    return ", ".join(f"{seconds:.3f}" for seconds in rounds)
 
 
 def compared(ours: Arm, kafka: Arm, client: Client, workload: str, seed: int, rounds: int = ROUNDS) -> Compared | None:

@@ -37,6 +37,8 @@ from tests.support.raw_client import RawClient
 __all__ = ["NEWEST", "WORKLOADS", "Client", "Seen", "Workload"]
 
 PATIENCE_S = 60.0
+PAUSE_S = 1.0
+"""The longest pause of a client between two tries. A shorter time of writing is the client's, not the broker's."""
 LOOKUPS = 40
 
 
@@ -254,9 +256,13 @@ def committed(arm: Arm, client: Client, draw: random.Random) -> Seen | None:
 # --- writing ---
 
 
-def _ended(arm: Arm, topic: str, application: Application) -> Seen:
-    """What became of a burst: what was acknowledged is there, once, in its order."""
-    began = time.perf_counter()
+def _ended(arm: Arm, topic: str, application: Application, began: float) -> Seen:
+    """What became of a burst: what was acknowledged is there, once, in its order.
+
+    Args:
+        began: When the topic could be written to at the earliest, by time.perf_counter(). A Kafka's topic takes records
+            some time before its creation is known to have ended.
+    """
     try:
         told = application.outcomes()
     except (AssertionError, TimeoutError) as error:
@@ -269,7 +275,9 @@ def _ended(arm: Arm, topic: str, application: Application) -> Seen:
     # A batch that was not acknowledged may be there all the same.
     bad["unknown"] = 0
     bad["failed"] = len(OUTCOMES) - len(acknowledged)
-    return Seen(bad, {"writing": took}, ", ".join(f"{value}={outcome}" for value, outcome in told.items()))
+    return Seen(
+        bad, {"writing": max(took, PAUSE_S)}, ", ".join(f"{value}={outcome}" for value, outcome in told.items())
+    )
 
 
 def remade(arm: Arm, client: Client, draw: random.Random) -> Seen | None:
@@ -283,8 +291,9 @@ def remade(arm: Arm, client: Client, draw: random.Random) -> Seen | None:
     arm.create(f"{topic}-go")
     application.let_go()
     time.sleep(draw.uniform(0.3, 1.2))
+    began = time.perf_counter()
     arm.create(topic)
-    return _ended(arm, topic, application)
+    return _ended(arm, topic, application, began)
 
 
 def restarted(arm: Arm, client: Client, draw: random.Random) -> Seen | None:
@@ -297,8 +306,9 @@ def restarted(arm: Arm, client: Client, draw: random.Random) -> Seen | None:
     arm.create(f"{topic}-go")
     application.let_go()
     time.sleep(draw.uniform(0.0, 0.1))
+    began = time.perf_counter()
     arm.kill_and_restart()
-    seen = _ended(arm, topic, application)
+    seen = _ended(arm, topic, application, began)
     # The three before are there, too; a start's time is not the client's.
     seen.seconds = {}
     return seen
