@@ -120,8 +120,6 @@ def test_each_record_is_answered_for(broker: BrokerUnderTest, group: str, topic:
         with pytest.raises(UsageError, match=f"1 records .* {topic}-0 offset 9"):
             consumer.poll(0)
         consumer.acknowledge(records[-1])
-        with pytest.raises(UsageError, match="acknowledged already"):
-            consumer.acknowledge(records[-1])
         assert consumer.commit() == {TopicPartition(topic, 0): None}
         again = polled(consumer)
         assert values(again) == [1, 4, 7]
@@ -156,6 +154,27 @@ def test_members_share_a_partition(broker: BrokerUnderTest, group: str) -> None:
             seen.update(values(second.poll(100)))
         assert set(seen) == set(range(300))
         assert set(seen.values()) == {1}
+
+
+def test_the_last_acknowledgement_of_a_record_counts(broker: BrokerUnderTest, group: str, topic: str) -> None:
+    """As in the Java client, until the next poll or commit sends it."""
+    with member(broker, group, topic, explicit=True) as consumer:
+        records = polled(consumer)
+        for record in records:
+            consumer.acknowledge(record)
+        consumer.acknowledge(records[3], AcknowledgeType.RELEASE)
+        consumer.acknowledge(records[4], AcknowledgeType.RELEASE)
+        consumer.acknowledge(records[4], AcknowledgeType.ACCEPT)
+        consumer.acknowledge(records[5], AcknowledgeType.RENEW)
+        consumer.acknowledge(records[5], AcknowledgeType.ACCEPT)
+        assert consumer.commit() == {TopicPartition(topic, 0): None}
+        with pytest.raises(UsageError, match="its acknowledgement was sent"):
+            consumer.acknowledge(records[4])
+        again = polled(consumer)
+        assert [(record.offset, record.delivery_count) for record in again] == [(3, 2)]
+        consumer.acknowledge(again[0], AcknowledgeType.RELEASE)
+        consumer.acknowledge(again[0])
+        assert nothing_left(broker, consumer, topic)
 
 
 def test_the_callback_tells_offsets_in_the_polling_thread(broker: BrokerUnderTest, group: str, topic: str) -> None:

@@ -279,8 +279,8 @@ class AdminTransactions(AdminBase):
             pattern: Regular expression for the whole id (RE2 in the broker since v2, else Python's).
             states: Only these states, by Kafka's names; default: all.
             producer_ids: Only these producer ids; default: all.
-            duration_ms: Only transactions open for at least this time in ms (v1), and ids that never began one; -1:
-                all.
+            duration_ms: Only transactions open for at least this time in ms (v1), and ids that never began one;
+                default: all.
             api_timeout_ms: Time limit of the call in ms; default: default_api_timeout_ms.
 
         Raises:

@@ -220,6 +220,7 @@ class ShareConsumerCore:
                 f"{len(unanswered)} records of the last poll are not acknowledged yet, the first is "
                 f"{topic}-{partition} offset {offset}; share_acknowledgement_mode is explicit"
             )
+        self._in_hand.settle()
 
     def _take_in_hand(self) -> None:
         """Add the delivered records of the previous poll to those that the application must acknowledge."""
@@ -243,12 +244,14 @@ class ShareConsumerCore:
     def acknowledge(self, record: SharedRecord, kind: AcknowledgeType = AcknowledgeType.ACCEPT) -> None:
         """Acknowledge a polled record; the next poll or commit sends the acknowledgement.
 
+        Until then another call for the same record replaces it.
+
         Args:
             record: The record.
             kind: ACCEPT, RELEASE or REJECT; RENEW restarts the lock, and the record must be acknowledged later.
 
         Raises:
-            UsageError: The record is not in hand, or acknowledgement is implicit.
+            UsageError: The acknowledgement was sent, the lock is over, or acknowledgement is implicit.
         """
         self._check()
         if not self._explicit:
@@ -256,17 +259,15 @@ class ShareConsumerCore:
                 'acknowledge() needs share_acknowledgement_mode="explicit"; now the next poll acknowledges'
             )
         self._take_in_hand()
-        self._exchange.tell_over(self._in_hand.answer(record, AcknowledgeType(kind)))
+        self._exchange.tell_over(self._in_hand.acknowledge(record, AcknowledgeType(kind)))
 
     async def commit(self, timeout_ms: Milliseconds | None = None) -> dict[TopicPartition, KafkaError | None]:
         """Send pending acknowledgements (implicit mode: for all polled records), and wait for all responses.
 
         Returns:
-            For each partition of which this call sent acknowledgements, None or their error: InvalidRecordStateError if
-                the
-            lock had expired. An error with `may_have_taken_effect` may have succeeded. The callback, not this result,
-                reports
-            the acknowledgements sent by a poll or commit_async().
+            For each partition of which this call sent acknowledgements, None or their error: InvalidRecordStateError
+            if the lock had expired. An error with `may_have_taken_effect` may have succeeded. The callback, not this
+            result, reports the acknowledgements sent by a poll or commit_async().
 
         Raises:
             KafkaTimeoutError: Responses to this call are missing.
@@ -300,9 +301,11 @@ class ShareConsumerCore:
 
     def _accept(self) -> None:
         self._take_in_hand()
-        if not self._explicit:
-            for session in self._in_hand.accept_all():
-                self._exchange.tell_over(session)
+        if self._explicit:
+            self._in_hand.settle()
+            return
+        for session in self._in_hand.accept_all():
+            self._exchange.tell_over(session)
 
     def set_acknowledgement_callback(self, callback: OnAcknowledged | None) -> None:
         """Set the function that poll, commit and close call with acknowledged offsets and the error or None."""

@@ -1,7 +1,9 @@
 """Acquired records that the application has not acknowledged. Pure.
 
-Implicitly, what a poll gave counts as processed when the next poll or commit comes; explicitly, the application says so
-record by record, and has to before it polls again. A record whose lock is renewed stays in hand until it is answered.
+With implicit acknowledgement the next poll or commit accepts the records of the last poll. With explicit
+acknowledgement the application must acknowledge each record before it polls again. Until the next poll or commit sends
+an acknowledgement, another one of the same record replaces it, as in the Java client. A record whose lock is renewed
+stays in hand until it is acknowledged.
 """
 
 from __future__ import annotations
@@ -19,40 +21,48 @@ class _Held(NamedTuple):
     place: SharePlace
     delivery_count: int
     renewed: bool = False
+    acknowledged: bool = False
 
 
 class InHand:
-    """By partition and offset."""
+    """Records in hand, by partition and offset."""
 
     def __init__(self) -> None:
         self._held: dict[tuple[TopicPartition, int], _Held] = {}
 
     def __len__(self) -> int:
-        return len(self._held)
+        return sum(not held.acknowledged for held in self._held.values())
 
     def hand_out(self, record: SharedRecord, place: SharePlace, session: ShareReadSession) -> None:
-        """The application has it from now on."""
+        """Add a record that a poll has returned to the application."""
         key = TopicPartition(record.topic, record.partition), record.offset
         self._held[key] = _Held(session, place, record.delivery_count)
 
-    def answer(self, record: SharedRecord, kind: AcknowledgeType) -> ShareReadSession:
-        """The application has said what became of it; the session that says it on. Raises UsageError."""
+    def acknowledge(self, record: SharedRecord, kind: AcknowledgeType) -> ShareReadSession:
+        """Record the application's acknowledgement; return the session that will send it.
+
+        Raises:
+            UsageError: The record is not in hand.
+        """
         key = TopicPartition(record.topic, record.partition), record.offset
         held = self._held.get(key)
-        if held is None or held.delivery_count != record.delivery_count:
+        is_reported = held is not None and held.acknowledged and held.session.ended is not None
+        if held is None or held.delivery_count != record.delivery_count or is_reported:
             raise UsageError(
                 f"{record.topic}-{record.partition} offset {record.offset} is not in hand: "
-                "it was acknowledged already, or an earlier poll gave it and its lock is over"
+                "its acknowledgement was sent, or an earlier poll gave it and its lock is over"
             )
         held.session.say(held.place, record.offset, kind)
-        if kind is AcknowledgeType.RENEW:
-            self._held[key] = held._replace(renewed=True)
-        else:
-            del self._held[key]
+        renews = kind is AcknowledgeType.RENEW
+        self._held[key] = held._replace(renewed=renews, acknowledged=not renews)
         return held.session
 
+    def settle(self) -> None:
+        """Remove the acknowledged records, because their acknowledgements are sent now."""
+        self._held = {key: held for key, held in self._held.items() if not held.acknowledged}
+
     def accept_all(self) -> list[ShareReadSession]:
-        """Everything was processed; the sessions that say so."""
+        """Accept all records; return the sessions that will send it."""
         sessions = {}
         for (_, offset), held in self._held.items():
             held.session.say(held.place, offset, AcknowledgeType.ACCEPT)
@@ -65,8 +75,8 @@ class InHand:
         for key, held in list(self._held.items()):
             if held.session.ended is not None and not held.renewed:
                 del self._held[key]
-        return [key for key, held in self._held.items() if not held.renewed]
+        return [key for key, held in self._held.items() if not held.renewed and not held.acknowledged]
 
     def clear(self) -> None:
-        """Nothing is in hand any more: the sessions end."""
+        """Remove all records, because the sessions end."""
         self._held.clear()
