@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import gc
+import warnings
+from types import SimpleNamespace
+from typing import Any, cast
+
 import pytest
 
 from fencepost.client.types import TopicPartition
-from fencepost_lab.check.actors.crowd import ReadersLife, SendersLife, Stand, judge_readers, judge_senders
+from fencepost_lab.check.actors.crowd import ReadersLife, SendersLife, Stand, judge_readers, judge_senders, together
 from fencepost_lab.check.history import RecordRead
 from fencepost_lab.check.options import Profile, SimulationOptions
 from fencepost_lab.check.plants import PLANTS
+from fencepost_lab.check.process import Process
 from fencepost_lab.check.world import run_world
 from tests.support.plants_table import find
 
@@ -77,3 +83,23 @@ def test_a_crowd_is_given_everything_once(seed: int) -> None:
 )
 def test_a_mistake_that_a_crowd_meets_is_found(name: str, check: str) -> None:
     assert find(PLANTS[name], range(1, 13), check) is not None
+
+
+def test_a_process_that_ends_at_once_leaves_no_coroutine_behind() -> None:
+    """A coroutine that nobody awaits is a warning on standard error of `fencepost simulate`."""
+    spawned: list[Any] = []
+    process = cast(Process, SimpleNamespace(clock=SimpleNamespace(spawn=spawned.append)))
+
+    async def work() -> None:
+        """Never begun."""
+
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        waiting = together(process, [work, work])
+        waiting.send(None)
+        waiting.close()
+        assert len(spawned) == 2
+        while spawned:
+            spawned.pop().close()
+        gc.collect()
+    assert [str(warning.message) for warning in told] == []

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from typing import Any, Final
 
@@ -44,13 +45,16 @@ PASSES: Final = (RetriableError, AbortableError, WakeupError, TaskCancelled)
 """Errors after which a task of the crowd continues, even if another task caused them."""
 
 
-async def together(process: Process, works: Iterable[Coroutine[Any, Any, None]]) -> None:
-    """Run all works concurrently. Raises the first error."""
+async def together(process: Process, works: Iterable[Callable[[], Coroutine[Any, Any, None]]]) -> None:
+    """Run all works concurrently. Raises the first error.
+
+    A work's coroutine is created when it begins: a process that ends before leaves no coroutine that was never awaited.
+    """
     ends: list[SimFuture[None]] = []
 
-    async def run(work: Coroutine[Any, Any, None], end: SimFuture[None]) -> None:
+    async def run(work: Callable[[], Coroutine[Any, Any, None]], end: SimFuture[None]) -> None:
         try:
-            await work
+            await work()
         except BaseException as error:  # noqa: BLE001 (handed to whoever waits)
             end.set_error(error)
         else:
@@ -157,7 +161,7 @@ class Readers(Actor):
                     story.consumer.wakeup()
                 await process.runtime.sleep_ms(WAKE_UP_EVERY_MS)
 
-        await together(process, [hand() for _ in range(HANDS)] + [wake()])
+        await together(process, [hand] * HANDS + [wake])
         await self._read_on(process, story)
 
     async def _new(self, process: Process, story: ReadersLife) -> SharedConsumer:
@@ -328,7 +332,7 @@ class Senders(Actor):
             story = SendersLife(f"{self.name}#{len(self.stories)}")
             self.stories.append(story)
             producer = producer_in(process, self._config())
-            await together(process, [self._hand(process, producer, story) for _ in range(HANDS)])
+            await together(process, [partial(self._hand, process, producer, story)] * HANDS)
             await self._close(process, producer, story)
 
     def _config(self) -> ProducerConfig:
