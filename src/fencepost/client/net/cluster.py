@@ -333,7 +333,7 @@ class Cluster:
         await self.runtime.sleep_ms(max(left, 0))
         if instead is not None:
             raise instead
-        reason = f"; the last answer was: {error}" if error is not None else ""
+        reason = f"; the last error: {retry.first_cause(error)}" if error is not None else ""
         unknown = error is not None and error.may_have_taken_effect
         raise KafkaTimeoutError(f"{what}: time is up{reason}", outcome_unknown=unknown) from error
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Final
 
+from fencepost.errors import KafkaError, KafkaTimeoutError
 from fencepost.protocol.codes import ErrorCode as E
 from fencepost.protocol.codes import retriable
 
@@ -127,3 +128,10 @@ def backoff_ms(attempt: int, jitter: float, *, first_ms: float = 20, most_ms: fl
     """Exponential back-off for the n-th retry (from 0); `jitter` in [0, 1) spreads it over +-20 %."""
     base: float = min(most_ms, first_ms * 2 ** min(attempt, 20))
     return base * (0.8 + 0.4 * jitter)
+
+
+def first_cause(error: KafkaError) -> KafkaError:
+    """Return the error that a timeout reports, so that a message names it once."""
+    while isinstance(error, KafkaTimeoutError) and isinstance(error.__cause__, KafkaError):
+        error = error.__cause__
+    return error
