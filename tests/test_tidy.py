@@ -201,9 +201,15 @@ def test_upward_imports_are_found(module: str, source: str, expected: list[str])
         ),
         (
             "fencepost.broker.coordinator.group.coordinator",
-            "from fencepost.broker.coordinator import transactions\n",
-            ["1: group imports transactions"],
+            "from fencepost.broker.coordinator.txn import model\n",
+            ["1: group imports txn"],
         ),
+        (
+            "fencepost.broker.coordinator.group.coordinator",
+            "from fencepost.broker.coordinator.group.driver import Groups\n",
+            ["1: group imports group.driver"],
+        ),
+        ("fencepost.broker.coordinator.group.driver", "from fencepost.broker.coordinator import runtime\n", []),
     ],
 )
 def test_imports_between_rooms_are_found(module: str, source: str, expected: list[str]) -> None:

@@ -185,12 +185,12 @@ ROOMS: dict[str, dict[str, frozenset[str]]] = {
         "embedded_control",
         "embedded",
     ),
-    # The runtime knows neither of what it runs, and these not each other.
+    # The runtime and the coordinators do not know each other. The drivers connect them.
     "broker.coordinator": _storeys(
         "corruption_guard",
         "runtime group txn",
-        "txn_snapshots",
-        "groups transactions",
+        "txn.snapshot_files",
+        "group.driver txn.driver",
     ),
 }
 
@@ -309,8 +309,9 @@ def upward_imports(text: str, module: str, *, is_package: bool = False) -> list[
 
 
 def _room(part: str, steps: list[str]) -> str:
-    """The room in `part` of what lies in it at `steps`."""
-    return steps[0] if steps and steps[0] in ROOMS[part] else ""
+    """The innermost room in `part` of what lies in it at `steps`."""
+    prefixes = (".".join(steps[:count]) for count in range(len(steps), 0, -1))
+    return next((prefix for prefix in prefixes if prefix in ROOMS[part]), "")
 
 
 def imports_between_rooms(text: str, module: str, *, is_package: bool = False) -> list[str]:

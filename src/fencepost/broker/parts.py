@@ -14,9 +14,9 @@ from uuid import UUID
 
 from fencepost.broker.client_instances import Instances
 from fencepost.broker.coordinator.corruption_guard import CorruptionGuard
-from fencepost.broker.coordinator.groups import Groups
+from fencepost.broker.coordinator.group.driver import Groups
 from fencepost.broker.coordinator.runtime import CoordinatorRuntime
-from fencepost.broker.coordinator.transactions import Transactions
+from fencepost.broker.coordinator.txn.driver import Transactions
 from fencepost.broker.disk.changes import Change, Changes, Done
 from fencepost.broker.disk.files import Files, RunAll, is_full, one_by_one
 from fencepost.broker.disk.meta import MADE_UP_FROM, Meta

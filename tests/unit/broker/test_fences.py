@@ -10,8 +10,8 @@ import pytest
 
 from fencepost.broker.coordinator.group.classic.membership import ClassicGroups
 from fencepost.broker.coordinator.group.deadlines import Deadline, DeadlineKind
-from fencepost.broker.coordinator.transactions import Transactions
 from fencepost.broker.coordinator.txn import decide_end
+from fencepost.broker.coordinator.txn.driver import Transactions
 from fencepost.broker.disk import two_copies
 from fencepost.broker.disk.changes import Change
 from fencepost.broker.log.cleaning.compaction import Compaction

@@ -182,7 +182,7 @@ def test_a_start_after_a_stop_reads_no_record_of_ids_that_are_done() -> None:
 
 
 def test_a_start_after_a_kill_reads_few_records_of_ids_that_are_done(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fencepost.broker.coordinator.txn_snapshots._RECORDS", 40)
+    monkeypatch.setattr("fencepost.broker.coordinator.txn.snapshot_files._RECORDS", 40)
     driver = BrokerDriver(CONFIG)
     create(driver)
     done(driver, 0, 100)
@@ -199,7 +199,7 @@ def test_a_start_after_a_kill_reads_few_records_of_ids_that_are_done(monkeypatch
 
 @pytest.mark.parametrize("fails", [False, True])
 def test_a_snapshot_waits_for_the_sync_of_its_log(monkeypatch: pytest.MonkeyPatch, fails: bool) -> None:
-    monkeypatch.setattr("fencepost.broker.coordinator.txn_snapshots._RECORDS", 4)
+    monkeypatch.setattr("fencepost.broker.coordinator.txn.snapshot_files._RECORDS", 4)
     driver = BrokerDriver(CONFIG)
     create(driver)
     for number in range(4):

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fencepost.broker.coordinator import txn_snapshots
+from fencepost.broker.coordinator.txn import snapshot_files
 from fencepost.broker.core import BrokerCore
 from fencepost.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from fencepost.protocol.messages.init_producer_id import InitProducerIdRequest
@@ -79,7 +79,7 @@ def test_a_sync_on_the_loop_is_found(guard: Guard) -> None:
 
 def test_nothing_syncs_on_the_loop(guard: Guard, monkeypatch: pytest.MonkeyPatch) -> None:
     """Topics of every kind are written to, rolled, compacted, shortened and deleted, and every small file changes."""
-    monkeypatch.setattr(txn_snapshots, "_RECORDS", 4)
+    monkeypatch.setattr(snapshot_files, "_RECORDS", 4)
     driver = written()
     compact(driver)
     retain(driver, TOPICS)

@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 from fencepost.broker.api.transactions import k24_add_partitions_to_txn
-from fencepost.broker.coordinator import transactions as shell
 from fencepost.broker.coordinator.runtime import CoordinatorRuntime
 from fencepost.broker.coordinator.txn import decide_end, decide_enlist, decide_init, ending, markers
+from fencepost.broker.coordinator.txn import driver as shell
 from fencepost.broker.coordinator.txn.coordinator import TransactionCoordinator
 from fencepost.broker.coordinator.txn.model import BumpCause, Result, Transaction, TransactionRecord
 from fencepost.broker.coordinator.txn.states import TxnState

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from fencepost.broker.coordinator import transactions
 from fencepost.broker.coordinator.runtime import CoordinatorRuntime
+from fencepost.broker.coordinator.txn import driver as txn_driver
 from fencepost.broker.log.partition import PartitionLog
 from fencepost.broker.log.reading import has_gap
 from fencepost.protocol.codes import ErrorCode
@@ -417,7 +417,7 @@ def test_nothing_is_decided_while_what_was_left_open_cannot_be_read(caplog: pyte
         caplog.clear()
         looks = 0
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(transactions, "has_gap", fails_to_read)
+            patch.setattr(txn_driver, "has_gap", fails_to_read)
             driver.start()
         abort = EndTxnRequest(
             transactional_id=ID, producer_id=writer.producer[0], producer_epoch=writer.producer[1], committed=False

@@ -28,9 +28,9 @@ from fencepost.broker.coordinator.txn.model import (
     TransactionConfig,
     TransactionRecord,
 )
+from fencepost.broker.coordinator.txn.snapshot_files import TransactionSnapshots
 from fencepost.broker.coordinator.txn.states import PREPARED, STATE_NAMES, TxnState
 from fencepost.broker.coordinator.txn.transaction_log_messages import note_change
-from fencepost.broker.coordinator.txn_snapshots import TransactionSnapshots
 from fencepost.broker.disk.changes import Begin
 from fencepost.broker.disk.files import Files
 from fencepost.broker.log.producers.idempotence import ProducerState
