@@ -209,6 +209,21 @@ def test_upward_imports_are_found(module: str, source: str, expected: list[str])
             "from fencepost.broker.coordinator.group.driver import Groups\n",
             ["1: group imports group.driver"],
         ),
+        (
+            "fencepost.broker.coordinator.group.coordinator",
+            "from fencepost.broker.coordinator.group.share.group import ShareGroup\n",
+            ["1: group imports group.share"],
+        ),
+        (
+            "fencepost.broker.coordinator.group.classic.membership",
+            "from fencepost.broker.coordinator.group.consumer.group import ConsumerGroup\n",
+            ["1: group.classic imports group.consumer"],
+        ),
+        (
+            "fencepost.broker.coordinator.group.base.kind",
+            "from fencepost.broker.coordinator.group.kinds import KINDS\n",
+            ["1: group.base imports group.kinds"],
+        ),
         ("fencepost.broker.coordinator.group.driver", "from fencepost.broker.coordinator import runtime\n", []),
     ],
 )

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from fencepost.broker.coordinator.group.consumer.group import ConsumerGroup
-from fencepost.broker.coordinator.group.records import GroupRecord
-from fencepost.broker.coordinator.group.replay import GroupStore
+from fencepost.broker.coordinator.group.consumer.membership import ConsumerGroups
+from fencepost.broker.coordinator.group.coordinator import GroupCoordinator
+from fencepost.broker.coordinator.group.log import decode_record
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.logs.partitioning import coordinator_partition
 from fencepost.protocol.messages.consumer_group_heartbeat import TopicPartitions
@@ -32,6 +33,7 @@ from tests.conformance.test_offsets import commit, fetch
 from tests.support.brokers import BrokerUnderTest
 from tests.support.group_member import RawMember, describe, topic_id, until
 from tests.support.raw_client import RawClient
+from tests.unit.broker.coordinator.group.group_driver import FakeSettings, FakeTopics
 
 # Coming and going
 
@@ -334,15 +336,17 @@ def logged(client: RawClient, group: str) -> ConsumerGroup:
     """The group as our code makes it from the records in the broker's `__consumer_offsets`."""
     (topic,) = client.call(MetadataRequest(topics=[MetadataRequestTopic(name="__consumer_offsets")]), 12).topics
     count = len(topic.partitions)
-    found = client.fetch("__consumer_offsets", partition=coordinator_partition(group, count))
-    columns = decode_batches(found.result.records)
-    store = GroupStore(count)
+    fetched = client.fetch("__consumer_offsets", partition=coordinator_partition(group, count))
+    columns = decode_batches(fetched.result.records)
+    coordinator = GroupCoordinator(FakeSettings(), lambda: "unused", FakeTopics())
     for place in range(len(columns)):
         key = columns.key(place)
-        record = GroupRecord.decode(key, columns.value(place)) if key is not None else None
+        record = decode_record(key, columns.value(place)) if key is not None else None
         if record is not None and record.group_id == group:
-            store.replay(record, place)
-    return store.consumer_groups[group]
+            coordinator.replay(record, place)
+    found = coordinator.kind(ConsumerGroups).find(group)
+    assert found is not None
+    return found
 
 
 def test_the_log_says_what_describe_says(broker: BrokerUnderTest, client: RawClient) -> None:

@@ -21,6 +21,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from fencepost.broker.coordinator.group.classic.membership import ClassicGroups
 from fencepost.broker.coordinator.group.consumer import decide, reconciliation
 from fencepost.protocol.logs.consumer_group_log import TopicIdPartition
 from tests.support.classic_actor import ClassicActor
@@ -225,7 +226,7 @@ class MixedGroupMachine(RuleBasedStateMachine):
         everybody: list[Any] = [*self.classic, *self.world.consumers]
         if group is not None:
             return [one for one in everybody if one.member_id in group.members]
-        classic = self.world.driver.coordinator._classic.find(GROUP)
+        classic = self.world.driver.coordinator.kind(ClassicGroups).find(GROUP)
         return [] if classic is None else [one for one in self.classic if one.member_id in classic.members]
 
     @invariant()

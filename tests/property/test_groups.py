@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from fencepost.broker.coordinator.group.config import GroupConfig
-from fencepost.broker.coordinator.group.requests import LeavingMember, Synced
+from fencepost.broker.coordinator.group.base.requests import LeavingMember, Synced
+from fencepost.broker.coordinator.group.classic.membership import ClassicGroups
 from fencepost.protocol.codes import ErrorCode
 from tests.unit.broker.coordinator.group.group_driver import Driver, subscription
 
@@ -46,12 +46,12 @@ class Life:
         self.random = random.Random(seed)
         delay_ms = self.random.choice((0, 0, 3_000))
         self.driver = Driver(
-            GroupConfig(
-                initial_rebalance_delay_ms=delay_ms,
-                max_size=self.random.choice((3, 1000)),
-                offsets_retention_ms=600_000,
-                offsets_retention_check_interval_ms=60_000,
-            )
+            {
+                "group.initial.rebalance.delay.ms": delay_ms,
+                "group.max.size": self.random.choice((3, 1000)),
+                "offsets.retention.minutes": 10,
+                "offsets.retention.check.interval.ms": 60_000,
+            }
         )
         self.known = {group: Known() for group in GROUPS}
         self.generations: Counter[str] = Counter()
@@ -198,7 +198,7 @@ class Life:
     def check(self) -> None:
         assert all(count == 1 for count in self.driver.answered.values())
         for group in GROUPS:
-            live = self.driver.coordinator._classic.find(group)
+            live = self.driver.coordinator.kind(ClassicGroups).find(group)
             if live is None:
                 self.begins_again(group)
                 continue

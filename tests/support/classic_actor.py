@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from fencepost.broker.coordinator.group.requests import Joined, LeavingMember, Synced
-from fencepost.broker.coordinator.group.subscription import read_assignment, read_subscription
+from fencepost.broker.coordinator.group.base.requests import Joined, LeavingMember, Synced
+from fencepost.broker.coordinator.group.base.subscription import read_assignment, read_subscription
 from fencepost.client.group.assignors_wire import encode_subscription
 from fencepost.client.partition_assignor import Subscription
 from fencepost.client.types import TopicPartition

@@ -8,13 +8,14 @@ must never be.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from fencepost.broker.coordinator.group.config import GroupConfig, MemberTiming
+from fencepost.broker.coordinator.group.base.requests import AssignmentReply
 from fencepost.broker.coordinator.group.consumer.group import ConsumerGroup
+from fencepost.broker.coordinator.group.consumer.membership import ConsumerGroups
+from fencepost.broker.coordinator.group.consumer.requests import ConsumerHeartbeat
 from fencepost.broker.coordinator.group.consumer.states import ConsumerGroupState
-from fencepost.broker.coordinator.group.requests import ConsumerHeartbeat, ConsumerHeartbeatReply
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.logs.consumer_group_log import TopicIdPartition
 from tests.unit.broker.coordinator.group.group_driver import Driver, FakeTopics
@@ -49,9 +50,9 @@ class ConsumerActor:
 class GroupWorld:
     """The coordinator and its consumers."""
 
-    def __init__(self, topics: FakeTopics, config: GroupConfig | None = None) -> None:
-        self.config = config or GroupConfig(consumer_timing=MemberTiming(SESSION_MS, 1_000))
-        self.driver = Driver(self.config, topics=topics)
+    def __init__(self, topics: FakeTopics, given: Mapping[str, object] | None = None) -> None:
+        timing = {"group.consumer.session.timeout.ms": SESSION_MS, "group.consumer.heartbeat.interval.ms": 1_000}
+        self.driver = Driver(given or timing, topics=topics)
         self.consumers: list[ConsumerActor] = []
         self.heartbeats = 0
 
@@ -61,9 +62,9 @@ class GroupWorld:
 
     @property
     def group(self) -> ConsumerGroup | None:
-        return self.driver.coordinator._store.consumer_groups.get(GROUP)
+        return self.driver.coordinator.kind(ConsumerGroups).find(GROUP)
 
-    def ask(self, consumer: ConsumerActor, epoch: int | None = None) -> ConsumerHeartbeatReply:
+    def ask(self, consumer: ConsumerActor, epoch: int | None = None) -> AssignmentReply:
         """The heartbeat that the consumer would send now."""
         joins = consumer.whole
         request = ConsumerHeartbeat(
@@ -78,9 +79,9 @@ class GroupWorld:
             owned=consumer.owned,
         )
         self.heartbeats += 1
-        return self.driver.done(self.driver.coordinator.consumer_heartbeat(self.driver.now_ms, request))
+        return self.driver.done(self.driver.coordinator.heartbeat(self.driver.now_ms, ConsumerGroups, request))
 
-    def beat(self, consumer: ConsumerActor, *, lost: bool = False) -> ConsumerHeartbeatReply:
+    def beat(self, consumer: ConsumerActor, *, lost: bool = False) -> AssignmentReply:
         """A heartbeat; if its answer is `lost`, the next one says everything."""
         reply = self.ask(consumer)
         if lost:

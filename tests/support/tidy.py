@@ -185,13 +185,25 @@ ROOMS: dict[str, dict[str, frozenset[str]]] = {
         "embedded_control",
         "embedded",
     ),
-    # The runtime and the coordinators do not know each other. The drivers connect them.
+    # The runtime and the coordinators do not know each other. The drivers connect them. A group kind imports what all
+    # kinds share. Only the consumer kind imports another one, because its groups can become classic ones.
     "broker.coordinator": _storeys(
         "corruption_guard",
-        "runtime group txn",
+        "runtime group.base txn",
+        "group.classic group.share group.streams",
+        "group.consumer",
+        "group.kinds",
+        "group",
         "txn.snapshot_files",
         "group.driver txn.driver",
     ),
+}
+
+ROOMS["broker.coordinator"] |= {
+    "group.share": frozenset({"group.base"}),
+    "group.streams": frozenset({"group.base"}),
+    "group.consumer": frozenset({"group.base", "group.classic"}),
+    "group": frozenset({"group.base", "group.kinds"}),
 }
 
 # The only hosts that texts may name, so that no mirror or private registry slips in.

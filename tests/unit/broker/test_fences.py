@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from fencepost.broker.coordinator.group.base.deadlines import Deadline, DeadlineKind
 from fencepost.broker.coordinator.group.classic.membership import ClassicGroups
-from fencepost.broker.coordinator.group.deadlines import Deadline, DeadlineKind
 from fencepost.broker.coordinator.txn import decide_end
 from fencepost.broker.coordinator.txn.driver import Transactions
 from fencepost.broker.disk import two_copies
@@ -303,7 +303,9 @@ def test_a_group_whose_session_cannot_be_ended_keeps_no_other_from_it(
 
     monkeypatch.setattr(ClassicGroups, "on_deadline", on_deadline)
     for name in ("bad", "good"):
-        driver.core.groups.coordinator._deadlines.set(Deadline(DeadlineKind.SESSION, name, "m"), driver.now_ms + 1)
+        driver.core.groups.coordinator._deadlines.set(
+            Deadline("classic", DeadlineKind.SESSION, name, "m"), driver.now_ms + 1
+        )
     driver.pass_time(1_500)
     assert ended.count("good") == 1 and ended.count("bad") == 2  # again in a second
     assert "group 'bad'" in caplog.text and driver.core.metrics.values["failed_work"] == 2

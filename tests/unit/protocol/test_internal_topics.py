@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fencepost.broker.coordinator.group.records import GroupRecord
+from fencepost.broker.coordinator.group.log import decode_record
 from fencepost.broker.coordinator.txn.model import TransactionRecord
 from fencepost.protocol.errors import CorruptBatch
 from fencepost.protocol.records.batch import iter_batches, parse_header, verify_crc
@@ -44,7 +44,7 @@ def test_kafkas_transaction_log_is_read() -> None:
 def test_kafkas_offsets_are_read() -> None:
     records = read_segment("__consumer_offsets-0")
     assert [offset for offset, _, _ in records] == dumped_offsets("__consumer_offsets-0")
-    decoded = [GroupRecord.decode(key, value) for _, key, value in records]
+    decoded = [decode_record(key, value) for _, key, value in records]
     dump = (SEGMENTS / "__consumer_offsets-0.dump.txt").read_text()
     known = {record.group_id for record in decoded if record is not None}
     assert known

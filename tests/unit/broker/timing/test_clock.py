@@ -7,7 +7,7 @@ import time
 import pytest
 
 from fencepost import Admin, Consumer, Producer
-from fencepost.broker.coordinator.group.deadlines import Deadline, DeadlineKind
+from fencepost.broker.coordinator.group.base.deadlines import Deadline, DeadlineKind
 from fencepost.broker.embedded import Broker
 from fencepost.broker.timing.clock import Clock, Jumps, SystemTime
 from fencepost.broker.timing.deadlines import Deadlines
@@ -209,7 +209,10 @@ def test_a_jump_ends_no_session(system: Shifted) -> None:
 
 def test_deadlines_are_put_off_together() -> None:
     deadlines = Deadlines[Deadline]()
-    first, second = Deadline(DeadlineKind.SESSION, "g", "a"), Deadline(DeadlineKind.SESSION, "g", "b")
+    first, second = (
+        Deadline("classic", DeadlineKind.SESSION, "g", "a"),
+        Deadline("classic", DeadlineKind.SESSION, "g", "b"),
+    )
     deadlines.set(first, 100)
     deadlines.set(second, 50)
     deadlines.set(second, 200)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from fencepost.broker.coordinator.group import checks
+from fencepost.broker.coordinator.group.classic import checks
 from fencepost.broker.coordinator.group.consumer import decide
-from fencepost.broker.coordinator.group.replay import GroupStore
+from fencepost.broker.coordinator.group.offset_store import OffsetStore
 from fencepost.protocol.codes import ErrorCode
 from fencepost_lab.check.plants.plant import GROUP, Patches, plant
 
@@ -39,39 +39,39 @@ def fenced_member_may_commit(patches: Patches) -> None:
 @plant("clients", *GROUP)
 def pending_offsets_hidden(patches: Patches) -> None:
     """A fetch of stable offsets ignores offsets that are pending in a transaction."""
-    patches.setattr(GroupStore, "has_pending", lambda self, group_id, partition: False)
+    patches.setattr(OffsetStore, "has_pending", lambda self, group_id, partition: False)
 
 
 @plant("clients")
 def offsets_forgotten(patches: Patches) -> None:
     """The offsets of a committed transaction are dropped."""
-    original = GroupStore.complete_transaction
+    original = OffsetStore.complete_transaction
 
-    def aborting(self: GroupStore, producer_id: int, epoch: int, commit: bool, *which: Any) -> int:
+    def aborting(self: OffsetStore, producer_id: int, epoch: int, commit: bool, *which: Any) -> int:
         return original(self, producer_id, epoch, False, *which)
 
-    patches.setattr(GroupStore, "complete_transaction", aborting)
+    patches.setattr(OffsetStore, "complete_transaction", aborting)
 
 
 @plant("clients")
 def aborted_offsets_kept(patches: Patches) -> None:
     """The offsets of an aborted transaction count."""
-    original = GroupStore.complete_transaction
+    original = OffsetStore.complete_transaction
 
-    def committing(self: GroupStore, producer_id: int, epoch: int, commit: bool, *which: Any) -> int:
+    def committing(self: OffsetStore, producer_id: int, epoch: int, commit: bool, *which: Any) -> int:
         return original(self, producer_id, epoch, True, *which)
 
-    patches.setattr(GroupStore, "complete_transaction", committing)
+    patches.setattr(OffsetStore, "complete_transaction", committing)
 
 
 @plant("clients")
 def pending_offsets_count(patches: Patches) -> None:
     """Offsets count as soon as they are sent, before the transaction is committed."""
-    original = GroupStore._replay_offset
+    original = OffsetStore._replay_offset
 
-    def at_once(self: GroupStore, key: Any, value: Any, record: Any, offset: int) -> None:
+    def at_once(self: OffsetStore, key: Any, value: Any, record: Any, offset: int) -> None:
         original(self, key, value, record, offset)
         if record.transactional:
             original(self, key, value, replace(record, producer_id=-1, producer_epoch=-1), offset)
 
-    patches.setattr(GroupStore, "_replay_offset", at_once)
+    patches.setattr(OffsetStore, "_replay_offset", at_once)

@@ -14,7 +14,7 @@ from fencepost.broker.api.groups.results_by_topic import NameOrId, listed
 from fencepost.broker.api.handler import Handler
 from fencepost.broker.api.time_slices import in_pieces
 from fencepost.broker.connection import Call
-from fencepost.broker.coordinator.group.requests import CommitOffsets, PartitionOffset
+from fencepost.broker.coordinator.group.base.requests import CommitOffsets, PartitionOffset
 from fencepost.broker.topics import catalogue
 from fencepost.protocol.messages.offset_commit import (
     OffsetCommitRequest,

@@ -13,7 +13,7 @@ from typing import Any
 from fencepost.broker.api.handler import Handler
 from fencepost.broker.api.visibility import when_ends_are_visible
 from fencepost.broker.connection import Call
-from fencepost.broker.coordinator.group.requests import FetchedOffset, FetchedOffsets, FetchOffsets
+from fencepost.broker.coordinator.group.base.requests import FetchedOffset, FetchedOffsets, FetchOffsets
 from fencepost.broker.security.acls import Operation, ResourceType
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.messages.offset_fetch import (

@@ -11,7 +11,7 @@ from functools import partial
 
 from fencepost.broker.api.handler import Handler
 from fencepost.broker.connection import Call
-from fencepost.broker.coordinator.group.requests import Join, Joined
+from fencepost.broker.coordinator.group.base.requests import Join, Joined
 from fencepost.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 
 __all__ = ["HANDLER"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from fencepost.broker.api.handler import Handler
 from fencepost.broker.connection import Call
-from fencepost.broker.coordinator.group.requests import Heartbeat
+from fencepost.broker.coordinator.group.base.requests import Heartbeat
 from fencepost.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
 __all__ = ["HANDLER"]
@@ -24,7 +24,7 @@ def _handle(call: Call, now_ms: int, request: HeartbeatRequest) -> None:
         member_id=request.member_id,
         group_instance_id=request.group_instance_id,
     )
-    result = groups.coordinator.heartbeat(now_ms, heartbeat)
+    result = groups.coordinator.member_heartbeat(now_ms, heartbeat)
     groups.apply(now_ms, result, lambda: call.reply(HeartbeatResponse(error_code=result.reply)))
 
 

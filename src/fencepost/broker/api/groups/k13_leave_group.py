@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fencepost.broker.api.handler import Handler
 from fencepost.broker.connection import Call
-from fencepost.broker.coordinator.group.requests import Leave, LeavingMember
+from fencepost.broker.coordinator.group.base.requests import Leave, LeavingMember
 from fencepost.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
 
 __all__ = ["HANDLER"]

@@ -9,7 +9,7 @@ from functools import partial
 
 from fencepost.broker.api.handler import Handler
 from fencepost.broker.connection import Call
-from fencepost.broker.coordinator.group.requests import Synced, SyncGroup
+from fencepost.broker.coordinator.group.base.requests import Synced, SyncGroup
 from fencepost.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 __all__ = ["HANDLER"]

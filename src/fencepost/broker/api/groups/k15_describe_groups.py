@@ -8,7 +8,9 @@ from __future__ import annotations
 from fencepost.broker.api.common import authorized_operations
 from fencepost.broker.api.handler import Handler
 from fencepost.broker.connection import Call
+from fencepost.broker.coordinator.group.classic.membership import ClassicGroups
 from fencepost.broker.security.acls import ResourceType
+from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.messages.describe_groups import (
     DescribedGroup,
     DescribedGroupMember,
@@ -18,6 +20,8 @@ from fencepost.protocol.messages.describe_groups import (
 
 __all__ = ["HANDLER"]
 
+_FIRST_WITH_AN_ERROR = 6  # KIP-1043: a missing group is not only Dead
+
 
 def _handle(call: Call, now_ms: int, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
     """Describe each group."""
@@ -26,10 +30,11 @@ def _handle(call: Call, now_ms: int, request: DescribeGroupsRequest) -> Describe
 
 
 def _describe(call: Call, group_id: str, operations: bool) -> DescribedGroup:
-    found = call.core.groups.coordinator.describe_group(group_id, call.version)
+    has_error = call.version >= _FIRST_WITH_AN_ERROR
+    found = call.core.groups.coordinator.describe(ClassicGroups, group_id)
     return DescribedGroup(
-        error_code=found.error_code,
-        error_message=found.error_message,
+        error_code=found.error_code if has_error else ErrorCode.NONE,
+        error_message=found.error_message if has_error else None,
         group_id=group_id,
         group_state=found.group_state,
         protocol_type=found.protocol_type,

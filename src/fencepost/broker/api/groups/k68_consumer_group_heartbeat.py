@@ -11,7 +11,9 @@ from fencepost.broker.api.common import partition_key
 from fencepost.broker.api.groups.member_topics import by_topic, sees_all
 from fencepost.broker.api.handler import Handler
 from fencepost.broker.connection import Call
-from fencepost.broker.coordinator.group.requests import ConsumerHeartbeat, ConsumerHeartbeatReply
+from fencepost.broker.coordinator.group.base.requests import AssignmentReply
+from fencepost.broker.coordinator.group.consumer.membership import ConsumerGroups
+from fencepost.broker.coordinator.group.consumer.requests import ConsumerHeartbeat
 from fencepost.broker.security.acls import Operation, ResourceType
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.logs.consumer_group_log import TopicIdPartition
@@ -45,7 +47,7 @@ def _handle(call: Call, now_ms: int, request: ConsumerGroupHeartbeatRequest) -> 
         may_see=lambda name: call.may(Operation.DESCRIBE, ResourceType.TOPIC, name, quiet=True),
         api_version=call.version,
     )
-    result = groups.coordinator.consumer_heartbeat(now_ms, heartbeat)
+    result = groups.coordinator.heartbeat(now_ms, ConsumerGroups, heartbeat)
     response = _response(result.reply)
     refused = groups.apply(now_ms, result, lambda: call.reply(response))
     if refused:
@@ -58,7 +60,7 @@ def _owned(topics: Sequence[TopicPartitions] | None) -> frozenset[TopicIdPartiti
     return frozenset(partition_key(topic.topic_id, index) for topic in topics for index in topic.partitions)
 
 
-def _response(reply: ConsumerHeartbeatReply) -> ConsumerGroupHeartbeatResponse:
+def _response(reply: AssignmentReply) -> ConsumerGroupHeartbeatResponse:
     return ConsumerGroupHeartbeatResponse(
         error_code=reply.error_code,
         error_message=reply.error_message,

@@ -8,7 +8,8 @@ from fencepost.broker.api.common import authorized_operations
 from fencepost.broker.api.groups.member_topics import by_topic_name, hide_unless_all_seen
 from fencepost.broker.api.handler import Handler
 from fencepost.broker.connection import Call
-from fencepost.broker.coordinator.group.requests import DescribedConsumerMember
+from fencepost.broker.coordinator.group.consumer.membership import ConsumerGroups
+from fencepost.broker.coordinator.group.consumer.requests import DescribedConsumerMember
 from fencepost.broker.security.acls import ResourceType
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.logs.consumer_group_log import TopicIdPartition
@@ -37,7 +38,7 @@ def _handle(call: Call, now_ms: int, request: ConsumerGroupDescribeRequest) -> C
 def _describe(call: Call, group_id: str, operations: bool) -> DescribedGroup:
     if not group_id:
         return DescribedGroup(error_code=ErrorCode.INVALID_GROUP_ID, group_id=group_id)
-    found = call.core.groups.coordinator.describe_consumer_group(group_id)
+    found = call.core.groups.coordinator.describe(ConsumerGroups, group_id)
     return DescribedGroup(
         error_code=found.error_code,
         error_message=found.error_message,

@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from fencepost.broker.api.groups.member_topics import by_topic, sees_all
 from fencepost.broker.api.handler import Handler
 from fencepost.broker.connection import Call
-from fencepost.broker.coordinator.group.requests import ShareHeartbeat
+from fencepost.broker.coordinator.group.share.membership import ShareGroups
+from fencepost.broker.coordinator.group.share.requests import ShareHeartbeat
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.logs.consumer_group_log import TopicIdPartition
 from fencepost.protocol.messages.share_group_heartbeat import (
@@ -35,7 +36,7 @@ def _handle(call: Call, now_ms: int, request: ShareGroupHeartbeatRequest) -> Non
         client_id=call.client_id,
         client_host=f"/{call.connection.peer[0]}",
     )
-    result = groups.coordinator.share_heartbeat(now_ms, heartbeat)
+    result = groups.coordinator.heartbeat(now_ms, ShareGroups, heartbeat)
     reply = result.reply
     response = ShareGroupHeartbeatResponse(
         error_code=reply.error_code,

@@ -8,6 +8,7 @@ from fencepost.broker.api.handler import Handler
 from fencepost.broker.connection import Call
 from fencepost.broker.coordinator.group.share.assignor import ASSIGNOR_NAME
 from fencepost.broker.coordinator.group.share.group import ShareGroupMember
+from fencepost.broker.coordinator.group.share.membership import ShareGroups
 from fencepost.broker.security.acls import ResourceType
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.messages.share_group_describe import (
@@ -31,7 +32,7 @@ def _handle(call: Call, now_ms: int, request: ShareGroupDescribeRequest) -> Shar
 def _describe(call: Call, group_id: str, operations: bool) -> DescribedGroup:
     if not group_id:
         return DescribedGroup(error_code=ErrorCode.INVALID_GROUP_ID, group_id=group_id)
-    found = call.core.groups.coordinator.describe_share_group(group_id)
+    found = call.core.groups.coordinator.describe(ShareGroups, group_id)
     return DescribedGroup(
         error_code=found.error_code,
         error_message=found.error_message,

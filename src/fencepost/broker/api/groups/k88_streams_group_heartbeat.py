@@ -17,6 +17,7 @@ from fencepost.broker.api.handler import Handler
 from fencepost.broker.api.topics.k19_create_topics import create_topics
 from fencepost.broker.connection import Call
 from fencepost.broker.coordinator.group.streams import requests as asked
+from fencepost.broker.coordinator.group.streams.membership import StreamsGroups
 from fencepost.broker.coordinator.group.streams.topology import StatusCode
 from fencepost.broker.disk.changes import Change
 from fencepost.broker.security.acls import CLUSTER_NAME, Operation, ResourceType
@@ -61,7 +62,7 @@ def _handle(call: Call, now_ms: int, request: StreamsGroupHeartbeatRequest) -> S
     if problem is not None:
         return _response(call, asked.StreamsHeartbeatReply(error_code=ErrorCode.INVALID_REQUEST, error_message=problem))
     groups = call.core.groups
-    result = groups.coordinator.streams_heartbeat(now_ms, _asked(call, request))
+    result = groups.coordinator.heartbeat(now_ms, StreamsGroups, _asked(call, request))
     reply = result.reply
     response = _response(call, reply)
 

@@ -12,6 +12,7 @@ from fencepost.broker.api.groups.member_topics import sees_all
 from fencepost.broker.api.handler import Handler
 from fencepost.broker.connection import Call
 from fencepost.broker.coordinator.group.streams.group import StreamsMember
+from fencepost.broker.coordinator.group.streams.membership import StreamsGroups
 from fencepost.broker.security.acls import ResourceType
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.logs import streams_group_log as log
@@ -47,7 +48,7 @@ def _handle(call: Call, now_ms: int, request: StreamsGroupDescribeRequest) -> St
 def _describe(call: Call, group_id: str, operations: bool, topology_description: bool) -> DescribedGroup:
     if not group_id:
         return DescribedGroup(error_code=ErrorCode.INVALID_GROUP_ID, group_id=group_id)
-    found = call.core.groups.coordinator.describe_streams_group(group_id)
+    found = call.core.groups.coordinator.describe(StreamsGroups, group_id)
     return DescribedGroup(
         error_code=found.error_code,
         error_message=found.error_message,

@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping
 from fencepost.broker.api.common import partition_error
 from fencepost.broker.api.handler import Handler
 from fencepost.broker.connection import Call
+from fencepost.broker.coordinator.group.base.requests import GroupResult
+from fencepost.broker.coordinator.group.share.membership import ShareGroups
 from fencepost.broker.security.acls import Operation, ResourceType
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.logs.share_state_log import ShareStateKey
@@ -29,9 +31,11 @@ def _handle(call: Call, now_ms: int, request: AlterShareGroupOffsetsRequest) -> 
     if not request.group_id:
         return AlterShareGroupOffsetsResponse(error_code=ErrorCode.INVALID_GROUP_ID)
     groups = call.core.groups
-    made = groups.coordinator.make_share_group(now_ms, request.group_id)
-    if made.reply is not None:
-        return AlterShareGroupOffsetsResponse(error_code=made.reply.error_code, error_message=made.reply.message)
+    made: GroupResult[None] = GroupResult(None)
+    refusal = groups.coordinator.admit(now_ms, ShareGroups, request.group_id)
+    refusal = refusal or groups.coordinator.kind(ShareGroups).make(request.group_id, made)
+    if refusal is not None:
+        return AlterShareGroupOffsetsResponse(error_code=refusal.error_code, error_message=refusal.message)
     if any(call.core.topics.get(asked.topic_name) is not None for asked in request.topics):
         refused = groups.apply(now_ms, made)
         if refused:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fencepost.broker.api.handler import Handler
 from fencepost.broker.connection import Call
+from fencepost.broker.coordinator.group.share.membership import ShareGroups
 from fencepost.broker.security.acls import Operation, ResourceType
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.messages.delete_share_group_offsets import (
@@ -19,7 +20,7 @@ def _handle(call: Call, now_ms: int, request: DeleteShareGroupOffsetsRequest) ->
     """Delete the offsets, and reply when that is durable."""
     if not request.group_id:
         return DeleteShareGroupOffsetsResponse(error_code=ErrorCode.INVALID_GROUP_ID)
-    group = call.core.groups.coordinator.share_group(request.group_id)
+    group = call.core.groups.coordinator.kind(ShareGroups).find(request.group_id)
     if group is None:
         message = f"Group {request.group_id} not found."
         return DeleteShareGroupOffsetsResponse(error_code=ErrorCode.GROUP_ID_NOT_FOUND, error_message=message)

@@ -14,6 +14,7 @@ from uuid import UUID
 
 from fencepost.broker.api.common import find_partition
 from fencepost.broker.api.visibility import when_ends_are_visible
+from fencepost.broker.coordinator.group.share.membership import ShareGroups
 from fencepost.broker.log.read_bounds import measure
 from fencepost.broker.log.results import CorruptSegment
 from fencepost.broker.security.acls import Operation, ResourceType
@@ -173,7 +174,7 @@ class ParkedShareFetch:
             return ErrorCode.TOPIC_AUTHORIZATION_FAILED
         if partition is None:
             return code
-        if core.groups.coordinator.share_group(self._group_id) is None:
+        if core.groups.coordinator.kind(ShareGroups).find(self._group_id) is None:
             return ErrorCode.GROUP_ID_NOT_FOUND  # names without members have no state
         log = open_log(partition, core.metrics)
         if log is None:

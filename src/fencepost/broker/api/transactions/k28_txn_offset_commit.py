@@ -15,7 +15,7 @@ from fencepost.broker.api.groups.results_by_topic import NameOrId, listed
 from fencepost.broker.api.handler import Handler
 from fencepost.broker.api.transactions.waiting import when_markers_are_written
 from fencepost.broker.connection import Call
-from fencepost.broker.coordinator.group.requests import CommitTransactionalOffsets, PartitionOffset
+from fencepost.broker.coordinator.group.base.requests import CommitTransactionalOffsets, PartitionOffset
 from fencepost.broker.coordinator.txn.decide_enlist import EnlistRequest
 from fencepost.broker.coordinator.txn.model import ProducerPair
 from fencepost.broker.coordinator.txn.transaction_log_messages import note_refusal
@@ -99,7 +99,7 @@ def _store(call: Call, now_ms: int, request: TxnOffsetCommitRequest, missing: Co
         for wanted in topic.partitions
         if (topic.name, wanted.partition_index) not in missing
     ]
-    result = core.groups.coordinator.commit_transactional_offsets(
+    result = core.groups.coordinator.commit_offsets(
         now_ms,
         CommitTransactionalOffsets(
             group_id=request.group_id,

@@ -8,16 +8,14 @@ from itertools import groupby
 from typing import Any
 from uuid import UUID
 
-from fencepost.broker.coordinator.group.config import GroupConfig, MemberTiming
-from fencepost.broker.coordinator.group.consumer.assignors import ASSIGNORS
+from fencepost.broker.coordinator.group.base.records import GroupRecord
+from fencepost.broker.coordinator.group.base.requests import GroupResult, Joined, Synced
+from fencepost.broker.coordinator.group.base.settings import Numbers
 from fencepost.broker.coordinator.group.coordinator import GroupCoordinator
-from fencepost.broker.coordinator.group.records import GroupRecord
-from fencepost.broker.coordinator.group.requests import GroupResult, Joined, Synced
-from fencepost.broker.coordinator.group.streams.membership import StreamsTiming
+from fencepost.broker.coordinator.group.log import decode_record, encode_record
 from fencepost.broker.coordinator.runtime import CoordinatorRuntime
 from fencepost.broker.log.results import Rejected
 from fencepost.broker.settings.dynamic import DynamicSettings
-from fencepost.broker.settings.table import InvalidSetting
 from fencepost.broker.settings.values import BrokerConfig
 from fencepost.broker.timing.alarm import Alarm
 from fencepost.broker.topics.catalogue import Partition, TopicCatalogue
@@ -45,32 +43,9 @@ class Groups:
     ) -> None:
         self._runtime = runtime
         self._topics = topics
-        self._settings = settings
         self._refusals = runtime.refusals("refused_groups")
         self.coordinator = GroupCoordinator(
-            GroupConfig(
-                max_groups=config.number("max.groups"),
-                offsets_topic_partitions=config.number("offsets.topic.num.partitions"),
-                initial_rebalance_delay_ms=config.number("group.initial.rebalance.delay.ms"),
-                min_session_timeout_ms=config.number("group.min.session.timeout.ms"),
-                max_session_timeout_ms=config.number("group.max.session.timeout.ms"),
-                max_size=config.number("group.max.size"),
-                migration_policy=config.text("group.consumer.migration.policy"),
-                consumer_max_size=config.number("group.consumer.max.size"),
-                streams_max_size=config.number("group.streams.max.size"),
-                share_max_size=config.number("group.share.max.size"),
-                consumer_assignors=_assignors(config.text("group.consumer.assignors")),
-                offset_metadata_max_bytes=config.number("offset.metadata.max.bytes"),
-                offsets_retention_ms=config.number("offsets.retention.minutes") * 60_000,
-                offsets_retention_check_interval_ms=config.number("offsets.retention.check.interval.ms"),
-            ),
-            lambda: str(new_uuid()),
-            _Topics(topics),
-            self._timing,
-            self._refused,
-            self._share_timing,
-            self._streams_timing,
-            alarm,
+            _Settings(config, settings), lambda: str(new_uuid()), _Topics(topics), self._refused, alarm
         )
 
     def load(self, now_ms: int, settle: Callable[[int, Partition], None]) -> None:
@@ -146,23 +121,6 @@ class Groups:
     def _refused(self, now_ms: int, group_id: str) -> None:
         self._refusals.note(now_ms, f"group {group_id!r}: there are {self.coordinator.count} already (max.groups)")
 
-    def _timing(self, group_id: str) -> MemberTiming:
-        settings = self._settings.of_group(group_id)
-        return MemberTiming(
-            settings.number("consumer.session.timeout.ms"), settings.number("consumer.heartbeat.interval.ms")
-        )
-
-    def _share_timing(self, group_id: str) -> MemberTiming:
-        settings = self._settings.of_group(group_id)
-        return MemberTiming(settings.number("share.session.timeout.ms"), settings.number("share.heartbeat.interval.ms"))
-
-    def _streams_timing(self, group_id: str) -> StreamsTiming:
-        settings = self._settings.of_group(group_id)
-        timing = MemberTiming(
-            settings.number("streams.session.timeout.ms"), settings.number("streams.heartbeat.interval.ms")
-        )
-        return StreamsTiming(timing, settings.number("streams.num.standby.replicas"))
-
     def _append(self, now_ms: int, records: Sequence[GroupRecord], *, fenced: bool) -> int:
         for (group_id, producer_id, epoch), same in groupby(
             records, lambda r: (r.group_id, r.producer_id, r.producer_epoch)
@@ -184,7 +142,7 @@ class Groups:
     def _append_batch(
         self, now_ms: int, group_id: str, batch: Sequence[GroupRecord], producer_id: int, epoch: int
     ) -> int:
-        encoded = [record.encode() for record in batch]
+        encoded = [encode_record(record) for record in batch]
         partition = self._runtime.partition_of(group_id)
         appended = self._runtime.append(now_ms, partition, encoded, producer_id=producer_id, producer_epoch=epoch)
         if isinstance(appended, Rejected):
@@ -203,9 +161,21 @@ class Groups:
             return
         owner = (header.producer_id, header.producer_epoch) if header.is_transactional else (-1, -1)
         for offset, key, value in pairs_of(header, batch):
-            record = GroupRecord.decode(key, value, *owner)
+            record = decode_record(key, value, *owner)
             if record is not None:
                 self.coordinator.replay(record, offset)
+
+
+class _Settings:
+    """The settings as seen by the group coordinator."""
+
+    def __init__(self, config: BrokerConfig, settings: DynamicSettings) -> None:
+        self.number = config.number
+        self.text = config.text
+        self._of_group = settings.of_group
+
+    def of_group(self, group_id: str) -> Numbers:
+        return self._of_group(group_id)
 
 
 class _Topics:
@@ -228,15 +198,6 @@ class _Topics:
     def name_of(self, topic_id: UUID) -> str | None:
         topic = self._topics.by_id(topic_id)
         return None if topic is None else topic.name
-
-
-def _assignors(text: str) -> tuple[str, ...]:
-    """Return the assignors of a list. Raises InvalidSetting for an empty list and for an unknown assignor."""
-    names = tuple(name.strip() for name in text.split(",") if name.strip())
-    unknown = [name for name in names if name not in ASSIGNORS]
-    if unknown or not names:
-        raise InvalidSetting(f"group.consumer.assignors: {text!r}; known are {', '.join(ASSIGNORS)}")
-    return names
 
 
 def _send(replies: Sequence[tuple[Any, Joined | Synced]], reply: Callable[[], None] | None) -> None:

@@ -10,51 +10,53 @@ fetch of all partitions also names those that have nothing but a pending offset.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from fencepost.broker.coordinator.group.classic.group import Group
-from fencepost.broker.coordinator.group.classic.states import GroupState
-from fencepost.broker.coordinator.group.config import GroupConfig
-from fencepost.broker.coordinator.group.consumer.group import ConsumerGroup
-from fencepost.broker.coordinator.group.records import GroupRecord
-from fencepost.broker.coordinator.group.replay import GroupStore, StoredOffset
-from fencepost.broker.coordinator.group.requests import (
+from fencepost.broker.coordinator.group.base.kind import SomeGroup
+from fencepost.broker.coordinator.group.base.records import GroupRecord
+from fencepost.broker.coordinator.group.base.requests import (
     FetchedOffset,
     FetchedOffsets,
     FetchOffsets,
     PartitionError,
     PartitionOffset,
 )
-from fencepost.broker.coordinator.group.streams.group import StreamsGroup
+from fencepost.broker.coordinator.group.offset_store import OffsetStore, StoredOffset
 from fencepost.broker.timing.clock import Jumps
 from fencepost.protocol.codes import ErrorCode
-from fencepost.protocol.consumer_protocol import CONSUMER_PROTOCOL_TYPE
 from fencepost.protocol.logs.offsets_log import OffsetCommitKey, OffsetCommitValue
 from fencepost.topic_partition import TopicPartition
 
-__all__ = ["commit", "delete_all", "delete_for", "delete_some", "expire", "expire_consumer_group", "fetch"]
+__all__ = ["commit", "delete_all", "delete_for", "delete_some", "expire", "fetch"]
 
 _FIRST_FETCH_THAT_KNOWS_88 = 7  # KIP-447: require_stable
 _FIRST_FETCH_WITH_AN_ERROR_OF_ITS_OWN = 2
 
 
 def commit(
-    config: GroupConfig,
+    most_bytes: int,
     now_ms: int,
     group_id: str,
     offsets: Iterable[PartitionOffset],
+    refused: Mapping[tuple[str, int], ErrorCode],
     *,
-    retention_ms: int = -1,
-    producer_id: int = -1,
-    producer_epoch: int = -1,
+    retention_ms: int,
+    owner: tuple[int, int],
 ) -> tuple[list[GroupRecord], list[PartitionError]]:
-    """Return the records of a commit and the result per partition. With a producer id the records are transactional."""
+    """Return the records of a commit and the result per partition.
+
+    `most_bytes` limits the metadata. `refused` has the errors of partitions that must not be committed. With an `owner`
+    (producer id, epoch), -1 without one, the records are transactional.
+    """
     records = []
     answers = []
     for wanted in offsets:
         metadata = wanted.metadata or ""
-        if len(metadata) > config.offset_metadata_max_bytes:
-            answers.append(PartitionError(wanted.topic, wanted.partition, ErrorCode.OFFSET_METADATA_TOO_LARGE))
+        error = refused.get((wanted.topic, wanted.partition), ErrorCode.NONE)
+        if not error and len(metadata) > most_bytes:
+            error = ErrorCode.OFFSET_METADATA_TOO_LARGE
+        answers.append(PartitionError(wanted.topic, wanted.partition, error))
+        if error:
             continue
         value = OffsetCommitValue(
             offset=wanted.offset,
@@ -65,12 +67,11 @@ def commit(
             topic_id=wanted.topic_id,
         )
         key = OffsetCommitKey(group_id, wanted.topic, wanted.partition)
-        records.append(GroupRecord(key, value, producer_id, producer_epoch))
-        answers.append(PartitionError(wanted.topic, wanted.partition, ErrorCode.NONE))
+        records.append(GroupRecord(key, value, *owner))
     return records, answers
 
 
-def fetch(store: GroupStore, request: FetchOffsets) -> FetchedOffsets:
+def fetch(store: OffsetStore, request: FetchOffsets) -> FetchedOffsets:
     """Return the committed offsets of a fetch. A missing group or offset is no error but -1."""
     group_id = request.group_id
     committed = store.committed.get(group_id, {})
@@ -93,7 +94,7 @@ def fetch(store: GroupStore, request: FetchOffsets) -> FetchedOffsets:
 
 
 def delete_some(
-    store: GroupStore, group: Group | ConsumerGroup | StreamsGroup, partitions: Sequence[tuple[str, int]]
+    store: OffsetStore, group: SomeGroup, partitions: Sequence[tuple[str, int]]
 ) -> tuple[list[GroupRecord], list[PartitionError]]:
     """Return the tombstones of an OffsetDelete and the result per partition. Subscribed topics are refused."""
     records = []
@@ -109,14 +110,14 @@ def delete_some(
     return records, answers
 
 
-def delete_all(store: GroupStore, group_id: str) -> list[GroupRecord]:
+def delete_all(store: OffsetStore, group_id: str) -> list[GroupRecord]:
     """Return the tombstones of all offsets of a group, including pending ones."""
     partitions = dict.fromkeys(store.committed.get(group_id, ()))
     partitions.update(dict.fromkeys(store.pending_partitions(group_id)))
     return [_tombstone(group_id, partition) for partition in partitions]
 
 
-def delete_for(store: GroupStore, group_id: str, gone: set[TopicPartition]) -> list[GroupRecord]:
+def delete_for(store: OffsetStore, group_id: str, gone: set[TopicPartition]) -> list[GroupRecord]:
     """Return the tombstones of a group's committed and pending offsets of deleted partitions."""
     present = gone.intersection(store.committed.get(group_id, ())) | gone.intersection(
         store.pending_partitions(group_id)
@@ -125,65 +126,35 @@ def delete_for(store: GroupStore, group_id: str, gone: set[TopicPartition]) -> l
 
 
 def expire(
-    config: GroupConfig, store: GroupStore, group: Group, now_ms: int, jumps: Jumps
+    store: OffsetStore, group: SomeGroup, now_ms: int, retention_ms: int, jumps: Jumps
 ) -> tuple[list[GroupRecord], bool]:
     """Return the tombstones of the group's expired offsets, and true if no offset remains. Pending ones remain."""
-    records = []
-    for partition, stored in store.committed.get(group.group_id, {}).items():
-        if _expired(config, group, partition, stored, now_ms, jumps) and not store.has_pending(
-            group.group_id, partition
-        ):
-            records.append(_tombstone(group.group_id, partition))
-    left = len(store.committed.get(group.group_id, ())) - len(records)
-    return records, left == 0 and not any(True for _ in store.pending_partitions(group.group_id))
-
-
-def expire_consumer_group(
-    config: GroupConfig, store: GroupStore, group: ConsumerGroup | StreamsGroup, now_ms: int, jumps: Jumps
-) -> tuple[list[GroupRecord], bool]:
-    """Expire offsets of a consumer or streams group.
-
-    The time counts from the commit, for topics without subscribers.
-    """
-    records = []
     committed = store.committed.get(group.group_id, {})
-    for partition, stored in committed.items():
-        due = stored.value.expire_timestamp_ms
-        since_ms = max(stored.value.commit_timestamp_ms, stored.pended_until_ms)
-        due_ms = due if due >= 0 else since_ms + config.offsets_retention_ms
-        if (
-            now_ms >= due_ms + jumps.skipped(since_ms)
-            and not group.subscribes_to(partition.topic)
-            and not store.has_pending(group.group_id, partition)
-        ):
-            records.append(_tombstone(group.group_id, partition))
+    records = [
+        _tombstone(group.group_id, partition)
+        for partition, stored in committed.items()
+        if _expired(group, partition, stored, now_ms, retention_ms, jumps)
+        and not store.has_pending(group.group_id, partition)
+    ]
     return records, len(records) == len(committed) and not any(True for _ in store.pending_partitions(group.group_id))
 
 
 def _expired(
-    config: GroupConfig, group: Group, partition: TopicPartition, stored: StoredOffset, now_ms: int, jumps: Jumps
+    group: SomeGroup, partition: TopicPartition, stored: StoredOffset, now_ms: int, retention_ms: int, jumps: Jumps
 ) -> bool:
-    """Return true if the offset has expired (KIP-211).
-
-    For an empty group the time counts from when it became empty. For a topic that a live group no longer reads, it
-    counts from the commit. Skipped time does not count.
-    """
-    since_ms = stored.value.commit_timestamp_ms
-    if group.protocol_type is not None:
-        if group.state == GroupState.EMPTY:
-            since_ms = since_ms if group.state_timestamp_ms < 0 else group.state_timestamp_ms
-        elif group.state != GroupState.STABLE or group.topics is None or group.protocol_type != CONSUMER_PROTOCOL_TYPE:
-            return False
-    since_ms = max(since_ms, stored.pended_until_ms)
-    if group.subscribes_to(partition.topic):
+    """Return true if the offset has expired (KIP-211). Topics with subscribers keep theirs; skipped time is no time."""
+    committed_ms = stored.value.commit_timestamp_ms
+    since_ms = group.retention_start_ms(committed_ms)
+    if since_ms is None or group.subscribes_to(partition.topic):
         return False
     if stored.value.expire_timestamp_ms >= 0:
-        return now_ms >= stored.value.expire_timestamp_ms + jumps.skipped(stored.value.commit_timestamp_ms)
-    return now_ms - since_ms - jumps.skipped(since_ms) >= config.offsets_retention_ms
+        return now_ms >= stored.value.expire_timestamp_ms + jumps.skipped(committed_ms)
+    since_ms = max(since_ms, stored.pended_until_ms)
+    return now_ms >= since_ms + retention_ms + jumps.skipped(since_ms)
 
 
 def _wanted(
-    store: GroupStore, request: FetchOffsets, committed: dict[TopicPartition, StoredOffset]
+    store: OffsetStore, request: FetchOffsets, committed: dict[TopicPartition, StoredOffset]
 ) -> list[TopicPartition]:
     if request.partitions is not None:
         return [TopicPartition(topic, index) for topic, index in request.partitions]

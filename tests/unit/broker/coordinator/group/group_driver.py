@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeVar
 from uuid import NAMESPACE_OID, UUID, uuid5
 
-from fencepost.broker.coordinator.group.config import GroupConfig
-from fencepost.broker.coordinator.group.coordinator import GroupCoordinator
-from fencepost.broker.coordinator.group.records import GroupRecord
-from fencepost.broker.coordinator.group.requests import (
+from fencepost.broker.coordinator.group.base.records import GroupRecord
+from fencepost.broker.coordinator.group.base.requests import (
     CommitOffsets,
     CommitTransactionalOffsets,
     FetchOffsets,
@@ -25,6 +23,10 @@ from fencepost.broker.coordinator.group.requests import (
     Synced,
     SyncGroup,
 )
+from fencepost.broker.coordinator.group.classic.membership import ClassicGroups
+from fencepost.broker.coordinator.group.coordinator import GroupCoordinator
+from fencepost.broker.coordinator.group.log import decode_record, encode_record
+from fencepost.broker.settings.values import BrokerConfig, GroupSettings
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.logs.partitioning import coordinator_partition
 
@@ -72,19 +74,32 @@ def topic_id(name: str) -> UUID:
     return uuid5(NAMESPACE_OID, name)
 
 
+class FakeSettings:
+    """The product's settings, with those that a test gives, and those of a group."""
+
+    def __init__(self, given: Mapping[str, object] | None = None, of_group: Mapping[str, str] | None = None) -> None:
+        config = BrokerConfig(given)
+        self.number, self.text = config.number, config.text
+        self._group = GroupSettings(of_group or {}, config)
+
+    def of_group(self, group_id: str) -> GroupSettings:
+        return self._group
+
+
 class Driver:
     """A coordinator with its log in memory (as encoded bytes) and a clock that the test sets."""
 
     def __init__(
         self,
-        config: GroupConfig | None = None,
+        given: Mapping[str, object] | None = None,
         log: list[GroupRecord | Marker] | None = None,
         now_ms: int = 1_000,
         topics: FakeTopics | None = None,
         uuids: int = 0,
     ) -> None:
         self.topics = topics or FakeTopics()
-        self.config = config or GroupConfig()
+        self._given = given
+        self.settings = FakeSettings(given)
         self._uuids = uuids
         self.now_ms = now_ms
         self.log: list[GroupRecord | Marker] = []
@@ -92,7 +107,7 @@ class Driver:
         self.answered: Counter[object] = Counter()
         self.parked = 0
         self.disk_is_full = False  # records are not written, and who asked gets no answer
-        self.coordinator = GroupCoordinator(self.config, self._uuid, self.topics)
+        self.coordinator = GroupCoordinator(self.settings, self._uuid, self.topics)
         for entry in log or []:
             self._append(entry)
         self.done(self.coordinator.load(self.now_ms))
@@ -105,8 +120,8 @@ class Driver:
         offset = len(self.log)
         self.log.append(entry)
         if isinstance(entry, GroupRecord):
-            key, value = entry.encode()
-            read = GroupRecord.decode(key, value, entry.producer_id, entry.producer_epoch)
+            key, value = encode_record(entry)
+            read = decode_record(key, value, entry.producer_id, entry.producer_epoch)
             if read is None:
                 raise ValueError(f"{entry} does not read back")
             self.coordinator.replay(read, offset)
@@ -126,7 +141,7 @@ class Driver:
 
     def restarted(self) -> Driver:
         """Another coordinator that loads the same log. No id is given out twice."""
-        return Driver(self.config, self.log, self.now_ms, self.topics, self._uuids)
+        return Driver(self._given, self.log, self.now_ms, self.topics, self._uuids)
 
     def knows(self, group_id: str) -> bool:
         return any(group.group_id == group_id for group in self.coordinator.list_groups())
@@ -217,7 +232,7 @@ class Driver:
 
     def heartbeat(self, member_id: str, generation: int, *, group: str = "g", instance: str | None = None) -> ErrorCode:
         request = Heartbeat(group_id=group, generation_id=generation, member_id=member_id, group_instance_id=instance)
-        return self.done(self.coordinator.heartbeat(self.now_ms, request))
+        return self.done(self.coordinator.member_heartbeat(self.now_ms, request))
 
     def leave(self, *members: LeavingMember, group: str = "g") -> Left:
         return self.done(self.coordinator.leave_group(self.now_ms, Leave(group_id=group, members=members)))
@@ -277,11 +292,11 @@ class Driver:
             group_instance_id=instance,
             offsets=[PartitionOffset(topic=topic, partition=partition, offset=offset)],
         )
-        (answer,) = self.done(self.coordinator.commit_transactional_offsets(self.now_ms, request))
+        (answer,) = self.done(self.coordinator.commit_offsets(self.now_ms, request))
         return answer.error_code
 
     def partition_of(self, group: str = "g") -> int:
-        return coordinator_partition(group, self.config.offsets_topic_partitions)
+        return coordinator_partition(group, self.settings.number("offsets.topic.num.partitions"))
 
     def marker(self, *, commit: bool, producer: tuple[int, int] = (7, 1), group: str = "g") -> None:
         """Write a marker to the partition of the group (TV2: under the epoch after that of the transaction)."""
@@ -301,7 +316,7 @@ class Driver:
         return answer.error_code, [(o.topic, o.partition, o.offset, o.error_code) for o in answer.offsets]
 
     def state(self, group: str = "g") -> str:
-        return self.coordinator.describe_group(group, 5).group_state
+        return self.coordinator.describe(ClassicGroups, group).group_state
 
     def stable_pair(self, **arguments: object) -> tuple[str, str, int]:
         """A stable group of two; returns (leader, follower, generation)."""

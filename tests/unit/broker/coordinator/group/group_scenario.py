@@ -11,7 +11,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fencepost.broker.coordinator.group.requests import CommitOffsets, LeavingMember, PartitionOffset, SyncGroup
+from fencepost.broker.coordinator.group.base.requests import CommitOffsets, LeavingMember, PartitionOffset, SyncGroup
+from fencepost.broker.coordinator.group.classic.membership import ClassicGroups
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.messages.delete_groups import DeleteGroupsRequest
 from fencepost.protocol.messages.describe_groups import DescribeGroupsRequest
@@ -265,9 +266,10 @@ class DriverWorld(World):
         return [error, [list(offset) for offset in offsets]]
 
     def describe(self, group: str, version: int = 6) -> Answer:
-        d = self._driver.coordinator.describe_group(group, version)
+        d = self._driver.coordinator.describe(ClassicGroups, group)
         members = [[m.member_id, m.group_instance_id, m.member_metadata, m.member_assignment] for m in d.members]
-        return [d.error_code, d.group_state, d.protocol_type, d.protocol_data, members]
+        error = d.error_code if version >= 6 else ErrorCode.NONE
+        return [error, d.group_state, d.protocol_type, d.protocol_data, members]
 
     def delete_groups(self, *groups: str) -> Answer:
         answer = self._driver.done(self._driver.coordinator.delete_groups(groups))
@@ -436,7 +438,8 @@ class WireWorld(World):
     def describe(self, group: str, version: int = 6) -> Answer:
         d = self._call(DescribeGroupsRequest(groups=[group]), version).groups[0]
         members = [[m.member_id, m.group_instance_id, m.member_metadata, m.member_assignment] for m in d.members]
-        return [d.error_code, d.group_state, d.protocol_type, d.protocol_data, members]
+        error = d.error_code if version >= 6 else ErrorCode.NONE
+        return [error, d.group_state, d.protocol_type, d.protocol_data, members]
 
     def delete_groups(self, *groups: str) -> Answer:
         answer = self._call(DeleteGroupsRequest(groups_names=list(groups)), 2)

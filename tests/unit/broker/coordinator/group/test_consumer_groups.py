@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
 
-from fencepost.broker.coordinator.group.config import GroupConfig, MemberTiming
-from fencepost.broker.coordinator.group.records import GroupRecord
-from fencepost.broker.coordinator.group.replay import MismatchedRecord
-from fencepost.broker.coordinator.group.requests import ConsumerHeartbeat, LeavingMember
+from fencepost.broker.coordinator.group.base.records import GroupRecord, MismatchedRecord
+from fencepost.broker.coordinator.group.base.requests import LeavingMember
+from fencepost.broker.coordinator.group.consumer.membership import ConsumerGroups
+from fencepost.broker.coordinator.group.consumer.requests import ConsumerHeartbeat
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.logs.consumer_group_log import (
     ConsumerGroupKey,
@@ -21,10 +22,15 @@ from tests.support.classic_actor import ClassicActor
 from tests.support.group_world import GROUP, REBALANCE_MS, SESSION_MS, ConsumerActor, GroupWorld
 from tests.unit.broker.coordinator.group.group_driver import FakeTopics
 
-CONFIG = GroupConfig(consumer_timing=MemberTiming(SESSION_MS, 1_000), consumer_max_size=2, offsets_retention_ms=600_000)
+CONFIG: dict[str, object] = {
+    "group.consumer.session.timeout.ms": SESSION_MS,
+    "group.consumer.heartbeat.interval.ms": 1_000,
+    "group.consumer.max.size": 2,
+    "offsets.retention.minutes": 10,
+}
 
 
-def world(*names: str, config: GroupConfig = CONFIG, **topics: int) -> GroupWorld:
+def world(*names: str, config: Mapping[str, object] = CONFIG, **topics: int) -> GroupWorld:
     made = GroupWorld(FakeTopics(**(topics or {"t": 4})), config)
     made.consumers = [ConsumerActor(name, ("t",)) for name in names]
     return made
@@ -111,7 +117,7 @@ def test_a_full_group_takes_nobody_in() -> None:
 
 
 def test_a_group_with_members_refuses_the_other_protocol_if_that_is_the_policy() -> None:
-    disabled = replace(CONFIG, migration_policy="disabled")
+    disabled = CONFIG | {"group.consumer.migration.policy": "disabled"}
     w = world("a", config=disabled)
     w.settle()
     assert w.driver.join("").error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
@@ -244,7 +250,7 @@ def test_a_regular_expression_stands_only_for_topics_that_its_member_may_see() -
 
     def heartbeat(epoch: int) -> int:
         reply = w.driver.done(
-            w.driver.coordinator.consumer_heartbeat(w.driver.now_ms, replace(request, member_epoch=epoch))
+            w.driver.coordinator.heartbeat(w.driver.now_ms, ConsumerGroups, replace(request, member_epoch=epoch))
         )
         assert not reply.error_code
         return reply.member_epoch
@@ -262,3 +268,21 @@ def test_a_regular_expression_stands_only_for_topics_that_its_member_may_see() -
     assert found() == ["t"]
     heartbeat(epoch)
     assert found() == ["t", "u"]
+
+
+def test_a_refused_join_leaves_an_empty_classic_group_alone() -> None:
+    """As in Kafka, where the exception discards the group's tombstone with the other records."""
+    w = world()
+    assert w.driver.commit(5) == 0
+    request = ConsumerHeartbeat(
+        group_id=GROUP,
+        member_id="a",
+        member_epoch=0,
+        rebalance_timeout_ms=60_000,
+        topic_regex="(",
+        owned=frozenset(),
+    )
+    reply = w.driver.done(w.driver.coordinator.heartbeat(w.driver.now_ms, ConsumerGroups, request))
+    assert reply.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
+    assert w.driver.knows(GROUP)
+    assert w.driver.fetch()[1] == [("t", 0, 5, ErrorCode.NONE)]

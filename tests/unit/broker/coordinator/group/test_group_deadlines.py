@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from fencepost.broker.coordinator.group.deadlines import Deadline, DeadlineKind
+from fencepost.broker.coordinator.group.base.deadlines import Deadline, DeadlineKind
 from fencepost.broker.timing.deadlines import Deadlines
 
-A = Deadline(DeadlineKind.SESSION, "g", "a")
-B = Deadline(DeadlineKind.SESSION, "g", "b")
+A = Deadline("classic", DeadlineKind.SESSION, "g", "a")
+B = Deadline("classic", DeadlineKind.SESSION, "g", "b")
 
 
 def test_earliest_first() -> None:

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from fencepost.broker.coordinator.group.records import GroupRecord
+from fencepost.broker.coordinator.group.base.records import GroupRecord
+from fencepost.broker.coordinator.group.log import encode_record
 from fencepost.protocol.records.plain import encode_pairs
 from tests.support.batches import put_at
 from tests.support.classic_actor import ClassicActor
@@ -26,7 +27,7 @@ def dump(driver: Driver, folder: Path) -> list[tuple[Any, Any]]:
         if not isinstance(record, GroupRecord):
             raise TypeError("a marker is no record")
         batch = encode_pairs(
-            [record.encode()],
+            [encode_record(record)],
             1_700_000_000_000,
             producer_id=record.producer_id,
             producer_epoch=record.producer_epoch,

@@ -5,12 +5,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
-from fencepost.broker.coordinator.group.config import GroupConfig
-from fencepost.broker.coordinator.group.requests import LeavingMember
+from fencepost.broker.coordinator.group.base.requests import LeavingMember
 from fencepost.protocol.codes import ErrorCode
 from tests.unit.broker.coordinator.group.group_driver import Driver, subscription
 
@@ -73,7 +70,7 @@ def test_a_member_must_share_type_and_protocol_with_the_group() -> None:
 
 def test_the_first_rebalance_waits_for_more_members() -> None:
     """group.initial.rebalance.delay.ms; GMM.tryCompleteInitialRebalanceElseSchedule extends it per newcomer."""
-    driver = Driver(GroupConfig(initial_rebalance_delay_ms=3_000))
+    driver = Driver({"group.initial.rebalance.delay.ms": 3_000})
     first = driver.new_member()
     driver.wait(2_999)
     second = driver.new_member()
@@ -88,7 +85,7 @@ def test_the_first_rebalance_waits_for_more_members() -> None:
 
 def test_the_first_rebalance_ends_with_the_rebalance_timeout() -> None:
     """GMM.prepareRebalance: the delay is extended up to the rebalance timeout."""
-    driver = Driver(GroupConfig(initial_rebalance_delay_ms=3_000))
+    driver = Driver({"group.initial.rebalance.delay.ms": 3_000})
     first = driver.new_member(rebalance_ms=7_000)
     for _ in range(6):
         driver.wait(1_000)
@@ -190,7 +187,7 @@ def test_protocols_are_chosen_by_vote() -> None:
 
 def test_a_full_group_refuses_newcomers() -> None:
     """KIP-389, GMM.acceptJoiningMember."""
-    driver = Driver(GroupConfig(max_size=2))
+    driver = Driver({"group.max.size": 2})
     leader, _, generation = driver.stable_pair()
     assert driver.join().error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
     assert driver.heartbeat(leader, generation) == NONE
@@ -200,7 +197,7 @@ def test_a_group_over_a_lowered_limit_drops_the_last_to_rejoin() -> None:
     """GMM.onLoaded rebalances a group over capacity; GMM.acceptJoiningMember then counts who has rejoined."""
     driver = Driver()
     leader, follower, generation = driver.stable_pair()
-    smaller = Driver(replace(driver.config, max_size=1), driver.log)
+    smaller = Driver({"group.max.size": 1}, driver.log)
     assert smaller.heartbeat(leader, generation) == REBALANCING
     token = smaller.park_join(follower)
     assert smaller.join(leader).error_code == ErrorCode.GROUP_MAX_SIZE_REACHED

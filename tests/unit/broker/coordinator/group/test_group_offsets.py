@@ -10,14 +10,17 @@ from dataclasses import replace
 
 import pytest
 
-from fencepost.broker.coordinator.group.config import GroupConfig
+from fencepost.broker.coordinator.group.base.records import GroupRecord, LogKey, MismatchedRecord
+from fencepost.broker.coordinator.group.base.requests import Synced, SyncGroup
+from fencepost.broker.coordinator.group.classic.membership import ClassicGroups
 from fencepost.broker.coordinator.group.coordinator import GroupCoordinator
-from fencepost.broker.coordinator.group.records import GroupRecord
-from fencepost.broker.coordinator.group.replay import GroupStore, MismatchedRecord
-from fencepost.broker.coordinator.group.requests import Synced, SyncGroup
+from fencepost.broker.coordinator.group.log import decode_record, encode_record
 from fencepost.protocol.codes import ErrorCode
+from fencepost.protocol.logs.consumer_group_log import CurrentAssignmentKey, MemberKey
 from fencepost.protocol.logs.offsets_log import GroupMetadataKey, GroupMetadataValue, OffsetCommitKey, OffsetCommitValue
-from tests.unit.broker.coordinator.group.group_driver import Driver, FakeTopics, subscription
+from fencepost.protocol.logs.share_group_log import ShareCurrentKey, ShareMemberKey
+from fencepost.protocol.logs.streams_group_log import StreamsMemberKey
+from tests.unit.broker.coordinator.group.group_driver import Driver, FakeSettings, FakeTopics, subscription
 
 DAY_MS = 86_400_000
 FENCED = ErrorCode.FENCED_INSTANCE_ID
@@ -326,7 +329,7 @@ def test_only_groups_without_members_are_deleted() -> None:
 
 def test_offsets_of_a_simple_group_expire_by_their_commit() -> None:
     """KIP-211, CG.offsetExpirationCondition without a protocol type; then the group itself goes."""
-    driver = Driver(GroupConfig(offsets_retention_ms=DAY_MS))
+    driver = Driver({"offsets.retention.minutes": 24 * 60})
     driver.commit(1)
     driver.wait(DAY_MS // 2)
     driver.commit(2, partition=1)
@@ -339,7 +342,7 @@ def test_offsets_of_a_simple_group_expire_by_their_commit() -> None:
 
 def test_offsets_of_an_emptied_group_expire_by_the_time_it_emptied() -> None:
     """KIP-211."""
-    driver = Driver(GroupConfig(offsets_retention_ms=DAY_MS))
+    driver = Driver({"offsets.retention.minutes": 24 * 60})
     leader, follower, generation = driver.stable_pair(session_ms=1_800_000)
     driver.commit(1, member_id=leader, generation=generation)
     for _ in range(96):  # two days, in which the offset would have expired if age alone counted
@@ -355,7 +358,7 @@ def test_offsets_of_an_emptied_group_expire_by_the_time_it_emptied() -> None:
 
 def test_a_live_group_loses_only_offsets_of_topics_it_dropped() -> None:
     """KIP-211: Stable, and the subscription is known."""
-    driver = Driver(GroupConfig(offsets_retention_ms=60_000, offsets_retention_check_interval_ms=30_000))
+    driver = Driver({"offsets.retention.minutes": 1, "offsets.retention.check.interval.ms": 30_000})
     leader, follower, generation = driver.stable_pair()
     driver.commit(1, member_id=leader, generation=generation)
     driver.commit(2, member_id=leader, generation=generation, topic="dropped")
@@ -375,7 +378,7 @@ def test_a_retention_in_the_request_counts_from_the_commit() -> None:
 
 def test_pending_offsets_hold_expiry_back() -> None:
     """OMM.cleanupExpiredOffsets."""
-    driver = Driver(GroupConfig(offsets_retention_ms=60_000))
+    driver = Driver({"offsets.retention.minutes": 1})
     driver.commit(1)
     driver.txn_commit(2)
     driver.wait(1_200_000)
@@ -389,18 +392,17 @@ def test_pending_offsets_hold_expiry_back() -> None:
 
 
 def test_describe() -> None:
-    """CG.describe; an unknown group is Dead, and from v6 on (KIP-1043) also an error."""
+    """CG.describe; an unknown group is Dead."""
     driver = Driver()
-    absent = driver.coordinator.describe_group("g", 5)
-    assert (absent.error_code, absent.group_state) == (NONE, "Dead")
-    assert driver.coordinator.describe_group("g", 6).error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    absent = driver.coordinator.describe(ClassicGroups, "g")
+    assert (absent.error_code, absent.group_state) == (ErrorCode.GROUP_ID_NOT_FOUND, "Dead")
     leader, follower, _ = driver.stable_pair()
-    stable = driver.coordinator.describe_group("g", 6)
+    stable = driver.coordinator.describe(ClassicGroups, "g")
     assert (stable.group_state, stable.protocol_type, stable.protocol_data) == ("Stable", "consumer", "range")
     shares = {member.member_id: (member.member_metadata, member.member_assignment) for member in stable.members}
     assert shares == {leader: (subscription("t"), b"L"), follower: (subscription("t"), b"F")}
     driver.park_join(leader)
-    preparing = driver.coordinator.describe_group("g", 6)
+    preparing = driver.coordinator.describe(ClassicGroups, "g")
     assert (preparing.group_state, preparing.protocol_data) == ("PreparingRebalance", "")
     assert [member.member_metadata for member in preparing.members] == [b"", b""]
 
@@ -429,25 +431,43 @@ def test_list() -> None:
 def test_a_key_with_the_other_kind_of_value_is_refused() -> None:
     offset = OffsetCommitValue(1)
     group = GroupMetadataValue("", 0, None, None)
-    store = GroupStore(50)
+    coordinator = GroupCoordinator(FakeSettings(), lambda: "u", FakeTopics())
+    before = coordinator.snapshot()
     with pytest.raises(MismatchedRecord):
-        store.replay(GroupRecord(GroupMetadataKey("g"), offset), 0)
+        coordinator.replay(GroupRecord(GroupMetadataKey("g"), offset), 0)
     with pytest.raises(MismatchedRecord):
-        store.replay(GroupRecord(OffsetCommitKey("g", "t", 0), group), 0)
-    assert store.snapshot() == GroupStore(50).snapshot()
+        coordinator.replay(GroupRecord(OffsetCommitKey("g", "t", 0), group), 0)
+    assert coordinator.snapshot() == before
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        MemberKey("g", "m"),
+        CurrentAssignmentKey("g", "m"),
+        ShareMemberKey("g", "m"),
+        ShareCurrentKey("g", "m"),
+        StreamsMemberKey("g", "m"),
+    ],
+)
+def test_a_tombstone_of_a_member_makes_no_group(key: LogKey) -> None:
+    """Compaction may leave it behind when the group's other records are gone."""
+    coordinator = GroupCoordinator(FakeSettings(), lambda: "u", FakeTopics())
+    coordinator.replay(GroupRecord(key, None), 0)
+    assert coordinator.list_groups() == []
 
 
 def test_records_of_other_group_types_are_skipped() -> None:
-    assert GroupRecord.decode(b"\x00\x12anything", b"") is None
+    assert decode_record(b"\x00\x12anything", b"") is None
     record = GroupRecord(OffsetCommitKey("g", "t", 0), OffsetCommitValue(1), 7, 2)
-    key, value = record.encode()
-    assert GroupRecord.decode(key, value, 7, 2) == record
-    assert GroupRecord.decode(key, None) == replace(record, value=None, producer_id=-1, producer_epoch=-1)
+    key, value = encode_record(record)
+    assert decode_record(key, value, 7, 2) == record
+    assert decode_record(key, None) == replace(record, value=None, producer_id=-1, producer_epoch=-1)
 
 
 def test_markers_find_offsets_by_the_partitions_that_the_topic_really_has() -> None:
     """offsets.topic.num.partitions may be changed after the topic was created, which keeps its number."""
-    coordinator = GroupCoordinator(GroupConfig(offsets_topic_partitions=3), lambda: "u", FakeTopics())
+    coordinator = GroupCoordinator(FakeSettings({"offsets.topic.num.partitions": 3}), lambda: "u", FakeTopics())
     coordinator.set_offsets_topic_partitions(50)
     coordinator.replay(GroupRecord(OffsetCommitKey("my-group", "t", 0), OffsetCommitValue(9), 7, 0), 0)
     assert coordinator.complete_transaction(7, 1, True, 0) == 0

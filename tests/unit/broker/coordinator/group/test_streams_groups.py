@@ -10,13 +10,14 @@ from uuid import NAMESPACE_DNS, UUID, uuid5
 
 import pytest
 
-from fencepost.broker.coordinator.group.config import GroupConfig
+from fencepost.broker.coordinator.group.base.records import GroupRecord
+from fencepost.broker.coordinator.group.base.requests import CommitOffsets, GroupResult, PartitionOffset
+from fencepost.broker.coordinator.group.consumer.membership import ConsumerGroups
 from fencepost.broker.coordinator.group.coordinator import GroupCoordinator
-from fencepost.broker.coordinator.group.records import GroupRecord
-from fencepost.broker.coordinator.group.requests import CommitOffsets, GroupResult, PartitionOffset
+from fencepost.broker.coordinator.group.log import decode_record, encode_record
 from fencepost.broker.coordinator.group.streams.assignor import StreamsAssignee, assign
 from fencepost.broker.coordinator.group.streams.group import NO_TASKS
-from fencepost.broker.coordinator.group.streams.membership import StreamsTiming
+from fencepost.broker.coordinator.group.streams.membership import StreamsGroups
 from fencepost.broker.coordinator.group.streams.requests import StreamsHeartbeat, StreamsHeartbeatReply
 from fencepost.broker.coordinator.group.streams.topology import (
     InvalidTopology,
@@ -33,6 +34,7 @@ from fencepost.protocol.logs.streams_group_log import (
     Tasks,
     Topology,
 )
+from tests.unit.broker.coordinator.group.group_driver import FakeSettings
 
 REPARTITION = InternalTopic("app-repartition", 0, 0)
 CHANGELOG = InternalTopic("app-changelog", 0, 0, (("cleanup.policy", "compact"),))
@@ -87,10 +89,9 @@ class Driven:
 
     def fresh(self) -> GroupCoordinator:
         return GroupCoordinator(
-            GroupConfig(),
+            FakeSettings(of_group={"streams.num.standby.replicas": str(self.standbys)}),
             lambda: "unique",
             self.topics,
-            streams_timing=lambda _: StreamsTiming(standby_replicas=self.standbys),
         )
 
     def apply(self, result: GroupResult[StreamsHeartbeatReply]) -> StreamsHeartbeatReply:
@@ -106,7 +107,7 @@ class Driven:
         """As after kill -9: through the bytes of the log."""
         self.coordinator = self.fresh()
         for offset, record in enumerate(self.log):
-            read = GroupRecord.decode(*record.encode())
+            read = decode_record(*encode_record(record))
             assert read == record
             self.coordinator.replay(read, offset)
         self.coordinator.load(self.now_ms)
@@ -121,11 +122,11 @@ class Driven:
             owned=NO_TASKS,
             process_id=process or f"process of {member}",
         )
-        return self.apply(self.coordinator.streams_heartbeat(self.now_ms, request))
+        return self.apply(self.coordinator.heartbeat(self.now_ms, StreamsGroups, request))
 
     def beat(self, member: str, epoch: int, owned: Tasks | None = None) -> StreamsHeartbeatReply:
         request = StreamsHeartbeat(group_id="g", member_id=member, member_epoch=epoch, owned=owned)
-        return self.apply(self.coordinator.streams_heartbeat(self.now_ms, request))
+        return self.apply(self.coordinator.heartbeat(self.now_ms, StreamsGroups, request))
 
 
 @pytest.fixture
@@ -230,7 +231,7 @@ def test_a_member_joins_when_its_topics_are_there(ready: Catalogue) -> None:
     assert second.tasks is not None
     assert set(second.tasks.active) == set(tasks("0_0", "0_1", "1_0", "1_1").active)
     assert second.member_epoch > first.member_epoch
-    assert group.coordinator.describe_streams_group("g").state == "Stable"
+    assert group.coordinator.describe(StreamsGroups, "g").state == "Stable"
 
 
 def test_nobody_gets_a_task_before_it_was_given_back(ready: Catalogue) -> None:
@@ -267,7 +268,7 @@ def test_who_is_silent_or_gives_nothing_back_is_out(ready: Catalogue) -> None:
     assert all_of_it is not None and len(all_of_it.active) == 4
     group.now_ms += 45_000  # the session
     group.replayed(group.coordinator.on_time(group.now_ms).records)
-    assert group.coordinator.describe_streams_group("g").state == "Empty"
+    assert group.coordinator.describe(StreamsGroups, "g").state == "Empty"
 
 
 def test_only_a_member_of_the_epoch_commits(ready: Catalogue) -> None:
@@ -303,13 +304,13 @@ def test_refusals(ready: Catalogue) -> None:
     assert group.beat("a", 7).error_code == E.FENCED_MEMBER_EPOCH
     assert group.beat("a", 1, tasks("0_9")).error_code == E.INVALID_REQUEST
     assert group.join("b", topology=replace(WORDS, epoch=1)).error_code == E.INVALID_REQUEST
-    assert group.coordinator.describe_consumer_group("g").error_code == E.GROUP_ID_NOT_FOUND
+    assert group.coordinator.describe(ConsumerGroups, "g").error_code == E.GROUP_ID_NOT_FOUND
     assert [one.group_type for one in group.coordinator.list_groups(types=["streams"])] == ["streams"]
     (refused,) = group.coordinator.delete_groups(["g"]).reply
     assert refused.error_code == E.NON_EMPTY_GROUP
     assert group.beat("a", -1).member_epoch == -1
     deleted = group.coordinator.delete_groups(["g"])
     group.replayed(deleted.records)
-    assert group.coordinator.describe_streams_group("g").error_code == E.GROUP_ID_NOT_FOUND
+    assert group.coordinator.describe(StreamsGroups, "g").error_code == E.GROUP_ID_NOT_FOUND
     group.restarted()
     assert group.coordinator.list_groups() == []

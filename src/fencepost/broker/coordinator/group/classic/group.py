@@ -1,7 +1,7 @@
 """A classic group in memory: its members, their parked requests, and the leader.
 
-Nothing here is in the log. After a restart a group has the state of its last record (`../replay.py`) without parked
-requests: members whose join or sync was parked send it again.
+Nothing here is in the log. After a restart a group has the state of its last record without parked requests: members
+whose join or sync was parked send it again.
 
 Source: `ClassicGroup` and `ClassicGroupMember` of Apache Kafka 4.x.
 """
@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
+from fencepost.broker.coordinator.group.base.requests import Joined, JoinedMember, Token
+from fencepost.broker.coordinator.group.base.subscription import subscribed_topics
 from fencepost.broker.coordinator.group.classic.states import GroupEvent, GroupState, step
-from fencepost.broker.coordinator.group.requests import Joined, JoinedMember, Token
-from fencepost.broker.coordinator.group.subscription import subscribed_topics
 from fencepost.protocol.consumer_protocol import CONSUMER_PROTOCOL_TYPE
 from fencepost.protocol.logs.offsets_log import GroupMetadataValue, StoredMember
 
@@ -256,6 +256,29 @@ class Group:
             self.protocol_name = None
             self.advance(GroupEvent.ALL_LEFT, now_ms)
         self.topics = self._compute_topics()
+
+    @property
+    def is_empty(self) -> bool:
+        """True if the group has no members."""
+        return self.state == GroupState.EMPTY
+
+    @property
+    def is_unused(self) -> bool:
+        """True if the group has no members, and no member id has been given out."""
+        return self.is_empty and not self.pending_joins
+
+    def retention_start_ms(self, commit_ms: int) -> int | None:
+        """Return when the retention of an offset begins (KIP-211); None: it does not expire.
+
+        For an empty group the time counts from when it became empty. For a topic that a live group no longer reads, it
+        counts from the commit.
+        """
+        if self.protocol_type is None:
+            return commit_ms
+        if self.is_empty:
+            return commit_ms if self.state_timestamp_ms < 0 else self.state_timestamp_ms
+        known = self.state == GroupState.STABLE and self.topics is not None
+        return commit_ms if known and self.protocol_type == CONSUMER_PROTOCOL_TYPE else None
 
     def subscribes_to(self, topic: str) -> bool:
         """Return true if a member subscribes to the topic, or if a subscription of the group cannot be read."""

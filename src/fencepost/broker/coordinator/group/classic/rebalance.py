@@ -10,37 +10,37 @@ member left, or sent it again on another connection).
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Final
 
+from fencepost.broker.coordinator.group.base.deadlines import Deadline, DeadlineKind
+from fencepost.broker.coordinator.group.base.records import GroupRecord
+from fencepost.broker.coordinator.group.base.requests import Joined, Out, Synced, Token
 from fencepost.broker.coordinator.group.classic.group import ClassicGroupMember, Group
 from fencepost.broker.coordinator.group.classic.states import GroupEvent, GroupState
-from fencepost.broker.coordinator.group.config import GroupConfig
-from fencepost.broker.coordinator.group.deadlines import Deadline, DeadlineKind
-from fencepost.broker.coordinator.group.records import GroupRecord
-from fencepost.broker.coordinator.group.requests import GroupResult, Joined, Synced, Token
 from fencepost.broker.timing.deadlines import Deadlines
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.logs.offsets_log import GroupMetadataKey
 
-__all__ = ["Rebalancer"]
+__all__ = ["NAME", "Rebalancer"]
 
-Out = GroupResult[Any]
+NAME: Final = "classic"
+"""The name of this group kind."""
 
 
 class Rebalancer:
     """Moves groups through their join and sync phases."""
 
-    __slots__ = ("_config", "_deadlines")
+    __slots__ = ("_deadlines", "_initial_delay_ms")
 
-    def __init__(self, config: GroupConfig, deadlines: Deadlines[Deadline]) -> None:
-        self._config = config
+    def __init__(self, initial_delay_ms: int, deadlines: Deadlines[Deadline]) -> None:
+        self._initial_delay_ms = initial_delay_ms
         self._deadlines = deadlines
 
     # Sessions
 
     def touch(self, now_ms: int, group: Group, member_id: str, timeout_ms: int) -> None:
         """Start the member's session anew: it ends in `timeout_ms`."""
-        self._deadlines.set(Deadline(DeadlineKind.SESSION, group.group_id, member_id), now_ms + timeout_ms)
+        self._deadlines.set(Deadline(NAME, DeadlineKind.SESSION, group.group_id, member_id), now_ms + timeout_ms)
 
     def remove(self, group: Group, member_id: str, out: Out, error: ErrorCode = ErrorCode.UNKNOWN_MEMBER_ID) -> None:
         """Remove a member or a handed-out id from the group. Its parked requests are answered with `error`."""
@@ -49,7 +49,7 @@ class Rebalancer:
             self.answer_join(group, member, Joined(error_code=error), out)
             self.answer_sync(member, Synced(error_code=error), out)
         group.remove(member_id)
-        self._deadlines.cancel(Deadline(DeadlineKind.SESSION, group.group_id, member_id))
+        self._deadlines.cancel(Deadline(NAME, DeadlineKind.SESSION, group.group_id, member_id))
 
     def session_ended(self, now_ms: int, group: Group, member_id: str, out: Out) -> None:
         """Remove the member of an expired session.
@@ -83,18 +83,18 @@ class Rebalancer:
                 if self.answer_sync(member, Synced(error_code=ErrorCode.REBALANCE_IN_PROGRESS), out):
                     self.touch(now_ms, group, member.member_id, member.session_timeout_ms)
         group.pending_syncs.clear()
-        self._deadlines.cancel(Deadline(DeadlineKind.SYNC, group.group_id))
+        self._deadlines.cancel(Deadline(NAME, DeadlineKind.SYNC, group.group_id))
         initial = group.state == GroupState.EMPTY
         group.advance(GroupEvent.MEMBERS_CHANGED, now_ms)
-        delay_ms = self._config.initial_rebalance_delay_ms
+        delay_ms = self._initial_delay_ms
         if initial and delay_ms > 0:
             group.initial_remaining_ms = max(group.rebalance_timeout_ms - delay_ms, 0)
             group.new_member_added = False
-            self._deadlines.set(Deadline(DeadlineKind.JOIN, group.group_id), now_ms + delay_ms)
+            self._deadlines.set(Deadline(NAME, DeadlineKind.JOIN, group.group_id), now_ms + delay_ms)
         elif initial or group.all_joined:
             self.complete_join(now_ms, group, out)
         else:
-            self._deadlines.set(Deadline(DeadlineKind.JOIN, group.group_id), now_ms + group.rebalance_timeout_ms)
+            self._deadlines.set(Deadline(NAME, DeadlineKind.JOIN, group.group_id), now_ms + group.rebalance_timeout_ms)
 
     def try_complete_join(self, now_ms: int, group: Group, out: Out) -> None:
         """End the join phase if all members have joined. The first join phase of a group always lasts its delay."""
@@ -107,10 +107,10 @@ class Rebalancer:
             return
         remaining_ms = group.initial_remaining_ms
         if remaining_ms and group.new_member_added:
-            delay_ms = min(self._config.initial_rebalance_delay_ms, remaining_ms)
+            delay_ms = min(self._initial_delay_ms, remaining_ms)
             group.new_member_added = False
             group.initial_remaining_ms = remaining_ms - delay_ms
-            self._deadlines.set(Deadline(DeadlineKind.JOIN, group.group_id), now_ms + delay_ms)
+            self._deadlines.set(Deadline(NAME, DeadlineKind.JOIN, group.group_id), now_ms + delay_ms)
         else:
             self.complete_join(now_ms, group, out)
 
@@ -119,14 +119,14 @@ class Rebalancer:
 
         Members that have not rejoined are removed, except static ones; the others get the generation.
         """
-        self._deadlines.cancel(Deadline(DeadlineKind.JOIN, group.group_id))
+        self._deadlines.cancel(Deadline(NAME, DeadlineKind.JOIN, group.group_id))
         missing = [m for m in group.members.values() if m.join_token is None and m.group_instance_id is None]
         for member in missing:
             self.remove(group, member.member_id, out)
         if group.members and not group.elect():
             # Only static members are left, and none has rejoined: wait until their sessions end.
             group.initial_remaining_ms = None
-            self._deadlines.set(Deadline(DeadlineKind.JOIN, group.group_id), now_ms + group.rebalance_timeout_ms)
+            self._deadlines.set(Deadline(NAME, DeadlineKind.JOIN, group.group_id), now_ms + group.rebalance_timeout_ms)
             return
         group.start_generation(now_ms)
         if group.state == GroupState.EMPTY:
@@ -137,7 +137,7 @@ class Rebalancer:
             member.is_new = False
             group.pending_syncs.add(member.member_id)
             self.touch(now_ms, group, member.member_id, member.session_timeout_ms)
-        self._deadlines.set(Deadline(DeadlineKind.SYNC, group.group_id), now_ms + group.rebalance_timeout_ms)
+        self._deadlines.set(Deadline(NAME, DeadlineKind.SYNC, group.group_id), now_ms + group.rebalance_timeout_ms)
 
     # The sync phase
 
@@ -145,7 +145,7 @@ class Rebalancer:
         """Note that the member has sent its sync for this generation."""
         group.pending_syncs.discard(member_id)
         if not group.pending_syncs:
-            self._deadlines.cancel(Deadline(DeadlineKind.SYNC, group.group_id))
+            self._deadlines.cancel(Deadline(NAME, DeadlineKind.SYNC, group.group_id))
 
     def assign(self, now_ms: int, group: Group, assignments: dict[str, bytes], out: Out) -> None:
         """Store the leader's assignment and answer every parked sync.

@@ -16,16 +16,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from fencepost.broker.coordinator.group.consumer.group import AWAY_EPOCH, LEAVE_EPOCH, ConsumerGroup, ConsumerMember
-from fencepost.broker.coordinator.group.consumer.reconciliation import reconcile, step_out
-from fencepost.broker.coordinator.group.consumer.states import MemberEvent, MemberState, member_step
-from fencepost.broker.coordinator.group.consumer.tentative_group import TentativeGroup
-from fencepost.broker.coordinator.group.requests import (
+from fencepost.broker.coordinator.group.base.requests import (
     CommitOffsets,
     CommitTransactionalOffsets,
-    ConsumerHeartbeat,
     Refusal,
 )
+from fencepost.broker.coordinator.group.consumer.group import AWAY_EPOCH, LEAVE_EPOCH, ConsumerGroup, ConsumerMember
+from fencepost.broker.coordinator.group.consumer.reconciliation import reconcile, step_out
+from fencepost.broker.coordinator.group.consumer.requests import ConsumerHeartbeat
+from fencepost.broker.coordinator.group.consumer.states import MemberEvent, MemberState, member_step
+from fencepost.broker.coordinator.group.consumer.tentative_group import TentativeGroup
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.logs.consumer_group_log import (
     CurrentAssignmentKey,

@@ -15,11 +15,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TypeVar
 
+from fencepost.broker.coordinator.group.base.kind import RecordedGroup
+from fencepost.broker.coordinator.group.base.records import LogKey
 from fencepost.broker.coordinator.group.consumer.states import ConsumerGroupState, MemberState
 from fencepost.protocol.logs.consumer_group_log import (
     ConsumerGroupKey,
-    ConsumerGroupLogKey,
-    ConsumerGroupLogValue,
     ConsumerGroupValue,
     CurrentAssignmentKey,
     CurrentAssignmentValue,
@@ -71,12 +71,11 @@ class ConsumerMember(Value, kw_only=True):
         return CurrentAssignmentValue(self.epoch, self.previous_epoch, self.state, self.assigned, self.revoking)
 
 
-class ConsumerGroup:
+class ConsumerGroup(RecordedGroup):
     """A consumer group: epoch, members, target assignment and resolved regular expressions."""
 
     __slots__ = (
         "assignment_epoch",
-        "assignment_timestamp_ms",
         "epoch",
         "group_id",
         "members",
@@ -92,7 +91,6 @@ class ConsumerGroup:
         self.epoch = 0
         self.metadata_hash = 0
         self.assignment_epoch = 0
-        self.assignment_timestamp_ms = 0
         self.members: dict[str, ConsumerMember] = {}
         self.static_ids: dict[str, str] = {}
         self.target: dict[str, frozenset[TopicIdPartition]] = {}
@@ -115,7 +113,6 @@ class ConsumerGroup:
         return names
 
     def subscribes_to(self, topic: str) -> bool:
-        """Return true if a member subscribes to the topic."""
         return any(topic in self.topics_of(member.wants) for member in self.members.values())
 
     def assignor(self, default: str) -> str:
@@ -135,33 +132,11 @@ class ConsumerGroup:
             return ConsumerGroupState.RECONCILING
         return ConsumerGroupState.STABLE
 
-    def copy(self) -> ConsumerGroup:
-        """Return an independent copy."""
-        twin = ConsumerGroup(self.group_id)
-        twin.epoch, twin.metadata_hash = self.epoch, self.metadata_hash
-        twin.assignment_epoch = self.assignment_epoch
-        twin.assignment_timestamp_ms = self.assignment_timestamp_ms
-        twin.members = dict(self.members)
-        twin.static_ids = dict(self.static_ids)
-        twin.target = dict(self.target)
-        twin.regexes = dict(self.regexes)
-        twin.owners = dict(self.owners)
-        return twin
-
-    def snapshot(self) -> object:
-        """Return the complete state as a comparable value."""
-        return (self.epoch, self.metadata_hash, self.assignment_epoch, self.members, self.target, self.regexes)
-
-    def replay(self, key: ConsumerGroupLogKey, value: ConsumerGroupLogValue | None) -> bool:
-        """Apply a record of this group.
-
-        Return false if it is inconsistent. The store handles a tombstone of the group.
-        """
+    def replay(self, key: LogKey, value: object) -> bool:
         if isinstance(key, ConsumerGroupKey) and isinstance(value, ConsumerGroupValue):
             self.epoch, self.metadata_hash = value.epoch, value.metadata_hash
         elif isinstance(key, TargetKey) and isinstance(value, TargetValue | None):
             self.assignment_epoch = value.assignment_epoch if value is not None else LEAVE_EPOCH
-            self.assignment_timestamp_ms = value.timestamp_ms if value is not None else 0
         elif isinstance(key, TargetMemberKey) and isinstance(value, TargetMemberValue | None):
             self._keep(self.target, key.member_id, None if value is None else value.partitions)
         elif isinstance(key, RegexKey) and isinstance(value, RegexValue | None):

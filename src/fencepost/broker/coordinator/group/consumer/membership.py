@@ -1,114 +1,159 @@
 """Consumer groups at run time (KIP-848): heartbeats, leaves, session timeouts and revocation timeouts.
 
-The counterpart of `ClassicGroups`. The groups are in the store. This module has their timers, and the version of the
-topics that each group's epoch reflects.
+A group may also have members with the classic protocol (`migration.py`). A classic group becomes a consumer group when
+a member with the consumer protocol joins, and a consumer group becomes a classic one when only members with the classic
+protocol are left. `group.consumer.migration.policy` limits both for groups with members.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
-from fencepost.broker.coordinator.group.classic.rebalance import Out
-from fencepost.broker.coordinator.group.config import GroupConfig, MemberTiming, new_member_id
-from fencepost.broker.coordinator.group.consumer import decide
-from fencepost.broker.coordinator.group.consumer.group import AWAY_EPOCH, LEAVE_EPOCH, ConsumerGroup, ConsumerMember
-from fencepost.broker.coordinator.group.consumer.migration import (
-    check_classic,
-    convert,
-    join_classic,
-    leaving,
-    must_rejoin,
-    share,
-)
-from fencepost.broker.coordinator.group.consumer.states import ConsumerGroupState, MemberState
-from fencepost.broker.coordinator.group.consumer.tentative_group import TentativeGroup, tombstones
-from fencepost.broker.coordinator.group.deadlines import Deadline, DeadlineKind
-from fencepost.broker.coordinator.group.replay import GroupStore
-from fencepost.broker.coordinator.group.requests import (
+from fencepost.broker.coordinator.group.base.deadlines import Deadline, DeadlineKind
+from fencepost.broker.coordinator.group.base.kind import GroupKind, KindContext, RecordedKind, refuse
+from fencepost.broker.coordinator.group.base.records import LogCodec
+from fencepost.broker.coordinator.group.base.requests import (
+    AssignmentReply,
     CommitOffsets,
     CommitTransactionalOffsets,
-    ConsumerHeartbeat,
-    ConsumerHeartbeatReply,
-    DescribedConsumerGroup,
-    DescribedConsumerMember,
+    FetchOffsets,
     Heartbeat,
     Join,
     Joined,
     Leave,
     Left,
     LeftMember,
+    Out,
     Refusal,
     Synced,
     SyncGroup,
     Token,
 )
-from fencepost.broker.coordinator.group.topics import Topics
-from fencepost.broker.timing.deadlines import Deadlines
+from fencepost.broker.coordinator.group.classic.membership import ClassicGroups
+from fencepost.broker.coordinator.group.consumer import decide
+from fencepost.broker.coordinator.group.consumer.assignors import ASSIGNORS
+from fencepost.broker.coordinator.group.consumer.group import AWAY_EPOCH, LEAVE_EPOCH, ConsumerGroup, ConsumerMember
+from fencepost.broker.coordinator.group.consumer.migration import (
+    all_classic,
+    check_classic,
+    convert,
+    join_classic,
+    leaving,
+    must_rejoin,
+    share,
+    to_classic,
+)
+from fencepost.broker.coordinator.group.consumer.requests import (
+    ConsumerHeartbeat,
+    DescribedConsumerGroup,
+    DescribedConsumerMember,
+)
+from fencepost.broker.coordinator.group.consumer.states import ConsumerGroupState, MemberState
+from fencepost.broker.coordinator.group.consumer.tentative_group import TentativeGroup, tombstones
+from fencepost.broker.settings.table import InvalidSetting
 from fencepost.protocol.codes import ErrorCode
-from fencepost.protocol.logs.consumer_group_log import TopicIdPartition
-from fencepost.protocol.logs.offsets_log import GroupMetadataValue
+from fencepost.protocol.logs.consumer_group_log import (
+    ConsumerGroupKey,
+    CurrentAssignmentKey,
+    MemberKey,
+    RegexKey,
+    TargetKey,
+    TargetMemberKey,
+    TopicIdPartition,
+    decode_consumer_group_key,
+    decode_consumer_group_value,
+    encode_consumer_group_key,
+    encode_consumer_group_value,
+)
 
 __all__ = ["ConsumerGroups"]
 
+_DISABLED = "disabled"
+_MAY_UPGRADE = ("upgrade", "bidirectional")
+_MAY_DOWNGRADE = ("downgrade", "bidirectional")
 
-class ConsumerGroups:
+
+class ConsumerGroups(RecordedKind[DescribedConsumerGroup, ConsumerGroup, ConsumerHeartbeat, AssignmentReply]):
     """The consumer groups of a coordinator."""
 
-    __slots__ = ("_config", "_deadlines", "_member_left", "_new_uuid", "_seen_topics", "_store", "_timing", "_topics")
+    name = "consumer"
+    log = LogCodec(
+        (ConsumerGroupKey, MemberKey, TargetKey, TargetMemberKey, CurrentAssignmentKey, RegexKey),
+        encode_consumer_group_key,
+        decode_consumer_group_key,
+        encode_consumer_group_value,
+        decode_consumer_group_value,
+    )
+    group_key = ConsumerGroupKey
 
-    def __init__(
-        self,
-        config: GroupConfig,
-        store: GroupStore,
-        deadlines: Deadlines[Deadline],
-        new_uuid: Callable[[], str],
-        topics: Topics,
-        timing: Callable[[str], MemberTiming] | None,
-        member_left: Callable[[int, ConsumerGroup, Out], None],
-    ) -> None:
-        """`member_left` is called with the group after a member has left permanently."""
-        self._config = config
-        self._store = store
-        self._deadlines = deadlines
-        self._new_uuid = new_uuid
-        self._member_left = member_left
-        self._topics = topics
-        self._timing = timing or (lambda _: config.consumer_timing)
+    def __init__(self, context: KindContext) -> None:
+        super().__init__(context)
+        settings = context.settings
+        self._classic = context.kinds.get(ClassicGroups)
+        self._max_size = settings.number("group.consumer.max.size")
+        self._classic_max_size = settings.number("group.max.size")
+        self._policy = settings.text("group.consumer.migration.policy")
+        self._assignors = _assignors(settings.text("group.consumer.assignors"))
         self._seen_topics: dict[str, int] = {}  # version of the topics that a group's epoch reflects
 
-    def find(self, group_id: str) -> ConsumerGroup | None:
-        """Return the consumer group with the id."""
-        return self._store.consumer_groups.get(group_id)
+    def new_group(self, group_id: str) -> ConsumerGroup:
+        return ConsumerGroup(group_id)
 
-    def load(self, now_ms: int) -> None:
-        """Start all timers after the records were replayed: members get a full session and revocation timeout."""
-        for group in self._store.consumer_groups.values():
+    def load(self, now_ms: int, out: Out) -> None:
+        for group in self._groups.values():
             for member in group.members.values():
                 self._touch(now_ms, group.group_id, member)
                 self._watch_revocation(now_ms, group.group_id, member)
 
-    def heartbeat(
-        self, now_ms: int, request: ConsumerHeartbeat, out: Out, group: ConsumerGroup | None = None
-    ) -> ConsumerHeartbeatReply:
-        """Handle ConsumerGroupHeartbeat v0-1, already checked. `group`: one that is about to be stored."""
-        group = group or self.find(request.group_id)
-        if group is None:
-            if request.member_epoch != 0:
-                why = f"There is no consumer group {request.group_id}."
-                return ConsumerHeartbeatReply.refusing(ErrorCode.GROUP_ID_NOT_FOUND, why)
-            group = ConsumerGroup(request.group_id)
+    # The heartbeat
+
+    def check(self, request: ConsumerHeartbeat) -> Refusal | None:
+        return decide.check_request(request, self._assignors)
+
+    def refusing(self, error_code: ErrorCode, message: str) -> AssignmentReply:
+        return AssignmentReply.refusing(error_code, message)
+
+    def takes_over(self, present: GroupKind[Any], group_id: str) -> bool:
+        return present is self._classic
+
+    def heartbeat(self, now_ms: int, request: ConsumerHeartbeat, out: Out) -> AssignmentReply:
+        """Handle ConsumerGroupHeartbeat v0-1, already checked."""
+        group = self.find(request.group_id)
+        if group is not None:
+            return self._heartbeat(now_ms, request, out, group)
+        if request.member_epoch != 0:
+            why = f"There is no consumer group {request.group_id}."
+            return AssignmentReply.refusing(ErrorCode.GROUP_ID_NOT_FOUND, why)
+        classic = self._classic.find(request.group_id)
+        if classic is None or classic.is_empty:
+            return self._heartbeat(now_ms, request, out, ConsumerGroup(request.group_id))
+        draft = self._converted(now_ms, request.group_id, len(classic.members))
+        if isinstance(draft, Refusal):
+            return AssignmentReply.refusing(*draft)
+        out.records.extend(draft.records)
+        reply = self._heartbeat(now_ms, request, out, draft.group)
+        if reply.error_code:
+            out.records.clear()
+        else:
+            for member in draft.group.members.values():
+                self._touch(now_ms, draft.group.group_id, member)
+        return reply
+
+    def _heartbeat(self, now_ms: int, request: ConsumerHeartbeat, out: Out, group: ConsumerGroup) -> AssignmentReply:
+        """Handle a heartbeat to a group that is stored, or about to be."""
         draft = self._draft(now_ms, group)
         if request.member_epoch in (LEAVE_EPOCH, AWAY_EPOCH):
             return self._leave(now_ms, draft, request, out)
-        if len(group.members) >= self._config.consumer_max_size and request.member_id not in group.members:
-            return ConsumerHeartbeatReply.refusing(ErrorCode.GROUP_MAX_SIZE_REACHED, f"Group {group.group_id} is full.")
+        if len(group.members) >= self._max_size and request.member_id not in group.members:
+            return AssignmentReply.refusing(ErrorCode.GROUP_MAX_SIZE_REACHED, f"Group {group.group_id} is full.")
         if not request.member_id:
             request = replace(request, member_id=self._new_uuid())
         before = group.members.get(request.member_id)
         member = decide.decide_heartbeat(draft, request)
         if isinstance(member, Refusal):
-            return ConsumerHeartbeatReply.refusing(*member)
+            return AssignmentReply.refusing(*member)
         out.records.extend(draft.records)
         if not draft.records:  # with records, it is unknown if they will be written
             self._seen_topics[group.group_id] = self._topics.version
@@ -121,15 +166,15 @@ class ConsumerGroups:
             and request.owned is not None
         )
         moved = before is None or before.assigned.keys() != member.assigned.keys()
-        return ConsumerHeartbeatReply(
+        return AssignmentReply(
             member_id=member.member_id,
             member_epoch=member.epoch,
-            heartbeat_interval_ms=self._timing(group.group_id).heartbeat_interval_ms,
+            heartbeat_interval_ms=self._settings.of_group(group.group_id).number("consumer.heartbeat.interval.ms"),
             assignment=frozenset(member.assigned) if full or moved else None,
         )
 
     def on_deadline(self, now_ms: int, deadline: Deadline, out: Out) -> None:
-        """Remove a member whose session or revocation timeout has expired."""
+        # The session or the revocation timeout of a member has expired.
         group = self.find(deadline.group_id)
         member = group.members.get(deadline.member_id) if group is not None else None
         if group is None or member is None:
@@ -143,36 +188,48 @@ class ConsumerGroups:
 
     # Members with the classic protocol
 
-    def converted(self, now_ms: int, value: GroupMetadataValue, group_id: str) -> TentativeGroup | Refusal:
-        """Return the consumer group that a classic group with members is converted to."""
+    def _converted(self, now_ms: int, group_id: str, size: int) -> TentativeGroup | Refusal:
+        """Return the consumer group that a classic group with `size` members is converted to, or the refusal."""
+        value = self._classic.last_generation(group_id)
+        if self._policy not in _MAY_UPGRADE or value is None or size > self._max_size:
+            return Refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
         draft = self._draft(now_ms, ConsumerGroup(group_id))
         return convert(draft, value, now_ms, self._topics) or draft
 
-    def watch(self, now_ms: int, group: ConsumerGroup) -> None:
-        """Start the session and join timers of a converted group's members."""
-        for member in group.members.values():
-            self._touch(now_ms, group.group_id, member)
+    def _member_left(self, now_ms: int, group: ConsumerGroup, out: Out) -> None:
+        """Convert the group to a classic one if only classic members are left."""
+        allowed = self._policy in _MAY_DOWNGRADE and len(group.members) <= self._classic_max_size
+        value = to_classic(group, self._topics, now_ms) if allowed and all_classic(group) else None
+        if value is not None:
+            out.records.extend(tombstones(group))
+            for member_id in group.members:
+                for kind in (DeadlineKind.SESSION, DeadlineKind.REVOCATION):
+                    self._deadlines.cancel(self._deadline(kind, group.group_id, member_id))
+            self._seen_topics.pop(group.group_id, None)
+            self._classic.adopt(now_ms, group.group_id, value, out)
 
-    def forget(self, group: ConsumerGroup) -> None:
-        """Cancel the timers of a group that was converted to a classic one."""
-        for member_id in group.members:
-            self._forget(group.group_id, member_id)
-        self._seen_topics.pop(group.group_id, None)
-
-    def join(self, now_ms: int, group: ConsumerGroup, request: Join, token: Token, out: Out) -> None:
-        """Answer JoinGroup at once, because the protocol has no join phase."""
-        if len(group.members) >= self._config.consumer_max_size and request.member_id not in group.members:
+    def join(self, now_ms: int, request: Join, token: Token, out: Out) -> None:
+        """Answer JoinGroup at once, because the protocol has no join phase. An empty group becomes a classic one."""
+        group = self._groups[request.group_id]
+        if not group.members:
+            self.delete(request.group_id, out)
+            self._classic.join(now_ms, request, token, out)
+            return
+        if self._policy == _DISABLED:
+            super().join(now_ms, request, token, out)
+            return
+        if len(group.members) >= self._max_size and request.member_id not in group.members:
             out.replies.append((token, Joined(error_code=ErrorCode.GROUP_MAX_SIZE_REACHED)))
             return
         draft = self._draft(now_ms, group)
-        member_id = new_member_id(request.client_id, request.group_instance_id, self._new_uuid())
+        member_id = request.new_member_id(self._new_uuid())
         member = join_classic(draft, request, member_id, self._topics)
         if isinstance(member, Joined):
             out.replies.append((token, member))
             return
         out.records.extend(draft.records)
         self._touch(now_ms, group.group_id, member)
-        self._deadlines.cancel(Deadline(DeadlineKind.REVOCATION, group.group_id, member.member_id))
+        self._deadlines.cancel(self._deadline(DeadlineKind.REVOCATION, group.group_id, member.member_id))
         answer = Joined(
             generation_id=member.epoch,
             protocol_type=request.protocol_type,
@@ -181,8 +238,10 @@ class ConsumerGroups:
         )
         out.replies.append((token, answer))
 
-    def sync(self, now_ms: int, group: ConsumerGroup, request: SyncGroup) -> Synced:
-        """Answer SyncGroup at once."""
+    def sync(self, now_ms: int, request: SyncGroup, token: Token, out: Out) -> None:
+        out.replies.append((token, self._sync(now_ms, self._groups[request.group_id], request)))
+
+    def _sync(self, now_ms: int, group: ConsumerGroup, request: SyncGroup) -> Synced:
         member = check_classic(group, request.member_id, request.group_instance_id, request.generation_id)
         if isinstance(member, ErrorCode):
             return Synced(error_code=member)
@@ -192,8 +251,8 @@ class ConsumerGroups:
         self._touch(now_ms, group.group_id, member)
         return share(member, request, self._topics)
 
-    def classic_heartbeat(self, now_ms: int, group: ConsumerGroup, request: Heartbeat) -> ErrorCode:
-        """Answer Heartbeat. REBALANCE_IN_PROGRESS asks the member to rejoin."""
+    def member_heartbeat(self, now_ms: int, request: Heartbeat) -> ErrorCode:
+        group = self._groups[request.group_id]
         member = check_classic(group, request.member_id, request.group_instance_id, request.generation_id)
         if isinstance(member, ErrorCode):
             return member
@@ -203,9 +262,9 @@ class ConsumerGroups:
         self._wait_for_join(now_ms, group, member)
         return ErrorCode.REBALANCE_IN_PROGRESS
 
-    def classic_leave(self, now_ms: int, group: ConsumerGroup, request: Leave, out: Out) -> Left:
+    def leave(self, now_ms: int, request: Leave, out: Out) -> Left:
         """Answer LeaveGroup of classic members, and of administrators."""
-        draft = self._draft(now_ms, group)
+        draft = self._draft(now_ms, self._groups[request.group_id])
         answers = []
         for wanted in request.members:
             member = leaving(draft.group, wanted)
@@ -219,55 +278,57 @@ class ConsumerGroups:
         return Left(members=answers)
 
     def _wait_for_join(self, now_ms: int, group: ConsumerGroup, member: ConsumerMember) -> None:
-        deadline = Deadline(DeadlineKind.REVOCATION, group.group_id, member.member_id)
+        deadline = self._deadline(DeadlineKind.REVOCATION, group.group_id, member.member_id)
         self._deadlines.set_if_absent(deadline, now_ms + member.wants.rebalance_timeout_ms)
 
     # Offsets
 
     def refused_commits(
-        self, group: ConsumerGroup, request: CommitOffsets | CommitTransactionalOffsets
-    ) -> dict[tuple[str, int], ErrorCode]:
-        """Return the refused partitions: none, all, or those that the member has not owned since its old epoch."""
-        verdict = decide.check_commit(group, request)
+        self, now_ms: int, request: CommitOffsets | CommitTransactionalOffsets
+    ) -> Mapping[tuple[str, int], ErrorCode]:
+        """Return none, all, or the partitions that the member has not owned since its old epoch."""
+        verdict = decide.check_commit(self._groups[request.group_id], request)
+        if verdict is None or isinstance(verdict, ErrorCode):
+            return refuse(request, verdict or ErrorCode.NONE)
         refused: dict[tuple[str, int], ErrorCode] = {}
-        if isinstance(verdict, ErrorCode):
-            refused = {(wanted.topic, wanted.partition): verdict for wanted in request.offsets}
-        elif verdict is not None:
-            for wanted in request.offsets:
-                topic = self._topics.find(wanted.topic)
-                partition = TopicIdPartition(topic[0], wanted.partition) if topic is not None else None
-                since = None
-                if partition is not None:
-                    since = verdict.assigned.get(partition, verdict.revoking.get(partition))
-                if since is None or request.generation_id < since:
-                    code = decide.stale_code(verdict, has_member_epochs=request.has_member_epochs)
-                    refused[wanted.topic, wanted.partition] = code
+        for wanted in request.offsets:
+            topic = self._topics.find(wanted.topic)
+            since = None
+            if topic is not None:
+                partition = TopicIdPartition(topic[0], wanted.partition)
+                since = verdict.assigned.get(partition, verdict.revoking.get(partition))
+            if since is None or request.generation_id < since:
+                code = decide.stale_code(verdict, has_member_epochs=request.has_member_epochs)
+                refused[wanted.topic, wanted.partition] = code
         return refused
+
+    def check_fetch(self, request: FetchOffsets) -> ErrorCode:
+        return decide.check_fetch(self._groups[request.group_id], request.member_id, request.member_epoch)
 
     # The group as a whole
 
-    def delete(self, group: ConsumerGroup, out: Out) -> None:
-        """Write the tombstones of an empty group. The caller deletes its offsets."""
-        out.records.extend(tombstones(group))
-        self._seen_topics.pop(group.group_id, None)
+    def delete(self, group_id: str, out: Out) -> None:
+        out.records.extend(tombstones(self._groups[group_id]))
+        self._seen_topics.pop(group_id, None)
 
-    def describe(self, group_id: str, exists_otherwise: bool) -> DescribedConsumerGroup:
-        """Describe one group for ConsumerGroupDescribe v0-1."""
+    def missing(self, group_id: str, message: str) -> DescribedConsumerGroup:
+        return DescribedConsumerGroup(
+            group_id=group_id,
+            error_code=ErrorCode.GROUP_ID_NOT_FOUND,
+            error_message=message,
+            state=ConsumerGroupState.DEAD,
+        )
+
+    def describe(self, group_id: str) -> DescribedConsumerGroup | None:
         group = self.find(group_id)
         if group is None:
-            why = f"Group {group_id} is not a consumer group." if exists_otherwise else f"Group {group_id} not found."
-            return DescribedConsumerGroup(
-                group_id=group_id,
-                error_code=ErrorCode.GROUP_ID_NOT_FOUND,
-                error_message=why,
-                state=ConsumerGroupState.DEAD,
-            )
+            return None
         return DescribedConsumerGroup(
             group_id=group_id,
             state=group.state,
             epoch=group.epoch,
             assignment_epoch=group.assignment_epoch,
-            assignor=group.assignor(self._config.consumer_assignors[0]),
+            assignor=group.assignor(self._assignors[0]),
             members=[
                 DescribedConsumerMember(member=member, target=group.target_of(member.member_id))
                 for member in group.members.values()
@@ -276,25 +337,26 @@ class ConsumerGroups:
 
     def _draft(self, now_ms: int, group: ConsumerGroup) -> TentativeGroup:
         changed = self._seen_topics.get(group.group_id) != self._topics.version
-        return TentativeGroup(group, self._topics, now_ms, self._config.consumer_assignors, topics_changed=changed)
+        return TentativeGroup(group, self._topics, now_ms, self._assignors, topics_changed=changed)
 
-    def _leave(
-        self, now_ms: int, draft: TentativeGroup, request: ConsumerHeartbeat, out: Out
-    ) -> ConsumerHeartbeatReply:
+    def _leave(self, now_ms: int, draft: TentativeGroup, request: ConsumerHeartbeat, out: Out) -> AssignmentReply:
         refusal = decide.decide_leave(draft, request)
         if refusal is not None:
-            return ConsumerHeartbeatReply.refusing(*refusal)
+            return AssignmentReply.refusing(*refusal)
         out.records.extend(draft.records)
         if request.member_epoch == LEAVE_EPOCH:
             self._member_left(now_ms, draft.group, out)
         else:
-            self._deadlines.cancel(Deadline(DeadlineKind.REVOCATION, request.group_id, request.member_id))
-        return ConsumerHeartbeatReply(member_id=request.member_id, member_epoch=request.member_epoch)
+            self._deadlines.cancel(self._deadline(DeadlineKind.REVOCATION, request.group_id, request.member_id))
+        return AssignmentReply(member_id=request.member_id, member_epoch=request.member_epoch)
 
     def _touch(self, now_ms: int, group_id: str, member: ConsumerMember) -> None:
         classic = member.wants.classic
-        timeout_ms = self._timing(group_id).session_timeout_ms if classic is None else classic.session_timeout_ms
-        self._deadlines.set(Deadline(DeadlineKind.CONSUMER_SESSION, group_id, member.member_id), now_ms + timeout_ms)
+        if classic is None:
+            timeout_ms = self._settings.of_group(group_id).number("consumer.session.timeout.ms")
+        else:
+            timeout_ms = classic.session_timeout_ms
+        self._deadlines.set(self._deadline(DeadlineKind.SESSION, group_id, member.member_id), now_ms + timeout_ms)
 
     def _is_late(self, group: ConsumerGroup, member: ConsumerMember) -> bool:
         if member.wants.classic is not None:
@@ -302,12 +364,17 @@ class ConsumerGroups:
         return member.state == MemberState.UNREVOKED
 
     def _watch_revocation(self, now_ms: int, group_id: str, member: ConsumerMember) -> None:
-        deadline = Deadline(DeadlineKind.REVOCATION, group_id, member.member_id)
+        deadline = self._deadline(DeadlineKind.REVOCATION, group_id, member.member_id)
         if member.state == MemberState.UNREVOKED and member.wants.classic is None:
             self._deadlines.set(deadline, now_ms + member.wants.rebalance_timeout_ms)
         else:
             self._deadlines.cancel(deadline)
 
-    def _forget(self, group_id: str, member_id: str) -> None:
-        self._deadlines.cancel(Deadline(DeadlineKind.CONSUMER_SESSION, group_id, member_id))
-        self._deadlines.cancel(Deadline(DeadlineKind.REVOCATION, group_id, member_id))
+
+def _assignors(text: str) -> tuple[str, ...]:
+    """Return the assignors of a list. Raises InvalidSetting for an empty list and for an unknown assignor."""
+    names = tuple(name.strip() for name in text.split(",") if name.strip())
+    unknown = [name for name in names if name not in ASSIGNORS]
+    if unknown or not names:
+        raise InvalidSetting(f"group.consumer.assignors: {text!r}; known are {', '.join(ASSIGNORS)}")
+    return names

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from fencepost.broker.coordinator.group.base.records import GroupRecord
+from fencepost.broker.coordinator.group.base.topics import Topics, metadata_hash
 from fencepost.broker.coordinator.group.consumer.assignors import ASSIGNORS, Assignee
 from fencepost.broker.coordinator.group.consumer.group import ConsumerGroup, ConsumerMember
 from fencepost.broker.coordinator.group.consumer.states import MemberEvent, MemberState, member_step
-from fencepost.broker.coordinator.group.records import GroupRecord
-from fencepost.broker.coordinator.group.topics import Topics, metadata_hash
 from fencepost.protocol.logs.consumer_group_log import (
     ConsumerGroupKey,
     ConsumerGroupLogKey,

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from enum import StrEnum
 
+from fencepost.broker.coordinator.group.base.kind import RecordedGroup
+from fencepost.broker.coordinator.group.base.records import LogKey
 from fencepost.protocol.logs.consumer_group_log import TopicIdPartition
 from fencepost.protocol.logs.share_group_log import (
     ShareCurrentKey,
     ShareCurrentValue,
     ShareGroupKey,
-    ShareGroupLogKey,
-    ShareGroupLogValue,
     ShareGroupValue,
     ShareMemberKey,
     ShareMemberValue,
@@ -43,7 +43,7 @@ class ShareGroupMember(Value, kw_only=True):
     assigned: frozenset[TopicIdPartition] = _NOTHING
 
 
-class ShareGroup:
+class ShareGroup(RecordedGroup):
     """A group's epoch and members."""
 
     __slots__ = ("epoch", "group_id", "members", "metadata_hash")
@@ -60,24 +60,9 @@ class ShareGroup:
         return ShareGroupState.STABLE if self.members else ShareGroupState.EMPTY
 
     def subscribes_to(self, topic: str) -> bool:
-        """Return true if a member subscribes to the topic."""
         return any(topic in member.wants.topic_names for member in self.members.values())
 
-    def copy(self) -> ShareGroup:
-        """Return an independent copy."""
-        twin = ShareGroup(self.group_id)
-        twin.epoch, twin.metadata_hash, twin.members = self.epoch, self.metadata_hash, dict(self.members)
-        return twin
-
-    def snapshot(self) -> object:
-        """Return the complete state as a comparable value."""
-        return (self.epoch, self.metadata_hash, self.members)
-
-    def replay(self, key: ShareGroupLogKey, value: ShareGroupLogValue | None) -> bool:
-        """Apply a record of this group.
-
-        Return false if it is inconsistent. The store handles a tombstone of the group.
-        """
+    def replay(self, key: LogKey, value: object) -> bool:
         if isinstance(key, ShareGroupKey) and isinstance(value, ShareGroupValue):
             self.epoch, self.metadata_hash = value.epoch, value.metadata_hash
         elif isinstance(key, ShareMemberKey) and isinstance(value, ShareMemberValue):

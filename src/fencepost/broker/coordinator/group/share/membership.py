@@ -1,8 +1,7 @@
 """Share groups at run time (KIP-932): heartbeats, leaves and session timeouts.
 
-The counterpart of `ConsumerGroups`. The groups are in the store. This module has their timers, and the version of the
-topics that each group's epoch reflects. A member moves to its new assignment at once, without revocation, because
-several members may read one partition.
+A member moves to its new assignment at once, without revocation, because several members may read one partition. A
+share group has no committed offsets, and stays a share group.
 
 Source: `GroupMetadataManager.shareGroupHeartbeat` of Apache Kafka 4.3.1. Differences: assignments are made at once, and
 a target assignment is not written before its member receives it.
@@ -10,27 +9,25 @@ a target assignment is not written before its member receives it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
-from fencepost.broker.coordinator.group.classic.rebalance import Out
-from fencepost.broker.coordinator.group.config import GroupConfig, MemberTiming
-from fencepost.broker.coordinator.group.deadlines import Deadline, DeadlineKind
-from fencepost.broker.coordinator.group.records import GroupRecord
-from fencepost.broker.coordinator.group.replay import GroupStore
-from fencepost.broker.coordinator.group.requests import (
-    ConsumerHeartbeatReply,
-    DescribedShareGroup,
-    GroupResult,
+from fencepost.broker.coordinator.group.base.deadlines import Deadline, DeadlineKind
+from fencepost.broker.coordinator.group.base.kind import GroupKind, KindContext, RecordedKind, refuse
+from fencepost.broker.coordinator.group.base.records import GroupRecord, LogCodec
+from fencepost.broker.coordinator.group.base.requests import (
+    AssignmentReply,
+    CommitOffsets,
+    CommitTransactionalOffsets,
+    Out,
     Refusal,
-    ShareHeartbeat,
 )
+from fencepost.broker.coordinator.group.base.topics import metadata_hash
 from fencepost.broker.coordinator.group.share.assignor import assign
 from fencepost.broker.coordinator.group.share.group import LEAVE_EPOCH, ShareGroup, ShareGroupMember, ShareGroupState
-from fencepost.broker.coordinator.group.topics import Topics, metadata_hash
-from fencepost.broker.timing.deadlines import Deadlines
+from fencepost.broker.coordinator.group.share.requests import DescribedShareGroup, ShareHeartbeat
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.logs.consumer_group_log import TopicIdPartition
 from fencepost.protocol.logs.share_group_log import (
@@ -42,9 +39,13 @@ from fencepost.protocol.logs.share_group_log import (
     ShareGroupValue,
     ShareMemberKey,
     ShareMemberValue,
+    decode_share_group_key,
+    decode_share_group_value,
+    encode_share_group_key,
+    encode_share_group_value,
 )
 
-__all__ = ["ShareGroups", "check_request", "not_a_share_group"]
+__all__ = ["ShareGroups"]
 
 Targets = dict[str, frozenset[TopicIdPartition]]
 
@@ -52,96 +53,97 @@ Targets = dict[str, frozenset[TopicIdPartition]]
 _LONGEST_MEMBER_ID = 36  # of a UUID, as text
 
 
-def check_request(request: ShareHeartbeat) -> Refusal | None:
-    """Check a request by itself. Return the refusal, or None."""
-    problem = None
-    if not request.member_id.strip():
-        problem = "The member id is empty."
-    elif len(request.member_id) > _LONGEST_MEMBER_ID:
-        problem = f"The member id is longer than {_LONGEST_MEMBER_ID} characters."
-    elif not request.group_id.strip():
-        problem = "The group id is empty."
-    elif request.rack_id is not None and not request.rack_id.strip():
-        problem = "The rack id is empty."
-    elif request.member_epoch < LEAVE_EPOCH:
-        problem = f"A member epoch of {request.member_epoch} means nothing."
-    elif request.member_epoch == 0 and not request.topic_names:
-        problem = "A member that joins has to subscribe to topics."
-    return None if problem is None else Refusal(ErrorCode.INVALID_REQUEST, problem)
-
-
-class ShareGroups:
+class ShareGroups(RecordedKind[DescribedShareGroup, ShareGroup, ShareHeartbeat, AssignmentReply]):
     """The share groups of a coordinator."""
 
-    __slots__ = ("_config", "_deadlines", "_seen_topics", "_shares", "_store", "_timing", "_topics")
+    name = "share"
+    log = LogCodec(
+        (ShareGroupKey, ShareMemberKey, ShareCurrentKey),
+        encode_share_group_key,
+        decode_share_group_key,
+        encode_share_group_value,
+        decode_share_group_value,
+    )
+    group_key = ShareGroupKey
+    expires = False
 
-    def __init__(
-        self,
-        config: GroupConfig,
-        store: GroupStore,
-        deadlines: Deadlines[Deadline],
-        topics: Topics,
-        timing: Callable[[str], MemberTiming] | None,
-    ) -> None:
-        self._config = config
-        self._store = store
-        self._deadlines = deadlines
-        self._topics = topics
-        self._timing = timing or (lambda _: config.consumer_timing)
-        self._seen_topics: dict[str, int] = {}
+    def __init__(self, context: KindContext) -> None:
+        super().__init__(context)
+        self._max_size = context.settings.number("group.share.max.size")
+        self._seen_topics: dict[str, int] = {}  # version of the topics that a group's epoch reflects
         self._shares: dict[str, tuple[object, Targets]] = {}
         """Target assignments by group, with the subscriptions and topics that they were made from."""
 
-    def find(self, group_id: str) -> ShareGroup | None:
-        """Return the share group with the id."""
-        return self._store.share_groups.get(group_id)
+    def new_group(self, group_id: str) -> ShareGroup:
+        return ShareGroup(group_id)
 
-    def load(self, now_ms: int) -> None:
-        """Start all sessions after the records were replayed."""
-        for group in self._store.share_groups.values():
+    def load(self, now_ms: int, out: Out) -> None:
+        for group in self._groups.values():
             for member_id in group.members:
                 self._touch(now_ms, group.group_id, member_id)
 
-    def heartbeat(self, now_ms: int, request: ShareHeartbeat, out: Out) -> ConsumerHeartbeatReply:
+    def takes_over(self, present: GroupKind[Any], group_id: str) -> bool:
+        return False
+
+    def check(self, request: ShareHeartbeat) -> Refusal | None:
+        problem = None
+        if not request.member_id.strip():
+            problem = "The member id is empty."
+        elif len(request.member_id) > _LONGEST_MEMBER_ID:
+            problem = f"The member id is longer than {_LONGEST_MEMBER_ID} characters."
+        elif not request.group_id.strip():
+            problem = "The group id is empty."
+        elif request.rack_id is not None and not request.rack_id.strip():
+            problem = "The rack id is empty."
+        elif request.member_epoch < LEAVE_EPOCH:
+            problem = f"A member epoch of {request.member_epoch} means nothing."
+        elif request.member_epoch == 0 and not request.topic_names:
+            problem = "A member that joins has to subscribe to topics."
+        return None if problem is None else Refusal(ErrorCode.INVALID_REQUEST, problem)
+
+    def refusing(self, error_code: ErrorCode, message: str) -> AssignmentReply:
+        return AssignmentReply.refusing(error_code, message)
+
+    def heartbeat(self, now_ms: int, request: ShareHeartbeat, out: Out) -> AssignmentReply:
         """Handle ShareGroupHeartbeat v1, already checked."""
         group = self.find(request.group_id)
         if group is None and request.member_epoch != 0:
             why = f"There is no share group {request.group_id}."
-            return ConsumerHeartbeatReply.refusing(ErrorCode.GROUP_ID_NOT_FOUND, why)
+            return AssignmentReply.refusing(ErrorCode.GROUP_ID_NOT_FOUND, why)
         group = group or ShareGroup(request.group_id)
         member = group.members.get(request.member_id)
         if member is None and request.member_epoch != 0:
             why = f"Group {group.group_id} has no member {request.member_id}."
-            return ConsumerHeartbeatReply.refusing(ErrorCode.UNKNOWN_MEMBER_ID, why)
+            return AssignmentReply.refusing(ErrorCode.UNKNOWN_MEMBER_ID, why)
         if request.member_epoch == LEAVE_EPOCH and member is not None:
             self._fence(group, member, out)
-            return ConsumerHeartbeatReply(member_id=request.member_id, member_epoch=LEAVE_EPOCH)
-        if member is None and len(group.members) >= self._config.share_max_size:
-            return ConsumerHeartbeatReply.refusing(ErrorCode.GROUP_MAX_SIZE_REACHED, f"Group {group.group_id} is full.")
+            return AssignmentReply(member_id=request.member_id, member_epoch=LEAVE_EPOCH)
+        if member is None and len(group.members) >= self._max_size:
+            return AssignmentReply.refusing(ErrorCode.GROUP_MAX_SIZE_REACHED, f"Group {group.group_id} is full.")
         before = member or ShareGroupMember(member_id=request.member_id)
         if member is not None and request.member_epoch not in (0, member.epoch, member.previous_epoch):
-            return ConsumerHeartbeatReply.refusing(
+            return AssignmentReply.refusing(
                 ErrorCode.FENCED_MEMBER_EPOCH,
                 f"The member is in epoch {member.epoch}, not {request.member_epoch}: it has to join again.",
             )
         after = self._move(group, before, request, out)
         self._touch(now_ms, group.group_id, after.member_id)
         full = request.member_epoch == 0 or request.topic_names is not None
-        return ConsumerHeartbeatReply(
+        return AssignmentReply(
             member_id=after.member_id,
             member_epoch=after.epoch,
-            heartbeat_interval_ms=self._timing(group.group_id).heartbeat_interval_ms,
+            heartbeat_interval_ms=self._settings.of_group(group.group_id).number("share.heartbeat.interval.ms"),
             assignment=after.assigned if full or after.assigned != before.assigned else None,
         )
 
-    def on_deadline(self, deadline: Deadline, out: Out) -> None:
-        """Remove a member whose session has expired."""
+    def on_deadline(self, now_ms: int, deadline: Deadline, out: Out) -> None:
+        # The session of a member has expired.
         group = self.find(deadline.group_id)
         member = group.members.get(deadline.member_id) if group is not None else None
         if group is not None and member is not None:
             self._fence(group, member, out)
 
-    def make(self, group_id: str, out: GroupResult[Any]) -> Refusal | None:
+    def make(self, group_id: str, out: Out) -> Refusal | None:
         """Write a group without members unless it exists. Return a refusal if that is impossible."""
         group = self.find(group_id)
         if group is not None and group.members:
@@ -150,23 +152,31 @@ class ShareGroups:
             out.records.append(GroupRecord(ShareGroupKey(group_id), ShareGroupValue(0)))
         return None
 
-    def delete(self, group: ShareGroup, out: Out) -> None:
-        """Write the tombstone of a group without members."""
-        out.records.append(GroupRecord(ShareGroupKey(group.group_id), None))
-        self._seen_topics.pop(group.group_id, None)
-        self._shares.pop(group.group_id, None)
+    def refused_commits(
+        self, now_ms: int, request: CommitOffsets | CommitTransactionalOffsets
+    ) -> Mapping[tuple[str, int], ErrorCode]:
+        return refuse(request, ErrorCode.GROUP_ID_NOT_FOUND)
 
-    def describe(self, group_id: str, *, exists_otherwise: bool) -> DescribedShareGroup:
-        """Describe one group for ShareGroupDescribe v1."""
+    def check_offset_delete(self, group_id: str) -> ErrorCode:
+        return ErrorCode.GROUP_ID_NOT_FOUND
+
+    def delete(self, group_id: str, out: Out) -> None:
+        out.records.append(GroupRecord(ShareGroupKey(group_id), None))
+        self._seen_topics.pop(group_id, None)
+        self._shares.pop(group_id, None)
+
+    def missing(self, group_id: str, message: str) -> DescribedShareGroup:
+        return DescribedShareGroup(
+            group_id=group_id,
+            error_code=ErrorCode.GROUP_ID_NOT_FOUND,
+            error_message=message,
+            state=ShareGroupState.DEAD,
+        )
+
+    def describe(self, group_id: str) -> DescribedShareGroup | None:
         group = self.find(group_id)
         if group is None:
-            why = f"Group {group_id} is not a share group." if exists_otherwise else f"Group {group_id} not found."
-            return DescribedShareGroup(
-                group_id=group_id,
-                error_code=ErrorCode.GROUP_ID_NOT_FOUND,
-                error_message=why,
-                state=ShareGroupState.DEAD,
-            )
+            return None
         return DescribedShareGroup(
             group_id=group_id, state=group.state, epoch=group.epoch, members=list(group.members.values())
         )
@@ -225,7 +235,7 @@ class ShareGroups:
 
         All sessions of a group have one length, so the ends order the members' heartbeats.
         """
-        return self._deadlines.due_ms(Deadline(DeadlineKind.SHARE_SESSION, group_id, member_id)) or 0
+        return self._deadlines.due_ms(self._deadline(DeadlineKind.SESSION, group_id, member_id)) or 0
 
     def _fence(self, group: ShareGroup, member: ShareGroupMember, out: Out) -> None:
         """Remove a member from the group. The other members are assigned anew with their next heartbeats."""
@@ -235,8 +245,8 @@ class ShareGroups:
         out.records.append(GroupRecord(ShareGroupKey(group.group_id), value))
 
     def _touch(self, now_ms: int, group_id: str, member_id: str) -> None:
-        timeout_ms = self._timing(group_id).session_timeout_ms
-        self._deadlines.set(Deadline(DeadlineKind.SHARE_SESSION, group_id, member_id), now_ms + timeout_ms)
+        timeout_ms = self._settings.of_group(group_id).number("share.session.timeout.ms")
+        self._deadlines.set(self._deadline(DeadlineKind.SESSION, group_id, member_id), now_ms + timeout_ms)
 
 
 def _merge(wants: ShareMemberValue, request: ShareHeartbeat) -> ShareMemberValue:
@@ -247,8 +257,3 @@ def _merge(wants: ShareMemberValue, request: ShareHeartbeat) -> ShareMemberValue
     if request.topic_names is not None:
         changed = replace(changed, topic_names=tuple(sorted(set(request.topic_names))))
     return changed
-
-
-def not_a_share_group(group_id: str) -> Refusal:
-    """Return the refusal for a group of another kind."""
-    return Refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a share group.")

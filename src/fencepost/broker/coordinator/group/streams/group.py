@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from enum import IntEnum, StrEnum
 
+from fencepost.broker.coordinator.group.base.kind import RecordedGroup
+from fencepost.broker.coordinator.group.base.records import LogKey
 from fencepost.protocol.logs.streams_group_log import (
     StreamsCurrentKey,
     StreamsCurrentValue,
     StreamsGroupKey,
-    StreamsGroupLogKey,
-    StreamsGroupLogValue,
     StreamsGroupValue,
     StreamsMemberKey,
     StreamsMemberValue,
@@ -70,13 +70,12 @@ class StreamsMember(Value, kw_only=True):
         return StreamsCurrentValue(self.epoch, self.previous_epoch, self.state, self.assigned, self.revoking)
 
 
-class StreamsGroup:
+class StreamsGroup(RecordedGroup):
     """A streams group: epoch, topology, members and target assignment."""
 
     __slots__ = (
         "assignment_configs",
         "assignment_epoch",
-        "assignment_timestamp_ms",
         "epoch",
         "group_id",
         "members",
@@ -93,7 +92,6 @@ class StreamsGroup:
         self.validated_topology_epoch = -1
         self.assignment_configs: tuple[tuple[str, str], ...] = ()
         self.assignment_epoch = 0
-        self.assignment_timestamp_ms = 0
         self.topology: Topology | None = None
         self.members: dict[str, StreamsMember] = {}
         self.target: dict[str, Tasks] = {}
@@ -117,7 +115,7 @@ class StreamsGroup:
         return self.target.get(member_id, NO_TASKS)
 
     def subscribes_to(self, topic: str) -> bool:
-        """Return true if the topology reads the topic."""
+        """Return true if the group has members and its topology reads the topic."""
         parts = () if self.topology is None or not self.members else self.topology.subtopologies
         return any(
             topic in part.source_topics or any(topic == one.name for one in part.repartition_source_topics)
@@ -134,23 +132,7 @@ class StreamsGroup:
                     elif task in tasks.standby or task in tasks.warmup:
                         yield member, False
 
-    def copy(self) -> StreamsGroup:
-        """Return an independent copy."""
-        twin = StreamsGroup(self.group_id)
-        for name in self.__slots__:
-            value = getattr(self, name)
-            setattr(twin, name, dict(value) if isinstance(value, dict) else value)
-        return twin
-
-    def snapshot(self) -> object:
-        """Return the complete state as a comparable value."""
-        return tuple(getattr(self, name) for name in self.__slots__)
-
-    def replay(self, key: StreamsGroupLogKey, value: StreamsGroupLogValue | None) -> bool:
-        """Apply a record of this group.
-
-        Return false if it is inconsistent. The store handles a tombstone of the group.
-        """
+    def replay(self, key: LogKey, value: object) -> bool:
         if isinstance(key, StreamsGroupKey) and isinstance(value, StreamsGroupValue):
             self.epoch, self.metadata_hash = value.epoch, value.metadata_hash
             self.validated_topology_epoch = value.validated_topology_epoch
@@ -159,7 +141,6 @@ class StreamsGroup:
             self.topology = value
         elif isinstance(key, StreamsTargetKey) and isinstance(value, StreamsTargetValue | None):
             self.assignment_epoch = 0 if value is None else value.assignment_epoch
-            self.assignment_timestamp_ms = 0 if value is None else value.timestamp_ms
         elif isinstance(key, StreamsTargetMemberKey) and isinstance(value, Tasks):
             self.target[key.member_id] = value
         elif isinstance(key, StreamsTargetMemberKey) and value is None:

@@ -1,8 +1,7 @@
 """Streams groups at run time (KIP-1071): heartbeats, leaves, session timeouts and revocation timeouts.
 
-The counterpart of `ConsumerGroups`. The groups are in the store. This module has their timers and their configured
-topologies. It also has the state that Kafka does not persist either: requests for a shutdown, and the epoch of the
-endpoints for queries.
+This module has the timers of the groups and their configured topologies. It also has the state that Kafka does not
+persist either: requests for a shutdown, and the epoch of the endpoints for queries.
 
 Source: `GroupMetadataManager.streamsGroupHeartbeat` of Apache Kafka 4.3.1. Difference: assignments are made at once.
 """
@@ -10,15 +9,19 @@ Source: `GroupMetadataManager.streamsGroupHeartbeat` of Apache Kafka 4.3.1. Diff
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping
 
-from fencepost.broker.coordinator.group.classic.rebalance import Out
-from fencepost.broker.coordinator.group.config import GroupConfig, MemberTiming
-from fencepost.broker.coordinator.group.deadlines import Deadline, DeadlineKind
-from fencepost.broker.coordinator.group.records import GroupRecord
-from fencepost.broker.coordinator.group.replay import GroupStore
-from fencepost.broker.coordinator.group.requests import Refusal
+from fencepost.broker.coordinator.group.base.deadlines import Deadline, DeadlineKind
+from fencepost.broker.coordinator.group.base.kind import KindContext, RecordedKind
+from fencepost.broker.coordinator.group.base.records import GroupRecord, LogCodec
+from fencepost.broker.coordinator.group.base.requests import (
+    CommitOffsets,
+    CommitTransactionalOffsets,
+    FetchOffsets,
+    Out,
+    Refusal,
+)
+from fencepost.broker.coordinator.group.base.topics import metadata_hash
 from fencepost.broker.coordinator.group.streams import decide
 from fencepost.broker.coordinator.group.streams.assignor import StreamsAssignee, assign
 from fencepost.broker.coordinator.group.streams.group import (
@@ -44,8 +47,6 @@ from fencepost.broker.coordinator.group.streams.topology import (
     configure,
     required_topics,
 )
-from fencepost.broker.coordinator.group.topics import Topics, metadata_hash
-from fencepost.broker.timing.deadlines import Deadlines
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.logs.streams_group_log import (
     StreamsCurrentKey,
@@ -60,20 +61,17 @@ from fencepost.protocol.logs.streams_group_log import (
     StreamsTaskId,
     StreamsTopologyKey,
     Topology,
+    decode_streams_group_key,
+    decode_streams_group_value,
+    encode_streams_group_key,
+    encode_streams_group_value,
 )
 
-__all__ = ["StreamsGroups", "StreamsTiming", "not_a_streams_group"]
+__all__ = ["StreamsGroups"]
 
 log = logging.getLogger("fencepost.broker")
 
 _STANDBYS = "num.standby.replicas"
-
-
-class StreamsTiming(NamedTuple):
-    """Settings of one group."""
-
-    timing: MemberTiming = MemberTiming(45_000, 5_000)
-    standby_replicas: int = 0
 
 
 class _Draft:
@@ -88,109 +86,117 @@ class _Draft:
         self.records.append(GroupRecord(key, value))
 
 
-class StreamsGroups:
+class StreamsGroups(RecordedKind[DescribedStreamsGroup, StreamsGroup, StreamsHeartbeat, StreamsHeartbeatReply]):
     """The streams groups of a coordinator."""
 
-    __slots__ = (
-        "_config",
-        "_configured",
-        "_deadlines",
-        "_endpoint_epochs",
-        "_settings",
-        "_shutdown",
-        "_store",
-        "_topics",
+    name = "streams"
+    log = LogCodec(
+        (
+            StreamsGroupKey,
+            StreamsMemberKey,
+            StreamsTargetKey,
+            StreamsTargetMemberKey,
+            StreamsCurrentKey,
+            StreamsTopologyKey,
+        ),
+        encode_streams_group_key,
+        decode_streams_group_key,
+        encode_streams_group_value,
+        decode_streams_group_value,
     )
+    group_key = StreamsGroupKey
 
-    def __init__(
-        self,
-        config: GroupConfig,
-        store: GroupStore,
-        deadlines: Deadlines[Deadline],
-        topics: Topics,
-        settings: Callable[[str], StreamsTiming] | None,
-    ) -> None:
-        self._config = config
-        self._store = store
-        self._deadlines = deadlines
-        self._topics = topics
-        self._settings = settings or (lambda _: StreamsTiming())
+    def __init__(self, context: KindContext) -> None:
+        super().__init__(context)
+        self._max_size = context.settings.number("group.streams.max.size")
         self._configured: dict[str, tuple[Topology, int, ConfiguredTopology]] = {}
         self._endpoint_epochs: dict[str, int] = {}
         self._shutdown: dict[str, str] = {}
 
-    def find(self, group_id: str) -> StreamsGroup | None:
-        """Return the streams group with the id."""
-        return self._store.streams_groups.get(group_id)
+    def new_group(self, group_id: str) -> StreamsGroup:
+        return StreamsGroup(group_id)
 
-    def load(self, now_ms: int) -> None:
-        """Start all timers after the records were replayed: members get a full session and revocation timeout."""
-        for group in self._store.streams_groups.values():
+    def load(self, now_ms: int, out: Out) -> None:
+        for group in self._groups.values():
             for member in group.members.values():
                 self._touch(now_ms, group.group_id, member)
+
+    def check(self, request: StreamsHeartbeat) -> Refusal | None:
+        return decide.check_request(request)
+
+    def refusing(self, error_code: ErrorCode, message: str) -> StreamsHeartbeatReply:
+        return StreamsHeartbeatReply(error_code=error_code, error_message=message)
 
     def heartbeat(self, now_ms: int, request: StreamsHeartbeat, out: Out) -> StreamsHeartbeatReply:
         """Handle StreamsGroupHeartbeat v0, already checked."""
         group = self.find(request.group_id)
         if group is None and request.member_epoch != 0:
-            return _refusing(ErrorCode.GROUP_ID_NOT_FOUND, f"There is no streams group {request.group_id}.")
+            return self.refusing(ErrorCode.GROUP_ID_NOT_FOUND, f"There is no streams group {request.group_id}.")
         group = group or StreamsGroup(request.group_id)
         member = group.members.get(request.member_id)
         if member is None and request.member_epoch != 0:
             why = f"Group {group.group_id} has no member {request.member_id}."
-            return _refusing(ErrorCode.UNKNOWN_MEMBER_ID, why)
+            return self.refusing(ErrorCode.UNKNOWN_MEMBER_ID, why)
         if request.shutdown:
             self._shutdown[group.group_id] = request.member_id
         if request.member_epoch == LEAVE_EPOCH and member is not None:
             self._fence(group, member, out)
             return StreamsHeartbeatReply(member_id=request.member_id, member_epoch=LEAVE_EPOCH)
-        if member is None and len(group.members) >= self._config.streams_max_size:
-            return _refusing(ErrorCode.GROUP_MAX_SIZE_REACHED, f"Group {group.group_id} is full.")
+        if member is None and len(group.members) >= self._max_size:
+            return self.refusing(ErrorCode.GROUP_MAX_SIZE_REACHED, f"Group {group.group_id} is full.")
         refusal = None if member is None else decide.check_epoch(member, request)
         if refusal is not None:
-            return _refusing(*refusal)
+            return self.refusing(*refusal)
         before = member or StreamsMember(member_id=request.member_id)
         draft = _Draft(group)
         moved = self._move(now_ms, draft, before, request)
         if isinstance(moved, Refusal):
-            return _refusing(*moved)
+            return self.refusing(*moved)
         out.records.extend(draft.records)
         after, configured = moved
         self._touch(now_ms, group.group_id, after)
         return self._answer(draft.group, before, after, request, configured)
 
-    def on_deadline(self, deadline: Deadline, out: Out) -> None:
-        """Remove a member whose session or revocation timeout has expired."""
+    def on_deadline(self, now_ms: int, deadline: Deadline, out: Out) -> None:
+        # The session or the revocation timeout of a member has expired.
         group = self.find(deadline.group_id)
         member = group.members.get(deadline.member_id) if group is not None else None
         if group is None or member is None:
             return
-        if deadline.kind == DeadlineKind.STREAMS_REVOCATION and member.state is not StreamsMemberState.UNREVOKED:
+        if deadline.kind == DeadlineKind.REVOCATION and member.state is not StreamsMemberState.UNREVOKED:
             return
         self._fence(group, member, out)
 
-    def delete(self, group: StreamsGroup, out: Out) -> None:
-        """Write the tombstones of a group without members. The caller deletes its offsets."""
-        for key in (
-            StreamsTargetKey(group.group_id),
-            StreamsTopologyKey(group.group_id),
-            StreamsGroupKey(group.group_id),
-        ):
+    # --- offsets ---
+
+    def refused_commits(
+        self, now_ms: int, request: CommitOffsets | CommitTransactionalOffsets
+    ) -> Mapping[tuple[str, int], ErrorCode]:
+        return decide.refused_commits(self._groups[request.group_id], request)
+
+    def check_fetch(self, request: FetchOffsets) -> ErrorCode:
+        return decide.check_fetch(self._groups[request.group_id], request.member_id, request.member_epoch)
+
+    # --- the group as a whole ---
+
+    def delete(self, group_id: str, out: Out) -> None:
+        for key in (StreamsTargetKey(group_id), StreamsTopologyKey(group_id), StreamsGroupKey(group_id)):
             out.records.append(GroupRecord(key, None))
         for table in (self._configured, self._endpoint_epochs, self._shutdown):
-            table.pop(group.group_id, None)
+            table.pop(group_id, None)
 
-    def describe(self, group_id: str, *, exists_otherwise: bool) -> DescribedStreamsGroup:
-        """Describe one group for StreamsGroupDescribe v0."""
+    def missing(self, group_id: str, message: str) -> DescribedStreamsGroup:
+        return DescribedStreamsGroup(
+            group_id=group_id,
+            error_code=ErrorCode.GROUP_ID_NOT_FOUND,
+            error_message=message,
+            state=StreamsGroupState.DEAD,
+        )
+
+    def describe(self, group_id: str) -> DescribedStreamsGroup | None:
         group = self.find(group_id)
         if group is None:
-            why = f"Group {group_id} is not a streams group." if exists_otherwise else f"Group {group_id} not found."
-            return DescribedStreamsGroup(
-                group_id=group_id,
-                error_code=ErrorCode.GROUP_ID_NOT_FOUND,
-                error_message=why,
-                state=StreamsGroupState.DEAD,
-            )
+            return None
         return DescribedStreamsGroup(
             group_id=group_id,
             state=group.state,
@@ -268,7 +274,7 @@ class StreamsGroups:
         group, topology = draft.group, draft.group.topology
         digest = 0 if topology is None else metadata_hash(self._topics, required_topics(topology))
         validated = topology.epoch if topology is not None and configured.is_ready else -1
-        configs = ((_STANDBYS, str(self._settings(group.group_id).standby_replicas)),)
+        configs = ((_STANDBYS, str(self._settings.of_group(group.group_id).number("streams.num.standby.replicas"))),)
         now = (digest, validated, configs)
         if forced or now != (group.metadata_hash, group.validated_topology_epoch, group.assignment_configs):
             draft.write(StreamsGroupKey(group.group_id), StreamsGroupValue(group.epoch + 1, *now))
@@ -285,7 +291,7 @@ class StreamsGroups:
         shares = dict.fromkeys(members, NO_TASKS)
         if configured.is_ready and group.topology is not None:
             stateful = {part.subtopology_id for part in group.topology.subtopologies if part.is_stateful}
-            standbys = self._settings(group.group_id).standby_replicas
+            standbys = self._settings.of_group(group.group_id).number("streams.num.standby.replicas")
             shares = assign(members, configured.tasks, stateful, standbys)
         for member_id, share in sorted(shares.items()):
             if share != group.target.get(member_id):
@@ -317,7 +323,7 @@ class StreamsGroups:
         return StreamsHeartbeatReply(
             member_id=after.member_id,
             member_epoch=after.epoch,
-            heartbeat_interval_ms=self._settings(group.group_id).timing.heartbeat_interval_ms,
+            heartbeat_interval_ms=self._settings.of_group(group.group_id).number("streams.heartbeat.interval.ms"),
             status=status,
             tasks=after.assigned if moved else None,
             endpoint_epoch=epoch,
@@ -365,19 +371,10 @@ class StreamsGroups:
             self._shutdown.pop(group.group_id, None)
 
     def _touch(self, now_ms: int, group_id: str, member: StreamsMember) -> None:
-        timeout_ms = self._settings(group_id).timing.session_timeout_ms
-        self._deadlines.set(Deadline(DeadlineKind.STREAMS_SESSION, group_id, member.member_id), now_ms + timeout_ms)
-        revocation = Deadline(DeadlineKind.STREAMS_REVOCATION, group_id, member.member_id)
+        timeout_ms = self._settings.of_group(group_id).number("streams.session.timeout.ms")
+        self._deadlines.set(self._deadline(DeadlineKind.SESSION, group_id, member.member_id), now_ms + timeout_ms)
+        revocation = self._deadline(DeadlineKind.REVOCATION, group_id, member.member_id)
         if member.state is StreamsMemberState.UNREVOKED:
             self._deadlines.set_if_absent(revocation, now_ms + member.wants.rebalance_timeout_ms)
         else:
             self._deadlines.cancel(revocation)
-
-
-def _refusing(error_code: ErrorCode, message: str | None) -> StreamsHeartbeatReply:
-    return StreamsHeartbeatReply(error_code=error_code, error_message=message)
-
-
-def not_a_streams_group(group_id: str) -> Refusal:
-    """Return the refusal for a group of another kind."""
-    return Refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a streams group.")

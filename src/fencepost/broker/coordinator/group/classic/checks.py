@@ -9,9 +9,9 @@ commits were seen on the wire of Kafka 4.3.1.
 
 from __future__ import annotations
 
+from fencepost.broker.coordinator.group.base.requests import SyncGroup
 from fencepost.broker.coordinator.group.classic.group import Group
 from fencepost.broker.coordinator.group.classic.states import GroupState
-from fencepost.broker.coordinator.group.requests import SyncGroup
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.consumer_protocol import CONSUMER_PROTOCOL_TYPE
 

@@ -6,29 +6,21 @@ some answers depend on it. Error codes are `ErrorCode` values.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 from uuid import UUID
 
-from fencepost.broker.coordinator.group.consumer.group import ConsumerMember
-from fencepost.broker.coordinator.group.records import GroupRecord
-from fencepost.broker.coordinator.group.share.group import ShareGroupMember
+from fencepost.broker.coordinator.group.base.records import GroupRecord
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.logs.consumer_group_log import TopicIdPartition
 from fencepost.values import Value
 
 __all__ = [
+    "AssignmentReply",
     "CommitOffsets",
     "CommitTransactionalOffsets",
-    "ConsumerHeartbeat",
-    "ConsumerHeartbeatReply",
     "DeletedGroup",
-    "DescribedConsumerGroup",
-    "DescribedConsumerMember",
-    "DescribedGroup",
-    "DescribedMember",
-    "DescribedShareGroup",
     "FetchOffsets",
     "FetchedOffset",
     "FetchedOffsets",
@@ -43,14 +35,16 @@ __all__ = [
     "LeftMember",
     "ListedGroup",
     "OffsetsDeleted",
+    "Out",
     "PartitionError",
     "PartitionOffset",
     "Refusal",
-    "ShareHeartbeat",
     "SyncGroup",
     "Synced",
     "Token",
 ]
+
+_NAME_CHARACTERS: Final = 1_000  # of a client in the ids of its members
 
 Token = object
 _Reply = TypeVar("_Reply")
@@ -72,6 +66,14 @@ class Join(Value, kw_only=True):
     protocol_type: str
     protocols: Sequence[tuple[str, bytes]]
     api_version: int
+
+    def new_member_id(self, unique: str) -> str:
+        """Return a new member id.
+
+        It begins with the client's name, as in Kafka, but is limited to the length of answers.
+        """
+        name = self.client_id if self.group_instance_id is None else self.group_instance_id
+        return f"{name[:_NAME_CHARACTERS]}-{unique}"
 
 
 class JoinedMember(Value):
@@ -126,42 +128,6 @@ class Heartbeat(Value, kw_only=True):
     group_instance_id: str | None = None
 
 
-class ConsumerHeartbeat(Value, kw_only=True):
-    """ConsumerGroupHeartbeat.
-
-    As on the wire, None means unchanged since the last heartbeat.
-
-    `may_see` returns true for topics that the caller is allowed to see. A regular expression matches only those.
-    """
-
-    group_id: str
-    member_id: str
-    member_epoch: int
-    instance_id: str | None = None
-    rack_id: str | None = None
-    rebalance_timeout_ms: int = -1
-    topic_names: Sequence[str] | None = None
-    topic_regex: str | None = None
-    server_assignor: str | None = None
-    owned: frozenset[TopicIdPartition] | None = None
-    client_id: str = ""
-    client_host: str = ""
-    may_see: Callable[[str], bool] = lambda _: True
-    api_version: int = 1
-
-
-class ShareHeartbeat(Value, kw_only=True):
-    """ShareGroupHeartbeat. As on the wire, None means unchanged since the last heartbeat."""
-
-    group_id: str
-    member_id: str
-    member_epoch: int
-    rack_id: str | None = None
-    topic_names: Sequence[str] | None = None
-    client_id: str = ""
-    client_host: str = ""
-
-
 class Refusal(NamedTuple):
     """The refusal of a heartbeat."""
 
@@ -169,8 +135,8 @@ class Refusal(NamedTuple):
     message: str
 
 
-class ConsumerHeartbeatReply(Value, kw_only=True):
-    """The answer to a ConsumerHeartbeat or a ShareHeartbeat.
+class AssignmentReply(Value, kw_only=True):
+    """The answer to a heartbeat of a member whose partitions the coordinator assigns.
 
     Without `assignment`, the member's assignment is unchanged.
     """
@@ -183,7 +149,7 @@ class ConsumerHeartbeatReply(Value, kw_only=True):
     assignment: frozenset[TopicIdPartition] | None = None
 
     @classmethod
-    def refusing(cls, error_code: ErrorCode, message: str) -> ConsumerHeartbeatReply:
+    def refusing(cls, error_code: ErrorCode, message: str) -> AssignmentReply:
         """Return the answer that refuses a heartbeat."""
         return cls(error_code=error_code, error_message=message)
 
@@ -325,60 +291,6 @@ class DeletedGroup(Value):
     error_code: ErrorCode
 
 
-class DescribedMember(Value):
-    """A member as DescribeGroups shows it."""
-
-    member_id: str
-    group_instance_id: str | None
-    client_id: str
-    client_host: str
-    member_metadata: bytes
-    member_assignment: bytes
-
-
-class DescribedGroup(Value, kw_only=True):
-    """A group as DescribeGroups shows it."""
-
-    group_id: str
-    error_code: ErrorCode = ErrorCode.NONE
-    error_message: str | None = None
-    group_state: str
-    protocol_type: str = ""
-    protocol_data: str = ""
-    members: Sequence[DescribedMember] = ()
-
-
-class DescribedConsumerMember(Value, kw_only=True):
-    """A member as ConsumerGroupDescribe shows it."""
-
-    member: ConsumerMember
-    target: frozenset[TopicIdPartition]
-
-
-class DescribedConsumerGroup(Value, kw_only=True):
-    """A group as ConsumerGroupDescribe shows it."""
-
-    group_id: str
-    error_code: ErrorCode = ErrorCode.NONE
-    error_message: str | None = None
-    state: str = ""
-    epoch: int = 0
-    assignment_epoch: int = 0
-    assignor: str = ""
-    members: Sequence[DescribedConsumerMember] = ()
-
-
-class DescribedShareGroup(Value, kw_only=True):
-    """A group as ShareGroupDescribe shows it."""
-
-    group_id: str
-    error_code: ErrorCode = ErrorCode.NONE
-    error_message: str | None = None
-    state: str = ""
-    epoch: int = 0
-    members: Sequence[ShareGroupMember] = ()
-
-
 class ListedGroup(Value):
     """A group as ListGroups shows it."""
 
@@ -407,6 +319,9 @@ class GroupResult(Generic[_Reply]):
         and its group goes on from there.
         """
         return [(token, _refused(answer, error_code)) for token, answer in self.replies]
+
+
+Out = GroupResult[Any]
 
 
 def _refused(answer: Joined | Synced, error_code: ErrorCode) -> Joined | Synced:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import NamedTuple
 
-from fencepost.broker.coordinator.group.requests import GroupResult
+from fencepost.broker.coordinator.group.base.requests import GroupResult
 
 __all__ = ["Deadline", "DeadlineKind", "Failed", "tried"]
 
@@ -20,17 +20,14 @@ class DeadlineKind(IntEnum):
     JOIN = 0  # the join phase of a group
     SYNC = 1  # the sync phase of a group
     SESSION = 2  # a member
-    OFFSETS = 3  # the pause between two looks for expired offsets
-    CONSUMER_SESSION = 4  # a member of a consumer group
-    REVOCATION = 5  # the time such a member has to give partitions back
-    SHARE_SESSION = 6  # a member of a share group
-    STREAMS_SESSION = 7  # a member of a streams group
-    STREAMS_REVOCATION = 8  # the time such a member has to give tasks back
+    REVOCATION = 3  # the time a member has to give back its partitions or tasks
+    OFFSETS = 4  # the pause between two looks for expired offsets
 
 
 class Deadline(NamedTuple):
-    """Identity of a deadline. Unused parts are empty."""
+    """Identity of a deadline. `owner` is the name of the group kind. Unused parts are empty."""
 
+    owner: str
     kind: DeadlineKind
     group_id: str = ""
     member_id: str = ""
