@@ -44,9 +44,9 @@ MACHINES = (
         "The coordinator's view of a group whose members assign the partitions themselves.",
     ),
     Machine(
-        "A member of a consumer group (KIP-848)",
-        "fencepost.broker.coordinator.group.consumer.states",
-        "The coordinator's view of a member whose partitions it assigns.",
+        "A member of a consumer or streams group (KIP-848, KIP-1071)",
+        "fencepost.broker.coordinator.group.base.member_states",
+        "The coordinator's view of a member whose partitions or tasks it assigns.",
         "MEMBER_TABLE",
     ),
     Machine(

@@ -22,7 +22,8 @@ from hypothesis.stateful import (
 )
 
 from fencepost.broker.coordinator.group.classic.membership import ClassicGroups
-from fencepost.broker.coordinator.group.consumer import decide, reconciliation
+from fencepost.broker.coordinator.group.consumer import decide
+from fencepost.broker.coordinator.group.consumer.decide import reconcile
 from fencepost.protocol.logs.consumer_group_log import TopicIdPartition
 from tests.support.classic_actor import ClassicActor
 from tests.support.group_world import GROUP, REBALANCE_MS, SESSION_MS, ConsumerActor, GroupWorld
@@ -133,12 +134,12 @@ def test_no_partition_has_two_owners_and_in_the_end_each_has_one() -> None:
 
 def _assigned_at_once(member: Any, target: Any, epoch: int, owned: Any, owners: Any) -> Any:
     """Defect: what others still have is handed out."""
-    return reconciliation.reconcile(member, target, epoch, owned, {})
+    return reconcile(member, target, epoch, owned, {})
 
 
 def _not_asked_back(member: Any, target: Any, epoch: int, owned: Any, owners: Any) -> Any:
     """Defect: what the target takes from a member is free at once."""
-    return reconciliation.reconcile(member, target, epoch, frozenset(), owners)
+    return reconcile(member, target, epoch, frozenset(), owners)
 
 
 @pytest.mark.parametrize("defect", [_assigned_at_once, _not_asked_back])

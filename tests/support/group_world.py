@@ -12,10 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fencepost.broker.coordinator.group.base.requests import AssignmentReply
-from fencepost.broker.coordinator.group.consumer.group import ConsumerGroup
+from fencepost.broker.coordinator.group.consumer.group import ConsumerGroup, ConsumerGroupState
 from fencepost.broker.coordinator.group.consumer.membership import ConsumerGroups
 from fencepost.broker.coordinator.group.consumer.requests import ConsumerHeartbeat
-from fencepost.broker.coordinator.group.consumer.states import ConsumerGroupState
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.logs.consumer_group_log import TopicIdPartition
 from tests.unit.broker.coordinator.group.group_driver import Driver, FakeTopics

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
@@ -10,8 +11,8 @@ from itertools import product
 
 import pytest
 
+from fencepost.broker.coordinator.group.base.member_states import IllegalMemberStep
 from fencepost.broker.coordinator.group.classic.states import IllegalStep
-from fencepost.broker.coordinator.group.consumer.states import IllegalMemberStep
 from fencepost.broker.coordinator.txn.states import IllegalTransition
 from fencepost.broker.share.states import IllegalRecordStep
 from fencepost.client.producer import transaction_states
@@ -24,7 +25,7 @@ from tools.draw_states import MACHINES, Machine, diagram
 ERRORS: dict[str, type[Exception]] = {
     "fencepost.broker.coordinator.txn.states": IllegalTransition,
     "fencepost.broker.coordinator.group.classic.states": IllegalStep,
-    "fencepost.broker.coordinator.group.consumer.states": IllegalMemberStep,
+    "fencepost.broker.coordinator.group.base.member_states": IllegalMemberStep,
     "fencepost.broker.share.states": IllegalRecordStep,
     "fencepost.broker.security.login": RuntimeError,
 }
@@ -95,6 +96,59 @@ def test_every_table_is_drawn() -> None:
     made = [path for path in python_files(*PACKAGES) if re.search(r"\bStateTable\(\n", path.read_text())]
     drawn = [ROOT / "src" / (machine.module.replace(".", "/") + ".py") for machine in MACHINES]
     assert sorted(made) == sorted(drawn)
+
+
+# States that are read off something else: of groups from epochs and members, of rows of the web page, and of the
+# winners that a repair describes.
+DERIVED = {"ConsumerGroupState", "EndState", "ShareGroupState", "StreamsGroupState", "WinnerState"}
+
+
+def enums_of_states(text: str) -> set[str]:
+    """Return the names of the enums that are called states."""
+    classes = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ClassDef)]
+    return {
+        node.name
+        for node in classes
+        if node.name.endswith("State") and any(ast.unparse(base).endswith("Enum") for base in node.bases)
+    }
+
+
+def states_set_by_hand(text: str, derived: set[str]) -> list[str]:
+    """Return the places that store a derived state, or a state that is a plain text or number."""
+    found = []
+    for node in ast.walk(ast.parse(text)):
+        if not isinstance(node, ast.Assign | ast.Call):
+            continue
+        values: list[tuple[str, ast.expr]] = []
+        if isinstance(node, ast.Assign):
+            values = [(target.attr, node.value) for target in node.targets if isinstance(target, ast.Attribute)]
+        elif ast.unparse(node.func).endswith("replace"):
+            values = [(keyword.arg or "", keyword.value) for keyword in node.keywords]
+        for name, value in values:
+            is_plain = name.strip("_") == "state" and isinstance(value, ast.Constant) and value.value is not None
+            if is_plain or derived & {part.id for part in ast.walk(value) if isinstance(part, ast.Name)}:
+                found.append(f"{node.lineno}: {name}")
+    return found
+
+
+def test_a_state_without_a_table_is_found() -> None:
+    assert enums_of_states("class AState(IntEnum): ...\nclass B(Enum): ...\nclass CState: ...\n") == {"AState"}
+    source = "x.state = AState.ONE\nself._state = 'open'\ny = replace(y, state=AState.TWO)\nz = AState.ONE\n"
+    assert states_set_by_hand(source, {"AState"}) == ["1: state", "2: _state", "3: state"]
+
+
+def test_every_state_that_is_stored_has_a_table() -> None:
+    texts = {path: path.read_text() for path in python_files("src")}
+    enums = {name for text in texts.values() for name in enums_of_states(text)}
+    assert enums - DERIVED == {machine.table.states.__name__ for machine in MACHINES}
+    assert enums >= DERIVED
+    found = [
+        f"{path.relative_to(ROOT)}:{place}"
+        for path, text in texts.items()
+        if "cli" not in path.parts  # the web page notes which states it saw
+        for place in states_set_by_hand(text, DERIVED)
+    ]
+    assert found == []
 
 
 def test_the_diagrams_are_current() -> None:

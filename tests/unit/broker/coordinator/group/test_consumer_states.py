@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from fencepost.broker.coordinator.group.consumer.states import (
+from fencepost.broker.coordinator.group.base.member_states import (
     MEMBER_TABLE,
-    ConsumerGroupState,
     MemberEvent,
     MemberState,
 )
+from fencepost.broker.coordinator.group.consumer.group import ConsumerGroupState
 
 RECONCILING = (MemberEvent.OWES, MemberEvent.WAITS, MemberEvent.RECONCILED)
 

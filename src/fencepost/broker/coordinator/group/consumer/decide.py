@@ -13,18 +13,19 @@ the member with a later heartbeat).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from fencepost.broker.coordinator.group.base import reconciliation
+from fencepost.broker.coordinator.group.base.member_states import MemberEvent, MemberState, member_step
+from fencepost.broker.coordinator.group.base.reconciliation import Holding
 from fencepost.broker.coordinator.group.base.requests import (
     CommitOffsets,
     CommitTransactionalOffsets,
     Refusal,
 )
 from fencepost.broker.coordinator.group.consumer.group import AWAY_EPOCH, LEAVE_EPOCH, ConsumerGroup, ConsumerMember
-from fencepost.broker.coordinator.group.consumer.reconciliation import reconcile, step_out
 from fencepost.broker.coordinator.group.consumer.requests import ConsumerHeartbeat
-from fencepost.broker.coordinator.group.consumer.states import MemberEvent, MemberState, member_step
 from fencepost.broker.coordinator.group.consumer.tentative_group import TentativeGroup
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.logs.consumer_group_log import (
@@ -44,6 +45,7 @@ __all__ = [
     "decide_heartbeat",
     "decide_leave",
     "fence",
+    "reconcile",
     "settle",
     "stale_code",
     "take_place",
@@ -143,6 +145,33 @@ def settle(
     return draft.group.members[member_id]
 
 
+def reconcile(
+    member: ConsumerMember,
+    target: frozenset[TopicIdPartition],
+    target_epoch: int,
+    owned: frozenset[TopicIdPartition] | None,
+    owners: Mapping[TopicIdPartition, str],
+) -> ConsumerMember:
+    """Return the member one step closer to its target, or unchanged if it cannot move.
+
+    `owned` has the partitions that the member reports. `owners` has the member that owns each partition or has not
+    revoked it.
+    """
+    before = Holding(member.state, member.epoch, member.previous_epoch, member.assigned, member.revoking)
+
+    def is_free(partition: TopicIdPartition) -> bool:
+        return owners.get(partition, member.member_id) == member.member_id
+
+    after = reconciliation.reconcile(before, target, target_epoch, owned, is_free)
+    return member if after is before else replace(member, **after._asdict())
+
+
+def _step_out(member: ConsumerMember) -> ConsumerMember:
+    """Let a static member leave temporarily. It keeps its partitions, except for those it had to revoke."""
+    member_step(MemberState.AWAY if member.away else member.state, MemberEvent.STEPPED_OUT)
+    return replace(member, state=MemberState.STABLE, epoch=AWAY_EPOCH, revoking={})
+
+
 def decide_leave(draft: TentativeGroup, request: ConsumerHeartbeat) -> Refusal | None:
     """Decide a leave (epoch -1), or a temporary one of a static member (-2)."""
     group = draft.group
@@ -155,7 +184,7 @@ def decide_leave(draft: TentativeGroup, request: ConsumerHeartbeat) -> Refusal |
     if request.instance_id is not None and member.member_id != request.member_id:
         return _fenced_instance(request, member)
     if request.member_epoch == AWAY_EPOCH:
-        draft.write(CurrentAssignmentKey(group.group_id, member.member_id), step_out(member).current())
+        draft.write(CurrentAssignmentKey(group.group_id, member.member_id), _step_out(member).current())
     else:
         fence(draft, member)
     return None

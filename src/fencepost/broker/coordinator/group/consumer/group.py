@@ -13,11 +13,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
+from enum import StrEnum
 from typing import TypeVar
 
 from fencepost.broker.coordinator.group.base.kind import RecordedGroup
+from fencepost.broker.coordinator.group.base.member_states import STORED_STATES, MemberState
 from fencepost.broker.coordinator.group.base.records import LogKey
-from fencepost.broker.coordinator.group.consumer.states import ConsumerGroupState, MemberState
 from fencepost.protocol.logs.consumer_group_log import (
     ConsumerGroupKey,
     ConsumerGroupValue,
@@ -35,7 +36,7 @@ from fencepost.protocol.logs.consumer_group_log import (
 )
 from fencepost.values import Value
 
-__all__ = ["AWAY_EPOCH", "LEAVE_EPOCH", "ConsumerGroup", "ConsumerMember"]
+__all__ = ["AWAY_EPOCH", "LEAVE_EPOCH", "ConsumerGroup", "ConsumerGroupState", "ConsumerMember"]
 
 _V = TypeVar("_V")
 
@@ -43,8 +44,17 @@ LEAVE_EPOCH = -1
 AWAY_EPOCH = -2
 _NO_PARTITIONS: Mapping[TopicIdPartition, int] = {}
 _NO_TARGET: frozenset[TopicIdPartition] = frozenset()
-_STORED_STATES = (MemberState.STABLE, MemberState.UNREVOKED, MemberState.UNRELEASED)
 _UNKNOWN = MemberValue(None, None, "", "", (), None, -1, None)
+
+
+class ConsumerGroupState(StrEnum):
+    """State of a group. The value is the name on the wire."""
+
+    EMPTY = "Empty"
+    ASSIGNING = "Assigning"  # the group epoch is ahead of the target assignment
+    RECONCILING = "Reconciling"  # a member does not have its part of the target yet
+    STABLE = "Stable"
+    DEAD = "Dead"
 
 
 class ConsumerMember(Value, kw_only=True):
@@ -144,7 +154,7 @@ class ConsumerGroup(RecordedGroup):
         elif isinstance(key, MemberKey) and isinstance(value, MemberValue | None):
             self._replay_member(key.member_id, value)
         elif isinstance(key, CurrentAssignmentKey) and isinstance(value, CurrentAssignmentValue | None):
-            if value is not None and value.state not in _STORED_STATES:
+            if value is not None and value.state not in STORED_STATES:
                 return False
             self._replay_current(key.member_id, value)
         else:

@@ -13,6 +13,7 @@ from typing import Any
 
 from fencepost.broker.coordinator.group.base.deadlines import Deadline, DeadlineKind
 from fencepost.broker.coordinator.group.base.kind import GroupKind, KindContext, RecordedKind, refuse
+from fencepost.broker.coordinator.group.base.member_states import MemberState
 from fencepost.broker.coordinator.group.base.records import LogCodec
 from fencepost.broker.coordinator.group.base.requests import (
     AssignmentReply,
@@ -34,7 +35,13 @@ from fencepost.broker.coordinator.group.base.requests import (
 from fencepost.broker.coordinator.group.classic.membership import ClassicGroups
 from fencepost.broker.coordinator.group.consumer import decide
 from fencepost.broker.coordinator.group.consumer.assignors import ASSIGNORS
-from fencepost.broker.coordinator.group.consumer.group import AWAY_EPOCH, LEAVE_EPOCH, ConsumerGroup, ConsumerMember
+from fencepost.broker.coordinator.group.consumer.group import (
+    AWAY_EPOCH,
+    LEAVE_EPOCH,
+    ConsumerGroup,
+    ConsumerGroupState,
+    ConsumerMember,
+)
 from fencepost.broker.coordinator.group.consumer.migration import (
     all_classic,
     check_classic,
@@ -50,7 +57,6 @@ from fencepost.broker.coordinator.group.consumer.requests import (
     DescribedConsumerGroup,
     DescribedConsumerMember,
 )
-from fencepost.broker.coordinator.group.consumer.states import ConsumerGroupState, MemberState
 from fencepost.broker.coordinator.group.consumer.tentative_group import TentativeGroup, tombstones
 from fencepost.broker.settings.table import InvalidSetting
 from fencepost.protocol.codes import ErrorCode

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from fencepost.broker.coordinator.group.base.member_states import MemberEvent, MemberState, member_step
 from fencepost.broker.coordinator.group.base.requests import Join, Joined, LeavingMember, Refusal, Synced, SyncGroup
 from fencepost.broker.coordinator.group.base.subscription import read_assignment, read_subscription
 from fencepost.broker.coordinator.group.base.topics import Topics
 from fencepost.broker.coordinator.group.consumer.decide import settle, take_place
 from fencepost.broker.coordinator.group.consumer.group import ConsumerGroup, ConsumerMember
-from fencepost.broker.coordinator.group.consumer.states import MemberEvent, MemberState, member_step
 from fencepost.broker.coordinator.group.consumer.tentative_group import TentativeGroup
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.consumer_protocol import CONSUMER_PROTOCOL_TYPE, encode_assignment

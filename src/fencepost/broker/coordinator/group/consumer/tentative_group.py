@@ -1,22 +1,18 @@
-"""A copy of a consumer group on which the records of one decision are replayed as they are made.
-
-So each step of a decision sees the results of the steps before it. The group itself changes only when the caller
-replays the records.
-"""
+"""The steps of a decision about a consumer group: resolve expressions, raise the epoch, assign, remove a member."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from fencepost.broker.coordinator.group.base.draft import Draft
+from fencepost.broker.coordinator.group.base.member_states import MemberEvent, MemberState, member_step
 from fencepost.broker.coordinator.group.base.records import GroupRecord
 from fencepost.broker.coordinator.group.base.topics import Topics, metadata_hash
 from fencepost.broker.coordinator.group.consumer.assignors import ASSIGNORS, Assignee
 from fencepost.broker.coordinator.group.consumer.group import ConsumerGroup, ConsumerMember
-from fencepost.broker.coordinator.group.consumer.states import MemberEvent, MemberState, member_step
 from fencepost.protocol.logs.consumer_group_log import (
     ConsumerGroupKey,
     ConsumerGroupLogKey,
-    ConsumerGroupLogValue,
     ConsumerGroupValue,
     CurrentAssignmentKey,
     MemberKey,
@@ -32,10 +28,10 @@ from fencepost.protocol.re2 import compile_pattern
 __all__ = ["TentativeGroup", "tombstones"]
 
 
-class TentativeGroup:
+class TentativeGroup(Draft[ConsumerGroup]):
     """A group with the records of one decision."""
 
-    __slots__ = ("_assignors", "_now_ms", "_origin", "_topics", "group", "records", "topics_changed")
+    __slots__ = ("_assignors", "_now_ms", "_topics", "topics_changed")
 
     def __init__(
         self, group: ConsumerGroup, topics: Topics, now_ms: int, assignors: Sequence[str], *, topics_changed: bool
@@ -44,20 +40,11 @@ class TentativeGroup:
 
         `topics_changed`: topics may have changed since it was last checked. `assignors[0]` is the default.
         """
-        self._origin = group
+        super().__init__(group)
         self._topics = topics
         self._now_ms = now_ms
         self._assignors = assignors
         self.topics_changed = topics_changed
-        self.group = group
-        self.records: list[GroupRecord] = []
-
-    def write(self, key: ConsumerGroupLogKey, value: ConsumerGroupLogValue | None) -> None:
-        """Add a record."""
-        if self.group is self._origin:
-            self.group = self._origin.copy()
-        self.group.replay(key, value)
-        self.records.append(GroupRecord(key, value))
 
     def remove(self, member: ConsumerMember) -> None:
         """Add the records that remove a member."""

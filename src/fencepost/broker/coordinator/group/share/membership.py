@@ -15,6 +15,7 @@ from typing import Any
 from uuid import UUID
 
 from fencepost.broker.coordinator.group.base.deadlines import Deadline, DeadlineKind
+from fencepost.broker.coordinator.group.base.draft import Draft
 from fencepost.broker.coordinator.group.base.kind import GroupKind, KindContext, RecordedKind, refuse
 from fencepost.broker.coordinator.group.base.records import GroupRecord, LogCodec
 from fencepost.broker.coordinator.group.base.requests import (
@@ -34,8 +35,6 @@ from fencepost.protocol.logs.share_group_log import (
     ShareCurrentKey,
     ShareCurrentValue,
     ShareGroupKey,
-    ShareGroupLogKey,
-    ShareGroupLogValue,
     ShareGroupValue,
     ShareMemberKey,
     ShareMemberValue,
@@ -183,29 +182,25 @@ class ShareGroups(RecordedKind[DescribedShareGroup, ShareGroup, ShareHeartbeat, 
 
     def _move(self, group: ShareGroup, before: ShareGroupMember, request: ShareHeartbeat, out: Out) -> ShareGroupMember:
         """Return the member with its request and its part of the assignment, in the group's epoch."""
-        draft = group.copy()
-
-        def write(key: ShareGroupLogKey, value: ShareGroupLogValue) -> None:
-            out.records.append(GroupRecord(key, value))
-            draft.replay(key, value)
-
+        draft = Draft(group)
         group_id, member_id = group.group_id, before.member_id
         wants = _merge(before.wants, request)
         is_new = member_id not in group.members
         if is_new or wants != before.wants:
-            write(ShareMemberKey(group_id, member_id), wants)
+            draft.write(ShareMemberKey(group_id, member_id), wants)
         subscribed = is_new or wants.topic_names != before.wants.topic_names
         if subscribed or self._seen_topics.get(group_id) != self._topics.version:
-            names = {name for member in draft.members.values() for name in member.wants.topic_names}
+            names = {name for member in draft.group.members.values() for name in member.wants.topic_names}
             digest = metadata_hash(self._topics, names)
-            if subscribed or digest != draft.metadata_hash:
-                write(ShareGroupKey(group_id), ShareGroupValue(draft.epoch + 1, digest))
+            if subscribed or digest != draft.group.metadata_hash:
+                draft.write(ShareGroupKey(group_id), ShareGroupValue(draft.group.epoch + 1, digest))
             else:  # with records, it is unknown if they will be written
                 self._seen_topics[group_id] = self._topics.version
-        share = self._shares_of(draft, member_id)[member_id]
-        if before.epoch != draft.epoch or share != before.assigned:
-            write(ShareCurrentKey(group_id, member_id), ShareCurrentValue(draft.epoch, before.epoch, share))
-        return draft.members[member_id]
+        share = self._shares_of(draft.group, member_id)[member_id]
+        if before.epoch != draft.group.epoch or share != before.assigned:
+            draft.write(ShareCurrentKey(group_id, member_id), ShareCurrentValue(draft.group.epoch, before.epoch, share))
+        out.records.extend(draft.records)
+        return draft.group.members[member_id]
 
     def _shares_of(self, group: ShareGroup, asking: str) -> Targets:
         """Return the target assignment of each member. `asking` counts as the latest to send a heartbeat."""

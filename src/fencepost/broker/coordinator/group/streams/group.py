@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from enum import IntEnum, StrEnum
+from enum import StrEnum
 
 from fencepost.broker.coordinator.group.base.kind import RecordedGroup
+from fencepost.broker.coordinator.group.base.member_states import STORED_STATES, MemberState
 from fencepost.broker.coordinator.group.base.records import LogKey
 from fencepost.protocol.logs.streams_group_log import (
     StreamsCurrentKey,
@@ -28,19 +29,11 @@ from fencepost.protocol.logs.streams_group_log import (
 )
 from fencepost.values import Value
 
-__all__ = ["LEAVE_EPOCH", "NO_TASKS", "StreamsGroup", "StreamsGroupState", "StreamsMember", "StreamsMemberState"]
+__all__ = ["LEAVE_EPOCH", "NO_TASKS", "StreamsGroup", "StreamsGroupState", "StreamsMember"]
 
 LEAVE_EPOCH = -1
 NO_TASKS = Tasks({})
 _UNKNOWN = StreamsMemberValue(None, None, "", "", -1, -1, "")
-
-
-class StreamsMemberState(IntEnum):
-    """State of a member, stored under these numbers."""
-
-    STABLE = 0
-    UNREVOKED = 1  # has to revoke tasks first
-    UNRELEASED = 2  # waits for tasks that other members have to revoke
 
 
 class StreamsGroupState(StrEnum):
@@ -59,7 +52,7 @@ class StreamsMember(Value, kw_only=True):
 
     member_id: str
     wants: StreamsMemberValue = _UNKNOWN
-    state: StreamsMemberState = StreamsMemberState.STABLE
+    state: MemberState = MemberState.STABLE
     epoch: int = 0
     previous_epoch: int = 0
     assigned: Tasks = NO_TASKS
@@ -105,9 +98,7 @@ class StreamsGroup(RecordedGroup):
             return StreamsGroupState.NOT_READY
         if self.epoch > self.assignment_epoch:
             return StreamsGroupState.ASSIGNING
-        settled = all(
-            m.state is StreamsMemberState.STABLE and m.epoch == self.assignment_epoch for m in self.members.values()
-        )
+        settled = all(m.state is MemberState.STABLE and m.epoch == self.assignment_epoch for m in self.members.values())
         return StreamsGroupState.STABLE if settled else StreamsGroupState.RECONCILING
 
     def target_of(self, member_id: str) -> Tasks:
@@ -156,11 +147,11 @@ class StreamsGroup(RecordedGroup):
         return True
 
     def _replay_current(self, member_id: str, value: StreamsCurrentValue) -> bool:
-        if value.state not in tuple(StreamsMemberState):
+        if value.state not in STORED_STATES:
             return False
         self.members[member_id] = replace(
             self._member(member_id),
-            state=StreamsMemberState(value.state),
+            state=MemberState(value.state),
             epoch=value.member_epoch,
             previous_epoch=value.previous_member_epoch,
             assigned=value.assigned,

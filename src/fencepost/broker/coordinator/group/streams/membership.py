@@ -12,7 +12,9 @@ import logging
 from collections.abc import Iterable, Mapping
 
 from fencepost.broker.coordinator.group.base.deadlines import Deadline, DeadlineKind
+from fencepost.broker.coordinator.group.base.draft import Draft
 from fencepost.broker.coordinator.group.base.kind import KindContext, RecordedKind
+from fencepost.broker.coordinator.group.base.member_states import MemberEvent, MemberState, member_step
 from fencepost.broker.coordinator.group.base.records import GroupRecord, LogCodec
 from fencepost.broker.coordinator.group.base.requests import (
     CommitOffsets,
@@ -30,7 +32,6 @@ from fencepost.broker.coordinator.group.streams.group import (
     StreamsGroup,
     StreamsGroupState,
     StreamsMember,
-    StreamsMemberState,
 )
 from fencepost.broker.coordinator.group.streams.reconciliation import reconcile
 from fencepost.broker.coordinator.group.streams.requests import (
@@ -51,8 +52,6 @@ from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.logs.streams_group_log import (
     StreamsCurrentKey,
     StreamsGroupKey,
-    StreamsGroupLogKey,
-    StreamsGroupLogValue,
     StreamsGroupValue,
     StreamsMemberKey,
     StreamsTargetKey,
@@ -72,18 +71,6 @@ __all__ = ["StreamsGroups"]
 log = logging.getLogger("fencepost.broker")
 
 _STANDBYS = "num.standby.replicas"
-
-
-class _Draft:
-    """A group with the records of one decision, replayed on a copy as they are made."""
-
-    def __init__(self, group: StreamsGroup) -> None:
-        self.group = group.copy()
-        self.records: list[GroupRecord] = []
-
-    def write(self, key: StreamsGroupLogKey, value: StreamsGroupLogValue | None) -> None:
-        self.group.replay(key, value)
-        self.records.append(GroupRecord(key, value))
 
 
 class StreamsGroups(RecordedKind[DescribedStreamsGroup, StreamsGroup, StreamsHeartbeat, StreamsHeartbeatReply]):
@@ -147,8 +134,10 @@ class StreamsGroups(RecordedKind[DescribedStreamsGroup, StreamsGroup, StreamsHea
         refusal = None if member is None else decide.check_epoch(member, request)
         if refusal is not None:
             return self.refusing(*refusal)
+        if member is None:
+            member_step(MemberState.ABSENT, MemberEvent.JOINED)
         before = member or StreamsMember(member_id=request.member_id)
-        draft = _Draft(group)
+        draft = Draft[StreamsGroup](group)
         moved = self._move(now_ms, draft, before, request)
         if isinstance(moved, Refusal):
             return self.refusing(*moved)
@@ -163,7 +152,7 @@ class StreamsGroups(RecordedKind[DescribedStreamsGroup, StreamsGroup, StreamsHea
         member = group.members.get(deadline.member_id) if group is not None else None
         if group is None or member is None:
             return
-        if deadline.kind == DeadlineKind.REVOCATION and member.state is not StreamsMemberState.UNREVOKED:
+        if deadline.kind == DeadlineKind.REVOCATION and member.state is not MemberState.UNREVOKED:
             return
         self._fence(group, member, out)
 
@@ -209,7 +198,7 @@ class StreamsGroups(RecordedKind[DescribedStreamsGroup, StreamsGroup, StreamsHea
     # --- one heartbeat ---
 
     def _move(
-        self, now_ms: int, draft: _Draft, before: StreamsMember, request: StreamsHeartbeat
+        self, now_ms: int, draft: Draft[StreamsGroup], before: StreamsMember, request: StreamsHeartbeat
     ) -> tuple[StreamsMember, ConfiguredTopology] | Refusal:
         """Return the member one step closer to its target, or the refusal."""
         group_id, member_id = request.group_id, request.member_id
@@ -240,7 +229,7 @@ class StreamsGroups(RecordedKind[DescribedStreamsGroup, StreamsGroup, StreamsHea
         return () if group is None else group.members
 
     @staticmethod
-    def _learn_topology(draft: _Draft, topology: Topology | None) -> Refusal | None:
+    def _learn_topology(draft: Draft[StreamsGroup], topology: Topology | None) -> Refusal | None:
         known = draft.group.topology
         if topology is None:
             return None if known is not None else Refusal(ErrorCode.INVALID_REQUEST, "The group has no topology.")
@@ -269,7 +258,7 @@ class StreamsGroups(RecordedKind[DescribedStreamsGroup, StreamsGroup, StreamsHea
             log.info("streams group %s: %s", group.group_id, configured.problem.detail)
         return configured
 
-    def _next_epoch(self, draft: _Draft, configured: ConfiguredTopology, *, forced: bool) -> None:
+    def _next_epoch(self, draft: Draft[StreamsGroup], configured: ConfiguredTopology, *, forced: bool) -> None:
         """Raise the group's epoch if `forced`, or if its topics, topology or settings have changed."""
         group, topology = draft.group, draft.group.topology
         digest = 0 if topology is None else metadata_hash(self._topics, required_topics(topology))
@@ -279,7 +268,7 @@ class StreamsGroups(RecordedKind[DescribedStreamsGroup, StreamsGroup, StreamsHea
         if forced or now != (group.metadata_hash, group.validated_topology_epoch, group.assignment_configs):
             draft.write(StreamsGroupKey(group.group_id), StreamsGroupValue(group.epoch + 1, *now))
 
-    def _assign(self, now_ms: int, draft: _Draft, configured: ConfiguredTopology) -> None:
+    def _assign(self, now_ms: int, draft: Draft[StreamsGroup], configured: ConfiguredTopology) -> None:
         """Make the target assignment of the group's epoch, if it does not exist yet."""
         group = draft.group
         if group.epoch <= group.assignment_epoch:
@@ -361,6 +350,7 @@ class StreamsGroups(RecordedKind[DescribedStreamsGroup, StreamsGroup, StreamsHea
 
     def _fence(self, group: StreamsGroup, member: StreamsMember, out: Out) -> None:
         """Remove a member from the group. The other members are assigned anew with their next heartbeats."""
+        member_step(member.state, MemberEvent.GONE)
         for key in (StreamsCurrentKey, StreamsTargetMemberKey, StreamsMemberKey):
             out.records.append(GroupRecord(key(group.group_id, member.member_id), None))
         value = StreamsGroupValue(
@@ -374,7 +364,7 @@ class StreamsGroups(RecordedKind[DescribedStreamsGroup, StreamsGroup, StreamsHea
         timeout_ms = self._settings.of_group(group_id).number("streams.session.timeout.ms")
         self._deadlines.set(self._deadline(DeadlineKind.SESSION, group_id, member.member_id), now_ms + timeout_ms)
         revocation = self._deadline(DeadlineKind.REVOCATION, group_id, member.member_id)
-        if member.state is StreamsMemberState.UNREVOKED:
+        if member.state is MemberState.UNREVOKED:
             self._deadlines.set_if_absent(revocation, now_ms + member.wants.rebalance_timeout_ms)
         else:
             self._deadlines.cancel(revocation)

@@ -1,4 +1,4 @@
-"""Reconciliation of a streams group's member with its target: first revoke, then move to the next epoch (KIP-1071).
+"""Reconciliation of a streams group's member with its target (KIP-1071).
 
 A task is active in one member at a time. A process has a task once, active or not, because its state is in one
 directory. Source: `CurrentAssignmentBuilder` of Apache Kafka 4.3.1.
@@ -6,13 +6,19 @@ directory. Source: `CurrentAssignmentBuilder` of Apache Kafka 4.3.1.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import replace
 
-from fencepost.broker.coordinator.group.streams.group import NO_TASKS, StreamsGroup, StreamsMember, StreamsMemberState
+from fencepost.broker.coordinator.group.base import reconciliation
+from fencepost.broker.coordinator.group.base.reconciliation import Holding
+from fencepost.broker.coordinator.group.streams.group import StreamsGroup, StreamsMember
 from fencepost.protocol.logs.streams_group_log import StreamsTaskId, Tasks
 
 __all__ = ["reconcile"]
+
+_ACTIVE, _STANDBY, _WARMUP = "active", "standby", "warmup"
+
+RoleAndTask = tuple[str, StreamsTaskId]
 
 
 def reconcile(group: StreamsGroup, member: StreamsMember, owned: Tasks | None) -> StreamsMember:
@@ -20,58 +26,41 @@ def reconcile(group: StreamsGroup, member: StreamsMember, owned: Tasks | None) -
 
     `owned`: the tasks it reports.
     """
-    goal_epoch = group.assignment_epoch
-    if member.state is StreamsMemberState.STABLE and member.epoch == goal_epoch:
-        return member
-    if member.state is StreamsMemberState.UNREVOKED and _owes(member.revoking, owned):
-        return member
-    target = group.target_of(member.member_id)
-    kept = Tasks(
-        {task: epoch for task, epoch in member.assigned.active.items() if task in target.active},
-        member.assigned.standby & target.standby,
-        member.assigned.warmup & target.warmup,
-    )
-    taken = Tasks(
-        {task: epoch for task, epoch in member.assigned.active.items() if task not in target.active},
-        member.assigned.standby - target.standby,
-        member.assigned.warmup - target.warmup,
-    )
-    if taken and _owes(taken, owned):
-        return replace(member, state=StreamsMemberState.UNREVOKED, assigned=kept, revoking=taken)
-    active = _free(group, member, set(target.active) - set(kept.active), active=True)
-    standby = _free(group, member, target.standby - kept.standby, active=False)
-    warmup = _free(group, member, target.warmup - kept.warmup, active=False)
-    wanted = len(target.active) + len(target.standby) + len(target.warmup)
-    assigned = Tasks(
-        {**kept.active, **dict.fromkeys(sorted(active), goal_epoch)}, kept.standby | standby, kept.warmup | warmup
-    )
-    waits = len(assigned.active) + len(assigned.standby) + len(assigned.warmup) < wanted
-    return replace(
-        member,
-        state=StreamsMemberState.UNRELEASED if waits else StreamsMemberState.STABLE,
-        epoch=goal_epoch,
-        previous_epoch=member.previous_epoch if member.epoch == goal_epoch else member.epoch,
-        assigned=assigned,
-        revoking=NO_TASKS,
-    )
 
-
-def _owes(tasks: Tasks, owned: Tasks | None) -> bool:
-    """Return true if the member still has tasks that it must revoke. True if the request does not list its tasks."""
-    if owned is None:
-        return True
-    return bool(set(owned.active) & set(tasks.active) or owned.standby & tasks.standby or owned.warmup & tasks.warmup)
-
-
-def _free(
-    group: StreamsGroup, member: StreamsMember, wanted: Iterable[StreamsTaskId], *, active: bool
-) -> frozenset[StreamsTaskId]:
-    """Return the wanted tasks that no other member blocks."""
-
-    def is_free(task: StreamsTaskId) -> bool:
+    def is_free(item: RoleAndTask) -> bool:
+        role, task = item
         for other, is_active in group.owners(task, member.member_id):
-            if (active and is_active) or other.wants.process_id == member.wants.process_id:
+            if (role == _ACTIVE and is_active) or other.wants.process_id == member.wants.process_id:
                 return False
         return True
 
-    return frozenset(task for task in wanted if is_free(task))
+    before = Holding(member.state, member.epoch, member.previous_epoch, _flat(member.assigned), _flat(member.revoking))
+    reported = None if owned is None else _flat(owned)
+    target = _flat(group.target_of(member.member_id))
+    after = reconciliation.reconcile(before, target, group.assignment_epoch, reported, is_free)
+    if after is before:
+        return member
+    return replace(
+        member,
+        state=after.state,
+        epoch=after.epoch,
+        previous_epoch=after.previous_epoch,
+        assigned=_tasks(after.assigned),
+        revoking=_tasks(after.revoking),
+    )
+
+
+def _flat(tasks: Tasks) -> dict[RoleAndTask, int]:
+    """Return the tasks with their roles, and the epochs of active ones."""
+    flat = {(_ACTIVE, task): epoch for task, epoch in tasks.active.items()}
+    flat.update(((_STANDBY, task), 0) for task in tasks.standby)
+    flat.update(((_WARMUP, task), 0) for task in tasks.warmup)
+    return flat
+
+
+def _tasks(flat: Mapping[RoleAndTask, int]) -> Tasks:
+    return Tasks(
+        {task: epoch for (role, task), epoch in flat.items() if role == _ACTIVE},
+        frozenset(task for role, task in flat if role == _STANDBY),
+        frozenset(task for role, task in flat if role == _WARMUP),
+    )

@@ -1,45 +1,30 @@
-"""States of a member of a consumer group (KIP-848) and of the group, and all transitions of a member.
+"""States of a member whose partitions or tasks the coordinator assigns, and all transitions (KIP-848, KIP-1071).
 
-Source: `MemberState`, `CurrentAssignmentBuilder` and `ConsumerGroup.ConsumerGroupState` of Apache Kafka 4.3.1. A step
-that is not in the table of a member raises `IllegalMemberStep`. A group has no transitions of its own: its state
-follows from its epochs and its members.
+Source: `MemberState` and `CurrentAssignmentBuilder` of Apache Kafka 4.3.1. A step that is not in the table raises
+`IllegalMemberStep`. A group has no transitions of its own: its state follows from its epochs and its members.
 """
 
 from __future__ import annotations
 
-from enum import IntEnum, StrEnum
+from enum import IntEnum
 from typing import Final
 
 from fencepost.states import StateTable
 
-__all__ = [
-    "MEMBER_TABLE",
-    "ConsumerGroupState",
-    "IllegalMemberStep",
-    "MemberEvent",
-    "MemberState",
-    "member_step",
-]
-
-
-class ConsumerGroupState(StrEnum):
-    """State of a group. The value is the name on the wire."""
-
-    EMPTY = "Empty"
-    ASSIGNING = "Assigning"  # the group epoch is ahead of the target assignment
-    RECONCILING = "Reconciling"  # a member does not have its part of the target yet
-    STABLE = "Stable"
-    DEAD = "Dead"
+__all__ = ["MEMBER_TABLE", "STORED_STATES", "IllegalMemberStep", "MemberEvent", "MemberState", "member_step"]
 
 
 class MemberState(IntEnum):
     """State of a member. The first three are stored under these numbers; the others follow from its epoch."""
 
     STABLE = 0  # it has all of its target
-    UNREVOKED = 1  # it has to give partitions back before it goes to the next epoch
+    UNREVOKED = 1  # it has to give partitions or tasks back before it goes to the next epoch
     UNRELEASED = 2  # it is in the target's epoch, and others still have some of its partitions
     ABSENT = -1  # it is not in the group
     AWAY = -2  # a static member said that it will be back (epoch -2); it keeps its partitions
+
+
+STORED_STATES: Final = (MemberState.STABLE, MemberState.UNREVOKED, MemberState.UNRELEASED)
 
 
 class MemberEvent(IntEnum):
