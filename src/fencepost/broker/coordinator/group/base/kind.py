@@ -223,10 +223,12 @@ class Kinds:
 
     def __init__(self) -> None:
         self._all: list[GroupKind[Any]] = []
+        self._searched: list[GroupKind[Any]] = []  # the default kind last: while a group changes its kind, it has both
 
     def add(self, kind: GroupKind[Any]) -> None:
         """Add the next kind."""
         self._all.append(kind)
+        self._searched.insert(0, kind)
 
     def __iter__(self) -> Iterator[GroupKind[Any]]:
         return iter(self._all)
@@ -246,11 +248,8 @@ class Kinds:
         raise LookupError(f"{name} is not in the table of kinds")
 
     def of(self, group_id: str) -> GroupKind[Any] | None:
-        """Return the kind of a group; None if there is no such group.
-
-        The default kind is asked last: while a group changes its kind, it has both.
-        """
-        for each in self._all[::-1]:
+        """Return the kind of a group; None if there is no such group."""
+        for each in self._searched:
             if group_id in each:
                 return each
         return None
