@@ -21,8 +21,9 @@ import aiokafka
 import confluent_kafka
 import kafka
 
+from fencepost.common_config import own_name
 from fencepost.config import AdminConfig, CommonConfig, ConsumerConfig, ProducerConfig, ShareConsumerConfig
-from fencepost.foreign_settings import ALIASES, BOUND, CONVERTED, WITHOUT_EFFECT
+from fencepost.foreign_settings import BOUND, WITHOUT_EFFECT
 from tests.golden.load import CLIENT_SETTINGS
 
 _ROW: Final = re.compile(r"^([a-z][\w.]*)\s+\|\s+([CP*])\s+\|[^|]*\|\s*([^|]*?)\s*\|", re.MULTILINE)
@@ -159,4 +160,4 @@ WHOLE: Final = frozenset({"config_providers", "default_topic_config", "oauth_cb"
 def field_of(name: str) -> str:
     """Return the name here of another client's setting."""
     given = name.replace(".", "_")
-    return CONVERTED[given][0] if given in CONVERTED else ALIASES.get(given, SPECIAL.get(given, given))
+    return SPECIAL.get(given) or own_name(given)

@@ -36,30 +36,21 @@ BELOW: dict[str, frozenset[str]] = {
     "states": frozenset(),
     "values": frozenset(),
     "foreign_settings": frozenset(),
-    "setting_checks": frozenset({"errors"}),
     "tls": frozenset(),
     "properties": frozenset({"small_files"}),
     "small_files": frozenset(),
     "jaas": frozenset(),
-    "typed_values": frozenset(),
     "errors": frozenset({"protocol"}),
     "arguments": frozenset({"errors"}),
     "topic_partition": frozenset({"arguments"}),
     "extras": frozenset({"errors"}),
-    "sasl_settings": frozenset({"errors", "jaas"}),
     "config_providers": frozenset({"errors", "properties", "small_files"}),
-    "config": frozenset(
-        {
-            "arguments",
-            "config_providers",
-            "errors",
-            "foreign_settings",
-            "sasl_settings",
-            "setting_checks",
-            "protocol",
-            "typed_values",
-        }
+    "setting": frozenset({"arguments", "errors"}),
+    "sasl_settings": frozenset({"errors", "jaas"}),
+    "common_config": frozenset(
+        {"arguments", "config_providers", "errors", "foreign_settings", "sasl_settings", "setting"}
     ),
+    "config": frozenset({"arguments", "common_config", "errors", "foreign_settings", "protocol", "setting"}),
     "broker": frozenset(
         {
             "arguments",
@@ -91,7 +82,7 @@ BELOW: dict[str, frozenset[str]] = {
         }
     ),
     "schemas": frozenset({"client", "errors"}),
-    "compat": frozenset({"client", "config", "errors", "foreign_settings", "protocol", "typed_values"}),
+    "compat": frozenset({"client", "common_config", "config", "errors", "protocol", "setting"}),
     "spark": frozenset(
         {
             "schemas",
@@ -100,7 +91,7 @@ BELOW: dict[str, frozenset[str]] = {
             "config_providers",
             "errors",
             "extras",
-            "foreign_settings",
+            "common_config",
             "on_first_use",
             "protocol",
         }
@@ -116,11 +107,10 @@ BELOW: dict[str, frozenset[str]] = {
             "config",
             "errors",
             "extras",
-            "foreign_settings",
+            "common_config",
             "properties",
             "protocol",
             "schemas",
-            "setting_checks",
             "small_files",
         }
     ),

@@ -20,9 +20,9 @@ from fencepost.cli.output import failures_told, refuse
 from fencepost.cli.printable import printable
 from fencepost.client.blocking import Admin
 from fencepost.client.net.topology import parse_bootstrap
+from fencepost.common_config import own_name
 from fencepost.config import AdminConfig, CommonConfig, ConsumerConfig, ProducerConfig
 from fencepost.errors import ConfigurationError, KafkaError, RetriableError
-from fencepost.foreign_settings import ALIASES
 from fencepost.properties import read_settings
 from fencepost.protocol.records.engine import VARIABLE
 
@@ -120,8 +120,7 @@ def _meant_for(kind: type[CommonConfig], settings: Mapping[str, str]) -> dict[st
     others = {
         setting.name for config in (AdminConfig, ConsumerConfig, ProducerConfig) for setting in fields(config)
     } - known
-    names = {name: name.replace(".", "_") for name in settings}
-    return {name: value for name, value in settings.items() if ALIASES.get(names[name], names[name]) not in others}
+    return {name: value for name, value in settings.items() if own_name(name.replace(".", "_")) not in others}
 
 
 @contextmanager

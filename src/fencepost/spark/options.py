@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final
 
+from fencepost.common_config import own_name
 from fencepost.config import CommonConfig, ConsumerConfig, ProducerConfig
 from fencepost.config_providers import PROVIDERS
 from fencepost.errors import ConfigurationError
-from fencepost.foreign_settings import ALIASES
 from fencepost.spark.kafka_settings import nearest, note, without_java
 from fencepost.spark.sink import names, plan_steps
 from fencepost.spark.sink.abilities import Guarantee
@@ -155,8 +155,7 @@ def whole(options: Mapping[str, str], name: str, lowest: int, most: int = MOST_O
 
 def _setting(dotted: str) -> str:
     """Return the client's name of a setting that is given by any of its names."""
-    name = dotted.replace(".", "_")
-    return ALIASES.get(name, name)
+    return own_name(dotted.replace(".", "_"))
 
 
 _UNITS_MS: Final = {"us": 0.001, "": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}

@@ -25,6 +25,7 @@ from fencepost.client.prepared import PreparedTransaction
 from fencepost.config import AdminConfig, ConsumerConfig, ProducerConfig, ShareConsumerConfig
 from fencepost.errors import ConfigurationError
 from fencepost.protocol.codes import ErrorCode, retriable
+from tests.support import client_settings_page
 from tests.support.certificates import Authority
 
 SERVERS = {"bootstrap_servers": "a:1"}
@@ -226,6 +227,30 @@ def test_bad_settings_of_a_consumer(settings: dict[str, object], words: str) -> 
 def test_a_producer_that_could_never_write_is_refused(name: str) -> None:
     with pytest.raises(errors.ConfigurationError, match=f"{name}=0: must be at least 1"):
         ProducerConfig.make({**SERVERS, name: 0})
+
+
+def test_the_page_of_settings_is_as_the_rows() -> None:
+    assert client_settings_page.PAGE.read_text() == client_settings_page.page()
+
+
+@pytest.mark.parametrize("name", ["max_poll_records", "max_decompressed_bytes"])
+def test_a_consumer_that_could_never_read_is_refused(name: str) -> None:
+    with pytest.raises(errors.ConfigurationError, match=f"{name}=0: must be at least 1"):
+        ConsumerConfig.make({**SERVERS, name: 0})
+
+
+def test_values_are_shown_unless_they_are_secret() -> None:
+    with pytest.raises(errors.ConfigurationError, match="partitioner_ignore_keys='7': must be True or False"):
+        ProducerConfig.make({**SERVERS, "partitioner_ignore_keys": "7"})
+    for name in ("ssl_keystore_key", "ssl_key_pem", "ssl_keystore_certificate_chain", "sasl_plain_password"):
+        with pytest.raises(errors.ConfigurationError, match=r"=[.]{3}: must be text"):
+            AdminConfig.make({**SERVERS, name: 5_061})
+    assert "5061" not in repr(AdminConfig.make({**SERVERS, "proxy_url": "http://u:5061@proxy.example:1"}))
+
+
+def test_a_name_that_this_client_lacks_is_not_proposed() -> None:
+    with pytest.raises(errors.ConfigurationError, match=r"unknown setting 'queue_buffering_max_kbytes'$"):
+        ShareConsumerConfig.make({**SERVERS, "group_id": "g", "queue_buffering_max_kbytes": 1})
 
 
 def test_the_largest_settings_are_taken() -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from fencepost.common_config import own_name
 from fencepost.config import AdminConfig, ConsumerConfig, ProducerConfig
 from fencepost.errors import ConfigurationError
-from fencepost.foreign_settings import ALIASES
 from fencepost.spark import kafka_settings
 from fencepost.spark.options import SinkOptions, client_settings
 from fencepost.spark.sink.abilities import Guarantee
@@ -155,7 +155,7 @@ def test_settings_without_effect_are_told_by_name(
     kind: type[ProducerConfig | ConsumerConfig], own: Mapping[str, str], warnings: pytest.LogCaptureFixture
 ) -> None:
     usual = kind.from_dotted({"bootstrap.servers": "localhost:9092"})
-    given = {name: str(getattr(usual, ALIASES.get(name.replace(".", "_"), name.replace(".", "_")))) for name in own}
+    given = {name: str(getattr(usual, own_name(name.replace(".", "_")))) for name in own}
     given |= dict.fromkeys(kafka_settings.OF_JAVA, "1")
     given |= {name: "range" for name in given if name in ("partition.assignment.strategy", "group.remote.assignor")}
     given |= {name: "g" for name in given if name == "group.instance.id"}

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
+from fencepost.common_config import own_name
 from fencepost.compat.confluent_kafka.errors import KafkaException, error_of
 from fencepost.config import AdminConfig, CommonConfig, ConsumerConfig, ProducerConfig
 from fencepost.errors import ConfigurationError, UsageError
-from fencepost.foreign_settings import ALIASES, CONVERTED
-from fencepost.typed_values import typed
+from fencepost.setting import typed
 
 __all__ = ["DEFAULTS", "Given", "given", "milliseconds"]
 
@@ -139,7 +139,7 @@ class _Taking:
 def _complete(role: type[CommonConfig], settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return all settings as Fencepost's clients take them, with librdkafka's defaults."""
     named = {name.replace(".", "_"): value for name, value in settings.items()}
-    said = {ALIASES.get(name, CONVERTED[name][0] if name in CONVERTED else name) for name in named}
+    said = {own_name(name) for name in named}
     added = {name: value for name, value in DEFAULTS[role].items() if name not in said}
     if "transactional_id" in said:
         added.pop("enable_idempotence", None)

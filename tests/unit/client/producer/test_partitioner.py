@@ -15,7 +15,7 @@ from fencepost.client.producer.partitioner import (
     partitions_for_blob,
     partitions_for_keys,
 )
-from fencepost.setting_checks import PARTITIONERS
+from fencepost.config import PARTITIONERS
 from tests.support.engines import ENGINES, engine
 
 
