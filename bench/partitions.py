@@ -15,7 +15,7 @@ from collections.abc import Callable
 import psutil
 
 from fencepost import Admin, Consumer, Producer, TopicPartition
-from tests.support.brokers import FencepostProcess
+from fencepost_lab.torture.broker_process import BrokerProcess
 
 TOPIC = "many"
 ROUNDS = 4
@@ -29,7 +29,7 @@ def took(call: Callable[[], object]) -> float:
     return time.monotonic() - began
 
 
-def resident_mb(broker: FencepostProcess) -> float:
+def resident_mb(broker: BrokerProcess) -> float:
     memory: int = psutil.Process(broker.pid).memory_info().rss
     return memory / 2**20
 
@@ -64,7 +64,7 @@ def read(servers: str, partitions: int) -> None:
 
 def measure(partitions: int, fsync: str) -> str:
     """A row of the table."""
-    broker = FencepostProcess({"fsync": fsync})
+    broker = BrokerProcess({"fsync": fsync})
     broker.start()
     try:
         servers = broker.bootstrap_servers
@@ -75,7 +75,7 @@ def measure(partitions: int, fsync: str) -> str:
         writes, commits = write(servers, partitions)
         written = resident_mb(broker)
         reading = took(lambda: read(servers, partitions))
-        broker.kill9()
+        broker.kill()
         starting = took(broker.start)
     finally:
         broker.stop()

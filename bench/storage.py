@@ -18,7 +18,7 @@ import fencepost
 from fencepost.broker.disk.system_files import SystemFiles
 from fencepost.broker.log import Appended, LogConfig, PartitionLog
 from fencepost.protocol.records.batch import seal
-from tests.support.brokers import FencepostProcess
+from fencepost_lab.torture.broker_process import BrokerProcess
 
 _BATCH_BYTES = 1 << 20
 _DIRECTORY = "long-0"
@@ -125,7 +125,7 @@ def long_log(gigabytes: int) -> None:
 
 
 def many_partitions(count: int) -> None:
-    broker = FencepostProcess({"fsync": "never"})
+    broker = BrokerProcess({"fsync": "never"})
     broker.start()
     try:
         idle = psutil.Process(broker.pid).memory_info().rss
@@ -145,7 +145,7 @@ def many_partitions(count: int) -> None:
         for how in ("a clean stop", "kill -9"):
             began = time.perf_counter()
             if how == "kill -9":
-                broker.kill9()
+                broker.kill()
                 began = time.perf_counter()
                 broker.start()
             else:

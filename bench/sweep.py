@@ -20,8 +20,9 @@ import psutil
 from bench import charts, report
 from bench.brokers import JVM_OPTIONS, KAFKA, OURS, Running, first_producer_id
 from fencepost_lab.benchmark.contest import Contest, figure
+from fencepost_lab.torture.broker_process import BrokerProcess
 from tests.support.apache_kafka import ApacheKafka
-from tests.support.brokers import FencepostProcess, Killable
+from tests.support.brokers import Killable
 
 NAMES = {"fencepost": OURS, "kafka": KAFKA}
 
@@ -42,7 +43,7 @@ class Stage:
         # Apache Kafka waits after kill -9 until its own session has expired: 9 s by default, 4 s as it is started here.
         made: dict[str, Callable[[], Killable]] = {
             KAFKA: lambda: ApacheKafka(jvm_options=options),
-            OURS: lambda: FencepostProcess({"fsync": "never", "max.transactional.ids": 2_000_000}),
+            OURS: lambda: BrokerProcess({"fsync": "never", "max.transactional.ids": 2_000_000}),
         }
         self.brokers = {name: make() for name, make in made.items() if name in [NAMES[one] for one in which]}
         self.kept: dict[str, Any] = {}
@@ -90,7 +91,7 @@ class Stage:
         """From the command to the first producer id, after a stop or kill -9 that is not counted."""
         broker = self.brokers[name]
         if killed:
-            broker.kill9()
+            broker.kill()
         else:
             broker.stop(keep_data=True)
         begun = time.perf_counter()

@@ -16,8 +16,8 @@ from typing import IO, NamedTuple
 
 import pytest
 
+from fencepost_lab.torture.child_process import free_port
 from tests.spark.session import class_archive
-from tests.support.brokers import free_port
 from tests.support.readme import ROOT, console_blocks
 
 PAGE = ROOT / "docs" / "tutorial.md"

@@ -19,8 +19,8 @@ import pytest
 from confluent_kafka import Producer as LibrdkafkaProducer
 
 import fencepost
+from fencepost_lab.torture.broker_process import BrokerProcess
 from tests.compat.java_clients import JavaClients
-from tests.support.brokers import FencepostProcess
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
@@ -39,7 +39,7 @@ class Seen:
     reported: dict[str, str] = field(default_factory=dict)
 
 
-def empty(broker: FencepostProcess, topics: list[str]) -> None:
+def empty(broker: BrokerProcess, topics: list[str]) -> None:
     """Remove the files of partitions that a lost disk would take."""
     for topic in topics:
         lost = [path for path in (broker.data_directory / f"{topic}-0").iterdir() if path.suffix != ".metadata"]
@@ -74,7 +74,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Seen:
     seen = Seen()
     with JavaClients(tmp_path_factory.mktemp("classes")) as java:
         for check in CHECKS:
-            broker = FencepostProcess({"producer.state.check": check})
+            broker = BrokerProcess({"producer.state.check": check})
             broker.start()
             try:
                 forget(java, broker, check, seen)
@@ -142,7 +142,7 @@ PYTHON: dict[str, Callable[[str, str], Iterator[str]]] = {
 }
 
 
-def forget(java: JavaClients, broker: FencepostProcess, check: str, seen: Seen) -> None:
+def forget(java: JavaClients, broker: BrokerProcess, check: str, seen: Seen) -> None:
     servers = broker.bootstrap_servers
     topics = {client: f"of-{client}" for client in (*RELEASES, *PYTHON)}
     keys = {release: f"{check}/{release}" for release in RELEASES}
@@ -156,7 +156,7 @@ def forget(java: JavaClients, broker: FencepostProcess, check: str, seen: Seen) 
         assert [next(run) for _ in BEFORE] == OK
     for release in RELEASES:
         java.wait_for(keys[release], "ready")
-    broker.kill9()
+    broker.kill()
     empty(broker, list(topics.values()))
     broker.start()
     with fencepost.Admin(servers) as admin:

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import fencepost
+from fencepost_lab.torture.broker_process import BrokerProcess
 from tests.support.apache_kafka import SHORT_LIVED, jars_folder
-from tests.support.brokers import FencepostProcess
 from tests.support.java_programs import compile_java, java_program
 from tests.support.raw_client import RawClient
 
@@ -51,7 +51,7 @@ SETTINGS = {"group.streams.session.timeout.ms": 6000, "group.streams.heartbeat.i
 def test_counts_are_exact(protocol: str, tmp_path: Path) -> None:
     """An instance is killed, then the broker: what was committed is counted once."""
     streams = compiled(tmp_path)
-    broker = FencepostProcess(SETTINGS)
+    broker = BrokerProcess(SETTINGS)
     broker.start()
     running: list[subprocess.Popen[bytes]] = []
     try:
@@ -73,7 +73,7 @@ def test_counts_are_exact(protocol: str, tmp_path: Path) -> None:
         running[0].wait()
         start("second")
         wait_for_total(servers, RECORDS // 2)
-        broker.kill9()
+        broker.kill()
         broker.restart()
         produce(servers, RECORDS // 2, RECORDS)
         wait_for_total(servers, RECORDS)

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 import fencepost
+from fencepost_lab.torture.broker_process import BrokerProcess
 from tests.support import postgresql
 from tests.support.apache_kafka import ApacheKafka
-from tests.support.brokers import BrokerUnderTest, FencepostProcess, Killable
+from tests.support.brokers import BrokerUnderTest, Killable
 from tests.support.raw_client import RawClient
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def admin(broker: BrokerUnderTest) -> Iterator[fencepost.Admin]:
 
 @pytest.fixture(scope="module", params=ARMS)
 def killable_of_the_file(request: pytest.FixtureRequest) -> Iterator[tuple[BrokerUnderTest, Killable]]:
-    running: Killable = FencepostProcess(SETTINGS) if request.param == "fencepost" else ApacheKafka()
+    running: Killable = BrokerProcess(SETTINGS) if request.param == "fencepost" else ApacheKafka()
     running.start()
     try:
         yield BrokerUnderTest(request.param, running), running

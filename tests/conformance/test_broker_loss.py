@@ -194,7 +194,7 @@ def test_brokers_die_and_come_back_under_every_client(cluster: ApacheKafkaCluste
     for kill in range(KILLS):
         node = cluster.nodes[kill % len(cluster.nodes)]
         time.sleep(PAUSE_S)
-        node.kill9()
+        node.kill()
         time.sleep(PAUSE_S)
         node.restart()
         cluster.wait_until_whole()
@@ -276,7 +276,7 @@ def test_a_consumer_reads_from_the_follower_in_its_rack_while_there_is_one(clust
         send(servers, topic, first)
         assert read(consumer, 100) == first
         assert consumer.metrics()["fetch_follower_total"] > 0
-        nearest.kill9()
+        nearest.kill()
         second = [b"%d" % number for number in range(100, 200)]
         send(servers, topic, second)
         assert read(consumer, 100) == second
@@ -298,7 +298,7 @@ def test_a_consumer_goes_on_where_an_unclean_election_has_cut_the_log(cluster: A
         fencepost.Consumer(servers, auto_offset_reset="earliest") as consumer,
         fencepost.Consumer(servers, auto_offset_reset="none") as strict,
     ):
-        behind.kill9()
+        behind.kill()
         in_sync(cluster, place.topic, lambda leader, replicas: replicas == (ahead.node_id,))
         send(servers, place.topic, lost, acks="1")
         for one in (consumer, strict):
@@ -307,7 +307,7 @@ def test_a_consumer_goes_on_where_an_unclean_election_has_cut_the_log(cluster: A
         for one in (consumer, strict):
             assert read(one, 20) == [*kept, *lost]
 
-        ahead.kill9()
+        ahead.kill()
         behind.start()
         in_sync(cluster, place.topic, lambda leader, replicas: leader == behind.node_id)
         send(servers, place.topic, instead, acks="1")
@@ -338,7 +338,7 @@ def test_commands_tell_the_truth_while_a_node_is_gone(
         producer.init_transactions()
         producer.begin_transaction()
         producer.send("told", b"", partition=0).result()
-        gone.kill9()
+        gone.kill()
         for _ in range(2):
             assert "open" in run("transactions", "list")
             assert "copiers" in run("groups", "list")

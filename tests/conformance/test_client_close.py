@@ -155,7 +155,7 @@ def test_a_commit_that_fails_at_the_end_is_raised(killable: tuple[BrokerUnderTes
         broker.bootstrap_servers, group_id=broker.name("g"), auto_offset_reset="earliest", default_api_timeout_ms=60_000
     )
     read_all(consumer, name)
-    running.kill9()
+    running.kill()
     with pytest.raises(KafkaTimeoutError):
         consumer.close(1000, commit=True)
     assert consumer.closed

@@ -15,8 +15,9 @@ import pytest
 import fencepost
 from fencepost.client.metrics import parts_of
 from fencepost.errors import AllBrokersDownError, AuthenticationError, DisconnectedError, ForkedError, KafkaError
+from fencepost_lab.torture.child_process import free_port
 from tests.conformance.conftest import ARMS
-from tests.support.brokers import BrokerUnderTest, free_port
+from tests.support.brokers import BrokerUnderTest
 from tests.support.secured import USERS, Secured, secured
 from tests.support.waiting import until
 
@@ -369,7 +370,7 @@ def test_a_broker_that_stops_and_comes_back(killable: tuple[BrokerUnderTest, Any
         topic = broker.name("t")
         producer.send(topic, b"before").result(60)
         assert seen == []
-        running.kill9()
+        running.kill()
         later = producer.send(topic, b"after")
         until(lambda: any(isinstance(error, AllBrokersDownError) for error in seen))
         running.restart()

@@ -102,7 +102,7 @@ def test_a_purge_in_flight_before_the_broker_dies(killable: Killed) -> None:
         stand_still(pid_of(running))
         purged = send_in_flight(producer, topic, [b"purged"])
         assert producer.purge() == 1
-        running.kill9()
+        running.kill()
         running.start()
         assert unknown_of(purged) == [True]
         for value in numbers(0, 100):

@@ -475,7 +475,7 @@ def test_changes_survive_a_restart(killable: tuple[BrokerUnderTest, Killable]) -
         down = FeatureUpdateKey(feature="transaction.version", max_version_level=1, upgrade_type=2)
         request = UpdateFeaturesRequest(timeout_ms=30_000, feature_updates=[down])
         assert client.call(request, 2).error_code == 0
-    running.kill9()
+    running.kill()
     running.restart()
     with broker.connect() as client:
         assert setting(client, TOPIC, topic, "retention.ms")[:2] == ("12345", 1)

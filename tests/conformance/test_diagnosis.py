@@ -362,7 +362,7 @@ def test_no_broker_answers(
     tested, running = killable
     servers = tested.bootstrap_servers
     assert not {code for code, _ in doctor(servers=servers)} & {"FP101"}
-    running.kill9()
+    running.kill()
     found = doctor("--timeout", "2", servers=servers)
     assert list(found) == [("FP101", servers)]
     assert f"no broker answers at {servers}" in found["FP101", servers]["words"]

@@ -12,7 +12,8 @@ from fencepost.protocol.messages.delete_records import (
     DeleteRecordsTopic,
 )
 from fencepost.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from tests.support.brokers import BrokerUnderTest, FencepostProcess
+from fencepost_lab.torture.broker_process import BrokerProcess
+from tests.support.brokers import BrokerUnderTest
 from tests.support.raw_client import Producer, RawClient
 from tests.support.txn_requests import add_partitions, batched, write_marker
 
@@ -83,7 +84,7 @@ def test_not_as_another_broker_either(broker: BrokerUnderTest, client: RawClient
 
 
 def test_a_broker_that_was_asked_for_all_this_starts_again() -> None:
-    running = FencepostProcess({})
+    running = BrokerProcess({})
     running.start()
     try:
         broker = BrokerUnderTest("fencepost", running)
@@ -98,7 +99,7 @@ def test_a_broker_that_was_asked_for_all_this_starts_again() -> None:
                 0,
                 ErrorCode.INVALID_TXN_STATE,
             )
-        running.kill9()
+        running.kill()
         running.start()
         with broker.connect() as client:
             assert client.describe_transaction("shop").transaction_state in ("Empty", "CompleteCommit")

@@ -35,7 +35,7 @@ def test_a_restarted_broker_is_found_again(killable: tuple[BrokerUnderTest, Kill
         consumer.assign([TP(topic, 0)])
         sent = [producer.send(topic, b"%d" % number) for number in range(200)]
         assert poll_values(consumer, 200) == list(range(200))
-        running.kill9()
+        running.kill()
         sent += [producer.send(topic, b"%d" % number) for number in range(200, 400)]
         assert consumer.poll(300) == []
         running.restart()
@@ -62,7 +62,7 @@ def test_what_is_prepared_survives_kill_9(killable: tuple[BrokerUnderTest, Killa
                 sequence=0,
             )
             assert answer.error_code == 0
-    process.kill9()
+    process.kill()
     process.restart()
     with broker.connect_again() as client:
         for commit, name in names.items():
@@ -87,7 +87,7 @@ def test_a_group_outlives_its_broker(killable: tuple[BrokerUnderTest, Killable],
         consumer.subscribe([topic])
         assert sorted(poll_values(consumer, 10)) == list(range(10))
         consumer.commit()
-        running.kill9()
+        running.kill()
         assert consumer.poll(200) == []
         running.restart()
         fill(broker, topic, 10, 2, first=10)
@@ -107,7 +107,7 @@ def test_a_group_survives_kill_9(killable: tuple[BrokerUnderTest, Killable]) -> 
         first.until(lambda: stable(client, group), second)
         before = describe(client, group)
         assert commit_as(first, topic, 0, 1, first.epoch) in (0, ErrorCode.STALE_MEMBER_EPOCH)
-    process.kill9()
+    process.kill()
     process.restart()
     with broker.connect() as client:
         first.client = second.client = client
@@ -134,7 +134,7 @@ def test_locks_go_with_a_killed_broker(killable: tuple[BrokerUnderTest, Killable
         for record in records[:5]:
             consumer.acknowledge(record)
         assert consumer.commit() == {TopicPartition(topic, 0): None}
-        running.kill9()
+        running.kill()
         for record in records[5:]:
             consumer.acknowledge(record)
         results = consumer.commit()

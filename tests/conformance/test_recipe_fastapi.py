@@ -16,7 +16,8 @@ from typing import Any
 import fencepost
 from fencepost import TopicPartition
 from fencepost.client.records import to_records
-from tests.support.brokers import BrokerUnderTest, Killable, free_port
+from fencepost_lab.torture.child_process import free_port
+from tests.support.brokers import BrokerUnderTest, Killable
 from tests.support.readme import ROOT
 
 
@@ -136,7 +137,7 @@ def test_an_outage_of_the_broker(killable: tuple[BrokerUnderTest, Killable]) -> 
     with served(broker.bootstrap_servers, topic) as service:
         service.wait_for("/health", 200)
         assert service.ask("/orders", {"id": "before", "item": "1"})[0] == 202
-        running.kill9()
+        running.kill()
         status, body = service.ask("/orders", {"id": "meanwhile", "item": "2"})
         assert status == 503
         assert "meanwhile" in body["detail"]

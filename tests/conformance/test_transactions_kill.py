@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from fencepost.protocol.codes import ErrorCode
-from tests.support.brokers import BrokerUnderTest, FencepostProcess
+from fencepost_lab.torture.broker_process import BrokerProcess
+from tests.support.brokers import BrokerUnderTest
 from tests.support.raw_client import Producer
 from tests.support.txn_requests import producers
 
@@ -16,7 +17,7 @@ ENABLED = {"transaction.two.phase.commit.enable": True}
 
 def test_every_answered_end_is_finished_after_kill_9() -> None:
     """A partition each; the broker is killed the moment the last EndTxn is answered, before or after its marker."""
-    process = FencepostProcess(ENABLED)
+    process = BrokerProcess(ENABLED)
     process.start()
     try:
         broker = BrokerUnderTest("fencepost", process)
@@ -29,7 +30,7 @@ def test_every_answered_end_is_finished_after_kill_9() -> None:
                 assert answer.error_code == 0
             for number, (name, me) in enumerate(zip(names, pairs, strict=True)):
                 assert client.end_transaction(name, me, commit=number % 3 > 0).error_code == 0
-        process.kill9()
+        process.kill()
         process.start()
         with broker.connect_again() as client:
             for number, (name, me) in enumerate(zip(names, pairs, strict=True)):
@@ -49,7 +50,7 @@ def test_every_answered_end_is_finished_after_kill_9() -> None:
 
 def test_a_kept_transaction_through_kill_9_again_and_again() -> None:
     """KIP-939: both pairs survive; each further keep, before and after a kill, fences the resolver before it."""
-    process = FencepostProcess(ENABLED)
+    process = BrokerProcess(ENABLED)
     process.start()
     try:
         broker = BrokerUnderTest("fencepost", process)
@@ -66,7 +67,7 @@ def test_a_kept_transaction_through_kill_9_again_and_again() -> None:
                 assert given.ongoing_txn_producer_epoch == me.epoch
                 resolvers.append(Producer(given.producer_id, given.producer_epoch))
                 assert client.fetch(topic, committed=True).values == []
-            process.kill9()
+            process.kill()
             process.start()
         with broker.connect_again() as client:
             assert client.describe_transaction("kept").transaction_state == "Ongoing"

@@ -15,8 +15,9 @@ from fencepost.cli.ui.server import Page
 from fencepost.client.admin import Acl, AclOperation, ResourceType
 from fencepost.client.net.list_offsets import LATEST
 from fencepost.client.types import Isolation
+from fencepost_lab.torture.broker_process import BrokerProcess
 from tests.spark.hand_played import Bench
-from tests.support.brokers import BrokerUnderTest, FencepostProcess
+from tests.support.brokers import BrokerUnderTest
 from tests.support.chromium import chromium
 from tests.support.markers import wait_for_markers
 from tests.support.sink_abilities import KEEPING
@@ -253,7 +254,7 @@ def test_the_cluster_goes_away_and_comes_back(
     serve: Callable[..., str], show: Callable[..., Tab], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(desk, "CALL_MS", 1000)
-    running = FencepostProcess()
+    running = BrokerProcess()
     running.start()
     try:
         with fencepost.Admin(running.bootstrap_servers) as admin:
@@ -261,7 +262,7 @@ def test_the_cluster_goes_away_and_comes_back(
         tab = show(f"{serve(running.bootstrap_servers)}#/topics")
         sees(tab, "kept")
         sees(tab, "live", where="#pulse")
-        running.kill9()
+        running.kill()
         sees(tab, "The cluster is away", running.bootstrap_servers, "What is shown is from", where="#notices")
         sees(tab, "kept")
         sees(tab, "away", where="#pulse")

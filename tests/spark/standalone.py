@@ -8,11 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
-import socket
-import subprocess
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -21,6 +17,7 @@ from typing import Self
 import psutil
 import pyspark
 
+from fencepost_lab.torture.child_process import ChildProcess, free_port
 from tests.spark.session import JVM_OPTIONS, class_archive
 
 WORKERS = ("127.0.0.2", "127.0.0.3")
@@ -63,9 +60,8 @@ class Standalone:
         self._folder = folder
         self._environment = {**os.environ, **environment, "PYSPARK_PYTHON": sys.executable}
         self._workers = workers
-        self._processes: dict[str, subprocess.Popen[bytes]] = {}
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self._port = free.getsockname()[1]
+        self._processes: dict[str, ChildProcess] = {}
+        self._port = free_port()
         self.url = f"spark://127.0.0.1:{self._port}"
 
     def __enter__(self) -> Self:
@@ -80,11 +76,15 @@ class Standalone:
 
     def _start_all(self) -> None:
         master = ["--host", "127.0.0.1", "--port", str(self._port), "--webui-port", "0"]
-        log = self._start("master", "org.apache.spark.deploy.master.Master", master)
-        self._wait("master", log, "I have been elected leader", 1)
+        process = self._start("master", "org.apache.spark.deploy.master.Master", master)
+
+        def says(words: str, times: int) -> None:
+            process.wait_until(lambda: process.output().count(words) >= times, START_S, "the cluster did not start")
+
+        says("I have been elected leader", 1)
         for host in self._workers:
             self.start_worker(host)
-        self._wait("master", log, "Registering worker", len(self._workers))
+        says("Registering worker", len(self._workers))
 
     def start_worker(self, host: str) -> None:
         """One of `workers`, for the first time or again. It registers with the master by itself."""
@@ -94,45 +94,37 @@ class Standalone:
 
     def kill_worker(self, host: str, *, with_its_host: bool) -> None:
         """SIGKILL to the worker, and to all that it has started too when its host is lost with it."""
-        worker = self._processes[host]
-        family = psutil.Process(worker.pid).children(recursive=True) if with_its_host else []
+        worker = self._worker(host)
+        family = worker.children(recursive=True) if with_its_host else []
         worker.kill()
         for one in family:
             with contextlib.suppress(psutil.NoSuchProcess):
                 one.kill()
-        worker.wait()
+        self._processes[host].wait(START_S)
+
+    def _worker(self, host: str) -> psutil.Process:
+        pid = self._processes[host].pid
+        if pid is None:
+            raise RuntimeError(f"the worker on {host} has ended: {self._processes[host].tail()}")
+        return psutil.Process(pid)
 
     def executors(self, host: str) -> list[psutil.Process]:
         """The JVMs of executors on that host."""
-        found = psutil.Process(self._processes[host].pid).children(recursive=True)
-        return [one for one in found if _is_executor(one)]
+        return [one for one in self._worker(host).children(recursive=True) if _is_executor(one)]
 
-    def _start(self, name: str, main: str, arguments: list[str]) -> Path:
-        log = self._folder / f"{name}.log"
+    def _start(self, name: str, main: str, arguments: list[str]) -> ChildProcess:
         script = Path(pyspark.__file__).parent / "bin" / "spark-class"
         host = arguments[arguments.index("--host") + 1]
-        environment = {**self._environment, "SPARK_LOCAL_IP": host, "SPARK_DAEMON_MEMORY": "256m"}
+        environment = {"SPARK_LOCAL_IP": host, "SPARK_DAEMON_MEMORY": "256m"}
         environment["SPARK_DAEMON_JAVA_OPTS"] = " ".join(
             ["-Dspark.master.rest.enabled=false", JVM_OPTIONS, *class_archive()]
         )
-        with log.open("a") as output:
-            # A process group of its own: its executors and their Python workers end with it.
-            self._processes[name] = subprocess.Popen(
-                [str(script), main, *arguments],
-                env=environment,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-            )
-        return log
-
-    def _wait(self, name: str, log: Path, words: str, times: int) -> None:
-        until = time.monotonic() + START_S
-        while log.read_text().count(words) < times:
-            if time.monotonic() > until or self._processes[name].poll() is not None:
-                told = "\n".join(one.read_text()[-1500:] for one in self._folder.glob("*.log"))
-                raise TimeoutError(f"the cluster did not start:\n{told}")
-            time.sleep(0.2)
+        process = ChildProcess(
+            [str(script), main, *arguments], self._folder / f"{name}.log", inherited=self._environment | environment
+        )
+        process.launch()  # its executors and their Python workers are in its group, and end with it
+        self._processes[name] = process
+        return process
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -141,10 +133,7 @@ class Standalone:
 
     def _end_all(self) -> None:
         for process in reversed(self._processes.values()):
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-        for process in self._processes.values():
-            process.wait()
+            process.kill()
 
 
 def _is_executor(process: psutil.Process) -> bool:

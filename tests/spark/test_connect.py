@@ -18,9 +18,9 @@ import pytest
 from fencepost import Admin, Consumer, OffsetSpec, Producer, TopicPartition
 from fencepost.broker.embedded import Broker
 from fencepost.spark import spark_home
+from fencepost_lab.torture.child_process import free_port
 from tests.spark.copying import HERE, environment
 from tests.spark.session import JVM_OPTIONS
-from tests.support.brokers import free_port
 from tests.support.waiting import until
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]

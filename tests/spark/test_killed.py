@@ -160,7 +160,7 @@ def kill_a_leader_after_a_batch(cluster: ApacheKafkaCluster, copy: Copy) -> tupl
     while len(copy.batches()) == batches and time.monotonic() < until:
         time.sleep(0.05)
     node = leader(cluster, copy.target, 0)
-    node.kill9()
+    node.kill()
     return node, time.monotonic()
 
 
@@ -173,7 +173,7 @@ def test_nodes_are_killed_and_every_record_is_there_once(
     does the same to the others, for as long as one likes."""
     copy = killed.take(arm, kill)
     lost = coordinator(three_kafkas, copy.name)
-    lost.kill9()
+    lost.kill()
     copy.run_to_the_end(rows_per_batch="1500")
     lost.start()
     three_kafkas.wait_until_whole()

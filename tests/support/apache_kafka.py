@@ -39,8 +39,8 @@ from types import TracebackType
 from typing import Self
 
 import fencepost
+from fencepost_lab.torture.child_process import ChildProcess
 from tests.support.class_archive import archived
-from tests.support.dying import dying_with_us
 
 REFERENCE = "4.4.0"
 """The release that docs/differences-from-kafka.md is about."""
@@ -48,7 +48,6 @@ VERSION = os.environ.get("KAFKA_RELEASE") or REFERENCE
 POM = Path(__file__).with_name("apache-kafka.pom.xml")
 CLUSTER_ID = "ZmVuY2Vwb3N0LXRlc3RzLQ"  # any 16 bytes in URL-safe base64
 START_TIMEOUT_S = 90.0
-STOP_TIMEOUT_S = 30.0
 SHORT_LIVED = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 """For a JVM that lives for some tests: it compiles less, and takes half the CPU time to start and to warm up."""
 TEST_NODE = (*SHORT_LIVED, "-Xms128m", "-Dorg.apache.logging.log4j.level=WARN")
@@ -73,7 +72,7 @@ DEFAULT_PROPERTIES: Mapping[str, Setting] = {
     "transaction.two.phase.commit.enable": True,
     "unstable.api.versions.enable": True,
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": 500,
-    # After kill9() the restarted node waits for its own old session to expire; the default of 9 s is most of a restart.
+    # After kill() the restarted node waits for its own old session to expire; the default of 9 s is most of a restart.
     "broker.session.timeout.ms": 4000,
     "broker.heartbeat.interval.ms": 1000,
     # By default the controller writes something every half second, which is a quarter of what an idle node costs.
@@ -204,7 +203,7 @@ def run_kafka_class(
 
 
 class ApacheKafka:
-    """One node. `start`, `stop`, `kill9`, `restart`, or the context manager; each may be called in any state."""
+    """One node. `start`, `stop`, `kill`, `restart`, or the context manager; each may be called in any state."""
 
     heap = "512m"
     """The most that its JVM takes for objects."""
@@ -241,7 +240,7 @@ class ApacheKafka:
         self._settings: dict[str, Setting] = {**DEFAULT_PROPERTIES, **(AUTHORIZER_PROPERTIES if authorizer else {})}
         self._extra: dict[str, Setting] = dict(properties or {})
         self._folder: Path | None = None
-        self._process: subprocess.Popen[bytes] | None = None
+        self._child: ChildProcess | None = None
 
     @property
     def bootstrap_servers(self) -> str:
@@ -250,8 +249,7 @@ class ApacheKafka:
     @property
     def pid(self) -> int | None:
         """The process id of the running node, None when it does not run."""
-        process = self._process
-        return process.pid if process is not None and process.poll() is None else None
+        return None if self._child is None else self._child.pid
 
     @property
     def is_running(self) -> bool:
@@ -269,7 +267,7 @@ class ApacheKafka:
 
     def start(self) -> Self:
         """Start the node and wait until it answers. Raises `Unavailable`, `StartFailed`."""
-        if self._process is not None:
+        if self._child is not None:
             return self
         self._prepare()
         fresh = not (self.data_directory / "meta.properties").exists()
@@ -296,7 +294,7 @@ class ApacheKafka:
             self._folder = None
             atexit.unregister(self.stop)
 
-    def kill9(self) -> None:
+    def kill(self) -> None:
         """SIGKILL; the data directory stays for `restart`."""
         self._end_process(signal.SIGKILL)
 
@@ -336,24 +334,23 @@ class ApacheKafka:
         configuration.write_text(self._configuration())
         if fresh:
             self._format(configuration)
-        self._process = self._run_java("kafka.Kafka", str(configuration))
+        self._child = self._run_java("kafka.Kafka", str(configuration))
 
-    def _run_java(self, class_name: str, *arguments: str) -> subprocess.Popen[bytes]:
+    def _run_java(self, class_name: str, *arguments: str) -> ChildProcess:
         options, jars = self._jvm_options, self._jars()
         if options is None:
             options = (*TEST_NODE, *(class_archive() if jars == jars_folder() else ()))
         # Who is killed leaves the libraries that it has unpacked there.
         options = (f"-Xmx{self.heap}", f"-Djava.io.tmpdir={self._home()}", *options)
         command = java_class_command(class_name, *arguments, jvm_options=options, jars=jars)
-        with open(self._home() / "output.txt", "ab") as output:
-            return subprocess.Popen(
-                [*dying_with_us(self.starter_outlives_it), *self.prefix, *command],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                cwd=self._home(),
-                start_new_session=True,  # Ctrl-C in the tests' terminal must not reach it before stop() does
-            )
+        child = ChildProcess(
+            [*self.prefix, *command],
+            self._home() / "output.txt",
+            folder=self._home(),
+            starter_stays=self.starter_outlives_it,
+        )
+        child.launch()
+        return child
 
     def _jars(self) -> Path:
         return jars_folder()
@@ -419,8 +416,7 @@ class ApacheKafka:
     def _wait_until_it_answers(self) -> None:
         deadline = time.monotonic() + START_TIMEOUT_S
         while time.monotonic() < deadline:
-            process = self._process
-            if process is None or process.poll() is not None:
+            if not self.is_running:
                 raise StartFailed(f"Apache Kafka ended while starting:\n{self.output()[-4000:]}")
             if brokers_and_lagging_partitions(self.host, self.port)[0] >= 1:
                 return
@@ -428,9 +424,9 @@ class ApacheKafka:
         raise StartFailed(f"Apache Kafka did not answer within {START_TIMEOUT_S} s:\n{self.output()[-4000:]}")
 
     def _end_process(self, kind: signal.Signals) -> None:
-        process, self._process = self._process, None
-        if process is not None:
-            end(process, kind)
+        child, self._child = self._child, None
+        if child is not None:
+            child.end(kind)
 
 
 @functools.cache
@@ -451,16 +447,6 @@ def class_archive() -> tuple[str, ...]:
             kafka.stop(keep_data=True)  # only a JVM that ends by itself writes its archive
 
     return archived(java_command(), jars_folder(), run_once)
-
-
-def end(process: subprocess.Popen[bytes], kind: signal.Signals) -> None:
-    """Send the signal and wait; a process that does not end by it is killed."""
-    process.send_signal(kind)
-    try:
-        process.wait(STOP_TIMEOUT_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
 
 
 def _text(value: Setting) -> str:

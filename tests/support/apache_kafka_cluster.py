@@ -6,7 +6,7 @@ off. Node 1 is in `rack-1`, and so on. The nodes are of apache_kafka.VERSION, or
 of a node may be changed while it is stopped.
 
     with ApacheKafkaCluster() as cluster:
-        cluster.nodes[0].kill9()
+        cluster.nodes[0].kill()
         cluster.nodes[0].restart()
 """
 
@@ -159,6 +159,6 @@ class ApacheKafkaCluster:
     def stop(self) -> None:
         """End every node and remove the data. Killed at once: three controlled shutdowns would wait for each other."""
         for node in self.nodes:
-            node.kill9()
+            node.kill()
         for node in self.nodes:
             node.stop()

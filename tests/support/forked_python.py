@@ -28,7 +28,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.support.dying import dying_with_us
+from fencepost_lab.torture.child_process import dies_with_starter
 
 WORDS = 8
 """A request begins with its length: so many digits."""
@@ -91,7 +91,7 @@ def forked_python(environment: Mapping[str, str] | None = None) -> Iterator[Fork
         listener.listen(128)
         # PySpark wants the hashes of strings to be the same in all workers. Others wait in line until it has imported.
         server = subprocess.Popen(
-            [*dying_with_us(), sys.executable, "-m", "tests.support.forked_python", str(listener.fileno())],
+            [*dies_with_starter(), sys.executable, "-m", "tests.support.forked_python", str(listener.fileno())],
             pass_fds=[listener.fileno()],
             stdin=subprocess.DEVNULL,
             env={**(os.environ if environment is None else environment), "PYTHONHASHSEED": "0"},

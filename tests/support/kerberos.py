@@ -21,9 +21,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from fencepost_lab.torture.child_process import dies_with_starter
 from tests.support.apache_kafka import TEST_NODE, ApacheKafka, Setting
 from tests.support.debian import Unavailable, provided
-from tests.support.dying import dying_with_us
 
 REALM = "FENCEPOST.TEST"
 SERVICE = f"kafka/127.0.0.1@{REALM}"
@@ -85,7 +85,7 @@ class Kdc:
         }
         self._run("kdb5_util", "create", "-s", "-r", REALM, "-P", "of this database")
         self._process = subprocess.Popen(
-            [*dying_with_us(), self._programs["krb5kdc"], "-n"], env={**os.environ, **self.environment}
+            [*dies_with_starter(), self._programs["krb5kdc"], "-n"], env={**os.environ, **self.environment}
         )
         until = time.monotonic() + 20
         while time.monotonic() < until and self._process.poll() is None:

@@ -32,7 +32,7 @@ from fencepost.errors import KafkaError, ProduceFailedError
 from fencepost_lab.check.checks import check_all
 from fencepost_lab.check.history import Anomaly, History, Outcome, RecordWrite, TransactionSummary
 from fencepost_lab.check.reader import read_group_offsets, read_to_end
-from tests.support.brokers import FencepostProcess
+from fencepost_lab.torture.broker_process import BrokerProcess
 from tests.support.segments import Verified, verify_data_directory
 
 __all__ = ["Summary", "run"]
@@ -257,7 +257,7 @@ def run(rounds: int, seed: int, fsync: str, *, say: bool = False) -> Summary:
     began = time.monotonic()
     chance = random.Random(seed)
     summary = Summary()
-    broker = FencepostProcess({**SETTINGS, "fsync": fsync})
+    broker = BrokerProcess({**SETTINGS, "fsync": fsync})
     broker.start()
     try:
         with fencepost.Admin(broker.bootstrap_servers) as admin:
@@ -306,14 +306,14 @@ def wait_for_work(actors: list[Actor], wanted: int) -> None:
         time.sleep(0.01)
 
 
-def kill_and_start(broker: FencepostProcess, chance: random.Random, summary: Summary) -> None:
+def kill_and_start(broker: BrokerProcess, chance: random.Random, summary: Summary) -> None:
     time.sleep(chance.uniform(0.05, 0.6))
-    broker.kill9()
+    broker.kill()
     summary.verified = verify_data_directory(broker.data_directory)
     while chance.random() < 0.15:
         broker.launch()
         time.sleep(chance.uniform(0.1, 0.6))
-        broker.kill9()
+        broker.kill()
         summary.killed_in_start += 1
         summary.verified = verify_data_directory(broker.data_directory)
     began = time.monotonic()
@@ -321,7 +321,7 @@ def kill_and_start(broker: FencepostProcess, chance: random.Random, summary: Sum
     summary.slowest_start_s = max(summary.slowest_start_s, time.monotonic() - began)
 
 
-def judge(broker: FencepostProcess, actors: list[Actor], summary: Summary) -> None:
+def judge(broker: BrokerProcess, actors: list[Actor], summary: Summary) -> None:
     """Compare what is there with what was told."""
     history = History([transaction for actor in actors for transaction in actor.history])
     with fencepost.Admin(broker.bootstrap_servers) as admin:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import signal
 import socket
-import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tests.support.apache_kafka import START_TIMEOUT_S, ApacheKafka, Setting, StartFailed, end, jars_folder
+from fencepost_lab.torture.child_process import ChildProcess
+from tests.support.apache_kafka import START_TIMEOUT_S, ApacheKafka, Setting, StartFailed, jars_folder
 
 POM = Path(__file__).with_name("older-kafka.pom.xml")
 
@@ -32,7 +32,7 @@ class OlderKafka(ApacheKafka):
         """`release`: of Maven Central, like "3.9.1"; the others as in ApacheKafka."""
         self._release = release
         self._has_zookeeper = version(release) < (3, 3)
-        self._zookeeper: subprocess.Popen[bytes] | None = None
+        self._zookeeper: ChildProcess | None = None
         settings: dict[str, Setting] = {}
         if self._has_zookeeper and authorizer:
             settings["authorizer.class.name"] = "kafka.security.authorizer.AclAuthorizer"
@@ -86,9 +86,9 @@ class OlderKafka(ApacheKafka):
 
     def _end_process(self, kind: signal.Signals) -> None:
         super()._end_process(kind)
-        zookeeper, self._zookeeper = self._zookeeper, None
-        if zookeeper is not None:
-            end(zookeeper, signal.SIGKILL)
+        if self._zookeeper is not None:
+            self._zookeeper.kill()
+            self._zookeeper = None
 
 
 def version(release: str) -> tuple[int, int]:

@@ -26,26 +26,6 @@ from tests.support.rolling_kafka import RollingCluster
 from tests.support.secure_kafka import USER, secure_kafka
 
 
-class Killable:
-    """An Apache Kafka under the names that the torture knows."""
-
-    def __init__(self, kafka: ApacheKafka) -> None:
-        self._kafka = kafka
-
-    @property
-    def pid(self) -> int | None:
-        return self._kafka.pid
-
-    def start(self) -> None:
-        self._kafka.start()
-
-    def kill(self) -> None:
-        self._kafka.kill9()
-
-    def stop(self) -> None:
-        self._kafka.stop()
-
-
 class KillableCluster:
     """Three nodes, one of which goes at a time: in turn it is killed and asked to stop, each node after the other."""
 
@@ -70,7 +50,7 @@ class KillableCluster:
         if self._turn % 2:
             self._node.stop(keep_data=True)
         else:
-            self._node.kill9()
+            self._node.kill()
 
     def stop(self) -> None:
         self._cluster.stop()
@@ -114,7 +94,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="fencepost-torture-") as work:
         authority = Authority(Path(work))
         with contextlib.ExitStack() as stack:
-            broker: Killable | KillableCluster | RollingCluster
+            broker: ApacheKafka | KillableCluster | RollingCluster
             if given.roll:
                 begun = {"unstable.api.versions.enable": False}
                 cluster = stack.enter_context(ApacheKafkaCluster(begun, release=given.roll[0]))
@@ -126,7 +106,7 @@ def main() -> int:
             else:
                 kafka = secure_kafka(Path(work) / "secure", authority) if given.secure else ApacheKafka()
                 stack.enter_context(kafka)
-                broker = Killable(kafka)
+                broker = kafka
                 access = by_tls_and_scram(kafka, authority) if given.secure else Access(kafka.bootstrap_servers)
             options = TortureOptions(
                 access=access,

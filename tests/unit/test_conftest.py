@@ -189,11 +189,11 @@ def test_a_file_that_cannot_be_collected_is_in_the_closing_line(tmp_path: Path) 
 STARTS_PROCESSES = """
 import pathlib
 import time
-from tests.support.brokers import FencepostProcess
+from fencepost_lab.torture.broker_process import BrokerProcess
 from tests.support.forked_python import forked_python
 
 def test_is_interrupted():
-    FencepostProcess().start()
+    BrokerProcess().start()
     with forked_python():
         (pathlib.Path({folder!r}) / "started").touch()
         time.sleep(240)

@@ -10,8 +10,9 @@ from typing import Self
 
 import fencepost
 from fencepost.errors import KafkaError
+from fencepost_lab.torture.broker_process import BrokerProcess
 from tests.support.apache_kafka import ApacheKafka
-from tests.support.brokers import FencepostProcess, HasAddress
+from tests.support.brokers import HasAddress
 from tests.support.waiting import until
 
 __all__ = ["SETTINGS", "Arm"]
@@ -63,13 +64,13 @@ class Arm:
 
     @property
     def can_restart(self) -> bool:
-        return isinstance(self._running, FencepostProcess | ApacheKafka)
+        return isinstance(self._running, BrokerProcess | ApacheKafka)
 
     def kill_and_restart(self) -> None:
         """`kill -9`, and a start on what is there."""
-        if not isinstance(self._running, FencepostProcess | ApacheKafka):
+        if not isinstance(self._running, BrokerProcess | ApacheKafka):
             raise TypeError(f"{self.name} is not a process of its own")
-        self._running.kill9()
+        self._running.kill()
         self._running.start()
 
     def cpu_s(self) -> float:

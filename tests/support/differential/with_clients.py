@@ -21,11 +21,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from fencepost_lab.torture.broker_process import BrokerProcess
 from tests.compat.burst_clients import PYTHON, InAThread, InGo, InJava
 from tests.compat.java_clients import JavaClients
 from tests.compat.test_franz_go import QUICKLY, go
 from tests.support.apache_kafka import ApacheKafka
-from tests.support.brokers import FencepostProcess
 from tests.support.differential import readers
 from tests.support.differential.arms import SETTINGS, Arm
 from tests.support.differential.workloads import NEWEST, WORKLOADS, Client, Seen
@@ -175,7 +175,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             clients += java_clients(stack.enter_context(JavaClients(folder)))
         if "franz-go" in wanted:
             clients.append(of_franz_go(folder))
-        broker = FencepostProcess(SETTINGS)
+        broker = BrokerProcess(SETTINGS)
         broker.start()
         stack.callback(broker.stop)
         kafka = stack.enter_context(ApacheKafka(SETTINGS))

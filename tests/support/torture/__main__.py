@@ -25,14 +25,14 @@ import psutil
 
 import fencepost
 from fencepost import TopicPartition
-from fencepost.client.types import Isolation
 from fencepost.errors import KafkaTimeoutError
-from fencepost_lab.torture.broker_process import free_port
+from fencepost_lab.torture.broker_process import BrokerProcess
+from fencepost_lab.torture.child_process import free_port
 from fencepost_lab.torture.fault_proxy import FaultProxy, Lottery
-from tests.support.brokers import FencepostProcess
 from tests.support.torture.copiers import Copier
 from tests.support.torture.feeders import Feeder, Recreator
 from tests.support.torture.hostiles import Hostile
+from tests.support.torture.judging import committed_values, differences, hanging
 
 PARTITIONS = 4
 GROUPS = {"from-earliest": "earliest", "from-latest": "latest"}
@@ -71,12 +71,12 @@ class Torture:
         self._direct = f"127.0.0.1:{direct}"
         self._lottery = Lottery(self._chance.randrange(2**32), one_in=25)
         self._proxy = FaultProxy(("127.0.0.1", direct), self._lottery)
-        self._broker: FencepostProcess | None = None
+        self._broker: BrokerProcess | None = None
 
     def run(self) -> Findings:
         """The storm, the calm, the check."""
         with self._proxy as proxy:
-            self._broker = broker = FencepostProcess({**SETTINGS, "listeners": f"PLAINTEXT://{self._direct}"})
+            self._broker = broker = BrokerProcess({**SETTINGS, "listeners": f"PLAINTEXT://{self._direct}"})
             broker.start()
             try:
                 asyncio.run(self._whole(f"127.0.0.1:{proxy.port}"))
@@ -172,7 +172,8 @@ class Torture:
 
     def _look_at_memory(self) -> None:
         try:
-            memory = psutil.Process(self._broker.pid).memory_info().rss / 2**20 if self._broker else 0
+            pid = self._broker.pid if self._broker else None
+            memory = 0 if pid is None else psutil.Process(pid).memory_info().rss / 2**20
         except psutil.Error:
             return  # it is dead just now
         self.found.memory_most_mb = max(self.found.memory_most_mb, memory)
@@ -181,7 +182,7 @@ class Torture:
         broker, kind = self._broker, self._chance.choice(("kill", "cut", "cut", "away", "nothing"))
         self.found.happened[f"broker: {kind}"] += 1
         if kind == "kill" and broker is not None:
-            broker.kill9()
+            broker.kill()
             began = time.monotonic()
             broker.start()
             self.found.slowest_start_s = max(self.found.slowest_start_s, time.monotonic() - began)
@@ -224,27 +225,23 @@ class Torture:
 
     def _check(self, feeder: Feeder, copiers: list[Copier]) -> None:
         with fencepost.Admin(self._direct) as admin, fencepost.Consumer(self._direct) as consumer:
-            stored = self._read(admin, consumer, "in", PARTITIONS)
+            stored = committed_values(admin, consumer, "in", PARTITIONS)
             feeder.compare(stored)
             self.found.records = len(stored)
             for group in GROUPS:
-                wrong = self._compare(group, stored, self._read(admin, consumer, f"out-{group}", 2))
+                wrong = self._compare(group, stored, committed_values(admin, consumer, f"out-{group}", 2))
                 for copier in copiers:
                     self._tell(copier, wrong)
-            hanging = admin.list_transactions(states=["Ongoing", "PrepareCommit", "PrepareAbort"])
-            self.found.anomalies += [f"hangs: {transaction.transactional_id}" for transaction in hanging]
+            self.found.anomalies += hanging(admin)
         if self.found.memory_most_mb > MEMORY_MOST_MB:
             self.found.anomalies.append(f"the broker took {self.found.memory_most_mb:.0f} MB")
 
     def _compare(self, group: str, stored: list[bytes], copied: list[bytes]) -> set[bytes]:
         """The values that are not there once."""
-        counted, wanted = Counter(copied), Counter(stored)
-        missing, surplus = wanted - counted, counted - wanted
-        if missing:
-            self.found.anomalies.append(f"{group}: {missing.total()} missing: {sorted(missing)[:5]}")
-        if surplus:
-            self.found.anomalies.append(f"{group}: {surplus.total()} too many: {sorted(surplus)[:5]}")
-        return {*missing, *surplus}
+        wrong = differences(stored, copied)
+        for what, values in wrong.items():
+            self.found.anomalies.append(f"{group}: {values.total()} {what}: {sorted(values)[:5]}")
+        return {value for values in wrong.values() for value in values}
 
     @staticmethod
     def _tell(copier: Copier, wrong: set[bytes]) -> None:
@@ -253,16 +250,6 @@ class Torture:
             for when, values, told in copier.journal:
                 if value in values:
                     print(f"{value!r}: {copier.name} at {when:.3f}, {len(values)} records: {told}", file=sys.stderr)
-
-    @staticmethod
-    def _read(admin: fencepost.Admin, consumer: fencepost.Consumer, topic: str, partitions: int) -> list[bytes]:
-        parts = [TopicPartition(topic, number) for number in range(partitions)]
-        ends = admin.list_offsets(dict.fromkeys(parts, -1), isolation=Isolation.READ_UNCOMMITTED)
-        values: list[bytes] = []
-        for part, end in ends.items():
-            for fetched in consumer.fetch_range(topic, part.partition, 0, end.offset, timeout_ms=60_000):
-                values += [value or b"" for value in fetched.columns.values()]
-        return values
 
 
 def main() -> int:

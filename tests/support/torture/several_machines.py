@@ -33,13 +33,13 @@ from pathlib import Path
 import psutil
 
 import fencepost
-from fencepost import TopicPartition
-from fencepost.client.types import Isolation
+from fencepost_lab.torture.child_process import ChildProcess
 from tests.spark.copying import HERE, environment
 from tests.spark.standalone import SMALL, Standalone
 from tests.support.apache_kafka_cluster import ApacheKafkaCluster, ClusterNode
 from tests.support.separate_hosts import SeparateHosts
 from tests.support.torture.feeders import Feeder
+from tests.support.torture.judging import committed_values, differences, hanging
 
 KAFKA_HOSTS = ("127.0.0.11", "127.0.0.12", "127.0.0.13")
 WORKER_HOSTS = ("127.0.0.2", "127.0.0.3", "127.0.0.4")
@@ -72,7 +72,7 @@ class Query:
     def __init__(self, folder: Path, arguments: dict[str, str], host: str, found: Findings) -> None:
         self._folder, self._arguments, self._found = folder, arguments, found
         self._environment = {**environment(), "SPARK_LOCAL_IP": host}
-        self._driver: subprocess.Popen[bytes] | None = None
+        self._driver: ChildProcess | None = None
         self._runs = 0
 
     @property
@@ -86,13 +86,13 @@ class Query:
         self._start(for_ever="yes")
         deadline = time.monotonic() + BEGINNING_MOST_S
         while not self.batches:
-            if time.monotonic() > deadline or self._driver is None or self._driver.poll() is not None:
+            if time.monotonic() > deadline or self._driver is None or not self._driver.is_running:
                 raise TimeoutError(f"without any faults the query does nothing: {self._output().read_text()[-3000:]}")
             time.sleep(0.2)
 
     def keep_running(self) -> None:
         """Start the driver if there is none. One that has ended by itself is counted under its reason."""
-        if self._driver is not None and self._driver.poll() is None:
+        if self._driver is not None and self._driver.is_running:
             return
         if self._driver is not None:
             self._found.happened[f"query ended by itself: {self._reason()}"] += 1
@@ -101,21 +101,24 @@ class Query:
     def kill(self) -> None:
         """SIGKILL to the driver, its JVM and the Python processes on its host."""
         if self._driver is not None:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                family = psutil.Process(self._driver.pid).children(recursive=True)
-                self._driver.kill()
-                for one in family:
-                    with contextlib.suppress(psutil.NoSuchProcess):
-                        one.kill()
-            self._driver.wait()
+            family = self._family()
+            self._driver.kill()
+            for one in family:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    one.kill()
             self._driver = None
 
     def python_workers(self) -> list[psutil.Process]:
         """Those that the driver's JVM has forked for tasks."""
-        if self._driver is None or self._driver.poll() is not None:
-            return []
-        daemons = [one for one in psutil.Process(self._driver.pid).children(recursive=True) if _says(one, ".daemon")]
+        daemons = [one for one in self._family() if _says(one, ".daemon")]
         return [one for one in daemons if not one.children()]
+
+    def _family(self) -> list[psutil.Process]:
+        """The processes below the driver; none when it does not run."""
+        pid = None if self._driver is None else self._driver.pid
+        with contextlib.suppress(psutil.NoSuchProcess):
+            return [] if pid is None else psutil.Process(pid).children(recursive=True)
+        return []
 
     def run_to_the_end(self) -> None:
         """Copy what is left. Raises TimeoutError; a run that fails is counted, and repeated twice."""
@@ -130,16 +133,11 @@ class Query:
             self._found.happened[f"last run failed: {self._reason()}"] += 1
         self._found.anomalies.append(f"the last run fails: {self._output().read_text()[-3000:]}")
 
-    def _start(self, **more: str) -> subprocess.Popen[bytes]:
+    def _start(self, **more: str) -> ChildProcess:
         self._runs += 1
-        with self._output().open("wb") as output:
-            self._driver = subprocess.Popen(
-                [sys.executable, str(HERE / "copy_topic.py"), json.dumps({**self._arguments, **more})],
-                env=self._environment,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-            )
+        command = [sys.executable, str(HERE / "copy_topic.py"), json.dumps({**self._arguments, **more})]
+        self._driver = ChildProcess(command, self._output(), inherited=self._environment)
+        self._driver.launch()
         return self._driver
 
     def _output(self) -> Path:
@@ -267,7 +265,7 @@ class Kafka:
         return [*nodes[turn:], *nodes[:turn]]
 
     def _kill(self, node: ClusterNode) -> None:
-        node.kill9()
+        node.kill()
         time.sleep(self._chance.uniform(0, 8))
         node.start()
 
@@ -300,7 +298,7 @@ class Kafka:
         """Fewer than min.insync.replicas are left, and no majority of controllers."""
         both = [node, self._nodes()[1]]
         for one in both:
-            one.kill9()
+            one.kill()
         time.sleep(self._chance.uniform(0, 8))
         for one in both:
             one.launch()
@@ -311,29 +309,15 @@ class Kafka:
 def check(servers: str, feeder: Feeder, found: Findings) -> None:
     """The input is what was acknowledged, the output is the input, each once, and nothing is open."""
     with fencepost.Admin(servers) as admin, fencepost.Consumer(servers) as consumer:
-        read = {topic: _committed(admin, consumer, topic) for topic in PARTITIONS}
-        hanging = admin.list_transactions(states=["Ongoing", "PrepareCommit", "PrepareAbort"])
+        read = {topic: committed_values(admin, consumer, topic, count) for topic, count in PARTITIONS.items()}
+        open_ones = hanging(admin)
     feeder.compare(read["in"])
-    found.anomalies += feeder.anomalies
-    found.anomalies += [f"hangs: {one.transactional_id} is {one.state}" for one in hanging]
-    copied, wanted = Counter(read["out"]), Counter(read["in"])
-    for what, values in (("missing", wanted - copied), ("too many", copied - wanted)):
-        if values:
-            found.anomalies.append(f"{values.total()} {what}: {sorted(values)[:5]}")
+    found.anomalies += [*feeder.anomalies, *open_ones]
+    for what, values in differences(read["in"], read["out"]).items():
+        found.anomalies.append(f"{values.total()} {what}: {sorted(values)[:5]}")
     found.records = len(read["out"])
     if not read["out"]:
         found.anomalies.append("nothing was copied")
-
-
-def _committed(admin: fencepost.Admin, consumer: fencepost.Consumer, topic: str) -> list[bytes]:
-    """Up to the end of all records: whatever holds readers of committed ones back is a timeout here."""
-    parts = [TopicPartition(topic, number) for number in range(PARTITIONS[topic])]
-    ends = admin.list_offsets(dict.fromkeys(parts, -1), isolation=Isolation.READ_UNCOMMITTED)
-    values: list[bytes] = []
-    for part, end in ends.items():
-        for fetched in consumer.fetch_range(topic, part.partition, 0, end.offset, timeout_ms=60_000):
-            values += [value or b"" for value in fetched.columns.values()]
-    return values
 
 
 def _says(process: psutil.Process, word: str) -> bool:

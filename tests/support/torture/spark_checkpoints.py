@@ -102,7 +102,7 @@ class Torture:
     def _killed(self) -> None:
         run = self._start()
         time.sleep(self._chance.uniform(6, 25))
-        if run.process.poll() is None:
+        if run.process.is_running:
             self.world.happened["driver killed"] += 1
         run.kill()
         run.wait()
@@ -146,7 +146,7 @@ class Torture:
     def _broker_killed(self) -> None:
         run = self._start()
         time.sleep(self._chance.uniform(6, 16))
-        self.world.broker.kill9()
+        self.world.broker.kill()
         time.sleep(self._chance.choice((0, 0.1, 2)))
         self.world.broker.start()
         run.wait()
@@ -155,7 +155,7 @@ class Torture:
     def _workers_killed(self) -> None:
         run = self._start()
         until = time.monotonic() + 40
-        while run.process.poll() is None and time.monotonic() < until:
+        while run.process.is_running and time.monotonic() < until:
             time.sleep(self._chance.uniform(1, 5))
             workers = run.python_workers()
             if workers:
@@ -172,7 +172,7 @@ class Torture:
     def _two_drivers(self) -> None:
         runs = [self._start(), self._start()]
         told = "".join(f"\n{code}\n{output}" for code, output in (run.wait() for run in runs))
-        failed = [run for run in runs if run.process.returncode != 0]
+        failed = [run for run in runs if run.process.status != 0]
         if failed and "SupersededError" not in told and "CONCURRENT" not in told.upper():
             self.world.happened["two drivers: other errors"] += 1
         self._healthy_run()

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -20,8 +18,10 @@ import psutil
 import fencepost
 from fencepost import TopicPartition
 from fencepost.client.types import Isolation
+from fencepost_lab.torture.broker_process import BrokerProcess
+from fencepost_lab.torture.child_process import ChildProcess
 from tests.support.apache_kafka import ApacheKafka
-from tests.support.brokers import FencepostProcess
+from tests.support.torture.judging import committed_values, differences
 
 ROOT = Path(__file__).parents[3]
 KILLER = ROOT / "tests" / "spark" / "killer"
@@ -32,7 +32,7 @@ SINK = "tortured"
 IS_ONE_OF_OURS = b"record "
 
 
-def broker_of(guarantee: str, broker: str) -> FencepostProcess | ApacheKafka:
+def broker_of(guarantee: str, broker: str) -> BrokerProcess | ApacheKafka:
     """Return a broker with which the sink has this guarantee, "durable" or "timed"."""
     two_phase = guarantee == "durable"
     settings: dict[str, str | int | bool] = {
@@ -41,7 +41,7 @@ def broker_of(guarantee: str, broker: str) -> FencepostProcess | ApacheKafka:
     }
     if broker == "kafka":
         return ApacheKafka({**settings, "unstable.api.versions.enable": two_phase})
-    return FencepostProcess(settings)
+    return BrokerProcess(settings)
 
 
 class World:
@@ -98,16 +98,11 @@ class World:
             "folder": str(folder),
             **arguments,
         }
-        environment = dict(os.environ, PYSPARK_PYTHON=sys.executable, SPARK_LOCAL_IP="127.0.0.1")
+        environment = {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
         environment |= killer_environment(folder, kill)
-        with (folder / "output").open("wb") as output:
-            process = subprocess.Popen(
-                [sys.executable, str(Path(__file__).with_name("spark_query.py")), json.dumps(given)],
-                env=environment,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-            )
+        command = [sys.executable, str(Path(__file__).with_name("spark_query.py")), json.dumps(given)]
+        process = ChildProcess(command, folder / "output", environment=environment)
+        process.launch()
         return Run(self, process, folder)
 
     def command(self, *arguments: str) -> tuple[int, str]:
@@ -142,31 +137,20 @@ class World:
 
     def compare(self, after: str) -> bool:
         """Whether the output is the input, each record once; anything else is an anomaly."""
-        counted = Counter(self.committed())
-        wanted = Counter(IS_ONE_OF_OURS + b"%d" % number for number in range(self.sent))
-        missing, surplus = wanted - counted, counted - wanted
-        if missing or surplus:
-            self.anomalies.append(
-                f"after {after}: {missing.total()} missing, {surplus.total()} too many: "
-                f"{sorted(missing)[:3]} {sorted(surplus)[:3]}"
-            )
-        return not missing and not surplus
+        wrong = differences((IS_ONE_OF_OURS + b"%d" % number for number in range(self.sent)), self.committed())
+        for what, values in wrong.items():
+            self.anomalies.append(f"after {after}: {values.total()} {what}: {sorted(values)[:3]}")
+        return not wrong
 
     def committed(self) -> list[bytes]:
-        parts = [TopicPartition("out", number) for number in range(PARTITIONS)]
-        found: list[bytes] = []
         with fencepost.Admin(self.servers) as admin, fencepost.Consumer(self.servers) as consumer:
-            ends = admin.list_offsets(dict.fromkeys(parts, -1), isolation=Isolation.READ_UNCOMMITTED)
-            for part, end in ends.items():
-                for fetched in consumer.fetch_range("out", part.partition, 0, end.offset, timeout_ms=60_000):
-                    found += [value or b"" for value in fetched.columns.values()]
-        return found
+            return committed_values(admin, consumer, "out", PARTITIONS)
 
 
 class Run:
     """One run of the query."""
 
-    def __init__(self, world: World, process: subprocess.Popen[bytes], folder: Path) -> None:
+    def __init__(self, world: World, process: ChildProcess, folder: Path) -> None:
         self._world, self.process, self.folder = world, process, folder
 
     def wait(self) -> tuple[int, str]:
@@ -174,8 +158,7 @@ class Run:
         try:
             code = self.process.wait(RUN_MOST_S)
         except subprocess.TimeoutExpired:
-            self.kill()
-            code = self.process.wait()
+            code = -9
             self._world.anomalies.append(f"a run did not end within {RUN_MOST_S} s: {self.output()[-800:]}")
         self.kill()  # what is left of it: the processes of Spark's workers end a little later
         return code, self.output()
@@ -185,16 +168,18 @@ class Run:
         return self.process.wait(RUN_MOST_S)
 
     def output(self) -> str:
-        return (self.folder / "output").read_text(errors="replace")
+        return self.process.output()
 
     def kill(self) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.kill()
 
     def python_workers(self) -> list[psutil.Process]:
         """The processes in which tasks run, and sources and sinks live."""
+        pid = self.process.pid
+        if pid is None:
+            return []
         try:
-            family = psutil.Process(self.process.pid).children(recursive=True)
+            family = psutil.Process(pid).children(recursive=True)
         except psutil.Error:
             return []
         found = []

@@ -93,7 +93,7 @@ def test_how_long_the_work_stood_still_is_told_for_each_kill(tmp_path: Path) -> 
 def test_who_has_the_id_of_a_driver_that_has_ended_is_left_alone(tmp_path: Path) -> None:
     run = a_run(tmp_path)
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as another:
-        ended: Any = SimpleNamespace(process=SimpleNamespace(pid=another.pid, poll=lambda: 0))
+        ended: Any = SimpleNamespace(pid=another.pid, is_running=False)
         run.driver = ended
         run.close()
         another.communicate(b"\n")

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 import fencepost
-from fencepost_lab.torture.broker_process import CommandBroker, StartupError, free_port
+from fencepost_lab.torture.broker_process import CommandBroker
+from fencepost_lab.torture.child_process import StartupError, free_port
 
 
 def is_running(broker: CommandBroker) -> bool:

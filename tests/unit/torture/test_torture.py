@@ -56,7 +56,7 @@ def test_a_storm_leaves_a_history_without_anomalies_and_nothing_else(
     assert any(transaction.decisions for transaction in history.transactions.values())
     assert verdict.records_read > 0
     assert torture.happened.total() > 0
-    assert not [worker for worker in torture.processes() if worker.poll() is None]
+    assert not [worker for worker in torture.processes() if worker.is_running]
 
 
 @pytest.mark.slow

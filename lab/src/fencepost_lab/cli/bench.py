@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -100,13 +99,12 @@ def _served(start: bool, servers: str | None) -> Iterator[str | None]:
         return
     if servers is not None:
         raise typer.BadParameter("a broker that is started has an address of its own", param_hint="--start")
-    with tempfile.TemporaryDirectory(prefix="fencepost-bench-") as folder:
-        broker = BrokerProcess(Path(folder) / "data", Path(folder) / "broker.log")
-        try:
-            broker.start()
-            yield broker.bootstrap_servers
-        finally:
-            broker.stop()
+    broker = BrokerProcess()
+    try:
+        broker.start()
+        yield broker.bootstrap_servers
+    finally:
+        broker.stop()
 
 
 def _say(line: str) -> None:

@@ -46,7 +46,7 @@ def demo(
         from fencepost.errors import KafkaError
         from fencepost.spark.java import JavaNotFound
         from fencepost_lab.demo.supervisor import DemoError, Options, run_demo
-        from fencepost_lab.torture.broker_process import StartupError
+        from fencepost_lab.torture.child_process import StartupError
     except ImportError as error:
         console.print(f"{error}; the demo needs: pip install 'fencepost-lab[demo]'", markup=False)
         raise typer.Exit(2) from error

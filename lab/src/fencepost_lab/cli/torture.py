@@ -148,9 +148,10 @@ def _work_folder(keep: bool) -> Iterator[Path]:
 
 def _broker(start: str, bootstrap_servers: str, work: Path) -> BrokerProcess | CommandBroker | None:
     from fencepost_lab.torture.broker_process import BrokerProcess, CommandBroker
+    from fencepost_lab.torture.child_process import free_port
 
     if start == OURS:
-        return BrokerProcess(work / "broker", work / "broker.log")
+        return BrokerProcess(folder=work / "broker", address=f"127.0.0.1:{free_port()}")
     return CommandBroker(start, bootstrap_servers, work / "broker.log") if start else None
 
 
@@ -171,7 +172,8 @@ def _broker_settings(config: AdminConfig) -> dict[str, str]:
 
 
 def _run(options: TortureOptions, history: Path) -> None:
-    from fencepost_lab.torture.broker_process import BrokerProcess, StartupError
+    from fencepost_lab.torture.broker_process import BrokerProcess
+    from fencepost_lab.torture.child_process import StartupError
     from fencepost_lab.torture.supervisor import Torture, TortureError
 
     broker = options.broker

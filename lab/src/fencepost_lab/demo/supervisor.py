@@ -7,7 +7,9 @@ checkpoint.
 from __future__ import annotations
 
 import contextlib
+import json
 import shutil
+import sys
 import tempfile
 import threading
 import time
@@ -22,11 +24,11 @@ from rich.console import Console
 
 from fencepost_lab.demo import chaos, flights
 from fencepost_lab.demo.chaos import Kill, KillTarget
-from fencepost_lab.demo.processes import DriverProcess
 from fencepost_lab.demo.progress import Counters, Progress
 from fencepost_lab.demo.query import Job
 from fencepost_lab.demo.verdict import DemoVerdict, judge, read_committed
 from fencepost_lab.torture.broker_process import BrokerProcess
+from fencepost_lab.torture.child_process import ChildProcess
 
 __all__ = ["DemoError", "Options", "run_demo"]
 
@@ -67,11 +69,11 @@ class Demo:
         self.work = work
         self.counters = Counters()
         self.progress = Progress(console, self.counters)
-        self.broker = None if options.bootstrap_servers else BrokerProcess(work / "broker", work / "broker.log")
-        self.bootstrap_servers = options.bootstrap_servers or (self.broker.bootstrap_servers if self.broker else "")
+        self.broker = None if options.bootstrap_servers else BrokerProcess(folder=work / "broker")
+        self.bootstrap_servers = options.bootstrap_servers or ""  # the embedded broker's when it has started
         self.source, self.sink = f"{options.topic_prefix}flights", f"{options.topic_prefix}delays"
         self.sink_id = self.sink
-        self.driver: DriverProcess | None = None
+        self.driver: ChildProcess | None = None
         self._java: dict[str, str] | None = None
         self.finished = False
         self._seen_processes: dict[int, psutil.Process] = {}
@@ -90,6 +92,7 @@ class Demo:
 
         if self.broker:
             self.broker.start()
+            self.bootstrap_servers = self.broker.bootstrap_servers
             self.progress.say(f"broker listening on {self.bootstrap_servers} (process {self.broker.pid})")
         frame = flights.load(self.options.flights)
         self.counters.rows_total = len(frame)
@@ -131,9 +134,18 @@ class Demo:
         )
         if self._java is None:  # once, because the search starts a JVM
             self._java = java_home(install=True).environment()
-        self.driver = DriverProcess(job, self.work / "driver.log", self._java)
+        self.driver = ChildProcess(
+            [sys.executable, "-m", "fencepost_lab.demo.query", job.to_json()],
+            self.work / "driver.log",
+            environment={
+                **self._java,
+                "PYSPARK_PYTHON": sys.executable,
+                "PYSPARK_DRIVER_PYTHON": sys.executable,
+            },
+        )
+        self.driver.launch()
         self.counters.driver_starts += 1
-        self.progress.say(f"driver process {self.driver.process.pid} started")
+        self.progress.say(f"driver process {self.driver.pid} started")
 
     # Working ---------------------------------------------------------------------------------------------------------
 
@@ -163,19 +175,17 @@ class Demo:
         driver = self.driver
         if driver is None:
             return
-        for event in driver.drain():
-            self._take(event)
-        code = driver.process.poll()
+        code = driver.status  # before its events, so that none is missed at its end
+        for line in driver.new_lines():
+            if line.startswith('{"event"'):  # others are of Spark and its launcher
+                self._take(json.loads(line))
         if code is None:
             if time.monotonic() - self._looked >= LOOK_SECONDS:
                 self._remember_processes(driver)
         elif not self.finished:
-            for event in driver.drain():
-                self._take(event)
-            if not self.finished:
-                if code > 0:
-                    self.progress.say(f"the driver ended with exit status {code}; see {self.work / 'driver.log'}")
-                self.start_driver()
+            if code > 0:
+                self.progress.say(f"the driver ended with exit status {code}; see {driver.log}")
+            self.start_driver()
 
     def _take(self, event: dict[str, Any]) -> None:
         match event["event"]:
@@ -191,11 +201,14 @@ class Demo:
             case "done":
                 self.finished = True
 
-    def _remember_processes(self, driver: DriverProcess) -> None:
+    def _remember_processes(self, driver: ChildProcess) -> None:
         """Record the driver's descendants, regularly and before each kill, to be able to end all of them."""
         self._looked = time.monotonic()
+        pid = driver.pid
+        if pid is None:
+            return
         with contextlib.suppress(psutil.NoSuchProcess):
-            root = psutil.Process(driver.process.pid)
+            root = psutil.Process(pid)
             for process in (root, *root.children(recursive=True)):
                 self._seen_processes.setdefault(process.pid, process)
 
@@ -204,10 +217,11 @@ class Demo:
         if kill.target is KillTarget.BROKER:
             return self._kill_broker()
         driver = self.driver
-        if driver is None or driver.process.poll() is not None:
+        pid = None if driver is None else driver.pid
+        if driver is None or pid is None:
             return self.finished
         self._remember_processes(driver)
-        root = psutil.Process(driver.process.pid)
+        root = psutil.Process(pid)
         if kill.target is KillTarget.WORKER:
             workers = chaos.python_workers(root)
             if not workers:
@@ -236,7 +250,7 @@ class Demo:
             self.broker.start()
             self.progress.say(f"broker is back (process {self.broker.pid}) after {time.monotonic() - now:.2f} s")
         elif self._broker_due is None and self.broker.pid is None:
-            raise DemoError(f"the broker ended by itself; its log is {self.work / 'broker.log'}")
+            raise DemoError(f"the broker ended by itself; its log is {self.broker.log}")
 
     def _count(self, name: str, message: str) -> None:
         self.counters.kills[name] = self.counters.kills.get(name, 0) + 1
@@ -307,9 +321,7 @@ class Demo:
 
     def close(self) -> None:
         """End every process of this run."""
-        if (
-            self.driver is not None and self.driver.process.poll() is None
-        ):  # after its exit, its pid may belong to another process
+        if self.driver is not None and self.driver.is_running:  # later its pid may belong to another process
             self._remember_processes(self.driver)
         chaos.kill_all(p for p in self._seen_processes.values() if p.is_running())
         if self.broker is not None:

@@ -3,103 +3,121 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import queue
-import signal
 import socket
-import subprocess
 import sys
-import threading
-import time
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
-__all__ = ["BrokerProcess", "CommandBroker", "StartupError", "free_port"]
+from fencepost_lab.torture.child_process import ChildProcess
 
-BROKER_START_SECONDS = 30.0
-COMMAND_START_SECONDS = 120.0
+__all__ = ["BrokerProcess", "CommandBroker"]
 
+START_S: Final = 120.0
+STOP_S: Final = 120.0
+_LISTENING: Final = "listening on "
 
-class StartupError(RuntimeError):
-    """A child process did not start. The message names its log file."""
-
-
-def free_port() -> int:
-    """Return a free TCP port of the loopback interface."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+Setting = str | int | bool
 
 
 class BrokerProcess:
-    """`fencepost broker` on a fixed port and data directory, so that a restart continues where the kill left it."""
+    """`fencepost broker` as a process. A restart continues on its port where the kill left its data.
 
-    def __init__(self, data_dir: Path, log: Path) -> None:
-        self.bootstrap_servers = f"127.0.0.1:{free_port()}"
-        self._data_dir = data_dir
-        self._log = log
-        self._settings_file: Path | None = None
-        self._process: subprocess.Popen[str] | None = None
+    Args:
+        settings: The broker's settings by name.
+        folder: Folder for data, settings and log; None: a temporary one, which `stop` removes.
+        address: HOST:PORT to listen on; port 0: a free one at the first start.
+    """
 
-    def configure(self, settings: Mapping[str, str]) -> None:
-        """Write the broker settings of the next start to a private file, because they may contain passwords."""
-        self._settings_file = self._log.with_suffix(".properties")
-        self._settings_file.touch(mode=0o600)
-        self._settings_file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+    def __init__(
+        self,
+        settings: Mapping[str, Setting] | None = None,
+        *,
+        folder: Path | None = None,
+        address: str = "127.0.0.1:0",
+    ) -> None:
+        self.bootstrap_servers = address
+        self._settings = dict(settings or {})
+        self._temporary = tempfile.TemporaryDirectory(prefix="fencepost-process-") if folder is None else None
+        self._folder = folder if self._temporary is None else Path(self._temporary.name)
+        self._child: ChildProcess | None = None
 
-    def start(self) -> None:
-        """Start the broker and wait until it answers. Raises StartupError."""
-        arguments = ["broker", "--listen", self.bootstrap_servers, "--data-dir", str(self._data_dir)]
-        if self._settings_file is not None:
-            arguments += ["--config-file", str(self._settings_file)]
-        with self._log.open("a") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "fencepost", *arguments],
-                stdout=subprocess.PIPE,
-                stderr=log,
-                stdin=subprocess.DEVNULL,
-                text=True,
-                start_new_session=True,
-            )
-        line = _first_line(self._process, BROKER_START_SECONDS)
-        if not line.startswith("listening on"):
-            self.kill()
-            raise StartupError(f"the broker did not start; its log is {self._log}")
+    @property
+    def folder(self) -> Path:
+        """Folder with data, settings and log."""
+        if self._folder is None:
+            raise RuntimeError("this broker has no folder any more")
+        return self._folder
+
+    @property
+    def data_directory(self) -> Path:
+        """Folder with the broker's data."""
+        return self.folder / "data"
+
+    @property
+    def log(self) -> Path:
+        """File with the broker's output."""
+        return self.folder / "broker.log"
 
     @property
     def pid(self) -> int | None:
-        """Process id of the running broker."""
-        return None if self._process is None or self._process.poll() is not None else self._process.pid
+        """Process id; None when it does not run."""
+        return None if self._child is None else self._child.pid
+
+    @property
+    def is_running(self) -> bool:
+        """True between start and end."""
+        return self.pid is not None
+
+    def configure(self, settings: Mapping[str, Setting]) -> None:
+        """Add settings for the next start."""
+        self._settings.update(settings)
+
+    def start(self) -> None:
+        """Start the broker and wait until it listens. Raises StartupError."""
+        self.launch()
+        self.wait_until_it_listens()
+
+    def launch(self) -> None:
+        """Start the broker and do not wait."""
+        self.folder.mkdir(exist_ok=True)
+        file = self.folder / "broker.properties"
+        file.touch(mode=0o600)  # settings may contain passwords, which the process list must not show
+        file.write_text("".join(f"{name}={_text(value)}\n" for name, value in self._settings.items()))
+        own = ("--listen", self.bootstrap_servers, "--data-dir", str(self.data_directory), "--config-file", str(file))
+        command = [sys.executable, "-m", "fencepost", "broker", *own]
+        self._child = ChildProcess(command, self.log, environment={"PYTHONUNBUFFERED": "1"})
+        self._child.launch()
+
+    def wait_until_it_listens(self) -> None:
+        """Wait for a broker that was launched. Raises StartupError."""
+        child = self._child
+        if child is None:
+            raise RuntimeError("the broker was not launched")
+        child.wait_until(lambda: child.line(_LISTENING) is not None, START_S, "the broker did not start")
+        self.bootstrap_servers = child.line(_LISTENING) or self.bootstrap_servers
+
+    def output(self) -> str:
+        """Return the broker's log."""
+        return self.log.read_text(errors="replace")
 
     def kill(self) -> None:
-        """Send SIGKILL."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
+        """Send SIGKILL; the data stay."""
+        if self._child is not None:
+            self._child.kill()
 
-    def stop(self) -> None:
-        """Send SIGTERM, and SIGKILL after ten seconds."""
-        if self._process is None:
-            return
-        self._process.terminate()
-        try:
-            self._process.wait(10)
-        except subprocess.TimeoutExpired:
-            self.kill()
-        if self._process.stdout is not None:
-            self._process.stdout.close()
+    def restart(self) -> None:
+        """Stop the broker and start it on the same data."""
+        self.stop(keep_data=True)
+        self.start()
 
-
-def _first_line(process: subprocess.Popen[str], timeout_seconds: float) -> str:
-    """Return the first line of stdout, or "" after the timeout."""
-    if process.stdout is None:
-        return ""
-    lines: queue.Queue[str] = queue.Queue()
-    threading.Thread(target=lambda stream: lines.put(stream.readline()), args=(process.stdout,), daemon=True).start()
-    try:
-        return lines.get(timeout=timeout_seconds)
-    except queue.Empty:
-        return ""
+    def stop(self, *, keep_data: bool = False) -> None:
+        """Stop the broker. Without `keep_data` its temporary folder is removed."""
+        if self._child is not None:
+            self._child.end(within_s=STOP_S)
+        if self._temporary is not None and not keep_data:
+            self._temporary.cleanup()
 
 
 class CommandBroker:
@@ -108,47 +126,33 @@ class CommandBroker:
     def __init__(self, command: str, bootstrap_servers: str, log: Path) -> None:
         self.bootstrap_servers = bootstrap_servers
         self._command = command
-        self._log = log
-        self._process: subprocess.Popen[bytes] | None = None
+        self._child = ChildProcess(["/bin/sh", "-c", f"exec {command}"], log)
 
     @property
     def pid(self) -> int | None:
         """Process id of the running command."""
-        return None if self._process is None or self._process.poll() is not None else self._process.pid
+        return self._child.pid
 
     def start(self) -> None:
         """Run the command and wait until its port accepts connections. Raises StartupError."""
-        with self._log.open("a") as log:
-            self._process = subprocess.Popen(
-                ["/bin/sh", "-c", f"exec {self._command}"],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
+        self._child.launch()
+        what = f"{self._command!r} does not listen on {self.bootstrap_servers}"
+        self._child.wait_until(self._listens, START_S, what)
+
+    def _listens(self) -> bool:
         host, _, port = self.bootstrap_servers.split(",")[0].rpartition(":")
-        deadline = time.monotonic() + COMMAND_START_SECONDS
-        while time.monotonic() < deadline and self.pid is not None:
-            with contextlib.suppress(OSError), socket.create_connection((host.strip("[]"), int(port)), timeout=1):
-                return
-            time.sleep(0.1)
-        self.kill()
-        raise StartupError(f"{self._command!r} does not listen on {self.bootstrap_servers}; its log is {self._log}")
+        with contextlib.suppress(OSError), socket.create_connection((host.strip("[]"), int(port)), timeout=1):
+            return True
+        return False
 
     def kill(self) -> None:
         """Send SIGKILL to the command and all processes that it started."""
-        self._signal(signal.SIGKILL)
+        self._child.kill()
 
     def stop(self) -> None:
         """Send SIGTERM, and SIGKILL after half a minute."""
-        self._signal(signal.SIGTERM)
+        self._child.end()
 
-    def _signal(self, number: signal.Signals) -> None:
-        if self._process is None or self._process.poll() is not None:
-            return
-        os.killpg(self._process.pid, number)
-        try:
-            self._process.wait(30)
-        except subprocess.TimeoutExpired:
-            os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
+
+def _text(value: Setting) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -9,7 +9,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
@@ -19,6 +19,7 @@ from fencepost.errors import KafkaError
 from fencepost_lab.check.history.file import VERSION_LINE
 from fencepost_lab.check.history.recorder import Recorder
 from fencepost_lab.torture.access import Access
+from fencepost_lab.torture.child_process import ChildProcess
 from fencepost_lab.torture.fault_proxy import FaultProxy, Lottery
 from fencepost_lab.torture.settling import clean_up, create_topics, settle
 from fencepost_lab.torture.two_phase import DecisionFile, carry_out
@@ -73,7 +74,7 @@ class TortureOptions:
 @dataclass(slots=True)
 class _Worker:
     job: WorkerJob
-    process: subprocess.Popen[bytes]
+    process: ChildProcess
     resumes_at: float | None = None
     starts_at: float | None = None
 
@@ -129,7 +130,7 @@ class Torture:
             for left in clean_up(options.access, self.topics, self._inputs()):
                 self.say(f"left behind: {left}")
 
-    def processes(self) -> list[subprocess.Popen[bytes]]:
+    def processes(self) -> list[ChildProcess]:
         """The latest process of each worker."""
         return [worker.process for worker in self._workers]
 
@@ -189,36 +190,30 @@ class Torture:
                 raise TortureError(f"without any faults, {idle} made no progress in {START_S:.0f} s")
             time.sleep(0.1)
 
-    def _launch(self, job: WorkerJob) -> subprocess.Popen[bytes]:
+    def _launch(self, job: WorkerJob) -> ChildProcess:
         self._started += 1
         started = replace(job, process=f"{job.process}/{self._started}", seed=job.seed + self._started)
-        with (self.options.work / "workers.log").open("ab") as log:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "fencepost_lab.torture.worker"],
-                # stdin, because the process list shows arguments and the job may contain a password
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
-        if process.stdin is not None:
-            # a broken pipe means that the worker ended early; its log has the reason
-            with process.stdin as told, suppress(BrokenPipeError):
-                told.write(started.to_json().encode())
+        process = ChildProcess([sys.executable, "-m", "fencepost_lab.torture.worker"], self._log)
+        # by standard input, because the process list shows arguments and the job may contain a password
+        process.launch(started.to_json().encode())
         return process
+
+    @property
+    def _log(self) -> Path:
+        return self.options.work / "workers.log"
 
     def _tend(self, now: float) -> None:
         """Resume paused workers and restart killed ones. Raises TortureError for a worker that ended by itself."""
         for worker in self._workers:
             if worker.resumes_at is not None and now >= worker.resumes_at:
                 worker.resumes_at = None
-                worker.process.send_signal(signal.SIGCONT)
+                worker.process.send(signal.SIGCONT)
             if worker.starts_at is not None and now >= worker.starts_at:
                 worker.starts_at = None
                 worker.process = self._launch(worker.job)
-            elif worker.starts_at is None and worker.process.poll() is not None:
-                log = self.options.work / "workers.log"
-                raise TortureError(f"{worker.job.process} ended by itself; see {log}:\n{log.read_text()[-2000:]}")
+            elif worker.starts_at is None and not worker.process.is_running:
+                told = f"{worker.job.process} ended by itself; see {self._log}:\n{worker.process.tail()}"
+                raise TortureError(told)
 
     # Faults -----------------------------------------------------------------------------------------------------------
 
@@ -282,13 +277,12 @@ class Torture:
             return
         worker = chance.choice(ready)
         if deed == "cancel":
-            worker.process.send_signal(signal.SIGUSR1)
+            worker.process.send(signal.SIGUSR1)
         elif deed == "pause-client":
-            worker.process.send_signal(signal.SIGSTOP)
+            worker.process.send(signal.SIGSTOP)
             worker.resumes_at = now + chance.choice((1, 5, 15)) * chance.uniform(0.5, 1.5)
         else:
             worker.process.kill()
-            worker.process.wait()
             worker.starts_at = now + chance.uniform(0, 2)
 
     def _kill_broker(self, chance: Random) -> None:
@@ -311,10 +305,10 @@ class Torture:
 
     def _finish(self) -> None:
         """Let all workers finish. A worker that needs more than a minute is killed."""
-        living = [worker for worker in self._workers if worker.process.poll() is None]
+        living = [worker for worker in self._workers if worker.process.is_running]
         for worker in living:
-            worker.process.send_signal(signal.SIGCONT)
-            worker.process.terminate()
+            worker.process.send(signal.SIGCONT)
+            worker.process.send(signal.SIGTERM)
         deadline = time.monotonic() + END_S
         for worker in living:
             try:
@@ -325,9 +319,7 @@ class Torture:
 
     def _end_all(self) -> None:
         for process in self.processes():
-            if process.poll() is None:
-                process.kill()
-            process.wait()
+            process.kill()
 
     def _inputs(self) -> dict[str, str]:
         return {f"{self.options.prefix}copy": f"{self.options.prefix}in"}

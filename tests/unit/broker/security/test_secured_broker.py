@@ -17,7 +17,7 @@ from fencepost.protocol.messages.describe_acls import DescribeAclsRequest
 from fencepost.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from fencepost.protocol.messages.metadata import MetadataRequest
 from fencepost.protocol.messages.sasl_handshake import SaslHandshakeRequest
-from tests.support.brokers import FencepostProcess
+from fencepost_lab.torture.broker_process import BrokerProcess
 from tests.support.raw_client import Closed, RawClient
 
 USERS = {"admin": "a", "alice": "secret"}
@@ -117,8 +117,8 @@ def test_much_is_taken_only_of_those_who_are_known() -> None:
 
 
 @pytest.fixture
-def process() -> FencepostProcess:
-    return FencepostProcess(
+def process() -> BrokerProcess:
+    return BrokerProcess(
         {
             **AUTHORIZER,
             "listeners": "SASL_PLAINTEXT://127.0.0.1:0",
@@ -127,13 +127,13 @@ def process() -> FencepostProcess:
     )
 
 
-def test_rights_survive_kill_9(process: FencepostProcess) -> None:
+def test_rights_survive_kill_9(process: BrokerProcess) -> None:
     process.start()
     try:
         names = [f"topic-{number}" for number in range(20)]
         for name in names:
             create(process.bootstrap_servers, name)
-        process.kill9()
+        process.kill()
         process.start()
         assert acls(process.bootstrap_servers) == [(name, "User:alice") for name in names]
     finally:

@@ -13,7 +13,7 @@ import fencepost
 from fencepost.client.proxies import Proxy, ProxyFailed, ProxyRefused, proxy_of
 from fencepost.config import AdminConfig
 from fencepost.errors import AuthenticationError, ConfigurationError, KafkaTimeoutError
-from tests.support.brokers import free_port
+from fencepost_lab.torture.child_process import free_port
 from tests.support.certificates import Authority
 from tests.support.tunnels import Tunnels
 

@@ -1,0 +1,41 @@
+"""Parts of a judgement after a storm: what committed readers get, and how it differs from what they should get."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+import fencepost
+from fencepost import TopicPartition
+from fencepost.client.types import Isolation
+
+__all__ = ["committed_values", "differences", "hanging"]
+
+PATIENCE_MS = 60_000
+
+
+def committed_values(admin: fencepost.Admin, consumer: fencepost.Consumer, topic: str, partitions: int) -> list[bytes]:
+    """Return all committed values of a topic.
+
+    They are read up to the end of all records, so that a transaction that holds readers back raises KafkaTimeoutError.
+    """
+    parts = [TopicPartition(topic, number) for number in range(partitions)]
+    ends = admin.list_offsets(dict.fromkeys(parts, -1), isolation=Isolation.READ_UNCOMMITTED)
+    values: list[bytes] = []
+    for part, end in ends.items():
+        for fetched in consumer.fetch_range(topic, part.partition, 0, end.offset, timeout_ms=PATIENCE_MS):
+            values += [value or b"" for value in fetched.columns.values()]
+    return values
+
+
+def differences(wanted: Iterable[bytes], found: Iterable[bytes]) -> dict[str, Counter[bytes]]:
+    """Return the values that are "missing" and those that are "too many"; nothing if each is there once."""
+    wished, counted = Counter(wanted), Counter(found)
+    both = {"missing": wished - counted, "too many": counted - wished}
+    return {what: values for what, values in both.items() if values}
+
+
+def hanging(admin: fencepost.Admin) -> list[str]:
+    """Return an anomaly for each transaction that has no end."""
+    found = admin.list_transactions(states=["Ongoing", "PrepareCommit", "PrepareAbort"])
+    return [f"hangs: {transaction.transactional_id} is {transaction.state}" for transaction in found]
