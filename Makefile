@@ -3,6 +3,7 @@
 #              only what failed in the last run  make test ARGS="--last-failed"
 #              in random order                   make test ARGS="-p randomly" WORKERS=2
 # make lint    ruff, formatting and mypy only
+# make coverage  unit and property tests, and the lines that they run    make coverage COVERED=tests/unit/client
 # make bench   the benchmarks                    make bench ARGS="--quick"
 # make soak    damage and the simulated worlds for an hour, from where the last soak ended    make soak MINUTES=480
 # make damage    every byte of a small data directory damaged, some 128,000 cases    make damage ARGS="--share 0.1"
@@ -21,7 +22,7 @@ export PYTHON
 # Spark worker takes to be there.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help venv native run test lint bench soak damage docs dist
+.PHONY: help venv native run test lint coverage bench soak damage docs dist
 .DEFAULT_GOAL := help
 
 help:
@@ -61,6 +62,13 @@ test: venv
 	wait $$mypy || { failed="$$failed mypy"; echo "==> mypy"; cat "$$types"; }; rm "$$types"; \
 	if [ -n "$$failed" ]; then echo "==> red:$$failed"; fi; \
 	[ $$pytest -eq 0 ] && [ -z "$$failed" ]
+
+# Not a part of `make test`: tracing takes a third more processor time, and the tests that start Spark, Kafka and other
+# clients would show few lines for it.
+COVERED ?= tests/unit tests/property
+coverage: venv
+	@$(PY) -m coverage erase; $(PY) -m coverage run -m pytest $(PARALLEL) $(ARGS) $(COVERED); status=$$?; \
+	$(PY) -m coverage combine -q; $(PY) -m coverage report; exit $$status
 
 bench: venv
 	@if [ -f bench/__main__.py ]; then exec $(PY) -m bench $(ARGS); fi; \
