@@ -30,12 +30,12 @@ from fencepost.client.types import Isolation, TopicPartition
 from fencepost.config import AdminConfig
 from fencepost.errors import KafkaError, ProduceFailedError
 from fencepost_lab.check.checks import check_all
-from fencepost_lab.check.history import Anomaly, History, Outcome, RecordWrite, TransactionSummary
+from fencepost_lab.check.history import Anomaly, Outcome, RecordWrite, Summary, TransactionSummary
 from fencepost_lab.check.reader import read_group_offsets, read_to_end
 from fencepost_lab.torture.broker_process import BrokerProcess
 from tests.support.segments import Verified, verify_data_directory
 
-__all__ = ["Summary", "run"]
+__all__ = ["Findings", "run"]
 
 TOPICS = {"red": 2, "blue": 1, "compacted": 2}
 INPUT = TopicPartition("input", 0)
@@ -54,7 +54,7 @@ SETTINGS: dict[str, str | int | bool] = {
 
 
 @dataclass
-class Summary:
+class Findings:
     """What a run did, and found."""
 
     rounds: int = 0
@@ -252,11 +252,11 @@ class Churn(Actor):
                 time.sleep(0.01)
 
 
-def run(rounds: int, seed: int, fsync: str, *, say: bool = False) -> Summary:
+def run(rounds: int, seed: int, fsync: str, *, say: bool = False) -> Findings:
     """The whole story. Raises Damage, and whatever an actor could not live with."""
     began = time.monotonic()
     chance = random.Random(seed)
-    summary = Summary()
+    summary = Findings()
     broker = BrokerProcess({**SETTINGS, "fsync": fsync})
     broker.start()
     try:
@@ -306,7 +306,7 @@ def wait_for_work(actors: list[Actor], wanted: int) -> None:
         time.sleep(0.01)
 
 
-def kill_and_start(broker: BrokerProcess, chance: random.Random, summary: Summary) -> None:
+def kill_and_start(broker: BrokerProcess, chance: random.Random, summary: Findings) -> None:
     time.sleep(chance.uniform(0.05, 0.6))
     broker.kill()
     summary.verified = verify_data_directory(broker.data_directory)
@@ -321,9 +321,9 @@ def kill_and_start(broker: BrokerProcess, chance: random.Random, summary: Summar
     summary.slowest_start_s = max(summary.slowest_start_s, time.monotonic() - began)
 
 
-def judge(broker: BrokerProcess, actors: list[Actor], summary: Summary) -> None:
+def judge(broker: BrokerProcess, actors: list[Actor], summary: Findings) -> None:
     """Compare what is there with what was told."""
-    history = History([transaction for actor in actors for transaction in actor.history])
+    history = Summary([transaction for actor in actors for transaction in actor.history])
     with fencepost.Admin(broker.bootstrap_servers) as admin:
         summary.stable_after_s = wait_until_stable(admin)
         summary.anomalies += [
@@ -373,7 +373,7 @@ def still_open(admin: fencepost.Admin) -> Sequence[TransactionListing]:
     return hanging
 
 
-async def read_all(bootstrap: str, groups: list[str], history: History) -> None:
+async def read_all(bootstrap: str, groups: list[str], history: Summary) -> None:
     config = AdminConfig(bootstrap_servers=bootstrap)
     admin = AdminCore(Cluster(runtime_for(config), config))
     try:

@@ -8,7 +8,7 @@ from enum import Enum
 from random import Random
 from typing import Any, Final, Protocol, TypeVar
 
-from fencepost_lab.check.history import Anomaly, History
+from fencepost_lab.check.history import Anomaly, Summary
 from fencepost_lab.check.machine import MachineFaults
 from fencepost_lab.check.net import NetworkFaults
 from fencepost_lab.check.options import Profile, SimulationOptions
@@ -39,7 +39,7 @@ class SimulationRun:
     trace: Sequence[str]
     happened: Mapping[str, int]
     simulated_ms: int
-    history: History | None = None
+    history: Summary | None = None
 
     @property
     def checks(self) -> set[str]:

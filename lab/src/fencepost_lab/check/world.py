@@ -35,8 +35,8 @@ from fencepost_lab.check.checks.divergence import divergence
 from fencepost_lab.check.checks.reordered import reordered
 from fencepost_lab.check.copied_once import copied_once
 from fencepost_lab.check.file_corruption import FRAGILE, FileCorruption, judge_fragile
-from fencepost_lab.check.history import Anomaly, History, Outcome, RecordRead, Sent
-from fencepost_lab.check.history.model import History as Operations
+from fencepost_lab.check.history import Anomaly, Outcome, RecordRead, Sent, Summary
+from fencepost_lab.check.history.model import History
 from fencepost_lab.check.history.operations import Init
 from fencepost_lab.check.options import SimulationOptions
 from fencepost_lab.check.process import Process
@@ -101,7 +101,7 @@ class SimulationReport:
 
     seed: int
     options: SimulationOptions
-    history: History = field(default_factory=History)
+    history: Summary = field(default_factory=Summary)
     anomalies: list[Anomaly] = field(default_factory=list)
     trace: list[str] = field(default_factory=list)
     happened: Mapping[str, int] = field(default_factory=dict)
@@ -417,8 +417,8 @@ class World:
         history.reads += [read for read in self._partial if read.reader in complete]
         found = check_all(history) if history.reads else []
         incomplete = [read for read in self._partial if read.reader not in complete]
-        seen = History(history.transactions, history.sent, incomplete)
-        found += [anomaly for check in WHILE_READING for anomaly in check(Operations(seen.operations()))]
+        seen = Summary(history.transactions, history.sent, incomplete)
+        found += [anomaly for check in WHILE_READING for anomaly in check(History(seen.operations()))]
         if self.copiers:
             source = [read.value for read in history.reads if read.topic == INPUT]
             found += copied_once(source, (read for read in history.reads if read.topic == OUTPUT), COPIES_OF)

@@ -24,7 +24,7 @@ from fencepost.errors import (
     TransactionCommittedError,
     TransactionOutcomeUnknownError,
 )
-from fencepost_lab.check.history import History, Outcome, RecordRead, RecordWrite, TransactionSummary
+from fencepost_lab.check.history import Outcome, RecordRead, RecordWrite, Summary, TransactionSummary
 from fencepost_lab.check.history.operations import Abort, Commit, Init, Operation
 from fencepost_lab.check.options import SimulationOptions
 from fencepost_lab.check.process import Process, ProcessLost
@@ -55,7 +55,7 @@ class Surroundings(Protocol):
     """The world, as far as an actor uses it."""
 
     options: SimulationOptions
-    history: History
+    history: Summary
 
     @property
     def storming(self) -> bool:

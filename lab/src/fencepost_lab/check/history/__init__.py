@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from fencepost_lab.check.history.model import Anomaly, Outcome
-from fencepost_lab.check.history.summary import RecordRead, RecordWrite, Sent, TransactionSummary
-from fencepost_lab.check.history.summary import Summary as History
+from fencepost_lab.check.history.summary import RecordRead, RecordWrite, Sent, Summary, TransactionSummary
 
-__all__ = ["Anomaly", "History", "Outcome", "RecordRead", "RecordWrite", "Sent", "TransactionSummary"]
+__all__ = ["Anomaly", "Outcome", "RecordRead", "RecordWrite", "Sent", "Summary", "TransactionSummary"]
