@@ -68,9 +68,13 @@ class CoordinatorRuntime:
         topic = self._topics.get(self._topic)
         return 0 if topic is None else coordinator_partition(key, len(topic.partitions))
 
+    def partitions(self) -> Sequence[Partition]:
+        """Return the topic's partitions. Creates the topic if it does not exist."""
+        return self._topics.internal(self._topic).partitions
+
     def partition_of(self, key: str) -> Partition:
         """Return the partition of a group or transactional id. Creates the topic if it does not exist."""
-        partitions = self._topics.internal(self._topic).partitions
+        partitions = self.partitions()
         return partitions[coordinator_partition(key, len(partitions))]
 
     def stored(self) -> list[Partition]:

@@ -15,10 +15,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from operator import attrgetter
+from functools import lru_cache
+from itertools import chain, compress
+from operator import attrgetter, ne
 from typing import Any, Final
 
-from fencepost.protocol.cursor import Reader, Writer
+from fencepost.protocol.cursor import Reader
 from fencepost.protocol.errors import MalformedMessage
 from fencepost.protocol.varint import write_unsigned_varint
 from fencepost.values import Value
@@ -93,10 +95,7 @@ _TAGS: Final[dict[int, tuple[str, struct.Struct, int]]] = {
 
 _TAGGED = attrgetter(*(name for name, _, _ in _TAGS.values()))
 """The values of the tags, in their order."""
-_WRITTEN_TAGS: Final = [
-    (write_unsigned_varint(tag) + write_unsigned_varint(layout.size), layout.pack, absent)
-    for tag, (_, layout, absent) in _TAGS.items()
-]
+_ABSENT: Final = tuple(absent for _, _, absent in _TAGS.values())
 _ENDINGS_HEAD: Final = write_unsigned_varint(ENDINGS_TAG)
 
 
@@ -133,29 +132,55 @@ def encode_value(value: TransactionLogValue, version: int = HIGHEST_VALUE_VERSIO
     """
     if version not in (0, 1):
         raise UnknownTransactionRecord(f"transaction log value of version {version}")
-    writer = Writer(flexible=version >= _FLEXIBLE)
-    writer.pack(
-        _VERSION_AND_HEAD,
+    head = _VERSION_AND_HEAD.pack(
         version,
         value.producer_id,
         value.producer_epoch,
         value.transaction_timeout_ms,
         value.transaction_status,
     )
-    topics = value.transaction_partitions
-    writer.array_length(-1 if topics is None else len(topics))
-    for topic, partitions in topics or ():
-        writer.string(topic)
-        writer.int32s(partitions)
-        writer.tags()
-    writer.pack(_TIMES, value.last_update_timestamp_ms, value.start_timestamp_ms)
+    times = _TIMES.pack(value.last_update_timestamp_ms, value.start_timestamp_ms)
     if version < _FLEXIBLE:
-        return writer.joined()
-    present = zip(_TAGGED(value), _WRITTEN_TAGS, strict=True)
-    tags = [head + pack(number) for number, (head, pack, absent) in present if number != absent]
-    if value.endings:
-        tags.append(_ENDINGS_HEAD + write_unsigned_varint(len(value.endings)) + value.endings)
-    return b"".join((writer.joined(), write_unsigned_varint(len(tags)), *tags))
+        return head + _fixed_partitions(value.transaction_partitions) + times
+    numbers, endings = _TAGGED(value), value.endings
+    present = tuple(map(ne, numbers, _ABSENT))
+    layout, heads = _tags_layout(present, 1 if endings else 0)
+    tags = layout.pack(*heads[0], *chain.from_iterable(zip(heads[1], compress(numbers, present), strict=True)))
+    written = head + _flexible_partitions(value.transaction_partitions) + times + tags
+    return written + _ENDINGS_HEAD + write_unsigned_varint(len(endings)) + endings if endings else written
+
+
+@lru_cache(64)  # the records of one broker have few sets of tags
+def _tags_layout(present: tuple[bool, ...], others: int) -> tuple[struct.Struct, tuple[list[int], list[bytes]]]:
+    """Return the layout of the number of tags and of the present ones, and its values apart from the tags' own.
+
+    `others`: number of tags that follow.
+    """
+    known = [(tag, layout) for tag, (_, layout, _) in compress(_TAGS.items(), present)]
+    heads = [write_unsigned_varint(tag) + write_unsigned_varint(layout.size) for tag, layout in known]
+    fields = "".join(f"{len(head)}s{layout.format[1:]}" for head, (_, layout) in zip(heads, known, strict=True))
+    return struct.Struct(">B" + fields), ([len(known) + others], heads)
+
+
+def _flexible_partitions(topics: tuple[tuple[str, tuple[int, ...]], ...] | None) -> bytes:
+    if topics is None:
+        return b"\0"
+    written = write_unsigned_varint(len(topics) + 1)
+    for topic, partitions in topics:
+        name, count = topic.encode(), len(partitions)
+        written += write_unsigned_varint(len(name) + 1) + name + write_unsigned_varint(count + 1)
+        written += struct.pack(f">{count}ix", *partitions)
+    return written
+
+
+def _fixed_partitions(topics: tuple[tuple[str, tuple[int, ...]], ...] | None) -> bytes:
+    if topics is None:
+        return _INT32.pack(-1)
+    written = _INT32.pack(len(topics))
+    for topic, partitions in topics:
+        name, count = topic.encode(), len(partitions)
+        written += _INT16.pack(len(name)) + name + struct.pack(f">i{count}i", count, *partitions)
+    return written
 
 
 def decode_value(data: bytes | memoryview) -> TransactionLogValue:

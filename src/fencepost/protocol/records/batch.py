@@ -345,8 +345,7 @@ def pack_place(base_offset: int, batch_length: int, leader_epoch: int) -> bytes:
 
 
 def _stamp_crc(batch: bytearray | memoryview) -> None:
-    with memoryview(batch) as view:
-        _CRC.pack_into(batch, _CRC_AT, crc32c(view[CRC_FROM:]))
+    _CRC.pack_into(batch, _CRC_AT, crc32c(memoryview(batch)[CRC_FROM:]))
 
 
 def _codec_number(compression: str) -> int:

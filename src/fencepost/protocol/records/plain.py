@@ -24,7 +24,8 @@ def encode_pairs(
 ) -> bytearray:
     """Encode (key, value) records with the same timestamp into an uncompressed batch."""
     count = len(pairs)
-    batch = write_records(count, [key for key, _ in pairs], [value for _, value in pairs], timestamp_ms, None)
+    keys, values = zip(*pairs, strict=True) if pairs else ((), ())
+    batch = write_records(count, keys, values, timestamp_ms, None)
     seal_in_place(batch, record_count=count, base_timestamp=timestamp_ms, max_timestamp=timestamp_ms, **stamp)
     return batch
 

@@ -7,6 +7,7 @@ import tracemalloc
 
 import pytest
 
+from fencepost.broker.coordinator.txn import replay as replay_module
 from fencepost.broker.coordinator.txn import snapshot
 from fencepost.broker.coordinator.txn.compact_idle_ids import PACKED_BYTES, IdleIds, pack
 from fencepost.broker.coordinator.txn.model import BumpCause, Transaction, TransactionRecord
@@ -15,8 +16,11 @@ from fencepost.broker.coordinator.txn.states import IDLE, TxnState
 from fencepost.broker.timing.clock import Jumps
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.logs.partitioning import java_string_hash
+from fencepost.protocol.logs.transaction_log import encode_key
 from fencepost.protocol.messages.describe_transactions import DescribeTransactionsRequest
 from fencepost.protocol.messages.init_producer_id import InitProducerIdRequest
+from fencepost.topic_partition import TopicPartition
+from fencepost.values import replace
 from fencepost_lab.check.disk import MemoryDisk
 from tests.support.broker_driver import BrokerDriver
 from tests.unit.broker.coordinator.test_damaged_internal_topics import CONFIG, create, end, init, write
@@ -95,6 +99,43 @@ def test_ids_expire_at_their_time_whatever_was_done_to_them(seed: int) -> None:
         assert {each.transactional_id for each in store} == set(model)
         assert len(store) == len(model)
     assert expired > 50
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_ids_with_a_context_have_the_same_state(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Against a store without contexts, with ids expired, set aside, and loaded with a clock set back."""
+    monkeypatch.setattr(replay_module, "_MOST_CONTEXTS", 8)
+    rng = random.Random(seed)
+    stores = [TransactionStore(EXPIRATION_MS, Jumps(), lambda name: java_string_hash(name) % 3) for _ in range(2)]
+    names = [f"id-{number}" for number in range(20)]
+    open_in = frozenset({TopicPartition("a", 0)})
+    now_ms, known = 1_000_000, 0
+    for _ in range(400):
+        now_ms += rng.randrange(2_000)
+        name = rng.choice(names)
+        before = stores[0].get(name)
+        after: Transaction | None = transaction(name, TxnState.EMPTY, now_ms, rng)
+        if before is not None and before.state in IDLE and rng.random() < 0.7:
+            after = None if rng.random() < 0.2 else replace(before, state=TxnState.ONGOING, partitions=open_in)
+        elif before is not None and before.state is TxnState.ONGOING:
+            after = replace(before, state=TxnState.PREPARE_COMMIT)
+        elif before is not None and before.state is TxnState.PREPARE_COMMIT:
+            after = replace(before, state=TxnState.COMPLETE_COMMIT, partitions=frozenset(), last_update_ms=now_ms)
+        if rng.random() < 0.8:
+            context = stores[0].context(name)
+            assert (context.key, context.shard) == (encode_key(name), java_string_hash(name) % 3)
+        assert stores[0].replay(TransactionRecord(name, after)) == stores[1].replay(TransactionRecord(name, after))
+        chosen, chance = rng.choice(names), rng.random()
+        for store in stores:
+            if chance < 0.05:
+                store.set_aside(chosen)
+            elif chance < 0.1:
+                store.loaded(now_ms - 10_000)
+            elif chance < 0.2:
+                store.take_due(now_ms, 1)
+        assert [stores[0].get(each) for each in names] == [stores[1].get(each) for each in names]
+        known += stores[0].get(name) is not None
+    assert known > 100
 
 
 def test_what_is_due_and_cannot_be_written_comes_again() -> None:

@@ -37,7 +37,7 @@ from fencepost.broker.coordinator.txn.model import (
     TransactionConfig,
     TransactionRecord,
 )
-from fencepost.broker.coordinator.txn.replay import TransactionStore
+from fencepost.broker.coordinator.txn.replay import IdContext, TransactionStore
 from fencepost.broker.coordinator.txn.snapshot import IdsSnapshot
 from fencepost.broker.coordinator.txn.states import PREPARED
 from fencepost.broker.coordinator.txn.views import DescribedTransaction, ListReply
@@ -151,6 +151,12 @@ class TransactionCoordinator:
         """Handle EndTxn. The reply's pair (v5+) is for the next transaction."""
         current = self._store.get(request.transactional_id)
         return decide_end.end_txn(now_ms, self._config, current, request, self._allocate)
+
+    # Records
+
+    def context(self, transactional_id: str) -> IdContext:
+        """Return the key and the partition of an id's records. The transaction log must exist."""
+        return self._store.context(transactional_id)
 
     # Views
 

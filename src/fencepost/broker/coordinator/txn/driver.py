@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any
 
@@ -281,29 +281,30 @@ class Transactions:
         self._carry_out(now_ms, result, reply)
 
     def _carry_out(self, now_ms: int, result: Result[Any], reply: Callable[[int], None] | None = None) -> None:
-        fences = [(self._topics.partition(*fence.partition), fence) for fence in result.fence]
-        fenced = [(partition.log, fence) for partition, fence in fences if partition is not None]
+        fences = [(self._topics.partition(*fence.partition), fence) for fence in result.fence] if result.fence else ()
+        fenced = [(partition.log, fence) for partition, fence in fences if partition is not None] if fences else ()
         for record in result.records:
             self._append(now_ms, record)
         for log, fence in fenced:
             log.fence(fence.producer_id, fence.epoch)
+        # the last record of each id
         reached = {record.transactional_id: record.transaction for record in result.records}
         owing = [name for name, after in reached.items() if after is not None and after.state in PREPARED]
-
-        def proceed(now_ms: int) -> None:
-            self._owing += owing
-            if reply is None:
-                self.write_owed(now_ms)
-            else:
-                reply(now_ms)
-
         if reply is not None or owing:
-            self._durability.when_durable(now_ms, proceed)
+            self._durability.when_durable(now_ms, partial(self._proceed, owing, reply))
         for name in reached:
             if name not in owing:
                 self._refused.discard(name)
                 for action in [*self._waiting.pop(name, ()), *self._requests.pop(name, ())]:
                     action(now_ms)
+
+    def _proceed(self, owing: Sequence[str], reply: Callable[[int], None] | None, now_ms: int) -> None:
+        """Reply to a durable decision, whose markers these ids owe from now on."""
+        self._owing += owing
+        if reply is None:
+            self.write_owed(now_ms)
+        else:
+            reply(now_ms)
 
     def warn_of_loss(self, what: str, *, topic: str | None = None, producer_ids: Collection[int] = frozenset()) -> None:
         """Log the open transactions that lose data by an administrator's request about a topic or about producers."""
@@ -384,8 +385,10 @@ class Transactions:
         return transaction is not None and transaction.state in PREPARED
 
     def _append(self, now_ms: int, record: TransactionRecord) -> None:
-        partition = self._runtime.partition_of(record.transactional_id)
-        self._runtime.append(now_ms, partition, [(record.key(), record.value())])
+        partitions = self._runtime.partitions()
+        context = self.coordinator.context(record.transactional_id)
+        partition = partitions[context.shard]
+        self._runtime.append(now_ms, partition, [(context.key, record.value())])
         before = self.coordinator.replay(record)
         note_change(self._metrics, now_ms, before, record.transaction)
         self.snapshots.replayed(partition)

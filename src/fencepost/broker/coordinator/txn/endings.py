@@ -73,10 +73,13 @@ def remember(before: Transaction, *, commit: bool) -> bytes:
 
     All pairs handed out for a kept transaction are its names: from that of its records to the one that ends it.
     """
-    since, runs = _read(before)
     outcome = _Outcome.COMMITTED if commit else _Outcome.ABORTED
     first, last = before.transaction_pair, before.client_pair
-    if first.producer_id == last.producer_id:
+    is_one = first.producer_id == last.producer_id
+    if is_one and (longer := _with_longer_newest(before.endings, first, _one(first, last.epoch, outcome))) is not None:
+        return longer
+    since, runs = _read(before)
+    if is_one:
         added = [_one(first, last.epoch, outcome)]
     else:  # keeps exhausted the epochs of the first producer id
         added = [_one(first, max(first.epoch, LAST_CLIENT_EPOCH), outcome)]
@@ -86,6 +89,16 @@ def remember(before: Transaction, *, commit: bool) -> bytes:
     for dropped in runs[:-MOST_RUNS]:
         since = max(since, ProducerPair(dropped.producer_id, dropped.last + dropped.width))
     return ENDINGS_SINCE.pack(*since) + b"".join([ENDINGS_RUN.pack(*run) for run in runs[-MOST_RUNS:]])
+
+
+def _with_longer_newest(stored: bytes, pair: ProducerPair, one: _Run) -> bytes | None:
+    """Return the memory whose newest run is longer by a transaction, as it nearly always is; None for another one."""
+    at = len(stored) - ENDINGS_RUN.size
+    if at < ENDINGS_SINCE.size:
+        return None
+    newest = _Run._make(ENDINGS_RUN.unpack_from(stored, at))
+    joined = None if newest.holds(pair) else newest.with_next(one)
+    return None if joined is None else stored[:at] + ENDINGS_RUN.pack(*joined)
 
 
 def ending_of(current: Transaction | None, pair: ProducerPair) -> Ending:

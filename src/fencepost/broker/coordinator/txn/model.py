@@ -14,7 +14,7 @@ A transactional id has up to three (producer id, epoch) pairs:
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection
 from enum import IntEnum
 from typing import Final, Generic, NamedTuple, TypeVar
 
@@ -304,8 +304,11 @@ def _known_state(value: TransactionLogValue) -> tuple[TxnState, BumpCause]:
         raise transaction_log.CorruptTransactionRecord(str(error)) from error
 
 
-def group_by_topic(partitions: Iterable[tuple[str, int]]) -> tuple[tuple[str, tuple[int, ...]], ...]:
+def group_by_topic(partitions: Collection[tuple[str, int]]) -> tuple[tuple[str, tuple[int, ...]], ...]:
     """Group partitions by topic in sorted order, so that equal states have equal bytes."""
+    if len(partitions) == 1:
+        ((topic, partition),) = partitions
+        return ((topic, (partition,)),)
     by_topic: defaultdict[str, list[int]] = defaultdict(list)
     for topic, partition in sorted(partitions):
         by_topic[topic].append(partition)

@@ -26,7 +26,26 @@ from fencepost.broker.coordinator.txn.states import (
 from fencepost.broker.timing.alarm import Alarm
 from fencepost.broker.timing.clock import Jumps
 from fencepost.broker.timing.deadlines import RETRY_MS, Deadlines
+from fencepost.protocol.logs.transaction_log import encode_key
 from fencepost.values import replace
+
+_MOST_CONTEXTS = 1_024
+
+
+class IdContext:
+    """A transactional id in use: what every record of it needs, computed once."""
+
+    __slots__ = ("idle", "key", "shard", "state")
+
+    def __init__(self, key: bytes, shard: int, idle: IdleIds, state: Transaction | None) -> None:
+        self.key = key
+        """The key of its records."""
+        self.shard = shard
+        """Its partition of the transaction log."""
+        self.idle = idle
+        """The packed ids of that partition."""
+        self.state = state
+        """The present state; None for an id that does not exist."""
 
 
 class TransactionStore:
@@ -46,6 +65,7 @@ class TransactionStore:
         self.expiration_ms = expiration_ms
         self._awake: dict[str, Transaction] = {}  # ids with an open transaction or missing markers, or about to expire
         self._idle: defaultdict[int, IdleIds] = defaultdict(IdleIds)
+        self._contexts: dict[str, IdContext] = {}  # ids whose records were appended lately
         self._idle_floor_ms: int | None = None  # no idle id was last used before this time
         self.outstanding = Outstanding()
         self.deadlines = Deadlines[str](self._alarm)
@@ -77,11 +97,27 @@ class TransactionStore:
 
     def load_packed(self, shard: int, packed: Iterable[tuple[str, bytes]]) -> None:
         """Load packed ids from `of_shard`, before any of their records is replayed."""
+        self._contexts.clear()
         for name, state in packed:
             self._put_idle(self._idle[shard], name, state)
 
     def get(self, transactional_id: str) -> Transaction | None:
+        context = self._contexts.get(transactional_id)
+        if context is not None:
+            return context.state
         return self._awake.get(transactional_id) or self._idle[self._shard_of(transactional_id)].get(transactional_id)
+
+    def context(self, transactional_id: str) -> IdContext:
+        """Return the context of an id, before a record of it is appended. The transaction log must exist."""
+        context = self._contexts.get(transactional_id)
+        if context is None:
+            shard = self._shard_of(transactional_id)
+            idle = self._idle[shard]
+            state = self._awake.get(transactional_id) or idle.get(transactional_id)
+            if len(self._contexts) >= _MOST_CONTEXTS:
+                self._contexts.clear()
+            context = self._contexts[transactional_id] = IdContext(encode_key(transactional_id), shard, idle, state)
+        return context
 
     def replay(self, record: TransactionRecord) -> Transaction | None:
         """Apply a record. Return the state before it.
@@ -91,14 +127,21 @@ class TransactionStore:
         A compacted log may start with any state of an id, so the first record of an id is accepted unchecked.
         """
         transactional_id, after = record.transactional_id, record.transaction
-        idle = self._idle[self._shard_of(transactional_id)]
-        before = self._awake.get(transactional_id) or idle.get(transactional_id)
+        context = self._contexts.get(transactional_id)
+        if context is None:  # while loading, which reads most ids once
+            idle = self._idle[self._shard_of(transactional_id)]
+            before = self._awake.get(transactional_id) or idle.get(transactional_id)
+        else:
+            idle, before = context.idle, context.state
         if after is not None and after.state in NEVER_LOGGED:
             raise IllegalTransition(after.state, TxnRecordEvent.INITIALIZED, transactional_id)
         reached = TxnState.DEAD if after is None else after.state
         if before is not None and not TABLE.may_follow(before.state, reached):
             raise IllegalTransition(before.state, reached, transactional_id)
+        if context is not None:
+            context.state = after
         if after is None:
+            self._contexts.pop(transactional_id, None)
             self._forget_awake(transactional_id)
             idle.discard(transactional_id)
             return before
@@ -128,10 +171,12 @@ class TransactionStore:
                     each, start_ms=min(each.start_ms, now_ms), last_update_ms=min(each.last_update_ms, now_ms)
                 )
                 self._awake[name] = since_now
+                self._contexts.pop(name, None)
                 self.deadlines.set(name, self.due_ms(since_now))
 
     def set_aside(self, transactional_id: str) -> Transaction | None:
         """Remove the id and return its state."""
+        self._contexts.pop(transactional_id, None)
         awake = self._forget_awake(transactional_id)
         return awake or self._idle[self._shard_of(transactional_id)].pop(transactional_id)
 
