@@ -80,17 +80,17 @@ class FetchSession:
             if not reader.has_news(result):
                 continue
             reader.told(result)
-            if len(result.records) and self.readers.get(reader.key) is reader:
-                del self.readers[reader.key]
-                self.readers[reader.key] = reader
+            if len(result.records) and self.readers.get(key := reader.key) is reader:
+                del self.readers[key]
+                self.readers[key] = reader
             yield reader, result
 
     def update(self, request: FetchRequest) -> None:
         """Add the partitions that a request names, and remove those that it forgets."""
-        for reader in _readers_of(request):
-            known = self.readers.get(reader.key)
+        for key, reader in _readers_of(request).items():
+            known = self.readers.get(key)
             if known is None:
-                self.readers[reader.key] = reader
+                self.readers[key] = reader
             else:
                 known.request = reader.request
         for gone in request.forgotten:
@@ -143,7 +143,9 @@ class FetchSessions:
         """Return what this request reads. Epoch 0 asks for a new session, -1 for none."""
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             self._sessions.pop(request.session_id, None)
-            return StartedFetch(list(_readers_of(request)), wants_session=request.session_epoch == INITIAL_EPOCH)
+            return StartedFetch(
+                list(_readers_of(request).values()), wants_session=request.session_epoch == INITIAL_EPOCH
+            )
         session = self._sessions.get(request.session_id)
         if session is None:
             return StartedFetch([], error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
@@ -197,9 +199,12 @@ class FetchSessions:
         return True
 
 
-def _readers_of(request: FetchRequest) -> Iterable[PartitionReader]:
+def _readers_of(request: FetchRequest) -> dict[Key, PartitionReader]:
     """Return one reader per partition; the last one counts if a partition is named twice."""
-    readers = (
-        PartitionReader(topic.topic, topic.topic_id, wanted) for topic in request.topics for wanted in topic.partitions
-    )
-    return {reader.key: reader for reader in readers}.values()
+    readers: dict[Key, PartitionReader] = {}
+    for topic in request.topics:
+        name, topic_id = topic.topic, topic.topic_id
+        key = name if topic_id is None else topic_id
+        for wanted in topic.partitions:
+            readers[key, wanted.partition] = PartitionReader(name, topic_id, wanted)
+    return readers

@@ -14,8 +14,9 @@ from typing import Final
 from uuid import UUID
 
 from fencepost.protocol.cursor import Buffer, Reader, Writer
-from fencepost.protocol.frame import is_flexible
-from fencepost.protocol.varint import write_unsigned_varint
+from fencepost.protocol.errors import MalformedMessage
+from fencepost.protocol.varint import read_unsigned_varint, skip_tagged_fields, write_unsigned_varint
+from fencepost.protocol.wire import uuid_of
 
 __all__ = [
     "API_KEY",
@@ -37,6 +38,7 @@ __all__ = [
 
 API_KEY = 1
 VERSIONS = (4, 18)
+_FIRST_FLEXIBLE: Final = 12
 READ_UNCOMMITTED = 0
 READ_COMMITTED = 1
 
@@ -60,7 +62,11 @@ _REPLICA_STATE = struct.Struct(">iq")
 _DIVERGING_TAG, _REPLICA_STATE_TAG = 0, 1
 _DIVERGING: Final = bytes((1, _DIVERGING_TAG, _EPOCH_END.size + 1))
 """One tagged field, its number, and its size with the tags in it."""
-_NO_ID: Final = bytes(16)
+_ID_BYTES: Final = 16
+_NO_REPLICA: Final = _INT32.pack(-1)
+_NO_ID: Final = bytes(_ID_BYTES)
+_ONE_BYTE: Final = 0x80
+"""A varint below it has one byte."""
 
 
 @dataclass(slots=True)
@@ -155,60 +161,120 @@ def decode_request(body: memoryview, version: int) -> FetchRequest:
     Raises:
         MalformedMessage: The bytes are not a Fetch request of this version.
     """
-    reader = Reader(body, is_flexible(API_KEY, version))
-    replica_id, session_id, session_epoch = -1, 0, -1
-    if version >= 15:
-        wait_ms, min_bytes, max_bytes, isolation, session_id, session_epoch = reader.unpack(_HEAD_V15)
-    elif version >= 7:
+    if version >= _FIRST_FLEXIBLE:
+        try:
+            return _decode_flexible(body, version)
+        except (IndexError, struct.error, UnicodeDecodeError) as error:
+            raise MalformedMessage(f"a Fetch request is cut short, or a name is not UTF-8: {error}") from error
+    reader = Reader(body)
+    session_id, session_epoch = 0, -1
+    if version >= 7:
         replica_id, wait_ms, min_bytes, max_bytes, isolation, session_id, session_epoch = reader.unpack(_HEAD_V7)
     else:
         replica_id, wait_ms, min_bytes, max_bytes, isolation = reader.unpack(_HEAD_V4)
     topics = [_read_wanted(reader, version) for _ in range(reader.array_length())]
-    forgotten = [_read_forgotten(reader, version) for _ in range(reader.array_length())] if version >= 7 else []
+    forgotten = [_read_forgotten(reader) for _ in range(reader.array_length())] if version >= 7 else []
     rack_id = reader.string() if version >= 11 else ""
-    state = reader.tags().get(_REPLICA_STATE_TAG)
-    if state is not None and version >= 15:
-        replica_id, _ = Reader(state).unpack(_REPLICA_STATE)
     return FetchRequest(
         wait_ms, min_bytes, max_bytes, isolation, session_id, session_epoch, topics, forgotten, rack_id, replica_id
     )
 
 
 def _read_wanted(reader: Reader, version: int) -> FetchTopic:
-    topic, topic_id = _read_topic(reader, version)
-    partitions = [_read_partition(reader, version) for _ in range(reader.array_length())]
-    reader.skip_tags()
-    return FetchTopic(topic, topic_id, partitions)
+    """Read a topic before v12."""
+    topic = reader.string()
+    return FetchTopic(topic, None, [_read_partition(reader, version) for _ in range(reader.array_length())])
 
 
-def _read_forgotten(reader: Reader, version: int) -> ForgottenTopic:
-    topic, topic_id = _read_topic(reader, version)
-    numbers = [reader.int32() for _ in range(reader.array_length())]
-    reader.skip_tags()
-    return ForgottenTopic(topic, topic_id, numbers)
-
-
-def _read_topic(reader: Reader, version: int) -> tuple[str | None, UUID | None]:
-    return (reader.string(), None) if version < 13 else (None, reader.uuid())
+def _read_forgotten(reader: Reader) -> ForgottenTopic:
+    topic = reader.string()
+    return ForgottenTopic(topic, None, [reader.int32() for _ in range(reader.array_length())])
 
 
 def _read_partition(reader: Reader, version: int) -> FetchPartition:
-    leader_epoch = last_epoch = log_start = -1
-    if version >= 12:
-        number, leader_epoch, offset, last_epoch, log_start, max_bytes = reader.unpack(_PARTITION_V12)
-        reader.skip_tags()
-    elif version >= 9:
+    leader_epoch = log_start = -1
+    if version >= 9:
         number, leader_epoch, offset, log_start, max_bytes = reader.unpack(_PARTITION_V9)
     elif version >= 5:
         number, offset, log_start, max_bytes = reader.unpack(_PARTITION_V5)
     else:
         number, offset, max_bytes = reader.unpack(_PARTITION_V4)
-    return FetchPartition(number, offset, max_bytes, leader_epoch, last_epoch, log_start)
+    return FetchPartition(number, offset, max_bytes, leader_epoch, -1, log_start)
+
+
+def _decode_flexible(data: memoryview, version: int) -> FetchRequest:
+    """Decode a body from v12 on, which nearly all consumers send: without a call for each field.
+
+    Raises MalformedMessage, IndexError, struct.error or UnicodeDecodeError for other bytes.
+    """
+    replica_id = -1
+    if version >= 15:
+        wait_ms, min_bytes, max_bytes, isolation, session_id, session_epoch = _HEAD_V15.unpack_from(data)
+        position = _HEAD_V15.size
+    else:
+        replica_id, wait_ms, min_bytes, max_bytes, isolation, session_id, session_epoch = _HEAD_V7.unpack_from(data)
+        position = _HEAD_V7.size
+    topics: list[FetchTopic] = []
+    count, position = _count_at(data, position) if data[position] >= _ONE_BYTE else (data[position], position + 1)
+    for _ in range(count - 1):
+        topic, topic_id, position = _topic_at(data, position, version)
+        partitions: list[FetchPartition] = []
+        many, position = _count_at(data, position) if data[position] >= _ONE_BYTE else (data[position], position + 1)
+        for _ in range(many - 1):
+            number, leader_epoch, offset, last_epoch, start, most = _PARTITION_V12.unpack_from(data, position)
+            position += _PARTITION_V12.size
+            position = skip_tagged_fields(data, position) if data[position] else position + 1
+            partitions.append(FetchPartition(number, offset, most, leader_epoch, last_epoch, start))
+        position = skip_tagged_fields(data, position) if data[position] else position + 1
+        topics.append(FetchTopic(topic, topic_id, partitions))
+    forgotten: list[ForgottenTopic] = []
+    count, position = _count_at(data, position) if data[position] >= _ONE_BYTE else (data[position], position + 1)
+    for _ in range(count - 1):
+        topic, topic_id, position = _topic_at(data, position, version)
+        many, position = _count_at(data, position)
+        end = position + max(0, many - 1) * _INT32.size
+        numbers = [number for (number,) in _INT32.iter_unpack(data[position:end])]
+        position = skip_tagged_fields(data, end)
+        forgotten.append(ForgottenTopic(topic, topic_id, numbers))
+    rack_id, position = ("", position + 1) if data[position] == 1 else _string_at(data, position)
+    if data[position]:
+        state = Reader(data, True, position).tags().get(_REPLICA_STATE_TAG)
+        if state is not None and version >= 15:
+            replica_id, _ = Reader(state).unpack(_REPLICA_STATE)
+    return FetchRequest(
+        wait_ms, min_bytes, max_bytes, isolation, session_id, session_epoch, topics, forgotten, rack_id, replica_id
+    )
+
+
+def _count_at(data: memoryview, position: int) -> tuple[int, int]:
+    """Return a count + 1, 0 for null, and the position after it. More elements than bytes left are malformed."""
+    count, position = read_unsigned_varint(data, position)
+    if count - 1 > len(data) - position:
+        raise MalformedMessage(f"a count of {count - 1} elements in {len(data) - position} bytes")
+    return count, position
+
+
+def _string_at(data: memoryview, position: int) -> tuple[str, int]:
+    """Return a compact string, and the position after it."""
+    length, position = read_unsigned_varint(data, position)
+    end = position + length - 1
+    if not length or end > len(data):
+        raise MalformedMessage(f"a string of {length - 1} bytes at byte {position} of {len(data)}")
+    return str(data[position:end], "utf-8"), end
+
+
+def _topic_at(data: memoryview, position: int, version: int) -> tuple[str | None, UUID | None, int]:
+    """Return the name and the id of a topic, and the position after it."""
+    if version >= 13:
+        end = position + _ID_BYTES
+        return None, uuid_of(bytes(data[position:end])), end
+    name, end = _string_at(data, position)
+    return name, None, end
 
 
 def encode_request(request: FetchRequest, version: int) -> list[Buffer]:
     """Return the request body as buffers."""
-    writer = Writer(is_flexible(API_KEY, version))
+    writer = Writer(flexible=version >= _FIRST_FLEXIBLE)
     if version <= 14:
         writer.int32(request.replica_id)
     writer.pack(_HEAD, request.max_wait_ms, request.min_bytes, request.max_bytes)
@@ -271,12 +337,12 @@ def decode_response(body: memoryview, version: int) -> FetchResponse:
     Raises:
         MalformedMessage: The bytes are not a Fetch response of this version.
     """
-    reader = Reader(body, is_flexible(API_KEY, version))
+    reader = Reader(body, flexible=version >= _FIRST_FLEXIBLE)
     response = FetchResponse(throttle_ms=reader.int32())
     if version >= 7:
         response.error_code, response.session_id = reader.int16(), reader.int32()
     for _ in range(reader.array_length()):
-        topic, topic_id = _read_topic(reader, version)
+        topic, topic_id = (reader.string(), None) if version < 13 else (None, reader.uuid())
         partitions = [_read_result(reader, version) for _ in range(reader.array_length())]
         reader.skip_tags()
         response.topics.append(FetchTopicResult(topic, topic_id, partitions))
@@ -307,7 +373,7 @@ def _read_result(reader: Reader, version: int) -> FetchPartitionResult:
 
 def encode_response(response: FetchResponse, version: int) -> list[Buffer]:
     """Return the response body as buffers. Records are the given objects, not copies."""
-    if is_flexible(API_KEY, version):
+    if version >= _FIRST_FLEXIBLE:
         return _encode_flexible(response, version)
     writer = Writer()
     writer.int32(response.throttle_ms)
@@ -355,36 +421,32 @@ def _encode_flexible(response: FetchResponse, version: int) -> list[Buffer]:
             out += _NO_ID if topic.topic_id is None else topic.topic_id.bytes
         out += write_unsigned_varint(len(topic.partitions) + 1)
         for result in topic.partitions:
-            _write_head(out, result)
+            aborted = result.aborted
+            out += _RESULT_V5.pack(
+                result.partition,
+                result.error_code,
+                result.high_watermark,
+                result.last_stable_offset,
+                result.log_start_offset,
+            )
+            if aborted:
+                out += write_unsigned_varint(len(aborted) + 1)
+                for each in aborted:
+                    out += _ABORTED.pack(*each) + b"\0"
+            else:
+                out += b"\0" if aborted is None else b"\1"
+            replica = result.preferred_read_replica
+            out += _NO_REPLICA if replica == -1 else _INT32.pack(replica)
             records = result.records
             out += write_unsigned_varint(len(records) + 1)
             if records:
                 done += (out, records)
                 out = bytearray()
             if result.diverging is None:
-                out.append(0)
+                out += b"\0"
             else:
                 out += _DIVERGING + _EPOCH_END.pack(*result.diverging) + b"\0"
-        out.append(0)
-    out.append(0)
+        out += b"\0"
+    out += b"\0"
     done.append(out)
     return done
-
-
-def _write_head(out: bytearray, result: FetchPartitionResult) -> None:
-    """Write a result from v12 on, up to its records."""
-    out += _RESULT_V5.pack(
-        result.partition,
-        result.error_code,
-        result.high_watermark,
-        result.last_stable_offset,
-        result.log_start_offset,
-    )
-    if not result.aborted:
-        out.append(0 if result.aborted is None else 1)
-    else:
-        out += write_unsigned_varint(len(result.aborted) + 1)
-        for aborted in result.aborted:
-            out += _ABORTED.pack(*aborted)
-            out.append(0)
-    out += _INT32.pack(result.preferred_read_replica)

@@ -147,3 +147,55 @@ def test_a_fetch_response_cut_anywhere_is_malformed(version: int) -> None:
             fetch_wire.decode_response(memoryview(body[:size]), version)
         refused += 1
     assert refused == len(body) > 20
+
+
+@pytest.mark.parametrize("version", FETCH_VERSIONS)
+def test_a_fetch_request_of_many_partitions_is_what_kio_reads_and_writes(version: int) -> None:
+    """Counts and names longer than one byte of a varint tells."""
+    long_name = "n" * 200
+    topic, topic_id = (None, TOPIC_ID) if version >= 13 else (long_name, None)
+    partitions = [fetch_wire.FetchPartition(number, number * 7, 1 << 20) for number in range(300)]
+    request = fetch_wire.FetchRequest(500, 1, 1 << 25, 1, topics=[fetch_wire.FetchTopic(topic, topic_id, partitions)])
+    request.topics.append(fetch_wire.FetchTopic(*names(version), []))
+    if version >= 7:
+        request.forgotten = [fetch_wire.ForgottenTopic(*names(version), list(range(200)))]
+    if version >= 11:
+        request.rack_id = "r" * 130
+    body = b"".join(fetch_wire.encode_request(request, version))
+    entity = kio_read(1, version, EntityType.request, "FetchRequest", body)
+    assert [p.fetch_offset for p in entity.topics[0].partitions] == [each.fetch_offset for each in partitions]
+    assert kio_write(entity) == body
+    assert fetch_wire.decode_request(memoryview(body), version) == request
+
+
+@pytest.mark.parametrize("version", FETCH_VERSIONS)
+def test_a_fetch_request_cut_anywhere_is_malformed(version: int) -> None:
+    topic, topic_id = names(version)
+    partitions = [fetch_wire.FetchPartition(number, 9, 1 << 20) for number in range(2)]
+    request = fetch_wire.FetchRequest(topics=[fetch_wire.FetchTopic(topic, topic_id, partitions)])
+    if version >= 7:
+        request.forgotten = [fetch_wire.ForgottenTopic(topic, topic_id, [1, 2])]
+    body = b"".join(fetch_wire.encode_request(request, version))
+    for size in range(len(body)):
+        with pytest.raises(MalformedMessage):
+            fetch_wire.decode_request(memoryview(body[:size]), version)
+
+
+@pytest.mark.parametrize("version", [v for v in FETCH_VERSIONS if v >= 12])
+def test_a_fetch_request_of_too_many_elements_or_without_a_name_is_malformed(version: int) -> None:
+    body = bytearray(b"".join(fetch_wire.encode_request(fetch_wire.FetchRequest(), version)))
+    at = len(body) - 4  # the topics, the forgotten ones, the rack and the tags
+    assert fetch_wire.decode_request(memoryview(body), version).topics == []
+    for wrong in (b"\xff\xff\xff\xff\x07\x01\x01\x00", b"\x01\xff\xff\xff\xff\x07\x01\x00", b"\x01\x01\x00\x00"):
+        with pytest.raises(MalformedMessage):
+            fetch_wire.decode_request(memoryview(bytes(body[:at]) + wrong), version)
+    with pytest.raises(MalformedMessage):
+        fetch_wire.decode_request(memoryview(bytes(body[:at]) + b"\x01\x01\x02\xff\x00"), version)
+
+
+@pytest.mark.parametrize("version", [v for v in FETCH_VERSIONS if v >= 15])
+def test_the_tag_of_a_replica_is_read(version: int) -> None:
+    body = b"".join(fetch_wire.encode_request(fetch_wire.FetchRequest(), version))
+    tagged = body[:-1] + b"\x01\x01\x0d" + (7).to_bytes(4, "big") + (1).to_bytes(8, "big") + b"\x00"
+    assert kio_read(1, version, EntityType.request, "FetchRequest", tagged).replica_state.replica_id == 7
+    assert fetch_wire.decode_request(memoryview(tagged), version).replica_id == 7

@@ -71,7 +71,8 @@ def measure(log: SegmentedLog, offset: int, bound: int, before: ReadBounds | Non
     segment = log.segments[number]
     if before is None or before.segment is not segment:
         return find_extent(log, offset, bound)
-    return before._replace(end=_end(log, number, bound))
+    end = _end(log, number, bound)
+    return before if end == before.end else before._replace(end=end)
 
 
 def _end(log: SegmentedLog, number: int, bound: int) -> int:
