@@ -11,11 +11,13 @@ import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 from uuid import UUID
 
 from fencepost.protocol.cursor import Buffer, Reader, Writer
+from fencepost.protocol.errors import MalformedMessage
 from fencepost.protocol.frame import is_flexible
+from fencepost.protocol.varint import read_unsigned_varint, skip_tagged_fields
 
 __all__ = [
     "API_KEY",
@@ -36,8 +38,12 @@ API_KEY = 0
 VERSIONS = (3, 13)
 
 
+_INT32 = struct.Struct(">i")
 _RESULT_V2 = struct.Struct(">ihqq")
 _RESULT_V5 = struct.Struct(">ihqqq")
+_RESULT_V9 = struct.Struct(">ihqqqbbb")
+_NO_ERRORS: Final = (1, 0, 0)
+"""No record errors, no message, no tags."""
 
 
 @dataclass(slots=True)
@@ -114,12 +120,32 @@ def decode_request(body: memoryview, version: int) -> ProduceRequest:
     acks, timeout_ms = reader.int16(), reader.int32()
     partitions = []
     for topic, topic_id in _read_topics(reader, version):
-        for _ in range(reader.array_length()):
-            partition, records = reader.int32(), reader.nullable_bytes()
-            reader.skip_tags()
-            partitions.append(ProducePartition(topic, topic_id, partition, records if records is not None else b""))
+        count = reader.array_length()
+        batches = _flexible_batches(reader, count) if reader.flexible else _fixed_batches(reader, count)
+        partitions += [ProducePartition(topic, topic_id, partition, records) for partition, records in batches]
     reader.skip_tags()
     return ProduceRequest(transactional_id, acks, timeout_ms, partitions)
+
+
+def _fixed_batches(reader: Reader, count: int) -> Iterator[tuple[int, Buffer]]:
+    """Yield partition and records of each batch before v9."""
+    for _ in range(count):
+        yield reader.int32(), reader.nullable_bytes() or b""
+
+
+def _flexible_batches(reader: Reader, count: int) -> Iterator[tuple[int, Buffer]]:
+    """Yield partition and records of each batch from v9 on, without a call for each field."""
+    data, position = reader.data, reader.position
+    try:
+        for _ in range(count):
+            (partition,) = _INT32.unpack_from(data, position)
+            length, position = read_unsigned_varint(data, position + _INT32.size)
+            end = position + length - 1 if length else position
+            yield partition, data[position:end]
+            position = skip_tagged_fields(data, end) if data[end] else end + 1
+    except (IndexError, struct.error) as error:
+        raise MalformedMessage(f"a Produce request is cut short at byte {position}") from error
+    reader.position = position
 
 
 def encode_request(request: ProduceRequest, version: int) -> list[Buffer]:
@@ -165,9 +191,13 @@ def _read_record_error(reader: Reader) -> RecordError:
 
 def encode_response(response: ProduceResponse, version: int) -> list[Buffer]:
     """Return the response body as buffers. Results of the same topic must be adjacent to share one topic entry."""
-    writer = Writer(is_flexible(API_KEY, version))
+    flexible = is_flexible(API_KEY, version)
+    writer = Writer(flexible)
     for result in _write_topics(writer, version, response.partitions):
         head = (result.partition, result.error_code, result.base_offset, result.log_append_time_ms)
+        if flexible and not result.record_errors and result.error_message is None:  # nearly always
+            writer.pack(_RESULT_V9, *head, result.log_start_offset, *_NO_ERRORS)
+            continue
         if version >= 5:
             writer.pack(_RESULT_V5, *head, result.log_start_offset)
         else:

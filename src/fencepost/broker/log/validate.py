@@ -27,8 +27,10 @@ from fencepost.protocol.records.batch import (
     HEADER_BYTES,
     LENGTH,
     LENGTH_AT,
+    LENGTH_PREFIX_BYTES,
     LOG_APPEND_TIME,
     MAGIC_AT,
+    TRANSACTIONAL,
     BatchHeader,
     pack_header,
     parse_header,
@@ -40,6 +42,7 @@ from fencepost.protocol.records.walk import WalkedRecord, record_sizes, section_
 
 __all__ = ["Decompress", "Flaw", "admitted", "header_of"]
 
+_LAST_CODEC: Final = len(CODECS) - 1
 _SMALLEST_MESSAGE: Final = 14  # size in bytes, of any magic
 _RECORD_ERRORS_MAX: Final = 100  # of one batch; a client shows the first few
 
@@ -54,14 +57,6 @@ class Flaw(NamedTuple):
     def rejected(self, log_start_offset: int) -> Rejected:
         start = log_start_offset if self.tells_log_start else -1
         return Rejected(self.code, start, self.message, self.record_errors)
-
-
-class _Inspected(NamedTuple):
-    """A valid batch. `section` has its decompressed records."""
-
-    header: BatchHeader
-    section: Buffer
-    checked: Checked
 
 
 def header_of(batch: Buffer) -> BatchHeader | Flaw:
@@ -92,17 +87,33 @@ def admitted(
 
     `header`: the batch's, if it is parsed already.
     """
-    parsed = header_of(batch) if header is None else header
-    found = parsed if isinstance(parsed, Flaw) else _inspect(batch, parsed, config, now_ms, decompress)
-    return found if isinstance(found, Flaw) else _stored_form(found, batch, config)
+    if header is None:
+        parsed = header_of(batch)
+        if isinstance(parsed, Flaw):
+            return parsed
+        header = parsed
+    view = memoryview(batch)
+    flaw = _inspect_whole(view, header, config)
+    if flaw is not None:
+        return flaw
+    is_compressed = header.attributes & CODEC_MASK
+    try:
+        section = decompress(header, view) if is_compressed else view[HEADER_BYTES:]
+        checked = check_records(section, header.record_count, header.base_timestamp)
+    except CorruptBatch as error:
+        return Flaw(ErrorCode.INVALID_RECORD, str(error))
+    flaw = _inspect_records(header, section, checked, config, now_ms)
+    if flaw is not None:
+        return flaw
+    if checked.max_timestamp == header.max_timestamp and config.compression_type == "producer":
+        return header, batch
+    return _stored_form(header, section, checked, batch, config)
 
 
-def _inspect(
-    batch: Buffer, header: BatchHeader, config: LogConfig, now_ms: int, decompress: Decompress
-) -> _Inspected | Flaw:
-    """Return the facts about the one batch in `batch`, or its flaw."""
+def _inspect_whole(batch: memoryview, header: BatchHeader, config: LogConfig) -> Flaw | None:
+    """Return the flaw of the one batch in `batch` apart from its records, or None."""
     size = len(batch)
-    whole = header.size_bytes
+    whole = LENGTH_PREFIX_BYTES + header.batch_length
     if whole > size:
         return _refused_whole(ErrorCode.INVALID_RECORD, f"a batch of {whole} bytes, {size} are there")
     if whole > config.max_message_bytes:
@@ -111,35 +122,27 @@ def _inspect(
         return _refused_whole(ErrorCode.INVALID_RECORD, "more than one batch")
     if not verify_crc(batch):
         return _refused_whole(ErrorCode.CORRUPT_MESSAGE, "the CRC of the batch is wrong")
-    flaw = _inspect_header(header, config)
-    if flaw is not None:
-        return flaw
-    try:
-        section = decompress(header, memoryview(batch))
-        checked = check_records(section, header.record_count, header.base_timestamp)
-    except CorruptBatch as error:
-        return Flaw(ErrorCode.INVALID_RECORD, str(error))
-    found = _Inspected(header, section, checked)
-    return _inspect_records(found, config, now_ms) or found
+    return _inspect_header(header, config)
 
 
-def _stored_form(found: _Inspected, batch: Buffer, config: LogConfig) -> tuple[BatchHeader, Buffer] | Flaw:
+def _stored_form(
+    header: BatchHeader, section: Buffer, checked: Checked, batch: Buffer, config: LogConfig
+) -> tuple[BatchHeader, Buffer] | Flaw:
     """Return the batch as stored: unchanged, unless compression.type or the largest timestamp differ."""
-    header = found.header
     own = header.codec
     codec = own if config.compression_type == "producer" else CODECS.index(config.compression_type)
-    newest = found.checked.max_timestamp
+    newest = checked.max_timestamp
     if codec == own and newest == header.max_timestamp:
         return header, batch
-    section: Buffer = memoryview(batch)[HEADER_BYTES:]
+    stored: Buffer = memoryview(batch)[HEADER_BYTES:]
     if codec != own:
-        section = compress(CODECS[codec], found.section, config.compression_levels.get(CODECS[codec]))
+        stored = compress(CODECS[codec], section, config.compression_levels.get(CODECS[codec]))
     changed = header._replace(attributes=header.attributes & ~CODEC_MASK | codec, max_timestamp=newest)
-    packed = pack_header(changed, section)
-    whole = len(packed) + len(section)
+    packed = pack_header(changed, stored)
+    whole = len(packed) + len(stored)
     if whole > config.max_message_bytes:
         return _too_large(whole, config)
-    return parse_header(packed), packed + bytes(section)
+    return parse_header(packed), packed + bytes(stored)
 
 
 def _too_large(whole: int, config: LogConfig) -> Flaw:
@@ -163,23 +166,25 @@ def _inspect_header(header: BatchHeader, config: LogConfig) -> Flaw | None:
         flaw = "a control batch, or one with a delete horizon; clients may write neither"
     elif header.producer_id >= 0 and header.base_sequence < 0:
         flaw = f"producer id {header.producer_id} without a sequence"
-    elif header.producer_id < 0 and header.is_transactional:
+    elif header.producer_id < 0 and attributes & TRANSACTIONAL:
         flaw = "transactional without a producer id"
     if flaw is not None:
         return Flaw(ErrorCode.INVALID_RECORD, flaw)
-    if header.codec >= len(CODECS):
+    if attributes & CODEC_MASK > _LAST_CODEC:
         return Flaw(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"compression codec {header.codec}")
     if config.message_timestamp_type == "CreateTime" and attributes & LOG_APPEND_TIME:
         return Flaw(ErrorCode.INVALID_TIMESTAMP, "a producer must not set the timestamp type LogAppendTime")
     return None
 
 
-def _inspect_records(found: _Inspected, config: LogConfig, now_ms: int) -> Flaw | None:
-    """Return the flaw of single records under the topic's settings, or None."""
-    checked, most = found.checked, config.max_decompressed_record_bytes
+def _inspect_records(
+    header: BatchHeader, section: Buffer, checked: Checked, config: LogConfig, now_ms: int
+) -> Flaw | None:
+    """Return the flaw of single records under the topic's settings, or None. `section`: the decompressed records."""
+    most = config.max_decompressed_record_bytes
     # Kafka counts decompressed bytes. Other batches' records are limited by max.message.bytes.
-    if found.header.codec and len(found.section) > most:
-        sizes = record_sizes(found.section, found.header.record_count)
+    if header.attributes & CODEC_MASK and len(section) > most:
+        sizes = record_sizes(section, header.record_count)
         large = [number for number, size in enumerate(sizes) if size > most]
         if large:
             what = f"larger than max.decompressed.message.bytes ({most}) when decompressed"
@@ -187,7 +192,7 @@ def _inspect_records(found: _Inspected, config: LogConfig, now_ms: int) -> Flaw 
             return Flaw(ErrorCode.INVALID_RECORD, f"record {large[0]} of the batch: {what}", errors)
     if config.compacted and checked.without_key >= 0:
         what = "a compacted topic takes no record without a key"
-        return _flaw(found, ErrorCode.INVALID_RECORD, lambda record: record.key is None, what)
+        return _flaw(header, section, ErrorCode.INVALID_RECORD, lambda record: record.key is None, what)
     if config.message_timestamp_type != "CreateTime":
         return None
     newest = now_ms + config.message_timestamp_after_max_ms
@@ -195,17 +200,20 @@ def _inspect_records(found: _Inspected, config: LogConfig, now_ms: int) -> Flaw 
     if checked.max_timestamp <= newest and (checked.min_timestamp >= oldest or checked.min_timestamp == -1):
         return None
     return _flaw(
-        found,
+        header,
+        section,
         ErrorCode.INVALID_TIMESTAMP,
         lambda record: record.timestamp != -1 and not oldest <= record.timestamp <= newest,
         f"its timestamp is too far from the broker's time {now_ms}",
     )
 
 
-def _flaw(found: _Inspected, code: ErrorCode, is_wrong: Callable[[WalkedRecord], bool], what: str) -> Flaw:
+def _flaw(
+    header: BatchHeader, section: Buffer, code: ErrorCode, is_wrong: Callable[[WalkedRecord], bool], what: str
+) -> Flaw:
     """Return a flaw that names the wrong records, up to a limit."""
     errors = []
-    for number, record in enumerate(walk(found.header, found.section)):
+    for number, record in enumerate(walk(header, section)):
         if is_wrong(record):
             errors.append(RecordError(number, what))
             if len(errors) == _RECORD_ERRORS_MAX:

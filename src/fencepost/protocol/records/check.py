@@ -53,6 +53,6 @@ def _walk(section: Buffer, count: int, base_timestamp: int) -> Checked:
             without_key = row
         timestamp = timestamp_of(base_timestamp, time_delta)
         largest = max(largest, timestamp)
-        if timestamp != NO_TIMESTAMP:
-            smallest = min(smallest, timestamp)
+        if timestamp < smallest and timestamp != NO_TIMESTAMP:
+            smallest = timestamp
     return Checked(NO_TIMESTAMP if smallest == _LARGEST else smallest, largest, without_key)

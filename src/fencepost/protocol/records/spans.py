@@ -149,6 +149,10 @@ def headers_of(section: Buffer, position: int, end: int, row: int) -> Iterator[t
 
 def _varint(section: Buffer, position: int, end: int, row: int, most: int = 5) -> tuple[int, int]:
     """Return (value, next position) of a zigzag varint of at most `most` bytes."""
+    following = position + 1
+    if following < end and section[position] >= 0x80 and section[following] < 0x80:  # most lengths have two bytes
+        raw = section[position] & 0x7F | section[following] << 7
+        return (raw >> 1) ^ -(raw & 1), following + 1
     raw = shift = 0
     for at in range(position, min(end, position + most)):
         byte = section[at]
