@@ -483,8 +483,7 @@ class PartitionLog:
                 data, end_offset = slice_of(self, offset, max_bytes, bound, min_one, before)
                 found = self.aborted_between(offset, end_offset) if committed_only and data else ()
                 if found:
-                    pairs = ((entry.producer_id, entry.first_offset) for entry in found)
-                    aborted = sorted(pairs, key=itemgetter(1, 0))
+                    aborted = sorted(((each.producer_id, each.first_offset) for each in found), key=itemgetter(1, 0))
                 records = data
             except CorruptSegment as error:
                 code, message = ErrorCode.CORRUPT_MESSAGE, str(error)
