@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import fencepost
+from fencepost.cli.ui.desk import PageCluster
 from fencepost.cli.ui.server import Page
 from tests.support.chromium import chromium
 
@@ -34,7 +35,7 @@ def main() -> None:
         group = stack.enter_context(fencepost.Consumer(servers, group_id="warehouse"))
         group.subscribe(["orders"])
         group.poll(1000)
-        page = Page({"bootstrap.servers": servers}, every_s=EVERY_S)
+        page = Page([PageCluster({"bootstrap.servers": servers})], every_s=EVERY_S)
         stack.callback(page.close)
         producer = stack.enter_context(fencepost.Producer(servers))
         browser = stack.enter_context(chromium())

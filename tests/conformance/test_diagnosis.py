@@ -20,7 +20,7 @@ import pytest
 import fencepost
 from fencepost.cli.diagnosis.examiner import Examiner
 from fencepost.cli.main import main
-from fencepost.cli.ui.desk import ClusterDesk
+from fencepost.cli.ui.desk import ClusterDesk, PageCluster
 from fencepost.client.diagnosis.diagnosing import diagnose
 from fencepost.client.diagnosis.findings import CODES, exit_status
 from fencepost.client.diagnosis.limits import Limits
@@ -87,7 +87,7 @@ def doctor(broker: BrokerUnderTest, capsys: pytest.CaptureFixture[str]) -> Docto
 @pytest.fixture
 def page(broker: BrokerUnderTest) -> Iterator[ClusterDesk]:
     settings = {"bootstrap.servers": broker.bootstrap_servers}
-    desk = ClusterDesk(settings, DEFAULT_TOPIC, every_s=0.2, allow_actions=False)
+    desk = ClusterDesk(PageCluster(settings), DEFAULT_TOPIC, every_s=0.2)
     yield desk
     desk.close()
 

@@ -11,6 +11,7 @@ import pytest
 
 import fencepost
 from fencepost.cli.ui import desk
+from fencepost.cli.ui.desk import PageCluster
 from fencepost.cli.ui.server import Page
 from fencepost.client.admin import Acl, AclOperation, ResourceType
 from fencepost.client.net.list_offsets import LATEST
@@ -47,8 +48,9 @@ def serve() -> Iterator[Callable[..., str]]:
 
     def start(servers: str, **options: Any) -> str:
         login = {name.replace("_", "."): value for name, value in options.pop("login", {}).items()}
-        pages.append(Page({"bootstrap.servers": servers, **login}, every_s=0.2, **options))
-        return pages[-1].acting_address if options.get("allow_actions") else pages[-1].address
+        cluster = PageCluster({"bootstrap.servers": servers, **login}, **options)
+        pages.append(Page([cluster], every_s=0.2))
+        return pages[-1].acting_address if cluster.allow_actions else pages[-1].address
 
     yield start
     for page in pages:
@@ -302,7 +304,7 @@ def test_what_may_not_be_asked_is_told(serve: Callable[..., str], show: Callable
 
 
 def test_the_program_is_stopped(cluster: str, show: Callable[..., Tab]) -> None:
-    page = Page({"bootstrap.servers": cluster}, every_s=0.2)
+    page = Page([PageCluster({"bootstrap.servers": cluster})], every_s=0.2)
     try:
         tab = show(page.address)
         sees(tab, "Brokers")

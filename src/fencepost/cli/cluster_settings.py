@@ -76,14 +76,24 @@ def client_settings(
     environ: Mapping[str, str] | None = None,
     kind: type[CommonConfig] = AdminConfig,
     more: Mapping[str, str] | None = None,
+    *,
+    needs_servers: bool = False,
 ) -> dict[str, str]:
     """Return the client's settings by Kafka's dotted names.
 
     The environment overrides the file, `servers` overrides both, and `more` overrides all. Settings in the file that
     only other kinds of client have are ignored, so that one file works for all commands.
 
+    Args:
+        servers: Addresses of brokers, or None.
+        file: Properties file.
+        environ: Environment variables; by default, those of the process.
+        kind: The kind of client.
+        more: Settings that override all others.
+        needs_servers: There is no default address.
+
     Raises:
-        BadParameter: A setting is invalid for this kind of client.
+        BadParameter: A setting is invalid for this kind of client, or `bootstrap.servers` is missing.
     """
     surroundings = os.environ if environ is None else environ
     names = {ENVIRONMENT + setting.name.upper(): setting.name.replace("_", ".") for setting in fields(kind)}
@@ -92,6 +102,8 @@ def client_settings(
     _tell_unknown(frozenset(surroundings))
     if servers is not None:
         found["bootstrap.servers"] = servers
+    if needs_servers and "bootstrap.servers" not in found:
+        raise typer.BadParameter(f"{file} has no bootstrap.servers")
     settings = {"bootstrap.servers": LOCAL, **found, **(more or {})}
     for name in set(more or {}) - set(_meant_for(kind, more or {})):
         raise typer.BadParameter(f"{name} has no effect here: it is a setting of another kind of client")

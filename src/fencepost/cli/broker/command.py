@@ -247,12 +247,13 @@ def _unlocked(listeners: Iterable[Listener]) -> Listener | None:
 
 def _page(listeners: Iterable[Listener], port: int) -> Page | None:
     """Serve the page. It connects without credentials and sees what such a client may see."""
+    from fencepost.cli.ui.desk import PageCluster
     from fencepost.cli.ui.server import Page
 
     listener = _unlocked(listeners)
     if listener is None:
         return None
-    page = Page({"bootstrap.servers": listener.address}, port=port)
+    page = Page([PageCluster({"bootstrap.servers": listener.address})], port=port)
     logging.getLogger("fencepost.broker").info("the page is at %s", page.address)
     return page
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from fencepost.client.diagnosis.findings import CODES, Finding, Severity, page_of
 
-__all__ = ["as_metrics", "as_value", "counted", "lines_of", "since_words"]
+__all__ = ["LastLook", "as_metrics", "as_value", "counted", "lines_of", "since_words"]
 
 
 def as_value(finding: Finding) -> dict[str, Any]:
@@ -52,30 +52,64 @@ def counted(findings: Sequence[Finding]) -> str:
     return ", ".join(f"{names[severity]}: {counts[severity]}" for severity in Severity if counts[severity])
 
 
-def as_metrics(findings: Sequence[Finding], looked_ms: int | None, *, away: bool) -> str:
-    """Return the findings in Prometheus' text format.
+class LastLook(NamedTuple):
+    """The state of a watched cluster.
 
-    Args:
+    Attributes:
         findings: The findings of the last look.
         looked_ms: Epoch ms of the last answers, or None before the first ones: then no finding has a value.
         away: No broker answers. Then no finding but FP101 has a value.
+        cluster: The name of the cluster, or "" for the only one.
     """
-    counts = Counter({"FP101": 1}) if away else Counter(each.code for each in findings)
-    known = ["FP101"] if away else list(CODES) if looked_ms is not None else []
-    lines = [
-        "# HELP fencepost_cluster_answers 1 if a broker answered the last look at the cluster.",
-        "# TYPE fencepost_cluster_answers gauge",
-        *([f"fencepost_cluster_answers {int(not away)}"] if known else []),
-        "# HELP fencepost_findings Findings of the diagnosis by code; docs/at-night.md has a section for each code.",
-        "# TYPE fencepost_findings gauge",
-    ]
-    for code in known:
-        labels = f'code="{code}",severity="{CODES[code].severity.value}"'
-        lines.append(f"fencepost_findings{{{labels}}} {counts[code]}")
-    if looked_ms is not None:
-        lines += [
-            "# HELP fencepost_last_look_timestamp_seconds Time of the last answers.",
-            "# TYPE fencepost_last_look_timestamp_seconds gauge",
-            f"fencepost_last_look_timestamp_seconds {looked_ms / 1000:.3f}",
+
+    findings: Sequence[Finding]
+    looked_ms: int | None
+    away: bool
+    cluster: str = ""
+
+    def answers(self) -> list[str]:
+        """Return the sample that says if a broker answers."""
+        return [self._sample("fencepost_cluster_answers", str(int(not self.away)))] if self._codes() else []
+
+    def counts(self) -> list[str]:
+        """Return a sample for each finding that has a value."""
+        counts = Counter({"FP101": 1}) if self.away else Counter(each.code for each in self.findings)
+        return [
+            self._sample("fencepost_findings", str(counts[code]), code=code, severity=CODES[code].severity.value)
+            for code in self._codes()
         ]
+
+    def times(self) -> list[str]:
+        """Return the sample with the time of the last answers."""
+        if self.looked_ms is None:
+            return []
+        return [self._sample("fencepost_last_look_timestamp_seconds", f"{self.looked_ms / 1000:.3f}")]
+
+    def _codes(self) -> list[str]:
+        return ["FP101"] if self.away else list(CODES) if self.looked_ms is not None else []
+
+    def _sample(self, name: str, value: str, **labels: str) -> str:
+        named = {"cluster": self.cluster, **labels} if self.cluster else labels
+        text = ",".join(f'{label}="{text}"' for label, text in named.items())
+        return f"{name}{{{text}}} {value}" if text else f"{name} {value}"
+
+
+_FAMILIES: Sequence[tuple[str, str, Callable[[LastLook], list[str]]]] = (
+    ("fencepost_cluster_answers", "1 if a broker answered the last look at the cluster.", LastLook.answers),
+    (
+        "fencepost_findings",
+        "Findings of the diagnosis by code; docs/at-night.md has a section for each code.",
+        LastLook.counts,
+    ),
+    ("fencepost_last_look_timestamp_seconds", "Time of the last answers.", LastLook.times),
+)
+
+
+def as_metrics(looks: Iterable[LastLook]) -> str:
+    """Return the findings of clusters in Prometheus' text format."""
+    known = list(looks)
+    lines = []
+    for name, about, samples in _FAMILIES:
+        lines += [f"# HELP {name} {about}", f"# TYPE {name} gauge"]
+        lines += [line for look in known for line in samples(look)]
     return "\n".join(lines) + "\n"

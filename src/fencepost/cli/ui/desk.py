@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Final, TypeVar
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final, NamedTuple, TypeVar
 
 from fencepost.cli.cluster_settings import PATIENCE, PATIENCE_MS, sink_options
 from fencepost.cli.diagnosis.look import Calls, Looker
-from fencepost.cli.diagnosis.telling import as_metrics
+from fencepost.cli.diagnosis.telling import LastLook
 from fencepost.cli.ending import Consent, PlannedEnding, end_open, ending_of
 from fencepost.cli.printable import printable
 from fencepost.cli.transaction_view import Session
@@ -30,7 +32,7 @@ from fencepost.config import AdminConfig
 from fencepost.errors import KafkaError
 from fencepost.spark.sink.runner import resolve_sink
 
-__all__ = ["ClusterDesk"]
+__all__ = ["MOST_AT_ONCE", "ClusterDesk", "PageCluster"]
 
 log = logging.getLogger("fencepost.ui")
 
@@ -39,29 +41,42 @@ IDLE_AFTER_S: Final = 60.0  # since somebody has asked for anything
 IDLE_EVERY_S: Final = 30.0
 MOST_KEPT: Final = 200  # things looked at by name
 MOST_RULES: Final = 500  # of each list of the view of access
+MOST_AT_ONCE: Final = 32  # requests about one cluster, so that a slow one leaves room for the others
 
 T = TypeVar("T")
+
+
+class PageCluster(NamedTuple):
+    """A cluster that the page is about.
+
+    Attributes:
+        settings: The client's settings by Kafka's dotted names, with the principal.
+        name: The name on the page; "" for the only cluster.
+        allow_actions: The page may change the cluster.
+        schema_registry: Address of the schema registry.
+    """
+
+    settings: Mapping[str, str]
+    name: str = ""
+    allow_actions: bool = False
+    schema_registry: str | None = None
 
 
 class ClusterDesk:
     """Knows one cluster by looking at it again and again. All calls may come from any thread."""
 
-    def __init__(
-        self,
-        settings: Mapping[str, str],
-        decision_topic: str,
-        *,
-        every_s: float,
-        allow_actions: bool,
-        schema_registry: str | None = None,
-    ) -> None:
-        """`settings`: the client's, by Kafka's dotted names. Raises ConfigurationError; reaches for no broker yet."""
-        self._settings = dict(settings)
+    def __init__(self, cluster: PageCluster, decision_topic: str, *, every_s: float) -> None:
+        """Raises ConfigurationError; reaches for no broker yet."""
+        self._name = cluster.name
+        self._settings = dict(cluster.settings)
         self._topic = decision_topic
         self._every_s = every_s
-        self._allow_actions = allow_actions
+        self._allow_actions = cluster.allow_actions
         config = AdminConfig.from_dotted(self._settings)
-        decode = None if schema_registry is None else RegistryDecoder(schema_registry)
+        user = config.credentials()[0] if config.security_protocol.startswith("SASL_") else ""
+        self._principal = user or config.sasl_kerberos_principal
+        decode = None if cluster.schema_registry is None else RegistryDecoder(cluster.schema_registry)
+        self._places = threading.BoundedSemaphore(MOST_AT_ONCE)
         self._io = io_thread()
 
         async def make() -> Calls:
@@ -143,13 +158,42 @@ class ClusterDesk:
     def about(self) -> dict[str, Any]:
         """For the page's head."""
         return {
+            "name": self._name,
             "servers": self._settings["bootstrap.servers"],
+            "principal": self._principal,
             "actions": self._allow_actions,
-            "every_s": self._every_s,
         }
+
+    def summary(self) -> dict[str, Any]:
+        """For the list of clusters."""
+        with self._lock:
+            look, away = self._watch.look, self._watch.away
+            severities = Counter(each.severity.value for each in self._watch.findings)
+        return {
+            **self.about(),
+            "away": away,
+            "seen_ms": None if look is None else look.at_ms,
+            "brokers": None if look is None else len(look.cluster.brokers),
+            "topics": None if look is None or not look.knows("topics") else len(look.topics),
+            "findings": None if look is None or away is not None else dict(severities),
+        }
+
+    @contextmanager
+    def _place(self) -> Iterator[None]:
+        """Occupy one of the places for requests about this cluster. Raises Refusal."""
+        if not self._places.acquire(blocking=False):
+            raise HttpRefusal(503, f"{MOST_AT_ONCE} requests wait for this cluster; try again later")
+        try:
+            yield
+        finally:
+            self._places.release()
 
     def view(self, name: str, query: Mapping[str, str]) -> dict[str, Any]:
         """Raises Refusal."""
+        with self._place():
+            return self._view(name, query)
+
+    def _view(self, name: str, query: Mapping[str, str]) -> dict[str, Any]:
         if time.monotonic() - self._asked_s > IDLE_AFTER_S:
             self._wake.set()
         self._asked_s = time.monotonic()
@@ -197,15 +241,15 @@ class ClusterDesk:
             raise HttpRefusal(503 if isinstance(error, AWAY) else 403, str(error)) from error
         return found
 
-    def metrics(self) -> str:
-        """Findings in Prometheus' text format. A scrape keeps the looks at their pace, like a person who looks."""
+    def last_look(self) -> LastLook:
+        """Return the findings. A scrape keeps the looks at their pace, like a person who looks."""
         if time.monotonic() - self._asked_s > IDLE_AFTER_S:
             self._wake.set()
         self._asked_s = time.monotonic()
         with self._lock:
             look, away = self._watch.look, self._watch.away
             looked_ms = None if look is None else look.at_ms
-            return as_metrics(self._watch.findings, looked_ms, away=away is not None)
+            return LastLook(self._watch.findings, looked_ms, away is not None, self._name)
 
     # --- what it may do ---
 
@@ -223,7 +267,7 @@ class ClusterDesk:
         if action not in acts:
             raise HttpRefusal(404, f"there is no action {action!r}")
         try:
-            with self._one_by_one:
+            with self._place(), self._one_by_one:
                 done = acts[action](wanted)
                 self._kept.clear()
         except KafkaError as error:
@@ -246,14 +290,18 @@ class ClusterDesk:
         change = self._change_of(wanted)
         if change.is_grave and wanted.get("confirm") != change.name:
             raise HttpRefusal(409, f"type {change.name} to confirm")
-        principal = self._settings.get("sasl.username") or "the principal of the settings"
-        log.warning("asked on the page, as %s: %s", printable(principal), printable(change.question))
+        self._log_change(change.question)
         settings = {**PATIENCE, **self._settings}
         clients = Clients(
             lambda: Admin.from_config(settings),
             lambda more: Producer.from_config({**settings, "delivery.timeout.ms": PATIENCE_MS, **more}),
         )
         return {"done": change.run(clients)}
+
+    def _log_change(self, words: str) -> None:
+        principal = self._principal or "the principal of the settings"
+        where = f" on cluster {self._name}" if self._name else ""
+        log.warning("asked on the page, as %s%s: %s", printable(principal), where, printable(words))
 
     def _access(self) -> dict[str, Any]:
         """Return rules, users and quotas as rows, the number of rows left out, and the reasons for missing lists."""
@@ -310,7 +358,7 @@ class ClusterDesk:
             objection = ending.standing([each for each in Consent if isinstance(given, list) and each.value in given])
             if objection is not None:
                 raise HttpRefusal(409, objection.reason)
-            log.warning("asked on the page: %s", printable(ending.question))
+            self._log_change(ending.question)
             refusal = end_open(session, ending)
         finally:
             session.link.close()
@@ -321,7 +369,7 @@ class ClusterDesk:
 
     def _resolve(self, wanted: Mapping[str, Any]) -> dict[str, Any]:
         sink = _text(wanted, "sink")
-        log.warning("asked on the page: resolve sink %s", printable(sink))
+        self._log_change(f"resolve sink {sink}")
         servers, options = sink_options(self._settings, self._topic)
         # A batch that another sink has written, too, is refused here: that takes the command.
         done = resolve_sink(servers, sink, even_if_written_again=False, **options)

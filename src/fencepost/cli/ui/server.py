@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources import files
 from typing import Final
 
 from fencepost.broker.metrics.bounded_http import BoundedServer
-from fencepost.cli.ui.desk import ClusterDesk
+from fencepost.cli.ui.desk import MOST_AT_ONCE, ClusterDesk, PageCluster
 from fencepost.cli.ui.web import HEADERS, MOST_BODY, Request, Response, Site
 from fencepost.spark.sink.decision_store import DEFAULT_TOPIC
 
@@ -18,7 +18,6 @@ __all__ = ["EVERY_S", "Page"]
 log = logging.getLogger("fencepost.ui")
 
 EVERY_S: Final = 2.0
-MOST_AT_ONCE: Final = 64
 
 KINDS: Final = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 
@@ -37,36 +36,36 @@ def _log_limit(why: str) -> None:
 
 
 class Page:
-    """The page about one cluster, served until it is closed."""
+    """The page about clusters, served until it is closed."""
 
     def __init__(
         self,
-        settings: Mapping[str, str],
+        clusters: Sequence[PageCluster],
         host: str = "127.0.0.1",
         port: int = 0,
         *,
         decision_topic: str = DEFAULT_TOPIC,
         every_s: float = EVERY_S,
-        allow_actions: bool = False,
         names: Iterable[str] = (),
-        schema_registry: str | None = None,
     ) -> None:
-        """`settings`: the client's, by Kafka's dotted names. `names`: of this machine, that browsers may ask for.
+        """`clusters`: with different names. `names`: of this machine, that browsers may ask for.
 
         Raises ConfigurationError; OSError when the port is taken. Brokers that are away are no error: the page says so.
         """
-        self._desk = ClusterDesk(
-            settings, decision_topic, every_s=every_s, allow_actions=allow_actions, schema_registry=schema_registry
-        )
+        self._desks: dict[str, ClusterDesk] = {}
         known = frozenset(name.lower() for name in (host, *names))
         try:
+            for cluster in clusters:
+                self._desks[cluster.name] = ClusterDesk(cluster, decision_topic, every_s=every_s)
             self.token = secrets.token_urlsafe(32)
-            self._site = Site(self._desk, _page_files(), known, self.token)
+            self._site = Site(self._desks, _page_files(), known, self.token, every_s)
+            # As many places again as the clusters have: all may be slow, and the page itself is still answered.
+            most = MOST_AT_ONCE * (len(clusters) + 1)
             self._server = BoundedServer(
-                (host, port), self._answer, most=MOST_AT_ONCE, most_body=MOST_BODY, log=log, struck=_log_limit
+                (host, port), self._answer, most=most, most_body=MOST_BODY, log=log, struck=_log_limit
             )
         except BaseException:
-            self._desk.close()
+            self._close_desks()
             raise
         shown = f"[{host}]" if ":" in host else host
         self.address = f"http://{shown}:{self._server.port}/"
@@ -87,4 +86,8 @@ class Page:
     def close(self) -> None:
         """Answers nobody any more."""
         self._server.stop()
-        self._desk.close()
+        self._close_desks()
+
+    def _close_desks(self) -> None:
+        for desk in self._desks.values():
+            desk.close()

@@ -10,11 +10,13 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple, Protocol
 from urllib.parse import parse_qsl, urlsplit
 
+from fencepost.cli.diagnosis.telling import LastLook, as_metrics
 from fencepost.protocol.json_text import parse_json
 
 __all__ = ["MOST_BODY", "Desk", "HttpRefusal", "Request", "Response", "Site", "is_own_host"]
 
 MOST_BODY: Final = 64 * 1024
+MOST_FIELDS: Final = 100  # of a query
 TOKEN: Final = "x-fencepost-token"  # noqa: S105 - a header's name
 JSON: Final = "application/json"
 METRICS: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -62,15 +64,19 @@ class Desk(Protocol):
     """The source of the views. Each call may raise Refusal."""
 
     def about(self) -> dict[str, Any]:
-        """Return the facts that do not change: the cluster's address, and whether the page may change the cluster."""
+        """Return the facts that do not change: the cluster's name and address, and whether the page may change it."""
+        ...
+
+    def summary(self) -> dict[str, Any]:
+        """Return `about` and the state of the cluster: a row of the list of clusters."""
         ...
 
     def view(self, name: str, query: Mapping[str, str]) -> dict[str, Any]:
         """A list, or one thing where the query has its name."""
         ...
 
-    def metrics(self) -> str:
-        """Findings in Prometheus' text format."""
+    def last_look(self) -> LastLook:
+        """Return the findings for the metrics."""
         ...
 
     def act(self, action: str, wanted: Mapping[str, Any]) -> dict[str, Any]:
@@ -79,15 +85,25 @@ class Desk(Protocol):
 
 
 class Site:
-    """The page's files, and the desk behind them."""
+    """The page's files, and a desk for each cluster."""
 
-    def __init__(self, desk: Desk, files: Mapping[str, tuple[str, bytes]], names: frozenset[str], token: str) -> None:
-        """`files`: content type and bytes by path. `names`: what the page may be called by, beside addresses.
+    def __init__(
+        self,
+        desks: Mapping[str, Desk],
+        files: Mapping[str, tuple[str, bytes]],
+        names: frozenset[str],
+        token: str,
+        every_s: float,
+    ) -> None:
+        """`desks`: by the name of the cluster. `files`: content type and bytes by path.
+
+        `names`: what the page may be called by, beside addresses. `every_s`: the interval of polls, for the browser.
 
         `token`: what every change has to bring along. It is given to nobody who asks: the program prints it for the
         user who has started it, so that neither another site's page nor another user of the machine can ask for one.
         """
-        self._desk = desk
+        self._desks = desks
+        self._every_s = every_s
         self._files = files
         self._names = names
         self._token = token
@@ -115,15 +131,35 @@ class Site:
         if request.method == "GET" and url.path in self._files:
             return Response(200, *self._files[url.path])
         area, _, name = url.path.removeprefix("/").partition("/")
-        if request.method == "GET" and url.path == "/api/about":
-            return _json(200, self._desk.about())
         if request.method == "GET" and url.path == "/metrics":
-            return Response(200, METRICS, self._desk.metrics().encode())
+            return Response(200, METRICS, as_metrics(desk.last_look() for desk in self._desks.values()).encode())
         if request.method == "GET" and area == "api":
-            return _json(200, self._desk.view(name, dict(parse_qsl(url.query, keep_blank_values=True))))
+            return _json(200, self._view(name, url.query))
         if request.method == "POST" and area == "do":
-            return _json(200, self._desk.act(name, self._wanted(request, host)))
+            desk, _ = self._desk_of(url.query)
+            return _json(200, desk.act(name, self._wanted(request, host)))
         raise HttpRefusal(404 if request.method in ("GET", "POST") else 405, "there is nothing here")
+
+    def _view(self, name: str, query: str) -> dict[str, Any]:
+        if name == "about":
+            return {"clusters": [desk.about() for desk in self._desks.values()], "every_s": self._every_s}
+        if name == "clusters":
+            return {"rows": [desk.summary() for desk in self._desks.values()]}
+        desk, others = self._desk_of(query)
+        return desk.view(name, others)
+
+    def _desk_of(self, query: str) -> tuple[Desk, dict[str, str]]:
+        """Return the desk of the cluster that a query names, and the other fields. The only cluster needs no name."""
+        try:
+            fields = dict(parse_qsl(query, keep_blank_values=True, max_num_fields=MOST_FIELDS))
+        except ValueError as error:
+            raise HttpRefusal(400, f"no address of this page: {error}") from error
+        name = fields.pop("cluster", None)
+        if name is None and len(self._desks) == 1:
+            return next(iter(self._desks.values())), fields
+        if name is None or name not in self._desks:
+            raise HttpRefusal(404, "cluster is missing" if name is None else f"there is no cluster {name!r}")
+        return self._desks[name], fields
 
     def _wanted(self, request: Request, host: str) -> Mapping[str, Any]:
         if not hmac.compare_digest(request.headers.get(TOKEN, "").encode(), self._token.encode()):

@@ -20,9 +20,10 @@ from prometheus_client.parser import text_string_to_metric_families
 import fencepost
 from fencepost.broker.embedded import Broker
 from fencepost.broker.security.listeners import jaas_line
-from fencepost.cli.diagnosis.telling import as_metrics
+from fencepost.cli.diagnosis.telling import LastLook, as_metrics
 from fencepost.cli.main import main
 from fencepost.cli.ui import desk, server
+from fencepost.cli.ui.desk import PageCluster
 from fencepost.cli.ui.documents import VIEWS
 from fencepost.cli.ui.server import Page
 from fencepost.cli.ui.web import is_own_host
@@ -41,7 +42,11 @@ def broker() -> Iterator[Broker]:
 
 @pytest.fixture(scope="module")
 def page(broker: Broker) -> Iterator[Page]:
-    one = Page({"bootstrap.servers": broker.bootstrap_servers}, every_s=0.2, allow_actions=True, names=["Kafka-Box"])
+    one = Page(
+        [PageCluster({"bootstrap.servers": broker.bootstrap_servers}, allow_actions=True)],
+        every_s=0.2,
+        names=["Kafka-Box"],
+    )
     yield one
     one.close()
 
@@ -97,13 +102,13 @@ def test_findings_are_metrics(page: Page, broker: Broker) -> None:
 
 
 def test_a_cluster_that_is_away_is_no_healthy_one() -> None:
-    assert samples(as_metrics([], 1500, away=True)) == {
+    assert samples(as_metrics([LastLook([], 1500, away=True)])) == {
         "fencepost_cluster_answers": 0,
         "FP101": 1,
         "fencepost_last_look_timestamp_seconds": 1.5,
     }
-    assert samples(as_metrics([], None, away=True)) == {"fencepost_cluster_answers": 0, "FP101": 1}
-    assert samples(as_metrics([], None, away=False)) == {}, "nothing was asked yet"
+    assert samples(as_metrics([LastLook([], None, away=True)])) == {"fencepost_cluster_answers": 0, "FP101": 1}
+    assert samples(as_metrics([LastLook([], None, away=False)])) == {}, "nothing was asked yet"
 
 
 @pytest.mark.parametrize(
@@ -202,7 +207,7 @@ def test_the_token_is_given_to_nobody_who_asks(page: Page) -> None:
 
 
 def test_a_page_that_only_looks_changes_nothing(broker: Broker) -> None:
-    looks = Page({"bootstrap.servers": broker.bootstrap_servers})
+    looks = Page([PageCluster({"bootstrap.servers": broker.bootstrap_servers})])
     try:
         right = {"X_Fencepost_Token": looks.token, "Content_Type": "application/json"}
         for action in ("look-before-end", "end", "resolve"):
@@ -259,7 +264,7 @@ def own_broker() -> Iterator[Broker]:
 
 def test_many_who_look_cost_no_more_than_one(own_broker: Broker) -> None:
     broker, prepared = own_broker, prepare(own_broker)
-    page = Page({"bootstrap.servers": broker.bootstrap_servers}, every_s=600)
+    page = Page([PageCluster({"bootstrap.servers": broker.bootstrap_servers})], every_s=600)
     try:
         until(lambda: ask(page, "/api/overview")[1]["seen_ms"] is not None)
         before = dict(broker.metrics().requests)
@@ -285,8 +290,8 @@ def test_many_who_look_cost_no_more_than_one(own_broker: Broker) -> None:
 
 
 def test_connections_that_ask_nothing_keep_nobody_out(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "MOST_AT_ONCE", 1)
-    page = Page({"bootstrap.servers": broker.bootstrap_servers})
+    monkeypatch.setattr(server, "MOST_AT_ONCE", 0.5)
+    page = Page([PageCluster({"bootstrap.servers": broker.bootstrap_servers})])
     url = urlsplit(page.address)
     try:
         with socket.create_connection((url.hostname, url.port)) as slow:
@@ -303,7 +308,7 @@ def test_a_cluster_that_is_not_there_is_no_reason_to_stop(monkeypatch: pytest.Mo
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{unused.getsockname()[1]}"
-        page = Page({"bootstrap.servers": address}, every_s=0.1)
+        page = Page([PageCluster({"bootstrap.servers": address})], every_s=0.1)
         try:
             until(lambda: ask(page, "/api/overview")[1]["away"] is not None)
             told = ask(page, "/api/overview")[1]
@@ -327,9 +332,10 @@ def test_what_was_asked_for_does_nothing_to_a_terminal(
         wanted["pair"] = ask(page, "/do/look-before-end", "POST", wanted, **right)[1]["pair"]
         assert ask(page, "/do/end", "POST", wanted, **right)[1] == {"done": f"aborted {name}"}
     ask(page, "/do/resolve", "POST", {"sink": name}, **right)
-    first, second = (record.message for record in caplog.records if record.message.startswith("asked on the page: "))
-    assert first.startswith(f"asked on the page: Abort {shown} (")
-    assert second == f"asked on the page: resolve sink {shown}"
+    told = "asked on the page, as the principal of the settings: "
+    first, second = (record.message for record in caplog.records if record.message.startswith(told))
+    assert first.startswith(f"{told}Abort {shown} (")
+    assert second == f"{told}resolve sink {shown}"
 
 
 PASSWORD, WRONG_PASSWORD, KEY_PASSWORD = SECRETS = "hunter2-of-the-admin", "mistyped-by-the-admin", "opens-the-key"
@@ -390,7 +396,7 @@ def with_secrets(told: Mapping[str, str]) -> list[str]:
 def test_no_secret_is_on_the_page(secured: dict[str, str], password: str, caplog: pytest.LogCaptureFixture) -> None:
     """Neither where the page may see all, nor where it is not let in, nor in its log."""
     line = secured["sasl.jaas.config"].replace(PASSWORD, password)
-    page = Page({**secured, "sasl.jaas.config": line}, every_s=0.1, allow_actions=True)
+    page = Page([PageCluster({**secured, "sasl.jaas.config": line}, allow_actions=True)], every_s=0.1)
     try:
         until(lambda: ask(page, "/api/overview")[1]["away" if password != PASSWORD else "view"] not in (None, {}))
         told = told_by(page)
@@ -405,7 +411,7 @@ def test_a_secret_on_the_page_would_be_found(secured: dict[str, str], monkeypatc
         raise ConfigurationError(f"cannot log in with {of._settings}")
 
     monkeypatch.setattr(desk.ClusterDesk, "_resolve", careless)
-    page = Page(secured, every_s=0.1, allow_actions=True)
+    page = Page([PageCluster(secured, allow_actions=True)], every_s=0.1)
     try:
         assert with_secrets(told_by(page)) == ["resolve {'sink': 'a'}"]
     finally:
@@ -426,7 +432,7 @@ def test_a_broker_shows_itself_and_ends_cleanly() -> None:
             until(lambda: bool(ask(address, "/api/overview")[1]["view"]))
             brokers = ask(address, "/api/overview")[1]["view"]["brokers"]
             assert [broker["id"] for broker in brokers] == [1]
-            assert ask(address, "/api/about")[1]["actions"] is False
+            assert [each["actions"] for each in ask(address, "/api/about")[1]["clusters"]] == [False]
         finally:
             process.terminate()
         assert "Traceback" not in "".join(lines)
@@ -458,7 +464,7 @@ def test_a_list_that_is_cut_says_how_much_is_missing(own_broker: Broker, monkeyp
     with fencepost.Admin(own_broker.bootstrap_servers) as admin:
         limits = {QuotaEntity(user=f"u{n}"): {"producer_byte_rate": 1000.0 + n} for n in range(5)}
         admin.alter_client_quotas(limits)
-    one = Page({"bootstrap.servers": own_broker.bootstrap_servers}, every_s=0.2, allow_actions=False, names=[])
+    one = Page([PageCluster({"bootstrap.servers": own_broker.bootstrap_servers})], every_s=0.2)
     try:
         _, answer, _ = ask(one, "/api/access")
     finally:

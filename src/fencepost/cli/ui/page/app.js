@@ -6,15 +6,19 @@ const WITHIN = { topic: "topics", messages: "topics", message: "topics", setting
 const STILL = new Set(["messages", "message", "access", "settings"]);
 const element = (id) => document.getElementById(id);
 
-let about = { servers: "", actions: false, every_s: 2 };
+let about = { clusters: [], every_s: 2 };
 let introduced = false;
 let token = sessionStorage.getItem("token") || ""; // for changes; the program prints it, behind the page's address
 let timer = 0;
 let asked = 0; // the number of the last question: answers to earlier ones are too late
 let shown = ""; // the address that is on the page
+let shownCluster = null; // the cluster whose data is on the page
+
+const several = () => about.clusters.length > 1;
 
 function address(view, query) {
-  const said = new URLSearchParams(Object.entries(query || {}).filter(([, value]) => value !== "" && value !== undefined));
+  const where = several() && view !== "clusters" ? { cluster: cluster() } : {};
+  const said = new URLSearchParams(Object.entries({ ...where, ...query }).filter(([, value]) => value !== "" && value !== undefined));
   return `#/${view}${said.size ? `?${said}` : ""}`;
 }
 
@@ -29,8 +33,19 @@ function takeToken() {
 }
 
 function route() {
-  const [view, query] = location.hash.replace(/^#\//, "").split("?", 2);
-  return { view: VIEWS[view] ? view : "overview", query: Object.fromEntries(new URLSearchParams(query || "")) };
+  const [view, text] = location.hash.replace(/^#\//, "").split("?", 2);
+  const { cluster, ...query } = Object.fromEntries(new URLSearchParams(text || ""));
+  return { view: Object.hasOwn(VIEWS, view) ? view : several() && !cluster ? "clusters" : "overview", query, cluster };
+}
+
+// The name of the cluster that the address means; null if there is one without a name.
+const cluster = () => (several() ? route().cluster ?? about.clusters[0].name : about.clusters[0]?.name || null);
+
+// A path of the server about a cluster.
+function pathTo(path, where, query) {
+  const said = new URLSearchParams(query || {});
+  if (where !== null) said.set("cluster", where);
+  return `${path}${said.size ? `?${said}` : ""}`;
 }
 
 // --- looking ---
@@ -55,14 +70,17 @@ async function ask(path, body) {
 async function look() {
   clearTimeout(timer);
   takeToken();
-  const here = route();
   const mine = ++asked;
-  // A search may take seconds. The view before it stays on the page until then, marked as not current.
-  if (STILL.has(here.view) || address(here.view, here.query) !== shown) wait();
+  let here = route();
   try {
     if (!introduced) await introduce();
-    const answer = await ask(`/api/${here.view}?${new URLSearchParams(here.query)}`);
-    if (mine === asked) show(here, answer);
+    if (mine !== asked) return;
+    here = route();
+    choose(here);
+    // A search may take seconds. The view before it stays on the page until then, marked as not current.
+    if (STILL.has(here.view) || address(here.view, here.query) !== shown) wait();
+    const answer = await ask(here.view === "clusters" ? "/api/clusters" : pathTo(`/api/${here.view}`, cluster(), here.query));
+    if (mine === asked) here.view === "clusters" ? showClusters(here, answer) : show(here, answer);
   } catch (error) {
     if (mine === asked) failed(here, error);
   }
@@ -77,15 +95,45 @@ function wait() {
 }
 
 async function introduce() {
-  const answer = await ask("/api/about");
-  about = { ...about, ...answer, actions: answer.actions && token !== "", locked: answer.actions && token === "" };
+  about = await ask("/api/about");
   introduced = true;
-  element("servers").textContent = about.servers;
+}
+
+// The facts about the cluster of the address, and what this tab may do to it.
+function aboutHere() {
+  const found = about.clusters.find((each) => (each.name || null) === cluster()) || { servers: "", actions: false };
+  return { ...about, ...found, actions: found.actions && token !== "", locked: found.actions && token === "" };
+}
+
+// Shows which cluster the page is about. Nothing of another cluster stays on the page, and no question about it.
+function choose(here) {
+  const where = here.view === "clusters" ? "" : cluster();
+  if (shownCluster !== null && shownCluster !== where) {
+    if (dialog().open) dialog().close();
+    element("main").replaceChildren(h("p", { class: "quiet" }, "Looking at the cluster …"));
+    say([]);
+    shown = "";
+  }
+  shownCluster = where;
+  const { servers, principal } = here.view === "clusters" ? { servers: "" } : aboutHere();
+  element("servers").textContent = servers + (several() && principal ? ` as ${principal}` : "");
+  if (several()) morphChildren(element("clusters"), [clusterChoice(where)]);
+}
+
+const clusterChoice = (where) =>
+  h("select", { id: "cluster", "aria-label": "Cluster" },
+    [["", "All clusters"], ...about.clusters.map(({ name }) => [name, name])].map(([value, words]) =>
+      h("option", { value, selected: value === where }, words)));
+
+function showClusters(here, answer) {
+  say([]);
+  pulse(true, `live, ${clock(Date.now())}`);
+  draw(here, VIEWS.clusters(answer));
 }
 
 function show(here, answer) {
   const notices = answer.problems.map(({ part, reason }) => notice(`${part}: not all is known.`, reason));
-  if (about.locked) notices.push(notice("This page only looks.", "For changes, open the address with a token that `fencepost ui` has printed."));
+  if (aboutHere().locked) notices.push(notice("This page only looks.", "For changes, open the address with a token that `fencepost ui` has printed."));
   if (answer.away !== null) {
     const last = answer.seen_ms === null ? "" : `What is shown is from ${clock(answer.seen_ms)}. `;
     notices.unshift(notice("The cluster is away; asking again.", last + answer.away));
@@ -93,7 +141,7 @@ function show(here, answer) {
   say(notices);
   pulse(answer.away === null && answer.seen_ms !== null, answer.away !== null ? "away" : answer.seen_ms === null ? "looking" : `live, ${clock(answer.seen_ms)}`);
   if (answer.view === null) draw(here, [h("h1", {}, here.query.name || ""), h("p", { class: "quiet" }, "There is no such thing in the cluster.")]);
-  else if (Object.keys(answer.view).length) draw(here, VIEWS[here.view](answer.view, { ...about, now_ms: answer.now_ms }, here));
+  else if (Object.keys(answer.view).length) draw(here, VIEWS[here.view](answer.view, { ...aboutHere(), now_ms: answer.now_ms }, here));
 }
 
 function failed(here, error) {
@@ -119,9 +167,11 @@ function narrowing(words) {
 
 function draw(here, children) {
   const current = WITHIN[here.view] || here.view;
-  morphChildren(document.querySelector("nav"), TABS.map(([view, words]) =>
+  const tabs = here.view === "clusters" ? [] : TABS;
+  morphChildren(document.querySelector("nav"), tabs.map(([view, words]) =>
     h("a", { "data-key": view, href: address(view), "aria-current": view === current ? "page" : null }, narrowing(words))));
-  document.title = `${here.query.name || TABS.find(([view]) => view === current)[1]} · Fencepost`;
+  const title = here.query.name || TABS.find(([view]) => view === current)?.[1] || "Clusters";
+  document.title = [title, several() && here.view !== "clusters" && cluster(), "Fencepost"].filter(Boolean).join(" · ");
   const fresh = h("main", {}, ...children.flat(3));
   if (shown.split("?")[0] !== `#/${here.view}`) element("main").replaceChildren();
   morphChildren(element("main"), [...fresh.childNodes]);
@@ -133,24 +183,29 @@ function draw(here, children) {
 const dialog = () => element("dialog");
 const buttons = (...more) => h("div", { class: "buttons" }, more, h("button", { type: "button", "data-close": true }, "Leave it as it is"));
 
-function open(title, ...children) {
-  dialog().replaceChildren(h("h1", { id: "dialog-title" }, title), ...children.flat(3).filter(Boolean));
+// `where`: the cluster that the question is about. The person may have turned to another one since.
+function open(where, title, ...children) {
+  if (where !== cluster()) return;
+  const named = several() && h("p", { class: "sub" }, "Cluster ", h("code", {}, where));
+  dialog().replaceChildren(...[h("h1", { id: "dialog-title" }, title), named, ...children.flat(3)].filter(Boolean));
   if (!dialog().open) dialog().showModal();
 }
 
-const tell = (title, words) => open(title, h("p", {}, words), h("div", { class: "buttons" }, h("button", { type: "button", "data-close": true }, "Close")));
+const tell = (where, title, words) => open(where, title, h("p", {}, words), h("div", { class: "buttons" }, h("button", { type: "button", "data-close": true }, "Close")));
 
 async function askToEnd(id, commit) {
+  const where = cluster();
   const verb = commit ? "Commit" : "Abort";
   let found;
   try {
-    found = await ask("/do/look-before-end", { id, commit });
+    found = await ask(pathTo("/do/look-before-end", where), { id, commit });
   } catch (error) {
-    tell("It could not be looked at", error.message);
+    tell(where, "It could not be looked at", error.message);
     return;
   }
   const final = found.objections.find((each) => each.consent === null);
   open(
+    where,
     `${verb} this transaction?`,
     h("p", {}, found.question),
     found.objections.map((each) =>
@@ -162,25 +217,27 @@ async function askToEnd(id, commit) {
   const boxes = [...dialog().querySelectorAll("[data-consent]")];
   const go = dialog().querySelector("[data-go]");
   boxes.forEach((box) => box.addEventListener("change", () => (go.disabled = !boxes.every((each) => each.checked))));
-  go?.addEventListener("click", () => carryOut("/do/end", { id, commit, pair: found.pair, given: boxes.map((box) => box.dataset.consent) }));
+  go?.addEventListener("click", () => carryOut(where, "/do/end", { id, commit, pair: found.pair, given: boxes.map((box) => box.dataset.consent) }));
 }
 
 function askToResolve(sink) {
+  const where = cluster();
   open(
+    where,
     "Resolve this sink?",
     h("p", {}, "What sink ", h("code", {}, sink), " has decided is committed; all else of it that is open is aborted, and its rows are lost unless the query writes them again."),
     h("p", {}, "A run of the query that is alive is superseded: stop it first."),
     buttons(h("button", { type: "button", class: "grave", "data-go": true }, "Resolve it")),
   );
-  dialog().querySelector("[data-go]").addEventListener("click", () => carryOut("/do/resolve", { sink }));
+  dialog().querySelector("[data-go]").addEventListener("click", () => carryOut(where, "/do/resolve", { sink }));
 }
 
-async function carryOut(path, wanted) {
+async function carryOut(where, path, wanted) {
   dialog().querySelector("[data-go]").disabled = true;
   try {
-    tell("Done", (await ask(path, wanted)).done);
+    tell(where, "Done", (await ask(pathTo(path, where), wanted)).done);
   } catch (error) {
-    tell("Not done", error.message);
+    tell(where, "Not done", error.message);
   }
   look();
 }
@@ -214,7 +271,7 @@ document.addEventListener("keydown", (event) => {
   if (event.key === "/" && search) {
     event.preventDefault();
     search.focus();
-  } else if (tab) location.hash = address(tab[0]);
+  } else if (tab && route().view !== "clusters") location.hash = address(tab[0]);
 });
 
 // A form of a view: its fields are the view's query.
@@ -224,6 +281,13 @@ document.addEventListener("submit", (event) => {
   event.preventDefault();
   location.hash = address(view, Object.fromEntries(new FormData(event.target)));
   if (address(view, route().query) === shown) look();
+});
+
+document.addEventListener("change", ({ target }) => {
+  if (target.id !== "cluster") return;
+  const { view } = route();
+  const kept = TABS.some(([each]) => each === view) ? view : "overview";
+  location.hash = target.value ? `#/${kept}?${new URLSearchParams({ cluster: target.value })}` : "#/clusters";
 });
 
 window.addEventListener("hashchange", look);

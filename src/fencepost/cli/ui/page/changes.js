@@ -26,33 +26,34 @@ function changeField([words, name, kind, hint]) {
 }
 
 function askFields(change, fixed) {
+  const where = cluster();
   const [title, fields] = CHANGE_FORMS[change];
   if (!fields.length) {
-    askChange({ change, ...fixed });
+    askChange(where, { change, ...fixed });
     return;
   }
-  open(title, h("form", {}, h("div", { class: "fields" }, fields.map(changeField)), buttons(h("button", { type: "submit" }, "Continue"))));
+  open(where, title, h("form", {}, h("div", { class: "fields" }, fields.map(changeField)), buttons(h("button", { type: "submit" }, "Continue"))));
   dialog().querySelector("form").addEventListener("submit", (event) => {
     event.preventDefault();
-    askChange({ change, ...Object.fromEntries(new FormData(event.target)), ...fixed });
+    askChange(where, { change, ...Object.fromEntries(new FormData(event.target)), ...fixed });
   });
 }
 
-async function askChange(wanted) {
+async function askChange(where, wanted) {
   let found;
   try {
-    found = await ask("/do/look-before-change", wanted);
+    found = await ask(pathTo("/do/look-before-change", where), wanted);
   } catch (error) {
-    tell("Not done", error.message);
+    tell(where, "Not done", error.message);
     return;
   }
   const confirm = found.grave && h("label", {}, "Type ", h("code", {}, found.name), " to confirm", h("input", { name: "confirm", autocomplete: "off" }));
-  open("Do this?", h("p", {}, found.question), confirm && h("div", { class: "fields" }, confirm),
+  open(where, "Do this?", h("p", {}, found.question), confirm && h("div", { class: "fields" }, confirm),
     buttons(h("button", { type: "button", class: "grave", "data-go": true, disabled: found.grave }, "Do it")));
   const go = dialog().querySelector("[data-go]");
   const typed = dialog().querySelector("[name=confirm]");
   typed?.addEventListener("input", () => (go.disabled = typed.value !== found.name));
-  go.addEventListener("click", () => carryOut("/do/change", { ...wanted, confirm: typed?.value }));
+  go.addEventListener("click", () => carryOut(where, "/do/change", { ...wanted, confirm: typed?.value }));
 }
 
 const problem = (view, name) => [

@@ -142,7 +142,36 @@ function findings(view) {
 
 // --- views ---
 
+const SEVERITIES = { error: "error", warning: "warning", unknown: "question without an answer" };
+
+function clusterState(row) {
+  if (row.away !== null) return h("span", { class: "hot", title: row.away }, "away");
+  if (row.findings === null) return h("span", { class: "quiet" }, "looking …");
+  const counts = Object.entries(SEVERITIES).filter(([severity]) => row.findings[severity]);
+  if (!counts.length) return "no findings";
+  return h("span", { class: "hot" }, counts.map(([severity, word]) => plural(row.findings[severity], word)).join(", "));
+}
+
 const VIEWS = {
+  clusters(view) {
+    return [
+      h("h1", {}, "Clusters"),
+      table(
+        [
+          ["Cluster", (row) => link("overview", { cluster: row.name }, row.name), "name"],
+          ["State", clusterState],
+          ["Brokers", (row) => number(row.brokers), "number"],
+          ["Topics", (row) => number(row.topics), "number"],
+          ["Servers", (row) => h("span", { class: "mono" }, row.servers)],
+          ["As", (row) => row.principal || h("span", { class: "quiet" }, "–")],
+          ["Changes", (row) => (row.actions ? "allowed" : "no")],
+          ["Seen", (row) => (row.seen_ms === null ? "–" : clock(row.seen_ms)), "number"],
+        ],
+        view.rows, (row) => row.name, "None.",
+      ),
+    ];
+  },
+
   overview(view, { now_ms: now }) {
     const last = view.rate.at(-1);
     return [

@@ -1,0 +1,205 @@
+"""The page about several clusters, in a browser: each with its own principal and rights, and none stops another."""
+
+from __future__ import annotations
+
+import logging
+import re
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+import fencepost
+from fencepost.cli.main import main
+from fencepost.cli.ui import command, desk
+from fencepost.cli.ui.desk import PageCluster
+from fencepost.cli.ui.server import Page
+from tests.conformance.test_web_page import browser, sees, sees_no_more, show
+from tests.conformance.test_web_page_changes import change
+from tests.support.axe import violations
+from tests.support.waiting import until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from playwright.sync_api import Page as Tab
+
+    from fencepost.broker.embedded import Broker
+
+__all__ = ["browser", "show"]
+
+pytestmark = pytest.mark.browser
+
+RIGHTS = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": "User:admin",
+}
+NOBODY = "127.0.0.1:1"
+
+
+def login(user: str) -> dict[str, str]:
+    return {"security.protocol": "SASL_PLAINTEXT", "sasl.username": user, "sasl.password": user}
+
+
+@pytest.fixture
+def several(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Page, Broker, Broker]]:
+    """A page about `open`, `guarded` (as alice, who may see one topic) and `dead`; the first two brokers."""
+    monkeypatch.setattr(desk, "CALL_MS", 1000)
+    with fencepost.Broker() as one, fencepost.Broker(RIGHTS, users={"admin": "admin", "alice": "alice"}) as two:
+        clusters = [
+            PageCluster({"bootstrap.servers": one.bootstrap_servers}, "open", allow_actions=True),
+            PageCluster({"bootstrap.servers": two.bootstrap_servers, **login("alice")}, "guarded"),
+            PageCluster({"bootstrap.servers": NOBODY}, "dead"),
+        ]
+        page = Page(clusters, every_s=0.2)
+        try:
+            yield page, one, two
+        finally:
+            page.close()
+
+
+def test_a_person_turns_from_cluster_to_cluster(
+    several: tuple[Page, Broker, Broker], show: Callable[..., Tab], caplog: pytest.LogCaptureFixture
+) -> None:
+    page, one, two = several
+    caplog.set_level(logging.WARNING, "fencepost.ui")
+    as_admin = {"bootstrap.servers": two.bootstrap_servers, **login("admin")}
+    with fencepost.Admin(one.bootstrap_servers) as admin:
+        admin.create_topic("of-open", 1)
+    with fencepost.Admin.from_config(as_admin) as admin:
+        admin.create_topic("of-guarded", 1)
+    tab = show(page.acting_address, viewport={"width": 420, "height": 800}, reduced_motion="reduce")
+    sees(tab, "open", "guarded", "dead", "away", "alice", "no findings", "allowed")
+    assert violations(tab) == []
+    assert tab.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") <= 0
+
+    tab.get_by_role("link", name="open").click()
+    sees(tab, "Brokers")
+    tab.keyboard.press("3")
+    sees(tab, "of-open")
+    change(tab, "Create topic", name="by-hand", partitions="1")
+    sees(tab, "by-hand")
+    assert "as the principal of the settings on cluster open: Create topic by-hand" in caplog.text
+    tab.get_by_role("link", name="by-hand").click()
+    tab.get_by_role("button", name="Delete topic").click()
+    sees(tab, "Cluster open", where="dialog")
+
+    tab.evaluate("location.hash = '#/topics?cluster=guarded'")  # as the Back button does, with the question open
+    sees_no_more(tab, "by-hand")
+    assert not tab.locator("dialog").is_visible()
+    sees(tab, "There is no topic.")
+    assert tab.get_by_role("button").count() == 0
+    sees(tab, "as alice", where="#servers")
+
+    tab.get_by_label("Cluster").select_option("dead")
+    sees(tab, "The cluster is away", NOBODY, where="#notices")
+    sees_no_more(tab, "There is no topic.")
+    tab.get_by_label("Cluster").select_option("open")
+    sees(tab, "by-hand")
+    sees(tab, "live", where="#pulse")
+    assert tab.url.endswith("#/topics?cluster=open")
+    tab.reload()
+    sees(tab, "by-hand")
+    assert tab.title() == "Topics · open · Fencepost"
+    with fencepost.Admin.from_config(as_admin) as admin:
+        admin.delete_topics(["of-guarded"])
+
+
+def fetched(address: str) -> str:
+    with urllib.request.urlopen(address, timeout=30) as answer:  # noqa: S310 - our own
+        text: str = answer.read().decode()
+        return text
+
+
+def test_metrics_have_the_name_of_the_cluster(several: tuple[Page, Broker, Broker]) -> None:
+    def answers() -> Mapping[str, float]:
+        families = text_string_to_metric_families(fetched(f"{several[0].address}metrics"))
+        samples = [each for family in families for each in family.samples if each.name == "fencepost_cluster_answers"]
+        return {each.labels["cluster"]: each.value for each in samples}
+
+    until(lambda: answers() == {"open": 1, "guarded": 1, "dead": 0})
+
+
+def test_a_change_needs_the_name_of_a_cluster_that_may_be_changed(several: tuple[Page, Broker, Broker]) -> None:
+    page = several[0]
+
+    def status(query: str) -> tuple[int, str]:
+        headers = {"X-Fencepost-Token": page.token, "Content-Type": "application/json"}
+        body = b'{"change": "create-topic", "name": "made"}'
+        request = urllib.request.Request(f"{page.address}do/change{query}", body, headers)  # noqa: S310 - our own
+        try:
+            with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310 - our own
+                return answer.status, ""
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+
+    assert status("")[0] == 404
+    assert "cluster is missing" in status("")[1]
+    assert status("?cluster=nobody") == (404, '{"error":"there is no cluster \'nobody\'"}')
+    assert status("?cluster=guarded")[0] == 403
+    assert status("?cluster=open")[0] == 200
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[PageCluster]:
+    """The clusters of pages that the command starts; none is really started."""
+    seen: list[PageCluster] = []
+
+    class NoPage:
+        def __init__(self, clusters: list[PageCluster], *_: object, **__: object) -> None:
+            seen.extend(clusters)
+            raise OSError("not started here")
+
+    monkeypatch.setattr(command, "Page", NoPage)
+    return seen
+
+
+def test_clusters_are_files(started: list[PageCluster], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FENCEPOST_SASL_PASSWORD", "of another cluster")
+    (tmp_path / "a").write_text(
+        "bootstrap.servers=a:1\nsecurity.protocol=SASL_PLAINTEXT\nsasl.username=u\nsasl.password=p\n"
+    )
+    (tmp_path / "b").write_text("bootstrap.servers=b:1\n")
+    words = ["ui", "--cluster", f"a={tmp_path}/a", "--cluster", f"b={tmp_path}/b", "--allow-actions-on", "b"]
+    with pytest.raises(SystemExit):
+        main([*words, "--schema-registry", "a=http://registry.example/?a=b"])
+    assert [(each.name, each.allow_actions, each.schema_registry) for each in started] == [
+        ("a", False, "http://registry.example/?a=b"),
+        ("b", True, None),
+    ]
+    assert [dict(each.settings).get("sasl.password") for each in started] == ["p", None]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--cluster", "a"], "not NAME=VALUE"),
+        (["--cluster", "a=FILE", "--cluster", "a=FILE"], "given twice"),
+        (["--cluster", "a=FILE", "-b", "x:1"], "leave out -b"),
+        (["--cluster", "a b=FILE"], "letters, digits"),
+        (["--cluster", "a=EMPTY"], "has no bootstrap.servers"),
+        (["--cluster", "a=/nowhere"], "nowhere"),
+        (["--cluster", "a=FILE", "--schema-registry", "http://registry.example"], "not NAME=VALUE"),
+        (["--cluster", "a=FILE", "--schema-registry", "b=http://registry.example"], "'b' is the name of no --cluster"),
+        (["--cluster", "a=FILE", "--allow-actions-on", "b"], "'b' is the name of no --cluster"),
+        (["--allow-actions-on", "b"], "needs --cluster"),
+        (["--cluster", "a=FILE", "--allow-actions-on", "a", "--host", "0.0.0.0"], "has no login"),  # noqa: S104
+        (
+            ["--schema-registry", "http://registry.example", "--schema-registry", "http://second.example"],
+            "one registry",
+        ),
+    ],
+)
+def test_clusters_that_cannot_be_are_refused(
+    words: list[str], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "300")
+    (tmp_path / "file").write_text("bootstrap.servers=a:1\n")
+    (tmp_path / "empty").write_text("")
+    given = [word.replace("FILE", f"{tmp_path}/file").replace("EMPTY", f"{tmp_path}/empty") for word in words]
+    with pytest.raises(SystemExit) as ended:
+        main(["ui", *given])
+    assert ended.value.code in (1, 2)
+    assert told in re.sub(r"\s+", " ", capsys.readouterr().err)
