@@ -210,7 +210,7 @@ def test_topics_and_groups(cluster: str, serve: Callable[..., str], show: Callab
             tab.get_by_role("link", name=group).click()
             sees(tab, f"{topic}-0", "301", HTML, "1 member")
             sees(tab, "Lag over time")
-            tab.get_by_role("img", name=re.compile(r"from .* to .*: now 301 offsets, at most 301$")).wait_for()
+            tab.get_by_role("img", name=re.compile(r"from .* to .*: now 301 offsets, at most 301 offsets$")).wait_for()
     assert tab.locator("main script, main b").count() == 0
     tab.goto(f"{tab.url.partition('#')[0]}#/group?name=nobody")
     sees(tab, "There is no such thing in the cluster.")

@@ -299,7 +299,7 @@ def groups(watch: ClusterWatch, query: Query) -> Document:
             "state": state,
             "topics": sorted({place.topic for place in places})[:5],
             "lag": lag_of(places, watch.ends),
-            "lags": [] if trace is None else [lag for _, lag in trace.points][-MOST_DRAWN_LAGS:],
+            "lags": [] if trace is None else list(trace.points)[-MOST_DRAWN_LAGS:],
             "error": str(committed) if refused else None,
             "trouble": [each["words"] for each in _findings(watch, ObjectKind.GROUP, group_id)],
         }
@@ -349,7 +349,7 @@ def group(watch: ClusterWatch, detail: GroupDetail, query: Query) -> Document | 
         "state": described.state,
         "protocol": described.protocol,
         "findings": _findings(watch, ObjectKind.GROUP, described.group_id),
-        "lags": [] if trace is None else [list(point) for point in trace.points],
+        "lags": [] if trace is None else list(trace.points),
         "member_count": len(described.members),
         "members": members,
         **_page(sorted({*detail.committed, *owners}), partition_name, row, query),
@@ -375,7 +375,7 @@ def sinks(watch: ClusterWatch, query: Query) -> Document:
 
     def row(name: str) -> Document:
         rows = [
-            batch.decision.content.rows
+            (batch.decision.batch_id, batch.decision.content.rows)
             for each in decided[name]
             for batch in watch.batches[name, each.query_id]
             if batch.decision.content is not None

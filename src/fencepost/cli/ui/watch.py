@@ -76,10 +76,10 @@ class Rate:
             self._points.clear()
         self._points.append(Counted(at_ms, count))
 
-    def rates(self) -> list[float]:
-        """Per second between each two looks. A count that has shrunk (a topic made again) is a rate of 0."""
+    def rates(self) -> list[tuple[int, float]]:
+        """Times in ms, and the rate per second up to then. A count that has shrunk (a topic made again) is a 0."""
         return [
-            round(max(after.ever - before.ever, 0) * 1000 / (after.at_ms - before.at_ms), 3)
+            (after.at_ms, round(max(after.ever - before.ever, 0) * 1000 / (after.at_ms - before.at_ms), 3))
             for before, after in pairwise(self._points)
         ]
 

@@ -109,8 +109,8 @@ def test_rates_are_per_second_and_never_negative() -> None:
     for second, end in ((0, 0), (2, 10), (4, 4), (3, 50), (5, 150)):
         watched.take(look(second, topics=topics("t"), ends={AT: Ends(end, end)}))
         if second == 4:
-            assert documents.topics(watched, {})["rows"][0]["rate"] == [5.0, 0.0]
-    assert watched.total.rates() == [50.0], "the clock was set back: the line began anew"
+            assert documents.topics(watched, {})["rows"][0]["rate"] == [(START_MS + 2000, 5.0), (START_MS + 4000, 0.0)]
+    assert [value for _, value in watched.total.rates()] == [50.0], "the clock was set back: the line began anew"
 
 
 def test_lags_are_kept_over_time_in_points_of_ten_seconds() -> None:
@@ -121,7 +121,9 @@ def test_lags_are_kept_over_time_in_points_of_ten_seconds() -> None:
             parts["committed"] = {"g": {AT: 3}}
         watched.take(look(second, groups=[GroupListing("g", "consumer", "Stable", "classic")], **parts))
     assert [(at - START_MS, lag) for at, lag in watched.lags["g"].points] == [(0, 2), (4000, 4), (12_000, 0)]
-    assert documents.groups(watched, {})["rows"][0]["lags"] == [2, 4, 0]
+    assert documents.groups(watched, {})["rows"][0]["lags"] == [
+        (START_MS + at, lag) for at, lag in ((0, 2), (4000, 4), (12_000, 0))
+    ]
     watched.take(look(14, groups=[]))
     assert watched.lags == {}
 
@@ -162,7 +164,7 @@ def test_decisions_are_kept_as_they_were_seen() -> None:
     shown = documents.sink(watched, "s")["queries"][0]
     assert [(each["batch"], each["seen_ms"] - START_MS) for each in shown["batches"]] == [(4, 4000), (3, 0)]
     assert watched.winners == {}
-    assert documents.sinks(watched, {})["rows"][0]["rows"] == [10, 10]
+    assert documents.sinks(watched, {})["rows"][0]["rows"] == [(3, 10), (4, 10)]
 
 
 def test_a_decided_batch_that_is_not_in_the_topic_is_told() -> None:

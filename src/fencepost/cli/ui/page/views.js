@@ -18,39 +18,63 @@ const link = (view, query, ...words) => h("a", { href: address(view, query) }, w
 
 // --- drawings ---
 
-function spark(values, wide) {
-  if (values.length < 2) return h("span", { class: "quiet" }, wide ? "Watching …" : "–");
-  const [width, height] = wide ? [1000, 72] : [90, 22];
-  const most = Math.max(...values);
-  const points = values.map((value, place) => [
-    (place * width) / (values.length - 1),
-    height - 2 - (value / (most || 1)) * (height - 4),
-  ]);
-  const edge = points.map(([x, y]) => `${x.toFixed(1)},${y.toFixed(1)}`).join(" L");
-  return h(
-    "svg",
-    { class: wide ? "wide" : "spark", viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", role: "img" },
-    h("title", {}, `now ${number(Math.round(values.at(-1)))}, at most ${number(Math.round(most))}`),
-    h("path", { class: "area", d: `M0,${height} L${edge} L${width},${height} Z` }),
-    h("path", { class: "edge", d: `M${edge}` }),
-  );
+// The top of a scale: the next of 1, 2 and 5 times a power of ten.
+function topOf(most) {
+  if (most <= 0) return 1;
+  const power = 10 ** Math.floor(Math.log10(most));
+  return [1, 2, 5, 10].map((each) => Number((each * power).toPrecision(1))).find((each) => each >= most);
 }
 
-// Values over time with their scale. points: [time in ms, value], the oldest first.
-function overTime(points, unit) {
-  if (points.length < 2) return h("p", { class: "quiet" }, "Watching …");
-  const [width, height] = [1000, 120];
+// The area and edge of points [x, y] in a box, and a title for each point under the mouse.
+function drawing(points, [width, height], top, spaced, titles) {
   const [from, to] = [points[0][0], points.at(-1)[0]];
-  const most = Math.max(...points.map(([, value]) => value));
-  const edge = points.map(([at, value]) => `${((width * (at - from)) / (to - from)).toFixed(1)},${(height - (value / (most || 1)) * (height - 2)).toFixed(1)}`).join(" L");
-  const words = `from ${clock(from)} to ${clock(to)}: now ${plural(points.at(-1)[1], unit)}, at most ${number(most)}`;
-  return h("div", { class: "scaled" },
-    h("span", { class: "most" }, number(most)), h("span", { class: "least" }, "0"),
-    h("svg", { viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", role: "img", "aria-label": words },
-      h("path", { class: "area", d: `M0,${height} L${edge} L${width},${height} Z` }),
-      h("path", { class: "edge", d: `M${edge}` })),
-    h("span", { class: "from" }, clock(from)), h("span", { class: "to" }, clock(to)));
+  const across = points.map(([x], place) => (width * (spaced || from === to ? place / (points.length - 1) : (x - from) / (to - from))).toFixed(1));
+  const edge = points.map(([, y], place) => `${across[place]},${(height - 1 - (y / top) * (height - 2)).toFixed(1)}`).join(" L");
+  const step = width / points.length;
+  return [
+    h("path", { class: "area", d: `M0,${height} L${edge} L${width},${height} Z` }),
+    h("path", { class: "edge", d: `M${edge}` }),
+    titles && points.map((point, place) => h("rect", { class: "under", x: Math.max(across[place] - step / 2, 0), y: 0, width: step, height }, h("title", {}, titles(point)))),
+  ];
 }
+
+const described = (points, what, say) => {
+  const most = Math.max(...points.map(([, y]) => y));
+  return `${what} from ${say.x(points[0][0])} to ${say.x(points.at(-1)[0])}: now ${say.y(points.at(-1)[1])}, at most ${say.y(most)}`;
+};
+const rates = { x: (ms) => clock(ms), y: (value) => rate(value) };
+const offsets = { x: (ms) => clock(ms), y: (value) => plural(value, "offset") };
+const batches = { x: (batch) => `batch ${number(batch)}`, y: (value) => plural(value, "row") };
+
+// A small chart in a row of a table. Its scale begins at 0; the top stands beside it.
+function spark(points, what, say) {
+  if (points.length < 2) return null;
+  const most = Math.max(...points.map(([, y]) => y));
+  return h("span", { class: "sparked", "data-chart": "small", title: described(points, what, say) },
+    h("svg", { class: "spark", viewBox: "0 0 90 22", preserveAspectRatio: "none", role: "img", "aria-label": described(points, what, say) },
+      drawing(points, [90, 22], most || 1, true)),
+    h("span", { class: "top", "data-scale": "y" }, `max ${number(Math.round(most))}`));
+}
+
+// Values over time, with both scales. points: [time in ms, value], the oldest first.
+function overTime(points, what, say) {
+  if (points.length < 2) return h("p", { class: "quiet" }, "Watching …");
+  const [from, to] = [points[0][0], points.at(-1)[0]];
+  const top = topOf(Math.max(...points.map(([, value]) => value)));
+  const y = [top, top / 2, 0].map((value) => h("span", { "data-scale": "y" }, number(value)));
+  const x = [from, (from + to) / 2, to].map((at) => h("span", { "data-scale": "x" }, say.x(at)));
+  return h("div", { class: "scaled", "data-chart": "wide" },
+    h("div", { class: "y", "aria-hidden": "true" }, y),
+    h("svg", { viewBox: "0 0 1000 120", preserveAspectRatio: "none", role: "img", "aria-label": described(points, what, say) },
+      [0, 60, 119].map((at) => h("path", { class: "grid", d: `M0,${at} L1000,${at}` })),
+      drawing(points, [1000, 120], top, false, ([at, value]) => `${say.x(at)}: ${say.y(value)}`)),
+    h("div", { class: "x", "aria-hidden": "true" }, x));
+}
+
+const written = (points) =>
+  h("section", { class: "panel" },
+    h("div", { class: "chart" }, h("h2", {}, "Offsets written per second"), h("span", { class: "now" }, points.length ? rate(points.at(-1)[1]) : "")),
+    overTime(points, "Offsets written", rates));
 
 function lane(began, written, until, now) {
   const at = (ms) => (1000 * Math.min(Math.max(ms - began, 0), until - began)) / Math.max(until - began, 1);
@@ -173,7 +197,6 @@ const VIEWS = {
   },
 
   overview(view, { now_ms: now }) {
-    const last = view.rate.at(-1);
     return [
       heading("Overview"),
       figures([
@@ -185,12 +208,7 @@ const VIEWS = {
         ["Held back", number(view.held), "topics", view.held ? "hot" : null],
         ["Spark sinks", number(view.sinks), "sinks"],
       ]),
-      h(
-        "section",
-        { class: "panel" },
-        h("div", { class: "chart" }, h("span", { class: "quiet" }, "Offsets written"), h("span", { class: "now" }, last === undefined ? "" : rate(last))),
-        spark(view.rate, true),
-      ),
+      written(view.rate),
       h("h2", {}, "Needs attention"),
       view.attention.length
         ? h("ul", { class: "attention" }, view.attention.map((each) =>
@@ -223,7 +241,7 @@ const VIEWS = {
         ["Partitions", (row) => number(row.partitions), "number"],
         ["End, summed", (row) => number(row.end), "number"],
         ["Held back", (row) => h("span", { class: row.behind ? "hot" : "quiet" }, row.behind ? number(row.behind) : "–"), "number"],
-        ["Written", (row) => [spark(row.rate), h("span", { class: "rate" }, row.rate.length ? rate(row.rate.at(-1)) : "")], "number"],
+        ["Written", (row) => [spark(row.rate, "Offsets written", rates), h("span", { class: "rate" }, row.rate.length ? rate(row.rate.at(-1)[1]) : "–")], "number"],
       ],
     })];
   },
@@ -234,7 +252,7 @@ const VIEWS = {
       h("h1", {}, view.name),
       h("p", { class: "sub" }, plural(view.total, "partition"), view.internal ? ", internal" : "", ". ", link("messages", { name: view.name }, "Browse messages"), " · ", link("settings", { name: view.name }, "Settings")),
       changeButtons(about, ["produce", "grow-topic", "delete-topic"], { name: view.name }),
-      h("section", { class: "panel" }, h("div", { class: "chart" }, h("span", { class: "quiet" }, "Offsets written"), h("span", { class: "now" }, view.rate.length ? rate(view.rate.at(-1)) : "")), spark(view.rate, true)),
+      written(view.rate),
       h("h2", {}, "Partitions"),
       listing(view, route, {
         placeholder: "Filter by number",
@@ -313,7 +331,7 @@ const VIEWS = {
         ["Type", (row) => row.type || "–"],
         ["State", (row) => [h("span", { class: "tag" }, row.state || "unknown"), row.trouble.map((words) => h("span", { class: "hot", title: words }, " needs attention"))]],
         ["Topics", (row) => h("span", { class: "mono" }, row.topics.join(", ") || "–")],
-        ["Lag", (row) => (row.error ? h("span", { class: "hot", title: row.error }, "not known") : [row.lags.length > 1 && spark(row.lags), h("span", { class: "rate" }, number(row.lag))]), "number"],
+        ["Lag", (row) => (row.error ? h("span", { class: "hot", title: row.error }, "not known") : [spark(row.lags, "Lag", offsets), h("span", { class: "rate" }, number(row.lag))]), "number"],
       ],
     })];
   },
@@ -327,7 +345,7 @@ const VIEWS = {
       findings(view),
       view.lags.length > 0 && h("section", { class: "panel" },
         h("div", { class: "chart" }, h("h2", {}, "Lag over time"), h("span", { class: "now" }, plural(view.lags.at(-1)[1], "offset"))),
-        overTime(view.lags, "offset")),
+        overTime(view.lags, "Lag", offsets)),
       h("h2", {}, "Partitions"),
       listing(view, route, {
         placeholder: "Filter by partition",
@@ -367,7 +385,7 @@ const VIEWS = {
         ["Queries", (row) => number(row.queries), "number"],
         ["Last batch", (row) => number(row.batch), "number"],
         ["Open transactions", (row) => number(row.open), "number"],
-        ["Rows by batch", (row) => spark(row.rows), "number"],
+        ["Rows by batch", (row) => spark(row.rows, "Rows", batches) || "–", "number"],
       ],
     })];
   },
@@ -417,14 +435,17 @@ function held(row) {
 function lanes(view, now) {
   const began = view.began_ms || now;
   const until = view.timeout_ms === null ? now : Math.max(began + view.timeout_ms, now);
-  return h("div", { class: "lanes" }, view.partitions.map((each) => [
-    h("span", { class: "mono" }, each.at),
-    view.began_ms ? lane(began, each.written_ms, until, now) : h("span"),
-    h("span", { class: "fact" }, each.error || [
-      each.from_offset === null ? "nothing open" : `open from offset ${number(each.from_offset)}`,
-      each.written_ms ? `, last written ${lasting(now - each.written_ms)} ago` : "",
-      `, sequence ${number(each.sequence)}, epoch ${each.epoch}`,
-      each.fenced ? " (another than the coordinator has now)" : "",
-    ]),
-  ]));
+  const ends = until > now ? `times out ${clock(until)}` : `now ${clock(now)}`;
+  return h("div", { class: "lanes", "data-chart": "lanes" },
+    view.began_ms && [h("span"), h("span", { class: "x" }, h("span", { "data-scale": "x" }, `began ${clock(began)}`), h("span", { "data-scale": "x" }, ends))],
+    view.partitions.map((each) => [
+      h("span", { class: "mono" }, each.at),
+      view.began_ms ? lane(began, each.written_ms, until, now) : h("span"),
+      h("span", { class: "fact" }, each.error || [
+        each.from_offset === null ? "nothing open" : `open from offset ${number(each.from_offset)}`,
+        each.written_ms ? `, last written ${lasting(now - each.written_ms)} ago` : "",
+        `, sequence ${number(each.sequence)}, epoch ${each.epoch}`,
+        each.fenced ? " (another than the coordinator has now)" : "",
+      ]),
+    ]));
 }
