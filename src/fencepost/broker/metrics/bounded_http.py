@@ -7,7 +7,9 @@ in any case.
 
 from __future__ import annotations
 
+import ipaddress
 import logging
+import re
 import socket
 import sys
 import threading
@@ -16,7 +18,7 @@ from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 
-__all__ = ["Answer", "BoundedServer"]
+__all__ = ["Answer", "BoundedServer", "is_loopback", "is_own_host"]
 
 Answer = Callable[[str, str, Mapping[str, str], bytes], tuple[int, Mapping[str, str], bytes]]
 """Maps method, target, headers (lower-case names) and body to status, headers and body. Must not raise."""
@@ -27,6 +29,9 @@ ENDS_IN_S: Final = 0.1
 _GIVES_WAY_S: Final = 1.0  # time for a closed connection's thread to end
 _MOST_DIGITS: Final = 18  # of a body's size; Python refuses to convert thousands of them
 _BUSY: Final = b"HTTP/1.0 503 Service Unavailable\r\nContent-Type: text/plain\r\n\r\ntoo many requests at once\n"
+
+# RFC 9110's Host: no user, no path, nothing around it. An address of version 6 stands in brackets, and only that.
+HOST: Final = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<name>[A-Za-z0-9._-]+))(?::[0-9]*)?")
 
 
 class BoundedServer(ThreadingHTTPServer):
@@ -196,3 +201,31 @@ def _close(request: socket.socket) -> None:
         request.shutdown(socket.SHUT_RDWR)
     except OSError:
         return  # already closed
+
+
+def is_own_host(header: str, names: frozenset[str]) -> bool:
+    """Return true if a Host header names an address, localhost, or one of the names, with any port."""
+    parts = HOST.fullmatch(header)
+    if parts is None:
+        return False
+    name = (parts["name"] or "").lower()
+    if name == "localhost" or name in names:
+        return True
+    try:
+        if parts["v6"]:
+            ipaddress.IPv6Address(parts["v6"])
+        else:
+            ipaddress.IPv4Address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def is_loopback(host: str) -> bool:
+    """Return true if only this machine reaches the address."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -122,13 +122,19 @@ def serve_metrics(look: Callable[[], Snapshot], host: str, port: int) -> tuple[i
     """
     from fencepost.broker.metrics.bounded_http import (
         BoundedServer,
+        is_loopback,
+        is_own_host,
     )  # imported here because http.server is slow to import
 
     page, pace = _Page(look), Pace()
+    is_private = is_loopback(host)
 
     def answer(method: str, target: str, headers: Mapping[str, str], _: bytes) -> tuple[int, Mapping[str, str], bytes]:
         if method != "GET" or target.partition("?")[0] not in ("/metrics", "/"):
             return 404, _PLAIN, b"GET /metrics\n"
+        if is_private and not is_own_host(headers.get("host", "localhost"), frozenset()):
+            # Else a web site reads the names of topics and clients through a browser on this machine (DNS rebinding).
+            return 421, _PLAIN, b"ask for localhost or an address, or choose another address with --metrics-listen\n"
         try:
             kind, text = page.text(headers.get("accept", ""))
         except Exception:  # noqa: BLE001 - every request needs a response

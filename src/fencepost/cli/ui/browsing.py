@@ -48,6 +48,7 @@ WINDOW_BYTES: Final = 4 * 1024 * 1024
 DECODED_BYTES: Final = 64 * 1024 * 1024  # of one batch
 AHEAD_FETCHES: Final = 8  # behind a window, for the markers of its transactions
 AT_ONCE: Final = 2  # searches
+LANES_AT_ONCE: Final = 4  # partitions of a search: each may decompress DECODED_BYTES
 
 
 class Runs(Protocol):
@@ -98,25 +99,38 @@ class Browser:
             if clock() > until or scanned >= MOST_SCANNED:
                 is_whole = False
                 break
-            passages = self._runs.run(self._read_all([(lane.place, *window) for lane, window in windows]))
-            for (lane, _), passage in zip(windows, passages, strict=True):
-                matching = [each for each in passage.messages if matches(each, query, self._decode)]
-                if lane.take(matching, passage.reached):
-                    scanned += len(passage.messages)
-                    flaws += passage.flaws
+            for first in range(0, len(windows), LANES_AT_ONCE):
+                some = windows[first : first + LANES_AT_ONCE]
+                passages = self._runs.run(self._read_all([(lane.place, *window) for lane, window in some]))
+                for (lane, _), passage in zip(some, passages, strict=True):
+                    matching = [
+                        self._shown(each, query) for each in passage.messages if matches(each, query, self._decode)
+                    ]
+                    if lane.take(matching, passage.reached):
+                        scanned += len(passage.messages)
+                        flaws += passage.flaws
+                del passages  # their memory, before the next ones are read
+                if clock() > until:
+                    is_whole = False
+                    break
         found, marks = page_of(lanes)
         return {
             "name": query.topic,
             "partitions": len(numbers),
             "skipped": max(len(wanted) - MOST_PARTITIONS, 0),
             "ranges": ends,
-            "rows": [{**document(each, query, self._decode), "owner": owners.get(each.producer_id)} for each in found],
+            "rows": [{**each.row, "owner": owners.get(each.producer_id)} for each in found],
             "scanned": scanned,
             "is_whole": is_whole,
             "flaws": sorted(set(flaws))[:20],
             "cursor": ",".join(f"{number}:{mark}" for number, mark in marks.items()),
             "registry": self._decode is not None,
         }
+
+    def _shown(self, message: SeenMessage, query: Query) -> SeenMessage:
+        """Return the message with its row, and without the bytes that the row leaves out."""
+        row = document(message, query, self._decode)
+        return message._replace(row=row, record=message.record._replace(key=None, value=None, headers=()))
 
     def message(self, query: Query, owners: Mapping[int, str]) -> Any:
         """Return the message at an offset, or None if there is none there. Raises KafkaError."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 import re
 import sys
@@ -13,6 +12,7 @@ from typing import Annotated, Final
 
 import typer
 
+from fencepost.broker.metrics.bounded_http import is_loopback
 from fencepost.cli.cluster_settings import CommandConfig, DecisionTopic, Servers, client_settings, pairs_of
 from fencepost.cli.output import MOST_SECONDS, failures_told, stopped_by_signals
 from fencepost.cli.ui.desk import PageCluster
@@ -74,7 +74,7 @@ def ui(
 
     Example: fencepost ui -b localhost:9092 --port 8080
     """
-    if (allow_actions or allow_actions_on) and not _is_loopback(host):
+    if (allow_actions or allow_actions_on) and not is_loopback(host):
         raise typer.BadParameter(f"--allow-actions needs a loopback address, and {host} is none: the page has no login")
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     registries = schema_registry or []
@@ -91,7 +91,7 @@ def ui(
         clusters = [PageCluster(settings, "", allow_actions, registries[0] if registries else None)]
     with failures_told():
         page = Page(clusters, host, port, decision_topic=decision_topic, every_s=every, names=allowed_host or ())
-    _serve(page, is_shared=not _is_loopback(host), may_change=any(each.allow_actions for each in clusters))
+    _serve(page, is_shared=not is_loopback(host), may_change=any(each.allow_actions for each in clusters))
 
 
 def _serve(page: Page, *, is_shared: bool, may_change: bool) -> None:
@@ -133,12 +133,3 @@ def _several(
         settings = client_settings(None, Path(file), environ={}, needs_servers=True)
         clusters.append(PageCluster(settings, name, all_change or name in changeable, urls.get(name)))
     return clusters
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

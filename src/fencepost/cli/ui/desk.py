@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -39,6 +41,8 @@ log = logging.getLogger("fencepost.ui")
 CALL_MS: Final = 5_000  # for each call of a look: that the brokers are away is to be seen soon
 IDLE_AFTER_S: Final = 60.0  # since somebody has asked for anything
 IDLE_EVERY_S: Final = 30.0
+TURN_S: Final = 5.0  # for the change before
+LONGEST_CALL_MS: Final = 60_000
 MOST_KEPT: Final = 200  # things looked at by name
 MOST_RULES: Final = 500  # of each list of the view of access
 MOST_AT_ONCE: Final = 32  # requests about one cluster, so that a slow one leaves room for the others
@@ -62,6 +66,17 @@ class PageCluster(NamedTuple):
     schema_registry: str | None = None
 
 
+class _Lookup:
+    """The answer about one object, for all who ask for it at the same time."""
+
+    def __init__(self) -> None:
+        self.answer: Future[Any] = Future()
+        self.at_s = math.inf
+
+    def is_old(self, seconds: float) -> bool:
+        return time.monotonic() - self.at_s > seconds
+
+
 class ClusterDesk:
     """Knows one cluster by looking at it again and again. All calls may come from any thread."""
 
@@ -83,6 +98,7 @@ class ClusterDesk:
             return Calls(Cluster(runtime_for(config), config), CALL_MS)
 
         self._calls = self._io.run(make())
+        self._call_ms = CALL_MS
         self._looker = Looker(self._calls, decision_topic, CALL_MS)
         self._browser = Browser(self._calls, self._io, CALL_MS, decode)
         self._watch = ClusterWatch()
@@ -90,8 +106,9 @@ class ClusterDesk:
         self._asked_s = time.monotonic()
         self._wake = threading.Event()
         self._ended = False
-        self._kept: dict[tuple[str, str], tuple[float, Any]] = {}
-        self._one_by_one = threading.Lock()
+        self._kept: dict[tuple[str, str], _Lookup] = {}
+        self._keeping = threading.Lock()  # of the lookups
+        self._acting = threading.Lock()
         self._thread = threading.Thread(target=self._look_on, name="fencepost-ui-looks", daemon=True)
         self._thread.start()
 
@@ -128,6 +145,10 @@ class ClusterDesk:
                 log.exception("a look at the cluster failed")
             with self._lock:
                 self._watch.failed(str(error) or repr(error))
+            if isinstance(error, AWAY) and self._call_ms < LONGEST_CALL_MS:
+                # A large or slow cluster needs more time. One that is away is noticed within the call when it is back.
+                self._call_ms = min(2 * self._call_ms, LONGEST_CALL_MS)
+                self._looker = Looker(self._calls, self._topic, self._call_ms)
             return
         with self._lock:
             self._watch.take(look)
@@ -137,21 +158,28 @@ class ClusterDesk:
         with self._lock:
             if self._watch.away is not None:
                 raise HttpRefusal(503, self._watch.away)
-        with self._one_by_one:
+        with self._keeping:
             kept = self._kept.get((kind, name))
-            if kept is None or time.monotonic() - kept[0] > self._every_s / 2:
-                try:
-                    found: T | KafkaError = self._io.run(ask(name))
-                except KafkaError as error:
-                    found = error
+            is_mine = kept is None or kept.is_old(self._every_s / 2)
+            if kept is None or is_mine:
                 self._kept.pop((kind, name), None)
-                kept = self._kept[kind, name] = (time.monotonic(), found)
+                kept = self._kept[kind, name] = _Lookup()
                 while len(self._kept) > MOST_KEPT:
                     del self._kept[next(iter(self._kept))]
-        answer: T | KafkaError = kept[1]
-        if isinstance(answer, KafkaError):
-            raise HttpRefusal(503 if isinstance(answer, AWAY) else 403, str(answer))
-        return answer
+        if is_mine:  # others wait for this answer, and not for those to other questions
+            try:
+                kept.answer.set_result(self._io.run(ask(name)))
+            except BaseException as error:
+                kept.answer.set_exception(error)
+                if not isinstance(error, KafkaError):
+                    raise
+            finally:
+                kept.at_s = time.monotonic()
+        try:
+            found: T = kept.answer.result()
+        except KafkaError as error:
+            raise HttpRefusal(503 if isinstance(error, AWAY) else 403, str(error)) from error
+        return found
 
     # --- what the page asks for ---
 
@@ -267,14 +295,25 @@ class ClusterDesk:
         if action not in acts:
             raise HttpRefusal(404, f"there is no action {action!r}")
         try:
-            with self._place(), self._one_by_one:
+            with self._place(), self._turn():
                 done = acts[action](wanted)
-                self._kept.clear()
+                with self._keeping:
+                    self._kept.clear()
         except KafkaError as error:
             doubt = "it may have been done all the same; " if error.may_have_taken_effect else ""
             raise HttpRefusal(409, f"{doubt}{error}") from error
         self._wake.set()
         return done
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """Wait until no other change is being made. Raises Refusal."""
+        if not self._acting.acquire(timeout=TURN_S):
+            raise HttpRefusal(503, "another change of this cluster is being made; nothing was changed, try again later")
+        try:
+            yield
+        finally:
+            self._acting.release()
 
     def _change_of(self, wanted: Mapping[str, Any]) -> PageChange:
         name = _text(wanted, "change")

@@ -65,6 +65,8 @@ class SeenMessage(NamedTuple):
     record: Record
     producer_id: int
     outcome: EndState
+    row: Mapping[str, Any] = {}
+    """What the list shows of it."""
 
     @property
     def order(self) -> tuple[int, int, int]:

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import hmac
-import ipaddress
 import json
-import re
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple, Protocol
 from urllib.parse import parse_qsl, urlsplit
 
+from fencepost.broker.metrics.bounded_http import is_own_host
 from fencepost.cli.diagnosis.telling import LastLook, as_metrics
 from fencepost.protocol.json_text import parse_json
 
-__all__ = ["MOST_BODY", "Desk", "HttpRefusal", "Request", "Response", "Site", "is_own_host"]
+__all__ = ["MOST_BODY", "Desk", "HttpRefusal", "Request", "Response", "Site"]
 
 MOST_BODY: Final = 64 * 1024
 MOST_FIELDS: Final = 100  # of a query
 TOKEN: Final = "x-fencepost-token"  # noqa: S105 - a header's name
 JSON: Final = "application/json"
 METRICS: Final = "text/plain; version=0.0.4; charset=utf-8"
-
-# RFC 9110's Host: no user, no path, nothing around it. An address of version 6 stands in brackets, and only that.
-HOST: Final = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<name>[A-Za-z0-9._-]+))(?::[0-9]*)?")
 
 HEADERS: Final = {
     "Content-Security-Policy": (
@@ -178,24 +174,6 @@ class Site:
         if not isinstance(wanted, dict):
             raise HttpRefusal(400, "the body is not an object")
         return wanted
-
-
-def is_own_host(header: str, names: frozenset[str]) -> bool:
-    """Return true if a Host header names an address, localhost, or one of the names, with any port."""
-    parts = HOST.fullmatch(header)
-    if parts is None:
-        return False
-    name = (parts["name"] or "").lower()
-    if name == "localhost" or name in names:
-        return True
-    try:
-        if parts["v6"]:
-            ipaddress.IPv6Address(parts["v6"])
-        else:
-            ipaddress.IPv4Address(name)
-    except ValueError:
-        return False
-    return True
 
 
 def _json(status: int, value: Mapping[str, Any]) -> Response:

@@ -11,6 +11,7 @@ import urllib.request
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from http.client import HTTPConnection
 from typing import NamedTuple
 
 import pytest
@@ -123,6 +124,32 @@ def test_the_metrics_are_answered_beside_many_open_connections(caplog: pytest.Lo
         end()
     told = [record for record in caplog.records if "the metrics port closes a connection" in record.getMessage()]
     assert 1 <= len(told) <= 3  # 192 were closed
+
+
+@pytest.mark.parametrize(
+    ("listen", "host", "answer"),
+    [
+        ("127.0.0.1", "rebound.example", 421),
+        ("127.0.0.1", "localhost:9404", 200),
+        ("127.0.0.1", "127.0.0.1", 200),
+        ("::1", "rebound.example", 421),
+        ("::1", "[::1]:9404", 200),
+        ("localhost", "rebound.example", 421),
+        ("0.0.0.0", "broker.internal", 200),  # noqa: S104 - scraped by the name of a service
+    ],
+)
+def test_a_web_site_reads_no_metrics_through_a_browser_of_this_machine(listen: str, host: str, answer: int) -> None:
+    metrics = Metrics()
+    seen = Snapshot(metrics.values, dict.fromkeys(GAUGES, 0), {}, {}, metrics.syncs, {})
+    port, end = serve_metrics(lambda: seen, listen, 0)
+    try:
+        to = "127.0.0.1" if listen == "0.0.0.0" else listen  # noqa: S104
+        connection = HTTPConnection(to, port, timeout=60)
+        connection.request("GET", "/metrics", headers={"Host": host})
+        assert connection.getresponse().status == answer
+        connection.close()
+    finally:
+        end()
 
 
 def test_numbers_that_take_long_are_not_taken_for_each_scrape(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import fencepost
 from fencepost.broker.embedded import Broker
+from fencepost.broker.metrics.bounded_http import is_own_host
 from fencepost.broker.security.listeners import jaas_line
 from fencepost.cli.diagnosis.telling import LastLook, as_metrics
 from fencepost.cli.main import main
@@ -26,7 +27,6 @@ from fencepost.cli.ui import desk, server
 from fencepost.cli.ui.desk import PageCluster
 from fencepost.cli.ui.documents import VIEWS
 from fencepost.cli.ui.server import Page
-from fencepost.cli.ui.web import is_own_host
 from fencepost.client.admin.quotas import QuotaEntity
 from fencepost.client.diagnosis.findings import CODES
 from fencepost.errors import ConfigurationError

@@ -52,8 +52,8 @@ async function askChange(where, wanted) {
     buttons(h("button", { type: "button", class: "grave", "data-go": true, disabled: found.grave }, "Do it")));
   const go = dialog().querySelector("[data-go]");
   const typed = dialog().querySelector("[name=confirm]");
-  typed?.addEventListener("input", () => (go.disabled = typed.value !== found.name));
-  go.addEventListener("click", () => carryOut(where, "/do/change", { ...wanted, confirm: typed?.value }));
+  typed?.addEventListener("input", () => (go.disabled = typed.value !== visible(found.name)));
+  go.addEventListener("click", () => carryOut(where, "/do/change", { ...wanted, confirm: typed && found.name }));
 }
 
 const problem = (view, name) => [

@@ -12,10 +12,13 @@ function h(name, attributes, ...children) {
   }
   for (const child of children.flat(3)) {
     if (child === null || child === undefined || child === false) continue;
-    element.append(child instanceof Node ? child : String(child));
+    element.append(child instanceof Node ? child : visible(String(child)));
   }
   return element;
 }
+
+// Characters that hide, or turn the text around them, would let a name look like another one.
+const visible = (text) => text.replace(/[^\P{C}\n\t]|[\u2028\u2029]/gu, (found) => `\\u{${found.codePointAt(0).toString(16)}}`);
 
 const keyOf = (node) => (node.nodeType === Node.ELEMENT_NODE ? node.getAttribute("data-key") : null);
 const alike = (one, other) => one.nodeName === other.nodeName && keyOf(one) === keyOf(other);
