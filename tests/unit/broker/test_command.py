@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import socket
 import subprocess
@@ -162,3 +163,51 @@ def test_a_start_imports_nothing_that_few_brokers_need() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+class Manager:
+    """The socket of a service manager, as sd_notify(3) describes it."""
+
+    def __init__(self, address: str) -> None:
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.bind(f"\0{address[1:]}" if address.startswith("@") else address)
+        self._socket.settimeout(60)
+
+    def hears(self, state: str) -> None:
+        while self._socket.recv(100).decode() != state:
+            pass
+
+
+@pytest.mark.parametrize("is_abstract", [False, True])
+def test_a_service_manager_is_told_when_the_broker_is_ready_alive_and_stopping(
+    is_abstract: bool, tmp_path: Path
+) -> None:
+    address = f"@fencepost-{tmp_path}" if is_abstract else str(tmp_path / "notify")
+    manager = Manager(address)
+    environment = {**os.environ, "NOTIFY_SOCKET": address, "WATCHDOG_USEC": "300000"}
+    command = [sys.executable, "-m", "fencepost", "broker", "--listen", "127.0.0.1:0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        try:
+            manager.hears("READY=1")
+            assert process.stdout is not None
+            assert process.stdout.readline().startswith("listening on ")
+            manager.hears("WATCHDOG=1")
+            manager.hears("WATCHDOG=1")
+        finally:
+            process.terminate()
+        manager.hears("STOPPING=1")
+        assert process.wait(60) == 0
+
+
+def test_a_broker_whose_manager_is_gone_works_on(tmp_path: Path) -> None:
+    environment = {**os.environ, "NOTIFY_SOCKET": str(tmp_path / "nobody"), "WATCHDOG_USEC": "soon"}
+    command = [sys.executable, "-m", "fencepost", "broker", "--listen", "127.0.0.1:0"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("listening on ")
+        process.terminate()
+        _, told = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert "the service manager was not told READY=1" in told

@@ -35,7 +35,10 @@ def _up_to(latency: Latency) -> list[tuple[str, int]]:
 
 class _Collector:
     def __init__(self, look: Callable[[], Snapshot]) -> None:
+        from importlib.metadata import version  # slow to import
+
         self._look = look
+        self._version = version("fencepost")
 
     def describe(self) -> Iterator[CounterMetricFamily]:
         """Return nothing, so that registration does not take a snapshot."""
@@ -71,6 +74,9 @@ class _Collector:
             lags.add_metric([topic, str(partition)], lag)
         yield lags
         yield from pushed_families(seen.pushing_clients)
+        build = GaugeMetricFamily(_PREFIX + "build_info", "1, with the version as label.", labels=["version"])
+        build.add_metric([self._version], 1)
+        yield build
 
 
 class _Page:
@@ -81,10 +87,11 @@ class _Page:
     """
 
     def __init__(self, look: Callable[[], Snapshot]) -> None:
-        from prometheus_client import CollectorRegistry
+        from prometheus_client import CollectorRegistry, ProcessCollector
 
         self._registry = CollectorRegistry()
         self._registry.register(_Collector(look))
+        ProcessCollector(registry=self._registry)  # descriptors and their limit, memory, CPU, start time
         self._lock = threading.Lock()
         self._texts: dict[str, bytes] = {}  # by content type
         self._next_s = 0.0

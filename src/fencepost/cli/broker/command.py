@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import shutil
 import signal
 import sys
@@ -23,6 +24,7 @@ from fencepost.broker.security.listeners import Listener, listeners_of
 from fencepost.broker.server import BrokerServer, new_event_loop
 from fencepost.broker.settings.table import InvalidSetting
 from fencepost.broker.settings.values import BrokerConfig
+from fencepost.cli.broker.service_manager import ServiceManager
 from fencepost.cli.printable import printable
 from fencepost.cli.standard_output import OutputLost
 from fencepost.properties import read_settings
@@ -198,6 +200,8 @@ async def _serve(server: BrokerServer, metrics: tuple[str, int] | None, ui_port:
             loop.add_signal_handler(number, action)
     await server.start()
     ended = asyncio.ensure_future(end.wait())
+    manager = ServiceManager(os.environ)
+    alive = asyncio.ensure_future(manager.keep_telling())
     end_metrics = None
     page = None
     try:
@@ -209,14 +213,17 @@ async def _serve(server: BrokerServer, metrics: tuple[str, int] | None, ui_port:
             f"listening on {listener.address}{f' as {listener.name}' if place else ''}"
             for place, listener in enumerate(server.listeners)
         )
+        manager.tell("READY=1")
         await asyncio.wait((ended, server.failed), return_when=asyncio.FIRST_COMPLETED)
     finally:
+        manager.tell("STOPPING=1")
         ended.cancel()
         if end_metrics is not None:
             end_metrics()
         if page is not None:
             await asyncio.to_thread(page.close)
         await server.stop()
+        alive.cancel()
     if server.failed.done():
         server.failed.result()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import urllib.request
+from importlib.metadata import version
 
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -16,7 +17,7 @@ from tests.support.tidy import ROOT
 
 SERVED = {
     *(f"fencepost_broker_{name}_total" for name in (*COUNTERS, "requests", "straight_requests")),
-    *(f"fencepost_broker_{name}" for name in (*GAUGES, "stable_lag")),
+    *(f"fencepost_broker_{name}" for name in (*GAUGES, "stable_lag", "build_info")),
     *(f"fencepost_broker_{name}_ms_{part}" for name in ("request", "sync") for part in ("bucket", "count", "sum")),
 }
 
@@ -54,9 +55,15 @@ def test_everything_is_served_with_its_value() -> None:
             families = {family.name: family for family in text_string_to_metric_families(answer.read().decode())}
     finally:
         end()
+    process = {name for name in families if name.startswith("process_")}
+    assert {"process_open_fds", "process_max_fds", "process_resident_memory_bytes", "process_cpu_seconds"} <= process
+    for name in process:
+        del families[name]
     assert {sample.name for family in families.values() for sample in family.samples} == SERVED
-    names = {*COUNTERS, *GAUGES, "requests", "straight_requests", "request_ms", "sync_ms", "stable_lag"}
+    names = {*COUNTERS, *GAUGES, "requests", "straight_requests", "request_ms", "sync_ms", "stable_lag", "build_info"}
     assert set(families) == {f"fencepost_broker_{name}" for name in names}
+    build = families["fencepost_broker_build_info"].samples
+    assert [(each.labels, each.value) for each in build] == [({"version": version("fencepost")}, 1)]
     values = {
         name.removeprefix("fencepost_broker_"): [(sample.labels, sample.value) for sample in family.samples]
         for name, family in families.items()
