@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import email
+import re
 import shutil
 import subprocess
 import tarfile
@@ -22,6 +24,7 @@ from tools.make_dist import (
     the_version,
     write_sums,
 )
+from tools.release_addresses import AddressError, repository_of, with_absolute_links
 
 PURE = ("fencepost", "fencepost-lab")
 
@@ -141,6 +144,72 @@ def test_packages_that_belong_together_ask_for_one_version() -> None:
     assert f'"fencepost-native=={version}"' in (ROOT / "pyproject.toml").read_text()
     laboratory = (ROOT / "lab" / "pyproject.toml").read_text()
     assert laboratory.count(f"=={version}") == 2  # fencepost[arrow], fencepost[spark]
+
+
+ADDRESS = "https://code.example/owner/fencepost"
+
+
+def test_a_release_has_absolute_links_and_urls(tmp_path: Path) -> None:
+    origin = committed(tmp_path)
+    file = origin / "pyproject.toml"
+    file.write_text(file.read_text().replace('repository = ""', f'repository = "{ADDRESS}/"'))
+    who = ["-c", "user.name=n", "-c", "user.email=n@example.com", "-c", "commit.gpgsign=false"]
+    subprocess.run(["git", *who, "commit", "--quiet", "--all", "--message", "y"], cwd=origin, check=True)
+    target = tmp_path / "dist"
+    build(origin, target, PURE, tmp_path / "source", isolated=False)
+    version = the_version(ROOT)
+    for wheel in target.glob("*.whl"):
+        with zipfile.ZipFile(wheel) as opened:
+            (name,) = (each for each in opened.namelist() if each.endswith("METADATA"))
+            metadata = email.message_from_bytes(opened.read(name))
+        urls = dict(each.split(", ", 1) for each in metadata.get_all("Project-URL") or [])
+        assert urls["Repository"] == ADDRESS
+        assert urls["Changelog"] == f"{ADDRESS}/blob/v{version}/CHANGELOG.md"
+        readme = str(metadata.get_payload())
+        targets = re.findall(r"\]\(([^)]*)\)", readme)
+        assert [each for each in targets if not each.startswith(("https://", "#"))] == [], wheel.name
+        if wheel.name.startswith("fencepost-"):
+            assert f"{ADDRESS}/blob/v{version}/docs/broker.md#rights" in targets
+            assert f"{ADDRESS}/raw/v{version}/docs/ui.png" in targets
+    for each in targets_of(ROOT / "README.md"):
+        assert (ROOT / each.partition("#")[0]).exists(), each
+
+
+def targets_of(readme: Path) -> list[str]:
+    """Relative links, which become absolute ones."""
+    return [each for each in re.findall(r"\]\(([^)]*)\)", readme.read_text()) if not re.match("[a-z]+:|#", each)]
+
+
+def test_links_of_a_folder_and_of_the_same_page() -> None:
+    text = "[a](../docs/x.md#y) ![b](p.png) [c](#here) [d](https://other.example/) [e](mailto:x@other.example)"
+    assert with_absolute_links(text, ADDRESS, "v1", "lab") == (
+        f"[a]({ADDRESS}/blob/v1/docs/x.md#y) ![b]({ADDRESS}/raw/v1/lab/p.png) [c](#here) [d](https://other.example/) "
+        "[e](mailto:x@other.example)"
+    )
+
+
+@pytest.mark.parametrize(
+    "address", ["http://code.example/a/b", "code.example/a/b", "https://code.example", "https:///x"]
+)
+def test_an_address_that_leads_nowhere_is_refused(address: str) -> None:
+    with pytest.raises(AddressError, match="is not of the form"):
+        repository_of(f'[tool.fencepost]\nrepository = "{address}"\n')
+
+
+def test_a_release_without_an_address_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    origin = committed(tmp_path)
+    changelog = origin / "CHANGELOG.md"
+    changelog.write_text(changelog.read_text().replace("- Unreleased", "- 2026-01-31", 1))
+    for each in ("native",):
+        (origin / each).mkdir()
+        for name in ("pyproject.toml", "Cargo.toml"):
+            shutil.copy(ROOT / each / name, origin / each / name)
+    who = ["-c", "user.name=n", "-c", "user.email=n@example.com", "-c", "commit.gpgsign=false"]
+    subprocess.run(["git", "add", "--all"], cwd=origin, check=True)
+    subprocess.run(["git", *who, "commit", "--quiet", "--message", "y"], cwd=origin, check=True)
+    monkeypatch.setattr(make_dist, "ROOT", origin)
+    with pytest.raises(ReleaseError, match=r"tool\.fencepost\.repository in pyproject\.toml is empty"):
+        make_dist.make(tmp_path / "dist", snapshot=False, key=None, projects=PURE, pythons=())
 
 
 def test_the_changelog_needs_a_section_with_a_date() -> None:

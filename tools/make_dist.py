@@ -21,6 +21,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
+from tools.release_addresses import AddressError, insert, repository_of
+
 ROOT: Final = Path(__file__).parents[1]
 PROJECTS: Final = {"fencepost": ".", "fencepost-lab": "lab", "fencepost-native": "native"}
 PYTHONS: Final = tuple(f"python3.{minor}" for minor in range(11, 15))
@@ -50,6 +52,14 @@ def the_version(root: Path) -> str:
     if len(set(found.values())) > 1:
         raise ReleaseError(f"versions differ: {', '.join(f'{name} {version}' for name, version in found.items())}")
     return next(iter(found.values()))
+
+
+def address(root: Path) -> str:
+    """Return the public address of the repository, or "" if it has none. Raises ReleaseError."""
+    try:
+        return repository_of((root / "pyproject.toml").read_text())
+    except AddressError as error:
+        raise ReleaseError(str(error)) from error
 
 
 def is_announced(changelog: str, version: str) -> bool:
@@ -104,6 +114,10 @@ def build(root: Path, target: Path, projects: Iterable[str], source: Path, *, is
         archive = source / "source.tar"
         run(["git", "archive", "--output", archive, "HEAD"], root)
         run(["tar", "-xf", archive], source)
+        archive.unlink()
+        if repository := address(source):
+            version = tomllib.loads((source / "pyproject.toml").read_text())["project"]["version"]
+            insert(source, [PROJECTS[name] for name in projects], repository, version)
         environment = {"SOURCE_DATE_EPOCH": moment, "RUSTFLAGS": f"--remap-path-prefix={source}=/source"}
         options = [] if isolated else ["--no-isolation"]
         builder = [sys.executable, "-m", "build", *options, "--outdir", str(target)]
@@ -214,6 +228,11 @@ def make(
         raise ReleaseError("the working copy has changes that are not committed")
     if not snapshot and not is_announced((ROOT / "CHANGELOG.md").read_text(), version):
         raise ReleaseError(f"CHANGELOG.md has no section '## [{version}] - YYYY-MM-DD' (--snapshot does without)")
+    if not snapshot and not address(ROOT):
+        raise ReleaseError(
+            "tool.fencepost.repository in pyproject.toml is empty: links of the README on an index of packages would "
+            "lead nowhere (--snapshot does without)"
+        )
     if target.exists() and any(target.iterdir()):
         raise ReleaseError(f"{target} is not empty")
     target.mkdir(parents=True, exist_ok=True)
@@ -239,7 +258,11 @@ def main(arguments: list[str] | None = None) -> None:
     """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--into", type=Path, default=ROOT / "dist", help="an empty or new folder (default: dist)")
-    parser.add_argument("--snapshot", action="store_true", help="do not ask for a date in CHANGELOG.md")
+    parser.add_argument(
+        "--snapshot",
+        action="store_true",
+        help="do not ask for a date in CHANGELOG.md, and for the address of the repository",
+    )
     parser.add_argument("--sign", type=Path, metavar="KEY", help="sign SHA256SUMS with this SSH key")
     parser.add_argument("--without-native", action="store_true", help="do not build fencepost-native (needs no Rust)")
     parser.add_argument(
