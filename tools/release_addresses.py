@@ -29,7 +29,7 @@ def repository_of(pyproject: str) -> str:
     address = str(tomllib.loads(pyproject).get("tool", {}).get("fencepost", {}).get("repository", ""))
     parts = urlsplit(address)
     if address and (parts.scheme != "https" or not parts.netloc or not parts.path.strip("/") or parts.query):
-        raise AddressError(f"tool.fencepost.repository: {address!r} is not of the form https://HOST/OWNER/NAME")
+        raise AddressError(f"tool.fencepost.repository: {address!r} is not of the form https://code.example/OWNER/NAME")
     return address.rstrip("/")
 
 
