@@ -76,6 +76,11 @@ MACHINES = (
         "The same group, seen by a member.",
     ),
     Machine(
+        "A client that pushes its metrics (KIP-714)",
+        "fencepost.client.telemetry.states",
+        "The states are those of Java's clients.",
+    ),
+    Machine(
         "A fetch session",
         "fencepost.client.consumer.fetch_sessions",
         "The consumer's side of KIP-227: one session per broker.",

@@ -86,6 +86,7 @@ class CommonConfig:
         None, "on_statistics(metrics), called with the value of metrics().", also=("stats_cb",)
     )
     statistics_interval_ms: int = setting(0, "Time between two calls of on_statistics; 0: none.")
+    enable_metrics_push: bool = setting(True, "Push metrics to brokers that have a subscription to them (KIP-714).")
     proxy_url: str | None = setting(
         None,
         "Proxy for all connections: http://user:password@proxy.example:3128, or socks5h.",

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer
 
+import fencepost
 from fencepost.broker.embedded import Broker
 from fencepost.broker.metrics.pushed import PushingClient
 from fencepost.client.admin.configs import CLIENT_METRICS_RESOURCE
@@ -75,6 +76,34 @@ def test_java(broker: Broker, tmp_path: Path) -> None:
     assert values(consumer)["org.apache.kafka.consumer.fetch.manager.records.consumed.total"] == RECORDS
     assert ("group_id", topic) in consumer.points[0].attributes
     assert any(point.is_sum for point in producer.points)
+    assert_ours_are_named_alike(broker, pushed.values())
+
+
+def assert_ours_are_named_alike(broker: Broker, javas: Iterable[PushingClient]) -> None:
+    """Each metric of our clients has the name, the kind and the labels of one of Java's."""
+
+    def kinds(client: PushingClient) -> set[tuple[str, bool, tuple[str, ...]]]:
+        ours = [label for label, _ in client.points[0].attributes if label.startswith("group_")]
+        return {
+            (point.name, point.is_sum, tuple(label for label, _ in point.attributes if label not in ours))
+            for point in client.points
+        }
+
+    known = {kind for client in javas for kind in kinds(client)}
+    with (
+        fencepost.Producer(broker.bootstrap_servers, client_id="ours") as producer,
+        fencepost.Consumer(broker.bootstrap_servers, client_id="ours", group_id="g") as consumer,
+    ):
+        producer.send("ours", b"v").result()
+        consumer.assign([("ours", 0)])
+        consumer.seek_to_beginning([("ours", 0)])
+        while not consumer.poll(10_000):
+            pass
+        consumer.commit()
+        until(lambda: len(clients(broker, "ours")) == 2)
+    names = {kind for client in clients(broker, "ours") for kind in kinds(client)}
+    assert len(names) > 40
+    assert names - known == set()
 
 
 def test_librdkafka(broker: Broker) -> None:

@@ -1,4 +1,4 @@
-"""MetricsData of OpenTelemetry's protocol, encoded by Google's protobuf from the numbers of the published schema."""
+"""MetricsData of OpenTelemetry's protocol, by Google's protobuf and the numbers of the published schema."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-__all__ = ["DELTA", "TOTAL", "Gauge", "Sum", "metrics_data"]
+__all__ = ["DELTA", "TOTAL", "Gauge", "Sum", "metrics_data", "parsed"]
 
 DELTA, TOTAL = 1, 2
 
@@ -52,8 +52,12 @@ _SCHEMA: Final[Mapping[str, Mapping[str, tuple[int, int | str, bool]]]] = {
     "ResourceMetrics": {"resource": (1, "Resource", False), "scope_metrics": (2, "ScopeMetrics", True)},
     "MetricsData": {"resource_metrics": (1, "ResourceMetrics", True)},
 }
-# Messages with one value of several types, and how the names of these fields begin: it is encoded even if it is 0.
-_ONE_OF: Final = {"AnyValue": ("string", "bool", "int", "double", "bytes"), "NumberDataPoint": ("as_",)}
+# Messages with one value of several types: its name, and how the names of these fields begin. It is encoded even if 0.
+_ONE_OF: Final = {
+    "AnyValue": ("value", ("string", "bool", "int", "double", "bytes")),
+    "NumberDataPoint": ("value", ("as_",)),
+    "Metric": ("data", ("gauge", "sum", "histogram")),
+}
 
 
 def _classes() -> dict[str, Any]:
@@ -61,12 +65,12 @@ def _classes() -> dict[str, Any]:
     for name, fields in _SCHEMA.items():
         message = file.message_type.add(name=name)
         if name in _ONE_OF:
-            message.oneof_decl.add(name="value")
+            message.oneof_decl.add(name=_ONE_OF[name][0])
         for key, (number, kind, repeated) in fields.items():
             label = _FIELD.LABEL_REPEATED if repeated else _FIELD.LABEL_OPTIONAL
             added = message.field.add(name=key, number=number, label=label)
             added.type = _FIELD.TYPE_MESSAGE if isinstance(kind, str) else kind  # type: ignore[assignment]
-            if name in _ONE_OF and key.startswith(_ONE_OF[name]):
+            if name in _ONE_OF and key.startswith(_ONE_OF[name][1]):
                 added.oneof_index = 0
             if isinstance(kind, str):
                 added.type_name = f".otlp.{kind}"
@@ -113,6 +117,13 @@ def metrics_data(metrics: Sequence[Gauge], resource: Mapping[str, str] | None = 
             point.as_double = each.value
     scope.metrics.add(name="unused").histogram.aggregation_temporality = TOTAL
     return bytes(data.SerializeToString())
+
+
+def parsed(data: bytes) -> Any:
+    """Read a MetricsData."""
+    message = _CLASSES["MetricsData"]()
+    message.ParseFromString(data)
+    return message
 
 
 def _attributes(attributes: Mapping[str, str | bool | int | float | bytes]) -> list[Any]:

@@ -6,7 +6,6 @@ continues with it after a restart of the broker, and after its instance was drop
 
 from __future__ import annotations
 
-from base64 import urlsafe_b64encode
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -15,8 +14,9 @@ from zlib import crc32
 
 from fencepost.broker.settings.client_metrics import ALL_METRICS, DEFAULT_INTERVAL_MS, MetricsSubscription
 from fencepost.protocol.codes import ErrorCode
+from fencepost.protocol.wire import uuid_text
 
-__all__ = ["COMPRESSIONS", "Instance", "Instances", "id_text"]
+__all__ = ["COMPRESSIONS", "Instance", "Instances"]
 
 COMPRESSIONS: Final = (4, 3, 1, 2)
 """Codecs that the broker accepts, in the order of preference: zstd, lz4, gzip, snappy. 0 is none."""
@@ -84,11 +84,6 @@ class Instance:
         return ErrorCode.NONE
 
 
-def id_text(instance_id: UUID) -> str:
-    """Return the id as Kafka and its clients print it."""
-    return urlsafe_b64encode(instance_id.bytes).decode().rstrip("=")
-
-
 class Instances:
     """Instances by id: the `_MOST` that made the latest requests."""
 
@@ -104,7 +99,7 @@ class Instances:
         current = self._subscriptions()
         known = self._instances.pop(instance_id, None)
         if known is None or known.subscriptions is not current:
-            known = _made(instance_id, current, {**client, "client_instance_id": id_text(instance_id)})
+            known = _made(instance_id, current, {**client, "client_instance_id": uuid_text(instance_id)})
         self._instances[instance_id] = known
         if len(self._instances) > _MOST:
             del self._instances[next(iter(self._instances))]

@@ -164,6 +164,8 @@ class ProducerMetrics:
     outgoing_byte_total: int = 0
     outgoing_batch_total: int = 0
     outgoing_record_total: int = 0  # retries included
+    record_queue_time_ms_total: int = 0  # from the creation of a batch to its request, retries included
+    record_queue_time_ms_max: int = 0
     produce_throttle_ms_total: int = 0
     produce_throttle_ms_max: int = 0
     buffer_exhausted_total: int = 0  # send() gave up waiting for buffer space
@@ -198,6 +200,11 @@ class ProducerMetrics:
         self.outgoing_batch_total += batches
         self.outgoing_record_total += records
 
+    def queued(self, queue_time_ms: int) -> None:
+        """Count the time that a batch spent in the buffer before its request."""
+        self.record_queue_time_ms_total += queue_time_ms
+        self.record_queue_time_ms_max = max(self.record_queue_time_ms_max, queue_time_ms)
+
     def sequence_refused(self, lost: bool) -> None:
         """Count a batch rejected for its sequence; with `lost` acknowledged records are missing."""
         if lost:
@@ -221,6 +228,7 @@ class ProducerMetrics:
         answered = self.request_total - self.request_failed_total
         found["request_latency_ms_avg"] = self.request_latency_ms_total / answered if answered else 0.0
         found["batch_size_avg"] = _ratio(self.outgoing_byte_total, self.outgoing_batch_total)
+        found["record_queue_time_ms_avg"] = _ratio(self.record_queue_time_ms_total, self.outgoing_batch_total)
         found["records_per_request_avg"] = _ratio(self.outgoing_record_total, self.request_total)
         return found | self.topics.series()
 
@@ -264,9 +272,12 @@ class ConsumerMetrics:
     fetch_follower_total: int = 0  # of these, from the nearest replica (client_rack) instead of the leader
     fetch_failed_total: int = 0
     fetch_latency_ms_total: int = 0
+    fetch_latency_ms_max: int = 0
     fetch_throttle_ms_total: int = 0
     fetch_session_restarts_total: int = 0
     commit_total: int = 0
+    commit_latency_ms_total: int = 0
+    commit_latency_ms_max: int = 0
     commit_failed_total: int = 0
     rebalance_total: int = 0
     partitions_lost_total: int = 0
@@ -274,6 +285,18 @@ class ConsumerMetrics:
     heartbeat_failed_total: int = 0
     truncations_total: int = 0
     topics: CountersByLabel[str, TopicReads] = field(default_factory=lambda: CountersByLabel(TopicReads, *_TOPIC))
+
+    def fetched(self, latency_ms: int) -> None:
+        """Count a response to a fetch. The latency includes the time for which the broker waits for records."""
+        self.fetch_total += 1
+        self.fetch_latency_ms_total += latency_ms
+        self.fetch_latency_ms_max = max(self.fetch_latency_ms_max, latency_ms)
+
+    def committed(self, latency_ms: int) -> None:
+        """Count a commit of offsets."""
+        self.commit_total += 1
+        self.commit_latency_ms_total += latency_ms
+        self.commit_latency_ms_max = max(self.commit_latency_ms_max, latency_ms)
 
     def consumed(self, records: Mapping[str, int]) -> None:
         """Count the records of a poll, by topic."""
@@ -290,6 +313,7 @@ class ConsumerMetrics:
         """Return all counters and averages."""
         found = _numbers(self)
         found["fetch_latency_ms_avg"] = _ratio(self.fetch_latency_ms_total, self.fetch_total)
+        found["commit_latency_ms_avg"] = _ratio(self.commit_latency_ms_total, self.commit_total)
         return found | self.topics.series()
 
 

@@ -38,7 +38,6 @@ WITHOUT_EFFECT: Final[Mapping[str, str]] = {
     "sasl_oauthbearer_config": "oauth_cb gets it",
     **dict.fromkeys(
         (
-            "enable_metrics_push",
             "metric_group_prefix",
             "metrics_enabled",
             "metrics_num_samples",

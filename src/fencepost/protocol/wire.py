@@ -9,6 +9,7 @@ own size. Readers raise MalformedMessage, struct.error, IndexError or UnicodeDec
 
 from __future__ import annotations
 
+from base64 import urlsafe_b64encode
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from struct import Struct, unpack_from
@@ -47,6 +48,7 @@ __all__ = [
     "read_unsigned_varint",
     "skip_tagged_fields",
     "uuid_of",
+    "uuid_text",
     "write_array",
     "write_bytes",
     "write_compact_array",
@@ -239,6 +241,11 @@ def uuid_of(raw: bytes) -> UUID | None:
     if len(raw) < 16:
         raise MalformedMessage("a UUID cut short")
     return UUID(bytes=raw) if any(raw) else None
+
+
+def uuid_text(value: UUID) -> str:
+    """Return the UUID as Kafka and its tools print it: base64 for addresses, without padding."""
+    return urlsafe_b64encode(value.bytes).decode().rstrip("=")
 
 
 def write_uuid(out: bytearray, value: UUID | None) -> None:

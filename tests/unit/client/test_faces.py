@@ -18,7 +18,7 @@ PAIRS = [
 ]
 CLIENTS = [client for pair in PAIRS for client in pair]
 
-SHARED = "close closed from_config set_sasl_credentials"
+SHARED = "client_instance_id close closed from_config set_sasl_credentials"
 PRODUCER = """
     abort_transaction begin_transaction commit_transaction complete_transaction flush init_transactions metrics
     partitions_for prepare_transaction producer_epoch producer_id purge send send_arrow send_offsets_to_transaction

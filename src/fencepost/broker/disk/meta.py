@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import errno
 import logging
-from base64 import urlsafe_b64encode
 from collections.abc import Callable
 from functools import partial
 from uuid import UUID
@@ -22,6 +21,7 @@ from fencepost.broker.disk.files import Files
 from fencepost.broker.disk.sealed_json import Damaged, Newer
 from fencepost.broker.disk.two_copies import COPY, DamagedDirectory, UnusableDirectory, read_kept, write_kept
 from fencepost.protocol.crc import crc32c
+from fencepost.protocol.wire import uuid_text
 
 __all__ = ["MADE_UP_FROM", "Meta"]
 
@@ -83,9 +83,9 @@ class Meta:
             _refuse_foreign(names)
             self._properties = {
                 "version": "1",
-                "cluster.id": cluster_id or _short(new_uuid()),
+                "cluster.id": cluster_id or uuid_text(new_uuid()),
                 "node.id": "1",
-                "directory.id": _short(new_uuid()),
+                "directory.id": uuid_text(new_uuid()),
             }
             self._save()
         else:
@@ -241,7 +241,3 @@ def _parse(data: bytes) -> dict[str, str]:
         line.split("=", 1) for line in data.decode("utf-8", "replace").splitlines() if "=" in line and line[0] != "#"
     )
     return {key.strip(): value.strip() for key, value in pairs}
-
-
-def _short(value: UUID) -> str:
-    return urlsafe_b64encode(value.bytes).decode().rstrip("=")

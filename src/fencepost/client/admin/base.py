@@ -8,6 +8,8 @@ from typing import Any, Final, TypeVar
 from fencepost.client.admin.items import Outcomes
 from fencepost.client.net.cluster import Cluster
 from fencepost.client.net.tasks import first_error, gather, within
+from fencepost.client.telemetry.reporting import ReportingCore
+from fencepost.client.telemetry.standard_names import ADMIN
 from fencepost.errors import KafkaError, KafkaTimeoutError, error_for
 from fencepost.protocol.codec import Message
 from fencepost.protocol.codes import ErrorCode as E
@@ -20,13 +22,15 @@ FIRST_LOOKS_MS: Final = (2, 5, 10, 20, 50)  # usually a broker shows a change wi
 MOST_PER_LOOK_MS: Final = 3_000  # a slower broker is not waited for
 
 
-class AdminBase:
+class AdminBase(ReportingCore):
     """Calls to a cluster, each with a time limit; it has no state of its own."""
+
+    ROLE = ADMIN
 
     def __init__(self, cluster: Cluster, api_timeout_ms: int = DEFAULT_API_TIMEOUT_MS) -> None:
         self.cluster = cluster
         self._api_timeout_ms = api_timeout_ms
-        cluster.callbacks.start(self.metrics)
+        self._start_reports()
 
     def _deadline(self, api_timeout_ms: int | None) -> int:
         patience = self._api_timeout_ms if api_timeout_ms is None else api_timeout_ms
@@ -124,13 +128,15 @@ class AdminBase:
 
     def metrics(self) -> dict[str, float]:
         """Return the counters of requests by broker, by Kafka's names in snake_case. Any thread may call it."""
-        return self.cluster.links.traffic_of(self.cluster.nodes)
+        return self.cluster.links.metrics(self.cluster.nodes)
 
     async def close(self, timeout_ms: int | None = None) -> None:
-        """Close the connections. Only `on_error` and `on_statistics` are waited for: calls wait for their responses."""
-        self.cluster.close()
+        """Close the connections. It waits for `on_error`, `on_statistics` and the last push of metrics only."""
         deadline_ms = None if timeout_ms is None else self.cluster.runtime.now_ms() + timeout_ms
-        await self.cluster.callbacks.end(deadline_ms)
+        try:
+            await self.telemetry.end(deadline_ms)
+        finally:
+            await self._disconnect(deadline_ms)
 
     async def leave(self, timeout_ms: int) -> None:
         """Close for an application that did not."""

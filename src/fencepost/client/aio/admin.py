@@ -89,6 +89,7 @@ class AsyncAdmin(AsyncClient[AdminCore]):
     update_features = in_loop(AdminCore.update_features)
     fences_by_group = in_loop(AdminCore.fences_by_group)
     api_versions = in_loop(AdminCore.api_versions)
+    client_instance_id = in_loop(AdminCore.client_instance_id)
 
     def metrics(self) -> dict[str, float]:
         """Counters of requests by broker, by Kafka's names in snake_case (see client.metrics)."""

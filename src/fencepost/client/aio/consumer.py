@@ -112,6 +112,7 @@ class AsyncConsumer(HeldClient[ConsumerCore]):
     reset_to_committed = holding(ConsumerCore.reset_to_committed)
     committed = holding(ConsumerCore.committed)
     partitions_for = holding(ConsumerCore.partitions_for)
+    client_instance_id = holding(ConsumerCore.client_instance_id)
     seek = changing(ConsumerCore.seek)
     pause = changing(ConsumerCore.pause)
     resume = changing(ConsumerCore.resume)

@@ -154,6 +154,7 @@ class AsyncProducer(AsyncClient[ProducerCore]):
     flush = in_loop(ProducerCore.flush)
     purge = in_loop(ProducerCore.purge)
     partitions_for = in_loop(ProducerCore.partitions_for)
+    client_instance_id = in_loop(ProducerCore.client_instance_id)
     init_transactions = in_loop(ProducerCore.init_transactions)
     begin_transaction = in_loop(ProducerCore.begin_transaction)
     commit_transaction = in_loop(ProducerCore.commit_transaction)

@@ -32,6 +32,7 @@ class AsyncShareConsumer(HeldClient[ShareConsumerCore]):
     commit = holding(ShareConsumerCore.commit)
     unsubscribe = holding(ShareConsumerCore.unsubscribe)
     subscribe = holding(ShareConsumerCore.subscribe)
+    client_instance_id = holding(ShareConsumerCore.client_instance_id)
     acknowledge = changing(ShareConsumerCore.acknowledge)
     commit_async = changing(ShareConsumerCore.commit_async)
     set_acknowledgement_callback = changing(ShareConsumerCore.set_acknowledgement_callback)

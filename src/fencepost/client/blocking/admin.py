@@ -86,6 +86,7 @@ class Admin(BlockingClient[AdminCore]):
     update_features = blocking(AdminCore.update_features)
     fences_by_group = blocking(AdminCore.fences_by_group)
     api_versions = blocking(AdminCore.api_versions)
+    client_instance_id = blocking(AdminCore.client_instance_id)
 
     def metrics(self) -> dict[str, float]:
         """Return counters of requests by broker, by Kafka's names in snake_case (see client.metrics)."""

@@ -199,6 +199,7 @@ class Consumer(ListeningClient[ConsumerCore]):
     reset_to_committed = alone(ConsumerCore.reset_to_committed)
     committed = alone(ConsumerCore.committed)
     partitions_for = alone(ConsumerCore.partitions_for)
+    client_instance_id = alone(ConsumerCore.client_instance_id)
 
     seek = changing(ConsumerCore.seek)
     pause = changing(ConsumerCore.pause)

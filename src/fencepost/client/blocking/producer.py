@@ -354,6 +354,7 @@ class Producer(BlockingClient[ProducerCore]):
 
     flush = blocking(ProducerCore.flush)
     partitions_for = blocking(ProducerCore.partitions_for)
+    client_instance_id = blocking(ProducerCore.client_instance_id)
     init_transactions = blocking(ProducerCore.init_transactions)
     commit_transaction = _ending(ProducerCore.commit_transaction)
     abort_transaction = _ending(ProducerCore.abort_transaction)

@@ -29,6 +29,7 @@ class ShareConsumer(ListeningClient[ShareConsumerCore]):
     commit = alone(ShareConsumerCore.commit)
     unsubscribe = alone(ShareConsumerCore.unsubscribe)
     subscribe = alone(ShareConsumerCore.subscribe)
+    client_instance_id = alone(ShareConsumerCore.client_instance_id)
     acknowledge = changing(ShareConsumerCore.acknowledge)
     commit_async = changing(ShareConsumerCore.commit_async)
     set_acknowledgement_callback = changing(ShareConsumerCore.set_acknowledgement_callback)

@@ -149,10 +149,11 @@ class Commits:
     async def _work(self) -> None:
         while self._orders:
             order = self._current = self._orders.popleft()
+            begun_ms = self._runtime.now_ms()
             try:
                 await self._send(order)
                 self._committed(order.positions)
-                self._metrics.commit_total += 1
+                self._metrics.committed(self._runtime.now_ms() - begun_ms)
             except Exception as error:  # noqa: BLE001 (whoever waits is told)
                 self._metrics.commit_failed_total += 1
                 order.error = error if isinstance(error, KafkaError) else _unexpected(error)

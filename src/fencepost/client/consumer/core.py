@@ -102,7 +102,7 @@ class ConsumerCore(ConsumerQueries):
         self._leaving = False
         self._failure: Exception | None = None  # an error of joining, for the next poll to raise
         self._stuck = Stuck(config.group_id, self._runtime.now_ms)
-        cluster.callbacks.start(self.metrics)
+        self._start_reports()
 
     # --- what to read ---
 
@@ -570,13 +570,13 @@ class ConsumerCore(ConsumerQueries):
                 await self._serve()
             except Exception as error:  # noqa: BLE001 (raised when everything is released)
                 self._failures.append(error)
+            await self.telemetry.end(self._deadline(None))
             await self._fetcher.close()
             raise_first(self._failures)
         finally:
             self.closed = True
             self.poll_ends.close()  # also one that is around this call, of a callback or a signal handler
-            self.cluster.close()
-            await self.cluster.callbacks.end(self._deadline(None))
+            await self._disconnect(self._deadline(None))
 
     async def leave(self, timeout_ms: int) -> None:
         """Close for an application that did not: without a commit and without calls of its listener."""

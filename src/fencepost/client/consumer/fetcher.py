@@ -134,11 +134,10 @@ class Fetcher:
             answered = True
             self._failures = 0
             self._cluster.lasting_errors.over(f"fetch from broker {node}")
-            self._metrics.fetch_total += 1
+            self._metrics.fetched(self._runtime.now_ms() - begun_ms)
             self._metrics.fetch_follower_total += any(
                 place.replica == node for partition in wanted if (place := self._reading.places.get(partition))
             )
-            self._metrics.fetch_latency_ms_total += self._runtime.now_ms() - begun_ms
             if reply.throttle_ms > 0:
                 self._metrics.fetch_throttle_ms_total += reply.throttle_ms
                 self._not_before_ms[node] = self._runtime.now_ms() + reply.throttle_ms

@@ -12,19 +12,20 @@ from fencepost.client.consumer.subscription import Reading
 from fencepost.client.group.committed_offsets import GROUP_LANE, fetch_committed
 from fencepost.client.metrics import ConsumerMetrics, lags
 from fencepost.client.net import list_offsets as offsets
-from fencepost.client.net.cluster import Cluster
 from fencepost.client.net.open_clients import CLOSE_MS
 from fencepost.client.net.turn import Polls, Soon, Turn, at_once
 from fencepost.client.records import Fetched
+from fencepost.client.telemetry.reporting import ReportingCore
+from fencepost.client.telemetry.standard_names import CONSUMER
 from fencepost.client.types import GroupMetadata, Isolation, K, OffsetAndMetadata, OffsetAt, TopicPartition
 from fencepost.config import ConsumerConfig
 from fencepost.errors import UsageError
 
 
-class ConsumerQueries(ABC):
+class ConsumerQueries(ReportingCore, ABC):
     """Calls of `ConsumerCore` that ask brokers. The core has the abstract methods."""
 
-    cluster: Cluster
+    ROLE = CONSUMER
     config: ConsumerConfig
     _reading: Reading
     _settings: FetchSettings
@@ -72,7 +73,7 @@ class ConsumerQueries(ABC):
             "assigned_partitions": len(self._reading.places),
             "records_lag_max": max((lag for lag, _ in found.values()), default=0),
         }
-        return self._metrics.snapshot() | assigned | lags(found) | self.cluster.links.traffic_of(self.cluster.nodes)
+        return self._metrics.snapshot() | assigned | lags(found) | self.cluster.links.metrics(self.cluster.nodes)
 
     def check_group(self) -> None:
         """Raise UsageError if close() cannot commit. Any thread may call it."""

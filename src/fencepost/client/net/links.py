@@ -69,16 +69,22 @@ class Links:
         self._down: set[Address] = set()  # the last attempt to connect failed
         self._links: dict[tuple[Address, str], Link] = {}
         self.traffic: CountersByLabel[Address, NodeTraffic] = CountersByLabel(NodeTraffic, "node", "node_id")
+        self._created = 0  # connections
+        self.connected: Callable[[BrokerConnection], object] | None = None  # gets each new connection
         self._closed = False
 
     def __len__(self) -> int:
         """The number of links that were requested."""
         return len(self._links)
 
-    def traffic_of(self, nodes: Mapping[int, Node]) -> dict[str, float]:
-        """Return the metrics of the requests to each of the nodes. Any thread may call it."""
+    def _traffic_of(self, nodes: Mapping[int, Node]) -> dict[str, float]:
         numbers = {(node.host, node.port): str(number) for number, node in list(nodes.items())}
         return self.traffic.series(numbers.get)
+
+    def metrics(self, nodes: Mapping[int, Node]) -> dict[str, float]:
+        """Return the numbers of connections, and the metrics of the requests to each node. Any thread may call it."""
+        count = sum(link.live is not None for link in list(self._links.values()))
+        return {"connection_creation_total": self._created, "connection_count": count, **self._traffic_of(nodes)}
 
     def close(self) -> None:
         """For good: requests in flight fail with DisconnectedError, further requests with ClosedError."""
@@ -97,6 +103,11 @@ class Links:
         """The open connection outside of lanes with the fewest requests in flight."""
         live = [self._usable(link) for (_, lane), link in self._links.items() if not lane]
         return min((it for it in live if it is not None), key=lambda connection: connection.in_flight, default=None)
+
+    def open_connections(self) -> list[BrokerConnection]:
+        """The open connections, in all lanes."""
+        usable = (self._usable(link) for link in self._links.values())
+        return [connection for connection in usable if connection is not None]
 
     def is_live(self, address: Address) -> bool:
         """Return true if a connection to the address is open in any lane."""
@@ -202,6 +213,9 @@ class Links:
         try:
             link.connection = await self._make(address)
             link.connection.traffic = self.traffic.of(address)
+            self._created += 1
+            if self.connected is not None:
+                self.connected(link.connection)
             link.failures, link.error = 0, None
             self._down.discard(address)
             self._lasting_errors.over(what)

@@ -20,6 +20,8 @@ from fencepost.client.producer.sender import Sender
 from fencepost.client.producer.transaction_answers import Untold, committed_words
 from fencepost.client.producer.transaction_states import ProducerTxnState
 from fencepost.client.producer.transactions import ProducerTransactions
+from fencepost.client.telemetry.reporting import ReportingCore
+from fencepost.client.telemetry.standard_names import PRODUCER
 from fencepost.client.types import GroupMetadata, K, OffsetAndMetadata, TopicPartition
 from fencepost.config import ProducerConfig
 from fencepost.errors import (
@@ -48,8 +50,10 @@ _OPEN = (ProducerTxnState.IN_TRANSACTION, ProducerTxnState.PREPARING)
 _ENDS_BY_ABORT = (*_OPEN, ProducerTxnState.ABORTABLE_ERROR, ProducerTxnState.ABORTING)
 
 
-class ProducerCore:
+class ProducerCore(ReportingCore):
     """A producer. Any thread may call `append`; everything else runs in the runtime."""
+
+    ROLE = PRODUCER
 
     def __init__(
         self,
@@ -89,7 +93,7 @@ class ProducerCore:
             self.accumulator.unhandled.enabled = False
         self.interceptors = self.sender.interceptors
         self.sender.start()
-        cluster.callbacks.start(self.metrics)
+        self._start_reports()
 
     # --- sending ---
 
@@ -264,9 +268,11 @@ class ProducerCore:
                     reason = self._late(f"not delivered within the {timeout_ms} ms that close() waited")
             elif self.transactions.state in _ENDS_BY_ABORT:
                 await self._abort_at_the_end(self.transactions.abort(), timeout_ms)
+            await self.telemetry.end(None if timeout_ms is None else begun_ms + timeout_ms)
         finally:
             self.sender.drop(reason)
             self.sender.stop(reason)
+            self.telemetry.stop()
             self.cluster.close()
             await self.sender.drain(self.cluster.runtime.now_ms() + CUT_OFF_MS)  # the closed connections end them
             callbacks_by_ms = None if timeout_ms is None else begun_ms + timeout_ms + CUT_OFF_MS
@@ -318,7 +324,7 @@ class ProducerCore:
         found["requests_in_flight"] = self.sender.in_flight
         found["buffer_total_bytes"] = self.config.buffer_memory
         found["buffer_available_bytes"] = max(0, self.config.buffer_memory - self.accumulator.waiting_bytes)
-        return found | self.cluster.links.traffic_of(self.cluster.nodes)
+        return found | self.cluster.links.metrics(self.cluster.nodes)
 
     # --- transactions ---
 

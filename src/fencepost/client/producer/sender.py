@@ -449,7 +449,7 @@ class Sender:
         version = self._versions(connection, {queue.topic for queue in queues})
         partitions: list[ProducePartition] = []
         taken: list[tuple[PartitionQueue, Batch]] = []
-        size = 0
+        size, now_ms = 0, self._runtime.now_ms()
         for queue in sorted(queues, key=lambda queue: (queue.topic, queue.partition)):
             if size and size + len(queue.pending[0].data) > REQUEST_BYTES:
                 continue
@@ -458,6 +458,7 @@ class Sender:
                 queue.number(batch)
             set_producer(batch.data, self.producer_id, self.epoch, batch.sequence, self.transactions is not None)
             size += len(batch.data)
+            self.metrics.queued(now_ms - batch.chunk.created_ms)
             self.metrics.topics.of(queue.topic).byte_total += len(batch.data)
             taken.append((queue, batch))
             topic_id = self._cluster.topics[queue.topic].topic_id

@@ -27,6 +27,8 @@ from fencepost.client.share.exchange import Exchange, Outcome, Report
 from fencepost.client.share.in_hand import InHand
 from fencepost.client.share.member import ShareMember
 from fencepost.client.share.session import SharePlace, ShareReadSession
+from fencepost.client.telemetry.reporting import ReportingCore
+from fencepost.client.telemetry.standard_names import CONSUMER
 from fencepost.client.types import AcknowledgeType, TopicPartition
 from fencepost.config import ShareConsumerConfig
 from fencepost.errors import (
@@ -69,8 +71,10 @@ class Shared:
         return [each.record for each in self.taken]
 
 
-class ShareConsumerCore:
+class ShareConsumerCore(ReportingCore):
     """A member of a share group. Everything runs in the runtime, one call at a time except wakeup."""
+
+    ROLE = CONSUMER
 
     def __init__(self, cluster: Cluster, config: ShareConsumerConfig, call_user: CallUser = call_here) -> None:
         self.cluster = cluster
@@ -91,7 +95,7 @@ class ShareConsumerCore:
         self._slow = SlowCalls(f"share consumer {config.client_id!r}", SHARES_WAIT, self._runtime.now_ms)
         self.poll_ends = Polls(self._arrived.set)
         self._leaving = False
-        cluster.callbacks.start(self.metrics)
+        self._start_reports()
 
     # --- what to read ---
 
@@ -333,7 +337,7 @@ class ShareConsumerCore:
         """Return counters, and the number of records in hand."""
         self._take_in_hand()
         in_hand = {"records_in_hand": float(len(self._in_hand))}
-        return self._metrics.snapshot() | in_hand | self.cluster.links.traffic_of(self.cluster.nodes)
+        return self._metrics.snapshot() | in_hand | self.cluster.links.metrics(self.cluster.nodes)
 
     def state(self) -> str:
         """Return the state in one line, for logs and tests."""
@@ -360,11 +364,11 @@ class ShareConsumerCore:
         deadline_ms = self._runtime.now_ms() + (CLOSE_MS if timeout_ms is None else timeout_ms)
         try:
             await self._leave(deadline_ms)
+            await self.telemetry.end(deadline_ms)
         finally:
             self.closed = True
             self.poll_ends.close()
-            self.cluster.close()
-            await self.cluster.callbacks.end(deadline_ms)
+            await self._disconnect(deadline_ms)
 
     async def leave(self, timeout_ms: int) -> None:
         """Close for an application that did not."""

@@ -9,7 +9,7 @@ from uuid import UUID
 from fencepost.broker.api.handler import Handler
 from fencepost.broker.api.telemetry.clients import attributes_of
 from fencepost.broker.api.time_slices import Resume, in_turns
-from fencepost.broker.client_instances import Instance, id_text
+from fencepost.broker.client_instances import Instance
 from fencepost.broker.connection import Call
 from fencepost.broker.metrics.pushed import PushedSeries
 from fencepost.protocol.codes import ErrorCode
@@ -17,6 +17,7 @@ from fencepost.protocol.errors import WireError
 from fencepost.protocol.messages.push_telemetry import PushTelemetryRequest, PushTelemetryResponse
 from fencepost.protocol.records.batch import CODECS
 from fencepost.protocol.records.compression import decompress
+from fencepost.protocol.wire import uuid_text
 
 __all__ = ["HANDLER"]
 
@@ -65,7 +66,7 @@ def _show(call: Call, instance: Instance, client: Mapping[str, str], series: Pus
     core.pushed_metrics.replace(
         core.steady_ms(),
         instance.instance_id,
-        {**client, "client_instance_id": id_text(instance.instance_id), "principal": call.connection.principal},
+        {**client, "client_instance_id": uuid_text(instance.instance_id), "principal": call.connection.principal},
         series,
         instance.interval_ms,
         core.config.number("telemetry.max.series"),

@@ -1,0 +1,96 @@
+"""States of a client that pushes its metrics (KIP-714), and every step between them. They are those of Java's clients.
+
+SUBSCRIPTION_NEEDED          is to ask which metrics the brokers want, when the wait is over
+SUBSCRIPTION_IN_PROGRESS     GetTelemetrySubscriptions is on its way
+PUSH_NEEDED                  is to push, when the wait is over
+PUSH_IN_PROGRESS             PushTelemetry is on its way
+TERMINATING_PUSH_NEEDED      closes, and is to push for the last time
+TERMINATING_PUSH_IN_PROGRESS the last PushTelemetry is on its way
+TERMINATED                   sends nothing more
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from typing import Final
+
+from fencepost.errors import UsageError
+from fencepost.states import StateTable
+
+__all__ = ["TABLE", "TelemetryEvent", "TelemetryState"]
+
+
+class TelemetryState(Enum):
+    """See the module's text."""
+
+    SUBSCRIPTION_NEEDED = auto()
+    SUBSCRIPTION_IN_PROGRESS = auto()
+    PUSH_NEEDED = auto()
+    PUSH_IN_PROGRESS = auto()
+    TERMINATING_PUSH_NEEDED = auto()
+    TERMINATING_PUSH_IN_PROGRESS = auto()
+    TERMINATED = auto()
+
+
+class TelemetryEvent(Enum):
+    """Events of a client that pushes its metrics."""
+
+    ASK = auto()
+    SUBSCRIBED = auto()  # the broker wants metrics
+    NOTHING_WANTED = auto()
+    PUSH = auto()
+    PUSHED = auto()
+    FAILED = auto()  # an error that may pass, or no answer
+    REFUSED = auto()  # an error after which nothing more is sent
+    CLOSE = auto()
+
+
+_S = TelemetryState
+_E = TelemetryEvent
+
+
+def _illegal(state: TelemetryState, event: TelemetryEvent) -> UsageError:
+    return UsageError(f"{event.name} cannot happen to telemetry in state {state.name}")
+
+
+TABLE: Final = StateTable(
+    TelemetryState,
+    TelemetryEvent,
+    {
+        _S.SUBSCRIPTION_NEEDED: {
+            _E.ASK: _S.SUBSCRIPTION_IN_PROGRESS,
+            _E.CLOSE: _S.TERMINATED,
+        },
+        _S.SUBSCRIPTION_IN_PROGRESS: {
+            _E.SUBSCRIBED: _S.PUSH_NEEDED,
+            _E.NOTHING_WANTED: _S.SUBSCRIPTION_NEEDED,
+            _E.FAILED: _S.SUBSCRIPTION_NEEDED,
+            _E.REFUSED: _S.TERMINATED,
+            _E.CLOSE: _S.TERMINATED,
+        },
+        _S.PUSH_NEEDED: {
+            _E.PUSH: _S.PUSH_IN_PROGRESS,
+            _E.CLOSE: _S.TERMINATING_PUSH_NEEDED,
+        },
+        _S.PUSH_IN_PROGRESS: {
+            _E.PUSHED: _S.PUSH_NEEDED,
+            _E.FAILED: _S.SUBSCRIPTION_NEEDED,  # the subscription may be another by now
+            _E.REFUSED: _S.TERMINATED,
+            _E.CLOSE: _S.TERMINATING_PUSH_NEEDED,
+        },
+        _S.TERMINATING_PUSH_NEEDED: {
+            _E.PUSH: _S.TERMINATING_PUSH_IN_PROGRESS,
+            _E.CLOSE: _S.TERMINATED,  # no connection, or no time
+        },
+        _S.TERMINATING_PUSH_IN_PROGRESS: {
+            _E.PUSHED: _S.TERMINATED,
+            _E.FAILED: _S.TERMINATED,
+            _E.REFUSED: _S.TERMINATED,
+            _E.CLOSE: _S.TERMINATED,
+        },
+        _S.TERMINATED: {
+            _E.CLOSE: _S.TERMINATED,
+        },
+    },
+    _illegal,
+)
