@@ -46,6 +46,8 @@ SHELLS = (
     "fencepost.client.net.io_thread",
     "fencepost.client.net.turn",
     "fencepost.client.aws_msk",
+    "fencepost.client.azure_imds",
+    "fencepost.client.client_assertions",
     "fencepost.client.kerberos",
     "fencepost.client.oauth",
     "fencepost.protocol.records.engine",

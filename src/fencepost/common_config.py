@@ -26,10 +26,10 @@ from fencepost.sasl_settings import (
     AWS_OPTIONS,
     KerberosIdentity,
     TokenEndpoint,
-    extension_pairs,
-    has_user,
     identity_of_jaas,
     jaas_options,
+    metadata_query,
+    token_endpoint_of,
 )
 from fencepost.setting import SettingRow, row, row_of, setting, shown
 
@@ -129,6 +129,34 @@ class CommonConfig:
     sasl_oauthbearer_extensions: str | None = setting(None, "Extensions sent to the broker: name=value,name=value.")
     # Kafka's default is not to encode
     sasl_oauthbearer_header_urlencode: bool = setting(False, "Encode id and secret as in RFC 6749.")
+    sasl_oauthbearer_assertion_file: str | None = setting(
+        None, "File with a signed token instead of the secret; it is read at each login."
+    )
+    sasl_oauthbearer_assertion_private_key_file: str | None = setting(
+        None, "PEM file with the key that signs a token instead of the secret."
+    )
+    sasl_oauthbearer_assertion_private_key_passphrase: str | None = setting(
+        None, "Passphrase of that key.", secret=True
+    )
+    sasl_oauthbearer_assertion_algorithm: str = setting(
+        "RS256", "Algorithm of the signature.", choices=("RS256", "ES256")
+    )
+    sasl_oauthbearer_assertion_claim_iss: str | None = setting(None, "Issuer in the token; default: the client's id.")
+    sasl_oauthbearer_assertion_claim_sub: str | None = setting(None, "Subject in the token; default: the client's id.")
+    sasl_oauthbearer_assertion_claim_aud: str | None = setting(
+        None, "Audience in the token; default: the token endpoint."
+    )
+    sasl_oauthbearer_assertion_claim_exp_seconds: int = setting(300, "Time for which the token is valid, in seconds.")
+    sasl_oauthbearer_assertion_claim_nbf_seconds: int = setting(
+        60, "Time before its creation from which the token is valid, in seconds."
+    )
+    sasl_oauthbearer_assertion_claim_jti_include: bool = setting(False, "Put a unique id into the token.")
+    sasl_oauthbearer_metadata_authentication_type: str = setting(
+        "none", "azure_imds: use the managed identity of an Azure machine.", choices=("none", "azure_imds")
+    )
+    sasl_oauthbearer_config: str | None = setting(
+        None, "Query for azure_imds: query=api-version=...&resource=...; otherwise the argument of oauth_cb."
+    )
     sasl_kerberos_service_name: str = setting(
         "kafka", "Service in the brokers' principals, such as kafka/broker1@REALM."
     )
@@ -298,7 +326,8 @@ class CommonConfig:
             if self.sasl_mechanism != "GSSAPI":
                 self._check_no_effect("sasl_kerberos_", f"sasl_mechanism={self.sasl_mechanism}", "GSSAPI")
             if self.sasl_mechanism == "OAUTHBEARER":
-                if (self.sasl_oauth_token_provider is None) == (self.token_endpoint() is None):
+                sources = (self.sasl_oauth_token_provider, self.token_endpoint(), self.azure_query())
+                if sum(source is not None for source in sources) != 1:
                     raise ConfigurationError(
                         "sasl_mechanism=OAUTHBEARER needs sasl_oauth_token_provider or "
                         "sasl_oauthbearer_token_endpoint_url, and not both"
@@ -335,34 +364,14 @@ class CommonConfig:
                 raise ConfigurationError(f"{found.name} has no effect with {setting}; it has to be {needed}")
 
     def token_endpoint(self) -> TokenEndpoint | None:
-        """Return the identity provider's endpoint; None without a URL. Raises ConfigurationError."""
-        if self.sasl_oauthbearer_token_endpoint_url is None:
+        """Return the identity provider's endpoint; None without one. Raises ConfigurationError."""
+        return token_endpoint_of(self)
+
+    def azure_query(self) -> str | None:
+        """Return the question to Azure's metadata service; None if it is not to be asked. Raises ConfigurationError."""
+        if self.sasl_oauthbearer_metadata_authentication_type == "none":
             return None
-        if has_user(self.sasl_oauthbearer_token_endpoint_url):
-            raise ConfigurationError("sasl_oauthbearer_token_endpoint_url has no place for a user and a password")
-        options = jaas_options(self.sasl_jaas_config)
-        extensions = extension_pairs(self.sasl_oauthbearer_extensions)
-        client_id = options.pop("clientId", None)
-        secret = options.pop("clientSecret", None)
-        scope = options.pop("scope", None)
-        for name, value in options.items():
-            if not name.startswith("extension_"):
-                raise ConfigurationError(f"sasl_jaas_config: {name} is not known with a token endpoint")
-            extensions.setdefault(name.removeprefix("extension_"), value)
-        client_id = self.sasl_oauthbearer_client_credentials_client_id or client_id
-        secret = self.sasl_oauthbearer_client_credentials_client_secret or secret
-        if not client_id or not secret:
-            raise ConfigurationError(
-                "sasl_oauthbearer_token_endpoint_url needs sasl_oauthbearer_client_credentials_client_id and ..._secret"
-            )
-        return TokenEndpoint(
-            self.sasl_oauthbearer_token_endpoint_url,
-            client_id,
-            secret,
-            self.sasl_oauthbearer_scope or scope,
-            extensions,
-            self.sasl_oauthbearer_header_urlencode,
-        )
+        return metadata_query(self.sasl_oauthbearer_config)
 
     def aws_options(self) -> dict[str, str]:
         """Return the JAAS line's AWS credentials options, by AWS_OPTIONS. Raises ConfigurationError for others."""

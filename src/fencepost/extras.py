@@ -17,6 +17,7 @@ MODULES: Final = {
     "arrow": _ARROW,
     "spark": (*_ARROW, "pyspark"),
     "msk": ("aws_msk_iam_sasl_signer",),
+    "oauth": ("jwt",),
     "kerberos": ("gssapi",),
     "pkcs12": ("cryptography",),
 }

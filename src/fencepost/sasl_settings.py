@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
 
 from fencepost.errors import ConfigurationError
 from fencepost.jaas import LoginModule, read_jaas
 
 __all__ = [
     "AWS_OPTIONS",
+    "ClientAssertion",
     "KerberosIdentity",
     "TokenEndpoint",
     "extension_pairs",
     "has_user",
     "identity_of_jaas",
     "jaas_options",
+    "metadata_query",
+    "token_endpoint_of",
 ]
 
 # Options of Java's IAMLoginModule and the parameters of client/aws_msk.py that they set.
@@ -90,15 +93,117 @@ def identity_of_jaas(line: str) -> KerberosIdentity:
     return identity
 
 
+@dataclass(frozen=True, slots=True)
+class ClientAssertion:
+    """A client assertion (RFC 7523, KIP-1258): one in a file, or one to be signed.
+
+    Attributes:
+        file: File with the assertion; None: sign it.
+        key_file: PEM file with the private key.
+        passphrase: Passphrase of the key.
+        algorithm: RS256 or ES256.
+        issuer: Its claim `iss`.
+        subject: Its claim `sub`.
+        audience: Its claim `aud`.
+        lives_s: Time from its creation to its claim `exp`, in seconds.
+        not_before_s: Time from its claim `nbf` to its creation, in seconds.
+        with_id: It has a claim `jti`.
+    """
+
+    file: str | None
+    key_file: str | None
+    passphrase: str | None = field(repr=False)
+    algorithm: str
+    issuer: str
+    subject: str
+    audience: str
+    lives_s: int
+    not_before_s: int
+    with_id: bool
+
+
 class TokenEndpoint(NamedTuple):
     """Token endpoint of an identity provider and the client's credentials (client credentials grant, KIP-768)."""
 
     url: str
-    client_id: str
-    client_secret: str
+    client_id: str | None
+    client_secret: str | None
     scope: str | None
     extensions: Mapping[str, str]
     urlencode: bool
+    assertion: ClientAssertion | None
+
+
+def token_endpoint_of(settings: Any) -> TokenEndpoint | None:
+    """Return the identity provider's endpoint; None without a URL, or with a metadata service.
+
+    As in Java's client, an assertion in a file comes before one to be signed, and both before a secret.
+
+    Args:
+        settings: The client's configuration.
+
+    Raises:
+        ConfigurationError: Settings are missing or invalid.
+    """
+    url = settings.sasl_oauthbearer_token_endpoint_url
+    if url is None or settings.sasl_oauthbearer_metadata_authentication_type != "none":
+        return None
+    if has_user(url):
+        raise ConfigurationError("sasl_oauthbearer_token_endpoint_url has no place for a user and a password")
+    options = jaas_options(settings.sasl_jaas_config)
+    extensions = extension_pairs(settings.sasl_oauthbearer_extensions)
+    of_line = {name: options.pop(name, None) for name in ("clientId", "clientSecret", "scope")}
+    for name, value in options.items():
+        if not name.startswith("extension_"):
+            raise ConfigurationError(f"sasl_jaas_config: {name} is not known with a token endpoint")
+        extensions.setdefault(name.removeprefix("extension_"), value)
+    client_id = settings.sasl_oauthbearer_client_credentials_client_id or of_line["clientId"]
+    secret = settings.sasl_oauthbearer_client_credentials_client_secret or of_line["clientSecret"]
+    assertion = _assertion_of(settings, client_id, url)
+    if assertion is None and not (client_id and secret):
+        raise ConfigurationError(
+            "sasl_oauthbearer_token_endpoint_url needs sasl_oauthbearer_client_credentials_client_id and ..._secret, "
+            "or sasl_oauthbearer_assertion_private_key_file or ..._assertion_file"
+        )
+    scope = settings.sasl_oauthbearer_scope or of_line["scope"]
+    encodes = settings.sasl_oauthbearer_header_urlencode
+    return TokenEndpoint(url, client_id, secret, scope, extensions, encodes, assertion)
+
+
+def _assertion_of(settings: Any, client_id: str | None, url: str) -> ClientAssertion | None:
+    prefix = "sasl_oauthbearer_assertion_"
+    file = settings.sasl_oauthbearer_assertion_file or None
+    key_file = settings.sasl_oauthbearer_assertion_private_key_file or None
+    if file is None and key_file is None:
+        return None
+    issuer = settings.sasl_oauthbearer_assertion_claim_iss or client_id
+    if file is None and not issuer:
+        raise ConfigurationError(
+            f"{prefix}private_key_file needs sasl_oauthbearer_client_credentials_client_id, or {prefix}claim_iss"
+        )
+    return ClientAssertion(
+        file,
+        key_file,
+        settings.sasl_oauthbearer_assertion_private_key_passphrase,
+        settings.sasl_oauthbearer_assertion_algorithm,
+        issuer or "",
+        settings.sasl_oauthbearer_assertion_claim_sub or client_id or issuer or "",
+        settings.sasl_oauthbearer_assertion_claim_aud or url,
+        settings.sasl_oauthbearer_assertion_claim_exp_seconds,
+        settings.sasl_oauthbearer_assertion_claim_nbf_seconds,
+        settings.sasl_oauthbearer_assertion_claim_jti_include,
+    )
+
+
+def metadata_query(config: str | None) -> str:
+    """Return the question to Azure's metadata service in `query=...`. Raises ConfigurationError."""
+    name, equals, query = (config or "").strip().partition("=")
+    if name != "query" or not equals or "resource=" not in query:
+        raise ConfigurationError(
+            "sasl_oauthbearer_metadata_authentication_type=azure_imds needs sasl_oauthbearer_config, such as "
+            "query=api-version=2018-02-01&resource=https://orders.example.com"
+        )
+    return query
 
 
 def jaas_options(line: str | None) -> dict[str, str]:

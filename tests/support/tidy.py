@@ -199,9 +199,9 @@ ROOMS["broker.coordinator"] |= {
 
 # The only hosts that texts may name, so that no mirror or private registry slips in.
 PUBLIC_HOSTS = frozenset(
-    "127.0.0.1 localhost maven.apache.org kafka.apache.org cwiki.apache.org spark.apache.org www.apache.org "
-    "issues.apache.org github.com docs.astral.sh keepachangelog.com semver.org docs.python.org peps.python.org "
-    "jepsen.io docs.pytest.org www.w3.org".split()
+    "127.0.0.1 169.254.169.254 localhost maven.apache.org kafka.apache.org cwiki.apache.org spark.apache.org "
+    "www.apache.org issues.apache.org github.com docs.astral.sh keepachangelog.com semver.org docs.python.org "
+    "peps.python.org jepsen.io docs.pytest.org www.w3.org".split()
 )
 
 # Paths of somebody's machine. Put together here, so that this line is not found by its own search.

@@ -7,22 +7,27 @@ import ipaddress
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeVar
 from urllib.parse import quote_plus, urlencode, urlsplit
 
+from fencepost.client.client_assertions import ASSERTION_TYPE, assertion_source
 from fencepost.client.outages import is_refusal
 from fencepost.client.sasl import OAuthToken
 from fencepost.errors import AuthenticationError, ConfigurationError
 from fencepost.protocol.json_text import parse_json
+from fencepost.sasl_settings import TokenEndpoint
 
-__all__ = ["ClientCredentials"]
+__all__ = ["ClientCredentials", "ask_repeatedly", "is_near", "provider_of", "token_in"]
+
+T = TypeVar("T")
 
 _TRIES: Final = 3
 _FIRST_PAUSE_S: Final = 0.2
 _MOST_BYTES: Final = 1 << 20
 _LONGEST_LIFE_S: Final = 2**31
+_MOST_DIGITS: Final = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +38,13 @@ class ClientCredentials:
     """
 
     url: str
-    client_id: str
-    client_secret: str = field(repr=False)
+    client_id: str | None
+    client_secret: str | None = field(repr=False)
     scope: str | None = None
     timeout_s: float = 10.0
     extensions: Mapping[str, str] = field(default_factory=dict)  # told to the broker with each token (KIP-342)
     urlencode: bool = True  # id and secret, as RFC 6749 (2.3.1) has it; other clients of Kafka do so only when asked
+    assertion: Callable[[], str] | None = None  # returns a client assertion (RFC 7523), which replaces the secret
 
     def __post_init__(self) -> None:
         parts = urlsplit(self.url)
@@ -47,45 +53,96 @@ class ClientCredentials:
 
     def __call__(self) -> OAuthToken:
         """A new token. Raises AuthenticationError for a refusal, OSError for everything that may pass."""
-        for attempt in range(1, _TRIES + 1):
-            try:
-                return self._token(self._ask())
-            except urllib.error.HTTPError as error:
-                words = f"token endpoint {self.url}: {_refusal(error)}"
-                if is_refusal(error.code):
-                    raise AuthenticationError(words) from None
-                failure = OSError(words)
-            except OSError as error:
-                failure = error
-            if attempt < _TRIES:
-                time.sleep(_FIRST_PAUSE_S * 2 ** (attempt - 1))
-        raise failure
+        where = f"token endpoint {self.url}"
+        return token_in(where, ask_repeatedly(where, self._ask, lambda status: not is_refusal(status)), self.extensions)
 
     def _ask(self) -> bytes:
         form = {"grant_type": "client_credentials"} | ({} if self.scope is None else {"scope": self.scope})
-        encode = quote_plus if self.urlencode else str
-        who = base64.b64encode(f"{encode(self.client_id)}:{encode(self.client_secret)}".encode()).decode()
-        request = urllib.request.Request(  # noqa: S310 (its kind was looked at)
-            self.url, urlencode(form).encode(), {"Authorization": f"Basic {who}", "Accept": "application/json"}
-        )
+        headers = {"Accept": "application/json"}
+        if self.assertion is not None:
+            form |= {"client_assertion_type": ASSERTION_TYPE, "client_assertion": self.assertion()}
+            form |= {} if self.client_id is None else {"client_id": self.client_id}
+        else:
+            encode = quote_plus if self.urlencode else str
+            pair = f"{encode(self.client_id or '')}:{encode(self.client_secret or '')}"
+            headers["Authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
+        request = urllib.request.Request(self.url, urlencode(form).encode(), headers)  # noqa: S310 (looked at)
         with urllib.request.urlopen(request, timeout=self.timeout_s) as answer:  # noqa: S310
             text: bytes = answer.read(_MOST_BYTES)
         return text
 
-    def _token(self, text: bytes) -> OAuthToken:
+
+def provider_of(endpoint: TokenEndpoint) -> ClientCredentials:
+    """Return the provider for these settings. Raises ConfigurationError."""
+    assertion = None if endpoint.assertion is None else assertion_source(endpoint.assertion)
+    return ClientCredentials(
+        endpoint.url,
+        endpoint.client_id,
+        endpoint.client_secret,
+        endpoint.scope,
+        extensions=endpoint.extensions,
+        urlencode=endpoint.urlencode,
+        assertion=assertion,
+    )
+
+
+def ask_repeatedly(where: str, ask: Callable[[], T], may_pass: Callable[[int], bool]) -> T:
+    """Return the result of `ask`, which may fail for a moment.
+
+    Args:
+        where: The server, for messages.
+        ask: Asks it.
+        may_pass: Returns true for an HTTP status after which the same question may succeed.
+
+    Raises:
+        AuthenticationError: The server refuses.
+        OSError: It failed each time.
+    """
+    for attempt in range(1, _TRIES + 1):
         try:
-            told = parse_json(text)
-            value, lives_s = told["access_token"], told.get("expires_in")
-        except (ValueError, KeyError, TypeError, AttributeError):
-            raise OSError(f"token endpoint {self.url}: the answer holds no access_token") from None
-        if not isinstance(value, str):
-            raise OSError(f"token endpoint {self.url}: the access_token is no text")
-        if lives_s is None:
-            return OAuthToken(value, None, self.extensions)
-        if type(lives_s) not in (int, float) or not 0 <= lives_s <= _LONGEST_LIFE_S:  # JSON has 1e999, and true
-            told = f"expires_in is {lives_s!r:.40}, which is no number of seconds"
-            raise OSError(f"token endpoint {self.url}: {told}")
-        return OAuthToken(value, int((time.time() + lives_s) * 1000), self.extensions)
+            return ask()
+        except urllib.error.HTTPError as error:
+            words = f"{where}: {_refusal(error)}"
+            if not may_pass(error.code):
+                raise AuthenticationError(words) from None
+            failure = OSError(words)
+        except OSError as error:
+            failure = error
+        if attempt < _TRIES:
+            time.sleep(_FIRST_PAUSE_S * 2 ** (attempt - 1))
+    raise failure
+
+
+def token_in(where: str, text: bytes, extensions: Mapping[str, str], *, life_is_text: bool = False) -> OAuthToken:
+    """Return the token in an answer (RFC 6749, section 5.1). Azure writes `expires_in` as text. Raises OSError."""
+    try:
+        told = parse_json(text)
+        value, lives_s = told["access_token"], told.get("expires_in")
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise OSError(f"{where}: the answer holds no access_token") from None
+    if not isinstance(value, str):
+        raise OSError(f"{where}: the access_token is no text")
+    if lives_s is None:
+        return OAuthToken(value, None, extensions)
+    if (
+        life_is_text
+        and isinstance(lives_s, str)
+        and lives_s.isascii()
+        and lives_s.isdecimal()
+        and len(lives_s) < _MOST_DIGITS
+    ):
+        lives_s = int(lives_s)
+    if type(lives_s) not in (int, float) or not 0 <= lives_s <= _LONGEST_LIFE_S:  # JSON has 1e999, and true
+        raise OSError(f"{where}: expires_in is {lives_s!r:.40}, which is no number of seconds")
+    return OAuthToken(value, int((time.time() + lives_s) * 1000), extensions)
+
+
+def is_near(host: str) -> bool:
+    """Return true for this machine, and for addresses that only its own link has."""
+    try:
+        return _is_here(host) or ipaddress.ip_address(host).is_link_local
+    except ValueError:
+        return False
 
 
 def _is_here(host: str) -> bool:

@@ -10,7 +10,7 @@ __all__ = ["BOUND", "check_bound"]
 _OAUTH: Final = "org.apache.kafka.common.security.oauthbearer"
 _JAVA_LOGIN: Final = "sasl_oauth_token_provider in a program"
 _CONTEXT: Final = "an ssl_context in a program"
-_ASSERTION: Final = "sasl_oauth_token_provider in a program; client assertions are not supported"
+_ASSERTION: Final = "sasl_oauthbearer_assertion_private_key_file and the claims, or sasl_oauthbearer_assertion_file"
 _TRUST: Final = "SSL_CERT_FILE in the environment, which names trusted certificates for the token endpoint"
 
 # By name: the values that this client honours, and what to use instead of others. Nothing and "" are always possible.
@@ -53,10 +53,7 @@ BOUND: Final[Mapping[str, tuple[tuple[str, ...], str]]] = {
         _JAVA_LOGIN,
     ),
     "sasl_login_class": ((), _JAVA_LOGIN),
-    "sasl_oauthbearer_assertion_file": ((), _ASSERTION),
     "sasl_oauthbearer_assertion_jwt_template_file": ((), _ASSERTION),
-    "sasl_oauthbearer_assertion_private_key_file": ((), _ASSERTION),
-    "sasl_oauthbearer_assertion_private_key_passphrase": ((), _ASSERTION),
     "sasl_oauthbearer_assertion_private_key_pem": ((), _ASSERTION),
     "sasl_oauthbearer_assertion_template_file": ((), _ASSERTION),
     "sasl_oauthbearer_grant_type": (("client_credentials",), _JAVA_LOGIN),
@@ -64,7 +61,6 @@ BOUND: Final[Mapping[str, tuple[tuple[str, ...], str]]] = {
         (f"{_OAUTH}.ClientCredentialsJwtRetriever", f"{_OAUTH}.DefaultJwtRetriever"),
         _JAVA_LOGIN,
     ),
-    "sasl_oauthbearer_metadata_authentication_type": (("none",), "sasl_oauth_token_provider"),
     "sasl_oauthbearer_method": (("oidc", "default"), _JAVA_LOGIN),
     "security_providers": ((), _CONTEXT),
     "ssl_ca": ((), "ssl_truststore_location or ssl_truststore_certificates"),

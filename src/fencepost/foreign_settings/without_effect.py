@@ -12,7 +12,6 @@ _ASKED: Final = "asked of each broker"
 _TOKENS: Final = "a token is asked for anew after 80 % of its life, three times at most, for 10 s each"
 _TICKETS: Final = "the Kerberos library asks for tickets when they are needed; a ticket cache is for kinit to renew"
 _VALIDATION: Final = "the broker validates tokens"
-_ASSERTION: Final = "sasl_oauth_token_provider; client assertions are not supported"
 _TIME: Final = "default_api_timeout_ms"
 _NODELAY: Final = "the client sets TCP_NODELAY, and the system the sizes of buffers"
 
@@ -35,7 +34,6 @@ WITHOUT_EFFECT: Final[Mapping[str, str]] = {
     "fetch_queue_backoff_ms": "max_poll_records",
     "loop": "the running event loop",
     "ssl_protocol": "ssl_enabled_protocols",
-    "sasl_oauthbearer_config": "oauth_cb gets it",
     **dict.fromkeys(
         (
             "metric_group_prefix",
@@ -106,18 +104,6 @@ WITHOUT_EFFECT: Final[Mapping[str, str]] = {
             "sasl_oauthbearer_sub_claim_name",
         ),
         _VALIDATION,
-    ),
-    **dict.fromkeys(
-        (
-            "sasl_oauthbearer_assertion_algorithm",
-            "sasl_oauthbearer_assertion_claim_aud",
-            "sasl_oauthbearer_assertion_claim_exp_seconds",
-            "sasl_oauthbearer_assertion_claim_iss",
-            "sasl_oauthbearer_assertion_claim_jti_include",
-            "sasl_oauthbearer_assertion_claim_nbf_seconds",
-            "sasl_oauthbearer_assertion_claim_sub",
-        ),
-        _ASSERTION,
     ),
     **dict.fromkeys(
         (

@@ -32,6 +32,7 @@ from fencepost.protocol.codes import ErrorCode as E
 from fencepost.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from fencepost.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from fencepost.protocol.scram import SCRAM_HASHES
+from fencepost.sasl_settings import extension_pairs
 
 T = TypeVar("T")
 
@@ -66,9 +67,15 @@ class ClientLogin:
         provider = config.sasl_oauth_token_provider
         endpoint = config.token_endpoint()
         if endpoint is not None:
-            from fencepost.client.oauth import ClientCredentials  # with an HTTP client, which few need
+            from fencepost.client.oauth import provider_of  # with an HTTP client, which few need
 
-            provider = ClientCredentials(**endpoint._asdict())
+            provider = provider_of(endpoint)
+        query = config.azure_query()
+        if query is not None:
+            from fencepost.client.azure_imds import URL, AzureImds
+
+            url = config.sasl_oauthbearer_token_endpoint_url or URL
+            provider = AzureImds(query, url, extensions=extension_pairs(config.sasl_oauthbearer_extensions))
         if config.sasl_mechanism == "AWS_MSK_IAM":
             from fencepost.client.aws_msk import MskIam, region_of
 

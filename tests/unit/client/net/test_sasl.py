@@ -279,7 +279,10 @@ OIDC = {
             {**OIDC, "sasl_jaas_config": 'x required unsecuredLoginStringClaim_sub="a";'},
             "unsecuredLoginStringClaim_sub",
         ),
-        ({**OIDC, "sasl_oauthbearer_assertion_file": "jwt"}, "client assertions are not supported"),
+        (
+            {**OIDC, "sasl_oauthbearer_assertion_template_file": "jwt"},
+            "instead: sasl_oauthbearer_assertion_private_key",
+        ),
         ({**OIDC, "sasl_oauthbearer_grant_type": "jwt-bearer"}, "only client_credentials is possible here"),
         ({**OIDC, "sasl_login_callback_handler_class": "com.example.Mine"}, "only org.apache.*LoginCallbackHandler is"),
         ({**OIDC, "sasl_login_class": "com.example.Mine"}, "not possible here; instead: sasl_oauth_token_provider"),

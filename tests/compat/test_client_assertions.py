@@ -1,0 +1,64 @@
+"""Java's client (4.4.0) and ours ask an identity provider in the same words, for the same settings."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import jwt
+import pytest
+
+from fencepost.client.net.sasl_login import ClientLogin
+from fencepost.client.oauth import ClientCredentials
+from fencepost.config import AdminConfig
+from tests.support.identity_provider import Asked, identity_provider
+from tests.support.java_programs import compile_java, java_program
+from tests.unit.client.net.test_identity_providers import RSA, written
+
+SOURCE = Path(__file__).with_name("java_tokens") / "RetrieveToken.java"
+ALLOWED = "-Dorg.apache.kafka.sasl.oauthbearer.allowed"
+COMMON = {"bootstrap.servers": "b:1", "security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "OAUTHBEARER"}
+CLAIMS = {f"assertion.claim.{name}": name for name in ("iss", "sub", "aud")}
+
+
+def words(asked: Asked) -> tuple[str | None, dict[str, str], set[str]]:
+    """The request without what differs from time to time: signatures and times."""
+    form = dict(asked.form)
+    assertion = form.pop("client_assertion", "")
+    decoded: dict[str, Any] = jwt.decode(assertion, options={"verify_signature": False}) if assertion else {}
+    spans = {f"{name}{decoded[name] - decoded['iat']}" for name in ("exp", "nbf") if name in decoded}
+    claims = {f"{name}={decoded[name]}" for name in ("iss", "sub", "aud") if name in decoded}
+    return asked.headers.get("Authorization"), form, spans | claims | ({"jti"} & set(decoded))
+
+
+@pytest.mark.java
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"assertion.file": "FILE"},
+        {"assertion.file": "FILE", "client.credentials.client.id": "orders", "scope": "kafka"},
+        {"assertion.private.key.file": "KEY", **CLAIMS},
+        {"assertion.private.key.file": "KEY", **CLAIMS, "client.credentials.client.id": "orders", "scope": "kafka"},
+        {"assertion.private.key.file": "KEY", **CLAIMS, "assertion.claim.jti.include": "true"},
+        {"client.credentials.client.id": "orders", "client.credentials.client.secret": "a secret"},
+    ],
+)
+def test_a_request(settings: dict[str, str], tmp_path: Path) -> None:
+    compile_java([SOURCE], tmp_path)
+    files = {"KEY": written(tmp_path, RSA), "FILE": str(tmp_path / "assertion.jwt")}
+    Path(files["FILE"]).write_text(jwt.encode({"sub": "orders", "iat": 0, "exp": 2**31}, RSA, "RS256"))
+    with identity_provider() as provider:
+        named = {f"sasl.oauthbearer.{name}": files.get(value, value) for name, value in settings.items()}
+        named["sasl.oauthbearer.token.endpoint.url"] = provider.url
+        options = [f"{ALLOWED}.urls={provider.url}", f"{ALLOWED}.files={','.join(files.values())}"]
+        arguments = [f"{name}={value}" for name, value in named.items()]
+        program = java_program("RetrieveToken", *arguments, folder=tmp_path, options=options)
+        run = subprocess.run(program, capture_output=True, text=True, timeout=120, check=False)
+        assert "> x.y.z" in run.stdout, run.stderr
+        login = ClientLogin.of(AdminConfig.from_dotted({**COMMON, **named}))
+        assert login is not None
+        assert isinstance(login.token_provider, ClientCredentials)
+        login.token_provider()
+    javas, ours = map(words, provider.asked)
+    assert ours == javas
