@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import threading
 import tracemalloc
@@ -19,8 +18,8 @@ import fencepost
 from fencepost.cli.ui import desk
 from fencepost.cli.ui.desk import PageCluster
 from fencepost.cli.ui.server import Page
+from fencepost_lab.torture.broker_process import BrokerProcess
 from tests.conformance.test_web_page import browser, sees, serve, show
-from tests.support.brokers import FencepostProcess
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
@@ -94,25 +93,25 @@ def test_a_search_does_not_unpack_a_whole_topic_at_once() -> None:
 
 
 @pytest.fixture
-def standing(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Page, FencepostProcess]]:
+def standing(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Page, BrokerProcess]]:
     """A page about a broker that is stopped by a signal after the first look."""
     monkeypatch.setattr(desk, "CALL_MS", 3000)
     monkeypatch.setattr(desk, "TURN_S", 0.2)
-    running = FencepostProcess()
+    running = BrokerProcess()
     running.start()
     page = Page([PageCluster({"bootstrap.servers": running.bootstrap_servers}, allow_actions=True)], every_s=600)
     try:
         until(lambda: asked(page, "api/overview")[1]["seen_ms"] is not None)
-        os.kill(running.pid, signal.SIGSTOP)
+        running.send(signal.SIGSTOP)
         yield page, running
     finally:
-        os.kill(running.pid, signal.SIGCONT)
+        running.send(signal.SIGCONT)
         page.close()
         running.stop()
 
 
 def test_questions_to_a_broker_that_stands_still_do_not_wait_for_each_other(
-    standing: tuple[Page, FencepostProcess], monkeypatch: pytest.MonkeyPatch
+    standing: tuple[Page, BrokerProcess], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     page, running = standing
     waiting: list[int] = []
@@ -133,7 +132,7 @@ def test_questions_to_a_broker_that_stands_still_do_not_wait_for_each_other(
         looks = [pool.submit(asked, page, f"api/transaction?name=id{number}") for number in range(8)]
         until(lambda: len(waiting) == 8)
         assert asked(page, "api/overview")[0] == 200
-        os.kill(running.pid, signal.SIGCONT)
+        running.send(signal.SIGCONT)
         assert {look.result()[0] for look in looks} <= {200, 503}
         assert change.result()[0] == 200
     assert second == (
@@ -146,17 +145,17 @@ def test_questions_to_a_broker_that_stands_still_do_not_wait_for_each_other(
 
 def test_a_cluster_that_needs_longer_is_given_longer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(desk, "CALL_MS", 300)
-    running = FencepostProcess()
+    running = BrokerProcess()
     running.start()
-    os.kill(running.pid, signal.SIGSTOP)
+    running.send(signal.SIGSTOP)
     page = Page([PageCluster({"bootstrap.servers": running.bootstrap_servers})], every_s=0.1)
     try:
         until(lambda: asked(page, "api/overview")[1]["away"] is not None)
         until(lambda: page._desks[""]._call_ms >= 1200)
-        os.kill(running.pid, signal.SIGCONT)
+        running.send(signal.SIGCONT)
         until(lambda: asked(page, "api/overview")[1]["seen_ms"] is not None)
     finally:
-        os.kill(running.pid, signal.SIGCONT)
+        running.send(signal.SIGCONT)
         page.close()
         running.stop()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import socket
 import sys
 import tempfile
@@ -101,6 +102,11 @@ class BrokerProcess:
     def output(self) -> str:
         """Return the broker's log."""
         return self.log.read_text(errors="replace")
+
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal, such as SIGSTOP and SIGCONT."""
+        if self._child is not None:
+            self._child.send(number)
 
     def kill(self) -> None:
         """Send SIGKILL; the data stay."""
