@@ -62,7 +62,7 @@ def query_of(folder: Path) -> str | None:
 
 
 def newest(folder: Path) -> int | None:
-    """Return the digest of the newest batch's offsets, which is the batch being planned. None without any."""
+    """Return the digest of the offsets of the newest batch, which Spark is planning. None if there is no batch."""
     text = _read(folder, max(_batches(folder), default=-1))
     return None if text is None else _digest(text)
 
@@ -74,7 +74,7 @@ def planned_batch(folder: Path) -> tuple[str, int] | None:
 
 
 def nothing_planned(folder: Path) -> bool:
-    """Return true if a query has begun there without planning a batch. False if that cannot be read."""
+    """Return True if a query has begun with this checkpoint without planning a batch. False if it cannot be read."""
     return query_of(folder) is not None and not _batches(folder)
 
 
@@ -82,7 +82,7 @@ def save(folder: Path, query_id: str, batch_id: int, planned: int | None) -> Sou
     """Sync the files that define the batch, and read its offsets.
 
     Returns None if they do not exist, belong to another query, or differ from `planned`. In the last case Spark has
-    planned the batch again since, and the caller is a zombie of the run before. Raises OSError if the sync fails.
+    planned the batch again since then, and the caller is a zombie of an earlier run. Raises OSError if the sync fails.
     """
     batch = _read(folder, batch_id) if query_of(folder) == query_id else None
     if batch is None or _digest(batch) != planned:
@@ -105,7 +105,7 @@ class Change:
 
 
 def changes(folder: Path, decision: Decision) -> list[Change]:
-    """Return the changes that restore the offsets of the decided batch, so that Spark replays it. [] without any.
+    """Return the changes that restore the offsets of the decided batch, so that Spark replays it. [] if none differ.
 
     Raises ConfigurationError if the decision has no offsets, or the checkpoint is not the query's.
     """
@@ -145,7 +145,7 @@ def _replace(path: Path, text: str) -> None:
     checksum = path.with_name(f".{path.name}.crc")
     if path.exists():
         path.replace(path.with_name(f".{path.name}.replaced"))
-    checksum.unlink(missing_ok=True)  # Hadoop checks a file only against a checksum that is there
+    checksum.unlink(missing_ok=True)  # Hadoop does not check a file without a checksum file
     new = path.with_name(f".{path.name}.new")
     new.write_text(text)
     _sync(new)
@@ -188,14 +188,14 @@ SAY: Final = "set option sink.id to a name that stays the same over restarts and
 
 
 class SinkName(NamedTuple):
-    """A sink's name; or `refusal`, the reason why there is none."""
+    """A sink's name, and `refusal`: the reason why the name cannot be used, or ""."""
 
     name: str
     refusal: str = ""
 
 
 def name_of(given: str | None, location: str | None, query_name: str | None, *, is_copy: bool = False) -> SinkName:
-    """Return the sink's name from its options. Reads the checkpoint's `metadata` if that is in local files.
+    """Return the sink's name from its options. Reads the checkpoint's `metadata` if the checkpoint is local.
 
     Args:
         given: Option sink.id.
@@ -203,7 +203,7 @@ def name_of(given: str | None, location: str | None, query_name: str | None, *, 
         query_name: Option queryName.
         is_copy: Option query.copied: another query has the same id.
 
-    One of the first three is given.
+    At least one of the first three is given.
     """
     if given:
         return SinkName(given)
@@ -215,7 +215,8 @@ def name_of(given: str | None, location: str | None, query_name: str | None, *, 
         refusal = f"query.copied needs sink.id, for the other query has the same default; {SAY}" if is_copy else ""
         return SinkName(query_id, refusal)
     if folder is None or folder.is_absolute():
-        # On another file system, which the executors' Python cannot read: the whole location is the name.
+        # The checkpoint is on another file system, which Python cannot read, or is absolute and unreadable.
+        # Its whole location is the name.
         return SinkName(names.of_location(location))
     return SinkName(
         "", f"the checkpoint {location!r} is a relative path and cannot be read here, so it names no query; {SAY}"

@@ -1,7 +1,8 @@
-"""The content of a batch: its number of rows, and a checksum that does not depend on their order.
+"""Compute the content of a batch: its number of rows, and a checksum that does not depend on their order.
 
-A row's checksum is XXH64 of the XXH64 of its cells (topic, key, value, headers), a batch's the sum of its rows' modulo
-2**64: the same rows give the same sum however they were cut into tasks. Decisions carry it, so it never changes.
+A row's checksum is the XXH64 of the XXH64s of its cells (topic, key, value, headers). A batch's checksum is the sum of
+its rows' checksums modulo 2**64, so it does not depend on the split into tasks. Decision records store it, so this
+computation must never change.
 """
 
 from __future__ import annotations
@@ -21,19 +22,19 @@ if TYPE_CHECKING:
 
 __all__ = ["Hashes", "content_of", "hash_cells", "row_hashes"]
 
-_NULL: Final = np.uint64(0x6E756C6C)  # stands for a cell that is null, or a column that is not there
+_NULL: Final = np.uint64(0x6E756C6C)  # the checksum of a null cell, and of each cell of a missing column
 _CELLS: Final = 4
 
 Hashes = npt.NDArray[np.uint64]
 
 
 def content_of(rows: pa.RecordBatch, topic: str | None) -> Content:
-    """Rows as the sink writes them. `topic` None: each row names its own."""
+    """Return the content of rows for the sink. `topic` None: the rows have a column `topic`."""
     return Content(rows.num_rows, int(row_hashes(rows, topic).sum(dtype=np.uint64)))
 
 
 def row_hashes(rows: pa.RecordBatch, topic: str | None) -> Hashes:
-    """The checksum of each row. `topic` as for `content_of`."""
+    """Return the checksum of each row. `topic` as for `content_of`."""
     count = rows.num_rows
     if count == 0:
         return np.empty(0, np.uint64)
@@ -65,7 +66,7 @@ def _column(column: pa.Array) -> Hashes:
 
 
 def _headers(column: pa.ListArray) -> Hashes:
-    """Of each row's headers in their order. A row without headers and a row whose list is null are the same record."""
+    """Return the checksum of each row's headers, in their order. An empty list and null are the same, as in Kafka."""
     offsets = np.asarray(column.offsets).astype(np.int64)
     first, last = int(offsets[0]), int(offsets[-1])
     keys, values = column.values.slice(first, last - first).flatten()  # a slice shares the headers of all rows
@@ -80,7 +81,10 @@ def _headers(column: pa.ListArray) -> Hashes:
 
 
 def hash_cells(blob: npt.NDArray[np.uint8], bounds: npt.NDArray[np.int64]) -> Hashes:
-    """XXH64 (seed 0) of each span of `blob`; `bounds` has an entry more than there are spans."""
+    """Return the XXH64 (seed 0) of each span of `blob`. Span i is from `bounds[i]` to `bounds[i + 1]`.
+
+    Raises ValueError for bounds that are not ascending or outside of `blob`.
+    """
     if len(bounds) > 1 and (bounds[0] < 0 or bounds[-1] > len(blob) or bool((np.diff(bounds) < 0).any())):
         raise ValueError("spans lie outside their blob")
     raw, ends = np.ascontiguousarray(blob), np.ascontiguousarray(bounds)

@@ -65,8 +65,8 @@ __all__ = [
 MAX_WINNERS: Final = 30_000
 MAX_QUERY_ID_BYTES: Final = 1000
 VERSION: Final = 1
-RELEASED: Final = "released after"  # among a beginning's texts
-SEARCHED: Final = "first batch not found in"
+RELEASED: Final = "released after"  # a key of Beginning.about
+SEARCHED: Final = "first batch not found in"  # a key of Beginning.about
 MAX_OFFSETS_BYTES: Final = 128 * 1024  # compressed; with all winners a decision stays below 1 MiB
 MAX_OFFSETS_TEXT_BYTES: Final = 64 * 1024 * 1024
 
@@ -153,12 +153,12 @@ class Beginning:
 
     @property
     def is_released(self) -> bool:
-        """Return True if another sink writes the query now, because `fencepost spark release` has given it back."""
+        """True if another sink writes the query now, because `fencepost spark release` has given it back."""
         return any(name == RELEASED for name, _ in self.about)
 
     @property
     def searched(self) -> frozenset[str] | None:
-        """Return the topics in which a begun first batch was not found; None: no begun batch was looked for."""
+        """The topics in which `fencepost spark adopt` did not find the begun first batch; None: it did not search."""
         found = dict(self.about).get(SEARCHED)
         return None if found is None else frozenset(found.split(", "))
 
@@ -228,7 +228,7 @@ def encode_value(decision: Decision) -> bytes:
 
 
 def _packed(offsets: SourceOffsets | None) -> bytes:
-    """Return b"" if there are none, or too many: the decision is valid without them."""
+    """Return the compressed offsets; b"" if there are none or they are too long. A decision is valid without them."""
     if offsets is None:
         return b""
     text = json.dumps({"batch": offsets.batch, "before": offsets.before}).encode()

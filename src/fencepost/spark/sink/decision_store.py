@@ -62,7 +62,7 @@ _Record: TypeAlias = tuple[bytes, bytes | None]
 
 
 def partition_of(sink: str) -> int:
-    """Return the partition of the sink's records. Never change this: an Open would find no decisions elsewhere."""
+    """Return the partition of the sink's records. Never change this, or an Open would not find older decisions."""
     return crc32c.crc32c(sink.encode()) % PARTITIONS
 
 
@@ -82,7 +82,8 @@ class _ReadRecords:
     position: int = 0
     last: dict[tuple[str, str], bytes] = field(default_factory=dict)
     decided_with: dict[str, Pair] = field(default_factory=dict)  # the pair of each sink's last record
-    # The beginnings of each sink's queries, in the order of their newest records; None: the topic has lost it.
+    # The beginning of each query that the topic knows, in the order of their newest records. None: the topic has a
+    # decision of the query but no beginning.
     begun: dict[tuple[str, str], bytes | None] = field(default_factory=dict)
 
 
@@ -95,7 +96,7 @@ class KnownQuery(NamedTuple):
 
     @property
     def about(self) -> dict[str, str]:
-        """Output topic, checkpoint, host and name, as far as the beginning has them."""
+        """The output topic, checkpoint, host and name of the query, if the beginning has them."""
         return {} if self.beginning is None else dict(self.beginning.about)
 
 
@@ -103,7 +104,7 @@ class DecisionStore:
     """The decision topic of one cluster."""
 
     def __init__(self, admin: ClusterCalls, topic: str = DEFAULT_TOPIC, output: str | None = None) -> None:
-        """`output` is the topic of the decided rows. The decision topic should be replicated at least as well."""
+        """Make a store. `output` is the topic of the decided rows, whose replication the decision topic should have."""
         self._admin = admin
         self._cluster = admin.cluster
         self._topic = topic
@@ -139,7 +140,7 @@ class DecisionStore:
             raise ConfigurationError(f"topic {self._topic!r} has {found} partitions; the sink needs {PARTITIONS}")
 
     async def _safety(self, topic: str | None, timeout_ms: int) -> _Safety:
-        """Return the settings that the client may read."""
+        """Return those of a topic's settings that the client is allowed to read."""
         if topic is None:
             return _Safety()
         found = (await self._admin.describe_topics([topic], api_timeout_ms=timeout_ms)).get(topic)
@@ -262,7 +263,7 @@ class DecisionStore:
         """Read a partition up to its present end."""
         place = TopicPartition(self._topic, partition)
         left = max(deadline_ms - self._cluster.runtime.now_ms(), 1)
-        # The end of the log, not the last stable offset: a decision whose marker is not yet written must be waited for.
+        # Up to the end of the log, not the last stable offset: a decision without its marker must be waited for.
         end = (await self._admin.list_offsets({place: LATEST}, api_timeout_ms=left))[place].offset
         topic_id = (await self._cluster.topic(self._topic, deadline_ms)).topic_id
         seen = self._seen.get(partition)
@@ -298,20 +299,23 @@ class DecisionStore:
     ) -> int:
         """Produce the record in a transaction on S with the claim. Return 0, or the error code of the refusal.
 
-        As many of `others`, decisions of the same sink, go with it as fit. It is the claim's first batch, with
-        sequence 0. `verified`: as of `produce_batch`. Raises KafkaTimeoutError, UnsupportedVersionError.
+        The batch also carries as many of `others`, decisions of the same sink, as fit. It is the claim's first batch,
+        with sequence 0. `verified` as for `produce_batch`. Raises KafkaTimeoutError, UnsupportedVersionError.
         """
         records: list[_Record] = [_record(decision)]
         size = len(records[0][1] or b"")
         for record in map(_record, others):
             size += len(record[0]) + len(record[1] or b"") + RECORD_OVERHEAD
             if size > BATCH_BYTES_MOST:
-                break  # the next decision takes more of them
+                break  # the next decision writes the rest
             records.append(record)
         return await self._produce(claim, decision.sink, records, deadline_ms, verified)
 
     async def forget(self, claim: Pair, sink: str, query_id: str, deadline_ms: int, *, verified: bool = False) -> int:
-        """As `write`, with the tombstone of the query's decision. The query stays known, so that it can continue."""
+        """Write the tombstone of the query's decision, and the query's beginning, so that the query stays known.
+
+        Returns and raises as `write`.
+        """
         seen = self._seen.get(partition_of(sink))
         known = None if seen is None else seen.begun.get((sink, query_id))
         key, value = encode_beginning(Beginning(sink, query_id, 0))

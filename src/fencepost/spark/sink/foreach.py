@@ -1,10 +1,11 @@
-"""The other door to the sink: a function for `foreachBatch`, where the frame may be written elsewhere too.
+"""The sink as a function for `foreachBatch`, whose caller can also write the frame to other outputs.
 
     query = frame.writeStream.foreachBatch(exactly_once(
         {"kafka.bootstrap.servers": "localhost:9092", "topic": "out", "sink.id": "out"})).start()
 
-It runs in the driver's own Python process, which opens, decides and completes; the tasks write. A batch is known by its
-query and number: when Spark replays it, it is skipped if it was decided, and a sink takes only one frame of it.
+The function runs in the driver's Python process, which opens the sink, decides and completes the batch. The tasks write
+the rows. Query id and number identify a batch: a replayed batch is skipped if it was decided, and a sink accepts only
+one frame of each batch.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ __all__ = ["exactly_once", "query_id_of"]
 log = logging.getLogger("fencepost.spark")
 
 RUN_ID: Final = "sql.streaming.runId"
-JOB_GROUP: Final = "spark.jobGroup.id"  # Spark gives it the run's id, too
+JOB_GROUP: Final = "spark.jobGroup.id"  # Spark sets it to the run's id too
 
 
 class _Batch(NamedTuple):
-    """One batch of one run of a query; a restarted query is another run, and may write the same batch again."""
+    """One batch of one run of a query. A restarted query is another run, which may write the same batch again."""
 
     query_id: str
     run_id: str
@@ -41,7 +42,7 @@ class _Batch(NamedTuple):
 
 
 class _Written:
-    """The batch that each sink of this process wrote last, or is writing."""
+    """For each sink and query, the batch that this process has written last or is writing."""
 
     def __init__(self) -> None:
         self._last: dict[tuple[str, str, str], _Batch] = {}
@@ -49,7 +50,7 @@ class _Written:
 
     @contextmanager
     def once(self, servers: str, sink: str, batch: _Batch) -> Iterator[None]:
-        """Raises UsageError when the sink has taken a frame of this batch already. A write that failed is forgotten."""
+        """Raise UsageError if the sink has accepted a frame of this batch. Forgets the batch if the block fails."""
         key = (servers, sink, batch.query_id)
         with self._lock:
             if self._last.get(key) == batch:
@@ -62,7 +63,7 @@ class _Written:
             yield
         except BaseException:
             with self._lock:
-                if self._last.get(key) == batch:  # another run may have begun a batch since
+                if self._last.get(key) == batch:  # another run may have begun a batch since then
                     del self._last[key]
             raise
 
@@ -71,10 +72,17 @@ _written = _Written()
 
 
 def exactly_once(options: Mapping[str, str], *, query_id: str | None = None) -> Callable[[DataFrame, int], None]:
-    """A function for foreachBatch that writes each batch once. `options` are those of the sink.
+    """Return a function for foreachBatch that writes each batch exactly once.
 
-    `query_id`: where Spark does not tell it (Spark Connect), a name that stays over restarts with the same checkpoint.
-    Raises ConfigurationError here; from the function what plan.py raises, and UsageError for a second frame of a batch.
+    The function raises the errors of plan.py, and UsageError for a second frame of a batch.
+
+    Args:
+        options: Options of the sink.
+        query_id: A name of the query that stays the same over restarts with the same checkpoint. Needed under Spark
+            Connect, which does not provide the query's id.
+
+    Raises:
+        ConfigurationError: An option is wrong.
     """
     lowered = {key.lower(): value for key, value in options.items()}
     parsed = SinkOptions.parse(lowered)
@@ -88,7 +96,8 @@ def exactly_once(options: Mapping[str, str], *, query_id: str | None = None) -> 
     return write_batch
 
 
-# Not inside the function above: Spark Connect pickles that function with all that it names, and _written stays here.
+# A module-level function: Spark Connect pickles `write_batch` with everything it refers to, and the lock in _written
+# cannot be pickled.
 def _write_once(options: dict[str, str], sink: str, query_id: str | None, frame: DataFrame, batch_id: int) -> None:
     batch = _Batch(query_id or query_id_of(frame), _run_id(frame), batch_id)
     with _written.once(options["kafka.bootstrap.servers"], sink, batch):
@@ -96,7 +105,7 @@ def _write_once(options: dict[str, str], sink: str, query_id: str | None, frame:
 
 
 def query_id_of(frame: DataFrame) -> str:
-    """The id of the query whose batch it is. Raises ConfigurationError where Spark does not tell it."""
+    """Return the id of the query whose batch the frame is. Raises ConfigurationError if Spark does not provide it."""
     found = frame.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
     if not found:
         raise ConfigurationError("Spark does not tell the query's id here; give query_id")
@@ -104,12 +113,12 @@ def query_id_of(frame: DataFrame) -> str:
 
 
 def _run_id(frame: DataFrame) -> str:
-    """Another id whenever the query is started, from whatever says so."""
+    """Return an id that differs between the runs of a query."""
     from pyspark.sql.utils import is_remote
 
     session: Any = frame.sparkSession
     if is_remote():
-        return str(session.session_id)  # the function has a process of its own in every run
+        return str(session.session_id)  # each run calls the function in a new process with a new session
     context = session.sparkContext
     return str(context.getLocalProperty(RUN_ID) or context.getLocalProperty(JOB_GROUP))
 
@@ -129,7 +138,7 @@ def _write_batch(options: dict[str, str], query_id: str, frame: DataFrame, batch
         rows: list[Any] = frame.mapInArrow(write, "message binary").collect()
         messages = [pickle.loads(bytes(row.message)) for row in rows]
         writer.commit_messages(messages, batch_id)
-    except BaseException:  # also when its query is stopped: readers are not to wait for what is left open
+    except BaseException:  # also if the query is stopped, so that readers do not wait for open transactions
         try:
             writer.abort_messages(messages)
         except KafkaError:

@@ -1,12 +1,12 @@
 """Transactional ids of a sink.
 
-A sink has one id of its own, S, whose owner may decide, and one for each task attempt (task_ids.py):
+A sink has one id of its own, S, and ids for its task attempts (task_ids.py). Only the owner of S can decide a batch.
 
     fencepost-sink/<escaped sink id>                  S
-    fencepost-sink/<escaped sink id>/<32 hex digits>  a task's
+    fencepost-sink/<escaped sink id>/<32 hex digits>  a task attempt
 
-Escaping leaves A-Z a-z 0-9 . _ - as they are and writes every other UTF-8 byte as %XX. Never test a prefix instead of
-using `parse`: the ids of the sink "orders" would seem to include those of "orders/eu", and be aborted with them.
+Escaping keeps A-Z a-z 0-9 . _ - and writes every other UTF-8 byte as %XX. Always use `parse`, never compare a prefix:
+the prefix of the sink "orders" also matches the ids of the sink "orders-eu", which would be aborted too.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ class TaskId:
 
 
 def sink_id(sink: str) -> str:
-    """S of the sink named `sink`. ConfigurationError for a name that no sink can have (empty, too long, not UTF-8)."""
+    """Return S of the sink named `sink`. Raises ConfigurationError for an empty, too long or not encodable name."""
     return _PREFIX + _escape(sink)
 
 
 def task_id(sink: str, unique: bytes) -> str:
-    """A task's id; `unique` is 16 bytes that were never used before (random)."""
+    """Return a task's id. `unique` is 16 random bytes that no other id has. Raises ConfigurationError."""
     if len(unique) != UNIQUE_BYTES:
         raise ConfigurationError(f"a task id needs {UNIQUE_BYTES} unique bytes, not {len(unique)}")
     return f"{_PREFIX}{_escape(sink)}/{unique.hex()}"
@@ -78,17 +78,20 @@ def parse(transactional_id: str) -> TaskId | SinkId | None:
 
 
 def probe_id(sink: str) -> str:
-    """An id of the sink to try features on. No transaction is ever begun with it, and `parse` does not know it."""
+    """Return an id of the sink for feature probes. No transaction is begun with it, and `parse` returns None for it."""
     return f"{_PREFIX}{_escape(sink)}/probe"
 
 
 def listing_pattern(sink: str) -> str:
-    """A ListTransactions v2 pattern (RE2, matched in full) for the sink's task ids; it only narrows: parse the ids."""
+    """Return a ListTransactions v2 pattern (RE2, full match) for the sink's task ids.
+
+    The pattern only narrows the list. Use `parse` on the listed ids.
+    """
     return re.escape(f"{_PREFIX}{_escape(sink)}/") + "[0-9a-f]{32}"
 
 
 def of_location(checkpoint: str) -> str:
-    """A checkpoint's location as a sink's name: `/cp`, `/cp/`, `file:/cp` and `file:///cp` are the same."""
+    """Return a sink's name for a checkpoint's location. `/cp`, `/cp/`, `file:/cp` and `file:///cp` give the same."""
     match = _LOCATION.fullmatch(checkpoint)
     if match is None:
         return checkpoint
@@ -115,7 +118,7 @@ def _unescape(text: str) -> str | None:
         if text[position] == "%":
             byte = int(text[position + 1 : position + 3], 16)
             if byte in _PLAIN:
-                return None  # an escape that was not needed: two texts would name one sink
+                return None  # an unnecessary escape, with which two texts would name the same sink
             raw.append(byte)
             position += 3
         else:

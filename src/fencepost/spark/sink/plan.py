@@ -1,4 +1,4 @@
-"""The sink's protocol as pure generators. They know neither Spark nor a client nor a clock.
+"""The sink's protocol as pure generators, without Spark, client or clock.
 
 Each function here yields steps (plan_steps.py), and is sent the value that the step's docstring names. runner.py runs
 it with a real client, the tests with a simulated world.
@@ -122,7 +122,7 @@ def open_sink(sink: str, abilities: BrokerAbilities) -> Plan[Opened]:
         decided = {winner.transactional_id for decision in decisions for winner in decision.winners}
         moved = yield from _abort(_open_tasks(sink, listed, decided))
         if moved and not is_used_up:
-            # A zombie has kept it, or a newer run uses the id again. The claim says which.
+            # A zombie has kept the transaction (KIP-939), or a newer run uses the id again. The claim tells which.
             is_used_up = yield from _still_owned(sink, claim)
         if not is_used_up:
             break
@@ -160,7 +160,7 @@ def write_task(opened: Opened, query_id: str, batch_id: int) -> Plan[Message]:
 
     Raises CheckpointRolledBackError for a batch below the last decided batch.
     """
-    # Open's record decides, not a new read: all tasks of a batch must reach the same result.
+    # Use the decisions that Open has read, not a new read, so that all tasks of a batch reach the same result.
     last = opened.last(query_id)
     if last is not None and batch_id < last.batch_id:
         raise CheckpointRolledBackError(
@@ -224,7 +224,7 @@ def commit_batch(
             f"commit of batch {batch_id} of sink {sink!r}: some tasks found it decided, others did not"
         )
     first, must_verify = prepared[0], prepared[0].abilities.must_verify
-    # Durable before the decision: after a power loss the number must not stand for other rows.
+    # Sync the offsets before the decision, so that after a power loss Spark plans the same rows under this number.
     offsets: SourceOffsets | None = yield SaveOffsets(first.query_id, batch_id)
     content = sum((message.content for message in prepared), NO_ROWS)
     winners: tuple[Winner, ...] = yield from _secure(sink, prepared)
@@ -264,7 +264,7 @@ def _secure(sink: str, prepared: tuple[Prepared, ...]) -> Plan[tuple[Winner, ...
     ids = tuple(message.transactional_id for message in prepared)
     seen: tuple[Seen, ...]
     if first.abilities.keeps_prepared:
-        # Removes the timeout, and only from winners.
+        # Removes the timeout, only from the winners' transactions.
         kept: tuple[Pair | None, ...] = yield KeepWinners(winners)
         secured = tuple(Winner(name, pair) for name, pair in zip(ids, kept, strict=True) if pair is not None)
         if len(secured) == len(winners):
@@ -319,7 +319,7 @@ def settle_lost(sink: str, query_id: str, abilities: BrokerAbilities, *, again: 
         yield from _commit(ended.kept)
     else:
         raise _changed_by_others(sink)
-    # Only the transactions go, which every Open would end again: the batch's number and content stay.
+    # Remove only the transactions, which every Open would end again, and keep the batch's number and content.
     verified = abilities.must_verify
     forget, note = ForgetQuery(claim, sink, query_id, verified), replace(decision, winners=())
     written: int | None = yield forget if again else WriteDecision(claim, note, verified=verified)
@@ -360,7 +360,7 @@ def _end_strays(sink: str, claim: Pair, winners: tuple[Winner, ...]) -> Plan[Non
         strays = _open_tasks(sink, listed, named)
         if not strays:
             return
-        # Listed before this question: if a newer run's were among them, that run would own the sink.
+        # The list comes before this request: if it had a newer run's transactions, that run would own the sink.
         answer: int = yield AskOwner(sink, claim)
         if answer != _OTHER_WAY:  # the claim's own decision is not the last transaction of S
             return
@@ -404,7 +404,7 @@ def abort_batch(sink: str, messages: Sequence[Message | None], known: Pair | Non
     claim, query_id, batch_id = prepared[0].claim, prepared[0].query_id, prepared[0].batch_id
     outcome: AbortOutcome = yield from abort_claim(sink, claim)
     if outcome is AbortOutcome.COMMITTED:
-        # There is a decision for certain. It has the pairs; those of the messages may have changed since.
+        # The decision exists. Use its pairs, because those of the messages may have changed since then.
         decisions: tuple[Decision, ...] = yield ReadDecisions(sink)
         own = tuple(
             decision for decision in decisions if (decision.query_id, decision.batch_id) == (query_id, batch_id)
@@ -419,9 +419,9 @@ def abort_claim(sink: str, claim: Pair) -> Plan[AbortOutcome]:
     Raises the error for a broker's refusal.
     """
     for _ in range(ROUNDS):
-        # Losers are listed too. Listed before the question who owns the sink: a newer run's are not among them.
+        # Losing attempts are listed too. The list comes before AskOwner, so it has no transaction of a newer run.
         listed: tuple[Listed, ...] = yield ListTransactions(sink)
-        # The topic does not tell: a decision whose answer was lost can still take effect. This request settles it.
+        # Reading the topic is not enough: a decision whose answer was lost can still take effect. This request ends it.
         code: int = yield AskOwner(sink, claim)
         if code != _NONE or not (yield from _abort(_open_tasks(sink, listed))):
             break
@@ -460,7 +460,7 @@ def _complete(sink: str, claim: Pair, decisions: Sequence[Decision], abilities: 
         unknown.update(ended.unknown)
         ends = ended.kept
         if ended.lost or ends:
-            # Asked after the description: then it does not show a newer run's transaction under a reused id.
+            # Ask after the description: if we are still the owner, it shows no newer run's transaction of a reused id.
             is_used_up = yield from _still_owned(sink, claim)
         if not ends:
             break
@@ -505,7 +505,7 @@ def _commit_and_judge(ends: tuple[End, ...]) -> Plan[_Ended]:
     for end, code in contradicted.items():
         found = shown.get(end.transactional_id)
         if found is None and code in _MOVED_ON:
-            unknown.append(end.transactional_id)  # its id expired between the two requests
+            unknown.append(end.transactional_id)  # the id expired between the two requests
         elif found is not None and found.state == "Ongoing":
             # A keep (KIP-939) leaves a transaction open, but changes the pair that ends it.
             kept.append(replace(end, pair=found.pair))
@@ -530,7 +530,7 @@ def _still_owned(sink: str, claim: Pair) -> Plan[bool]:
         raise SupersededError(
             f"a newer run of sink {sink!r} took over; that run commits the decided transactions", code=answer
         )
-    # 0 after a claim; 48 after the claim's own decision, which an abort contradicts. Both mean: still the owner.
+    # 0: the claim has not decided. 48: the claim has decided, which an abort contradicts. Both mean: still the owner.
     if answer not in (_NONE, _OTHER_WAY):
         raise error_for(answer, f"asking whether sink {sink!r} is still owned")
     return True

@@ -1,4 +1,4 @@
-"""Plans that ask the brokers for their abilities, and that ask for the owner of a sink before transaction.version 1."""
+"""Plans that ask the brokers for their abilities, and AskOwner for brokers below transaction.version 1."""
 
 from __future__ import annotations
 
@@ -128,13 +128,13 @@ def ask_owner(sink: str, claim: Pair) -> Plan[int]:
     store that it answered InitProducerId.
     """
     # An abort leaves the epoch as it is, and a late AddPartitionsToTxn can open a decided claim's transaction again.
-    # Ended first: while a transaction is open, InitProducerId with a pair raises the epoch twice and is then refused.
+    # End it first: while a transaction is open, InitProducerId with a pair raises the epoch twice and is then refused.
     (code,) = yield EndTransactions((End(names.sink_id(sink), claim, commit=False),))
     if code not in _SETTLED:
         return int(code)
     refused: int = yield UseUp(sink, claim)
     if refused != ErrorCode.NONE:
         return refused
-    # Read after the epoch was raised: nothing can be decided with the claim any more.
+    # Read after the epoch was raised, when the claim can no longer decide anything.
     has_decided: bool = yield HasDecided(sink, claim)
     return _OTHER_WAY if has_decided else int(ErrorCode.NONE)

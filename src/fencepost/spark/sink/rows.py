@@ -1,7 +1,7 @@
-"""A task's rows, on their way to the client's producer.
+"""Check a task's rows, and pass them to the client's producer.
 
-Columns as in Spark's Kafka sink: value (required), key, topic, partition, headers; and timestamp. `check_columns`
-refuses others before anything is opened.
+The columns are those of Spark's Kafka sink: value (required), key, topic, partition, headers. A further column is
+timestamp. `check_columns` refuses any other column before the sink is opened.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ OUTSTANDING_BYTES: Final = 64 * 1024 * 1024
 CHUNK_BYTES_PER_PARTITION: Final = 512 * 1024
 CHUNK_BYTES_MOST: Final = 32 * 1024 * 1024
 
-# Spark SQL's names of the types a column may have; headers are checked by shape.
+# Spark SQL's names of the types that each column may have.
 _TEXT: Final = ("string", "binary")
 COLUMN_TYPES: Final[dict[str, tuple[str, ...]]] = {
     "key": _TEXT,
@@ -40,7 +40,10 @@ COLUMN_TYPES: Final[dict[str, tuple[str, ...]]] = {
 
 
 def check_columns(columns: Sequence[tuple[str, str]], topic: str | None) -> None:
-    """`columns`: (name, Spark SQL type) of the frame. Raises ConfigurationError that names the column."""
+    """Raise ConfigurationError, which names the column, for a wrong or missing column.
+
+    `columns` are name and Spark SQL type of the frame's columns. `topic` is the option of that name.
+    """
     given = dict(columns)
     if len(given) != len(columns):
         raise ConfigurationError("two columns have the same name")
@@ -57,14 +60,14 @@ def check_columns(columns: Sequence[tuple[str, str]], topic: str | None) -> None
 
 
 class RowSource:
-    """An iterator of Arrow batches that can be asked whether it has a row at all."""
+    """An iterator of Arrow batches that can check in advance if it has a row."""
 
     def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
         self._batches = batches
         self._first: pa.RecordBatch | None = None
 
     def has_rows(self) -> bool:
-        """Reads up to the first batch that has a row."""
+        """Return True if there is a row. Reads up to the first batch with a row, and keeps it for the iteration."""
         while self._first is None:
             batch = next(self._batches, None)
             if batch is None:
@@ -81,7 +84,10 @@ class RowSource:
 
 
 def chunks(batches: Iterable[pa.RecordBatch], most_bytes: int) -> Iterator[pa.RecordBatch]:
-    """Few large batches out of many small batches, and none above CHUNK_BYTES_MOST unless a row is."""
+    """Join small batches to chunks of about `most_bytes`, and cut large ones.
+
+    No chunk exceeds CHUNK_BYTES_MOST, unless one row does.
+    """
     waiting: list[pa.RecordBatch] = []
     size = 0
     for batch in (piece for whole in batches if whole.num_rows for piece in _cut(whole)):
@@ -98,7 +104,7 @@ def chunks(batches: Iterable[pa.RecordBatch], most_bytes: int) -> Iterator[pa.Re
 
 
 def _cut(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Cut a batch of Spark, which may have 100,000 rows of any size: each chunk is encoded as a whole."""
+    """Cut a batch to pieces of at most CHUNK_BYTES_MOST. Spark's batches may have 100,000 rows of any size."""
     if batch.nbytes <= CHUNK_BYTES_MOST or batch.num_rows == 1:
         yield batch
         return
@@ -114,7 +120,7 @@ def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def largest_row(rows: pa.RecordBatch) -> int:
-    """The bytes of key and value of the row that has most."""
+    """Return the size of the largest row, in bytes of key and value."""
     import pyarrow.compute as pc
 
     sizes = [pc.fill_null(pc.binary_length(rows[name]), 0) for name in ("key", "value") if name in rows.schema.names]
@@ -123,7 +129,7 @@ def largest_row(rows: pa.RecordBatch) -> int:
 
 
 class ProducerIdentity(NamedTuple):
-    """As whom to produce. `transactional_id` None: idempotent only."""
+    """The identity of a task's producer. `transactional_id` None: idempotent, without a transaction."""
 
     transactional_id: str | None
     pair: Pair
@@ -133,9 +139,10 @@ class ProducerIdentity(NamedTuple):
 def producer_for(
     cluster: Cluster, config: ProducerConfig, identity: ProducerIdentity, limits: BatchLimits | None = None
 ) -> AdoptedProducer:
-    """Return the task's producer. Call it within the runtime.
+    """Return the task's producer. Call this in the runtime's thread.
 
-    `config` is the user's. Linger, batch size and buffer are replaced, because rows come in large chunks.
+    `config` is the user's. Linger, batch size, buffer, block time, retries and in-flight requests are replaced, because
+    rows come in large chunks.
     """
     own = replace(
         config,
@@ -152,7 +159,7 @@ def producer_for(
 
 
 async def send_rows(producer: AdoptedProducer, topic: str | None, rows: pa.RecordBatch) -> None:
-    """Hand over a chunk. Raises ConfigurationError for a row without a topic, and the first failure."""
+    """Pass a chunk to the producer. Raises ConfigurationError for a row without a topic, and the first failure."""
     if topic is None and rows.column("topic").null_count:
         raise ConfigurationError("a row's topic is null; set option topic, or fill the column")
     await producer.send(topic, rows)

@@ -1,6 +1,6 @@
-"""Runs plans from blocking code, with one client per process and cluster in the process's I/O thread.
+"""Run plans from blocking code, with one client per process and cluster in the process's I/O thread.
 
-Spark reuses its Python workers, so the client stays. A forked worker makes its own client.
+Spark reuses its Python workers, so the client stays open. A forked worker makes its own client.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class ClusterClient:
     """A client of one cluster in this process."""
 
     def __init__(self, settings: Mapping[str, str]) -> None:
-        """`settings` are Kafka's dotted names. Raises ConfigurationError."""
+        """Make a client. `settings` have Kafka's dotted names. Raises ConfigurationError."""
         self.config = AdminConfig.from_dotted(settings)
         self.io: IoThread = io_thread()
 
@@ -96,7 +96,7 @@ class ClusterClient:
         self._topics.add(name)
 
     async def _have_topic_created(self, name: str) -> None:
-        """Let the brokers create the topic, as the writers' first records would."""
+        """Let the brokers create the topic, which the first records of the tasks would cause too."""
         cluster = self.admin.cluster
         deadline_ms = cluster.runtime.now_ms() + TOPIC_PATIENCE_MS
         await cluster.fetch_metadata([name], deadline_ms, create=True)
@@ -174,7 +174,7 @@ class SinkLink:
 
     @property
     def transaction_timeout_ms(self) -> int:
-        """Return the transaction timeout for tasks, if this process knows the brokers' limit."""
+        """The timeout of a task's transaction, in ms: as configured, or the brokers' maximum if they refused it."""
         return self._steps.transaction_timeout_ms
 
     def decisions(self, sink: str) -> tuple[Decision, ...]:
@@ -205,12 +205,12 @@ class SinkLink:
             words = f"sink {sink!r} writes exactly once, guarantee {abilities.guarantee}"
             log.log(severity, words)
             if not log.hasHandlers() and not log.isEnabledFor(severity):
-                # In a Python worker of Spark nobody configures logging; its stderr is the driver's.
+                # Logging is not configured in a Python worker of Spark; its stderr is the driver's.
                 print(f"fencepost: {words}", file=sys.stderr)
         return self._link.abilities[key]
 
     def is_over(self, sink: str, claim: Pair) -> bool:
-        """Return true if the claim cannot decide a batch any more: it was used, or a newer run has claimed the sink.
+        """Return True if the claim can no longer decide a batch: it was used, or a newer run has claimed the sink.
 
         False if the brokers do not answer.
         """
@@ -251,9 +251,9 @@ class SinkLink:
         Raises UnknownQueryError.
 
         Args:
-            query: The query, and the batch that it comes with as its first batch.
+            query: The query, with the batch that Spark runs now as its first batch.
             first_batch: Option first.batch.
-            others_count: Whether the query is known as well when a sink of another name has decided for it.
+            others_count: True if the query also counts as known if a sink of another name has decided a batch of it.
         """
         key = ("begun", self._steps.decision_topic, query.sink, query.query_id)
         if key in self._link.looked_for:
@@ -271,14 +271,14 @@ class SinkLink:
         if own is None or (own.beginning is not None and own.beginning.is_released):
             self._link.io.run(self._steps.begin(query))
         only = None if own is None else unfinished.only_topics(query, own, first_batch)
-        if only is None:  # otherwise the next start may come with the same batch and another topic
+        if only is None:  # otherwise the next start may run the same batch with another topic
             self._link.looked_for.add(key)
         return only
 
     def _writes_elsewhere(self, query: Beginning, first_batch: int | None) -> bool:
-        """Return whether a sink of another name has decided for the query.
+        """Return True if a sink of another name has decided a batch of the query.
 
-        Raises UnknownQueryError when that sink has released it.
+        Raises UnknownQueryError if that sink has released the query.
         """
         others = self._link.io.run(self._steps.decided_by_others(query.sink, query.query_id))
         for name in sorted({decision.sink for decision in others}):
@@ -290,7 +290,7 @@ class SinkLink:
         return bool(others)
 
     def check_still_known(self, query: Beginning, first_batch: int | None, *, others_count: bool) -> None:
-        """Check, after the decisions were read, that the query is still known: else the topic was made again since.
+        """Check again, after the decisions were read, in case the decision topic was deleted and created since.
 
         Raises as `check_begun`.
         """
@@ -412,7 +412,8 @@ def resolve_sink(
         KafkaTimeoutError: The brokers did not answer in time.
     """
     link = link_for(bootstrap_servers, options)
-    # Before the probe and the claim, which create transactional ids. The abilities name what older brokers lack.
+    # Check before the probe and the claim, which create transactional ids. On brokers that cannot describe
+    # transactions, `abilities` raises the error with the reason.
     with contextlib.suppress(UnsupportedVersionError):
         link.check_known(sink_id)
     abilities = link.abilities(sink_id, None)

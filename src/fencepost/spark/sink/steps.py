@@ -1,6 +1,6 @@
-"""Carries out the steps of plan.py that talk to a cluster, with the client's async core over any Runtime.
+"""Carry out the steps of plan.py that send requests to a cluster, with the client's async core over any Runtime.
 
-The steps of a task about its rows (HasRows, Drain, WriteRows) are carried out by writer.py, which has the rows.
+writer.py carries out the steps about a task's rows (HasRows, Drain, WriteRows), because it has the rows.
 """
 
 from __future__ import annotations
@@ -180,7 +180,7 @@ class StepRunner:
                 raise SinkContradictionError(f"{type(step).__name__} is not a step that talks to the cluster")
 
     async def last_decisions(self, sink: str) -> tuple[Decision, ...]:
-        """As ReadDecisions, without creating the topic. Raises as ReadDecisions does."""
+        """Return the last decision of every query of the sink, without creating the topic. Raises as ReadDecisions."""
         deadline_ms = self._cluster.runtime.now_ms() + self._config.step_timeout_ms
         return await self._store.read(sink, deadline_ms) if await self._store.is_there(deadline_ms) else ()
 
@@ -191,7 +191,7 @@ class StepRunner:
         return tuple(decision for decision in found if decision.sink != sink)
 
     async def last_elsewhere(self, sink: str, query_id: str) -> tuple[Decision, ...]:
-        """As `decided_by_others`, without creating the topic."""
+        """Return the result of `decided_by_others`, without creating the topic."""
         is_there = await self._store.is_there(self._cluster.runtime.now_ms() + self._config.step_timeout_ms)
         return await self.decided_by_others(sink, query_id) if is_there else ()
 
@@ -221,11 +221,11 @@ class StepRunner:
         return tuple(
             plan_steps.Listed(txn.transactional_id, Pair(txn.producer_id, txn.producer_epoch), txn.state)
             for txn in await self._descriptions(ids)
-            if txn.error_code == 0  # the others expired in between
+            if txn.error_code == 0  # the others have expired since they were listed
         )
 
     async def _descriptions(self, ids: Sequence[str]) -> list[TransactionDescription]:
-        """Return them in the order of `ids`. Raises the error of a refusal, except for an unknown id."""
+        """Return the descriptions in the order of `ids`. Raises the error of a refusal, except for an unknown id."""
         found: list[TransactionDescription] = []
         for at in range(0, len(ids), DESCRIBED_AT_ONCE):
             chunk = ids[at : at + DESCRIBED_AT_ONCE]
@@ -305,7 +305,7 @@ class StepRunner:
             if code == 0:
                 code = await self._end(plan_steps.End(names.sink_id(sink), claim, commit=True))
         except KafkaTimeoutError:
-            return None  # the plan raises DecisionUnknownError; a restart finds out
+            return None  # the plan raises DecisionUnknownError; a restart finds the outcome
         return code
 
     # --- tasks ---
@@ -326,7 +326,10 @@ class StepRunner:
         return Pair(reply.producer_id, reply.producer_epoch)
 
     async def _allowed_timeout(self, deadline_ms: int) -> int:
-        """Return the brokers' maximum, after they refused our timeout. Raises ConfigurationError if it is no use."""
+        """Return the brokers' maximum, after they refused our default timeout.
+
+        Raises ConfigurationError if the user has set the timeout, or if the maximum is unknown or not lower.
+        """
         allowed = await self._longest_timeout(deadline_ms)
         if self._config.transaction_timeout_ms is not None or not 0 < allowed < self._timeout_ms:
             raise ConfigurationError(
@@ -357,7 +360,7 @@ class StepRunner:
         )
 
     async def _keep(self, winner: Winner) -> Pair | None:
-        """Keep by the pair it was begun with: a broker repeats its answer to a repeated request."""
+        """Send InitProducerId(keep) with the pair that began the transaction, so that repeats get the same answer."""
         request = InitProducerIdRequest(
             transactional_id=winner.transactional_id,
             transaction_timeout_ms=self._timeout_ms,
@@ -404,7 +407,7 @@ class StepRunner:
                 duration_ms=age_ms,
                 api_timeout_ms=self._config.step_timeout_ms,
             )
-        except UnsupportedVersionError:  # before Kafka 3.8 (KIP-994) it does not
+        except UnsupportedVersionError:  # brokers before Kafka 3.8 (KIP-994) cannot filter by age
             begun_ms = self._cluster.runtime.wall_ms() - age_ms
             return {txn.transactional_id for txn in described if 0 <= txn.start_time_ms <= begun_ms}
         return {txn.transactional_id for txn in listed}
@@ -412,7 +415,7 @@ class StepRunner:
     # --- abilities ---
 
     async def _describe_broker(self, deadline_ms: int) -> plan_steps.BrokerVersions:
-        """Return the lowest versions of all brokers that can be reached: an upgrade may be in progress."""
+        """Return the lowest versions of all brokers that can be reached, because an upgrade may be in progress."""
         await self._any_broker(deadline_ms)
         cluster = self._cluster
         await cluster.refresh_quietly((), deadline_ms)

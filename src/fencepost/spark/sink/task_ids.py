@@ -31,7 +31,7 @@ def is_free(last: Use, opened: Opened) -> bool:
     decided = opened.last(last.query_id)
     if last.sink != opened.sink or decided is None or decided.batch_id <= last.batch_id:
         return False
-    # Checked as well, because a person may have restarted the query's numbers by hand.
+    # The batch number alone is not enough, because a person may have reset the query's batch numbers.
     return last.claim.producer_id != opened.claim.producer_id or last.claim.epoch < opened.claim.epoch
 
 
@@ -43,7 +43,7 @@ class IdPool(Protocol):
         ...
 
     def take(self, transactional_id: str, last: Use) -> bool:
-        """Remove the id from the pool. Return False if it is not there with that use any more."""
+        """Remove the id from the pool. Return False if the pool no longer has it with that use."""
         ...
 
     def give(self, transactional_id: str, use: Use) -> None: ...

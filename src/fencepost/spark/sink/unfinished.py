@@ -1,8 +1,8 @@
 """Texts about transactions and decisions that a sink cannot finish, or whose outcome is unknown.
 
 A sink finds its transactions and decisions by its name. Under another name, or without transactions, the query would
-not finish them. Their rows would stay hidden and hold back all later records of their partitions, and appear twice when
-they are finished after all. Therefore a query looks for them when it starts.
+not finish them. Their rows would stay hidden and hold back all later records of their partitions. They would appear
+twice if the transactions are committed later. Therefore a query searches for them when it starts.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ UNKNOWN_MOST: Final = 5
 
 
 class ForeignTransactions(NamedTuple):
-    """Open transactions of another sink on a topic; the oldest transaction's age in ms."""
+    """Open transactions of another sink on a topic: their number, and the age of the oldest in ms."""
 
     sink: str
     transactions: int
@@ -84,7 +84,7 @@ def _sink_of(transactional_id: str) -> str | None:
 
 
 def begun_exactly_once(sink: str, open_count: int) -> str:
-    """Return the reason why a query that writes at least once must not start yet, or None."""
+    """Return the reason why a query with delivery=at-least-once must not start yet."""
     return (
         f"delivery=at-least-once, but sink {sink!r} has {open_count} open transactions of a run that wrote exactly "
         "once: nobody would finish them, and readers of committed records would wait for them. Stop that run, then "
@@ -109,10 +109,10 @@ def unknown_query(query: Beginning, topic: str, first_batch: int | None, *, is_n
     """Return the reason why a query that the decision topic does not know must not write this batch, or None.
 
     Args:
-        query: The query, and the batch it comes with as its first batch.
+        query: The query, with the batch that Spark runs now as its first batch.
         topic: The decision topic.
         first_batch: Option first.batch.
-        is_new: Whether nothing says that the sink has decided a batch before.
+        is_new: True if nothing shows that the decision topic has lost records of the sink.
     """
     number = query.first_batch
     if number == first_batch or (number == 0 and is_new):
@@ -134,7 +134,7 @@ def unknown_query(query: Beginning, topic: str, first_batch: int | None, *, is_n
 def only_topics(query: Beginning, own: KnownQuery, first_batch: int | None) -> frozenset[str] | None:
     """Return the topics to which a query that the sink knows may write this batch; None: to any topic.
 
-    Another sink may have written the batch to a topic in which `fencepost spark adopt` has not looked for it.
+    Another sink may have written the batch to a topic that `fencepost spark adopt` has not searched.
     """
     number = query.first_batch
     if own.beginning is None or number in (first_batch, own.batch_id) or number != own.beginning.first_batch:
@@ -159,8 +159,8 @@ def moved_away(query: Beginning, own: KnownQuery, first_batch: int | None) -> st
     """Return the reason why a query that the sink knows must not write this batch, or None.
 
     Args:
-        query: The query, and the batch it comes with.
-        own: The query as this sink knows it.
+        query: The query, with the batch that Spark runs now as its first batch.
+        own: The query's records in this sink.
         first_batch: Option first.batch.
     """
     number, known = query.first_batch, own.beginning
@@ -183,7 +183,7 @@ def moved_away(query: Beginning, own: KnownQuery, first_batch: int | None) -> st
 
 
 def unknown_sink(sink: str, topic: str) -> str:
-    """Return the reason not to take a sink over: it decided a batch, and the decision topic has no record of it."""
+    """Return the reason not to claim a sink that has decided a batch but has no record in the decision topic."""
     return (
         f"the brokers say that sink {sink!r} has decided a batch, and topic {topic!r} knows nothing of the sink: it "
         "was deleted or made again, or decision.topic is another than before. Nothing was written or aborted. Set it "
@@ -208,7 +208,10 @@ def others(sink: str, query_id: str | None, known: Sequence[KnownQuery]) -> str:
 
 
 def written_again(decision: Decision, others: Sequence[Decision]) -> str | None:
-    """Return the reason why this decision must not be completed. None if no other sink of the query has come as far."""
+    """Return the reason why this decision must not be completed, or None.
+
+    The reason is that another sink has decided the same or a later batch of the query.
+    """
     for other in others:
         if other.batch_id >= decision.batch_id:
             return (

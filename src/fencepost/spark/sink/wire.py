@@ -49,7 +49,7 @@ def _read(decode: Callable[[memoryview, int], T], raw: memoryview, version: int,
 async def init_once(
     cluster: Cluster, request: InitProducerIdRequest, deadline_ms: int
 ) -> InitProducerIdResponse | None:
-    """See `once`."""
+    """Send InitProducerId, and return the answer; None if it may have been lost. See `once`."""
     versions = (6, 6) if request.enable2_pc or request.keep_prepared_txn else (3, 5)
     reply: InitProducerIdResponse | None = await once(
         cluster, request, request.transactional_id or "", versions, lambda answer: int(answer.error_code), deadline_ms
@@ -60,7 +60,7 @@ async def init_once(
 def check_verifies(connection: BrokerConnection) -> None:
     """Raise UnsupportedVersionError if this broker accepts a batch after its transaction's end (KIP-890, part 1).
 
-    The connection ends with the broker's process, so a request over it never reaches another release of the node.
+    The connection ends with the broker's process, so its requests cannot reach another release on the same node.
     """
     connection.version(AddPartitionsToTxnRequest.API_KEY, VERIFYING_VERSION, VERIFYING_VERSION)
 

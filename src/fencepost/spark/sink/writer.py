@@ -1,8 +1,8 @@
-"""`df.writeStream.format("fencepost")` and `df.write.format("fencepost")`: the glue between PySpark and plan.py.
+"""`df.writeStream.format("fencepost")` and `df.write.format("fencepost")`: the adapter between PySpark and plan.py.
 
 PySpark makes the writer twice for every micro-batch, in two processes on the driver's host (observed on 4.3.0). The
-planning process pickles it into the tasks, and there, once, the sink is opened. The other process only commits or
-aborts. It knows only the tasks' messages, and may be a zombie of a dead run, so it never claims.
+planning process pickles it for the tasks, and opens the sink once when it does so. The other process only commits or
+aborts. It knows only the tasks' messages, and may be a zombie of a dead run, so it never claims the sink.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ log = logging.getLogger("fencepost.spark")
 
 QUERY_ID: Final = "sql.streaming.queryId"
 BATCH_ID: Final = "streaming.sql.batchId"
-# Answers of Produce after the end of the transaction: the last is Fencepost's, the others are Kafka's.
+# The error codes of Produce after the end of its transaction. Fencepost's broker answers with the last, Kafka with the
+# others.
 _ENDED: Final = frozenset(
     {
         ErrorCode.INVALID_PRODUCER_EPOCH,
@@ -67,7 +68,7 @@ _ENDED: Final = frozenset(
 )
 TIME_LIMITS: Final = ("message.timestamp.after.max.ms", "message.timestamp.before.max.ms")
 MAX_MESSAGE_BYTES: Final = "max.message.bytes"
-BATCH_QUERY: Final = "batch"  # the query of all batch writes of a sink; its batches continue the count
+BATCH_QUERY: Final = "batch"  # the query id of all batch writes of a sink, which are numbered one after the other
 
 RowsOf = Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]
 
@@ -164,7 +165,7 @@ class SinkWriter:
 
     @property
     def _others_count(self) -> bool:
-        """Return true if the query's decisions under another sink's name count. `check_renamed` compares numbers."""
+        """Return True if a query with decisions in a sink of another name counts as known."""
         return self._parsed.query_is_copy
 
     @contextmanager
@@ -229,10 +230,10 @@ class SinkWriter:
         steps = plan.write_task(opened, query_id, batch_id)
 
         def write_rows(step: Any) -> Content:
-            # A late copy that Spark kills would leave a transaction open until its timeout.
+            # A late attempt that Spark kills would leave a transaction open until its timeout.
             self._check_is_wanted(opened, query_id, batch_id)
             content = self._write_in_time(rows, step)
-            # After this check, the process that decides the batch lists the transaction.
+            # If the claim is still valid here, the process that decides the batch will list the transaction.
             self._check_is_wanted(opened, query_id, batch_id)
             return content
 
@@ -244,7 +245,7 @@ class SinkWriter:
         return TaskMessage(self._link().run_task(steps, own), self._planned)
 
     def _checked(self, batches: Iterator[pa.RecordBatch], query_id: str, batch_id: int) -> Iterator[pa.RecordBatch]:
-        """Return the rows to write. A row for a topic that is not allowed fails the task before it is written."""
+        """Yield the rows to write. Raises UnknownQueryError for a row to a topic that is not allowed."""
         for batch in batches if self._rows_of is None else self._rows_of(batches):
             self._check_topics(batch, query_id, batch_id)
             yield batch
@@ -391,7 +392,7 @@ def _skew(link: ClusterClient) -> str:
 
     runtime = link.admin.cluster.runtime
     asked_ms = runtime.wall_ms()
-    with suppress(KafkaError):  # below Kafka 2.8, or without the right to ask
+    with suppress(KafkaError):  # brokers before Kafka 2.8, or the client is not authorized
         quorum = link.io.run(AdminPlacement(link.admin.cluster).describe_metadata_quorum())
         ahead_ms = quorum.clock_ahead_ms(asked_ms, runtime.wall_ms())
         if ahead_ms:
@@ -426,7 +427,7 @@ CONTINUOUS: Final = "the sink writes micro-batches, and cannot be used with trig
 
 
 class StreamWriter(SinkWriter, DataSourceStreamArrowWriter):
-    """Writes micro-batches."""
+    """The writer of `df.writeStream`, for micro-batches."""
 
     @property
     def _others_count(self) -> bool:
@@ -481,27 +482,27 @@ class StreamWriter(SinkWriter, DataSourceStreamArrowWriter):
         self.commit_messages(messages, batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - PySpark's name
-        """In Spark's commit worker: abort what can never be decided any more."""
+        """Abort the batch's open transactions, in Spark's commit worker, if the batch can no longer be decided."""
         self.abort_messages(messages)
 
 
 class BatchWriter(SinkWriter, DataSourceArrowWriter):
-    """Writes one data frame. Its number counts on from the sink's last batch write."""
+    """The writer of `df.write`, for one data frame. Its batch number follows the sink's last batch write."""
 
     def open(self) -> None:
-        """Open the sink at the begin of the job."""
+        """Open the sink at the beginning of the job."""
         link_to(dict(self._parsed.client.common)).reach()
         super().open()
 
     def _planned_batch(self) -> tuple[str, int] | None:
-        return BATCH_QUERY, 0  # numbers count on from what the sink knows
+        return BATCH_QUERY, 0  # `_batch_id` computes the number, after the sink is open
 
     def _batch_id(self) -> int:
         last = self._opened.last(BATCH_QUERY) if self._opened is not None else None
         return 0 if last is None else last.batch_id + 1
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """In a task: see StreamWriter.write."""
+        """Write the partition's rows in a task, as StreamWriter.write does."""
         context = TaskContext.get()
         if self._parsed.exactly_once and context is not None and context.getLocalProperty(QUERY_ID) is not None:
             raise UsageError(
@@ -511,9 +512,9 @@ class BatchWriter(SinkWriter, DataSourceArrowWriter):
         return self.write_partition(iterator, BATCH_QUERY, self._batch_id())
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """On the driver's host: decide, then complete."""
+        """Decide the batch, then complete its transactions, on the driver's host."""
         self.commit_messages(messages, self._batch_id())
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """On the driver's host: see StreamWriter.abort."""
+        """Abort the batch's open transactions, on the driver's host, as StreamWriter.abort does."""
         self.abort_messages(messages)

@@ -1,1 +1,1 @@
-"""Files that the processes of one executor, or of one driver, share."""
+"""Files that the Python processes of one executor, or of one driver, share."""

@@ -1,9 +1,9 @@
-"""A file with a batch's claim, from the planning process to Spark's commit worker on the same host.
+"""A file with a batch's claim, written by the planning process for Spark's commit worker on the same host.
 
-The commit worker knows only the tasks' messages, and killed attempts send none. Then the claim finds the transactions
-that they left open. The folder (place.py) belongs to one driver.
+The commit worker knows only the tasks' messages, and killed attempts send none. With the claim it can abort the
+transactions that they left open. The folder (place.py) belongs to one driver.
 
-The file may be out of date: the coordinator refuses a claim that is not the newest, and nothing is changed then.
+A file that is out of date does no harm, because the coordinator refuses a claim that is not the newest.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class ClaimFile:
         self._path = local_place(environment, "claim", servers, sink)
 
     def write(self, claim: Pair) -> None:
-        """Replace the file's content. Does nothing without a folder of Spark's. Raises OSError."""
+        """Replace the file's content. Does nothing if Spark names no local folder. Raises OSError."""
         if self._path is None:
             return
         new = self._path.with_name(f"{self._path.name}.{os.getpid()}")

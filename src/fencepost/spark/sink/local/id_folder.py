@@ -1,12 +1,14 @@
-"""The task ids that the Python workers of one executor of Spark have used, and use again after each other.
+"""A pool of task ids in a folder that the Python workers of one executor share.
 
-Spark ends workers that are idle for a minute, kills them with their tasks, or starts one for each task: ids that stayed
-with them would pile up at the coordinator. Each id that lies there is an empty file, whose name is the id and its last
-use. To take it is to remove that file, which one process can, and only while its last use is that; a process that is
-killed in between has taken the id along, and nobody has it. Nothing is written that could be torn or damaged.
+Spark ends workers that are idle for a minute, kills them with their tasks, or starts one for each task. Without a
+shared pool each worker would make new ids, which accumulate at the coordinator.
 
-Files that came back after a loss of power, or with a copy of a folder, would be a second hand on an id. So the folder
-is a place that no process finds again once its executor has ended: place.py.
+Each free id is an empty file, whose name has the id and its last use. A process takes an id by removing its file: the
+removal succeeds in only one process, and only while the last use is unchanged. If the process is killed afterwards, no
+process uses the id again. The files are empty, so a crash cannot damage their content.
+
+A file that reappears after a power loss, or in a copy of the folder, would give one id to two processes. The folder
+therefore belongs to one executor, and no process finds it after that executor has ended: see place.py.
 """
 
 from __future__ import annotations
@@ -27,14 +29,15 @@ __all__ = ["IdFolder"]
 
 log = logging.getLogger("fencepost.spark")
 
-# unique bytes of the id, claim (producer id, epoch), batch, digest of the query's id
+# File name: unique bytes of the id, claim (producer id, epoch), batch, digest of the query's id.
 _NAME: Final = re.compile(r"([0-9a-f]{32})-(\d+)-(\d+)-(\d+)-([0-9a-f]{32})", re.ASCII)
 
 
 class IdFolder:
-    """An IdPool. `cluster` and `decision_topic`: whose decisions the uses are compared with.
+    """An IdPool in a shared folder. `cluster` and `decision_topic` separate the ids of different decision topics.
 
-    Where Spark names no folder, or it cannot be used, ids stay with this process: a new worker makes new ids.
+    If Spark names no folder, or the folder cannot be used, the ids stay in this process, and a new worker makes new
+    ids.
     """
 
     def __init__(self, environment: Mapping[str, str], cluster: str, decision_topic: str) -> None:
@@ -51,7 +54,7 @@ class IdFolder:
         try:
             found = [path.name for path in folder.iterdir()]
         except FileNotFoundError:
-            return  # nothing was given yet
+            return  # no process has given an id yet
         except OSError as error:
             self._tell(folder, error)
             return

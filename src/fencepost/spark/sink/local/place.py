@@ -1,7 +1,7 @@
-"""The folder in which processes of one executor (or driver) of Spark find what they leave for each other.
+"""The folder in which the Python processes of one executor, or of one driver, exchange files.
 
-It is one of the block manager's (SPARK_LOCAL_DIRS): PySpark names it to all Python processes of an executor, in their
-order, no other executor has it, none ever gets it again, and Spark removes it.
+It is the first folder of Spark's block manager in SPARK_LOCAL_DIRS. PySpark passes the same list to all Python
+processes of an executor. No other executor uses the folder, now or later, and Spark removes it.
 """
 
 from __future__ import annotations
@@ -23,5 +23,5 @@ def local_place(environment: Mapping[str, str], kind: str, *of: str) -> Path | N
 
 
 def digest(*of: str) -> str:
-    """32 hex digits, others for other texts."""
+    """Return a digest of the texts, 32 hex digits of SHA-256."""
     return hashlib.sha256("\0".join(of).encode()).hexdigest()[:32]
