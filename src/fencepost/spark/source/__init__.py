@@ -1,1 +1,1 @@
-"""The source, and what its progress tells."""
+"""The source, and the lag that its progress reports."""

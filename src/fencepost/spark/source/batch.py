@@ -1,4 +1,4 @@
-"""`spark.read.format("fencepost")`: a batch read, as of Spark's own Kafka source."""
+"""`spark.read.format("fencepost")`: a batch read, like that of Spark's own Kafka source."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ __all__ = ["BatchReader"]
 
 
 class BatchReader(Source, DataSourceReader):
-    """Reads what is there between two offsets."""
+    """The reader of the records between a start and an end offset of each partition."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         super().__init__(options, schema, stream=False)
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Plan a task or more for each partition, from startingOffsets (earliest) to endingOffsets (latest)."""
+        """Plan one or more tasks for each partition, from startingOffsets (earliest) to endingOffsets (latest)."""
         tell_notes()
         self._link().reach()
         options = self._options

@@ -40,13 +40,14 @@ RANGE_SCHEMA: Final = StructType(
         StructField("topic_id", StringType()),
     ]
 )
-"""A reader of this schema gives each task its Range, not the records: whoever gets that reads them himself."""
+"""The columns of a Range. A reader with this schema returns the ranges of its tasks instead of their records."""
 
 
 def source_schema(options: Mapping[str, str]) -> StructType:
-    """The option `columns`, in its order; else all, with `headers` when includeHeaders is set.
+    """Return the columns of the option `columns`, in its order. Raises ConfigurationError.
 
-    PySpark tells a Python source not which columns a query uses. Raises ConfigurationError.
+    Without that option: all columns, with `headers` only if includeHeaders is set. The option exists because PySpark
+    does not tell a Python source which columns a query uses.
     """
     headers = StructField("headers", ArrayType(_HEADER))
     asked = options.get("columns")

@@ -1,7 +1,7 @@
-"""Records that committed readers do not see yet, because an open transaction holds the last stable offset back.
+"""Find partitions whose last stable offset an open transaction holds back, and the name of that transaction.
 
-A partition whose last stable offset does not move looks as if nothing were written to it. There is no lag and no
-error. So the source watches it, and logs the name of the transaction that holds it back.
+To a read_committed reader such a partition looks as if no records were written: there is no lag and no error. The
+source therefore watches the last stable offsets, and logs the name of the transaction.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ NO_TIMEOUT_MS: Final = 2**31 - 1  # the brokers' timeout of a transaction that n
 
 
 class StandsStill(NamedTuple):
-    """A partition whose last stable offset has been the same for so long, with so many offsets behind it."""
+    """A partition whose last stable offset has not changed for `for_s` seconds.
+
+    `stable` is that offset, and `behind` the number of offsets from it to the high watermark.
+    """
 
     partition: TopicPartition
     stable: int
@@ -41,17 +44,25 @@ class _Seen:
 
 
 class Watch:
-    """Remembers since when each partition stands still. Pure: times are handed in."""
+    """Measures for how long the last stable offset of each partition has not changed. Pure: the caller passes times."""
 
     def __init__(self, bound_ms: int = BOUND_MS) -> None:
-        """`bound_ms`: what has stood still for so long is told."""
+        """Start without partitions. `bound_ms`: report a partition after it has not changed for this time."""
         self._bound_s = bound_ms / 1000
         self._seen: dict[TopicPartition, _Seen] = {}
 
     def look(
         self, now_s: float, stable: Mapping[TopicPartition, int], high: Mapping[TopicPartition, int]
     ) -> tuple[list[StandsStill], list[TopicPartition]]:
-        """Those to tell of now, longest first: at first and every minute; and those told of that have moved on."""
+        """Return the partitions to report now, and the reported partitions that have moved.
+
+        A partition is reported when the bound is reached, and then every minute. The longest wait comes first.
+
+        Args:
+            now_s: The present time, in seconds.
+            stable: The last stable offsets.
+            high: The high watermarks.
+        """
         before = self._seen
         self._seen = {
             partition: seen if (seen := before.get(partition)) is not None and seen.stable == at else _Seen(at, now_s)
@@ -73,7 +84,7 @@ class Watch:
 
 
 class Holder(NamedTuple):
-    """The first open transaction of a partition. Without a transactional id no coordinator has told of it."""
+    """The first open transaction of a partition. `transactional_id` is None if no coordinator lists the producer."""
 
     pair: Pair
     transactional_id: str | None
@@ -96,7 +107,10 @@ class Holder(NamedTuple):
 async def holders(
     admin: ClusterCalls, partitions: Sequence[TopicPartition], api_timeout_ms: int | None = None
 ) -> dict[TopicPartition, Holder | KafkaError | None]:
-    """Return the transaction that holds each partition back: None if it has ended, an error without an answer."""
+    """Return the transaction that holds each partition back.
+
+    The value is None if the transaction has ended, and an error if the brokers did not answer.
+    """
     asked = [admin.describe_producers([partition], api_timeout_ms=api_timeout_ms) for partition in partitions]
     found: dict[TopicPartition, Holder | KafkaError | None] = {}
     first: dict[TopicPartition, ProducerDescription] = {}
@@ -118,14 +132,14 @@ async def holders(
 
 
 async def _named(admin: ClusterCalls, producer_ids: set[int], api_timeout_ms: int | None) -> dict[int, Holder]:
-    """By producer id, those that the coordinators tell of."""
+    """Return the transactions that the coordinators list for these producers, by producer id; {} after an error."""
     try:
         listed = await admin.list_transactions(producer_ids=sorted(producer_ids), api_timeout_ms=api_timeout_ms)
         described = await admin.describe_transactions(
             [txn.transactional_id for txn in listed], api_timeout_ms=api_timeout_ms
         )
     except KafkaError:
-        return {}  # the producer is told all the same
+        return {}  # `holders` still returns the producer id
     now_ms = admin.cluster.runtime.wall_ms()
     return {
         txn.producer_id: Holder(
@@ -140,7 +154,7 @@ async def _named(admin: ClusterCalls, producer_ids: set[int], api_timeout_ms: in
 
 
 def told(holder: Holder | KafkaError | None) -> str:
-    """For a person."""
+    """Return a text about a result of `holders` for a log line."""
     if holder is None:
         return "a transaction that has ended meanwhile"
     if isinstance(holder, KafkaError):

@@ -1,8 +1,8 @@
-"""Java's regular expressions, as `subscribePattern` has them in Spark's own connector, for names of topics.
+"""Translate Java's regular expressions for topic names, as in `subscribePattern` of Spark's own connector.
 
-A pattern is translated into one for `re` that matches the same names. Topics' names are ASCII, so a character class is
-worked out as a set of ASCII characters: unions, intersections (`&&`) and properties included. A construct whose meaning
-would differ, or that depends on the release of Java, is refused by its name.
+The translation is a pattern for `re` that matches the same names. Topic names are ASCII, so this module computes each
+character class as a set of ASCII characters, including unions, intersections (`&&`) and properties. It refuses a
+construct whose meaning would differ or depends on the release of Java, and names it in the error.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _GROUPS: Final = ("?:", "?=", "?!", "?<=", "?<!", "?>")
 _FLAGS: Final = re.compile(r"\?([a-zA-Z]*)(?:-([a-zA-Z]*))?([:)])")
 _NAME: Final = re.compile(r"\?<([a-zA-Z][a-zA-Z0-9]*)>")
 _COUNT: Final = re.compile(r"\{\d+(?:,\d*)?\}")
-_WITHOUT_EFFECT: Final = "smd"  # they change line ends, which no name has
+_WITHOUT_EFFECT: Final = "smd"  # these flags concern line ends, which no topic name has
 _HEX: Final = {"x": re.compile(r"([0-9a-fA-F]{2})|\{([0-9a-fA-F]+)\}"), "u": re.compile(r"([0-9a-fA-F]{4})()")}
 _OCTAL: Final = re.compile(r"[0-3][0-7]{0,2}|[4-7][0-7]?")
 _REFERENCE: Final = re.compile(r"\\[1-9k]")
@@ -71,7 +71,10 @@ _GROUP_NAME: Final = re.compile(r"<([a-zA-Z][a-zA-Z0-9]*)>")
 
 @lru_cache(maxsize=16)
 def java_pattern(text: str, option: str) -> re.Pattern[str]:
-    """The pattern, for `fullmatch` with names of topics. Raises ConfigurationError that names the construct."""
+    """Return the translated pattern, for `search` in topic names.
+
+    Raises ConfigurationError, which names the construct.
+    """
     translation = _Translation(text, option)
     try:
         return re.compile(translation.whole(), re.ASCII)
@@ -80,14 +83,14 @@ def java_pattern(text: str, option: str) -> re.Pattern[str]:
 
 
 class _Translation:
-    """Reads a pattern once, from left to right. Flags hold to the end of their group."""
+    """A translation of one pattern, in one pass from left to right. A flag holds to the end of its group."""
 
     def __init__(self, text: str, option: str) -> None:
         self._text, self._option = text, option
         self._at = 0
         self._groups, self._names = 0, set[str]()
         self._folds = False  # (?i)
-        # Groups capture only where something refers to one: re of Python 3.11 is wrong about some that do.
+        # Groups capture only if the pattern has a reference, because re of Python 3.11 handles some of them wrongly.
         self._captures = _REFERENCE.search(text) is not None
 
     def whole(self) -> str:
@@ -117,7 +120,7 @@ class _Translation:
         return found
 
     def _alternatives(self) -> str:
-        """Up to the end, or to the group's parenthesis."""
+        """Translate up to the end of the pattern, or to the closing parenthesis of the group."""
         made: list[str] = []
         folds = self._folds
         while (here := self._peek()) and here != ")":
@@ -247,7 +250,7 @@ class _Translation:
         return self._literal(self._escaped_character())
 
     def _reference(self) -> str:
-        """As many digits as there are groups so far."""
+        """Translate a numbered reference. As in Java, a digit belongs to the number only if such a group exists."""
         number = int(self._next())
         while self._peek() and self._peek() in _DIGITS and number * 10 + int(self._peek()) <= self._groups:
             number = number * 10 + int(self._next())
@@ -256,7 +259,7 @@ class _Translation:
         return f"(?i:\\{number})" if self._folds else f"(?:\\{number})"
 
     def _quoted(self) -> str:
-        r"""Read up to \E. A quantifier behind it is for the last character."""
+        r"""Translate the quoted text up to \E. A quantifier after it applies to the last character."""
         end = self._text.find("\\E", self._at)
         quoted = self._text[self._at :] if end < 0 else self._text[self._at : end]
         self._at = len(self._text) if end < 0 else end + 2
@@ -264,7 +267,7 @@ class _Translation:
         return "".join(made)
 
     def _escaped_set(self) -> frozenset[str] | None:
-        r"""Read \d, \p{Alnum} and the like. None: an escaped character."""
+        r"""Read a class such as \d or \p{Alnum}. Returns None if an escaped character comes next."""
         here = self._peek()
         if here and here in "pP":
             self._at += 1
@@ -320,7 +323,7 @@ class _Translation:
     # --- classes: sets of characters ---
 
     def _class(self) -> frozenset[str]:
-        """Behind its [ up to behind its ]."""
+        """Read a class in brackets. The position is after its [ before the call, and after its ] afterwards."""
         begin = self._at
         negated = self._peek() == "^"
         self._at += negated
@@ -375,11 +378,11 @@ class _Translation:
 
 
 def _of(characters: frozenset[str]) -> str:
-    """A class of exactly these."""
+    """Return a pattern for exactly one of these characters."""
     inside: Callable[[frozenset[str]], str] = lambda some: "".join(re.escape(one) for one in sorted(some))  # noqa: E731
     some = frozenset(one for one in characters if one in _ALL)
     if not some:
-        return r"(?!)"  # nothing: also where only characters are meant that no name has
+        return r"(?!)"  # never matches, because no topic name has such a character
     if some == _ALL:
         return r"[\x00-\x7f]"
     return f"[{inside(some)}]" if len(some) <= 64 else f"[^{inside(_ALL - some)}]"

@@ -1,9 +1,11 @@
 """Options of the source.
 
-They are all that Spark's own Kafka source documents, and columns, commitOffsets and heldBackWarning.
+The source has all options that Spark documents for its own Kafka source, and columns, commitOffsets and
+heldBackWarning.
 
-Each documented option is in READ (it does what Spark's documentation says) or in WITHOUT_EFFECT (accepted, logged,
-and why it changes nothing); `options.NOT_YOURS` has the kafka.* settings that are refused. Unknown names are logged.
+READ has the options that work as Spark's documentation says. WITHOUT_EFFECT has the options that are accepted and
+logged, with the reason why they have no effect. `fencepost.spark.options.NOT_YOURS` has the kafka.* settings that are
+refused. Unknown names are logged.
 """
 
 from __future__ import annotations
@@ -50,13 +52,13 @@ READ: Final[tuple[str, ...]] = (
 WITHOUT_EFFECT: Final[Mapping[str, str]] = {
     "groupIdPrefix": "no consumer group is joined; kafka.group.id names the group that commitOffsets tells",
 }
-_OTHERS: Final = frozenset({"path", "checkpointlocation"})  # Spark hands these to every source
+_OTHERS: Final = frozenset({"path", "checkpointlocation"})  # Spark passes these to every source
 _FETCH_BYTES: Final = 8 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """A checked set of the source's options. Times in milliseconds."""
+    """A checked set of the source's options. Times are in milliseconds."""
 
     client: ClientSettings
     way: str
@@ -64,7 +66,7 @@ class SourceOptions:
     starting: Bound
     ending: Bound
     has_end: bool
-    starting_group: str | None  # with whose offsets a query begins
+    starting_group: str | None  # the group with whose committed offsets a query begins
     unmatched_start_is_latest: bool
     fail_on_data_loss: bool
     min_partitions: int | None
@@ -77,11 +79,11 @@ class SourceOptions:
     retry_interval_ms: int
     group: str | None
     fetch_bytes: int
-    warn_ms: int  # a transaction that holds committed readers back for so long is warned of
+    warn_ms: int  # warn of a transaction that has held read_committed readers back for this time
 
     @classmethod
     def parse(cls, options: Mapping[str, str], *, stream: bool) -> SourceOptions:
-        """From lower-case keys. Raises ConfigurationError that names the option."""
+        """Parse options with lower-case keys. Raises ConfigurationError, which names the option."""
         ways = [name for name in WAYS if name.lower() in options]
         if len(ways) != 1:
             words = "exactly one of the options subscribe, subscribePattern and assign is needed"
@@ -137,13 +139,17 @@ class SourceOptions:
 
 
 def check(options: Mapping[str, str]) -> None:
-    """Refuse options, by their lower-case keys, that are wrong for a batch read and for a stream alike.
+    """Refuse options that are wrong both for a batch read and for a stream.
 
-    For when a frame is made: a stream's reader is made by the running query, whose error has one of PySpark's
-    behind it. Options that name no topics are left to the reader, because those of a table do not arrive.
+    Spark calls this when it makes a frame. The running query makes a stream's reader later, and PySpark would add an
+    error of its own to the reader's error. Options without topics are left to the reader, because Spark does not pass
+    the options of a table here.
+
+    Args:
+        options: The options, with lower-case keys.
 
     Raises:
-        ConfigurationError: it names the option.
+        ConfigurationError: An option is wrong. The text names it.
     """
     if not any(name.lower() in options for name in WAYS):
         return
@@ -158,13 +164,13 @@ def _or(value: int | None, default: int) -> int:
 
 
 def _fetch_bytes(options: Mapping[str, str], client: ClientSettings) -> int:
-    """Larger than a plain consumer's unless it is set: a task reads one partition, and nothing else."""
+    """Return the fetch size per partition, in bytes: as set, or 8 MiB, because a task reads only one partition."""
     given = "kafka.max.partition.fetch.bytes" in options
     return int(client.value("max_partition_fetch_bytes")) if given else _FETCH_BYTES
 
 
 def not_there(way: str, wanted: str, partition: TopicPartition) -> str:
-    """Return the text for a partition that was read before, and is not among those of the option `way`=`wanted`."""
+    """Return the error text for a partition that was read before and is no longer among those of `way`=`wanted`."""
     name = f"{partition.topic}-{partition.partition}"
     if _is_named(way, wanted, partition):
         return f"{name} is gone"
@@ -196,7 +202,10 @@ def _strategy(options: Mapping[str, str]) -> str:
 
 
 def _starting_group(starting: Bound, client: ClientSettings) -> str | None:
-    """The group whose offsets a query begins with. Raises ConfigurationError when none is named."""
+    """Return the group with whose offsets a query begins; None if startingOffsets does not ask for committed offsets.
+
+    Raises ConfigurationError if startingOffsets asks for them and no group is named.
+    """
     if starting.by_time or starting.text.lower() not in ranges.FROM_GROUP:
         return None
     group: str | None = client.value("group_id")
@@ -208,7 +217,7 @@ def _starting_group(starting: Bound, client: ClientSettings) -> str | None:
 
 
 def _note(options: Mapping[str, str], *, stream: bool) -> None:
-    """Note what has no effect, and names that nobody knows."""
+    """Store a warning for each option without effect, and for each unknown name."""
     for name in () if stream else STREAM_ONLY:
         if name.lower() in options:
             note(f"option {name} is for streams; it has no effect on a batch read")

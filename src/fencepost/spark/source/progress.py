@@ -1,7 +1,7 @@
-"""Lag of a query's sources, read from the progress that Spark reports.
+"""Compute the lag of a query's sources from the progress that Spark reports.
 
-PySpark lets a Python source name its latest offset (`sources[].latestOffset`) but no metrics of its own, so the figures
-that Spark's Kafka source reports as metrics are worked out here, from the same two offsets.
+A Python source can report its latest offset to Spark (`sources[].latestOffset`), but no metrics. This module therefore
+computes the metrics of Spark's own Kafka source, from the same two offsets.
 """
 
 from __future__ import annotations
@@ -18,10 +18,12 @@ __all__ = ["Behind", "behind_latest"]
 
 
 class Behind(NamedTuple):
-    """Offsets between what a batch has read and what was there; named as the metrics of Spark's Kafka source.
+    """The lag of one source after a batch. Names are those of the metrics of Spark's own Kafka source.
 
-    `held_back`: offsets behind that, up to the partition's end, which nobody who reads committed records can read yet:
-    an open transaction is before them.
+    Attributes:
+        partitions: The number of offsets, by partition, that the batch has not read although they could be read.
+        held_back: The number of further offsets, by partition, that read_committed readers cannot read yet, because
+            they come after the start of an open transaction.
     """
 
     partitions: dict[TopicPartition, int]
@@ -29,30 +31,35 @@ class Behind(NamedTuple):
 
     @property
     def max_offsets_behind_latest(self) -> int:
-        """Of the partition that is furthest behind."""
+        """The lag of the partition with the largest lag, in offsets."""
         return max(self.partitions.values(), default=0)
 
     @property
     def min_offsets_behind_latest(self) -> int:
-        """Of the partition that is least behind."""
+        """The lag of the partition with the smallest lag, in offsets."""
         return min(self.partitions.values(), default=0)
 
     @property
     def avg_offsets_behind_latest(self) -> float:
-        """Over all partitions."""
+        """The average lag of all partitions, in offsets."""
         return sum(self.partitions.values()) / len(self.partitions) if self.partitions else 0.0
 
     @property
     def max_offsets_held_back(self) -> int:
-        """Of the partition with the most."""
+        """The number of offsets that are held back in the partition with the most."""
         return max(self.held_back.values(), default=0)
 
 
 def behind_latest(progress: Any) -> list[Behind]:
-    """For each fencepost source of the query. `progress`: `query.lastProgress`, or what a listener was given.
+    """Return the lag of each fencepost source of a query.
 
-    Transaction markers count as offsets, so a source that has read everything may be a few behind. Raises UsageError
-    for what is not a progress.
+    Transaction markers count as offsets, so a source that has read all records may have a small lag.
+
+    Args:
+        progress: `query.lastProgress`, or the progress of a listener's event. None returns [].
+
+    Raises:
+        UsageError: `progress` has no sources.
     """
     if progress is None:
         return []
@@ -72,7 +79,7 @@ def _behind(end: ranges.Offsets, reported: Mapping[str, Mapping[str, int]]) -> B
 
 
 def _offsets(reported: Any) -> Mapping[str, Mapping[str, int]] | None:
-    """As Spark reports them: JSON, or text that is JSON; None for another source's."""
+    """Return offsets as Spark reports them, as an object or as JSON text; None for the offsets of another source."""
     value = json.loads(reported) if isinstance(reported, str) else reported
     if not isinstance(value, Mapping) or not all(isinstance(parts, Mapping) for parts in value.values()):
         return None

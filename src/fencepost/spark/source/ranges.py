@@ -1,9 +1,9 @@
-"""Offsets of a streaming source, pure: what a micro-batch takes, and how it is split into tasks.
+"""Offsets of a streaming source: the end of each batch, and its split into tasks. Pure.
 
-An offset is {topic: {partition: next offset}}; as JSON, Spark's own form: {"topic": {"0": 5}}, in one fixed order,
-because Spark compares the text to see whether there is anything new. The topics' ids follow as {"topic@id": {}}: names
-that no topic can have, with nothing in them, so that whoever reads Spark's form finds the same offsets as without. In
-the same way {"topic@high-watermark:0=9": {}} says, in what is only reported, where partitions really end.
+An offset of the source is {topic: {partition: next offset}}. Its JSON has the form of Spark's own source,
+{"topic": {"0": 5}}, in a fixed order, because Spark compares the text to find new records. The topics' ids follow as
+{"topic@id": {}}. No topic name contains '@' and these entries are empty, so a reader of Spark's form finds the same
+offsets. Offsets that are only reported also have {"topic@high-watermark:0=9": {}}, the partitions' high watermarks.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ __all__ = [
 
 EARLIEST: Final = -2
 LATEST: Final = -1
-MOST: Final = 2**63 - 1  # an offset, or milliseconds
+MOST: Final = 2**63 - 1  # the largest offset or time in ms
 
 Offsets = dict[TopicPartition, int]
 JsonOffsets = dict[str, dict[str, int]]
@@ -54,7 +54,7 @@ _HIGH: Final = "@high-watermark:"
 
 
 class Range(NamedTuple):
-    """[start, end) of one partition of the topic with this id ("": not known)."""
+    """The offsets [start, end) of one partition. `topic_id` is "" if unknown."""
 
     topic: str
     partition: int
@@ -64,7 +64,7 @@ class Range(NamedTuple):
 
 
 def to_json(offsets: Mapping[TopicPartition, int], topic_ids: Mapping[str, str] | None = None) -> JsonOffsets:
-    """Sorted by topic and partition number; then the ids of these topics, as far as they are known."""
+    """Return offsets in Spark's form, sorted by topic and partition, followed by the topics' known ids."""
     made: JsonOffsets = {}
     for (topic, partition), offset in sorted(offsets.items()):
         made.setdefault(topic, {})[str(partition)] = offset
@@ -74,14 +74,14 @@ def to_json(offsets: Mapping[TopicPartition, int], topic_ids: Mapping[str, str] 
 
 
 def topic_ids(offsets: Mapping[str, Mapping[str, int]]) -> dict[str, str]:
-    """The ids that `to_json` added; nothing for offsets of an older version, or of Spark's own source."""
+    """Return the topic ids that `to_json` added; {} for offsets of an older release or of Spark's own source."""
     ids = (name for name, parts in offsets.items() if _ID in name and _HIGH not in name and not parts)
     named = (name.partition(_ID) for name in ids)
     return {topic: topic_id for topic, _, topic_id in named}
 
 
 def with_high_watermarks(offsets: JsonOffsets, high: Mapping[TopicPartition, int]) -> JsonOffsets:
-    """The same, and the high watermarks of those partitions that end before them."""
+    """Return the offsets, and the high watermarks of the partitions whose offset is lower."""
     above: dict[str, list[str]] = {}
     for (topic, partition), at in sorted(high.items()):
         if at > offsets.get(topic, {}).get(str(partition), at):
@@ -97,32 +97,32 @@ def high_watermarks(offsets: Mapping[str, Mapping[str, int]]) -> Offsets:
 
 
 def made_again(before: Mapping[str, str], after: Mapping[str, str]) -> set[str]:
-    """The topics whose id is another than before."""
+    """Return the topics whose id has changed, because they were deleted and created again."""
     return {topic for topic, topic_id in before.items() if after.get(topic, topic_id) != topic_id}
 
 
 def from_json(offsets: Mapping[str, Mapping[str, int]]) -> Offsets:
-    """The inverse of `to_json`, without the ids."""
+    """Return the offsets from the form of `to_json`, without topic ids."""
     return {TopicPartition(topic, int(p)): at for topic, parts in offsets.items() for p, at in parts.items()}
 
 
 WORDS: Final[Mapping[str, int]] = {"earliest": EARLIEST, "latest": LATEST}
-"""Words of startingOffsets and endingOffsets that Spark's own source has, too."""
+"""Words of startingOffsets and endingOffsets, as in Spark's own source."""
 
 FROM_GROUP: Final[Mapping[str, int | None]] = {
     "committed": None,
     "committed-or-earliest": EARLIEST,
     "committed-or-latest": LATEST,
 }
-"""Words of startingOffsets for the offsets of a group, and where partitions begin for which it has none."""
+"""Words of startingOffsets for a group's committed offsets, with the start of partitions without one (None: error)."""
 
 
 FOR_ALL: Final = ("startingTimestamp", "endingTimestamp")
-"""Options with one moment for all partitions; the other options of moments name each partition."""
+"""Options with one time for all partitions. The other options with times name each partition."""
 
 
 class Bound(NamedTuple):
-    """A start or an end of reading, as the option gives it: a word, JSON of offsets, or times in ms since 1970."""
+    """A start or an end of reading, as in the option: a word, JSON with offsets, or times in ms since 1970."""
 
     option: str
     text: str
@@ -130,7 +130,15 @@ class Bound(NamedTuple):
 
 
 def bound(options: Mapping[str, str], which: str, default: str) -> Bound:
-    """`which`: "starting" or "ending". A timestamp comes before timestamps, and these before offsets, as in Spark."""
+    """Return the start or end that the options give. Raises ConfigurationError.
+
+    As in Spark, one timestamp for all partitions precedes timestamps by partition, and these precede offsets.
+
+    Args:
+        options: The options, with lower-case keys.
+        which: "starting" or "ending".
+        default: The word if no option is given.
+    """
     for name, by_time in (
         (f"{which}Timestamp", True),
         (f"{which}OffsetsByTimestamp", True),
@@ -145,10 +153,10 @@ def bound(options: Mapping[str, str], which: str, default: str) -> Bound:
 
 
 def forbid(wanted: Bound, word: int) -> None:
-    """Refuse a word for all partitions or for one: EARLIEST as an end, LATEST as a batch's start.
+    """Refuse EARLIEST as an end, or LATEST as the start of a batch read, for all partitions or for one.
 
     Raises:
-        ConfigurationError: it names the option.
+        ConfigurationError: The bound has this word. The text names the option.
     """
     if wanted.by_time:
         return
@@ -160,7 +168,7 @@ def forbid(wanted: Bound, word: int) -> None:
 
 
 def _check_form(wanted: Bound) -> None:
-    """Raises ConfigurationError for a text that is wrong whatever the partitions are."""
+    """Raise ConfigurationError for a text that is wrong for any set of partitions."""
     if wanted.by_time:
         moments(wanted, set())
     elif wanted.text.lower() not in (*WORDS, *FROM_GROUP):
@@ -168,9 +176,10 @@ def _check_form(wanted: Bound) -> None:
 
 
 def moments(wanted: Bound, partitions: set[TopicPartition]) -> Offsets:
-    """Return milliseconds for each partition: one number for all, or JSON that names each. Raises ConfigurationError.
+    """Return the time of each partition, in ms since 1970. Raises ConfigurationError.
 
-    Without `partitions` only the option's form is checked.
+    The option has one number for all partitions, or JSON that names each. If `partitions` is empty, only the option's
+    form is checked.
     """
     if wanted.option in FOR_ALL:
         try:
@@ -189,10 +198,9 @@ def moments(wanted: Bound, partitions: set[TopicPartition]) -> Offsets:
 
 
 def ends_by_name(wanted: Bound, partitions: Iterable[TopicPartition]) -> Offsets:
-    """Return the end of a stream: offsets, or times in ms, by partition.
+    """Return the end of a stream by partition: offsets, or times in ms since 1970. Raises ConfigurationError.
 
-    Unlike those of a batch read they stay valid if partitions are added that they do not name. Raises
-    ConfigurationError.
+    Unlike the end of a batch read, it stays valid after new partitions were added that it does not name.
     """
     if wanted.by_time:
         return moments(wanted, set(partitions) if wanted.option in FOR_ALL else set())
@@ -208,7 +216,7 @@ def ends_by_name(wanted: Bound, partitions: Iterable[TopicPartition]) -> Offsets
 
 
 def assigned(text: str) -> set[TopicPartition]:
-    """The option assign. Raises ConfigurationError."""
+    """Return the partitions of the option assign. Raises ConfigurationError."""
     try:
         value: Any = parse_json(text)
         found = {TopicPartition(str(topic), _whole(number)) for topic, numbers in value.items() for number in numbers}
@@ -268,20 +276,20 @@ def _parsed(text: str, option: str) -> Offsets:
 
 
 def _whole(number: Any) -> int:
-    """Return a number of JSON without its fraction. Raises ValueError, for text, true and null as well."""
+    """Return a JSON number without its fraction. Raises ValueError for text, true, null and numbers above 64 bits."""
     if isinstance(number, bool) or not isinstance(number, int | float) or not abs(number) <= MOST:
         raise ValueError(f"{number!r} is not a whole number of 64 bits")
     return int(number)
 
 
 def limit(start: Offsets, end: Offsets, max_rows: int | None) -> Offsets:
-    """Return how far a batch goes: each partition its share of `max_rows` by its backlog, and at least one offset.
+    """Return the end of a batch. Each partition gets a share of `max_rows` by its backlog, and at least one offset.
 
     Every partition with a backlog advances in every batch, so a batch may exceed `max_rows` by as many offsets as
-    there are partitions. A partition that waited behind others would hold no watermark back, and a query would drop its
-    rows as late when it reads them at last. The arithmetic is that of Spark's own connector, in floating point: the
-    same offsets make the same batches there and here. The result never goes beyond `end` nor behind `start`. A
-    partition that is not in `start` stays at its `end`.
+    there are partitions. A partition without rows in a batch would not hold the query's watermark back, and the query
+    would drop its rows as late when it reads them. The floating-point arithmetic is that of Spark's own connector, so
+    the same offsets give the same batches. The result is never beyond `end` nor before `start`. A partition that is
+    not in `start` stays at its `end`.
     """
     begin = {partition: start.get(partition, at) for partition, at in end.items()}
     backlog = {partition: max(at - begin[partition], 0) for partition, at in end.items()}
@@ -294,16 +302,16 @@ def limit(start: Offsets, end: Offsets, max_rows: int | None) -> Offsets:
 
 
 def rows_between(start: Offsets, end: Offsets) -> int:
-    """Offsets from `start` to `end`; a partition that `start` does not know counts nothing."""
+    """Return the number of offsets from `start` to `end`. A partition that is not in `start` counts as 0."""
     return sum(max(at - start.get(partition, at), 0) for partition, at in end.items())
 
 
 def split(ranges: list[Range], min_partitions: int | None, max_records: int | None = None) -> list[Range]:
-    """Return one task per range, cut to at most `max_records` offsets each, and to about `min_partitions` altogether.
+    """Split the ranges into tasks of at most `max_records` offsets each, and about `min_partitions` tasks in total.
 
-    Long ranges are cut; those that are no longer than a task's share are not, and do not count in the shares of the
-    others. The arithmetic is that of Spark's own connector, so the same offsets make the same tasks there and here. A
-    batch that is read again after a restart is cut in the same way.
+    Only long ranges are cut. A range that is not longer than one task's share is not cut, and does not count in the
+    shares of the others. The arithmetic is that of Spark's own connector, so the same offsets give the same tasks. A
+    batch that is read again after a restart is split in the same way.
     """
     pieces = sorted(piece for piece in ranges if piece.end > piece.start)
     if max_records is not None:
@@ -323,12 +331,12 @@ def _size(piece: Range) -> int:
 
 
 def _share(piece: Range, total: int, tasks: int) -> int:
-    """Of so many tasks for `total` offsets; halves are rounded up, as Java does."""
+    """Return the range's share of `tasks` tasks for `total` offsets, at least 1. Halves are rounded up, as in Java."""
     return max(math.floor(_size(piece) / total * tasks + 0.5), 1)
 
 
 def _cut(piece: Range, parts: int) -> list[Range]:
-    """Parts of equal size, and then those that are longer by one offset."""
+    """Cut a range into parts of equal size. If there is a remainder, the last parts are longer by one offset."""
     shorter, longer = divmod(_size(piece), parts)
     sizes = [shorter] * (parts - longer) + [shorter + 1] * longer
     bounds = list(accumulate(sizes, initial=piece.start))

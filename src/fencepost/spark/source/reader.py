@@ -1,8 +1,8 @@
-"""`spark.readStream.format("fencepost")`, as Spark's own Kafka source, and what it shares with a batch read.
+"""`spark.readStream.format("fencepost")`, like Spark's own Kafka source, and the part it shares with a batch read.
 
-The options are in options.py. kafka.isolation.level is read_committed by default: the end is then the last
-stable offset, and markers and aborted records leave gaps in the offsets. Offsets are in Spark's checkpoint; with
-commitOffsets they are shown to a consumer group as well, for tools that display lag.
+The options are in options.py. kafka.isolation.level is read_committed by default: the end is then the last stable
+offset, and markers and aborted records leave gaps in the offsets. Spark's checkpoint has the offsets. With the option
+commitOffsets the source also commits them to a consumer group, for tools that display lag.
 """
 
 from __future__ import annotations
@@ -55,22 +55,22 @@ __all__ = [
 log = logging.getLogger("fencepost.spark")
 
 COMMIT_PATIENCE_MS: Final = 10_000
-HOLDER_PATIENCE_MS: Final = 5_000  # the question is for a log line; the query waits for the answer
-MOST_TOLD: Final = 20  # partitions at a time, with their transactions
-NAMES_TOLD: Final = 200  # others, by name only
+HOLDER_PATIENCE_MS: Final = 5_000  # short, because the query waits for an answer that is only for a log line
+MOST_TOLD: Final = 20  # partitions that are logged at a time with their transactions
+NAMES_TOLD: Final = 200  # further partitions that are logged by name only
 
 T = TypeVar("T")
 
 
 class RangePartition(InputPartition):
-    """One task's range."""
+    """The offset range of one task."""
 
     def __init__(self, range_: Range) -> None:
         super().__init__(tuple(range_))
 
 
 class Source:
-    """The part that streams and batches share. Picklable: the options, and the topics' ids as last seen."""
+    """The part that streams and batch reads share. Picklable: it has the options, and the topics' last known ids."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType, *, stream: bool) -> None:
         self._schema = schema
@@ -83,10 +83,10 @@ class Source:
     # --- which partitions, and where they begin and end ---
 
     def _partitions(self, *, begun: bool = False) -> set[TopicPartition]:
-        """Return the partitions that are read. Raises ConfigurationError for what is named and does not exist.
+        """Return the partitions to read. Raises ConfigurationError for a named topic or partition that does not exist.
 
-        `begun`: a stream has begun, perhaps in an earlier run. A partition of `assign` that does not exist may have
-        been deleted since, and is left out: latestOffset reports what was read before and is gone.
+        `begun`: the stream has begun, perhaps in an earlier run. A partition of `assign` that does not exist may have
+        been deleted since then, and is left out. `latestOffset` reports it if it was read before.
         """
         if self._options.way == "subscribePattern":
             return self._there(self._matching(), may_be_missing=True)
@@ -103,7 +103,7 @@ class Source:
         return assigned
 
     def _matching(self) -> list[str]:
-        """Return the topics in whose name subscribePattern is found, as Spark's own source takes them."""
+        """Return the topics in whose names the pattern is found. Like Spark's own source, it need not match in full."""
         link, pattern = self._link(), java_pattern(self._options.wanted, self._options.way)
         listed = self._patiently(lambda: link.io.run(link.admin.list_topics()))
         topics = [name for name in listed if pattern.search(name)]
@@ -112,15 +112,15 @@ class Source:
         return topics
 
     def _there(self, topics: Collection[str], *, may_be_missing: bool = False) -> set[TopicPartition]:
-        """The topics' partitions. Raises ConfigurationError for a topic that does not exist."""
+        """Return the topics' partitions. Raises ConfigurationError for a missing topic, unless `may_be_missing`."""
         found = self._describe(topics)
         missing = sorted(set(topics) - set(found))
-        if missing and not may_be_missing:  # one that was listed may have been deleted since
+        if missing and not may_be_missing:  # a topic from a list may have been deleted since then
             raise ConfigurationError(f"option {self._options.way} names topics that do not exist: {', '.join(missing)}")
         return {TopicPartition(name, number) for name, topic in found.items() for number in topic.partitions}
 
     def _describe(self, topics: Collection[str]) -> dict[str, TopicDescription]:
-        """Those of the topics that exist; remembers their ids."""
+        """Describe the topics that exist, and remember their ids."""
         link = self._link()
         found = self._patiently(lambda: link.io.run(link.admin.describe_topics(topics))) if topics else {}
         self._topic_ids.update(
@@ -129,14 +129,17 @@ class Source:
         return found
 
     def _report_made_again(self, before: Mapping[str, str], after: Mapping[str, str]) -> set[str]:
-        """The topics that are others than before, each a loss: what was not read of the old topic is gone."""
+        """Return the topics that were deleted and created again. Each is reported as a data loss."""
         topics = ranges.made_again(before, after)
         for name in sorted(topics):
             self._report_loss(f"topic {name} was deleted and made again: what was not read of it is gone", name)
         return topics
 
     def _patiently(self, ask: Callable[[], T]) -> T:
-        """fetchOffset.numRetries, fetchOffset.retryIntervalMs; the client itself has tried again before each."""
+        """Call `ask`, and retry as fetchOffset.numRetries and fetchOffset.retryIntervalMs say.
+
+        The client itself retries within each call.
+        """
         for left in range(self._options.retries, -1, -1):
             try:
                 return ask()
@@ -148,7 +151,7 @@ class Source:
         raise ConfigurationError("fetchOffset.numRetries is below 0")
 
     def _found(self, wanted: Mapping[TopicPartition, int], *, committed: bool) -> Offsets:
-        """The offset for each partition's EARLIEST, LATEST or timestamp; -1 where no record is that late."""
+        """Return the offset of each partition's EARLIEST, LATEST or timestamp; -1 if no record is at or after it."""
         if not wanted:
             return {}
         link = self._link()
@@ -157,9 +160,10 @@ class Source:
         return {partition: at.offset for partition, at in found.items()}
 
     def _ends(self) -> tuple[Offsets, Offsets]:
-        """Return a stream's present end, and the high watermarks; they differ where committed records are held back."""
-        wanted = dict.fromkeys(self._partitions(begun=ADMISSION_CONTROL), LATEST)  # without it no start is known
-        # The high watermarks first: what is written between the two questions is not held back.
+        """Return a stream's present end and the high watermarks, which differ if a transaction holds readers back."""
+        # Without admission control latestOffset gets no start, so a missing partition cannot be reported as lost.
+        wanted = dict.fromkeys(self._partitions(begun=ADMISSION_CONTROL), LATEST)
+        # High watermarks first, so that records written between the two requests do not count as held back.
         high = self._found(wanted, committed=False)
         return (self._found(wanted, committed=True) if self._options.committed else high), high
 
@@ -181,7 +185,7 @@ class Source:
             )
 
     def _holders(self, held: Sequence[StandsStill], severity: int) -> dict[StandsStill, Holder | KafkaError | None]:
-        """The transactions that the first of these partitions wait for; the others are named."""
+        """Return the transactions that hold back the first MOST_TOLD partitions, and log the names of the others."""
         if not held:
             return {}
         link, shown, others = self._link(), held[:MOST_TOLD], held[MOST_TOLD:]
@@ -194,7 +198,7 @@ class Source:
         return {still: found[still.partition] for still in shown}
 
     def _offsets(self, wanted: Mapping[TopicPartition, int]) -> Offsets:
-        """The same; the end where no record is that late."""
+        """Return the offsets as `_found`, but the partition's end if no record is at or after the timestamp."""
         found = self._found(wanted, committed=self._options.committed)
         late = [partition for partition, at in found.items() if at < 0]
         return {**found, **(self._offsets(dict.fromkeys(late, LATEST)) if late else {})}
@@ -217,7 +221,10 @@ class Source:
         return {partition: asked.get(partition, at) for partition, at in given.items()}
 
     def _of_group(self, partitions: set[TopicPartition], bound: Bound) -> Offsets | None:
-        """The group's committed offsets; None where the bound does not ask for them. Raises ConfigurationError."""
+        """Return the start from a group's committed offsets; None if the bound does not ask for them.
+
+        Raises ConfigurationError if the group has no offset for a partition and the option gives no alternative.
+        """
         group = self._options.starting_group
         if group is None or bound is not self._options.starting:
             return None
@@ -238,7 +245,7 @@ class Source:
         return {**found, **dict.fromkeys(missing, LATEST if otherwise is None else otherwise)}
 
     def _within(self, end: Offsets) -> Offsets:
-        """Return the same ends, none beyond its partition's. Raises DataLossError where one was, unless allowed."""
+        """Limit the ends to the partitions' log ends. An end beyond it is reported as a data loss."""
         logs = self._found(dict.fromkeys(end, LATEST), committed=False)
         for partition, at in sorted(end.items()):
             if at > logs[partition]:
@@ -248,7 +255,7 @@ class Source:
         return {partition: min(at, logs[partition]) for partition, at in end.items()}
 
     def _ranges(self, start: Offsets, end: Offsets, topic_ids: Mapping[str, str]) -> list[Range]:
-        """Return the ranges to read. Checks that none of their records is missing."""
+        """Return the ranges to read. Reports a data loss if some of their records no longer exist."""
         for partition in sorted(start):
             if end.get(partition, -1) < start[partition]:
                 self._lost(partition, end.get(partition, 0), start[partition])
@@ -281,10 +288,10 @@ class Source:
     # --- reading, in a task ---
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The range's records as Arrow batches of exactly the reader's schema, one fetch ahead."""
+        """Yield the range's records as Arrow batches with exactly the reader's schema, one fetch ahead."""
         from fencepost.spark.source.tables import range_row
 
-        if partition.value is None:  # Spark's own, where `partitions` has planned none
+        if partition.value is None:  # Spark makes such a partition if `partitions` returned none
             return iter(())
         wanted = Range(*partition.value)
         if self._schema == RANGE_SCHEMA:
@@ -292,7 +299,7 @@ class Source:
         return self.records(wanted, arrow_schema(self._schema))
 
     def records(self, wanted: Range, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        """The range's records in these columns of the source. Raises DataLossError."""
+        """Yield the range's records with the columns of `schema`. Raises DataLossError."""
         from fencepost.spark.source.tables import to_rows
 
         position = wanted.start
@@ -306,10 +313,10 @@ class Source:
                 position = self._after_loss(wanted, position)
             else:
                 break
-        self._check_topic(wanted)  # the same before and after: the same in between
+        self._check_topic(wanted)  # the same id before and after means that no record is of another topic
 
     def _check_topic(self, wanted: Range) -> None:
-        """Report a loss unless the topic is still that of the range."""
+        """Report a data loss if the topic was deleted and created again since the range was planned."""
         cluster = self._link().admin.cluster
         deadline_ms = cluster.runtime.now_ms() + self._options.poll_timeout_ms
         found = self._link().io.run(cluster.topic(wanted.topic, deadline_ms)).topic_id
@@ -317,7 +324,10 @@ class Source:
             self._report_made_again({wanted.topic: wanted.topic_id}, {wanted.topic: str(found)})
 
     def _after_loss(self, wanted: Range, position: int) -> int:
-        """Retention was faster than the task. Where to go on; raises DataLossError unless it may be lost."""
+        """Return the offset to continue from after retention has deleted records that the task had not read.
+
+        Raises DataLossError unless failOnDataLoss is false.
+        """
         partition = TopicPartition(wanted.topic, wanted.partition)
         there = self._offsets({partition: EARLIEST})[partition]
         after = min(there, wanted.end) if there > position else wanted.end
@@ -354,7 +364,7 @@ class Source:
 
 
 class StreamReader(Source, DataSourceStreamReader, SupportsAvailableNow):
-    """Lives in one long process of the query for offsets; another copy is pickled to the tasks for read()."""
+    """The reader of a stream. One process of the query plans offsets with it; tasks get pickled copies for `read`."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         super().__init__(options, schema, stream=True)
@@ -366,7 +376,7 @@ class StreamReader(Source, DataSourceStreamReader, SupportsAvailableNow):
         self._last_batch_s: float | None = None
 
     def initialOffset(self) -> JsonOffsets:  # noqa: N802 - PySpark's name
-        """startingOffsets, resolved."""
+        """Return the offsets of startingOffsets. Raises ConfigurationError."""
         tell_notes()
         self._link().reach()
         late = self._options.unmatched_start_is_latest
@@ -376,19 +386,22 @@ class StreamReader(Source, DataSourceStreamReader, SupportsAvailableNow):
         return ranges.to_json(start, self._topic_ids)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - PySpark's name
-        """maxOffsetsPerTrigger; minOffsetsPerTrigger is kept by latestOffset: PySpark cannot name both."""
+        """Return the limit of maxOffsetsPerTrigger, else of minOffsetsPerTrigger.
+
+        PySpark cannot have both, so `latestOffset` applies minOffsetsPerTrigger.
+        """
         if self._options.max_rows is not None:
             return ReadMaxRows(self._options.max_rows)
         return ReadAllAvailable() if self._options.min_rows is None else ReadMinRows(self._options.min_rows)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - PySpark's name
-        """Remember the end as it is now. The first call of a run, also before initialOffset."""
+        """Remember the present end as the end of the run. Spark calls this first, even before `initialOffset`."""
         self._link().reach()
         self._target, self._high = self._ends()
         self._tell_what_is_old(self._target, self._high)
 
     def _look(self) -> Offsets:
-        """The ends as they are now; warns, by name, of what stands still there."""
+        """Return the present ends, and log the partitions that a transaction has held back for too long."""
         ends, self._high = self._ends()
         stuck, moved = self._watch.look(time.monotonic(), ends, self._high)
         for still, holder in self._holders(stuck, logging.WARNING).items():
@@ -417,7 +430,7 @@ class StreamReader(Source, DataSourceStreamReader, SupportsAvailableNow):
         begin.update(self._went_back(begin, ends))
         fresh = self._offsets(dict.fromkeys([partition for partition in ends if partition not in begin], EARLIEST))
         begin = {**fresh, **begin}
-        # A partition that is gone stays where it was, with its topic's id: its offset never goes back, nor is it new.
+        # A deleted partition keeps its offset and its topic's id, so that it never counts as new.
         ends, ids = {**begin, **ends}, {**ranges.topic_ids(start), **self._topic_ids}
         if self._options.has_end:
             ends = self._up_to_the_end(begin, ends)
@@ -439,7 +452,7 @@ class StreamReader(Source, DataSourceStreamReader, SupportsAvailableNow):
             ranges.starting(bound.text, bound.option, partitions)
 
     def _up_to_the_end(self, begin: Offsets, ends: Offsets) -> Offsets:
-        """No further than the options say. Nothing of partitions that came later and are not named."""
+        """Limit the ends to those of the options. A new partition that they do not name is not read."""
         named = ranges.ends_by_name(self._options.ending, ends)
         last = {partition: at for partition, at in named.items() if partition in ends}
         if self._options.ending.by_time:
@@ -451,11 +464,15 @@ class StreamReader(Source, DataSourceStreamReader, SupportsAvailableNow):
         }
 
     def _went_back(self, begin: Offsets, ends: Offsets) -> Offsets:
-        """Reports partitions that are gone or end before what was read; where those begin if they may."""
+        """Report deleted partitions, and partitions whose log ends before the offsets that were read.
+
+        Returns the new positions of the latter, if failOnDataLoss is false.
+        """
         for gone in sorted(set(begin) - set(ends)):
             self._report_gone(gone)
         behind = sorted(partition for partition, end in ends.items() if end < begin.get(partition, 0))
-        # The last stable offset may be behind where reading was uncommitted before; only the log's end tells of a loss.
+        # After a change from read_uncommitted, the last stable offset may be lower than what was read. Only a lower log
+        # end is a data loss.
         logs = self._found(dict.fromkeys(behind, LATEST), committed=False)
         back: Offsets = {}
         for partition in behind:
@@ -469,7 +486,10 @@ class StreamReader(Source, DataSourceStreamReader, SupportsAvailableNow):
         self._report_loss(words, partition.topic, partition.partition)
 
     def _waits_for_more(self, rows: int) -> bool:
-        """Apply `minOffsetsPerTrigger` and `maxTriggerDelay`. The first batch and availableNow read everything."""
+        """Return True if the batch must wait because of minOffsetsPerTrigger and maxTriggerDelay.
+
+        The first batch, and a query with trigger availableNow, never wait.
+        """
         least = self._options.min_rows
         if least is None or self._target is not None or self._last_batch_s is None:
             return False
@@ -477,17 +497,17 @@ class StreamReader(Source, DataSourceStreamReader, SupportsAvailableNow):
         return rows < least and waited_ms < self._options.max_delay_ms
 
     def reportLatestOffset(self) -> JsonOffsets | None:  # noqa: N802 - PySpark's name
-        """The end without the limit: the difference is the lag, shown in the query's progress."""
+        """Return the end without a limit, for the query's progress. Its distance from the batch's end is the lag."""
         return ranges.with_high_watermarks(ranges.to_json(self._reported, self._topic_ids), self._high) or None
 
     def partitions(self, start: JsonOffsets, end: JsonOffsets) -> Sequence[InputPartition]:
-        """The same offsets give the same split, also after a restart (while the options stay)."""
+        """Plan the tasks of a batch. The same offsets and options give the same tasks, also after a restart."""
         self._link().reach()
         begin, stop = ranges.from_json(start), ranges.from_json(end)
         planned = ranges.topic_ids(end)
-        # Planned under another id than before: the new topic is read from its beginning.
+        # The topic was created again before this batch was planned: read the new topic from its beginning.
         fresh = self._report_made_again(ranges.topic_ids(start), planned)
-        # Planned under another id than there is now: nothing of it can be read any more.
+        # The topic was created again after this batch was planned: the batch's records no longer exist.
         there = self._describe({partition.topic for partition in stop})
         gone = self._report_made_again(planned, self._topic_ids)
         begin = {partition: at for partition, at in begin.items() if partition.topic not in fresh | gone}
@@ -497,12 +517,15 @@ class StreamReader(Source, DataSourceStreamReader, SupportsAvailableNow):
             if partition.topic not in there or partition.partition not in there[partition.topic].partitions:
                 del stop[partition]
                 self._report_gone(partition)
-        if not self._reported:  # an earlier run has planned this batch
+        if not self._reported:  # an earlier run of the query has planned this batch
             stop |= self._within({partition: stop[partition] for partition in unread if partition in stop})
         return [RangePartition(piece) for piece in self._ranges(begin, stop, planned)]
 
     def commit(self, end: JsonOffsets) -> None:
-        """A batch is finished. The truth is in Spark's checkpoint; with commitOffsets a group is told as well."""
+        """Commit the offsets of a finished batch to the group of commitOffsets, for display.
+
+        The query itself restarts from the offsets in Spark's checkpoint.
+        """
         self._show(ranges.from_json(end))
 
     def _show(self, offsets: Offsets) -> None:
@@ -515,17 +538,17 @@ class StreamReader(Source, DataSourceStreamReader, SupportsAvailableNow):
         try:
             link.io.run(group_offsets.commit(link.admin.cluster, GroupMetadata(group), positions, deadline_ms))
         except KafkaError as error:
-            # For display only: the query goes on, and the next batch tries again.
+            # The group's offsets are only for display, so the query continues, and the next batch tries again.
             log.warning("group %r was not told the offsets: %s", group, error)
         else:
             self._shown = offsets
 
     def stop(self) -> None:
-        """Nothing: PySpark was not seen to call it; connections end with the process."""
+        """Do nothing. The connections end with the process."""
 
 
 class UnlimitedStreamReader(StreamReader):
-    """For PySpark 4.1, which knows no limits and recognises a reader by this signature."""
+    """The reader for PySpark 4.1, which has no limits and requires `latestOffset` without arguments."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         super().__init__(options, schema)
@@ -536,11 +559,11 @@ class UnlimitedStreamReader(StreamReader):
             raise ConfigurationError(f"option {self._options.ending.option} of a stream needs PySpark 4.2 or newer")
 
     def latestOffset(self) -> JsonOffsets:  # type: ignore[override]  # noqa: N802 - the signature of PySpark 4.1
-        """Everything there is."""
+        """Return the present end, because a batch of PySpark 4.1 has no limit."""
         tell_notes()
         return ranges.to_json(self._look(), self._topic_ids)
 
 
 def stream_reader(options: Mapping[str, str], schema: StructType) -> StreamReader:
-    """The reader for the PySpark that is installed."""
+    """Return the reader for the installed PySpark."""
     return StreamReader(options, schema) if ADMISSION_CONTROL else UnlimitedStreamReader(options, schema)

@@ -1,4 +1,4 @@
-"""Fetched records, or the range they are to come from, as rows with exactly the fields that Spark expects."""
+"""Convert fetched records, or an offset range, to rows with exactly the fields that Spark expects."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ __all__ = ["range_row", "to_rows"]
 
 
 def range_row(wanted: Range, schema: pa.Schema) -> pa.RecordBatch:
-    """The range as a row: columns are named as its fields."""
+    """Return an Arrow batch with one row, the range, whose columns have the names of its fields."""
     return pa.RecordBatch.from_pylist([wanted._asdict()], schema)
 
 
 def to_rows(fetched: Fetched, schema: pa.Schema) -> pa.RecordBatch:
-    """One Arrow batch of `schema`. Raises ConfigurationError for a field the source does not have."""
+    """Return the records as one Arrow batch of `schema`. Raises ConfigurationError for an unknown column."""
     try:
         return chosen_columns(fetched, schema)
     except KeyError as error:
