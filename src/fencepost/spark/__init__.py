@@ -1,17 +1,18 @@
-"""Exactly once on Spark: `format("fencepost")` as source and sink, and what goes with it.
+"""Exactly-once Kafka source and sink for Spark, `format("fencepost")`, with helper functions.
 
-    arrow_pipeline(spark, ...)  a query from topic to topic whose records stay in Arrow; arrow_batch(...): a batch write
-    local_session(master)       a session whose processes start faster
-    register(spark)             makes format("fencepost") known where Spark does not find it
-    exactly_once(options)       a function for foreachBatch with the sink's guarantee
-    behind_latest(progress)     how far each source of a query is behind, from the query's progress
-    resolve_sink(servers, id)   finish a sink that nobody runs any more
-    repair_checkpoint(...)      make a restored checkpoint go on where its sink is
-    describe_batch(path)        the rows of a batch that another sink has begun, for `fencepost spark adopt`
-    settle_lost_batch(...)      let a query go on that has lost a part of a batch
+    arrow_pipeline(spark, ...)  make a streaming query from topic to topic whose records stay in Arrow
+    arrow_batch(spark, ...)     make the same pipeline as a batch write
+    local_session(master)       create a local session whose processes start faster
+    register(spark)             register format("fencepost") if Spark does not find the package by itself
+    exactly_once(options)       make a function for foreachBatch with the sink's guarantee
+    behind_latest(progress)     return the lag of each source of a query, from the query's progress
+    resolve_sink(servers, id)   commit or abort the open transactions of a sink that no query uses any more
+    repair_checkpoint(...)      make a restored checkpoint continue after the last batch of its sink
+    describe_batch(path)        write checksums of a batch that another sink has begun, for `fencepost spark adopt`
+    settle_lost_batch(...)      let a query continue after it has lost a part of a batch
 
-They are loaded when they are first used: Spark's Python workers import this package all the time. Imported before the
-session is made, it lets these workers run on the Python that imports it (PYSPARK_PYTHON), unless that is set.
+Each name is loaded on first use, because Spark's Python workers import this package often. Import the package before
+you create the session, so that the workers run on the importing Python: see worker_python.py.
 """
 
 from __future__ import annotations

@@ -10,4 +10,4 @@ __all__ = ["ClusterCalls"]
 
 
 class ClusterCalls(AdminTopics, AdminConfigs, AdminTransactions):
-    """Not all of AdminCore: Spark starts Python processes for every batch, and each would import the rest, too."""
+    """The part of AdminCore that source and sink need. Spark starts Python processes often, so imports must be few."""

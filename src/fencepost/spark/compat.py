@@ -39,23 +39,23 @@ else:
 
         @dataclass
         class ReadMaxRows(ReadLimit):
-            """At most so many rows."""
+            """A limit of at most `max_rows` rows."""
 
             max_rows: int
 
         @dataclass
         class ReadMinRows(ReadLimit):
-            """At least so many rows."""
+            """A limit of at least `min_rows` rows."""
 
             min_rows: int
 
         class SupportsAvailableNow:
-            """PySpark 4.1 reads everything that is there in one batch instead."""
+            """A placeholder. PySpark 4.1 reads all available records in one batch instead."""
 
 
 def arrow_schema(schema: Any) -> pa.Schema:
-    """The Arrow schema that Spark expects of a reader with this StructType; timestamps are in UTC."""
+    """Return the Arrow schema that Spark expects of a reader with this StructType. Timestamps are in UTC."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    # PySpark 4.1 says UTC by itself and has no such argument.
+    # PySpark 4.1 uses UTC and has no such argument.
     return to_arrow_schema(schema, timezone="UTC") if ADMISSION_CONTROL else to_arrow_schema(schema)

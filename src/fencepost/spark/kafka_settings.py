@@ -1,8 +1,8 @@
-"""`kafka.*` settings that change nothing here, and why: accepted, and told once, by the process that plans.
+"""The `kafka.*` settings that are accepted but have no effect, with the reason.
 
-Three kinds: settings of Java's client alone, which cannot matter here; the producer's that the sink does otherwise; the
-consumer's that the source does otherwise. Settings that would matter are refused in options.py, and unknown settings by
-the client's own configuration.
+The process that plans a query logs each of them once. There are three kinds: settings of the Java client only, producer
+settings that the sink replaces, and consumer settings that the source replaces. options.py refuses settings that would
+break the guarantee, and the client's configuration refuses unknown settings.
 """
 
 from __future__ import annotations
@@ -79,26 +79,29 @@ _told: set[str] = set()
 
 
 def note(words: str) -> None:
-    """Keep a warning about options for `tell_notes`: a query's options are parsed in several processes."""
+    """Store a warning about options for `tell_notes`. Several processes parse a query's options; only one logs."""
     _noted[words] = None
 
 
 def tell_notes() -> None:
-    """Log what was noted, each once in a process. For the process that plans a query, and for no other."""
+    """Log the stored warnings, each once in a process. Only the process that plans a query calls this."""
     for words in _noted:
         tell_once(words)
     _noted.clear()
 
 
 def tell_once(words: str) -> None:
-    """Log a warning, unless this process has done so: Spark makes a writer several times per batch."""
+    """Log a warning, unless this process has logged it. Spark makes a writer several times per batch."""
     if words not in _told:
         _told.add(words)
         log.warning("%s", words)
 
 
 def without_java(given: Mapping[str, str], kind: type[ProducerConfig | ConsumerConfig]) -> dict[str, str]:
-    """Return `given` (Kafka's names) without those of Java alone and of groups; note all that have no effect here."""
+    """Return the settings without those of Java only and of groups; store a warning for each without effect.
+
+    `given` has Kafka's names without the prefix `kafka.`.
+    """
     own = OF_THE_SINK if kind is ProducerConfig else OF_THE_SOURCE
     for name in sorted(given):
         why = own.get(name) or OF_JAVA.get(name)
@@ -109,6 +112,6 @@ def without_java(given: Mapping[str, str], kind: type[ProducerConfig | ConsumerC
 
 
 def nearest(given: str, known: Collection[str], cutoff: float) -> str | None:
-    """The name that was probably meant."""
+    """Return the known name that is most similar to `given`; None if none is similar enough (`cutoff`, 0 to 1)."""
     near = difflib.get_close_matches(given.lower(), known, n=1, cutoff=cutoff)
     return near[0] if near else None

@@ -1,4 +1,4 @@
-"""A warning of rows that are older than their topic keeps records: retention deletes them at its next round."""
+"""Warn about rows that are older than their topic's retention, because the brokers delete them soon."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ if TYPE_CHECKING:
 
 __all__ = ["OldRows"]
 
-YOUNG_MS: Final = 60_000  # younger rows are worth no question: hardly a topic keeps less
+YOUNG_MS: Final = 60_000  # younger rows are not checked, because few topics have a shorter retention
 
 _asked: set[tuple[str, str]] = set()
-"""Servers and topics whose retention this process has compared: a task writes every few seconds."""
+"""Servers and topics whose retention this process has checked. Tasks are frequent, so each is checked once."""
 
 
 class OldRows:
-    """The oldest time in the rows of one task. `topic`: the option; without it nothing is compared."""
+    """The oldest timestamp in the rows of one task. `topic` is the option of that name; None: no check."""
 
     def __init__(self, topic: str | None) -> None:
         self._topic = topic
         self._oldest_ms: int | None = None
 
     def look(self, rows: pa.RecordBatch) -> None:
-        """Take the oldest time of these rows, if they have a column `timestamp`."""
+        """Note the oldest timestamp of these rows, if they have a column `timestamp`."""
         if self._topic is None or "timestamp" not in rows.schema.names:
             return
         import pyarrow as pa
@@ -40,7 +40,7 @@ class OldRows:
             self._oldest_ms = oldest if self._oldest_ms is None else min(oldest, self._oldest_ms)
 
     def warn(self, link: ClusterClient) -> None:
-        """Log a warning, once in a process and topic, if the topic's retention is about to delete what was written."""
+        """Log a warning, once per process and topic, if the task's oldest row is older than the topic's retention."""
         if self._topic is None or self._oldest_ms is None:
             return
         age_ms = link.admin.cluster.runtime.wall_ms() - self._oldest_ms
@@ -48,7 +48,7 @@ class OldRows:
         if age_ms < YOUNG_MS or place in _asked:
             return
         _asked.add(place)
-        with suppress(KafkaError):  # without the right to see the topic's settings
+        with suppress(KafkaError):  # the client may not be allowed to read the topic's settings
             settings = dict(link.io.run(link.admin.describe_configs(self._topic)))
             kept_ms = int(settings.get("retention.ms") or -1)
             by_row = settings.get("message.timestamp.type") != "LogAppendTime"

@@ -1,7 +1,7 @@
 """Metrics of streaming queries for a meter of the OpenTelemetry API (extra `opentelemetry`).
 
-A query's sink works in short-lived processes of Spark. Spark collects their numbers in the driver, where the
-application has its SDK.
+A query's sink runs in short-lived processes of Spark. Spark reports their numbers to listeners in the driver, where the
+application has its OpenTelemetry SDK.
 """
 
 from __future__ import annotations
@@ -33,16 +33,28 @@ _PREFIX: Final = "fencepost.spark."
 
 
 class QueryMeter(StreamingQueryListener):
-    """For `spark.streams.addListener`: `fencepost.spark.NAME`, with the attribute `query`, its name or else its id.
+    """A listener for `spark.streams.addListener` that records metrics of streaming queries.
 
-    Of every batch: `batches_total`, `rows_read_total`, `rows_written_total` (where Spark counts them: not behind
-    foreachBatch), `batch_ms` and `sink_ms` (the part of it that was writing and committing), and `last_batch`. Of the
-    sources: `offsets_behind_latest` and `offsets_held_back`, as `behind_latest` has them, of the partition with the
-    most. `failures_total`: queries that ended with an error.
+    Each metric is named `fencepost.spark.NAME` and has the attribute `query`: the query's name, or its id without one.
+
+    Metrics of every batch:
+        batches_total: Finished batches.
+        rows_read_total: Rows from the sources.
+        rows_written_total: Rows to the sink, if Spark counts them. It does not count rows of foreachBatch.
+        batch_ms: Time of a batch, in ms.
+        sink_ms: The part of that time for writing and committing, in ms.
+        last_batch: The number of the last batch.
+
+    Metrics of the sources, each of the partition with the most:
+        offsets_behind_latest: As in `behind_latest`.
+        offsets_held_back: As in `behind_latest`.
+
+    Metrics of queries:
+        failures_total: Queries that ended with an error.
     """
 
     def __init__(self, meter: metrics.Meter | None = None) -> None:
-        """`meter`: another than the global one."""
+        """Create the instruments. `meter` None: the global meter."""
         made = meter or metrics.get_meter("fencepost", __version__)
         counters = {
             "batches_total": "batches that were done",
@@ -60,14 +72,14 @@ class QueryMeter(StreamingQueryListener):
         self._batch_ms = made.create_histogram(f"{_PREFIX}batch_ms", "ms", "from a batch's begin to its end")
         self._sink_ms = made.create_histogram(f"{_PREFIX}sink_ms", "ms", "writing and committing a batch")
         self._names: dict[str, str] = {}
-        """By run: the event of its end has no name."""
+        """The query's name for each run id, because the event of a query's end has no name."""
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - PySpark calls it so
-        """Its failure is counted under its name, also before its first batch."""
+        """Remember the query's name, so that a failure before the first batch is counted under it."""
         self._names[str(event.runId)] = event.name or str(event.id)
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - PySpark calls it so
-        """A batch is done, or there was nothing to do."""
+        """Record a finished batch and the lag of its sources. Without a batch only the lag is recorded."""
         report = json.loads(event.progress.json)
         query = {"query": report.get("name") or report["id"]}
         self._lag(report, query)
@@ -77,7 +89,7 @@ class QueryMeter(StreamingQueryListener):
         written = report.get("sink", {}).get("numOutputRows", -1)
         self._counters["batches_total"].add(1, query)
         self._counters["rows_read_total"].add(report["numInputRows"], query)
-        if written >= 0:  # -1: it is not known
+        if written >= 0:  # -1: unknown
             self._counters["rows_written_total"].add(written, query)
         self._gauges["last_batch"].set(report["batchId"], query)
         self._batch_ms.record(took_ms["triggerExecution"], query)
@@ -90,10 +102,10 @@ class QueryMeter(StreamingQueryListener):
             self._gauges["offsets_held_back"].set(max(each.max_offsets_held_back for each in sources), query)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802 - PySpark calls it so
-        """Nothing to count."""
+        """Do nothing: an idle query has no new numbers."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802 - PySpark calls it so
-        """Stopped, at its end, or failed."""
+        """Count a failure if the query ended with an error, and forget the query's name."""
         name = self._names.pop(str(event.runId), str(event.id))
         if event.exception is not None:
             self._counters["failures_total"].add(1, {"query": name})

@@ -42,7 +42,7 @@ _COMMON: Final = frozenset(field.name for field in fields(CommonConfig))
 _NO_JAVA: Final = "there are no Java classes in this client"
 _PEM: Final = "stores with a password are JKS or PKCS12; only PEM is read, which `keytool -exportcert -rfc` writes"
 _BYTES: Final = "keys and values are bytes here; convert them with the data frame's functions"
-# Settings that the sink and the source choose. Spark's own connector refuses most of them too.
+# Settings that the sink and the source choose themselves. Spark's own connector refuses most of them too.
 NOT_YOURS: Final[Mapping[str, str]] = {
     "transactional.id": "the sink makes its transactional ids; name the sink with sink.id",
     "enable.idempotence": "it is always on",
@@ -75,7 +75,7 @@ SINK_OPTIONS: Final = (
     "path",
 )
 MOST_OF_32_BITS: Final = 2**31 - 1
-TYPO: Final = 0.8  # the likeness to a known name from which on an unknown name is refused
+TYPO: Final = 0.8  # an unknown name is refused if its similarity to a known name is at least this (0 to 1)
 _AS_IT_IS: Final[Mapping[str, tuple[str, ...]]] = {"enable.idempotence": ("true",), "acks": ("all", "-1")}
 
 NAMELESS: Final = (
@@ -88,7 +88,7 @@ Settings = tuple[tuple[str, str], ...]  # Kafka's dotted names, sorted; hashable
 
 @dataclass(frozen=True, slots=True)
 class ClientSettings:
-    """Checked settings: `common` of any client, `own` of the producer or consumer."""
+    """Checked client settings: `common` for any client, and `own` for the producer or consumer only."""
 
     common: Settings = field(repr=False)  # passwords are among them
     own: tuple[tuple[str, Any], ...] = field()
@@ -103,7 +103,10 @@ class ClientSettings:
 
 
 def client_settings(options: Mapping[str, str], kind: type[ProducerConfig | ConsumerConfig]) -> ClientSettings:
-    """Parse the kafka.* options. Raises ConfigurationError for unknown settings and those the connector chooses."""
+    """Parse the kafka.* options.
+
+    Raises ConfigurationError for unknown settings, and for settings that the sink and the source choose themselves.
+    """
     given = {key[len("kafka.") :]: value for key, value in options.items() if key.lower().startswith("kafka.")}
     for name, why in NOT_YOURS.items():
         if name in given and given[name].strip().lower() not in _AS_IT_IS.get(name, ()):
@@ -121,7 +124,7 @@ def client_settings(options: Mapping[str, str], kind: type[ProducerConfig | Cons
 
 
 def hint_of_none(options: Mapping[str, str]) -> str:
-    """Return the likely reason why Spark passed no option at all; "" if it passed some."""
+    """Return a text with the likely reason why Spark passed no option; "" if it passed some."""
     if any(name.lower() != "path" for name in options):
         return ""
     return (
@@ -132,7 +135,7 @@ def hint_of_none(options: Mapping[str, str]) -> str:
 
 
 def flag(options: Mapping[str, str], name: str, default: bool) -> bool:
-    """Return a true/false option. Raises ConfigurationError."""
+    """Return an option with the value true or false. Raises ConfigurationError for any other value."""
     text = options.get(name.lower(), "true" if default else "false").strip().lower()
     if text not in ("true", "false"):
         raise ConfigurationError(f"option {name}={text!r}: true or false")
@@ -140,7 +143,10 @@ def flag(options: Mapping[str, str], name: str, default: bool) -> bool:
 
 
 def whole(options: Mapping[str, str], name: str, lowest: int, most: int = MOST_OF_32_BITS) -> int | None:
-    """Return a whole number from `lowest` to `most`, or None when it is not given. Raises ConfigurationError."""
+    """Return an option that is a whole number from `lowest` to `most`; None if it is not given.
+
+    Raises ConfigurationError for any other value.
+    """
     text = options.get(name.lower())
     if text is None:
         return None
@@ -154,7 +160,7 @@ def whole(options: Mapping[str, str], name: str, lowest: int, most: int = MOST_O
 
 
 def _setting(dotted: str) -> str:
-    """Return the client's name of a setting that is given by any of its names."""
+    """Return the client's own name of a setting, from any of its names."""
     return own_name(dotted.replace(".", "_"))
 
 
@@ -162,7 +168,10 @@ _UNITS_MS: Final = {"us": 0.001, "": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 
 
 
 def milliseconds(options: Mapping[str, str], name: str, default: int, lowest: int = 0) -> int:
-    """Return a time as Spark writes it: "15m", "30s", "500ms", "1h"; a bare number is milliseconds."""
+    """Return an option that is a time, in milliseconds. Raises ConfigurationError.
+
+    The text has Spark's form: "15m", "30s", "500ms", "1h". A number without a unit is in milliseconds.
+    """
     text = options.get(name.lower())
     if text is None:
         return default
@@ -176,7 +185,7 @@ def milliseconds(options: Mapping[str, str], name: str, default: int, lowest: in
 
 
 def _check_names(options: Mapping[str, str]) -> None:
-    """Refuse misspelled options of the sink, and log other unknown names. Raises ConfigurationError."""
+    """Raise ConfigurationError for misspelled options of the sink, and store a warning for other unknown names."""
     for given in sorted(options):
         if given.lower() in SINK_OPTIONS or given.lower().startswith("kafka."):
             continue

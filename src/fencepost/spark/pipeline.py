@@ -1,8 +1,8 @@
-"""Stateless pipelines from topic to topic whose records stay in Arrow: the JVM sees ranges of offsets only.
+"""Stateless pipelines from topic to topic whose records stay in Arrow. The JVM receives only offset ranges.
 
-The rows of such a query are offset ranges, as the source plans them. The task that writes is given some, and reads,
-transforms and writes their records, in one Python process and in the sink's transactions. To Spark and to the sink's
-protocol it is a query like any other: planned, checkpointed, repeated, speculated and decided in the same way.
+The rows of such a query are offset ranges, as the source plans them. Each task that writes gets some of them. It reads,
+transforms and writes their records in one Python process, in the sink's transaction. Spark and the sink's protocol
+treat it like any other query: planning, checkpoint, retries, speculation and decisions are the same.
 """
 
 from __future__ import annotations
@@ -45,13 +45,19 @@ _MAY_RETURN: Final = "a RecordBatch, a Table, an iterable of RecordBatches, or N
 
 
 def arrow_pipeline(spark: SparkSession, *, source: Options, transform: Transform, sink: Options) -> DataStreamWriter:
-    """A streaming query that is ready for `start()`; its trigger and its name may be set before.
+    """Create a streaming query that is ready for `start()`. Its trigger and name can be set before.
 
-    `source` and `sink` are options of `format("fencepost")`, `checkpointLocation` among the sink's. `transform` gets
-    the records that a task reads, in their order, as Arrow batches with the source's columns, and returns batches with
-    the sink's columns: one, several, or None. It is called here with a batch without rows, which tells its columns.
-    Raises ConfigurationError for columns and options of the source that are refused and for a transform that cannot be
-    pickled, and what `transform` raises.
+    Args:
+        spark: The session.
+        source: Options of `format("fencepost")` as source.
+        transform: A function from an Arrow batch with the source's columns to Arrow batches with the sink's columns:
+            one, several, or None. It gets the records of a task in their order. This function calls it once with a
+            batch without rows to find its columns.
+        sink: Options of `format("fencepost")` as sink, with `checkpointLocation`.
+
+    Raises:
+        ConfigurationError: A column or an option of the source is refused, or `transform` cannot be pickled.
+        Exception: Any error that `transform` raises for the batch without rows.
     """
     reading, writing = _texts(source), _texts(sink)
     name = _register(spark, Pipeline.of(stream_reader, reading, transform), reading, writing)
@@ -59,7 +65,7 @@ def arrow_pipeline(spark: SparkSession, *, source: Options, transform: Transform
 
 
 def arrow_batch(spark: SparkSession, *, source: Options, transform: Transform, sink: Options) -> DataFrameWriter:
-    """The same as a batch write of what is in the topics: ready for `save()`. See `arrow_pipeline`."""
+    """Create a batch write of the records in the topics that is ready for `save()`. Arguments as `arrow_pipeline`."""
     reading, writing = _texts(source), _texts(sink)
     name = _register(spark, Pipeline.of(BatchReader, reading, transform), reading, writing)
     return spark.read.format(name).options(**reading).load().write.format(name).mode("append").options(**writing)
@@ -67,14 +73,14 @@ def arrow_batch(spark: SparkSession, *, source: Options, transform: Transform, s
 
 @dataclass
 class Pipeline:
-    """The work of a task on its ranges. Picklable."""
+    """The part of a pipeline that a task runs on its offset ranges. Picklable."""
 
     reader: StreamReader | BatchReader
     source: pa.Schema
-    """What `transform` gets."""
+    """The columns of the batches that `transform` gets."""
     transform: Transform
     schema: pa.Schema = field(init=False)
-    """What it makes."""
+    """The columns of the batches that `transform` returns."""
 
     def __post_init__(self) -> None:
         made = next(_batches(self.transform(pa.RecordBatch.from_pylist([], self.source))), None)
@@ -87,17 +93,17 @@ class Pipeline:
 
     @classmethod
     def of(cls, reader: MakeReader, options: Mapping[str, str], transform: Transform) -> Pipeline:
-        """Raises ConfigurationError, and what `transform` raises."""
+        """Make a pipeline with a new reader. Raises ConfigurationError, and any error of `transform`."""
         lower = {name.lower(): value for name, value in options.items()}  # as Spark hands them over
         return cls(reader(lower, RANGE_SCHEMA), arrow_schema(source_schema(lower)), transform)
 
     @property
     def columns(self) -> list[tuple[str, str]]:
-        """(name, Spark SQL type, as far as Spark has it) of each column that `transform` makes."""
+        """The name and type of each column that `transform` returns: Spark SQL's name of the type, or Arrow's."""
         return [(each.name, _sql_type(each.type)) for each in self.schema]
 
     def rows(self, ranges: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The ranges' records, transformed. `ranges`: rows of RANGE_SCHEMA. Raises ConfigurationError."""
+        """Read and transform the records of offset ranges (rows of RANGE_SCHEMA). Raises ConfigurationError."""
         for batch in ranges:
             for row in batch.to_pylist():
                 for records in self.reader.records(Range(**row), self.source):
@@ -120,14 +126,14 @@ class Pipeline:
 
 
 class PipelineDataSource(FencepostDataSource):
-    """Both ends of a pipeline. Each pipeline is a class of its own: so Spark carries its transform to the tasks."""
+    """Source and sink of a pipeline. Each pipeline has its own subclass, which Spark pickles with the transform."""
 
     pipeline: Pipeline
     reading: Mapping[str, str]
     writing: Mapping[str, str]
 
     def schema(self) -> StructType:
-        """A row is a range."""
+        """Return the columns of an offset range, because each row is a range."""
         self._check(self.reading)
         return RANGE_SCHEMA
 
@@ -142,7 +148,7 @@ class PipelineDataSource(FencepostDataSource):
         return StreamWriter(self.options, self.pipeline.columns, self.pipeline.rows)
 
     def _check(self, own: Mapping[str, str]) -> None:
-        """Spark finds a pipeline by its name alone. Raises ConfigurationError when these are another's options."""
+        """Raise ConfigurationError if the options differ from the pipeline's, which Spark finds only by its name."""
         given = {name.lower(): value for name, value in self.options.items()}
         other = sorted(name for name, value in own.items() if given.get(name.lower()) != value)
         if other:
@@ -153,10 +159,10 @@ class PipelineDataSource(FencepostDataSource):
 
 
 def _register(spark: SparkSession, made: Pipeline, source: Mapping[str, str], sink: Mapping[str, str]) -> str:
-    """Return the format's name. Spark looks it up when it loads and again when it starts.
+    """Register the pipeline's data source, and return its format name. Raises ConfigurationError.
 
-    The name is unique among all processes: under Spark Connect several clients can share a session, and what is
-    registered there outlives them.
+    Spark looks the name up when it loads the source and again when it starts the query. The name is unique among all
+    processes: under Spark Connect several clients can share a session, and its data sources outlive the clients.
     """
     check_columns(made.columns, sink.get("topic"))
     _check_travels(made.transform)
@@ -174,10 +180,10 @@ def _register(spark: SparkSession, made: Pipeline, source: Mapping[str, str], si
 
 
 def _check_travels(transform: Transform) -> None:
-    """Raises ConfigurationError for what cannot be pickled. Spark's own error names neither the transform nor a way."""
+    """Raise ConfigurationError if the transform cannot be pickled. Spark's own error names neither cause nor remedy."""
     try:
         cloudpickle.dumps(transform)  # type: ignore[no-untyped-call]
-    except Exception as error:  # the objects that it holds may raise anything
+    except Exception as error:  # objects that the transform refers to can raise any error
         raise ConfigurationError(
             f"the transform cannot be sent to Spark's Python workers: {error}; what it uses of that kind (a lock, a "
             "connection, the session) has to be made within it"
@@ -207,7 +213,7 @@ def _batches(made: object) -> Iterator[pa.RecordBatch]:
 
 
 def _sql_type(kind: pa.DataType) -> str:
-    """Spark's name of the type if the sink may have it, else Arrow's."""
+    """Return Spark SQL's name of the type if the sink accepts the type, else Arrow's name."""
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
         return "binary"
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):

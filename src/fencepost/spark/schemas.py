@@ -1,6 +1,7 @@
-"""Columns of Confluent's wire format in data frames: Avro and JSON Schema, by confluent-kafka's serializers.
+"""Encode and decode columns in Confluent's wire format, with confluent-kafka's serializers for Avro and JSON Schema.
 
-They run in the Python workers, which ask the registry for each schema once (extra `schemas`, installed there too).
+The serializers run in the Python workers, so the extra `schemas` must be installed there. Each worker asks the registry
+for each schema once.
 """
 
 from __future__ import annotations
@@ -32,11 +33,20 @@ def decoded(
     kind: str = "avro",
     field: str = VALUE,
 ) -> Column:
-    """The structure in bytes that a serializer of a registry has made; null stays null.
+    """Return a column with the structures that a binary column has in a schema registry's wire format.
 
-    `returns`: its fields, as DDL or a StructType; those that a record lacks are null. `registry`: settings of
-    confluent-kafka's SchemaRegistryClient, `url` at least. `field`: "value" or "key". What cannot be decoded fails the
-    query, with the reason. Raises ConfigurationError.
+    A null stays null. Bytes that cannot be decoded fail the query, with the reason.
+
+    Args:
+        column: The binary column.
+        returns: The structure's fields, as DDL or a StructType. A field that a record lacks is null.
+        registry: Settings of confluent-kafka's SchemaRegistryClient, at least `url`.
+        topic: The topic of the records.
+        kind: "avro" or "json".
+        field: "value" or "key".
+
+    Raises:
+        ConfigurationError: An argument is wrong.
     """
     from pyspark.sql.functions import udf
 
@@ -58,9 +68,20 @@ def encoded(
     kind: str = "avro",
     field: str = VALUE,
 ) -> Column:
-    """A structure in the wire format, with that schema, registered for the topic; null stays null.
+    """Return a binary column with the structures of a column, in a schema registry's wire format.
 
-    Other arguments as for `decoded`. Raises ConfigurationError.
+    A null stays null. The serializer registers the schema for the topic.
+
+    Args:
+        column: The column with structures.
+        schema: The schema as text.
+        registry: As for `decoded`.
+        topic: The topic of the records.
+        kind: "avro" or "json".
+        field: "value" or "key".
+
+    Raises:
+        ConfigurationError: An argument is wrong.
     """
     from pyspark.sql.functions import udf
 
@@ -70,7 +91,7 @@ def encoded(
     def encode(row: Any) -> bytes | None:
         if row is None:
             return None
-        fields = row if isinstance(row, dict) else row.asDict(recursive=True)  # which it is differs between releases
+        fields = row if isinstance(row, dict) else row.asDict(recursive=True)  # depends on the release of PySpark
         return _encoder(kind, settings, schema)(fields, Context(topic, field))
 
     return encode(column)  # type: ignore[no-any-return, unused-ignore]
@@ -90,7 +111,7 @@ def _checked(registry: Mapping[str, str], kind: str, field: str) -> Settings:
 
 @lru_cache
 def _client(settings: Settings) -> Any:
-    """One for a worker. Its settings may hold a password: they are in no message."""
+    """Return the worker's client of a registry. Error texts omit the settings, which may have a password."""
     try:
         from confluent_kafka.schema_registry import SchemaRegistryClient
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""A local session that starts its processes faster and hands rows over in larger batches than Spark's own defaults."""
+"""Create a local session that starts processes faster, and passes rows in larger batches, than Spark's defaults."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ SETTINGS: Final[Mapping[str, str]] = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.enabled": "false",
 }
-"""What a session has that is not set otherwise."""
+"""Settings of a session, unless the caller sets them."""
 
 
 def local_session(master: str = "local[*]", settings: Mapping[str, str] | None = None) -> SparkSession:
-    """A SparkSession in this process, with SETTINGS unless `settings` say otherwise.
+    """Create or return a SparkSession in this process, with SETTINGS and then `settings`.
 
-    Its Python processes import PySpark as it is installed, not from the zip that Spark puts on their path.
+    Its Python processes import the installed PySpark instead of the zip that Spark puts on their path: see
+    spark_home.py.
     """
     from pyspark.sql import SparkSession
 

@@ -1,8 +1,8 @@
-"""A SPARK_HOME with which Spark's Python processes start from compiled modules.
+"""A SPARK_HOME with which Spark's Python processes import compiled modules.
 
-Spark puts `python/lib/pyspark.zip` of its home first on the path of every Python process it starts. In the zip are no
-compiled modules: each process compiles PySpark again, and a query starts six or more before its first micro-batch is
-written. Here a home is made of links to the installed one, in which folders of the same names stand for the zips.
+Spark puts `python/lib/pyspark.zip` of its home first on the path of every Python process that it starts. The zip has no
+compiled modules, so each process compiles PySpark again. A query starts six or more processes before its first batch is
+written. This module makes a home with links to the installed one, in which folders replace the zips of the same names.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ _NOT_PYTHON: Final = ("bin", "conf", "data", "jars", "licenses", "sbin")
 
 @contextlib.contextmanager
 def unpacked(environ: MutableMapping[str, str] | None = None, folder: Path | None = None) -> Iterator[None]:
-    """While this lasts, a JVM that is started has such a home; unless SPARK_HOME is set, or none can be made.
+    """Set SPARK_HOME to such a home during the block, for a JVM that is started in it.
 
-    Only while: another PySpark, started by this process, has to find its own home.
+    Does nothing if SPARK_HOME is set, or if no home can be made. The variable is removed afterwards, so that another
+    PySpark that this process starts finds its own home.
     """
     surroundings = os.environ if environ is None else environ
     made = None if surroundings.get(_VARIABLE) else compiled_home(folder)
@@ -44,9 +45,10 @@ def unpacked(environ: MutableMapping[str, str] | None = None, folder: Path | Non
 
 
 def compiled_home(folder: Path | None = None) -> Path | None:
-    """The home for the PySpark that would be imported, made below `folder` (the user's cache) when it is missing.
+    """Return the home for the installed PySpark, and make it below `folder` if it is missing.
 
-    None where PySpark is laid out otherwise, or the folder cannot be written: Spark then starts as it does by itself.
+    `folder` None: the user's cache. Returns None if PySpark has an unknown layout, or if the folder cannot be written.
+    Spark then starts with its usual home.
     """
     sources = {name: _package(name) for name in ("pyspark", "py4j")}
     package = sources["pyspark"]
@@ -63,13 +65,13 @@ def compiled_home(folder: Path | None = None) -> Path | None:
         target = (cache_folder(os.environ) if folder is None else folder) / own_name
         if not target.exists():
             _make(target, package, entries, {name: source for name, source in packed.items() if source is not None})
-    except (OSError, RuntimeError):  # the latter where a user has no home, as in many a container
+    except (OSError, RuntimeError):  # RuntimeError: the user has no home directory, as in many containers
         return None
     return target if target.exists() else None
 
 
 def _make(target: Path, package: Path, entries: list[str], packed: dict[str, Path]) -> None:
-    """Links only. What another process has made first is as good."""
+    """Make the home, which has only links and folders. Keeps a home that another process has made in the meantime."""
     target.parent.mkdir(parents=True, exist_ok=True)
     unfinished = Path(tempfile.mkdtemp(dir=target.parent))
     try:
@@ -80,7 +82,7 @@ def _make(target: Path, package: Path, entries: list[str], packed: dict[str, Pat
             instead.mkdir(parents=True)
             (instead / source.name).symlink_to(source)
         unfinished.chmod(0o755)
-        with contextlib.suppress(OSError):  # a folder that is not empty is never replaced
+        with contextlib.suppress(OSError):  # another process was first; rename never replaces a folder with content
             unfinished.rename(target)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)

@@ -1,10 +1,11 @@
-"""Transactions that a Flink KafkaSink left behind: which to commit, which to abort.
+"""Decide which open transactions of a Flink KafkaSink to commit and which to abort.
 
-Its transactional ids are `{prefix}-{subtask}-{checkpoint}` (FLIP-319). What was prepared up to the checkpoint that the
-job is restored from, or was stopped with, is to be committed; what is of later checkpoints is to be aborted.
+The sink's transactional ids are `{prefix}-{subtask}-{checkpoint}` (FLIP-319). Transactions up to the checkpoint that
+the job is restored from, or was stopped with, must be committed. Transactions of later checkpoints must be aborted.
 
-That is TransactionNamingStrategy.INCREMENTING, Flink's default. With POOLING the last number is the smallest that was
-free, and only the savepoint's state, which only Flink reads, knows what to commit: see `doubt` and POOLED.
+This holds for TransactionNamingStrategy.INCREMENTING, Flink's default. With POOLING the last number is the smallest
+free one. Then only the state in the savepoint has the transactions to commit, and only Flink can read it: see `doubt`
+and POOLED.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Final, NamedTuple
 __all__ = ["POOLED", "FlinkId", "doubt", "judge", "parse_flink"]
 
 _REST: Final = re.compile(r"(0|[1-9]\d*)-(0|[1-9]\d*)", re.ASCII)
-PLAUSIBLE: Final = 10  # checkpoints: a transaction is ended after its own, or after one of the next
+PLAUSIBLE: Final = 10  # in checkpoints; Flink ends a transaction after its checkpoint or after one of the next
 POOL_MOST: Final = 20  # numbers below this may be a pool's
 POOLED: Final = (
     "Ids of TransactionNamingStrategy.POOLING name no checkpoint; only Flink can tell from its savepoint which of them "
@@ -27,7 +28,7 @@ POOLED: Final = (
 
 
 class FlinkId(NamedTuple):
-    """A transactional id of a Flink sink; `checkpoint` is the number at its end."""
+    """A transactional id of a Flink sink. `checkpoint` is the number at its end."""
 
     transactional_id: str
     subtask: int
@@ -35,14 +36,14 @@ class FlinkId(NamedTuple):
 
 
 def parse_flink(prefix: str, transactional_id: str) -> FlinkId | None:
-    """None for an id that is not of exactly this prefix: "etl" does not own what "etl-eu" has written."""
+    """Parse a transactional id. Returns None if its prefix is another, even a longer one such as "etl-eu" for "etl"."""
     head = f"{prefix}-"
     match = _REST.fullmatch(transactional_id[len(head) :]) if transactional_id.startswith(head) else None
     return FlinkId(transactional_id, int(match[1]), int(match[2])) if match is not None else None
 
 
 def doubt(found: Iterable[FlinkId], checkpoint: int) -> str:
-    """Return the reason why the numbers may not be checkpoints'; "" if they look like checkpoints."""
+    """Return the reason why the numbers may not be checkpoint numbers; "" if there is no doubt."""
     for flink_id in found:
         if flink_id.checkpoint == 0:
             return f"{flink_id.transactional_id!r} ends with 0, and Flink counts its checkpoints from 1"
@@ -56,7 +57,7 @@ def doubt(found: Iterable[FlinkId], checkpoint: int) -> str:
 
 
 def judge(prefix: str, transactional_ids: Iterable[str], checkpoint: int) -> tuple[list[FlinkId], list[FlinkId]]:
-    """(to commit, to abort), each in order of checkpoint and subtask; other ids are left out."""
+    """Return the ids to commit and the ids to abort, each sorted by checkpoint and subtask. Other ids are left out."""
     found = [flink_id for name in transactional_ids if (flink_id := parse_flink(prefix, name)) is not None]
     found.sort(key=lambda flink_id: (flink_id.checkpoint, flink_id.subtask))
     commit = [flink_id for flink_id in found if flink_id.checkpoint <= checkpoint]

@@ -15,12 +15,12 @@ __all__ = ["imports"]
 
 class _Imports:
     def __init__(self) -> None:
-        self.spared = 0  # so many modules
+        self.spared = 0  # the number of loaded modules at the last gc.freeze
 
     def spare(self) -> None:
-        """To be called in every task: what was imported since the last one is not walked over again.
+        """Exclude the modules that were imported since the last call from garbage collection. Every task calls this.
 
-        Only where PySpark collects: a driver's or an application's objects are its own affair.
+        Does nothing except in a process that PySpark has forked, so that a driver's garbage collection is unchanged.
         """
         if len(sys.modules) > self.spared and _is_forked_by_pyspark():
             self.spared = len(sys.modules)

@@ -1,4 +1,4 @@
-"""Which Python Spark starts for its workers: what runs this, unless somebody has said otherwise."""
+"""Make Spark start its workers with the running Python, unless the environment names another one."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ VARIABLES = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
 
 
 def ensure(environ: MutableMapping[str, str] | None = None, running: str = sys.executable) -> None:
-    """Set PYSPARK_PYTHON where it is unset and `python3` in PATH is another Python than this.
+    """Set PYSPARK_PYTHON to the running Python if `python3` in PATH is another one.
 
-    Spark would start that Python and not find the data source there. A session that is made already keeps what it has.
+    Otherwise Spark would start `python3`, which may not have the data source. Does nothing if PYSPARK_PYTHON or
+    PYSPARK_DRIVER_PYTHON is set. A session that already exists keeps its Python.
     """
     surroundings = os.environ if environ is None else environ
     if any(surroundings.get(name) for name in VARIABLES) or not running:

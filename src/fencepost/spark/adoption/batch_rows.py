@@ -1,8 +1,8 @@
-"""The rows of a batch that was begun, as the query itself makes them: one checksum for each row, in a file.
+"""A file with one checksum for each row of a begun batch, computed by the query itself.
 
-Only Spark can compute a batch, with its state, from its checkpoint. So the query is started once more with a function
-for `foreachBatch` that writes nothing but these checksums, and then fails, so that Spark does not take the batch for
-finished.
+Only Spark can compute a batch from the checkpoint, because it has the query's state. The user therefore starts the
+query once more with a function for `foreachBatch`. The function writes only these checksums, then fails, so that Spark
+does not commit the batch.
 """
 
 from __future__ import annotations
@@ -37,14 +37,19 @@ COLUMNS: Final = ("topic", "partition", "key", "value", "headers")
 
 
 class BatchDescribedError(ApplicationRecoverableError):
-    """The rows of a batch are described in a file. Raised to keep Spark from taking the batch for finished."""
+    """The checksums of a batch were written to a file. The exception keeps Spark from committing the batch."""
 
 
 @dataclass(frozen=True, eq=False)
 class BatchRows:
     """A described batch: the checksum of each row, and the topics that the rows go to.
 
-    `rows`: the rows in the same order, with a column `topic`; None where they were not kept.
+    Attributes:
+        query_id: The query's id.
+        batch_id: The batch's number.
+        topics: The rows' topics; `read_rows` returns at most 1000 of them.
+        hashes: The checksum of each row.
+        rows: The rows in the same order, with a column `topic`; None if they were not kept.
     """
 
     query_id: str
@@ -55,24 +60,24 @@ class BatchRows:
 
     @property
     def content(self) -> Content:
-        """As the sink's decisions have it."""
+        """The number of rows and the batch's checksum, in the form of the sink's decisions."""
         return Content(len(self.hashes), int(self.hashes.sum(dtype="uint64")))
 
 
 def describe_batch(
     path: str, *, topic: str | None = None, query_id: str | None = None, keep_rows: bool = False
 ) -> Callable[[DataFrame, int], None]:
-    """Return a function for foreachBatch that writes the checksums of the batch's rows to `path`, and no row anywhere.
+    """Return a function for foreachBatch that writes the checksums of the batch's rows to `path`, and no row to Kafka.
 
-    The query then ends with BatchDescribedError, and its checkpoint is as it was. `fencepost spark adopt --rows PATH`
-    compares them with the output.
+    The query then ends with BatchDescribedError, and Spark does not commit the batch. `fencepost spark adopt --rows
+    PATH` compares the checksums with the output.
 
     Args:
-        path: A file on the driver's host; it is replaced.
-        topic: The output topic, as the sink's option `topic` names it; None: the rows' column `topic` does.
-        query_id: The query's id, where Spark does not tell it (Spark Connect).
-        keep_rows: Whether the file has the rows as well, so that `--begun missing` can write those that the output
-            lacks. They pass through the driver's memory.
+        path: A file on the driver's host. An existing file is replaced.
+        topic: The output topic, as in the sink's option `topic`. None: the rows have a column `topic`.
+        query_id: The query's id. Needed under Spark Connect, which does not provide the id.
+        keep_rows: True to write the rows to the file too, so that `--begun missing` can write the rows that the output
+            lacks. The rows pass through the driver's memory.
     """
 
     def describe(frame: DataFrame, batch_id: int) -> None:
@@ -112,7 +117,7 @@ def _described(frame: DataFrame, topic: str | None, query_id: str, batch_id: int
 
 
 def _piece(batch: pa.RecordBatch, topic: str | None, *, keep_rows: bool) -> pa.RecordBatch:
-    """One row that describes a batch of rows."""
+    """Return one row with the topics, the checksums and, if `keep_rows`, the rows of an Arrow batch."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -142,7 +147,7 @@ def _stream(rows: pa.Table) -> bytes:
 
 
 def write_rows(path: Path, found: BatchRows) -> None:
-    """Replace the file as a whole. Raises OSError."""
+    """Write a described batch to a file; replace an existing file atomically. Raises OSError."""
     hashes: np.ndarray[Any, Any] = found.hashes.astype("<u8")
     body = hashes.tobytes() + (b"" if found.rows is None else _stream(found.rows))
     head = {
@@ -162,7 +167,7 @@ def write_rows(path: Path, found: BatchRows) -> None:
 
 
 def read_rows(path: Path) -> BatchRows:
-    """The described batch. Raises AdoptionRefusedError for a file that is not one or is damaged, and OSError."""
+    """Read a described batch. Raises AdoptionRefusedError for any other or a damaged file, and OSError."""
     import numpy as np
     import pyarrow as pa
 

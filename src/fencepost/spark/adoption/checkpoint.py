@@ -1,10 +1,10 @@
-"""A query's checkpoint, as Spark 3.x and 4.x write it, as facts.
+"""Parse a query's checkpoint of Spark 3.x or 4.x.
 
-`metadata` has the query's id. `offsets/N` says where batch N ends in each source: a version, a line of metadata, and a
-line for each source. Spark writes it before batch N begins, and `commits/N` when the batch is finished. The batch of an
-`offsets/N` without `commits/N` was begun: its rows may be in the output wholly, partly, or not at all. Spark's own
-Kafka source keeps where it began in `sources/I/0`; this source has no such file. Hadoop keeps a CRC-32 of every file,
-in pieces, beside it.
+`metadata` has the query's id. `offsets/N` has the end offsets of batch N: a version, a line of metadata, and a line for
+each source. Spark writes `offsets/N` before batch N begins, and `commits/N` when the batch is finished. A batch with
+`offsets/N` but without `commits/N` was begun: the output may have all, some or none of its rows. Spark's own Kafka
+source writes its first offsets to `sources/I/0`; this source has no such file. Hadoop stores CRC-32 checksums of each
+file, one for each block of the file, in a second file beside it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fencepost.spark.adoption.refusals import AdoptionRefusedError
 __all__ = ["Checkpoint", "QuerySource", "files_of", "parse"]
 
 KNOWN_VERSION: Final = "v1"
-KNOWN_COMMITS: Final = ("v1", "v2")  # the second names checkpoints of state stores, which are Spark's own business
+KNOWN_COMMITS: Final = ("v1", "v2")  # v2 adds the ids of state store checkpoints, which only Spark uses
 _CRC_HEAD: Final = struct.Struct(">4sI")
 _CRC_MAGIC: Final = b"crc\0"
 _FOLDERS: Final = ("offsets", "commits")
@@ -31,10 +31,14 @@ PROVIDER: Final = "spark.sql.streaming.stateStore.providerClass"
 
 @dataclass(frozen=True, slots=True)
 class QuerySource:
-    """One source of the query, by its line of the offset log.
+    """One source of the query, parsed from its line of the offset log.
 
-    `offsets`: by topic and partition; None where the line is not a Kafka source's. `began`: where Spark's own source
-    began, as JSON for startingOffsets; None where it did not write that down. `has_ids`: this source wrote the line.
+    Attributes:
+        number: The position of the source in the query, from 0.
+        text: The line.
+        offsets: The end offsets by topic and partition; None if the source is not a Kafka source.
+        began: The first offsets of Spark's own source, as JSON for startingOffsets; None if there is no such file.
+        has_ids: True if this source, not Spark's own, wrote the line.
     """
 
     number: int
@@ -56,9 +60,15 @@ class QuerySource:
 class Checkpoint:
     """A checkpoint that can be moved.
 
-    `last`: the newest batch that was planned; None for a query that has planned none. `is_begun`: that batch is not
-    committed. `planned_ms`: the driver's wall clock when Spark planned it. `offsets`, `before`: the texts of its entry
-    and of the entry before. `state`: the class of the state stores; "" for a query without state.
+    Attributes:
+        query_id: The query's id.
+        last: The newest planned batch; None if the query has planned none.
+        is_begun: True if Spark has planned that batch and not committed it.
+        planned_ms: The driver's wall clock when Spark planned that batch, in ms since 1970.
+        offsets: The text of that batch's entry in the offset log.
+        before: The text of the entry before it.
+        sources: The query's sources.
+        state: The class of the state stores; "" for a query without state.
     """
 
     query_id: str
@@ -72,14 +82,14 @@ class Checkpoint:
 
     @property
     def committed(self) -> int | None:
-        """The last batch that Spark has noted as finished."""
+        """The last batch that Spark has committed."""
         if self.last is None or not self.is_begun:
             return self.last
         return self.last - 1 if self.last else None
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
-    """The files that `parse` needs, by their path in the checkpoint. Raises OSError."""
+    """Return the contents of the files that `parse` needs, by path in the checkpoint. Raises OSError."""
     wanted = [folder / "metadata", *(path for name in _FOLDERS for path in (folder / name).glob("*"))]
     wanted += folder.glob("sources/*/0")
     wanted += [path.with_name(f".{path.name}.crc") for path in wanted]
@@ -90,7 +100,7 @@ def files_of(folder: Path) -> dict[str, bytes]:
 
 
 def parse(files: Mapping[str, bytes]) -> Checkpoint:
-    """The facts. Raises AdoptionRefusedError for a checkpoint that is damaged, or of a kind that is not known."""
+    """Parse a checkpoint. Raises AdoptionRefusedError for a damaged checkpoint or an unknown form."""
     _check_sums(files)
     query_id = _query_id(files)
     planned, committed = (_numbers(files, name) for name in _FOLDERS)
@@ -223,7 +233,10 @@ def _source(number: int, line: str, files: Mapping[str, bytes]) -> QuerySource:
 
 
 def _offsets(line: str) -> dict[str, dict[int, int]] | None:
-    """Kafka's offsets by topic and partition; None for another source's. No topic can have '@' in its name."""
+    """Return Kafka offsets by topic and partition; None if the line is another source's.
+
+    A key with '@' is a topic id that this source adds, because no topic name contains '@'.
+    """
     try:
         found = parse_json(line)
         if not isinstance(found, dict):
@@ -240,7 +253,7 @@ def _whole(value: Any) -> int:
 
 
 def _began(number: int, files: Mapping[str, bytes]) -> str | None:
-    """Spark's own source writes a byte, a version and JSON."""
+    """Return the first offsets that Spark's own source has written: a zero byte, a version, and JSON."""
     raw = files.get(f"sources/{number}/0")
     if raw is None:
         return None

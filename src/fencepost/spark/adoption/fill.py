@@ -1,8 +1,9 @@
-"""Writing the rows of a begun batch that the output lacks.
+"""Write the rows of a begun batch that the output lacks.
 
-They are written in one transaction, whose id is the query's. A repeated attempt takes the id first, which ends whatever
-the attempt before has left open, and only then looks at the output: so each missing row is written once. What was left
-open hides the end of the output from committed readers, so it is ended where an adoption begins.
+One transaction writes all of them, with a transactional id that contains the query's id. A repeated attempt first
+initializes the producer with that id, which aborts the transaction of a killed attempt, and then reads the output. Each
+missing row is therefore written once. An open transaction hides the end of the output from read_committed readers, so
+an adoption aborts it at its start.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ TIMEOUT_MS: Final = "900000"  # Kafka's default maximum
 
 
 def is_left_open(link: ClusterClient, query_id: str) -> bool:
-    """Return whether an attempt that was killed has left its transaction open. False where brokers do not tell."""
+    """Return True if a killed attempt has left its transaction open. False if brokers cannot describe transactions."""
     try:
         (found,) = link.io.run(link.admin.describe_transactions([f"{ADOPTION}{query_id}"]))
     except UnsupportedVersionError:
@@ -34,7 +35,7 @@ def is_left_open(link: ClusterClient, query_id: str) -> bool:
 
 
 def end_leftover(settings: Mapping[str, str], query_id: str) -> None:
-    """Abort that transaction. Raises KafkaError."""
+    """Abort the open transaction of a killed attempt. Raises KafkaError."""
     with Producer.from_config({**settings, **_own(query_id)}) as producer:
         producer.init_transactions()
 
@@ -49,21 +50,27 @@ def _own(query_id: str) -> dict[str, str]:
 
 
 def fill(settings: Mapping[str, str], batch: BatchRows, read: Callable[[], Tail], *, others_write: bool) -> int:
-    """Write what is missing. Returns the number of rows.
+    """Write the missing rows of a begun batch.
 
     Args:
         settings: The producer's settings, by Kafka's dotted names.
         batch: The batch, with its rows.
-        read: Reads the end of the output topics.
+        read: A function that reads the end of the output topics.
         others_write: As for `compare`.
 
-    Raises UndecidedBatchError when the output has changed so that nothing is proved any more, and KafkaError.
+    Returns:
+        The number of rows that were written.
+
+    Raises:
+        AdoptionRefusedError: The file has no rows.
+        UndecidedBatchError: The output has changed, and no longer proves which rows are missing.
+        KafkaError: A request failed.
     """
     if batch.rows is None:
         raise AdoptionRefusedError("the file has no rows: describe the batch again, with keep_rows=True")
     with Producer.from_config({**settings, **_own(batch.query_id)}) as producer:
         producer.init_transactions()
-        tail = read()  # after the line above: no earlier attempt can write any more
+        tail = read()  # only after the line above, which fences earlier attempts
         verdict, why = compare(Rows.of([batch.hashes]), tail, others_write=others_write)
         if verdict is BatchVerdict.WHOLE:
             return 0

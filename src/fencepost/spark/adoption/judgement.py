@@ -1,8 +1,8 @@
-"""A batch that Spark's own sink has begun, compared with what the output topic has: row by row, by content.
+"""Compare a batch that Spark's own sink has begun with the records of the output topic, row by row.
 
-A row is its XXH64 of topic, key, value and headers, as in the sink's decisions. The moment at which Spark planned the
-batch is in its checkpoint, and every record has a timestamp, so the rows of the batch are *after* that moment. Clocks
-differ: what is *around* it, a little before, may be the batch's as well, or the batch's before.
+A row is represented by the XXH64 of its topic, key, value and headers, as in the sink's decisions. The checkpoint has
+the time at which Spark planned the batch, and every record has a timestamp. The rows of the batch are therefore *after*
+that time. Clocks differ: records shortly before that time (*around*) may belong to this batch or to an earlier one.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _NONE: Final = np.empty(0, np.uint64)
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Counts of equal rows: `hashes` ascending, each once, with `counts`."""
+    """The distinct row checksums in ascending order (`hashes`), and the number of rows with each (`counts`)."""
 
     hashes: Hashes
     counts: npt.NDArray[np.int64]
 
     @classmethod
     def of(cls, parts: Sequence[Hashes]) -> Rows:
-        """Of one hash for each row, in any order."""
+        """Count equal checksums. `parts` have one checksum for each row, in any order."""
         hashes, counts = np.unique(np.concatenate([_NONE, *parts]), return_counts=True)
         return cls(hashes, counts.astype(np.int64))
 
@@ -41,7 +41,7 @@ class Rows:
         return int(self.counts.sum())
 
     def counts_of(self, other: Rows) -> npt.NDArray[np.int64]:
-        """Return the counts here of each row of `other`, in its order."""
+        """Return, for each checksum of `other` in its order, the number of such rows in this object."""
         found = np.zeros(len(other.hashes), np.int64)
         _, here, there = np.intersect1d(self.hashes, other.hashes, assume_unique=True, return_indices=True)
         found[there] = self.counts[here]
@@ -53,10 +53,10 @@ class Tail:
     """The end of the output topics.
 
     Attributes:
-        after: Records from the moment on at which the batch was planned.
-        around: Records of the time before, as long as clocks may differ.
+        after: Records whose timestamp is not before the time at which the batch was planned.
+        around: Records from the interval before that time, which is as long as clocks may differ.
         deleted: Partitions whose records of that time may have been deleted, as "topic-0".
-        keeps_all: Whether the topics keep all records of that time, and do not compact them.
+        keeps_all: True if no topic is compacted. False also if a topic's settings cannot be read.
     """
 
     after: Rows
@@ -66,12 +66,12 @@ class Tail:
 
 
 def compare(batch: Rows, tail: Tail, *, others_write: bool) -> tuple[BatchVerdict, str]:
-    """The verdict, and the words for it.
+    """Return the verdict about a begun batch, and the reason in words.
 
     Args:
-        batch: The batch's rows, as the query makes them.
+        batch: The batch's rows, as the query computes them.
         tail: The end of the output topics.
-        others_write: Whether other programs write to the topics, none of whose rows is equal to one of the batch.
+        others_write: True if other programs write to the topics, and none of their rows equals a row of the batch.
     """
     if batch.total == 0:
         return BatchVerdict.NOTHING, "it has no rows"
@@ -106,7 +106,7 @@ def compare(batch: Rows, tail: Tail, *, others_write: bool) -> tuple[BatchVerdic
 
 
 def missing(hashes: Hashes, after: Rows) -> npt.NDArray[np.bool_]:
-    """Of a batch's rows in their order, those that `after` lacks: of equal rows as many as it has too few."""
+    """Return a mask of the batch's rows that `after` lacks. Of equal rows it marks as many as are missing."""
     order = np.argsort(hashes, kind="stable")
     batch = Rows.of([hashes])
     before = np.concatenate([np.zeros(1, np.int64), np.cumsum(batch.counts)[:-1]]) if len(hashes) else batch.counts
@@ -117,7 +117,7 @@ def missing(hashes: Hashes, after: Rows) -> npt.NDArray[np.bool_]:
 
 
 def without_rows(tail: Tail) -> tuple[BatchVerdict, str]:
-    """The same where the batch's rows are not known."""
+    """Return the verdict about a batch whose rows are not known, and the reason in words."""
     if tail.after.total + tail.around.total == 0:
         return _absent(tail, "nothing was written to the output since it was planned")
     return BatchVerdict.UNDECIDED, (

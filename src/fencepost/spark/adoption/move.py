@@ -1,7 +1,8 @@
-"""Look, plan, write: taking a query over from Spark's own connector, and giving it back.
+"""Take a query over from Spark's own connector, and give it back.
 
-`look_to_adopt` and `look_to_release` change nothing and return what is to be done, which `carry_out` then does: a
-person may be asked in between. Every write is repeatable, so whatever is killed is simply called again.
+`look_to_adopt` and `look_to_release` plan the move, and `Looked.carry_out` writes it. The caller can ask a person in
+between. `look_to_release` changes nothing. `look_to_adopt` changes nothing except that it aborts a transaction that a
+killed attempt has left open. Every write can be repeated, so a killed move is run again.
 """
 
 from __future__ import annotations
@@ -41,9 +42,16 @@ CLOCKS_MS: Final = 60_000
 class Asked:
     """The arguments of an adoption.
 
-    `location`: the checkpoint. `sink`: its name; None: the default name. `topics`: the output; none: only the source
-    moves. `rows`: the file of `describe_batch`. `within_ms`: by how much clocks may differ. `only_look`: end
-    no transaction that an attempt which was killed has left open. `settings`: of a producer, by Kafka's dotted names.
+    Attributes:
+        location: The checkpoint.
+        settings: A producer's settings, by Kafka's dotted names.
+        sink: The sink's name; None: the default name.
+        topics: The output topics; empty if only the source moves.
+        rows: The file of `describe_batch`.
+        begun: A person's choice about a begun batch.
+        within_ms: The largest difference between clocks that is assumed, in ms.
+        others_write: As for `judgement.compare`.
+        only_look: True to abort no transaction. A transaction that a killed attempt has left open is then an error.
     """
 
     location: str
@@ -59,9 +67,21 @@ class Asked:
 
 @dataclass(frozen=True)
 class Looked:
-    """Everything that was found, and what is to be written.
+    """The facts about a query, and the planned move.
 
-    `move` None: only the source moves, for which nothing is written. `verdict` and `why` are of a batch that was begun.
+    Attributes:
+        folder: The checkpoint's folder.
+        files: The checkpoint's files, as `files_of` returns them.
+        checkpoint: The parsed checkpoint.
+        sink: The sink's records about the query; None if only the source moves.
+        move: The records to write; None if only the source moves, which needs no record.
+        verdict: The verdict about a begun batch; None if there is none to judge.
+        why: The reason for the verdict.
+        newest_s: The age of the checkpoint's newest file, in seconds.
+        writes: The last writes to the output topics; None if unknown.
+        link: The connection of the sink.
+        is_release: True if the query goes back to Spark's own connector.
+        fill: A function that writes the missing rows of a begun batch; None if none are to be written.
     """
 
     folder: Path
@@ -78,10 +98,14 @@ class Looked:
     fill: Callable[[], int] | None = None
 
     def carry_out(self) -> Move | None:
-        """Write it. Returns what was written.
+        """Write the planned move, and return it.
 
-        Raises AdoptionRefusedError when the checkpoint has changed since it was looked at, and what the sink's steps
-        raise: SupersededError, PreparedTransactionLostError, DecisionUnknownError (do it again then), KafkaError.
+        Raises:
+            AdoptionRefusedError: The checkpoint has changed since it was read.
+            SupersededError: A newer run has claimed the sink.
+            PreparedTransactionLostError: A decided transaction of the sink is lost.
+            DecisionUnknownError: The broker did not confirm the decision. Call this again.
+            KafkaError: A request failed.
         """
         move, sink = self.move, self.sink
         if move is None or move.is_done or sink is None:
@@ -91,7 +115,7 @@ class Looked:
         _sync(self.folder, self.files)
         abilities = self.link.abilities(sink.name, None)
         if self.is_release:
-            # Opened first: older runs of the sink are shut out, and no batch can be decided behind this look.
+            # Open the sink first. This fences its older runs, so that none of them decides a batch after `_facts`.
             self.link.run(plan.open_sink(sink.name, abilities))
             move = plans.release(self.checkpoint, _facts(self.link, sink.name, self.checkpoint.query_id))
         if move.fills and self.fill is not None:
@@ -104,10 +128,10 @@ class Looked:
 
 
 def adopt_steps(decision: Decision, abilities: BrokerAbilities) -> plan.Plan[bool]:
-    """Claim the sink and note what another sink has written, as this sink's decision. Returns False when it is there.
+    """Claim the sink, and write a decision about the batch of another sink. Returns False if the decision exists.
 
-    Older runs of the sink are shut out, and what they left open is ended, as by every open. Raises
-    AdoptionRefusedError when the sink has decided a later batch.
+    Like every open of a sink, this fences older runs and ends the transactions that they left open.
+    Raises AdoptionRefusedError if the sink has decided a later batch.
     """
     opened = yield from plan.open_sink(decision.sink, abilities)
     last = opened.last(decision.query_id)
@@ -121,9 +145,9 @@ def adopt_steps(decision: Decision, abilities: BrokerAbilities) -> plan.Plan[boo
 
 
 def look_to_adopt(link: ClusterClient, sink_link: SinkLink, asked: Asked) -> Looked:
-    """Find out what has to be written so that this sink takes the query over.
+    """Plan the records with which this sink takes the query over.
 
-    Changes nothing, but that it ends a transaction that an earlier attempt has left open.
+    The only change: this aborts a transaction that an earlier attempt has left open, unless `only_look` is set.
 
     Raises AdoptionRefusedError, UndecidedBatchError, KafkaError and OSError.
     """
@@ -159,7 +183,7 @@ def look_to_adopt(link: ClusterClient, sink_link: SinkLink, asked: Asked) -> Loo
 
 
 def look_to_release(sink_link: SinkLink, location: str, sink: str | None) -> Looked:
-    """Find out what has to be written so that Spark's own connector may go on. Changes nothing.
+    """Plan the records after which Spark's own connector may continue the query. Changes nothing.
 
     Raises AdoptionRefusedError, KafkaError and OSError.
     """
@@ -188,7 +212,7 @@ def _checkpoint(location: str) -> tuple[Path, dict[str, bytes], Checkpoint]:
 
 
 def _newest_s(folder: Path, files: Mapping[str, bytes]) -> float:
-    """The age of the newest file, in seconds."""
+    """Return the age of the newest file, in seconds."""
     newest = max((folder / name).stat().st_mtime for name in files)
     return max(time.time() - newest, 0.0)
 
@@ -221,7 +245,10 @@ def _described(asked: Asked, found: Checkpoint) -> BatchRows | None:
 
 
 def _look_for_leftover(link: ClusterClient, asked: Asked, query_id: str) -> None:
-    """Nobody but an attempt that was killed can have left it open, and behind it the output cannot be seen."""
+    """Abort the transaction of a killed attempt, which hides the end of the output from read_committed readers.
+
+    Raises AdoptionRefusedError if there is one and `only_look` is set.
+    """
     if not is_left_open(link, query_id):
         return
     if asked.only_look:
@@ -237,7 +264,7 @@ def _judge(link: ClusterClient, asked: Asked, found: Checkpoint, rows: BatchRows
 
 
 def _writes(link: ClusterClient, topics: Sequence[str]) -> LastWrite | None:
-    """None where brokers do not tell: it is only shown."""
+    """Return the last writes to the topics; None if brokers do not answer, because they are only shown to the user."""
     try:
         return last_writes(link, topics)
     except KafkaError:
@@ -245,7 +272,10 @@ def _writes(link: ClusterClient, topics: Sequence[str]) -> LastWrite | None:
 
 
 def _sync(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Spark does not sync these files: without it a loss of power could take back a batch that is noted as written."""
+    """Sync the checkpoint's files, which Spark does not sync.
+
+    Otherwise a power loss could remove a batch from the checkpoint that the decision topic has as written.
+    """
     for path in [*(folder / name for name in files), *(folder / name for name in ("offsets", "commits", "."))]:
         if path.exists():
             descriptor = os.open(path, os.O_RDONLY)

@@ -1,8 +1,8 @@
-"""From what was found to the records that the decision topic needs. Pure: facts in, records or a refusal out.
+"""Derive the records that the decision topic needs. Pure: the functions take facts and return records or refuse.
 
-To take a query over, the sink has to know two things: the last batch that is in the output (a decision), and the first
-batch that it may be given (the query's beginning). A kill may come between the two records, so the decision is first:
-alone it already keeps the sink from writing a batch that is there.
+To take a query over, the sink needs two facts: the last batch that is in the output (a decision), and the first batch
+that it accepts (the query's beginning). The process can be killed between the two records. The decision is therefore
+first, because it alone keeps the sink from writing a batch twice.
 """
 
 from __future__ import annotations
@@ -23,7 +23,13 @@ AGAIN: Final = "start the query here; it writes batch {} again, exactly once"
 
 
 class Begun(Enum):
-    """A person's word about a batch that was begun."""
+    """A person's choice about a begun batch.
+
+    Attributes:
+        AGAIN: The sink writes the batch again.
+        DONE: The batch counts as written.
+        MISSING: The missing rows are written, then the batch counts as written.
+    """
 
     AGAIN = "again"
     DONE = "done"
@@ -32,10 +38,13 @@ class Begun(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SinkFacts:
-    """The sink that is to take the query over, as the decision topic knows it.
+    """The records of the decision topic about the sink and the query.
 
-    `last`: its last decision of the query. `beginning`: the query's beginning there. `elsewhere`: the query's last
-    decisions in sinks of other names.
+    Attributes:
+        name: The sink's name.
+        last: The sink's last decision of the query.
+        beginning: The query's beginning in this sink.
+        elsewhere: The query's last decisions in sinks of other names.
     """
 
     name: str
@@ -46,10 +55,13 @@ class SinkFacts:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """The records to write, the decision before the beginning, and what they mean for a person.
+    """The records to write: first the decision, then the beginning. Without both, the move was made before.
 
-    Without either the move was made before. `fills`: the rows of the begun batch that are missing in the output have
-    to be written before.
+    Attributes:
+        decision: The decision to write.
+        beginning: The beginning to write.
+        words: The meaning of the move, for a person.
+        fills: True if the missing rows of the begun batch must be written before the records.
     """
 
     decision: Decision | None
@@ -64,7 +76,7 @@ class Move:
 
 
 def needs_judging(checkpoint: Checkpoint, sink: SinkFacts, topics: Sequence[str]) -> bool:
-    """Return whether a batch was begun that the sink knows nothing of, so that the output has to be looked at."""
+    """Return True if a batch was begun without a decision in this sink, so that its output must be compared."""
     if not checkpoint.is_begun:
         return False
     decided = -1 if sink.last is None else sink.last.batch_id
@@ -72,9 +84,9 @@ def needs_judging(checkpoint: Checkpoint, sink: SinkFacts, topics: Sequence[str]
 
 
 def _is_judged(checkpoint: Checkpoint, sink: SinkFacts, topics: Sequence[str]) -> bool:
-    """Return whether the query was taken over before, to begin with the batch that was begun.
+    """Return True if an earlier adoption has decided that the sink writes the begun batch again.
 
-    Not if the batch was then looked for in other topics.
+    Such an adoption does not count if it searched for the batch in other topics.
     """
     known = sink.beginning
     last = _last(checkpoint)
@@ -86,9 +98,9 @@ def _is_judged(checkpoint: Checkpoint, sink: SinkFacts, topics: Sequence[str]) -
 
 
 def begins_unknown(checkpoint: Checkpoint) -> bool:
-    """Return whether no batch is finished.
+    """Return True if no batch is committed.
 
-    Spark's own source reads the start of the first batch from `sources`; this source does not.
+    Then only `sources` has the first offsets. Spark's own source reads them from there; this source does not.
     """
     return checkpoint.last is None or (checkpoint.is_begun and checkpoint.last == 0)
 
@@ -123,18 +135,20 @@ def adoption(
     about: Sequence[tuple[str, str]],
     topics: Sequence[str],
 ) -> Move:
-    """The records with which the sink takes the query over.
+    """Return the records with which the sink takes the query over.
 
     Args:
         checkpoint: The query's checkpoint.
-        sink: The sink, as the decision topic knows it.
-        judged: The verdict about a batch that was begun; None where nobody has to judge.
-        begun: A person's word about it, which counts where the verdict is UNDECIDED or PARTLY.
-        content: The content of that batch, where it is known.
-        about: Texts that tell a person which query it is.
-        topics: The output, in which a batch that was begun was looked for.
+        sink: The records of the decision topic about the sink and the query.
+        judged: The verdict about a begun batch and its reason; None if no verdict is needed.
+        begun: A person's choice about that batch. It counts if the verdict is UNDECIDED or PARTLY.
+        content: The content of that batch, if known.
+        about: Names and texts that identify the query for a person.
+        topics: The output topics, in which the begun batch was searched for.
 
-    Raises AdoptionRefusedError, and UndecidedBatchError where a person has to choose.
+    Raises:
+        AdoptionRefusedError: The query cannot be moved.
+        UndecidedBatchError: A person must choose.
     """
     _check_sink(checkpoint, sink)
     last = _last(checkpoint)
@@ -168,7 +182,7 @@ def adoption(
 
 
 def _choice(last: int, verdict: BatchVerdict, why: str, begun: Begun | None) -> bool:
-    """Return whether the batch counts as written. A person's word against proof is refused."""
+    """Return True if the batch counts as written. Refuses a person's choice that contradicts the verdict."""
     if verdict in (BatchVerdict.UNDECIDED, BatchVerdict.PARTLY):
         if begun is None or (begun is Begun.MISSING and verdict is BatchVerdict.UNDECIDED):
             raise UndecidedBatchError(f"batch {last} was begun and not finished: {why}")
@@ -183,7 +197,7 @@ def _choice(last: int, verdict: BatchVerdict, why: str, begun: Begun | None) -> 
 def _decision(
     checkpoint: Checkpoint, sink: SinkFacts, batch_id: int, content: Content | None, offsets: SourceOffsets | None
 ) -> Decision | None:
-    """None below the first batch, and where the sink has decided as much."""
+    """Return the decision for a batch; None if its number is negative, because there is no batch before the first."""
     if batch_id < 0:
         return None
     return Decision(sink.name, checkpoint.query_id, batch_id, (), content, offsets)
@@ -192,7 +206,10 @@ def _decision(
 def _beginning(
     sink: SinkFacts, checkpoint: Checkpoint, first: int, about: Sequence[tuple[str, str]]
 ) -> Beginning | None:
-    """None where the sink has one that still counts: a query that it has written all along keeps its own."""
+    """Return the beginning to write; None if the existing one still counts.
+
+    A query that this sink has written up to the checkpoint's last batch keeps its own beginning.
+    """
     known = sink.beginning
     if known is not None and not known.is_released:
         is_its_own = sink.last is not None and sink.last.batch_id == checkpoint.last and known.first_batch <= first
@@ -202,10 +219,10 @@ def _beginning(
 
 
 def release(checkpoint: Checkpoint, sink: SinkFacts) -> Move:
-    """The record with which the sink gives the query back to Spark's own connector.
+    """Return the record with which the sink gives the query back to Spark's own connector.
 
-    The sink was opened before: what it has decided is complete, and what it has not decided never will be. Raises
-    AdoptionRefusedError.
+    The caller that writes the record opens the sink first. Then every decided batch is complete, and an undecided batch
+    can no longer be decided by an older run. Raises AdoptionRefusedError.
     """
     last = _last(checkpoint)
     known = sink.beginning

@@ -8,8 +8,8 @@ __all__ = ["AdoptionRefusedError", "UndecidedBatchError"]
 
 
 class AdoptionRefusedError(ConfigurationError):
-    """The query cannot be moved as it is. Nothing was written; the message says what to do."""
+    """The query cannot be moved in its present state. Nothing was written; the message says what to do."""
 
 
 class UndecidedBatchError(AdoptionRefusedError):
-    """A batch was begun, and nothing proves that the output has all of it, or nothing of it. A person has to choose."""
+    """A batch was begun, and the output proves neither all nor none of its rows. A person must choose."""

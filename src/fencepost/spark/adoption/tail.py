@@ -1,4 +1,4 @@
-"""The end of the output topics, since shortly before a batch was planned."""
+"""Read the end of the output topics, from shortly before a batch was planned."""
 
 from __future__ import annotations
 
@@ -30,14 +30,21 @@ Times = npt.NDArray[np.int64]
 
 
 class LastWrite(NamedTuple):
-    """Producers that the brokers know on the output topics, and when the last of them wrote (ms since 1970)."""
+    """The number of producers that the brokers know on the output topics, and the time of the last write.
+
+    `last_ms` is in ms since 1970; None if unknown.
+    """
 
     producers: int
     last_ms: int | None
 
 
 class _Ends(NamedTuple):
-    """Offsets of a partition: the first and the end, and those of the first records at or after two moments."""
+    """Offsets of a partition.
+
+    `first` and `end` are the log's bounds. `around` and `after` are the offsets of the first records at or after two
+    times, or `end` if there is no such record.
+    """
 
     first: int
     around: int
@@ -46,9 +53,9 @@ class _Ends(NamedTuple):
 
 
 def read_tail(link: ClusterClient, topics: Sequence[str], planned_ms: int, within_ms: int) -> Tail:
-    """Read what committed readers see of the topics since `planned_ms`, and in the `within_ms` before it.
+    """Read the committed records of the topics since `planned_ms`, and of the `within_ms` before it.
 
-    Raises AdoptionRefusedError where a topic is missing or an open transaction hides its end, and KafkaError.
+    Raises AdoptionRefusedError if a topic is missing or an open transaction hides its end, and KafkaError.
     """
     described = link.io.run(link.admin.describe_topics(topics))
     missing = sorted(set(topics) - set(described))
@@ -76,9 +83,9 @@ def _ends_of(
         return {place: found.offset for place, found in link.io.run(asked).items()}
 
     around, after = offsets(max(planned_ms - within_ms, 0)), offsets(planned_ms)
-    # The end last: what was found by its time is before it.
+    # Read the end last, so that no offset that was found by its time is beyond it.
     first, end = offsets(EARLIEST), offsets(LATEST)
-    none = -1  # no record is so late
+    none = -1  # the answer if no record is at or after the time
     return {
         place: _Ends(
             first[place],
@@ -99,7 +106,7 @@ def _read(
     after: list[Hashes],
     around: list[Hashes],
 ) -> None:
-    """Checksums by the records' times, which need not be in the order of offsets."""
+    """Append the checksums of a partition to `after` or `around`, by timestamp, which need not follow offset order."""
     for hashes, times in _fetched(link, place, ends.around, ends.end):
         after.append(hashes[times >= planned_ms])
         around.append(hashes[(times < planned_ms) & (times >= planned_ms - within_ms)])
@@ -142,7 +149,7 @@ def _keeps_all(link: ClusterClient, topic: str) -> bool:
 
 
 def last_writes(link: ClusterClient, topics: Sequence[str]) -> LastWrite:
-    """The producers of the topics' newest records, as far as brokers remember them. Raises KafkaError."""
+    """Return the number of producers that the brokers remember on the topics, and the last write. Raises KafkaError."""
     described = link.io.run(link.admin.describe_topics(topics))
     places = [TopicPartition(name, number) for name, topic in described.items() for number in topic.partitions]
     found = link.io.run(link.admin.describe_producers(places)) if places else {}

@@ -1,4 +1,4 @@
-"""The result of comparing a begun batch with the output. Apart from the comparison, which needs numpy."""
+"""The result of comparing a begun batch with the output. A separate module, because the comparison needs numpy."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["BatchVerdict"]
 
 
 class BatchVerdict(Enum):
-    """The part of a begun batch that the output has."""
+    """The part of a begun batch that is in the output. UNDECIDED: the records do not prove it."""
 
     NOTHING = "nothing"
     WHOLE = "whole"
