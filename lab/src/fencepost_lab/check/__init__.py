@@ -1,1 +1,1 @@
-"""fencepost_lab.check."""
+"""Deterministic simulation of brokers, clients and the Spark sink, and checks of the recorded histories."""

@@ -179,7 +179,7 @@ class MemoryDisk:
         self._removed: dict[str, _FileContents] = {}  # removals that a crash may undo
         self._renamed: list[
             tuple[str, str, _FileContents | None]
-        ] = []  # old name, new name, what had it; a crash may undo them
+        ] = []  # renames that a crash may undo: old name, new name, replaced file
         self._write_failures: list[tuple[OSError, int, str]] = []
         self._sync_failures: list[OSError] = []
         self._read_failures: list[OSError] = []

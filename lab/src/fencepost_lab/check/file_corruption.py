@@ -3,10 +3,10 @@
 Such records cannot be restored, but their loss must be reported: a read at the offset of an acknowledged record returns
 that record or an error (CORRUPT_MESSAGE), never another record and never nothing.
 
-No damage is done after a loss of power, or if the disk refused to write a recovery point. After damage, the power stays
-until the partition was opened. Otherwise the recovery point on disk may be outdated, and damage after it is cut off
-like a torn tail. For the same reason an image after a loss of power is never the older copy: after the cut, offsets of
-an unacknowledged batch were given out again.
+The simulation does no damage after a power loss, or if the disk refused to write a recovery point. After damage, there
+is no power loss until the broker has opened the partition. Otherwise the recovery point on disk may be outdated, and
+the broker removes damage after it like a torn tail. For the same reason the older copy is never from after a power
+loss: the broker may have reused the offsets of an unacknowledged batch that it removed.
 """
 
 from __future__ import annotations
@@ -61,17 +61,17 @@ class FileCorruption:
         self._backup: Mapping[str, bytes] = {}
 
     def is_met(self) -> bool:
-        """Return true if a record was acknowledged since the damage, so that the partition was opened."""
+        """Return true if a record was acknowledged since the damage: then the broker has opened the partition."""
         return self._acknowledged_at_strike < sum(write.acknowledged for write in self._sent())
 
     def strike(self, *, killed: bool) -> None:
-        """Perhaps damage the files before the next start of the broker. `killed`: the power stayed at the last stop."""
+        """Damage the files by chance before the broker's next start. `killed`: the last stop was not a power loss."""
         before, self._acknowledged = self._acknowledged, sum(write.acknowledged for write in self._sent())
         refused, self._refused = self._refused, self._disk.not_overwritten[RECOVERY_POINTS]
         found = self._disk.tree(DIRECTORY)
         if killed and (not self._backup or self._chance.random() < BACKED_UP):
             self._backup = found
-        # otherwise the recovery point may be outdated
+        # In these cases the recovery point may be outdated, or no record was acknowledged since the last start.
         if not killed or self._acknowledged == before or self._refused != refused:
             return
         if self._chance.random() < self._restore:

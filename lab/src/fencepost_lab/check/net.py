@@ -25,7 +25,7 @@ WINDOW_BYTES = 65_536
 
 @dataclass(slots=True)
 class NetworkFaults:
-    """Chances per message sent, and the delay of each in milliseconds."""
+    """The chances of faults for each message, and the bounds of delays in milliseconds."""
 
     delay_ms_at_least: float = 0.05
     delay_ms_at_most: float = 2.0

@@ -22,7 +22,7 @@ class Profile(Enum):
     LITE = "lite"
     """Short runs with crashes and kills only: thousands of runs in a minute of CPU time."""
     LIVENESS = "liveness"
-    """All faults, with high chances. The run is judged by the time until everything ends."""
+    """All faults, with their highest chances. All work must end in time after them."""
 
 
 FAULTS: Final[dict[str, tuple[float, ...]]] = {
@@ -45,7 +45,7 @@ FAULTS: Final[dict[str, tuple[float, ...]]] = {
     "clock_jump_chance": (0.1,),
     "slow_sync_chance": (0.3,),
 }
-"""Fault to the values drawn when it is on; off is 0."""
+"""The values to draw from, by fault. A fault that is off has the value 0."""
 AT_START: Final[dict[str, tuple[float, ...]]] = {
     "flip_chance": (0.9,),
     "restore_chance": (0.5,),
@@ -211,7 +211,7 @@ class SimulationOptions:
         return replace(self, **{name: value})
 
     def machine(self) -> MachineFaults:
-        """Draw the faults of the broker's disk, descriptors and clock."""
+        """Return the chances of faults of the broker's disk, descriptors and clock."""
         return MachineFaults(
             full=self.full_chance,
             read_only=self.read_only_chance,
@@ -224,7 +224,7 @@ class SimulationOptions:
         )
 
     def network(self) -> NetworkFaults:
-        """Draw the faults of the network."""
+        """Return the chances of faults of the network."""
         return NetworkFaults(
             slow_chance=self.slow_chance,
             request_lost_chance=self.request_lost_chance,

@@ -2,8 +2,8 @@
 
 It can be killed, frozen for minutes, or considered dead while it continues.
 
-All actions of a process go through its clock. A strike comes before the n-th step, and a step ends at each await, so
-every await is a possible place for a kill or a freeze.
+All actions of a process go through its clock. A fault strikes before the n-th step, and a step ends at each await. A
+kill or a freeze is therefore possible at every await.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class Process:
         async def run() -> None:
             try:
                 result = await work()
-            except Exception as error:  # noqa: BLE001 (handed to whoever waits, and told)
+            except Exception as error:  # noqa: BLE001 (passed to the waiting task, and to `ended`)
                 self._end(what, error)
                 promised.set_error(error)
             else:
@@ -159,7 +159,7 @@ class Process:
             self.kill()  # the program has ended, so its clients' heartbeats must stop
 
     def lose(self) -> None:
-        """Let everything that waits for the process see ProcessLost.
+        """Raise ProcessLost in everything that waits for the process.
 
         The process may continue until its work has ended.
         """

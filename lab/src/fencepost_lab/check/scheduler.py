@@ -120,14 +120,14 @@ class SimTask:
             try:
                 self._coroutine.close()
                 return
-            except BaseException as error:  # noqa: BLE001 (what a dead task says on its way is of no account)
+            except BaseException as error:  # noqa: BLE001 (the run is over, so errors while closing do not count)
                 self.error = error
 
     def _deliver_cancellation(self) -> None:
         """Throw the cancellation, unless an earlier resumption has thrown it.
 
-        A coroutine that has not begun is cancelled at its first suspension: one that never runs could not report its
-        cancellation to its waiter.
+        A coroutine that has not begun is cancelled at its first suspension, because a coroutine that never runs cannot
+        report its cancellation to its waiter.
         """
         if self._cancelled and inspect.getcoroutinestate(self._coroutine) == inspect.CORO_CREATED:
             self._cancelled, self._cancel_at = False, 1
@@ -150,7 +150,7 @@ class SimTask:
         except TaskCancelled as error:
             self.error = error
             self._finish(None)
-        except Exception as error:  # noqa: BLE001 (kept for `result`, and shown by the scheduler)
+        except Exception as error:  # noqa: BLE001 (kept for `result` and in the scheduler's `failures`)
             self.error = error
             self._scheduler.failures.append(error)
             self._finish(None)

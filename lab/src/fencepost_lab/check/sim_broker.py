@@ -32,7 +32,7 @@ LOOK_MS: Final = 1_000.0
 
 
 class SimBroker:
-    """Passes incoming frames to the core and carries out its effects.
+    """A broker process that passes incoming frames to the core and carries out the core's effects.
 
     A sync takes a random time, and a crash may interrupt it.
 
@@ -253,7 +253,7 @@ class SimBroker:
         except PowerCut:
             self._trace("power cut")
             self.crash()
-        except Exception as error:  # noqa: BLE001 (as the server: told, and the broker stops)
+        except Exception as error:  # noqa: BLE001 (reported, and the broker stops, as the server does)
             self._tell("the broker stops", error)
             self.crash(power=False)
         else:
@@ -279,7 +279,7 @@ class SimBroker:
             error: Exception | None = None
             try:
                 write.step()
-            except Exception as failure:  # noqa: BLE001 - it is raised in the change, as by the server
+            except Exception as failure:  # noqa: BLE001 - passed to the core, as the server does
                 self._trace(f"write failed: {failure}")
                 error = failure
             core.written(now_ms, write.token, error)

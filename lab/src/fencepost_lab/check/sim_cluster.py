@@ -25,7 +25,8 @@ WATCHED_MS: Final = (50.0, 2_000.0)
 class SimCluster:
     """The base of a world.
 
-    `random` decides everything, `trace` receives events with their time, and `found` anomalies.
+    `random` is the source of all random choices, `lines` receives the events with their times, and `found` is called
+    for each failure of the broker that no disk fault explains.
     """
 
     def __init__(
@@ -47,7 +48,7 @@ class SimCluster:
         self.at_rest: Callable[[], None] = lambda: None
         """Called while the broker is down, directly before its next start."""
         self.power_may_go: Callable[[], bool] = lambda: True
-        """Asked before each loss of power."""
+        """Called before each power loss. False turns it into a kill of the process."""
         self.network = Network(self.scheduler, self.fork(), faults, self.strike)
         self.disk = MemoryDisk()
         self.machine = Machine(self.scheduler, self.disk, self.fork(), self.strike)
@@ -112,7 +113,7 @@ class SimCluster:
         self.host.start()
 
     def strike_machine(self, machine: MachineFaults) -> None:
-        """Draw those faults of the machine until the cluster is healed."""
+        """Draw these faults of the machine until the cluster is healed, and restart a broker that stopped."""
         if machine.any:
             self.scheduler.spawn(self.machine.strike_again_and_again(machine))
             self.scheduler.spawn(self._look_after_host())

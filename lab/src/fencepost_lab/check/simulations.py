@@ -48,7 +48,7 @@ class SimulationRun:
 
 
 class Simulation(Protocol):
-    """A simulated world. The type of its options is opaque to callers."""
+    """A simulated world. Only the world knows the type of its options."""
 
     name: str
 
@@ -71,15 +71,15 @@ class ClientsSimulation:
     name = "clients"
 
     def draw(self, seed: int, profile: Profile) -> SimulationOptions:
-        """See Options.draw."""
+        """Draw options, as SimulationOptions.draw does."""
         return SimulationOptions.draw(seed, profile)
 
     def changed(self, options: SimulationOptions, given: Iterable[str]) -> SimulationOptions:
-        """See Options.changed."""
+        """Return changed options, as SimulationOptions.changed does."""
         return options.changed(given)
 
     def smaller(self, options: SimulationOptions) -> Iterator[SimulationOptions]:
-        """See Options.smaller."""
+        """Yield smaller options, as SimulationOptions.smaller does."""
         yield from options.smaller()
 
     def run(self, seed: int, options: SimulationOptions) -> SimulationRun:
@@ -127,7 +127,7 @@ class SparkSimulation:
         return options
 
     def smaller(self, options: SinkFaults) -> Iterator[SinkFaults]:
-        """Each with a fault less."""
+        """Yield options with one fault less, or with one sink."""
         for name, value in _flat(options).items():
             if value and (name.endswith(("_chance", "crash_interval_ms")) or name.startswith("machine.")):
                 yield _with(options, name, 0.0)
@@ -153,11 +153,9 @@ SIMULATIONS: Final[tuple[Simulation, ...]] = (ClientsSimulation(), SparkSimulati
 def shrink(
     simulation: Simulation, run: SimulationRun, options: Any, tell: Callable[[], None] = lambda: None
 ) -> tuple[Any, SimulationRun]:
-    """Reduce the options while a check that complained about `run` still complains.
+    """Reduce the options as long as a check that found an anomaly in `run` still finds one.
 
-    Return the options and their run.
-
-    `tell` is called before each of the runs, at most 60.
+    Returns the options and their run. `tell` is called before each of the runs, of which there are at most 60.
     """
     left = SHRINKING_RUNS_AT_MOST
     wanted, best = run.checks, run

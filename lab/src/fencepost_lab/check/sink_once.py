@@ -1,7 +1,7 @@
 """A sink's output equals its input: no record is missing or duplicated, none is in doubt, and no decision is revoked.
 
-A batch that the engine has not committed is there completely or not at all. If the query reported the loss of a decided
-transaction, a part of its batch may be missing.
+The output has all rows of a batch that the engine has not committed, or none. If the query reported the loss of a
+decided transaction, a part of its batch may be missing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["sink_once"]
 
 
 def sink_once(history: SinkHistory) -> list[Anomaly]:
-    """Return every anomaly. Raises ValueError for a history without batches, in which nothing could be found."""
+    """Return all anomalies. Raises ValueError for a history without batches, in which no anomaly could be found."""
     if not history.batches:
         raise ValueError("the history has no batches: nothing can be checked")
     output = Counter(read.value for read in history.reads)

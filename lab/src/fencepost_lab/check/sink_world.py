@@ -51,7 +51,7 @@ FAULTY_MS: Final = 1_800_000
 RUN_MS_AT_MOST: Final = 20_000_000.0
 HEALED_MS_AT_MOST: Final = 2_000_000.0
 LATE_MS_AT_MOST: Final = 60_000.0
-NEVER_MS: Final = 900_000  # no run leaves a decided transaction open for so long
+NEVER_MS: Final = 900_000  # a transaction timeout in ms that no decided transaction of a run reaches
 STRIKES: Final = {
     "kill": "processes killed",
     "zombie": "processes taken for dead that go on",
@@ -72,7 +72,7 @@ class Brokers(Enum):
 
     @property
     def abilities(self) -> BrokerAbilities:
-        """The abilities that the sink finds, or is told: the broker cannot hide that it keeps transactions."""
+        """The abilities that the sink finds. TWO_PHASE passes them to the sink, because the broker has more."""
         return BrokerAbilities(
             two_phase=self in (Brokers.KEEPS_PREPARED, Brokers.TWO_PHASE),
             keeps_prepared=self is Brokers.KEEPS_PREPARED,
@@ -211,7 +211,7 @@ class SinkWorld:
             self.trace(f"{what} ended")
 
     def threaten(self, process: Process) -> None:
-        """Strike the process by chance at one of its next steps; a driver always."""
+        """Strike the process at one of its next steps: a driver always, any other process by chance."""
         chance = self._cluster.fork()
         is_driver = process in self._drivers
         if is_driver or chance.random() < self.faults.strike_chance:

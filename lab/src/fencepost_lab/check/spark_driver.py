@@ -37,7 +37,7 @@ class QueryStopped(Exception):
 
 @dataclass(frozen=True, slots=True)
 class SparkFaults:
-    """Chances: of a strike for each piece of work of a process, of the others for each batch or task."""
+    """Chances of faults. `strike_chance` is for each piece of work of a process, the others are for a batch or task."""
 
     strike_chance: float = 0.0
     driver_strike_chance: float = 0.0
@@ -240,7 +240,7 @@ class Driver:
             part = values[index * share : (index + 1) * share]
             try:
                 messages[index].set_result(await self._partition(opened, batch, index, part, stop))
-            except Exception as error:  # noqa: BLE001 (raised by who waits for the message)
+            except Exception as error:  # noqa: BLE001 (raised where the message is awaited)
                 messages[index].set_error(error)
 
         for index in range(self._parallelism):
@@ -300,7 +300,7 @@ class Driver:
             worker.process.kill()
 
     def _end_losers(self, runners: list[_WorkerProcess]) -> None:
-        """Kill losing copies. Some of them finish first."""
+        """Kill losing copies. Some are left running, as if they finished before the kill."""
         for worker in runners:
             if worker.process.busy and self._chance.random() < 0.6:
                 worker.process.kill()

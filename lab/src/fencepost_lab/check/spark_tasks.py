@@ -35,12 +35,12 @@ BATCH_BYTES: Final = 400
 
 
 class RowsBroken(Exception):
-    """A row's own code raised after earlier rows were written."""
+    """The code that produces a row failed after earlier rows were written."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskInput:
-    """One partition of a micro-batch. `breaks`: its rows end in an exception. `pause_ms`: between chunks."""
+    """One partition of a batch. `breaks`: an error follows its rows. `pause_ms`: the pause between chunks, in ms."""
 
     query_id: str
     batch: int
@@ -52,7 +52,7 @@ class TaskInput:
 
 
 class SinkHands:
-    """The sink's code in one process. With `abilities` None it asks the broker."""
+    """The sink's code in one process. `abilities` None: the sink asks the broker."""
 
     def __init__(
         self,
@@ -131,7 +131,7 @@ class SinkHands:
                 mine = own.get(type(step))
                 try:
                     observation = await (mine(step) if mine is not None else self._steps.perform(step))
-                except Exception as error:  # noqa: BLE001 - the plan's to judge
+                except Exception as error:  # noqa: BLE001 - the plan decides
                     step = steps.throw(error)
                 else:
                     self._trace(f"{self._process.name}: {type(step).__name__} -> {observation}")

@@ -1,6 +1,7 @@
-"""Recorder of the operations on transactional ids, as they happen.
+"""Record the operations on transactional ids while they happen.
 
-The rest of a simulated history has no times (`history.summary`). These operations need them, to judge fencing.
+The rest of a simulated history has no times (`history.summary`). The checks of fencing need the times of these
+operations.
 """
 
 from __future__ import annotations
@@ -24,10 +25,7 @@ __all__ = ["TransactionalIdRecorder", "told_of_fencing"]
 T = TypeVar("T")
 
 SENT_ONCE_MS: Final = 15
-"""Limit in ms.
-
-An earlier answer proves that the request was sent once, because a client repeats after 20 ms, give or take a fifth.
-"""
+"""Limit in ms. An answer within it proves that the request was sent once: a client repeats after 20 ms +- 20 %."""
 TELL_OF_FENCING: Final = (
     ProducerFencedError,
     FencedOrTimedOutError,
@@ -56,7 +54,7 @@ class TransactionalIdRecorder:
         return self._recorder.operations
 
     def begin(self, process: str, transactional_id: str, number: int) -> str:
-        """Record the begin of a transaction and return its name."""
+        """Record the beginning of a transaction and return its name."""
         name = f"{process}/{number}"
         self._recorder.at_once(Begin(process=process, transaction=name, transactional_id=transactional_id))
         return name

@@ -1,9 +1,10 @@
 """The simulated world: production cores of broker and clients, joined in memory under one clock, with random faults.
 
 In a run, applications (`actors`) work while requests and replies are lost, processes are killed or frozen, calls are
-cancelled, and the broker crashes and recovers its log. Then all faults end, and all work must end within a bound; the
-report names an actor that does not, and its call in progress. Transactions in doubt are resolved, readers read to the
-end, and the history is judged. The same seed and options give the same run, event for event: `Report.trace`.
+cancelled, and the broker crashes and recovers its log. Then all faults end, and all work must end within a time limit.
+The report names each actor that does not end, and its call in progress. Open transactions are resolved, readers read to
+the end, and the checks judge the history. The same seed and options give the same run, event for event
+(`SimulationReport.trace`).
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ COMPACTING: Final[dict[str, str | int | bool]] = {
 }
 PARTITIONS_AT_MOST: Final = 4
 CLOCKS_MS: Final = (0, 0, -600_000, 600_000)
-"""Errors of the clocks of clients' machines in ms."""
+"""Errors of the clients' clocks in ms."""
 CHANGES: Final[tuple[tuple[str, tuple[str | None, ...]], ...]] = (
     ("compression.type", ("producer", "gzip", "zstd", "uncompressed", None)),
     ("segment.bytes", ("1048576", None)),
@@ -90,14 +91,14 @@ PAUSE_MS: Final = (100.0, 60_000.0)
 ENDED_MS_AT_MOST: Final = 200_000.0
 """Time limit in ms after the storm: the longest pause, the longest transaction timeout, and two rebalances."""
 JUDGES: Final = ("first", "second")
-"""Names of the readers of everything at the end."""
+"""Names of the readers that read all partitions at the end."""
 WHILE_READING: Final = (aborted_read, divergence, reordered)
 """Checks that also hold for a reader that did not reach the end."""
 
 
 @dataclass(slots=True)
 class SimulationReport:
-    """The report of a run."""
+    """The report of a run. `happened` counts faults and transactions by kind."""
 
     seed: int
     options: SimulationOptions
@@ -109,7 +110,7 @@ class SimulationReport:
 
 
 class World:
-    """One run."""
+    """The state of one run: the cluster, the actors and the report."""
 
     def __init__(self, seed: int, options: SimulationOptions) -> None:
         random = Random(seed)
@@ -182,7 +183,7 @@ class World:
         return process
 
     def _ended(self, what: str, result: object) -> None:
-        """Report the end of a piece of work as a defect, unless calls are documented to fail this way."""
+        """Report an exception that ended a piece of work as a defect, unless calls are documented to raise it."""
         if (
             isinstance(result, BaseException)
             and not isinstance(result, KafkaError | ApplicationBroke)
@@ -244,7 +245,7 @@ class World:
         return TopicPartition(topic, chance.randrange(self._partitions[topic]))
 
     def places(self) -> list[TopicPartition]:
-        """All partitions that actors write records to."""
+        """Return all partitions that actors write records to."""
         return [TopicPartition(topic, number) for topic, count in self._partitions.items() for number in range(count)]
 
     @property

@@ -76,7 +76,7 @@ class Surroundings(Protocol):
         ...
 
     def places(self) -> list[TopicPartition]:
-        """All partitions that actors write records to."""
+        """Return all partitions that actors write records to."""
         ...
 
     def process(self, name: str) -> Process: ...
@@ -316,7 +316,7 @@ async def cut_short(process: Process, work: Coroutine[Any, Any, T], arrange: Cal
     async def run() -> None:
         try:
             result = await work
-        except BaseException as error:  # noqa: BLE001 (handed to whoever waits)
+        except BaseException as error:  # noqa: BLE001 (passed to the waiting task)
             ended.set_error(error)
         else:
             ended.set_result(result)

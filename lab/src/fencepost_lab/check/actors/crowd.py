@@ -48,14 +48,14 @@ PASSES: Final = (RetriableError, AbortableError, WakeupError, TaskCancelled)
 async def together(process: Process, works: Iterable[Callable[[], Coroutine[Any, Any, None]]]) -> None:
     """Run all works concurrently. Raises the first error.
 
-    A work's coroutine is created when it begins: a process that ends before leaves no coroutine that was never awaited.
+    Each coroutine is created when its work begins, so that a process that ends earlier leaves none un-awaited.
     """
     ends: list[SimFuture[None]] = []
 
     async def run(work: Callable[[], Coroutine[Any, Any, None]], end: SimFuture[None]) -> None:
         try:
             await work()
-        except BaseException as error:  # noqa: BLE001 (handed to whoever waits)
+        except BaseException as error:  # noqa: BLE001 (passed to the waiting task)
             end.set_error(error)
         else:
             end.set_result(None)
@@ -85,14 +85,14 @@ class SharedConsumer(AsyncConsumer):
         return self._core
 
     def wakeup(self) -> None:
-        """See HeldClient."""
+        """Make the current or the next poll raise WakeupError."""
         self._check_open()
         self._core.wakeup()
 
 
 @dataclass(slots=True)
 class Stand:
-    """A position reported by the client, with the number of the partition's records returned up to then."""
+    """A position reported by the client. `given`: the number of the partition's records returned before the report."""
 
     place: TopicPartition
     position: int
@@ -318,7 +318,7 @@ class SendersLife:
 
 
 class Senders(Actor):
-    """Tasks that share one idempotent producer at a time. Its successor starts when it closes."""
+    """Tasks that share one idempotent producer. After its close they share a new one."""
 
     _records = 0
 

@@ -57,7 +57,7 @@ class TransactionalWriter(Actor):
         by_block = self.chance.random() < 0.5
         while self.world.storming:
             self._transactions += 1
-            # No reader may see it before its commit is requested.
+            # ABORTED until the commit is requested, because no reader may see the transaction before.
             record = TransactionSummary(self.name, self._transactions, outcome=Outcome.ABORTED)
             self.world.history.transactions.append(record)
             name = self.world.sessions.begin(process.who, self.name, record.number)

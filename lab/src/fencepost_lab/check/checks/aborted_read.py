@@ -9,7 +9,7 @@ from fencepost_lab.check.history.operations import OperationResult
 
 
 def aborted_read(history: History) -> Iterator[Anomaly]:
-    """Find reads of values that must not be there."""
+    """Find reads of aborted values, and of values whose send failed."""
     for value, (reading, place) in history.committed.items():
         send = history.sends.get(value)
         if send is None:

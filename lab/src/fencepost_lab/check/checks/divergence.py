@@ -9,7 +9,7 @@ from fencepost_lab.check.history.operations import Operation, Position, Send
 
 
 def divergence(history: History) -> Iterator[Anomaly]:
-    """Find offsets at which two operations differ."""
+    """Find offsets at which two operations report different values."""
     known: dict[tuple[str, int], dict[int, tuple[str, Operation]]] = {}
     for send in history.of(Send):
         if send.offset >= 0:

@@ -87,7 +87,7 @@ class _Newest:
 
 
 def lost_offset(history: History) -> Iterator[Anomaly]:
-    """Find answers that no commit explains."""
+    """Find fetched positions that no commit explains."""
     fetches = [fetched for fetched in history.of(OffsetsFetch) if fetched.ok]
     groups = _writes(history) if fetches else {}
     for fetched in sorted(fetches, key=lambda fetch: fetch.completed):

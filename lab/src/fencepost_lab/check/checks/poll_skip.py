@@ -1,4 +1,4 @@
-"""Polls leave nothing out: a reader that moves past a record which others read has returned it, too."""
+"""Polls skip no record: a reader that moves past a record that another reader returned has returned it too."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from fencepost_lab.check.history.operations import OperationResult, Read
 
 
 def stuck(history: History) -> Iterator[Anomaly]:
-    """Find reads that did not get to the end."""
+    """Find reads that did not reach the end of their partition."""
     for read in history.of(Read):
         if read.result is OperationResult.FAIL:
             got = max((offset for batch in read.records for offset in batch.offsets), default=-1)

@@ -1,4 +1,4 @@
-"""Reader and writer of histories as JSON lines, one event per line in the order of time. docs/check.md defines them.
+"""Read and write histories as JSON lines, one event per line in the order of time. docs/check.md defines the form.
 
 The first line is the version. An invocation line has the kind `f`, the process and a number `op`; the line with the
 result has the same process and number. Without a result the outcome is unknown. A line with a kind that is not an

@@ -1,4 +1,4 @@
-"""A history: the operations in the order of their invocation, and the transactions and records that follow from them.
+"""A history: the operations in the order of their invocation, with their transactions and records.
 
 Every value sent is unique in its history, so that a value identifies its write.
 """
@@ -36,7 +36,7 @@ Kind = TypeVar("Kind", bound=Operation)
 
 
 class InvalidHistory(ValueError):
-    """Operations that do not form a valid history. `line`: the position in the order of events."""
+    """The operations do not form a valid history. `line`: the position of the first wrong event, from 1."""
 
     def __init__(self, line: int, reason: str) -> None:
         super().__init__(f"line {line}: {reason}")

@@ -111,7 +111,7 @@ class Init(Operation):
 
 @dataclass(slots=True, kw_only=True)
 class Begin(Operation):
-    """The begin of a transaction, whose name is unique in the history."""
+    """The beginning of a transaction, whose name is unique in the history."""
 
     F: ClassVar[str] = "begin"
 
@@ -136,7 +136,7 @@ class Send(Operation):
 
 @dataclass(slots=True, kw_only=True)
 class SendOffsets(Operation):
-    """A group's positions, sent in a transaction. `generation`: of a classic group."""
+    """A group's positions, sent in a transaction. `generation`: the member's generation in a classic group."""
 
     F: ClassVar[str] = "send_offsets"
 

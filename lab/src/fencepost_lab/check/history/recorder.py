@@ -1,4 +1,4 @@
-"""Recorder of operations as they happen."""
+"""Record operations while they happen."""
 
 from __future__ import annotations
 

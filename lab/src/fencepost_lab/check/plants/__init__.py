@@ -1,8 +1,6 @@
 """Known defects by name, to be planted into broker, client, disk and sink.
 
-The simulator must find each of them.
-
-They show that a run without findings means something.
+The simulator must find each of them. This shows that its checks can fail.
 """
 
 from fencepost_lab.check.plants import coordinator, crowd, group, log, producer, reading, sink, straight

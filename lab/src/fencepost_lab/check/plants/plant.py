@@ -1,4 +1,4 @@
-"""Planting of a known defect into the running code: functions are replaced, and restored afterwards."""
+"""Plant a known defect into the running code, by replacing functions and restoring them afterwards."""
 
 from __future__ import annotations
 
@@ -112,7 +112,11 @@ PLANTS: Final[dict[str, Plant]] = {}
 
 
 def plant(world: str, *options: str) -> Callable[[Callable[[Patches], None]], Callable[[Patches], None]]:
-    """Register the function in `PLANTS` under its name with dashes. Its docstring describes the defect."""
+    """Register the function in `PLANTS` under its name with dashes.
+
+    Its docstring is the plant's summary, which `fencepost simulate --plants` shows. It therefore describes the defect
+    and not the function.
+    """
 
     def enter(apply: Callable[[Patches], None]) -> Callable[[Patches], None]:
         name = apply.__name__.replace("_", "-")

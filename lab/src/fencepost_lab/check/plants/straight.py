@@ -1,4 +1,4 @@
-"""Defects of the straight paths, which the general paths do not have."""
+"""Defects of the straight paths only, not of the general paths."""
 
 from __future__ import annotations
 

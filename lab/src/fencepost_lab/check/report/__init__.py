@@ -1,1 +1,1 @@
-"""Reports about a judged history: the verdict as text, and its anomalies as pictures."""
+"""Reports about a checked history: the verdict as text, and its anomalies as pictures."""

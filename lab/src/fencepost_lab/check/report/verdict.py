@@ -1,4 +1,4 @@
-"""Judgement of a history: the number of anomalies of each kind, and the first of each."""
+"""Check a history: count the anomalies of each kind, and keep the first of each."""
 
 from __future__ import annotations
 
