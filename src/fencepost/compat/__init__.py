@@ -1,1 +1,1 @@
-"""The classes of other Kafka clients over Fencepost's own, for programs that move by one import."""
+"""Classes with the interface of other Kafka clients, for programs that move to Fencepost by changing one import."""

@@ -29,7 +29,7 @@ def read_all(broker: Broker, topic: str, *, committed: bool = True, timeout_s: f
 
     Args:
         broker: The broker to read from.
-        topic: The topic. One that does not exist has no records; it is not created.
+        topic: The topic. A topic that does not exist has no records, and is not created.
         committed: Exclude records of aborted and open transactions.
         timeout_s: Time limit for reading a partition, in seconds.
 

@@ -30,7 +30,7 @@ __all__ = [
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the marker."""
+    """Register the marker `fencepost`."""
     config.addinivalue_line(
         "markers",
         "fencepost(config={}, fsync='never', users=None): settings of the broker that fencepost_broker starts for this "
@@ -40,13 +40,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session")
 def fencepost_config() -> Mapping[str, object]:
-    """Settings of all brokers that tests start. Override this fixture in a conftest.py."""
+    """Provide the settings of all brokers that tests start. Override this fixture in a conftest.py."""
     return {}
 
 
 @pytest.fixture
 def fencepost_broker(request: pytest.FixtureRequest, fencepost_config: Mapping[str, object]) -> Iterator[Broker]:
-    """A broker for one test. Its clock, faults and data end with the test. It starts in milliseconds."""
+    """Yield a broker for one test. Its clock, faults and data end with the test. It starts in milliseconds."""
     from fencepost import Broker
 
     arguments: dict[str, Any] = {}
@@ -61,7 +61,7 @@ def fencepost_broker(request: pytest.FixtureRequest, fencepost_config: Mapping[s
 
 @pytest.fixture(scope="session")
 def fencepost_shared_broker(fencepost_config: Mapping[str, object]) -> Iterator[Broker]:
-    """One broker for all tests of the run. Use new names for topics, groups and transactional ids."""
+    """Yield one broker for all tests of the run. Use new names for topics, groups and transactional ids."""
     from fencepost import Broker
 
     with Broker(fencepost_config) as broker:
@@ -70,7 +70,7 @@ def fencepost_shared_broker(fencepost_config: Mapping[str, object]) -> Iterator[
 
 @pytest.fixture
 def fencepost_admin(fencepost_broker: Broker) -> Iterator[Admin]:
-    """An admin client for `fencepost_broker`."""
+    """Yield an admin client for `fencepost_broker`."""
     from fencepost import Admin
 
     with Admin(fencepost_broker.bootstrap_servers) as admin:
@@ -79,7 +79,10 @@ def fencepost_admin(fencepost_broker: Broker) -> Iterator[Admin]:
 
 @pytest.fixture
 def fencepost_topics(fencepost_admin: Admin) -> MakeTopic:
-    """Creates topics on `fencepost_broker`: `fencepost_topics(partitions=3)` returns the new topic's name."""
+    """Provide a function that creates a topic on `fencepost_broker`.
+
+    `fencepost_topics(partitions=3)` returns the new topic's name.
+    """
 
     def make(partitions: int = 1, configs: Mapping[str, str] | None = None, prefix: str = "topic") -> str:
         name = f"{prefix}-{uuid.uuid4().hex[:8]}"
@@ -91,13 +94,16 @@ def fencepost_topics(fencepost_admin: Admin) -> MakeTopic:
 
 @pytest.fixture
 def fencepost_topic(fencepost_topics: MakeTopic) -> str:
-    """The name of a new topic with one partition on `fencepost_broker`."""
+    """Provide the name of a new topic with one partition on `fencepost_broker`."""
     return fencepost_topics()
 
 
 @pytest.fixture
 def fencepost_producer(fencepost_broker: Broker) -> Iterator[Callable[..., Producer]]:
-    """Creates producers for `fencepost_broker`, closed after the test: `fencepost_producer(linger_ms=5)`."""
+    """Yield a function that creates producers for `fencepost_broker`, and close them after the test.
+
+    Example: `fencepost_producer(linger_ms=5)`.
+    """
     from fencepost import Producer
 
     made: list[Producer] = []
@@ -113,7 +119,10 @@ def fencepost_producer(fencepost_broker: Broker) -> Iterator[Callable[..., Produ
 
 @pytest.fixture
 def fencepost_consumer(fencepost_broker: Broker) -> Iterator[Callable[..., Consumer]]:
-    """Creates consumers for `fencepost_broker`, closed after the test: `fencepost_consumer(group_id="g")`."""
+    """Yield a function that creates consumers for `fencepost_broker`, and close them after the test.
+
+    Example: `fencepost_consumer(group_id="g")`.
+    """
     from fencepost import Consumer
 
     made: list[Consumer] = []

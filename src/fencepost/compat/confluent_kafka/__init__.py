@@ -1,8 +1,8 @@
-"""The classes of confluent-kafka over Fencepost's clients, without confluent-kafka and librdkafka.
+"""Fencepost's clients with the interface of confluent-kafka. Neither confluent-kafka nor librdkafka is needed.
 
     from fencepost.compat.confluent_kafka import Consumer, Producer
 
-docs/migration.md has the table of what works, what is refused and what differs.
+docs/migration.md has a table of the names that work, differ or are refused.
 """
 
 from __future__ import annotations

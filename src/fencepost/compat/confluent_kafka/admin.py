@@ -1,4 +1,4 @@
-"""AdminClient of confluent-kafka over Fencepost's Admin, with the types of its arguments and results."""
+"""AdminClient with the interface of confluent-kafka, and the types of its arguments and results."""
 
 from __future__ import annotations
 

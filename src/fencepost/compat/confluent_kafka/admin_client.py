@@ -1,4 +1,4 @@
-"""The AdminClient of confluent-kafka over Fencepost's Admin. Its calls return futures."""
+"""AdminClient with the interface of confluent-kafka, over Fencepost's Admin. Its calls return futures."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ K = TypeVar("K", bound=Hashable)
 
 _CLOSED: Final = "AdminClient has been closed"
 _THREADS: Final = 4
-_LOOK_S: Final = 0.1  # of poll(), between two looks for errors
-# By our name: resource types of settings. The numbers of DescribeConfigs are not those of ACLs.
+_LOOK_S: Final = 0.1  # poll() looks for errors and statistics at this interval
+# The numbers of resource types in DescribeConfigs, which are not those of ACLs.
 _CONFIG_TYPES: Final = {ResourceType.TOPIC: 2, ResourceType.BROKER: 4, ResourceType.GROUP: 32}
 
 Futures = dict[K, "Future[Any]"]
@@ -57,8 +57,8 @@ Futures = dict[K, "Future[Any]"]
 class AdminClient(MetadataClient):
     """An admin client. Each future has the result of an item, or raises its KafkaException.
 
-    Time limits: `request_timeout` in seconds, by default default_api_timeout_ms. `operation_timeout` has no effect of
-    its own: a call waits within `request_timeout` until the brokers show its result.
+    `request_timeout` is the time limit of a call in seconds, by default default_api_timeout_ms. `operation_timeout` has
+    no effect: a call waits within `request_timeout` until the brokers show its result.
     """
 
     _closed_text: ClassVar[str] = _CLOSED
@@ -86,7 +86,7 @@ class AdminClient(MetadataClient):
         super().__del__()
 
     def poll(self, timeout: float = -1) -> int:
-        """Call error_cb and stats_cb during at most `timeout` seconds, and return 0: futures need no poll."""
+        """Call error_cb and stats_cb during `timeout` seconds. Returns 0, because futures need no poll."""
         self._open()
         until_s = time.monotonic() + max(timeout, 0)
         self._events.tell()
@@ -108,7 +108,7 @@ class AdminClient(MetadataClient):
         Args:
             items: The key of each item in the results of `call`, by its key in the answer.
             call: The call, which returns results by key, or raises ItemsFailedError.
-            read: Makes the result of confluent-kafka from a result of the call.
+            read: Converts a result of the call to the result of confluent-kafka.
         """
         futures: Futures[K] = {item: Future() for item in items}
         for future in futures.values():
@@ -174,7 +174,7 @@ class AdminClient(MetadataClient):
         request_timeout: float | None = None,
         validate_only: bool = False,
     ) -> Futures[str]:
-        """Raise numbers of partitions. Each future has None."""
+        """Add partitions to topics. Each future has None."""
         client, wanted = self._open(), _filled("new_partitions", new_partitions, NewPartitions)
         if any(each.replica_assignment for each in wanted):
             raise refusal("NewPartitions.replica_assignment", "call fencepost.Admin.alter_partition_reassignments")
@@ -228,7 +228,7 @@ class AdminClient(MetadataClient):
         operation_timeout: float | None = None,
         request_timeout: float | None = None,
     ) -> Futures[TopicPartition]:
-        """Delete records before offsets; OFFSET_END: all. Each future has DeletedRecords."""
+        """Delete the records before the offsets; OFFSET_END deletes all. Each future has DeletedRecords."""
         client, wanted = self._open(), checked_partitions(topic_partition_offsets)
         before = {place_of(each): each.offset for each in wanted}
         limit_ms = _limit_ms(request_timeout)
@@ -245,7 +245,7 @@ class AdminClient(MetadataClient):
         isolation_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
         request_timeout: float | None = None,
     ) -> Futures[TopicPartition]:
-        """Look for offsets. Each future has a ListOffsetsResultInfo."""
+        """Find offsets by OffsetSpec. Each future has a ListOffsetsResultInfo."""
         client = self._open()
         if not isinstance(isolation_level, IsolationLevel):
             raise TypeError("isolation_level must be an IsolationLevel")
@@ -278,7 +278,7 @@ class AdminClient(MetadataClient):
         validate_only: bool = False,
         broker: int | None = None,
     ) -> Futures[ConfigResource]:
-        """Change settings by the `incremental_configs` of the resources. Each future has None."""
+        """Apply the changes in the resources' `incremental_configs`. Each future has None."""
         client, wanted = self._open(), _resources(resources)
         if broker is not None:
             raise refusal("argument broker", "a broker's resource goes to this broker")
@@ -370,7 +370,7 @@ class AdminClient(MetadataClient):
     ) -> Futures[str]:
         """Set committed offsets of a group without members. The future has ConsumerGroupTopicPartitions.
 
-        With members the future raises, unlike confluent-kafka, which sets the error of each partition.
+        If the group has members, the future raises. confluent-kafka sets the error of each partition instead.
         """
         client, asked = self._open(), _only_group(alter_consumer_group_offsets_request)
         limit_ms = _limit_ms(request_timeout)
@@ -424,7 +424,7 @@ class AdminClient(MetadataClient):
 
 
 def _settle(future: Future[Any], error: OurError | None, read: Callable[[], Any]) -> None:
-    """Set the result that `read` returns, or an exception."""
+    """Set the future's exception to `error` if there is one, else set its result or exception from `read`."""
     try:
         if error is not None:
             raise error
@@ -444,7 +444,7 @@ def _exception(error: Exception) -> Exception:
 
 
 def _limit_ms(request_timeout: float | None) -> int | None:
-    """Return a time limit in ms. Raises TypeError, ValueError."""
+    """Return `request_timeout` in ms; None if it is not given. Raises TypeError, and ValueError if it is negative."""
     limit_ms = milliseconds(request_timeout)
     if request_timeout is not None and limit_ms is None:
         raise ValueError(f"request_timeout={request_timeout}: must not be negative")
@@ -452,7 +452,7 @@ def _limit_ms(request_timeout: float | None) -> int | None:
 
 
 def _filled(name: str, items: object, kind: type[K]) -> list[K]:
-    """Return a list with items of a type. Raises TypeError, and ValueError for an empty one or for None in it."""
+    """Return a list with items of a type. Raises TypeError, and ValueError for an empty list or an item None."""
     if isinstance(items, list) and None in items:
         raise ValueError(f"{name}: an item is None")
     if not isinstance(items, list) or not all(isinstance(each, kind) for each in items):

@@ -23,7 +23,7 @@ __all__ = [
 
 @total_ordering
 class _Ordered(Enum):
-    """Members of a kind are in the order of their values."""
+    """Base of enumerations whose members are ordered by value."""
 
     def __lt__(self, other: Any) -> bool:
         if self.__class__ is not other.__class__:

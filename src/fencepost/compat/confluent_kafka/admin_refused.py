@@ -1,4 +1,4 @@
-"""Types of the calls that AdminClient refuses. They can be imported, and not created."""
+"""Types for the calls that AdminClient refuses. They can be imported, but creating one raises UsageError."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Results of Fencepost's Admin as those of confluent-kafka."""
+"""Convert the results of Fencepost's Admin to those of confluent-kafka."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _CONSUMERS: Final = "consumer"
 
 
 def topic(found: tuple[OurTopic | None, Mapping[int, OurNode]]) -> TopicDescription:
-    """Return a described topic. Raises UnknownTopicOrPartitionError if it does not exist."""
+    """Convert a described topic. Raises UnknownTopicOrPartitionError if it does not exist."""
     described, nodes = found
     if described is None:
         raise error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -64,7 +64,7 @@ def topic(found: tuple[OurTopic | None, Mapping[int, OurNode]]) -> TopicDescript
 
 
 def cluster(found: ClusterDescription, rights: Iterable[Any] | None) -> DescribeClusterResult:
-    """Return a described cluster."""
+    """Convert a described cluster."""
     nodes = {node.id: node for node in found.brokers}
     everyone = [Node(*node) for node in found.brokers]
     return DescribeClusterResult(_node(nodes, found.controller_id), everyone, found.cluster_id, _operations(rights))
@@ -79,7 +79,7 @@ def _nodes(nodes: Mapping[int, OurNode], numbers: Iterable[int]) -> list[Node]:
 
 
 def _operations(rights: Iterable[Any] | None) -> list[AclOperation] | None:
-    """Return the operations that confluent-kafka knows."""
+    """Convert those of the operations that confluent-kafka knows."""
     if rights is None:
         return None
     known = {each.value for each in AclOperation}
@@ -87,17 +87,17 @@ def _operations(rights: Iterable[Any] | None) -> list[AclOperation] | None:
 
 
 def deleted(low_watermark: int) -> DeletedRecords:
-    """Return the first offset after a deletion."""
+    """Convert the first offset after a deletion."""
     return DeletedRecords(low_watermark)
 
 
 def offset(at: OffsetAt) -> ListOffsetsResultInfo:
-    """Return an offset that was looked for."""
+    """Convert a result of ListOffsets."""
     return ListOffsetsResultInfo(at.offset, at.timestamp_ms, at.leader_epoch if at.leader_epoch >= 0 else None)
 
 
 def config_entries(found: Mapping[str, OurEntry]) -> dict[str, ConfigEntry]:
-    """Return settings by name."""
+    """Convert settings, by name."""
     return {name: _config_entry(entry) for name, entry in found.items()}
 
 
@@ -107,7 +107,7 @@ def _config_entry(entry: OurEntry) -> ConfigEntry:
 
 
 def listed(groups: Iterable[GroupListing]) -> ListConsumerGroupsResult:
-    """Return the groups of consumers among listed groups."""
+    """Convert listed groups. Groups of other clients than consumers are left out."""
     return ListConsumerGroupsResult(
         [
             ConsumerGroupListing(
@@ -123,7 +123,7 @@ def listed(groups: Iterable[GroupListing]) -> ListConsumerGroupsResult:
 
 
 def group(found: GroupDescription, coordinator: OurNode | None) -> ConsumerGroupDescription:
-    """Return a described group, with its coordinator."""
+    """Convert a described group, with its coordinator."""
     return ConsumerGroupDescription(
         found.group_id,
         not found.protocol_type,

@@ -21,7 +21,7 @@ from fencepost.compat.confluent_kafka.values import TopicPartition
 
 
 class NewTopic:
-    """A topic to create. Equality is of name and numbers, and not of settings."""
+    """A topic to create. Equality compares name and numbers, not settings."""
 
     def __init__(
         self,
@@ -31,7 +31,7 @@ class NewTopic:
         replica_assignment: Sequence[Sequence[int]] | None = None,
         config: Mapping[str, str] | None = None,
     ) -> None:
-        """Create it.
+        """Create a description of the topic.
 
         Args:
             topic: The topic.
@@ -66,7 +66,7 @@ class NewPartitions:
     def __init__(
         self, topic: str, new_total_count: int, replica_assignment: Sequence[Sequence[int]] | None = None
     ) -> None:
-        """Create it.
+        """Create a request for a topic.
 
         Args:
             topic: The topic.
@@ -92,20 +92,20 @@ class TopicCollection:
     """Names of topics."""
 
     def __init__(self, topic_names: list[str]) -> None:
-        """Create it of a list of names."""
+        """Create a collection from a list of names."""
         self.topic_names = topic_names
 
 
 class Uuid:
-    """An id of 128 bits, shown in base64. Unlike Kafka, confluent-kafka shows it with + and /."""
+    """An id of 128 bits, shown in base64 with the characters + and /, as confluent-kafka does and Kafka does not."""
 
     def __init__(self, most_significant_bits: int, least_significant_bits: int) -> None:
-        """Create it of its two halves, which are signed numbers of 64 bits."""
+        """Create an id from its two halves, which are signed 64-bit numbers."""
         self._bits = (most_significant_bits, least_significant_bits)
 
     @classmethod
     def of(cls, value: UUID) -> Uuid:
-        """Create it of a standard UUID."""
+        """Create an id from a standard UUID."""
         most, least = (int.from_bytes(half, signed=True) for half in (value.bytes[:8], value.bytes[8:]))
         return cls(most, least)
 
@@ -180,7 +180,7 @@ class DescribeClusterResult:
 
 @dataclass
 class ConfigEntry:
-    """A setting. `synonyms` is empty: Fencepost does not ask for them."""
+    """A setting. `synonyms` is empty, because Fencepost does not request synonyms."""
 
     name: str
     value: str | None
@@ -200,7 +200,7 @@ class ConfigEntry:
 
 
 class ConfigResource:
-    """Something that has settings. Equality is of type and name."""
+    """A topic, broker or group, which has settings. Equality compares type and name."""
 
     Type = ResourceType
 
@@ -213,7 +213,7 @@ class ConfigResource:
         error: KafkaError | None = None,
         incremental_configs: list[ConfigEntry] | None = None,
     ) -> None:
-        """Create it.
+        """Create a resource.
 
         Args:
             restype: The type, its name, or its number.
@@ -268,7 +268,7 @@ class ConfigResource:
 
 @dataclass
 class ConsumerGroupTopicPartitions:
-    """Partitions of a group; None: all."""
+    """A group and some of its partitions; None: all partitions."""
 
     group_id: str
     topic_partitions: list[TopicPartition] | None = None
@@ -286,7 +286,7 @@ class ConsumerGroupListing:
 
 @dataclass
 class ListConsumerGroupsResult:
-    """Listed groups. `errors` is empty: an error of a broker fails the call."""
+    """Listed groups. `errors` is empty, because an error of a broker fails the call."""
 
     valid: list[ConsumerGroupListing] = field(default_factory=list)
     errors: list[Exception] = field(default_factory=list)
@@ -345,25 +345,25 @@ class OffsetSpec:
     """A position in a partition."""
 
     def __init__(self, value: int) -> None:
-        """Create it of a timestamp in ms, or one of Kafka's negative numbers."""
+        """Create a position from a timestamp in ms, or from one of Kafka's negative numbers."""
         self.value = value
 
     @classmethod
     def earliest(cls) -> OffsetSpec:
-        """Return the first offset."""
+        """Return the position of the first offset."""
         return cls(OurSpec.EARLIEST)
 
     @classmethod
     def latest(cls) -> OffsetSpec:
-        """Return the end."""
+        """Return the position of the end."""
         return cls(OurSpec.LATEST)
 
     @classmethod
     def max_timestamp(cls) -> OffsetSpec:
-        """Return the record with the highest timestamp."""
+        """Return the position of the record with the highest timestamp."""
         return cls(OurSpec.MAX_TIMESTAMP)
 
     @classmethod
     def for_timestamp(cls, timestamp: int) -> OffsetSpec:
-        """Return the first record at or after the timestamp in ms."""
+        """Return the position of the first record at or after the timestamp in ms."""
         return cls(timestamp)

@@ -27,7 +27,7 @@ Starts = dict[Place, OffsetSpec]
 
 
 class _Listener(RebalanceListener):
-    """Passes rebalances on. It does not keep the consumer alive."""
+    """A listener that passes rebalances to `Assignments`. Its weak reference does not keep the consumer alive."""
 
     def __init__(self, assignments: Assignments) -> None:
         self._assignments = weakref.ref(assignments)
@@ -49,7 +49,13 @@ class Assignments:
     """The partitions of a consumer, with pauses and start positions."""
 
     def __init__(self, consumer: Any, client: OurConsumer, forget: Callable[[Iterable[Place]], None]) -> None:
-        """`forget` is called with partitions that are read no more, or from elsewhere."""
+        """Start without partitions.
+
+        Args:
+            consumer: The consumer that the callbacks get.
+            client: Fencepost's consumer.
+            forget: Called with partitions that are no longer read, or whose reading continues at another offset.
+        """
         self._consumer = weakref.ref(consumer)
         self._client = client
         self._forget = forget
@@ -59,7 +65,7 @@ class Assignments:
         self._in_callback = ""
         self._offered: set[Place] = set()
         self._paused: set[Place] = set()
-        self._starts: Starts = {}  # positions to be looked for; the partitions are paused until then
+        self._starts: Starts = {}  # start positions that are not resolved yet; their partitions are paused
         self._looking: tuple[Starts, concurrent.futures.Future[dict[Place, OffsetAt]]] | None = None
 
     # --- subscription ---
@@ -79,7 +85,7 @@ class Assignments:
         self._subscribed = bool(topics)
 
     def unsubscribe(self) -> None:
-        """Leave the group."""
+        """Leave the group and forget all partitions."""
         self._client.unsubscribe()
         self._subscribed = False
         self._end_all()
@@ -99,7 +105,7 @@ class Assignments:
     # --- assignment ---
 
     def assign(self, partitions: list[TopicPartition]) -> None:
-        """Read these from now on. Raises UsageError for a subscribed consumer outside of a callback."""
+        """Replace the assigned partitions. Raises UsageError for a subscribed consumer outside of a callback."""
         if self._in_callback == "on_assign":
             self._check_offered("assign", partitions)
             self._begin(partitions)
@@ -114,7 +120,7 @@ class Assignments:
             self.replace(partitions)
 
     def incremental_assign(self, partitions: list[TopicPartition]) -> None:
-        """Read these too."""
+        """Add partitions to the assigned ones."""
         if self._in_callback == "on_assign":
             self._check_offered("incremental_assign", partitions)
         elif self._subscribed:
@@ -124,10 +130,10 @@ class Assignments:
         self._begin(partitions)
 
     def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
-        """Read these no more."""
+        """Remove partitions from the assigned ones."""
         places = [place_of(each) for each in partitions]
         if self._in_callback in ("on_revoke", "on_lost"):
-            return  # Fencepost gives them up after the callback
+            return  # Fencepost releases the partitions after the callback
         if self._subscribed or self._in_callback:
             raise local_error("_STATE", "incremental_unassign() of a subscribed consumer is possible in on_revoke only")
         missing = set(places) - set(self._client.assignment())
@@ -138,7 +144,7 @@ class Assignments:
         self._gone(places)
 
     def replace(self, partitions: list[TopicPartition]) -> None:
-        """Read exactly these, without a subscription. All begin anew."""
+        """Assign exactly these partitions, without a subscription. All of them start anew."""
         if self._client.assignment():
             self._commit_stored()
             self._client.assign([])
@@ -147,7 +153,7 @@ class Assignments:
         self._begin(partitions)
 
     def _commit_stored(self) -> None:
-        """Commit stored offsets before partitions are given up, with enable.auto.commit."""
+        """Commit stored offsets before partitions are released, if enable.auto.commit is set."""
         core = self._client._core
         if core.config.enable_auto_commit:
             self._client._io.call(lambda: core._commits.quietly(core._to_commit(), core._deadline(None)))
@@ -212,7 +218,7 @@ class Assignments:
         self._looking = None
 
     def _put_back(self, place: Place) -> None:
-        """Give the records of the partition that are in hand back to the consumer."""
+        """Return the partition's records that the application has not received to Fencepost's consumer."""
         if place in self._client._core._reading._handed.first_left():
             at = self._client.positions()[place]
             self._client.seek(place, at.offset, at.leader_epoch)
@@ -222,7 +228,7 @@ class Assignments:
             self._client.resume([place])
 
     def pause(self, partitions: list[TopicPartition]) -> None:
-        """Pause the assigned ones of these."""
+        """Pause those of the partitions that are assigned."""
         assigned = set(self._client.assignment())
         for place in map(place_of, partitions):
             if place in assigned:
@@ -231,14 +237,14 @@ class Assignments:
                 self._client.pause([place])
 
     def resume(self, partitions: list[TopicPartition]) -> None:
-        """Resume the assigned ones of these."""
+        """Resume those of the partitions that are assigned."""
         assigned = set(self._client.assignment())
         places = {place_of(each) for each in partitions} & assigned
         self._paused -= places
         self._client.resume(sorted(places - self._starts.keys()))
 
     def reads(self, wait_ms: int) -> bool:
-        """Return true if there is something to poll; else wait. Start positions are looked for first."""
+        """Resolve pending start positions, then return True. Without partitions, wait `wait_ms` and return False."""
         if not self._subscribed and not self._client.assignment():
             time.sleep(wait_ms / 1000)
             return False

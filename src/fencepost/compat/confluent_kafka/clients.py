@@ -1,4 +1,4 @@
-"""The part that all clients have: metadata, errors and statistics for poll(), and their end."""
+"""The common part of all clients: metadata, errors and statistics for poll(), and closing."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from fencepost.compat.confluent_kafka.settings import Given, milliseconds
 from fencepost.errors import KafkaError as OurError
 from fencepost.errors import UsageError
 
-_MOST: Final = 1_000  # events; beyond that the oldest are dropped: the application does not call poll()
+_MOST: Final = 1_000  # waiting events; the oldest are dropped if the application does not call poll()
 _numbers = count(1)
 
-# Totals of our metrics that are counted as librdkafka counts them, by kind of client.
+# The fields of librdkafka's statistics that our metrics count in the same way, by kind of client.
 _TOTALS: Final[Mapping[str, Mapping[str, str]]] = {
     "producer": {"txmsgs": "outgoing_record_total", "txmsg_bytes": "outgoing_byte_total"},
     "consumer": {"rxmsgs": "records_consumed_total"},
@@ -40,15 +40,21 @@ _OF_NODES: Final = {
 
 
 def refusal(name: str, instead: str) -> UsageError:
-    """Return the error of a call that Fencepost does not have in this form."""
+    """Return the error for a call that this package refuses. `instead` says what to use."""
     return UsageError(f"fencepost.compat.confluent_kafka: {name} is not possible here; {instead}")
 
 
 class Statistics:
-    """Makes the texts of one client."""
+    """The statistics of one client as JSON text, with librdkafka's names."""
 
     def __init__(self, client_id: str, kind: str, queue: Callable[[], Mapping[str, int]]) -> None:
-        """Take the kind of client, and a function that returns the fields of the producer's queue."""
+        """Start counting.
+
+        Args:
+            client_id: The client's id.
+            kind: "producer" or "consumer".
+            queue: A function that returns fields about the producer's queue.
+        """
         self.core: Any = None
         self._client_id = client_id
         self._kind = kind
@@ -57,7 +63,7 @@ class Statistics:
         self._begun_ns = time.monotonic_ns()
 
     def text(self, metrics: Mapping[str, float]) -> str:
-        """Return the JSON text for this snapshot. Any thread may call it."""
+        """Return the JSON text for a snapshot of the metrics. Any thread may call this."""
         now_ns = time.monotonic_ns()
         cluster: Cluster = self.core.cluster
         totals = _TOTALS[self._kind] if "polls_total" in metrics or "outgoing_record_total" in metrics else {}
@@ -87,7 +93,7 @@ class Statistics:
 
 
 def _by_node(metrics: Mapping[str, float]) -> dict[str, dict[str, int]]:
-    """Return the counters of requests by the label of the node, under librdkafka's names."""
+    """Return the request counters of each node, under librdkafka's names."""
     found: dict[str, dict[str, int]] = {}
     for key, value in metrics.items():
         name, labels = parts_of(key)
@@ -97,7 +103,7 @@ def _by_node(metrics: Mapping[str, float]) -> dict[str, dict[str, int]]:
 
 
 def _brokers(cluster: Cluster, traffic: Mapping[str, Mapping[str, int]]) -> dict[str, Any]:
-    """Return the brokers that were spoken to and are known by their ids."""
+    """Return the known brokers to which this client has sent requests."""
     found: dict[str, Any] = {}
     for number, node in list(cluster.nodes.items()):
         if str(number) in traffic:
@@ -108,7 +114,7 @@ def _brokers(cluster: Cluster, traffic: Mapping[str, Mapping[str, int]]) -> dict
 
 
 def _topics(cluster: Cluster, metrics: Mapping[str, float]) -> dict[str, Any]:
-    """Return the topics that are written or read, and not those that were only asked about."""
+    """Return the topics that the client writes or reads, without topics of metadata requests only."""
     names = {labels["topic"] for _, labels in map(parts_of, metrics) if "topic" in labels}
     now_ms = cluster.runtime.now_ms()
     return {name: _topic(topic, now_ms) for name, topic in list(cluster.topics.items()) if name in names}
@@ -123,15 +129,15 @@ def _topic(topic: KnownTopic, now_ms: int) -> dict[str, Any]:
 
 
 class Events:
-    """Calls `error_cb` and `stats_cb` in the threads that call poll() and flush()."""
+    """The waiting calls of `error_cb` and `stats_cb`, which run in the threads that call poll() and flush()."""
 
     def __init__(self, given: Given, kind: str, queue: Callable[[], Mapping[str, int]] = dict) -> None:
-        """Have the client of these settings report to this object.
+        """Change the settings so that their client reports to this object.
 
         Args:
-            given: The settings, whose configuration gets the callbacks.
+            given: The settings. Callbacks are added to their configuration.
             kind: "producer" or "consumer", for the statistics.
-            queue: Returns fields of the statistics about the producer's queue.
+            queue: A function that returns fields of the statistics about the producer's queue.
         """
         self._given = given
         self._waiting: deque[Callable[[], object]] = deque(maxlen=_MOST)
@@ -144,8 +150,8 @@ class Events:
             given.config["statistics_interval_ms"] = 0
 
     def begin(self, client: BlockingClient[Any]) -> None:
-        """Give the client that was made of the settings."""
-        self._statistics.core = client._core  # not the client, which would never be collected
+        """Set the client that was created with the settings."""
+        self._statistics.core = client._core  # a reference to the client would keep it from being garbage collected
 
     def _failed(self, error: OurError) -> None:
         if self._given.error_cb is not None:
@@ -156,18 +162,18 @@ class Events:
             self._waiting.append(partial(self._given.stats_cb, self._statistics.text(metrics)))
 
     def tell(self) -> None:
-        """Call the callbacks in this thread. Raises what they raise; the others wait for the next call."""
+        """Call the waiting callbacks in this thread. If one raises, the later ones wait for the next call."""
         while self._waiting:
             self._waiting.popleft()()
 
     def close(self) -> None:
-        """Call them no more."""
+        """Drop the waiting callbacks, and never call one again."""
         self._given.error_cb = self._given.stats_cb = None
         self._waiting.clear()
 
 
 class MetadataClient(ABC):
-    """A client that can be asked for metadata, and ends with a `with` block or when it is collected."""
+    """A client with metadata. It is closed at the end of a `with` block, or when it is garbage collected."""
 
     _closed_text: ClassVar[str]
     _client: Any
@@ -186,7 +192,7 @@ class MetadataClient(ABC):
         self._end()
 
     def __del__(self) -> None:
-        """Leave the client to itself, without a warning: in confluent-kafka close() is not needed."""
+        """Close an unclosed client in the background, without a warning: confluent-kafka does not require close()."""
         own: BlockingClient[Any] | None = self.__dict__.get("_client")
         if own is not None and own._is_left():
             own._io.leave(own._core, LEAVING_MS)
@@ -202,7 +208,7 @@ class MetadataClient(ABC):
         return self._client
 
     def list_topics(self, topic: str | None = None, timeout: float = -1) -> ClusterMetadata:
-        """Return the brokers, and one or all topics with their partitions. Topics are not created.
+        """Return the brokers, and one topic or all with their partitions. This does not create topics.
 
         Args:
             topic: The topic; None: all.
@@ -225,5 +231,5 @@ class MetadataClient(ABC):
         return self.list_topics("", timeout).cluster_id
 
     def set_sasl_credentials(self, username: str, password: str) -> None:
-        """Log in with another user name or password from now on, with PLAIN and SCRAM."""
+        """Use another user name and password for later logins with PLAIN and SCRAM."""
         self._open().set_sasl_credentials(username, password)

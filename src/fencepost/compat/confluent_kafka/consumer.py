@@ -1,4 +1,4 @@
-"""The Consumer of confluent-kafka over Fencepost's."""
+"""Consumer with the interface of confluent-kafka, over Fencepost's Consumer."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ from fencepost.config import ConsumerConfig
 from fencepost.errors import KafkaError as OurError
 
 _CLOSED: Final = "Consumer closed"
-_TICK_MS: Final = 100  # of a wait, after which events are looked for
+_TICK_MS: Final = 100  # a wait is interrupted at this interval to look for events
 _MOST_MESSAGES: Final = 1_000_000
 
 Positions = Mapping[Place, OffsetAndMetadata]
 
 
 class Consumer(MetadataClient):
-    """A consumer of a group, for one thread at a time. Its callbacks run in that thread's calls."""
+    """A consumer of a group, for one thread at a time. Its callbacks run inside that thread's calls."""
 
     _closed_text = _CLOSED
 
@@ -60,7 +60,7 @@ class Consumer(MetadataClient):
         self._assignments = Assignments(self, self._client, self._forget)
 
     def _forget(self, places: Iterable[Place]) -> None:
-        """Reading of these partitions ends or continues elsewhere."""
+        """Drop the messages in hand and the positions of partitions that are no longer read, or from another offset."""
         gone = list(places)
         self._hand.forget(gone)
         for place in gone:
@@ -85,7 +85,7 @@ class Consumer(MetadataClient):
         return found[0] if found else None
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
-        """Return up to `num_messages` messages. Wait for as many at most `timeout` seconds; -1: no limit."""
+        """Return up to `num_messages` messages, after waiting at most `timeout` seconds for them (-1: no limit)."""
         if not 0 <= num_messages <= _MOST_MESSAGES:
             raise ValueError("num_messages must be between 0 and 1000000 (1M)")
         return self._take(num_messages, timeout)
@@ -123,7 +123,7 @@ class Consumer(MetadataClient):
                 self._events.tell()
 
     def _returned(self, message: Message) -> None:
-        """Count a record as consumed."""
+        """Note that the application has received a message. For a record, its position moves, and may be stored."""
         if message.error() is not None:
             return
         after = _position_after(message)
@@ -144,12 +144,12 @@ class Consumer(MetadataClient):
         on_revoke: Callable[..., Any] | None = None,
         on_lost: Callable[..., Any] | None = None,
     ) -> None:
-        """Subscribe to topics, in place of the former subscription.
+        """Subscribe to topics. This replaces the previous subscription.
 
         Args:
-            topics: Names. A name that begins with "^" is a regular expression, which a topic's name begins with.
+            topics: Names. A name that begins with "^" is a regular expression that matches the start of topic names.
             on_assign: Called as `on_assign(consumer, partitions)` after partitions were assigned.
-            on_revoke: Called before partitions are given up.
+            on_revoke: Called before partitions are released.
             on_lost: Called instead of on_revoke for partitions that other members already own.
         """
         self._open()
@@ -164,7 +164,7 @@ class Consumer(MetadataClient):
             self._assignments.subscribe(_wanted(topics), on_assign, on_revoke, on_lost)
 
     def unsubscribe(self) -> None:
-        """Leave the group. With enable.auto.commit the stored offsets are committed first."""
+        """Leave the group. With enable.auto.commit, this first commits the stored offsets."""
         self._open()
         self._hand.sync()
         with calling(_CLOSED):
@@ -173,7 +173,8 @@ class Consumer(MetadataClient):
     def assign(self, partitions: list[TopicPartition]) -> None:
         """Read these partitions, from their offsets if they have one.
 
-        In on_assign the partitions have to be those that the callback got. Elsewhere a subscribed consumer refuses it.
+        In on_assign, the partitions must be those that the callback got. Otherwise a subscribed consumer raises
+        UsageError.
         """
         self._open()
         wanted = checked_partitions(partitions)
@@ -182,18 +183,18 @@ class Consumer(MetadataClient):
             self._assignments.assign(wanted)
 
     def unassign(self, *_: object) -> None:
-        """Read nothing. In on_revoke and on_lost it is not needed."""
+        """Remove all partitions. This is not needed in on_revoke and on_lost."""
         self.assign([])
 
     def incremental_assign(self, partitions: list[TopicPartition]) -> None:
-        """Read these partitions too."""
+        """Read further partitions."""
         self._open()
         wanted = checked_partitions(partitions)
         with calling(_CLOSED):
             self._assignments.incremental_assign(wanted)
 
     def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
-        """Read these partitions no more."""
+        """Stop reading these partitions."""
         self._open()
         gone = checked_partitions(partitions)
         self._hand.sync()
@@ -206,13 +207,13 @@ class Consumer(MetadataClient):
             return [TopicPartition(*place) for place in self._open().assignment()]
 
     def pause(self, partitions: list[TopicPartition]) -> None:
-        """Return nothing of these partitions until resume(). Partitions that are not assigned are left out."""
+        """Return no records of these partitions until resume(). Partitions that are not assigned are ignored."""
         self._open()
         with calling(_CLOSED):
             self._assignments.pause(checked_partitions(partitions))
 
     def resume(self, partitions: list[TopicPartition]) -> None:
-        """Undo pause()."""
+        """Return records of paused partitions again."""
         self._open()
         with calling(_CLOSED):
             self._assignments.resume(checked_partitions(partitions))
@@ -248,16 +249,16 @@ class Consumer(MetadataClient):
         offsets: list[TopicPartition] | None = None,
         asynchronous: bool = True,
     ) -> list[TopicPartition] | None:
-        """Commit offsets: of a message, of partitions, or the stored ones that are not committed.
+        """Commit the offset of a message, offsets of partitions, or the stored offsets that are not committed yet.
 
         Args:
-            message: Commit the offset after it.
+            message: Commit the offset after this message.
             offsets: Partitions with the offsets of the next records.
-            asynchronous: Do not wait; poll() calls on_commit.
+            asynchronous: Return without waiting. A later poll() calls on_commit.
 
         Returns:
-            The partitions with the committed offsets; None if asynchronous. Without arguments also the partitions
-            that had nothing to commit, with OFFSET_INVALID.
+            The partitions with the committed offsets; None if asynchronous. Without arguments, also the partitions
+            without an offset to commit, with OFFSET_INVALID.
 
         Raises:
             KafkaException: The commit failed, or there is nothing to commit (_NO_OFFSET).
@@ -319,7 +320,7 @@ class Consumer(MetadataClient):
             self._callbacks.pop(0)()
 
     def store_offsets(self, message: Message | None = None, offsets: list[TopicPartition] | None = None) -> None:
-        """Set the offsets that commit() without arguments and automatic commits take.
+        """Store offsets for commit() without arguments and for automatic commits.
 
         Raises:
             KafkaException: enable.auto.offset.store is not False, or no partition is assigned.
@@ -342,7 +343,15 @@ class Consumer(MetadataClient):
         self._store(known)
 
     def offsets_for_times(self, partitions: list[TopicPartition], timeout: float | None = None) -> list[TopicPartition]:
-        """Return the first offsets at or after the times in ms that the partitions have as offsets; else OFFSET_END."""
+        """Return the first offset at or after a time for each partition; OFFSET_END if there is none.
+
+        Args:
+            partitions: Partitions, whose `offset` is the time in ms since 1970.
+            timeout: Maximum wait in seconds; None: default_api_timeout_ms.
+
+        Raises:
+            KafkaException: A partition does not exist, or no broker answered.
+        """
         client = self._open()
         wanted = {place_of(each): each.offset for each in checked_partitions(partitions)}
         with calling(_CLOSED), _of_partitions():
@@ -357,7 +366,7 @@ class Consumer(MetadataClient):
         Args:
             partition: The partition.
             timeout: Maximum wait in seconds; None: default_api_timeout_ms.
-            cached: Return what the last fetch told; OFFSET_INVALID without one.
+            cached: Return the offsets of the last fetch without a request; OFFSET_INVALID if there was none.
 
         Raises:
             KafkaException: The partition does not exist, or no broker answered.
@@ -386,7 +395,7 @@ class Consumer(MetadataClient):
         return self.consumer_group_metadata().member_id or None
 
     def close(self) -> None:
-        """Commit stored offsets with enable.auto.commit, leave the group, and release all resources."""
+        """Leave the group and release all resources. With enable.auto.commit, this first commits the stored offsets."""
         if self._ended():
             return
         self._hand.sync()
@@ -400,10 +409,10 @@ class Consumer(MetadataClient):
 
 
 class _Successes:
-    """An interceptor that queues on_commit for every commit that succeeds, also for automatic ones.
+    """An interceptor that queues a call of on_commit for every successful commit, including automatic ones.
 
     Attributes:
-        silent: Positions of the synchronous commit that runs, for which it is not called.
+        silent: Positions of the present synchronous commit, for which on_commit is not called.
     """
 
     def __init__(self, callbacks: list[Callable[[], object]], on_commit: Callable[..., Any] | None) -> None:
@@ -423,7 +432,7 @@ class _Successes:
 
 @contextmanager
 def _of_partitions() -> Iterator[None]:
-    """Report unknown topics and partitions with the local code that these calls have."""
+    """Raise errors about unknown topics and partitions with the local code _UNKNOWN_PARTITION, as confluent-kafka."""
     try:
         yield
     except OurError as error:
@@ -433,7 +442,7 @@ def _of_partitions() -> Iterator[None]:
 
 
 def _wanted(topics: list[str]) -> list[str] | re.Pattern[str]:
-    """Return names, or a pattern for whole names if one of them is a regular expression."""
+    """Return the names, or one pattern for full names if any of them is a regular expression."""
     if not any(each.startswith("^") for each in topics):
         return topics
     try:

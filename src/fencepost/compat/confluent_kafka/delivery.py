@@ -1,4 +1,4 @@
-"""Delivery reports that wait for poll() or flush(): the application's callbacks run in its own thread."""
+"""Delivery reports that wait for poll() or flush(), so that callbacks run in the application's thread."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["Reports", "Sent"]
 
 log = logging.getLogger("fencepost.client.producer")
 
-_LOOK_S: Final = 0.1  # of a wait: another thread may serve the last reports
+_LOOK_S: Final = 0.1  # a wait looks again at this interval, because another thread may serve the last reports
 
 Callback = Callable[[KafkaError | None, Message], Any]
 
@@ -61,10 +61,10 @@ class Sent:
 
 
 class Reports:
-    """Counts records until their reports are served, and keeps these reports."""
+    """A queue of delivery reports. It counts records from produce() until their reports are served."""
 
     def __init__(self, most_records: int, most_bytes: int) -> None:
-        """Create it. Records beyond the limits have no room; 0 records: no limit of the number."""
+        """Create a queue with limits for records and bytes. `most_records` 0: no limit of the number."""
         self._most_records = most_records
         self._most_bytes = most_bytes
         self._lock = threading.Lock()
@@ -73,7 +73,7 @@ class Reports:
         self._arrived: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
 
     def statistics(self) -> dict[str, int]:
-        """Return the number and size of the records that count, and their limits, under librdkafka's names."""
+        """Return the number and size of the counted records, and the limits, under librdkafka's names."""
         limits = {"msg_max": self._most_records, "msg_size_max": self._most_bytes}
         return {"msg_cnt": self.count, "msg_size": self._bytes, **limits}
 
@@ -87,24 +87,24 @@ class Reports:
             return True
 
     def give_room(self, sent: Sent) -> None:
-        """Count a record no longer."""
+        """Stop counting a record."""
         with self._lock:
             self.count -= 1
             self._bytes -= sent.size
 
     def arrived(self, sent: Sent, error: OurError | None, metadata: RecordMetadata | None) -> None:
-        """Keep a report. Called by the producer's own thread."""
+        """Queue a report. The producer's own thread calls this."""
         self._arrived.put(partial(self._tell, sent, error, metadata, time.monotonic() - sent.begun_s))
 
     def serve(
         self, until_s: float | None, *, everything: bool = False, look: Callable[[], object] = lambda: None
     ) -> int:
-        """Call callbacks in this thread, and raise what they raise.
+        """Call callbacks in this thread. If one raises, the later ones wait for the next call.
 
         Args:
-            until_s: Wait so long, in seconds of the monotonic clock; None: without a limit.
-            everything: Wait until no record is left, not only for the first reports.
-            look: Called while it waits.
+            until_s: The end of the wait, in seconds of the monotonic clock; None: no limit.
+            everything: Wait until no record is left, not only for the first report.
+            look: Called repeatedly during the wait.
 
         Returns:
             The number of reports served.

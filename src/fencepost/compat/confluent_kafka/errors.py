@@ -1,4 +1,4 @@
-"""KafkaError and KafkaException with the methods of confluent-kafka, and their values for our exceptions."""
+"""KafkaError and KafkaException with the interface of confluent-kafka, and the conversion of our exceptions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["KafkaError", "KafkaException", "calling", "error_of", "local_error",
 
 
 class _Codes(type):
-    """Gives the codes as attributes of the class."""
+    """A metaclass that has the error codes as attributes of the class."""
 
     def __getattr__(cls, name: str) -> int:
         try:
@@ -26,7 +26,7 @@ class _Codes(type):
 
 
 class KafkaError(metaclass=_Codes):
-    """An error, which is equal to its code. The codes are attributes of the class."""
+    """An error. It compares equal to its code. The codes are attributes of the class."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class KafkaError(metaclass=_Codes):
             reason: The text; default: the name of the code.
             fatal: The client cannot continue.
             retriable: The call may be repeated.
-            txn_requires_abort: The transaction has to be aborted.
+            txn_requires_abort: The transaction must be aborted.
         """
         self._code = int(error)
         self._reason = reason
@@ -74,7 +74,7 @@ class KafkaError(metaclass=_Codes):
         return self._retriable
 
     def txn_requires_abort(self) -> bool:
-        """Return true if the transaction has to be aborted."""
+        """Return true if the transaction must be aborted."""
         return self._txn_requires_abort
 
     def __repr__(self) -> Any:
@@ -120,7 +120,8 @@ class KafkaException(Exception):
     """An exception. `args[0]` is its KafkaError, and `__cause__` the exception of Fencepost."""
 
 
-# By class, the first that fits. A wire code of the error comes before these, except for `_BEFORE_CODES`.
+# Codes by class; the first matching class counts. An error's own wire code precedes `_BY_CLASS`, but not
+# `_BEFORE_CODES`.
 _BEFORE_CODES: Final[tuple[tuple[type[errors.KafkaError], str], ...]] = (
     (errors.ProducerFencedError, "_FENCED"),
     (errors.FencedOrTimedOutError, "_FENCED"),
@@ -148,7 +149,7 @@ _BY_CLASS: Final[tuple[tuple[type[errors.KafkaError], str], ...]] = (
 
 
 def code_of(error: BaseException | None) -> int:
-    """Return the code for an exception of Fencepost: of its class, its own, or of its cause."""
+    """Return the code for an exception of Fencepost: that of its class, its own code, or that of its cause."""
     while isinstance(error, errors.KafkaError):
         if isinstance(error, errors.RecordPurgedError):
             return NUMBERS["_PURGE_INFLIGHT" if error.outcome_unknown else "_PURGE_QUEUE"]
@@ -165,9 +166,9 @@ def code_of(error: BaseException | None) -> int:
 
 
 def error_of(error: errors.KafkaError, *, code: int | None = None) -> KafkaError:
-    """Return the KafkaError of an exception of Fencepost outside of transactional calls.
+    """Return the KafkaError for an exception of Fencepost, outside of transactional calls.
 
-    After a timeout it has the code of the last answer, if there was one.
+    After a timeout, it has the code of the last answer, if there was one.
     """
     if code is None:
         last = error.__cause__ if isinstance(error, errors.KafkaTimeoutError) else None
@@ -181,7 +182,7 @@ def local_error(name: str, text: str, **flags: bool) -> KafkaException:
 
 
 def transactional_error(error: errors.KafkaError) -> KafkaError:
-    """Return the KafkaError of a transactional call, with the flags that say what to do next."""
+    """Return the KafkaError for an exception in a transactional call, with the flags for the next action."""
     code, text = code_of(error), str(error)
     if isinstance(error, errors.UsageError):
         return KafkaError(NUMBERS["_NOT_CONFIGURED"] if "no transactional_id" in text else code, text)
@@ -196,9 +197,9 @@ def transactional_error(error: errors.KafkaError) -> KafkaError:
 
 @contextmanager
 def calling(closed: str) -> Iterator[None]:
-    """Raise exceptions of Fencepost as a KafkaException, and ClosedError as a RuntimeError with the text `closed`.
+    """Convert exceptions of Fencepost to KafkaException, and ClosedError to RuntimeError with the text `closed`.
 
-    A UsageError passes, because it names a call that Fencepost does not allow and confluent-kafka does.
+    A UsageError is not converted, because it names a call that confluent-kafka allows and Fencepost does not.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""Records and events that a consumer has taken from Fencepost's consumer and not returned yet."""
+"""Records and events that were taken from Fencepost's consumer and that poll() has not returned yet."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from fencepost.protocol.codes import ErrorCode as E
 
 __all__ = ["InHand", "message_of"]
 
-_MOST: Final = 500  # records; they are decoded together
-_LOOK_S: Final = 0.1  # a consumer with records in hand takes part in its group so often
+_MOST: Final = 500  # records that are taken and decoded together
+_LOOK_S: Final = 0.1  # a consumer with records in hand serves its group at this interval
 
 
 def message_of(record: Record) -> Message:
@@ -42,7 +42,7 @@ def error_message(error: KafkaError, place: tuple[str, int] | None = None, offse
 
 
 class _Looked(NamedTuple):
-    """Events found in a look at the consumer's state."""
+    """Events in the consumer's state: partitions that were read to their end, and missing topics."""
 
     ends: list[tuple[Place, int]]
     missing: list[str]
@@ -52,7 +52,7 @@ class InHand:
     """The messages that poll() and consume() return next."""
 
     def __init__(self, client: OurConsumer, *, partition_eof: bool) -> None:
-        """Create it. With `partition_eof` the end of a partition is an event."""
+        """Start without messages. `partition_eof`: report the end of a partition as an event."""
         self._client = client
         self._partition_eof = partition_eof
         self._records: Iterator[Record] = iter(())
@@ -64,7 +64,7 @@ class InHand:
         self.stored: dict[Place, OffsetAndMetadata] = {}  # not yet known to the core
 
     def next(self) -> Message | None:
-        """Return the next message that is in hand. Serve the group if that is due."""
+        """Return the next message in hand; None if there is none. Serves the group if that is due."""
         if self._kept:
             return self._kept.popleft()
         if time.monotonic() >= self._look_s:
@@ -75,11 +75,11 @@ class InHand:
         return self._events.popleft() if self._events else None
 
     def keep(self, messages: Iterable[Message]) -> None:
-        """Return these messages first."""
+        """Put messages back, so that `next` returns them first."""
         self._kept.extendleft(reversed(list(messages)))
 
     def forget(self, places: Iterable[tuple[str, int]]) -> None:
-        """Return nothing of these partitions that is in hand. The core's own records are forgotten by its calls."""
+        """Drop the kept messages and the events of these partitions. The core drops its own records in its calls."""
         gone = {Place(*place) for place in places}
         self._kept = deque(each for each in self._kept if (each.topic(), each.partition()) not in gone)
         self._events = deque(each for each in self._events if (each.topic(), each.partition()) not in gone)
@@ -119,9 +119,9 @@ class InHand:
         return handed, looked
 
     async def _ends_of_unknown(self, core: ConsumerCore) -> list[tuple[Place, int]]:
-        """Ask for the ends that no fetch told.
+        """Request the ends of partitions whose lag is unknown. Returns those that were read to their end.
 
-        A broker leaves unchanged partitions out of a fetch session's replies, also after they were assigned anew.
+        A broker leaves unchanged partitions out of a fetch session's responses, also after they were assigned again.
         """
         at = {
             place: state.position
@@ -141,7 +141,7 @@ class InHand:
         core._reading.store({place: at for place, at in stored.items() if place in core._reading.places})
 
     async def _take_part(self) -> None:
-        """Do what a poll does for the group and for automatic commits, and hand out nothing."""
+        """Do the work of a poll for the group and for automatic commits, without returning records."""
         self._look_s = time.monotonic() + _LOOK_S
         core = self._client._core
         await self._store(core)

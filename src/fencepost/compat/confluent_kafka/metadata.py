@@ -63,7 +63,7 @@ class TopicMetadata:
 
 @dataclass(repr=False)
 class ClusterMetadata:
-    """The brokers and topics of a cluster. `orig_broker_id` is -1: the answering broker is not kept."""
+    """The brokers and topics of a cluster. `orig_broker_id` is -1, because the answering broker is not stored."""
 
     cluster_id: str | None
     controller_id: int
@@ -80,12 +80,12 @@ class ClusterMetadata:
 
 
 async def metadata_of(cluster: Cluster, topic: str | None, timeout_ms: int | None) -> ClusterMetadata:
-    """Ask for metadata.
+    """Request metadata, without creating topics.
 
     Args:
         cluster: The client's view of the cluster.
         topic: The topic; None: all; "": none.
-        timeout_ms: Maximum wait; None: no limit.
+        timeout_ms: Maximum wait in ms; None: no limit.
 
     Raises:
         KafkaError: The brokers did not answer.

@@ -1,4 +1,4 @@
-"""The partitions that librdkafka's partitioners give to a key."""
+"""Compute the partition of a key, as librdkafka's partitioners do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Producer of confluent-kafka over Fencepost's."""
+"""Producer with the interface of confluent-kafka, over Fencepost's Producer."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from fencepost.errors import KafkaError as OurError
 T = TypeVar("T")
 
 _CLOSED: Final = "Producer has been closed"
-_ANY: Final = -1  # the partition is chosen by the partitioner
+_ANY: Final = -1  # the partitioner chooses the partition
 _CLOSE_MS: Final = 30_000
 _NOT_INITIALIZED: Final = (ProducerTxnState.UNINITIALIZED, ProducerTxnState.FATAL_ERROR)
 _NOTHING_OPEN: Final = (ProducerTxnState.UNINITIALIZED, ProducerTxnState.READY)
@@ -144,7 +144,7 @@ class Producer(MetadataClient):
         callback: OnDelivery | None = None,
         on_delivery: OnDelivery | None = None,
     ) -> int:
-        """Send records as produce() does. A record that is not accepted gets its KafkaError as "_error".
+        """Send records as produce() does. A record that is not accepted gets its KafkaError under the key "_error".
 
         Args:
             topic: The topic.
@@ -158,7 +158,7 @@ class Producer(MetadataClient):
 
         Raises:
             TypeError: A value has a wrong type. No record was sent.
-            NotImplementedError: A record has a timestamp, as in confluent-kafka.
+            NotImplementedError: A record has a timestamp. confluent-kafka raises the same error.
         """
         self._open()
         _check_batch(topic, messages, partition)
@@ -181,7 +181,7 @@ class Producer(MetadataClient):
         return accepted
 
     def poll(self, timeout: float = -1) -> int:
-        """Call callbacks, after at most `timeout` seconds of waiting for the first (-1: no limit).
+        """Call callbacks. Waits at most `timeout` seconds for the first one (-1: no limit).
 
         Returns:
             The number of delivery reports served.
@@ -212,7 +212,7 @@ class Producer(MetadataClient):
         return self._reports.count
 
     def purge(self, in_queue: bool = True, in_flight: bool = True, blocking: bool = True) -> None:
-        """Drop records that are not delivered; poll() or flush() calls their callbacks with a KafkaError.
+        """Drop records that are not delivered. poll() or flush() then calls their callbacks with a KafkaError.
 
         Args:
             in_queue: Drop records that wait to be sent (`_PURGE_QUEUE`).
@@ -259,7 +259,7 @@ class Producer(MetadataClient):
     def send_offsets_to_transaction(
         self, positions: list[TopicPartition], group_metadata: GroupMetadata, timeout: float = -1
     ) -> None:
-        """Commit positions with the transaction.
+        """Add consumer positions to the transaction.
 
         Args:
             positions: Partitions with the offsets of the next records. Partitions without an offset are left out.
@@ -280,14 +280,14 @@ class Producer(MetadataClient):
         )
 
     def commit_transaction(self, timeout: float = -1) -> None:
-        """Flush, call callbacks, and commit. Raises KafkaException."""
+        """Flush, call callbacks, and commit the transaction. Raises KafkaException."""
         until_s = _end_s(timeout)
         self._check_open_transaction("commit_transaction")
         self.flush(_left_s(until_s))
         self._in_transaction("commit_transaction", lambda client: client._core.commit_transaction(), _left_s(until_s))
 
     def abort_transaction(self, timeout: float = -1) -> None:
-        """Abort, and call the callbacks of the records that were not delivered. Raises KafkaException."""
+        """Abort the transaction, and call the callbacks of undelivered records. Raises KafkaException."""
         self._check_open_transaction("abort_transaction")
         self._in_transaction("abort_transaction", lambda client: client._core.abort_transaction(), timeout)
         self._reports.serve(time.monotonic() + 1, everything=True)
@@ -315,7 +315,7 @@ class Producer(MetadataClient):
 
 @contextmanager
 def _transactional() -> Iterator[None]:
-    """Raise exceptions of Fencepost with the flags of transactional calls."""
+    """Convert exceptions of Fencepost to KafkaException with the flags of transactional calls."""
     try:
         yield
     except ClosedError as error:
@@ -325,7 +325,7 @@ def _transactional() -> Iterator[None]:
 
 
 def _check_batch(topic: object, messages: object, partition: object) -> None:
-    """Raise TypeError or NotImplementedError for arguments of produce_batch()."""
+    """Raise TypeError or NotImplementedError for wrong arguments of produce_batch()."""
     if not isinstance(topic, str):
         raise TypeError(f"topic must be str, not {type(topic).__name__}")
     if not isinstance(messages, list):

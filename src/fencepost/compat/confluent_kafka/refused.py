@@ -1,4 +1,4 @@
-"""Classes of confluent-kafka that are refused when they are created. The texts name Fencepost's own."""
+"""Classes of confluent-kafka that cannot be created here. Their errors name the classes of Fencepost to use."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["DeserializingConsumer", "DeserializingShareConsumer", "Refused", "Se
 
 
 class Refused:
-    """A class that cannot be created."""
+    """Base of classes whose constructor raises UsageError. `instead` is the advice in the error text."""
 
     instead: ClassVar[str]
 

@@ -16,7 +16,7 @@ __all__ = ["DEFAULTS", "Given", "given", "milliseconds"]
 
 T = TypeVar("T")
 
-# librdkafka's defaults that differ from Fencepost's and that a program or its topics would show.
+# librdkafka's defaults that differ from Fencepost's and that a program could notice.
 _COMMON: Final[Mapping[str, Any]] = {
     "client_id": "rdkafka",
     "topic_metadata_propagation_max_ms": 30_000,
@@ -33,8 +33,8 @@ DEFAULTS: Final[Mapping[type[CommonConfig], Mapping[str, Any]]] = {
     },
     ConsumerConfig: {**_COMMON, "enable_auto_commit": True},
 }
-_HEARTBEAT_MS: Final = 3_000  # shorter with a short session, for which librdkafka takes any interval
-_UNLIMITED: Final = 2**62  # bytes; the limits of librdkafka's queue are checked before
+_HEARTBEAT_MS: Final = 3_000  # shorter with a short session timeout, because librdkafka accepts any interval
+_UNLIMITED: Final = 2**62  # bytes; `Reports` checks the limits of librdkafka's queue
 _REFUSED: Final = {
     "consume_cb": "call poll()",
     "rebalance_cb": "pass on_assign, on_revoke and on_lost to subscribe()",
@@ -50,12 +50,12 @@ class Given:
         config: The configuration for Fencepost's client.
         on_delivery: Called for records without a callback of their own.
         on_commit: Called after commits.
-        error_cb: Called for errors that no call raises soon.
+        error_cb: Called for errors that no call raises at once.
         stats_cb: Called with statistics.
-        partition_eof: The end of a partition is an event.
-        store_offsets: poll() stores the offset of each record it returns.
-        most_records: Limit of the producer's queue; 0: none.
-        most_bytes: Limit of the producer's queue.
+        partition_eof: True to report the end of a partition as an event.
+        store_offsets: True if poll() stores the offset of each record that it returns.
+        most_records: Limit of the producer's queue in records; 0: no limit.
+        most_bytes: Limit of the producer's queue in bytes.
     """
 
     config: dict[str, Any]
@@ -70,10 +70,10 @@ class Given:
 
 
 def given(role: type[CommonConfig], arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> Given:
-    """Read the arguments of a constructor.
+    """Parse the arguments of a client's constructor.
 
     Raises:
-        TypeError: There is no dict.
+        TypeError: The arguments have no configuration dict.
         ValueError: A consumer has no group.id.
         KafkaException: A setting is unknown or invalid.
         UsageError: A setting is not possible here.
@@ -82,7 +82,7 @@ def given(role: type[CommonConfig], arguments: tuple[Any, ...], keywords: Mappin
         raise TypeError("expected configuration dict")
     settings = {**(arguments[0] if arguments else {}), **keywords}
     nested = settings.pop("default.topic.config", None)
-    settings |= nested or {}  # as in librdkafka, the settings for topics count
+    settings |= nested or {}  # as in librdkafka, these settings take precedence
     found = {str(name).replace(".", "_"): (name, value) for name, value in settings.items()}
     if role is ConsumerConfig and not found.get("group_id", ("", None))[1]:
         raise ValueError("Failed to create consumer: group.id must be set")
@@ -109,13 +109,13 @@ def given(role: type[CommonConfig], arguments: tuple[Any, ...], keywords: Mappin
 
 
 class _Taking:
-    """Takes settings out of a dict of names with underscores."""
+    """A dict of settings by names with underscores, from which settings are removed one by one."""
 
     def __init__(self, found: dict[str, tuple[str, Any]]) -> None:
         self._found = found
 
     def function(self, name: str) -> Callable[..., Any] | None:
-        """Take a callback. Raises TypeError if it is no function."""
+        """Remove and return a callback. Raises TypeError if it is not callable."""
         _, value = self._found.pop(name, (name, None))
         if value is None:
             return None
@@ -125,7 +125,7 @@ class _Taking:
         return function
 
     def value(self, name: str, kind: type[T], default: T) -> T:
-        """Take a value. Raises ConfigurationError."""
+        """Remove and return a value of a type. Raises ConfigurationError."""
         given_name, value = self._found.pop(name, (name, None))
         if value is None:
             return default
@@ -137,7 +137,7 @@ class _Taking:
 
 
 def _complete(role: type[CommonConfig], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return all settings as Fencepost's clients take them, with librdkafka's defaults."""
+    """Return all settings for Fencepost's client, with librdkafka's defaults."""
     named = {name.replace(".", "_"): value for name, value in settings.items()}
     said = {own_name(name) for name in named}
     added = {name: value for name, value in DEFAULTS[role].items() if name not in said}
@@ -146,7 +146,7 @@ def _complete(role: type[CommonConfig], settings: Mapping[str, Any]) -> dict[str
     if role is ProducerConfig:
         added["buffer_memory"] = _UNLIMITED
     if role is AdminConfig and "socket_timeout_ms" in named:
-        added["default_api_timeout_ms"] = named["socket_timeout_ms"]  # librdkafka's limit of admin calls
+        added["default_api_timeout_ms"] = named["socket_timeout_ms"]  # librdkafka's time limit of admin calls
     if role is ConsumerConfig:
         added["enable_auto_offset_store"] = False
         session = str(named.get("session_timeout_ms", ""))

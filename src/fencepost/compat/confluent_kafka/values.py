@@ -21,7 +21,7 @@ HeaderList = Sequence[tuple[str, bytes | str | None]]
 
 
 class TopicPartition:
-    """A partition, with an offset and what belongs to it. Equality and order are of topic and partition alone."""
+    """A partition, with an offset, its metadata and an error. Equality and order compare only topic and partition."""
 
     def __init__(
         self,
@@ -31,7 +31,7 @@ class TopicPartition:
         metadata: str | None = None,
         leader_epoch: int | None = None,
     ) -> None:
-        """Create it.
+        """Create a partition.
 
         Args:
             topic: The topic.
@@ -78,7 +78,7 @@ class TopicPartition:
 
 
 def place_of(partition: TopicPartition) -> Place:
-    """Return the key of the partition in Fencepost's own calls."""
+    """Return the partition as Fencepost's own type."""
     return Place(partition.topic, partition.partition)
 
 
@@ -93,20 +93,20 @@ def checked_partitions(partitions: object) -> list[TopicPartition]:
 
 
 def position_to_commit(partition: TopicPartition) -> OffsetAndMetadata:
-    """Return the position of a partition with an absolute offset, as Fencepost commits it."""
+    """Return the position of a partition with an absolute offset as Fencepost's own type."""
     epoch = -1 if partition.leader_epoch is None else partition.leader_epoch
     return OffsetAndMetadata(partition.offset, partition.metadata or "", epoch)
 
 
 def committed_partition(place: tuple[str, int], at: OffsetAndMetadata | None) -> TopicPartition:
-    """Return a partition with its committed offset; without one it is OFFSET_INVALID."""
+    """Return a partition with its committed offset; OFFSET_INVALID if it has none."""
     if at is None:
         return TopicPartition(*place)
     return TopicPartition(*place, at.offset, at.metadata, at.leader_epoch)
 
 
 class Message:
-    """A record, or an error or event of a consumer. Its values are returned by methods."""
+    """A record, or an error or event of a consumer. Methods return its values."""
 
     __slots__ = (
         "_delivery_count",
@@ -145,11 +145,11 @@ class Message:
             key: The key.
             value: The value.
             headers: Pairs of name and bytes.
-            error: The error, if it is no record.
+            error: The error or event, if the message is not a record.
             timestamp: One of the TIMESTAMP_ constants, and ms since 1970.
             latency: Seconds from produce() to the acknowledgement.
             leader_epoch: Epoch of the leader that wrote the record.
-            delivery_count: Deliveries by a share group.
+            delivery_count: Number of deliveries by a share group.
         """
         self._topic, self._partition, self._offset = topic, _known(partition), _known(offset)
         self._key, self._value, self._headers = key, value, headers
@@ -180,11 +180,11 @@ class Message:
         return self._value
 
     def deserialized_key(self) -> Any:
-        """Return the same as `key`."""
+        """Return the key, as `key` does."""
         return self._key
 
     def deserialized_value(self) -> Any:
-        """Return the same as `value`."""
+        """Return the value, as `value` does."""
         return self._value
 
     def headers(self) -> Any:
@@ -208,7 +208,7 @@ class Message:
         return self._leader_epoch
 
     def delivery_count(self) -> int | None:
-        """Return the deliveries by a share group; None for other messages."""
+        """Return the number of deliveries by a share group; None for other messages."""
         return self._delivery_count
 
     def set_topic(self, topic: str | None) -> None:
@@ -250,12 +250,12 @@ class Message:
 
 
 def _known(number: int | None) -> int | None:
-    """Return a number of a message; a negative one stands for none."""
+    """Return a number of a message; None if it is negative."""
     return None if number is None or number < 0 else number
 
 
 def header_pairs(headers: Mapping[str, Any] | HeaderList | None) -> list[tuple[str, bytes | None]] | None:
-    """Return headers as Fencepost takes them. Raises TypeError for other types."""
+    """Return headers as a list of pairs for Fencepost's client. Raises TypeError for other types."""
     if headers is None:
         return None
     if isinstance(headers, Mapping):
