@@ -1,4 +1,4 @@
-"""`fencepost spark`: the sinks of Spark queries, what they have decided, and what a person does after a loss."""
+"""`fencepost spark`: list the sinks of Spark queries, show their decisions, and repair after a loss."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ States = dict[Winner, WinnerState]
 
 
 class Lost(Enum):
-    """The treatment of a batch that is lost in part."""
+    """The user's choice for a batch that is lost in part."""
 
     ACCEPT = "accept"
     AGAIN = "again"
@@ -55,7 +55,7 @@ def sinks(
     command_config: CommandConfig = None,
     as_json: Json = False,
 ) -> None:
-    """The Spark sinks with their open transactions, and their queries with output topic and last decided batch.
+    """List the Spark sinks with their open transactions, and their queries with output topic and last decided batch.
 
     Example: fencepost spark sinks -b localhost:9092
     """
@@ -102,10 +102,11 @@ def decisions(
     command_config: CommandConfig = None,
     as_json: Json = False,
 ) -> None:
-    """The last decided batch of each query: rows, checksum, source offsets, and what became of its transactions.
+    """Show the last decided batch of each query: rows, checksum, source offsets, and the states of its transactions.
 
-    committed: its rows are in the topic. open: the next start of the query, or `fencepost transactions resolve`,
-    commits it. lost: its rows are not in the topic. expired: it ended so long ago that the brokers do not know how.
+    committed: the rows are in the topic. open: the next start of the query, or `fencepost transactions resolve`,
+    commits the transaction. lost: the rows are not in the topic. unknown: the transaction ended so long ago that the
+    brokers have forgotten its outcome.
 
     Example: fencepost spark decisions orders-copy
     """
@@ -135,11 +136,11 @@ def repair(
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Make a checkpoint that was restored, or lost files, go on where the sink is. Stop the query first.
+    """Let a checkpoint that was restored, or lost files, continue after the sink's last batch. Stop the query first.
 
-    Puts back the source offsets of the last decided batch; the query replays it, finds it written, and goes on
-    behind it. A query with state can only go on where its state of that batch is still there. Each file that is
-    replaced is kept beside it, as .N.replaced.
+    The command restores the source offsets of the last decided batch. The query then replays this batch, finds it
+    written, and continues after it. A query with state can continue only if its state of that batch still exists. Each
+    replaced file is kept beside the new one as .N.replaced.
 
     Example: fencepost spark repair orders-copy --checkpoint /data/checkpoints/orders-copy
     """
@@ -184,10 +185,10 @@ def forget(
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Let a query continue after its last decided batch was lost in part, or forget a query that runs no more.
+    """Let a query continue after its last decided batch was lost in part, or forget a query that no longer runs.
 
-    Shows which transactions are committed, lost or unknown, and asks how to continue. Commits those that are still
-    open. Stop the query first: it would be superseded.
+    The command shows which transactions are committed, lost or unknown, and asks how to continue. It commits the
+    transactions that are still open. Stop the query first, because the command supersedes it.
 
     Example: fencepost spark forget orders-copy --query 5ad5c0c6-2f0b-4c1e-9d3a-0d1f0a5c7c11 --lost accept
     """

@@ -49,7 +49,7 @@ Group = Annotated[
 
 
 class _Range(NamedTuple):
-    """Offsets from `start` to before `end`."""
+    """The offsets [start, end)."""
 
     start: int
     end: int

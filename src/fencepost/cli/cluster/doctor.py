@@ -1,4 +1,4 @@
-"""`fencepost doctor`: what is wrong with a cluster now."""
+"""`fencepost doctor`: report the present problems of a cluster."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def doctor(
     command_config: CommandConfig = None,
     as_json: Json = False,
 ) -> None:
-    """Say what is wrong with a cluster now, who is affected, and what to do. It works with any Kafka.
+    """Report the present problems of a cluster, who is affected, and what to do. It works with any Kafka.
 
     Each finding has a code; docs/at-night.md has a section for each. A question without an answer is a finding, too.
     Status by the worst finding: 0 none, 1 error, 3 warning, 4 a question without an answer.
@@ -116,7 +116,7 @@ def _unreachable(servers: str, error: KafkaError) -> Finding:
 
 
 def _tell(look: Look | None, findings: list[Finding], guarantee: str, *, as_json: bool) -> None:
-    """Print what was found, and exit with the status of the worst finding."""
+    """Print the findings, and exit with the status of the worst one."""
     about = {} if look is None else _about(look, guarantee)
     if as_json:
         print_json({"about": about, "findings": list(map(as_value, findings))})
@@ -168,7 +168,7 @@ def _guarantee(look: Look, settings: dict[str, str]) -> tuple[Look, str]:
 
 
 def _probed(look: Look, session: Session) -> tuple[Look, str]:
-    """Raises KafkaError."""
+    """Probe the brokers, and return the facts and the guarantee in words. Raises KafkaError."""
     try:
         abilities, weakness = session.sink_link.run(plan_abilities.probe_abilities(PROBE))
     except GuaranteeUnavailableError as error:

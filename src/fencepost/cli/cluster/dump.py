@@ -27,7 +27,7 @@ Decode = Callable[[bytes, bytes | None], dict[str, Any]]
 
 
 class _FileBatch(NamedTuple):
-    """A batch in a file, and the error in it; "" for none."""
+    """A batch in a file, and its error; "" if it has none."""
 
     position: int
     header: BatchHeader
@@ -81,7 +81,7 @@ def _segments(named: Path) -> list[Path]:
     if not found:
         refuse(f"{named}: no segment (*.log) found; give the directory of one partition")
     for file in found:
-        if not file.is_file():  # to open a FIFO would wait for its writer
+        if not file.is_file():  # opening a FIFO would wait for its writer
             refuse(f"{file}: this is not a regular file; name the segments to print")
     return found
 

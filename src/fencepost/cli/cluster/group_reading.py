@@ -31,8 +31,8 @@ class ReadingMember(RebalanceListener):
     def read(self, *, follow: bool, most: int | None, commits: bool) -> Iterator[Fetched]:
         """Yield records up to the end of the assigned partitions, or `most` records; with `follow` forever.
 
-        A caller that asks for the next piece has finished the pieces before. With `commits` these are then committed;
-        otherwise the caller calls `commit`.
+        When the caller requests the next piece, it has written the pieces before. With `commits`, their offsets are
+        then committed; otherwise the caller calls `commit`.
         """
         left = most
         while left is None or left > 0:
@@ -48,7 +48,7 @@ class ReadingMember(RebalanceListener):
                 return
 
     def commit(self) -> None:
-        """Commit what was read of the partitions still assigned to this member. Raises KafkaError."""
+        """Commit the positions of the partitions that are still assigned to this member. Raises KafkaError."""
         mine = set(self._consumer.assignment())
         self._consumer.commit({place: at for place, at in self._taken.items() if place in mine})
 

@@ -145,7 +145,7 @@ def describe(
 
 
 def _examined(facts: dict[str, Any], settings: Mapping[str, str]) -> tuple[int, list[Finding]]:
-    """Add to each partition the transaction that it waits for; return the time and the findings about the group."""
+    """Add the transaction that holds each partition back to `facts`. Return the time and the group's findings."""
     topics = frozenset(row["topic"] for row in facts["partitions"])
     bounds = Bounds(topic_names=topics, group_names=frozenset([facts["group"]]))
     with Examiner({**PATIENCE, **settings}, DEFAULT_TOPIC, LOOK_S, bounds) as examiner:
@@ -173,7 +173,7 @@ def _known(admin: Admin, group: str) -> tuple[GroupDescription, str]:
 
 
 def _ask(admin: Admin, missing: Sequence[str]) -> None:
-    """Raise KafkaError for groups that this principal may not see: the list omits them silently."""
+    """Raise KafkaError for groups that this principal may not describe, because the list omits them silently."""
     for group in missing:
         admin.describe_group(group)
 

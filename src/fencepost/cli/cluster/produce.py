@@ -123,7 +123,7 @@ def _opened(source: Path | None) -> Iterator[BinaryIO]:
 def _all_or_what_came(
     producer: Producer, writing: _Writing, write: Callable[[], None], *, is_transaction: bool
 ) -> None:
-    """Run `write`, and report how many records were written: in a transaction all or none.
+    """Run `write`, and report the number of records that were written. A transaction writes all or none.
 
     Exits with status 1 after an error. A signal's KeyboardInterrupt is handled here.
     """
@@ -158,7 +158,7 @@ def _transaction(producer: Producer) -> Iterator[None]:
 
 
 class _Writing:
-    """Writes records and counts them."""
+    """A producer for one topic that counts the records."""
 
     def __init__(self, producer: Producer, topic: str, *, keep_partitions: bool) -> None:
         self._producer = producer

@@ -38,7 +38,7 @@ def named_by_kind(file: Path | None) -> Path | None:
 
 @contextmanager
 def written_to(file: Path) -> Iterator[Write]:
-    """Yield a function that writes records to a new file, which is complete when the block ends, also after an error.
+    """Yield a function that writes records to a new file. The file is complete after the block, also after an error.
 
     Raises OSError; FileExistsError if the file exists.
     """
@@ -64,7 +64,7 @@ def written_to(file: Path) -> Iterator[Write]:
 
 
 class _RowGroups:
-    """Collects fetched records into large row groups. A group per fetch would make a file of tiny groups."""
+    """A buffer of fetched records for large row groups. A row group per fetch would be too small."""
 
     def __init__(self, writer: pa.parquet.ParquetWriter) -> None:
         self._writer = writer

@@ -1,4 +1,4 @@
-"""Records as lines of text: JSON, or value (and key) unchanged."""
+"""Convert records to and from lines of text: JSON, or the unchanged value, optionally after the key."""
 
 from __future__ import annotations
 

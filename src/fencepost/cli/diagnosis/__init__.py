@@ -1,1 +1,1 @@
-"""Diagnosis for commands and the page: facts with those about Spark sinks, and findings in words."""
+"""Diagnosis for commands and the web page: facts about the cluster and Spark sinks, and findings as text."""

@@ -1,4 +1,4 @@
-"""Ends of the brokers' certificates, by a TLS handshake with each."""
+"""Read the expiry times of the brokers' certificates, by a TLS handshake with each broker."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ WITH_TLS: Final = ("SSL", "SASL_SSL")
 def certificate_ends(
     config: AdminConfig, brokers: Iterable[Node], timeout_s: float
 ) -> tuple[dict[str, int], list[UnansweredQuestion]]:
-    """Return the end of each broker's certificate in epoch ms by address, and the brokers that could not be asked."""
+    """Return the expiry time of each broker's certificate, and the brokers that did not complete a handshake.
+
+    The times are in ms since 1970, by address. `timeout_s` limits the wait for each broker.
+    """
     ends: dict[str, int] = {}
     unknown: list[UnansweredQuestion] = []
     if config.security_protocol not in WITH_TLS:

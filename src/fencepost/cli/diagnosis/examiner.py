@@ -1,4 +1,4 @@
-"""Look at a cluster from a command: a client in the I/O thread, and the time limit of the whole."""
+"""Examine a cluster from a command, with a client in the I/O thread and a time limit."""
 
 from __future__ import annotations
 
@@ -19,17 +19,27 @@ from fencepost.config import AdminConfig
 
 __all__ = ["Examiner"]
 
-CALL_SHARE: Final = 0.3  # of the time limit: one question without an answer must leave time for the others
+CALL_SHARE: Final = 0.3  # one call's share of the time limit, so that an unanswered call leaves time for others
 MOST_HANDSHAKE_S: Final = 5.0
 
 
 class Examiner:
-    """Looks at one cluster."""
+    """A client that collects the facts about one cluster."""
 
     def __init__(
         self, settings: Mapping[str, str], decision_topic: str, timeout_s: float, bounds: Bounds | None = None
     ) -> None:
-        """`settings`: the client's, by Kafka's dotted names. Raises ConfigurationError; connects to no broker yet."""
+        """Create the client, without connecting to a broker.
+
+        Args:
+            settings: The client's settings, by Kafka's dotted names.
+            decision_topic: The decision topic of Spark sinks.
+            timeout_s: Time limit of one look, in seconds.
+            bounds: Limits of the number of objects to examine; None: the defaults.
+
+        Raises:
+            ConfigurationError: A setting is wrong.
+        """
         self._config = config = AdminConfig.from_dotted(settings)
         self._io = io_thread()
         self._timeout_s = timeout_s

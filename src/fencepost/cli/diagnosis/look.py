@@ -1,4 +1,4 @@
-"""One look at a cluster: the facts for a diagnosis, with the decisions of Spark sinks."""
+"""Collect the facts about a cluster for a diagnosis, with the decisions of Spark sinks."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 PAGE_BOUNDS: Final = Bounds(partitions=5_000, groups=100, described=1_000, held=100)
-MOST_PLACES: Final = 50  # partitions of one transaction that are asked for its producer
+MOST_PLACES: Final = 50  # partitions of one transaction whose producers are described
 SLOW_EVERY_MS: Final = 30_000
 SLOW_FIELDS: Final = (
     "silent throttled log_dirs least_in_sync clock_ahead_ms features fences_by_group rights certificates".split()
@@ -42,7 +42,7 @@ T = TypeVar("T")
 
 
 class Calls(ClusterCalls, DiagnosisCalls):
-    """Calls of the commands and the page."""
+    """The requests that the commands and the web page need."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Look(Facts):
 
 @dataclass(frozen=True, slots=True)
 class TransactionDetail:
-    """One transaction, and its producer in each of its partitions (None: the partition knows nothing of it)."""
+    """One transaction, and its producer in each of its partitions. None: the partition has no state of the producer."""
 
     transaction: TransactionDescription
     producers: Mapping[TopicPartition, ProducerDescription | KafkaError | None]
@@ -70,7 +70,7 @@ class GroupDetail:
 
 
 class Looker:
-    """Looks at one cluster, again and again."""
+    """A collector of facts about one cluster, for repeated use."""
 
     def __init__(
         self,
@@ -81,7 +81,15 @@ class Looker:
         timeout_ms: int | None = None,
         bounds: Bounds = PAGE_BOUNDS,
     ) -> None:
-        """`patience_ms`: time limit of each call. `timeout_ms`: time limit of one look; None: of its calls only."""
+        """Create a collector.
+
+        Args:
+            calls: The client.
+            decision_topic: The decision topic of Spark sinks.
+            patience_ms: Time limit of each call, in ms.
+            timeout_ms: Time limit of one look, in ms; None: 10 times `patience_ms`.
+            bounds: Limits of the number of objects to examine.
+        """
         self._calls = calls
         self._store = DecisionStore(calls, decision_topic)
         self._patience_ms = patience_ms
@@ -95,14 +103,14 @@ class Looker:
     ) -> Look:
         """Return the facts of these parts. Raises KafkaError if no broker answers."""
         wanted = tuple(parts)
-        # Before the transactions, so that the winners of a decision are listed after it.
+        # Read decisions before the transactions, so that the listing is newer than the decisions.
         before = await self._decisions() if "sinks" in wanted else []
         facts = await self._collector.collect([part for part in wanted if part != "sinks"], progress=progress)
         look = Look(**{each.name: getattr(facts, each.name) for each in fields(facts)})
         if isinstance(before, UnansweredQuestion):
             return replace(look, unknown=(*look.unknown, before))
         batches = sink_batches(before, look.listed, before) if look.knows("transactions") else []
-        if any(each.open or each.lost for each in batches):  # are these decisions still the last ones?
+        if any(each.open or each.lost for each in batches):  # check that these decisions are still the last ones
             after = await self._decisions()
             batches = [] if isinstance(after, UnansweredQuestion) else sink_batches(before, look.listed, after)
         return replace(look, decisions=tuple(before), sinks=batches)
@@ -125,7 +133,7 @@ class Looker:
         deadline_ms = self._calls.cluster.runtime.now_ms() + self._patience_ms
         decisions: list[Decision] = []
         try:
-            if await self._store.is_there(deadline_ms):  # reading must not create the topic
+            if await self._store.is_there(deadline_ms):  # `read` would create the topic
                 for sink in await self._store.sinks(deadline_ms):
                     decisions += await self._store.read(sink, deadline_ms)
         except KafkaError as error:
@@ -135,7 +143,7 @@ class Looker:
     # --- one object at a time ---
 
     async def transaction(self, transactional_id: str) -> TransactionDetail:
-        """Raises KafkaError."""
+        """Describe a transaction and its producers in at most MOST_PLACES partitions. Raises KafkaError."""
         (found,) = await self._calls.describe_transactions([transactional_id], api_timeout_ms=self._patience_ms)
         places = found.partitions[:MOST_PLACES] if found.error_code == 0 else ()
         asked = [self._calls.describe_producers([place], api_timeout_ms=self._patience_ms) for place in places]
@@ -150,7 +158,7 @@ class Looker:
         return TransactionDetail(found, producers)
 
     async def group(self, group_id: str) -> GroupDetail:
-        """Raises KafkaError."""
+        """Describe a group with its committed offsets and the ends of their partitions. Raises KafkaError."""
         described = await self._calls.describe_group(group_id, api_timeout_ms=self._patience_ms)
         offsets = await self._calls.group_offsets(group_id, require_stable=False, api_timeout_ms=self._patience_ms)
         committed = {place: at.offset for place, at in offsets.items()}
@@ -169,7 +177,7 @@ class Looker:
 
 
 def _is_slow(each: UnansweredQuestion) -> bool:
-    """Return true for a part that only a full look asks for."""
+    """Return true for a part that only a full look collects."""
     return each.part in SLOW or each.part.startswith(("disks of", "free space of"))
 
 
@@ -178,8 +186,8 @@ def winner_states(
 ) -> Iterator[tuple[Decision, dict[str, WinnerState]]]:
     """Yield the last decisions of the queries, with the state of each of their transactions by transactional id.
 
-    Only a decision that was its query's last before and after the listing counts: as long as that is so, no other
-    transaction uses the ids that it names.
+    A decision counts only if it was its query's last one before and after the listing. Only then does no other
+    transaction use its ids.
     """
     states = {each.transactional_id: each.state for each in listed}
     last = {(each.sink, each.query_id): each for each in after}
@@ -192,7 +200,7 @@ def winner_states(
 def sink_batches(
     before: Iterable[Decision], listed: Iterable[TransactionListing], after: Iterable[Decision]
 ) -> list[SinkBatch]:
-    """Return the decisions of `winner_states`, with the open and the lost ones of their transactions."""
+    """Return the decisions of `winner_states`, with their open and their lost transactions."""
     return [
         SinkBatch(
             each.sink,

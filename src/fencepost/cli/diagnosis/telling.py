@@ -1,4 +1,4 @@
-"""Findings as text and as values for JSON."""
+"""Convert findings to text, to values for JSON, and to metrics."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["LastLook", "as_metrics", "as_value", "counted", "lines_of", "since_w
 
 
 def as_value(finding: Finding) -> dict[str, Any]:
-    """Return a finding by the field names of --json."""
+    """Return a finding as a dict with the field names of --json."""
     return {
         "code": finding.code,
         "severity": finding.severity.value,
@@ -28,7 +28,7 @@ def as_value(finding: Finding) -> dict[str, Any]:
 
 
 def lines_of(finding: Finding, now_ms: int) -> list[str]:
-    """Return a finding in lines, the problem in the first one."""
+    """Return a finding as lines of text. The first line has the problem."""
     lines = [f"{finding.code} {finding.severity.value}: {finding.subject}: {finding.words}"]
     if finding.since_ms is not None:
         lines.append(f"  since: {since_words(finding.since_ms, now_ms)}")
@@ -40,13 +40,13 @@ def lines_of(finding: Finding, now_ms: int) -> list[str]:
 
 
 def since_words(since_ms: int, now_ms: int) -> str:
-    """Return a time and the duration until now."""
+    """Return a time, and the seconds from then to `now_ms`, as text."""
     at = datetime.fromtimestamp(since_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return f"{at} ({max(now_ms - since_ms, 0) / 1000:.0f} s)"
 
 
 def counted(findings: Sequence[Finding]) -> str:
-    """Return the number of findings by severity, in words."""
+    """Return the number of findings of each severity, as text."""
     counts = Counter(each.severity for each in findings)
     names = {Severity.ERROR: "errors", Severity.UNKNOWN: "questions without an answer", Severity.WARNING: "warnings"}
     return ", ".join(f"{names[severity]}: {counts[severity]}" for severity in Severity if counts[severity])
@@ -57,8 +57,8 @@ class LastLook(NamedTuple):
 
     Attributes:
         findings: The findings of the last look.
-        looked_ms: Epoch ms of the last answers, or None before the first ones: then no finding has a value.
-        away: No broker answers. Then no finding but FP101 has a value.
+        looked_ms: Time of the last answers, in ms since 1970. None before the first answers: no finding has a value.
+        away: True if no broker answers: only FP101 has a value.
         cluster: The name of the cluster, or "" for the only one.
     """
 
