@@ -25,9 +25,9 @@ Buffers = Sequence[bytes | bytearray | memoryview]
 
 
 class Connection:
-    """One connection. `local` and `peer` are (host, port) as the socket tells them.
+    """One connection. `local` and `peer` are (host, port) of the socket.
 
-    `login`: its way to a principal, None where the listener does not ask who it is.
+    `login`: the state of its authentication; None if the listener requires none.
     """
 
     __slots__ = (
@@ -64,7 +64,7 @@ class Connection:
         self.principal = principal
         host, _, _ = peer[0].partition("%")
         self.host = host.removeprefix("::ffff:") if "." in host else host
-        """The client's address in the form of ACLs: without zone, and IPv4 as such."""
+        """The client's address in the form of ACLs: without a zone, and IPv4 without the prefix ::ffff:."""
         self.local = local
         self.peer = peer
         self.software_name = ""
@@ -84,14 +84,17 @@ class Connection:
         return f"{self.connection_id} from {self.peer[0]}:{self.peer[1]}"
 
     def hold(self, *first: memoryview) -> None:
-        """Hold back these frames and all later ones. Each call needs a call of `release`."""
+        """Hold back these frames and all later ones, until `release` was called as often as this method."""
         self._holds += 1
         if self.held is None:
             self.held = deque()
         self.held.extend(first)
 
     def release(self) -> deque[memoryview]:
-        """Return the held frames, and handle later ones at once. None while another hold is active."""
+        """End one hold. After the last one, return the held frames, and let later ones be handled at once.
+
+        Returns no frame while another hold is active.
+        """
         self._holds -= 1
         if self._holds:
             return deque()
@@ -104,7 +107,7 @@ class Connection:
         self.unanswered_bytes += call.size
 
     def made(self, answer: Buffers | None) -> None:
-        """Note an encoded answer. None: it was encoded before, and is counted when it arrives."""
+        """Count the bytes of an encoded answer; None counts nothing."""
         self.made_bytes += sum(map(len, answer or ()))
 
     def flush(self, effects: list[Effect]) -> None:
@@ -117,11 +120,11 @@ class Connection:
 
 
 class Core(BrokerParts, ABC):
-    """The broker as its requests see it: its parts, and the ways to answer."""
+    """The interface of the broker for its requests: its parts, and the ways to answer."""
 
     @abstractmethod
     def answer(self, call: Call, response: Any) -> None:
-        """Encode the response of a call and send it when its turn has come."""
+        """Encode the response of a call, and send it after the answers of earlier requests."""
 
     @abstractmethod
     def began(self, connection: Connection, api_key: int, version: int, client_id: str) -> None:
@@ -129,19 +132,19 @@ class Core(BrokerParts, ABC):
 
     @abstractmethod
     def deliver(self, call: Call, answer: Buffers) -> None:
-        """Send the encoded response of a call when its turn has come."""
+        """Send the encoded response of a call, after the answers of earlier requests."""
 
     @abstractmethod
     def answer_at_once(self, connection: Connection, api_key: int, began_ms: int, frame: bytes) -> None:
-        """Send the response of a request that was handled without a `Call`, on a connection that has none."""
+        """Send the response of a request that was handled without a `Call`. The connection has no unanswered `Call`."""
 
     @abstractmethod
     def flush(self, connection: Connection) -> None:
-        """Send the answers whose turn has come."""
+        """Send the answers for which no earlier request waits."""
 
     @abstractmethod
     def unanswered(self, call: Call) -> None:
-        """A request that has no answer is done."""
+        """Complete a request that has no answer."""
 
     @abstractmethod
     def address(self, connection: Connection) -> tuple[str, int]:
@@ -149,31 +152,31 @@ class Core(BrokerParts, ABC):
 
     @abstractmethod
     def release(self, connection: Connection, *, spared: bool = False) -> None:
-        """Handle the frames that were held back; `spared`: the first of them whatever the faults say."""
+        """Handle the frames that were held back. `spared`: no fault rule applies to the first one."""
 
     @abstractmethod
     def drop(self, now_ms: int, connection: Connection) -> None:
-        """Close a connection whose client can be told in no other way."""
+        """Close a connection, because no response can tell its client about an error."""
 
     @abstractmethod
     def reset(self, connection: Connection) -> None:
-        """Close a connection at once, with what was still to be sent on it."""
+        """Close a connection at once, and drop its unsent answers."""
 
     @abstractmethod
     def storage_failed(self, now_ms: int, call: Call, request: Any, error: OSError) -> None:
-        """Nothing may be promised; where there is a place for it, the answer says why."""
+        """Handle an error of the disk: answer with an error, or close the connection if no response can have one."""
 
     @abstractmethod
     def login_failed(self, connection: Connection, why: str) -> None:
-        """A client was not let in."""
+        """Log and count a failed login."""
 
     @abstractmethod
     def request_failed(self, connection: Connection, error: Exception) -> None:
-        """A request raised what it must not, at once or after it had waited: it costs its own connection."""
+        """Close the connection of a request that raised an unexpected exception, at once or after it had waited."""
 
 
 class Call:
-    """One request that is being handled. A handler returns its response, or returns None and calls `reply` later."""
+    """One request in progress. Its handler returns the response, or returns None and calls `reply` later."""
 
     __slots__ = (
         "answer",
@@ -200,7 +203,7 @@ class Call:
         client_id: str | None,
         size: int,
     ) -> None:
-        """`size`: the request's bytes."""
+        """Begin a request of `size` bytes."""
         self.size = size
         self.core = core
         self.began_ms = core.steady_ms()
@@ -213,16 +216,16 @@ class Call:
         self.on_closed: Callable[[], None] | None = None
         self.fault: RequestFault | None = None
         self.finish: Callable[[Any], Any] | None = None
-        """What is done to the handler's response before it is sent."""
+        """A function that changes the handler's response before it is sent."""
 
     def reply(self, response: Any) -> None:
-        """Answer the request. An answer to a connection that is gone is dropped."""
+        """Answer the request. If its connection is closed, the answer is dropped."""
         self._do(None, self.core.answer, self, response)
 
     def go_on(self, request: object, action: Callable[[int], object], now_ms: int) -> None:
-        """Do `action(now_ms)`, for which the request has waited, unless its client has gone meanwhile.
+        """Call `action(now_ms)`, for which the request has waited, unless its client has disconnected.
 
-        Who calls this has work of its own before it, and others': what is raised is the failure of this request alone.
+        An exception of the action fails only this request, and never reaches the caller, which has other work to do.
         """
         self._do(request, action, now_ms)
 
@@ -234,13 +237,13 @@ class Call:
                 action(*about)
             except OSError as error:
                 self.core.storage_failed(self.core.now.ms, self, request, error)
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is told
+        except Exception as error:  # noqa: BLE001 - any failure is reported
             self.core.request_failed(self.connection, error)
 
     def change(self, request: object, change: Change[Any]) -> None:
-        """Carry out a change of small files, and answer with its result; None means that another answer is given.
+        """Carry out a change of small files, and answer with its result. No answer is sent for the result None.
 
-        Later requests of this connection wait for it, those of others do not.
+        Later requests of this connection wait for the change. Requests of other connections do not.
         """
         core, connection = self.core, self.connection
         is_waiting = False
@@ -268,15 +271,15 @@ class Call:
             connection.hold()
 
     def reply_when_durable(self, now_ms: int, response: Any) -> None:
-        """Answer once all that has been appended so far is durable."""
+        """Answer when all records that were appended before this call are durable."""
         self.core.durability.when_durable(now_ms, lambda _: self.reply(response))
 
     def after(self, wait_ms: int, action: Callable[[int], object]) -> Timer:
-        """Do `action(now_ms)` once the client has waited that long."""
+        """Call `action(now_ms)` after the client has waited for `wait_ms`."""
         return self.core.after(wait_ms, lambda: self.go_on(None, action, self.core.now.ms))
 
     def reply_and_close(self, response: Any) -> None:
-        """Tell a client that it is not let in, after a pause that makes guessing slow, and close the connection."""
+        """Answer a failed login after a delay that slows down password guessing, then close the connection."""
 
         def tell(now_ms: int) -> None:
             self.reply(response)

@@ -97,7 +97,7 @@ class BrokerCore(Core):
             self.after(_LOGIN_PATIENCE_MS, partial(self._expect_login, connection, login))
 
     def connection(self, connection_id: int) -> Connection | None:
-        """The connection, None when it is gone."""
+        """Return the connection; None if it is closed."""
         return self._connections.get(connection_id)
 
     def is_known(self, connection_id: int) -> bool:
@@ -140,7 +140,7 @@ class BrokerCore(Core):
         except MalformedMessage as error:
             self.tell_malformed(now_ms, connection, error)
             self.drop(now_ms, connection)
-        except Exception as error:  # noqa: BLE001 - one request's failure is not to end the others' connections
+        except Exception as error:  # noqa: BLE001 - a failed request must not end other connections
             self.request_failed(connection, error)
 
     def release(self, connection: Connection, *, spared: bool = False) -> None:
@@ -239,7 +239,7 @@ class BrokerCore(Core):
         return (connection.local[0], port) if host in ("", "0.0.0.0", "::") else (host, port)  # noqa: S104
 
     def answer(self, call: Call, response: Any) -> None:
-        """Encode the response of a call and send it when its turn has come."""
+        """Encode the response of a call, and send it after the answers of earlier requests."""
         key, version = call.api_key, call.version
         if call.finish is not None:
             response = call.finish(response)
@@ -253,7 +253,7 @@ class BrokerCore(Core):
             self.deliver(call, [encode_response_frame(key, version, call.correlation_id, _encode(response, version))])
 
     def deliver(self, call: Call, answer: Buffers) -> None:
-        """Send the encoded response of a call when its turn has come."""
+        """Send the encoded response of a call, after the answers of earlier requests."""
         self.metrics.latencies.add(call.api_key, self.steady_ms() - call.began_ms)
         call.answer = answer
         if call.fault is not None:
@@ -262,7 +262,7 @@ class BrokerCore(Core):
         call.connection.flush(self._effects)
 
     def answer_at_once(self, connection: Connection, api_key: int, began_ms: int, frame: bytes) -> None:
-        """Send the response of a request that was handled without a `Call`, on a connection that has none."""
+        """Send the response of a request that was handled without a `Call`. The connection has no unanswered `Call`."""
         self.metrics.latencies.add(api_key, self.steady_ms() - began_ms)
         connection.made_bytes += len(frame)
         self._effects.append(Reply(connection.connection_id, (frame,)))
@@ -296,13 +296,13 @@ class BrokerCore(Core):
         return wait_ms
 
     def _waited(self, connection: Connection) -> None:
-        """Continue with a client after its throttle time. Its frames may be waiting before the core."""
+        """Continue with a client after its throttle time. The shell may hold further frames of it."""
         if not connection.closed:
             self.release(connection)
             self._effects.append(GoOn(connection.connection_id))
 
     def flush(self, connection: Connection) -> None:
-        """Send the answers whose turn has come."""
+        """Send the answers for which no earlier request waits."""
         connection.flush(self._effects)
 
     def drop(self, now_ms: int, connection: Connection) -> None:
@@ -325,7 +325,8 @@ class BrokerCore(Core):
     def _went_straight(self, now_ms: int, connection: Connection, frame: memoryview) -> bool:
         """Return true if the straight path of the API handled the request.
 
-        None is taken where something is in force that only the general path heeds.
+        Only the general path supports logins, ACLs, quotas, fault rules and records in doubt. If one of them applies,
+        this returns false.
         """
         path = straight_path(frame[1]) if len(frame) > 1 and not frame[0] else None
         if path is None or connection.login is not None or self.rights.enforced or self.settings.quotas:
@@ -385,7 +386,7 @@ class BrokerCore(Core):
         return handler(served).handle(call, self.now.ms, request)
 
     def storage_failed(self, now_ms: int, call: Call, request: Any, error: OSError) -> None:
-        """Handle a refusal of the disk: the response has an error, if it can."""
+        """Handle an error of the disk: answer with an error, or close the connection if no response can have one."""
         self.metrics.count("storage_errors")
         _log.error("API %s of %s: the data directory failed: %s", call.api_key, call.connection, error)
         if call.connection.closed or call not in call.connection.calls:
@@ -396,7 +397,7 @@ class BrokerCore(Core):
             self.answer(call, refusal(request, failure_code(error, SERVED[call.api_key].log_failure)))
 
     def tell_malformed(self, now_ms: int, connection: Connection, error: Exception) -> None:
-        """Log and close a connection after invalid bytes.
+        """Log that a connection is closed because of invalid bytes.
 
         Each cause is logged at a limited rate, because clients reconnect.
         """
@@ -439,7 +440,7 @@ class BrokerCore(Core):
             raise MalformedMessage(f"API {key} before authentication ({login.state.value})")
 
     def _take_token(self, now_ms: int, connection: Connection, login: Login, frame: memoryview) -> None:
-        """Handle a bare SASL token, as it follows SaslHandshake v0."""
+        """Handle a SASL token without a request header, which follows SaslHandshake v0."""
         try:
             answer = login.authenticate(now_ms, bytes(frame))
         except LoginFailed as failed:

@@ -1,4 +1,4 @@
-"""Control of an embedded broker's clock and faults, from any thread."""
+"""Control the clock and the faults of an embedded broker, from any thread."""
 
 from __future__ import annotations
 
@@ -23,17 +23,19 @@ Result = TypeVar("Result")
 
 
 class RunInBroker(Protocol):
-    """Runs something in the broker's thread and returns its result. Raises RuntimeError if no broker runs."""
+    """A function that runs an action in the broker's thread and returns its result.
+
+    Raises RuntimeError if no broker runs.
+    """
 
     def __call__(self, action: Callable[[BrokerServer], Awaitable[Result]]) -> Result: ...
 
 
 class BrokerClock:
-    """The broker's time: the system's, until it is moved. It keeps the difference over a restart.
+    """The broker's time. It is the system's time until it is moved, and keeps the difference over a restart.
 
-    It applies to everything in the broker that depends on time: timeouts of transactions and sessions, expiry of
-    transactional ids, producer ids and offsets, retention, segment.ms, append times. The wait of a Fetch is an
-    exception: it uses real time, like the client.
+    Timeouts of transactions and sessions, expiry of transactional ids, producer ids and offsets, retention, segment.ms
+    and append times use this clock. The wait of a Fetch uses real time, as the client does.
     """
 
     def __init__(self, clock: Clock, run: RunInBroker, is_running: Callable[[], bool]) -> None:
@@ -55,8 +57,9 @@ class BrokerClock:
     def advance(self, seconds: float) -> None:
         """Move the time forward by this number of seconds.
 
-        When it returns, everything that was due has been done in order, and is durable and visible. Clients use real
-        time and send no heartbeats meanwhile. After more than the session timeout their group session has expired.
+        When this returns, the broker has done all due work in order, and its results are durable and visible. Clients
+        use real time and send no heartbeats in between. If the time moves by more than the session timeout, their group
+        sessions expire.
 
         Raises:
             ConfigurationError: `seconds` is negative.
@@ -100,12 +103,12 @@ class Fault:
 
     @property
     def hits(self) -> int:
-        """Number of times that it was applied."""
+        """Number of times that the fault was applied."""
         return self._rule.hits
 
     @checked
     def wait(self, hits: int = 1, timeout_s: float = 60.0) -> None:
-        """Wait until it has been applied this many times. Raises TimeoutError."""
+        """Wait until the fault was applied this many times. Raises TimeoutError after `timeout_s` seconds."""
         with self._changed:
             if not self._changed.wait_for(lambda: self._rule.hits >= hits, timeout_s):
                 raise TimeoutError(f"struck {self._rule.hits} times in {timeout_s} s, not {hits}")
@@ -208,7 +211,7 @@ class BrokerFaults(_Adder):
         client_id: str | None = None,
         topic: str | None = None,
     ) -> Fault:
-        """Execute the request later by real seconds. Later requests of the connection wait for it."""
+        """Execute the request after this number of real seconds. Later requests of the connection wait for it."""
         return self._request(api, FaultAction.DELAY, times, after, client_id, topic, delay_ms=round(seconds * 1000))
 
     @checked
@@ -222,7 +225,7 @@ class BrokerFaults(_Adder):
         client_id: str | None = None,
         topic: str | None = None,
     ) -> Fault:
-        """Execute the request at once, and delay the response by real seconds."""
+        """Execute the request at once, and delay the response by this number of real seconds."""
         return self._request(
             api, FaultAction.DELAY_REPLY, times, after, client_id, topic, delay_ms=round(seconds * 1000)
         )
@@ -263,7 +266,7 @@ class BrokerFaults(_Adder):
         client_id: str | None = None,
         topic: str | None = None,
     ) -> Fault:
-        """Neither execute nor answer the request, and leave the connection open."""
+        """Ignore the request, without an answer, and leave the connection open."""
         return self._request(api, FaultAction.SWALLOW, times, after, client_id, topic)
 
     @checked

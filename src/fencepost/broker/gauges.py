@@ -1,4 +1,4 @@
-"""The broker's present state in numbers."""
+"""Collect the broker's present state as numbers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["take_snapshot"]
 
 
 def take_snapshot(core: BrokerParts, now_ms: int, **gauges: int) -> Snapshot:
-    """Everything that the core knows, and the `gauges` that its shell does."""
+    """Return the core's counters, gauges and latencies. `gauges` are those of the core's shell."""
     return Snapshot(
         counters=dict(core.metrics.values),
         gauges={

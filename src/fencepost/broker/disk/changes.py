@@ -1,8 +1,9 @@
 """Changes of small files that are replaced as a whole, one after the other, written outside of the event loop.
 
-A change is a generator. When its turn comes it decides on the current state, and yields steps that write to the disk.
-After a step has succeeded it changes the state in memory. A step runs in another thread. Meanwhile requests are served
-from the state before the change. An exception of a step is raised in the change at its yield, and affects only it.
+A change is a generator. When its turn comes, it decides on the current state, and yields steps that write to the disk.
+After a step has succeeded, the change updates the state in memory. A step runs in another thread. During the step the
+broker serves requests from the state before the change. An exception of a step is raised in its change at the yield,
+and affects no other change.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ Step = Callable[[], None]
 Change = Generator[Step, None, Outcome]
 Done = Callable[[Callable[[], Any]], None]
 Begin = Callable[[Change[None]], None]
-"""Carries out a change, now or later. `carry_out` is one."""
+"""A function that carries out a change, now or later, such as `carry_out`."""
 
 
 class Write(Value):
@@ -35,7 +36,7 @@ class Write(Value):
 
 
 def carry_out(change: Change[Outcome]) -> Outcome:
-    """Carry out a whole change synchronously, when nothing else is served. Raises what the change raises."""
+    """Carry out a whole change synchronously, while no request is served. Raises the exception of the change."""
     error: Exception | None = None
     while True:
         try:
@@ -53,11 +54,11 @@ def carry_out(change: Change[Outcome]) -> Outcome:
 class Changes:
     """The changes of one broker, one at a time, in order of request.
 
-    A change in the background begins when no other one waits.
+    A background change begins when no other change waits.
     """
 
     def __init__(self, failed: Callable[[object, Exception], None]) -> None:
-        """`failed` is given a change and what its `done` raised."""
+        """Start without changes. `failed` is called with a change and the exception of its `done`."""
         self._failed = failed
         self._waiting: deque[tuple[Change[Any], Done]] = deque()
         self._in_background: deque[tuple[Change[Any], Done]] = deque()
@@ -66,7 +67,7 @@ class Changes:
         self._token = 0
 
     def begin(self, change: Change[Any], done: Done, *, in_background: bool = False) -> None:
-        """Carry out the change after those before it, or at once if there are none.
+        """Carry out the change after earlier changes, or at once if there are none.
 
         Args:
             change: The generator that yields the steps.
@@ -114,7 +115,7 @@ class Changes:
         self._present = None
         try:
             done(result)
-        except Exception as failure:  # noqa: BLE001 - it costs this change only
+        except Exception as failure:  # noqa: BLE001 - later changes must go on
             self._failed(change, failure)
 
 

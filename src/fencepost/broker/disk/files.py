@@ -28,10 +28,10 @@ __all__ = [
 
 
 class OutcomeUnknown(OSError):
-    """A file could not be replaced, and the attempt not undone.
+    """A file could not be replaced, and the failed attempt could not be undone.
 
-    The earlier bytes are owed (`Files.settle`). If the process ends before they are written, the next start may find
-    the new ones.
+    `Files.settle` writes the earlier bytes later. If the process ends before that, the next start may find the new
+    bytes.
     """
 
 
@@ -75,7 +75,7 @@ class Files(Protocol):
         """Open for reading and writing; create the file if it is missing."""
 
     def exists(self, path: str) -> bool:
-        """Return true if there is a file or directory. Raises OSError if that cannot be known."""
+        """Return true if there is a file or directory. Raises OSError if this cannot be determined."""
 
     def listdir(self, path: str) -> list[str]:
         """Return the names in a directory; none if it does not exist."""
@@ -86,7 +86,7 @@ class Files(Protocol):
         """Remove a file; do nothing if it does not exist."""
 
     def remove_tree(self, path: str) -> None:
-        """Remove a directory with its contents. Of a link to a directory only the link is removed, which is logged."""
+        """Remove a directory with its contents. For a link to a directory, only the link is removed, and logged."""
 
     def rename(self, old: str, new: str) -> None: ...
 
@@ -106,13 +106,13 @@ class Files(Protocol):
         """Let `settle` replace the file by these bytes."""
 
     def settle(self) -> None:
-        """Write the bytes that files are owed. Raises OSError; then some are still owed. Another thread may call it."""
+        """Write all owed bytes. Raises OSError if some are still owed. Another thread may call it."""
 
     def sync_directory(self, path: str) -> None:
         """Make creations and removals in this directory durable."""
 
     def space(self) -> tuple[int, int]:
-        """Return the size of the disk and its free space in bytes; -1 for each that is not known."""
+        """Return the size of the disk and its free space in bytes; -1 for each that is unknown."""
 
     def reserve(self) -> None:
         """Reserve disk space for `write_atomic`, which uses it if the disk is full. Never raises for a full disk."""
@@ -129,7 +129,7 @@ class Sync(Value):
 
 
 RunAll = Callable[[Sequence[Callable[[], None]]], list[OSError | None]]
-"""Runs all actions, in any order or concurrently; returns the OSError of each, or None."""
+"""A function that runs all actions, in any order or concurrently, and returns the OSError of each, or None."""
 
 
 def one_by_one(actions: Sequence[Callable[[], None]]) -> list[OSError | None]:
@@ -145,7 +145,7 @@ def one_by_one(actions: Sequence[Callable[[], None]]) -> list[OSError | None]:
 
 
 def may_exist(files: Files, path: str) -> bool:
-    """Return false only if the file or directory is known to be missing. Whoever opens it meets the disk's error."""
+    """Return false only if the file or directory is known to be missing. After a disk error the caller's open fails."""
     try:
         return files.exists(path)
     except OSError:

@@ -36,8 +36,8 @@ _LOST_BLOCKS = 1000
 """If the file is lost, new producer ids start this many blocks above the highest id found in the logs. Ids that wrote
 nothing cannot be found."""
 MADE_UP_FROM = 1 << 40
-"""More producer ids than a broker can ever allocate. As in Kafka, clients may write with invented ids. Ids in a log
-from here on are such, and are ignored when searching for allocated ids."""
+"""A producer id that no broker can reach by allocation. As in Kafka, clients may write with invented ids. Ids in a log
+from this one on are invented, and are ignored in the search for allocated ids."""
 
 # Names that a new data directory may contain.
 _HARMLESS = {".lock", "lost+found", ".DS_Store", "reserve.fencepost"}
@@ -58,7 +58,7 @@ class Meta:
     """Identity of the data directory, and allocation of producer ids."""
 
     def __init__(self, files: Files, begin: Callable[[Change[None]], None] = carry_out) -> None:
-        """Create it. `begin` carries out a change soon, outside of the request that needs an id."""
+        """Start without reading. `begin` carries out a change soon, outside of the request that needs an id."""
         self._files = files
         self._begin = begin
         self._is_reserving = False
@@ -67,7 +67,7 @@ class Meta:
         self.complete = False
         """True if an earlier start wrote the small files: one that is missing now is lost."""
         self.has_credentials = False
-        """The same for the users' credentials, which earlier versions did not have."""
+        """True if an earlier start wrote the users' credentials, which older versions did not have."""
         self.producer_ids_lost = False
         """True if the allocated producer ids are unknown; `start_above` must be called."""
         self._properties: dict[str, str] = {}
@@ -162,7 +162,7 @@ class Meta:
             )
         else:
             return
-        if not self._is_reserving:  # else the end being written may be lower, and more are reserved later
+        if not self._is_reserving:  # otherwise the end that is being written may be lower; a later block is higher
             self._save_producer_ids(first)
         self._next_id = first
         self.producer_ids_lost = False

@@ -1,7 +1,7 @@
-"""Small files that could not be brought to the wanted bytes, and are written again as soon as the disk permits.
+"""Small files whose bytes on disk are wrong after a disk error, and that are written again when the disk permits.
 
-A file is owed its earlier bytes if a change of it failed and could not be undone: the broker goes on as if the change
-had not been made, and the next start would find it. A copy is owed the new bytes if only its file could be written.
+A file is owed its earlier bytes if a change failed and could not be undone. The broker continues without the change,
+but the next start would find it. A copy is owed the new bytes if only its file could be written.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class OwedWrites:
         return len(self._owed)
 
     def add(self, path: str, data: bytes | None) -> None:
-        """Note that the file is to have these bytes."""
+        """Note the wanted bytes of a file."""
         self._owed[path] = data
 
     def forget(self, path: str) -> None:
@@ -36,7 +36,7 @@ class OwedWrites:
         self._owed.clear()
 
     def settle(self, path: str) -> None:
-        """Bring the file to its wanted bytes, if it is owed any. Raises OSError; then it is still owed."""
+        """Write the wanted bytes of the file, if there are any. Raises OSError; they are then still owed."""
         if path not in self._owed:
             return
         data = self._owed[path]
@@ -47,7 +47,7 @@ class OwedWrites:
         self._owed.pop(path, None)
 
     def settle_all(self) -> None:
-        """Try it with every file. Raises the first OSError; what failed is still owed."""
+        """Write the wanted bytes of every file. Raises the first OSError; the failed files are still owed."""
         first: OSError | None = None
         for path in list(self._owed):
             try:

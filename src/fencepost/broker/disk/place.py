@@ -1,4 +1,4 @@
-"""Lock on the data directory, and the check that it is still at its path."""
+"""Lock the data directory, and check that it is still at its path."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def check_system() -> None:
 
 
 def lock_directory(directory: str) -> int:
-    """Lock the directory until the returned descriptor is closed. A file in it as the lock could be removed.
+    """Lock the directory until the returned descriptor is closed. A lock file in it could be removed.
 
     Raises DirectoryInUse or OSError.
     """

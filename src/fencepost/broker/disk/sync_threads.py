@@ -69,7 +69,7 @@ def _begin(threads: ThreadPoolExecutor, work: Callable[[], Result]) -> Future[Re
     try:
         return threads.submit(work)
     except RuntimeError as error:
-        if not str(error).startswith(_REFUSED):  # no memory for a thread: the work may be done later
+        if not str(error).startswith(_REFUSED):  # no memory for a thread: the executor may still run the work later
             raise
     done: Future[Result] = Future()
     try:

@@ -72,12 +72,12 @@ class SystemFile:
         self._new = new
         self._lock = threading.Lock()  # between sync() in another thread and the closing of the descriptor
         self._borrowed: dict[int, int] = {}  # number of syncs that use each descriptor
-        self._orphans: set[int] = set()  # given up meanwhile: the last sync closes it
+        self._orphans: set[int] = set()  # descriptors that the file no longer uses; their last sync closes them
         self.used = True
         self._size = os.fstat(self._descriptor(os.O_CREAT)).st_size
 
     def _descriptor(self, creating: int = 0) -> int:
-        """Return the descriptor. A file that is opened again is not created: an empty one would look like damage."""
+        """Return the descriptor. Reopening never creates the file, because an empty file would look like damage."""
         self.used = True
         if self._fd < 0:
             with self._lock:
@@ -140,7 +140,7 @@ class SystemFile:
             self._new = False
 
     def _borrow(self) -> int:
-        """Return the file's own descriptor, so that a sync needs no additional one."""
+        """Return the file's own descriptor for a sync, or a new one if the file has none open."""
         with self._lock:
             fd = self._fd
             if fd < 0:
@@ -178,7 +178,7 @@ class SystemFile:
 def is_present(path: str) -> bool:
     """Return true if there is a file or directory. Raises OSError if that cannot be known.
 
-    `os.path.exists` returns false for every error, and a file that cannot be looked at is not a missing one.
+    `os.path.exists` returns false for every error, but after an error other than these the file may exist.
     """
     try:
         os.stat(path)
@@ -190,7 +190,7 @@ def is_present(path: str) -> bool:
 def _open_regular(path: str, flags: int) -> int:
     """Return a descriptor of the file. Raises OSError also for a FIFO, a device, a socket and a directory.
 
-    To open or to read a FIFO would wait for its writer for ever, and a device has other contents at each reading.
+    Opening or reading a FIFO could wait for its writer forever, and the contents of a device differ between reads.
     """
     try:
         descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, _FILE_MODE)
@@ -212,7 +212,10 @@ def _not_regular(path: str) -> OSError:
 
 
 class _Earlier:
-    """The bytes of a file that is about to be replaced, None if there is none. An unreadable file can be replaced."""
+    """The bytes of a file that is about to be replaced; None if there is no file.
+
+    If the file cannot be read, `error` has the reason. It can still be replaced.
+    """
 
     def __init__(self, absolute: str) -> None:
         self.data: bytes | None = None
@@ -244,7 +247,7 @@ class SystemFiles:
         self.durable = durable
         self._max_open = default_max_open() if max_open is None else max_open
         self._open: dict[SystemFile, None] = {}  # in the order of opening
-        self._open_lock = threading.Lock()  # for the above: at the end several threads close logs
+        self._open_lock = threading.Lock()  # for `_open`, because several threads close logs at the end
         self._has_reserve = False
         self._owed = OwedWrites(self._write_atomic, self._remove_durably)
         self._owed_lock = threading.RLock()  # settle() runs in another thread
@@ -267,7 +270,7 @@ class SystemFiles:
             self._open.pop(file, None)
 
     def close(self) -> None:
-        """Close every file that is open, as the system does when a process ends. Nothing is synced."""
+        """Close all open files without a sync, as the system does when a process ends."""
         with self._open_lock:
             left, self._open = list(self._open), {}
         for file in left:
@@ -327,7 +330,7 @@ class SystemFiles:
             return file.read()
 
     def reserve(self) -> None:
-        """Reserve space for small files, if there is any; do nothing if it is reserved already."""
+        """Reserve space for small files, if the disk has any. Does nothing if it is reserved already."""
         path = self._absolute(_RESERVE)
         if self._has_reserve or (os.path.exists(path) and os.stat(path).st_blocks * 512 >= _RESERVE_BYTES):
             self._has_reserve = True
@@ -368,7 +371,7 @@ class SystemFiles:
         if not self._owed:
             self._write_atomic(path, data)
             return
-        with self._owed_lock:  # the earlier bytes first: they are those to which a failure of this write returns
+        with self._owed_lock:  # write owed bytes first, because a failure of this write restores them
             self._owed.settle(path)
             self._write_atomic(path, data)
 

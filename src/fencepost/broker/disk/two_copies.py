@@ -77,7 +77,8 @@ def read_kept(
 def write_kept(files: Files, name: str, data: bytes) -> None:
     """Replace the file, then its copy. Raises OSError only for the file, which is valid without the copy.
 
-    A copy that fails is written later: until then it has the earlier bytes, which damage to the file would bring back.
+    If the copy fails, it is written later. Until then it has the earlier bytes, which would be used if the file were
+    damaged.
     """
     files.write_atomic(name, data)
     try:
@@ -99,7 +100,7 @@ class SealedFile:
         self._is_busy = False
 
     def load(self) -> dict[str, Any] | None:
-        """Return the value saved last; None if file and copy are missing. Raises OSError or UnusableDirectory."""
+        """Return the last saved value; None if file and copy are missing. Raises OSError or UnusableDirectory."""
         value = read_kept(self._files, self._name, self._decode, _edition)
         if value is not None:
             self._edition = _edition(value)
@@ -108,7 +109,7 @@ class SealedFile:
     def save(self, value: dict[str, Any]) -> Change[None]:
         """Replace the value. After an OSError the old value stays.
 
-        Raises OSError also while another change of this file is being written, which it would overwrite.
+        Raises OSError also while another change of this file is being written, because it would overwrite that change.
         """
         self.check_free()
         sealed = seal_json(self._magic, self._version, {**value, "edition": self._edition + 1})

@@ -46,7 +46,7 @@ class AbortedIndex:
         return list(self._entries)
 
     def seal(self) -> tuple[int, int]:
-        """(number of entries, CRC-32C of their bytes)."""
+        """Return the number of entries, and the CRC-32C of their bytes."""
         if self._seal is None:
             self._seal = len(self._entries), crc32c(b"".join(_ENTRY.pack(_VERSION, *entry) for entry in self._entries))
         return self._seal
@@ -110,7 +110,7 @@ class AbortedIndex:
         self._file.file()
 
     def file(self) -> File | None:
-        """The file, or None if it does not exist."""
+        """Return the file; None if it does not exist."""
         return self._file.file() if self._file.exists() else None
 
     def opened(self) -> list[File]:

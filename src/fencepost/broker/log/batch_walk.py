@@ -81,12 +81,12 @@ class Hole(NamedTuple):
 
 
 class BatchWalk:
-    """Walks over one file of batches."""
+    """A walk over one file of batches."""
 
     __slots__ = ("_bounds", "_file", "_limit", "_path", "_size")
 
     def __init__(self, file: File, path: str, size: int, bounds: SegmentBounds) -> None:
-        """`size`: bytes of the file that belong to the log."""
+        """Prepare a walk. `size`: the number of bytes of the file that belong to the log."""
         self._file = file
         self._path = path
         self._size = size

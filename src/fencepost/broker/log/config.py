@@ -48,7 +48,10 @@ class LogConfig(Value):
     snapshot_interval_bytes: int = 64 << 20
     """Most bytes of log after the last producer snapshot. A start after a crash scans them."""
     snapshot_interval_batches: int = 20_000
-    """The same in batches, because small batches take time as well. The limit rises with the number of producers."""
+    """Most batches after the last producer snapshot, because small batches take time too.
+
+    The limit is at least the number of producers.
+    """
     producer_state_check: Literal["strict", "kafka"] = "strict"
     compaction_keys_max: int = 300_000
     """Number of keys that a round of compaction holds in memory (about 150 bytes each).

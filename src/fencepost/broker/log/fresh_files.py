@@ -16,7 +16,7 @@ class FreshFiles:
         self._files = [file for file in files if file is not None]
 
     def offer(self) -> list[File]:
-        """The files to sync."""
+        """Return the files to sync."""
         return list(self._files)
 
     def forget(self) -> None:

@@ -15,7 +15,7 @@ __all__ = ["read_log_start", "write_log_start"]
 
 
 def read_log_start(files: Files, directory: str, names: list[str], report: RecoveryReport) -> tuple[int, bool]:
-    """Return the log start offset, and whether it is certain. A damaged file is written again from the other one.
+    """Return the log start offset, and True if it is certain. A damaged file is written again from the other one.
 
     Raises:
         OSError: the disk failed.

@@ -18,7 +18,7 @@ __all__ = ["LostMarkers"]
 
 
 class LostMarkers:
-    """State of one scan. Report damage to it, and each batch before it is replayed."""
+    """State of one scan. The scan calls it for damage, and for each batch before its replay."""
 
     def __init__(self) -> None:
         self._in_doubt: set[int] = set()  # producer ids whose transaction was open before the damage

@@ -156,7 +156,7 @@ class PartitionLog:
         decompress: Decompress = section_of,
         header: BatchHeader | None = None,
     ) -> Appended | Duplicate | Rejected:
-        """Append a client's batch as it is. `produce_version`: see `check_batch`. `decompress` may raise: no change."""
+        """Append a client's batch. `produce_version` as for `check_batch`. If `decompress` raises, nothing changes."""
         found = admitted(batch, self.config, now_ms, decompress, header)
         if isinstance(found, Flaw):
             return found.rejected(self.log_start_offset)
@@ -343,7 +343,7 @@ class PartitionLog:
         closed = self.segments[-1]
         closed.flush_indexes(final=True)
         if self._is_unnamed(closed):
-            # without the name of the first segment, this one would look like the start of the log
+            # Without the first segment's name, this segment would look like the start of the log.
             self.files.sync_directory(self.directory)
         segment = Segment(self.files, self.directory, self.log_end_offset)
         segment.gaps_below = self.clean_point.gaps_below
@@ -396,7 +396,7 @@ class PartitionLog:
             self._point.move(self.synced_offset)
 
     def _sync_now(self) -> None:
-        """Sync directly; with fsync=never only note it. Raises OSError."""
+        """Sync directly. With fsync=never, only note the end as synced. Raises OSError."""
         for file in self.unsynced():
             if self.config.fsync != "never":
                 file.sync()
@@ -500,7 +500,7 @@ class PartitionLog:
         return max(0, bisect_right(segments, offset, key=attrgetter("base_offset")) - 1)
 
     def locate(self, number: int, offset: int) -> tuple[int, int, int]:
-        """Do `Segment.locate`, using the remembered positions of the last batches."""
+        """Return the result of `Segment.locate`, using the remembered positions of the last batches."""
         segment = self.segments[number]
         if number == len(self.segments) - 1 and self._recent_last and offset > self._recent_last[0]:
             slot = bisect_left(self._recent_last, offset)
@@ -556,7 +556,7 @@ class PartitionLog:
             pass
 
     def remove_first_below(self, offset: int) -> bool:
-        """Remove the first segment if closed, below the offset and in a snapshot. Return success. Raises OSError."""
+        """Remove the first segment if closed, below the offset and in a snapshot; return true if so. Raises OSError."""
         if len(self.segments) == 1 or self.segments[0].next_offset > min(offset, self.snapshots.newest):
             return False
         segment = self.segments[0]

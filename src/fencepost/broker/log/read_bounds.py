@@ -14,7 +14,7 @@ __all__ = ["ReadBounds", "find_extent", "measure", "slice_of"]
 
 
 class SegmentedLog(Protocol):
-    """A `PartitionLog`, as far as it is used here."""
+    """The part of a `PartitionLog` that this module uses."""
 
     config: LogConfig
     segments: list[Segment]

@@ -1,4 +1,4 @@
-"""Reading of a log across damage: its whole batches, and the gaps between them."""
+"""Read a log across damage: its whole batches, and the gaps between them."""
 
 from __future__ import annotations
 

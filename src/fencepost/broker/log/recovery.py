@@ -237,10 +237,10 @@ def _ends_at(segment: Segment, position: int, offset: int) -> bool:
 
 
 def _walk_to(segment: Segment, number: int, offset: int) -> tuple[int, int] | None:
-    """Return the same for a snapshot without a position.
+    """Return (number of the segment, position) for a snapshot without a position; None if it does not fit.
 
-    The segment is walked from its start: with a wrong index entry, the scan would start after batches that the snapshot
-    does not include.
+    The segment is walked from its start, because a wrong index entry would let the scan start after batches that the
+    snapshot does not include.
     """
     position, expected = 0, segment.base_offset
     for item in segment.walk():
@@ -380,7 +380,7 @@ def _forget_first(found: Recovered, count: int) -> None:
 
 def marker_in(header: BatchHeader, batch: memoryview, segment: Segment, position: int) -> Marker | None:
     if not header.is_control or not header.record_count:
-        return None  # compaction can leave a marker without its record; it ends no transaction any more
+        return None  # compaction can leave a marker without its record, which no longer ends a transaction
     try:
         return parse_marker(batch)
     except CorruptBatch as error:

@@ -1,4 +1,4 @@
-"""Moves of the log start, by DeleteRecords and by retention.
+"""Move the log start, for DeleteRecords and for retention.
 
 Both are changes (`disk.changes`). Records are appended and read during a step.
 """
@@ -78,7 +78,7 @@ def retaining(log: PartitionLog, now_ms: int) -> Change[int]:
 
 
 def _remove_below_start(log: PartitionLog) -> None:
-    """Remove segments below the log start. The start is written, so what the disk refuses is only removed later."""
+    """Remove segments below the log start. The start is on disk, so segments that cannot be removed stay for later."""
     try:
         log.remove_below(log.log_start_offset)
     except OSError as error:
@@ -100,7 +100,7 @@ def owes_removal(log: PartitionLog) -> bool:
 def _removing_below(log: PartitionLog, offset: int) -> Change[None]:
     """Remove segments durably, one at a time, because no log start on disk excludes them."""
     while log.remove_first_below(offset):
-        # Without it in memory, readers take the removed records for damaged ones.
+        # Without the new log start in memory, reads would report the removed records as damaged.
         log.log_start_offset = max(log.log_start_offset, log.segments[0].base_offset)
         log.start_owed = True
         yield partial(log.files.sync_directory, log.directory)

@@ -29,7 +29,7 @@ class Appended(NamedTuple):
 
     @property
     def is_usual(self) -> bool:
-        """Return true if there is nothing to tell of its producer."""
+        """Return true unless the batch continued a sequence of a producer id that had no state here."""
         return not (self.unknown_producer or self.earlier_producer)
 
 

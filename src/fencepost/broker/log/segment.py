@@ -291,7 +291,7 @@ class Segment:
         return self._step_to(offset, start, expected) or self._search(offset, start, expected)
 
     def find(self, offset: int) -> tuple[int, int, int]:
-        """Return the same after checking every batch, for a result of `locate` that is damaged."""
+        """Return the result of `locate` after checking every batch, if the result of `locate` is damaged."""
         return self._search(offset, *self.near(offset))
 
     def near(self, offset: int) -> tuple[int, int]:
@@ -402,7 +402,7 @@ class Segment:
         return WholeBytes(at, expected, wrong_epochs)
 
     def whole_to(self, position: int, base_offset: int, size: int) -> WholeBytes:
-        """Return the same across the gaps left by compaction, for `size` bytes from `position` on."""
+        """Return the whole batches in `size` bytes from `position` on, across the gaps left by compaction."""
         end, expected = position, base_offset
         wrong_epochs: list[int] = []
         for item in self.walk(position, base_offset, chunk_bytes=size):
@@ -419,7 +419,7 @@ class Segment:
         return self.base_offset < self.gaps_below
 
     def first_batch_timestamp(self) -> int:
-        """Largest timestamp of the first batch; -1 when there is none."""
+        """Return the largest timestamp of the first batch; -1 if there is none."""
         if self.first_timestamp < 0 and self.size >= HEADER_BYTES:
             try:
                 header = parse_header(self.log.read(0, HEADER_BYTES))

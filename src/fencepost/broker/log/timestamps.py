@@ -1,4 +1,4 @@
-"""Search of a record by its timestamp. Only one batch of a whole segment is decompressed."""
+"""Find a record by its timestamp. Only one batch of an intact segment is decompressed."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _first_in(segment: Segment, timestamp: int, offsets: range, decompress: Deco
 
 
 def _newest_in(segment: Segment, offsets: range, decompress: Decompress) -> tuple[int, int] | None:
-    """Return the same for one segment. Only batches that the time index does not cover are read."""
+    """Return the result of `newest` for one segment. Only batches that the time index does not cover are read."""
     top, its_offset, scan_from = -1, segment.base_offset, offsets.start
     if segment.base_offset >= offsets.start:  # otherwise the index includes timestamps of deleted records
         top, its_offset, scan_from = segment.newest_before(offsets.stop)

@@ -1,4 +1,4 @@
-"""Validation of clients' batches, before the check of producer state.
+"""Validate clients' batches, before the check of producer state.
 
 It checks length, magic, CRC, counts and flags. The records must parse, match the header's count and have the offsets 0
 to n-1. They need keys in a compacted topic, and timestamps near the broker's time. A batch is stored with the topic's

@@ -18,7 +18,7 @@ class CleanedTransactions:
     """State of transactions during the walk. Call its methods for every batch, in order."""
 
     def __init__(self, aborted: Iterable[Aborted]) -> None:
-        """`aborted`: all aborted transactions that overlap the compacted offsets."""
+        """Start a walk. `aborted`: all aborted transactions that overlap the compacted offsets."""
         self._coming = sorted(aborted, key=lambda entry: entry.first_offset, reverse=True)
         self._aborting: dict[int, Aborted] = {}
         self._met: set[int] = set()  # producer ids with a batch in their current transaction

@@ -43,7 +43,8 @@ __all__ = ["Abandoned", "Compaction", "CompactionPlan", "Step", "plan"]
 Step = Sequence[File] | Change[None]
 """Files to sync, or a change to carry out."""
 
-# A step is the work of so many records, about half a millisecond. A batch counts as four records, and each KiB as one.
+# A step is the work of this number of records, about half a millisecond. A batch counts as four records, each KiB as
+# one.
 _STEP_RECORDS: Final = 200
 _BATCH_RECORDS: Final = 4
 _STAGES: Final = 5  # of a replacement
@@ -116,7 +117,7 @@ class Compaction:
         self._target: Segment | None = None  # the segment being written
         self._transactions = CleanedTransactions([])
         self.is_swapping = False
-        """A replacement is under way. If it lacks a descriptor, the next step goes on with it."""
+        """True while a replacement is in progress. If it fails for lack of a descriptor, the next step continues it."""
         self.bytes_read = 0
         self.bytes_written = 0
         self.records_read = 0
@@ -239,7 +240,7 @@ class Compaction:
         yield from self._swapping(group, target)
 
     def _swapping(self, group: list[Segment], target: Segment) -> Iterator[Step]:
-        """Replace the group by the new segment, in changes; each goes on where the one before found no descriptor."""
+        """Replace the group by the new segment. If a change fails for lack of a descriptor, the next one continues."""
         stages = deque(self._stages(group, target))
         while stages:
             self.is_swapping = True
@@ -261,12 +262,12 @@ class Compaction:
             if isinstance(error, Abandoned) and (len(stages) == _STAGES or self._log.closed):
                 raise
             if not (isinstance(error, OSError) and lacks_descriptors(error)):
-                # the next start finds out which of the two counts
+                # The next start finds out if the old or the new segments are valid.
                 self._log.sync_failed(error if isinstance(error, OSError) else OSError(str(error)))
             raise
 
     def _stages(self, group: list[Segment], target: Segment) -> Iterator[Callable[[], Change[None]]]:
-        """Yield the stages of a replacement. Each can be repeated after it has failed for want of a descriptor."""
+        """Yield the stages of a replacement. Each can be repeated after it has failed for lack of a descriptor."""
         log, base, end = self._log, group[0].base_offset, group[-1].next_offset
         new: list[Segment] = []
 

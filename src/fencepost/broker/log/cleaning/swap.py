@@ -105,9 +105,9 @@ def discard(files: Files, directory: str, base_offset: int) -> None:
 
 
 def finish_swaps(files: Files, directory: str, report: RecoveryReport) -> list[str]:
-    """After a crash, complete valid replacements and remove all others.
+    """Complete valid replacements after a crash, and remove all others.
 
-    Return the names left in the directory. Raises OSError.
+    Returns the names left in the directory. Raises OSError.
     """
     names = files.listdir(directory)
     announced = sorted(base for base in (offset_of(name, LOG + SWAP) for name in names) if base is not None)

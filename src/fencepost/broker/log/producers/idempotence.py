@@ -143,14 +143,19 @@ def check_batch(
     is_earlier: bool = False,
     awaited: tuple[int, int] | None = None,
 ) -> Repeat | ProducerRefusal | None:
-    """Judge a client's batch.
+    """Check a client's batch against the producer's state.
 
-    None: append it.
+    Args:
+        state: The state of the producer id; None if it has none.
+        batch: The batch.
+        fenced_below: Batches with a smaller epoch are refused, because their transaction has ended.
+        produce_version: Version of the Produce request. Up to v7, any sequence of an unknown id is accepted.
+        kafka_rules: Apply the rules of Apache Kafka 4.3.1 (see the module's docstring).
+        is_earlier: The producer id was allocated before this topic replaced a deleted one of the same name.
+        awaited: The (epoch, sequence) of the producer's first batch that was refused while there was no topic.
 
-    `fenced_below`: batches with a smaller epoch are refused, because their transaction has ended. `produce_version`: of
-    the request that brought it. From v7 and older, any sequence of an unknown id is accepted. `is_earlier`: the
-    producer id was given out before this topic replaced a deleted one of the same name. `awaited`: the (epoch,
-    sequence) of its first batch that was refused in between.
+    Returns:
+        None to append the batch; a Repeat for a duplicate; a ProducerRefusal.
     """
     epoch = batch.epoch
     if epoch < fenced_below:
@@ -200,7 +205,7 @@ def _is_ahead(batch: BatchFacts, awaited: tuple[int, int]) -> bool:
 def _check_unknown(
     batch: BatchFacts, produce_version: int, kafka_rules: bool, is_earlier: bool
 ) -> ProducerRefusal | None:
-    """Judge a batch of a producer without state."""
+    """Check a batch of a producer without state."""
     enlists = batch.transactional and produce_version >= _FIRST_ENLISTING
     takes_any = (kafka_rules or is_earlier) and not enlists
     if batch.first_sequence == 0 or produce_version <= _LAST_LENIENT or takes_any:
@@ -217,7 +222,7 @@ def _check_unknown(
 
 
 def _check_sequence(state: ProducerState, batch: BatchFacts, kafka_rules: bool) -> ProducerRefusal | None:
-    """Judge a batch of the present epoch that is not a remembered one."""
+    """Check a batch of the present epoch that is not a remembered one."""
     last = state.last_sequence
     if batch.first_sequence == (last + 1) % _SEQUENCES:  # -1 + 1 is 0, as is the wrap
         return None
@@ -271,12 +276,10 @@ def apply_batch(
 def check_marker(
     state: ProducerState | None, *, epoch: int, coordinator_epoch: int, transaction_version: int
 ) -> ProducerRefusal | None:
-    """Judge a commit or abort marker.
+    """Check a commit or abort marker. Returns None to append it.
 
-    None: append it.
-
-    As in Kafka, a marker for an unknown id or without an open transaction is appended. From transaction version 2 on a
-    marker carries the bumped epoch (KIP-890): one with the epoch of an open transaction belongs to an earlier
+    As in Kafka, a marker for an unknown id or without an open transaction is appended. From transaction version 2 on, a
+    marker carries the bumped epoch (KIP-890). A marker with the epoch of an open transaction belongs to an earlier
     transaction and must not end this one (47).
     """
     if epoch < 0:
@@ -333,7 +336,7 @@ def has_ended(state: ProducerState) -> bool:
 
 
 def pack_ended(epoch: int, coordinator_epoch: int, timestamp_ms: int) -> bytes:
-    """Pack such a state. The producer id is stored beside it."""
+    """Pack an ended state, see `has_ended`. The producer id is stored beside it."""
     return _ENDED.pack(epoch, coordinator_epoch, timestamp_ms)
 
 
@@ -344,7 +347,7 @@ def unpack_ended(packed: bytes) -> tuple[int, int, int]:
 
 
 def ended_of(producer_id: int, packed: bytes) -> ProducerState:
-    """Unpack a state."""
+    """Unpack an ended state of a producer id."""
     state = ProducerState(producer_id)
     state.epoch, state.coordinator_epoch, state.last_timestamp_ms = unpack_ended(packed)
     return state

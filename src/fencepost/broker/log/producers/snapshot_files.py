@@ -29,7 +29,7 @@ class _WaitingSnapshot:
 
 class SnapshotKeeper:
     def __init__(self, files: Files, directory: str, offsets: list[int]) -> None:
-        """`offsets`: of the snapshots on disk, ascending."""
+        """Start with the snapshots on disk. `offsets` are their offsets, ascending."""
         self._files = files
         self._directory = directory
         self.offsets = offsets

@@ -42,9 +42,9 @@ class ProducerTable:
         )  # (offset of the marker, first offset), markers above the high watermark
         self._fences: dict[int, int] = {}
         self.earlier_below = 0
-        """Producer ids below this one were given out before this topic replaced a deleted one of the same name."""
+        """Producer ids below this one were allocated before this topic replaced a deleted one of the same name."""
         self.awaited: dict[int, tuple[int, int]] = {}
-        """(epoch, sequence) that must come first, by earlier producer id: it was refused while there was no topic."""
+        """The (epoch, sequence) that must come first, by producer id; it was refused while there was no topic."""
 
     def __len__(self) -> int:
         return len(self._states) + len(self._ended)
@@ -86,7 +86,10 @@ class ProducerTable:
         return next(iter(self._open.values())) if self._open else None
 
     def first_unstable_offset(self) -> int | None:
-        """Return the same, including transactions whose marker is not below the high watermark yet."""
+        """Return the first offset of the earliest transaction that is open or whose marker is not durable yet.
+
+        A marker is durable once it is below the high watermark.
+        """
         first = self.first_open_offset()
         if not self._undurable:
             return first
