@@ -40,14 +40,15 @@ from fencepost.errors import RecordRejectedError
 from fencepost.protocol.records.headers import Header
 
 _HEADERS = kind_of(Sequence[object])
-RECORD_OVERHEAD: Final = 21  # the most that lengths, deltas and attributes of a record take, without headers
-_MOST_PLACES: Final = 1024  # to begin with
+RECORD_OVERHEAD: Final = 21  # maximum bytes of lengths, deltas and attributes of a record, without headers
+_MOST_PLACES: Final = 1024  # initial maximum
 
 
 class _Total:
-    """A sum that several threads add to, and signal handlers within their calls.
+    """A sum to which several threads add, and signal handlers during their calls.
 
-    There is no lock, see `Chunk`: each addition is one call of C. The position of a stream in memory is such a sum.
+    There is no lock, see `Chunk`: each addition is one call of a C function. The sum is the position of a stream in
+    memory.
     """
 
     __slots__ = ("_stream",)
@@ -56,7 +57,7 @@ class _Total:
         self._stream = io.BytesIO()
 
     def add(self, sizes: Iterator[int]) -> None:
-        """Add all that the iterator of C still gives, which exhausts it. Nothing comes between the two."""
+        """Add all remaining items of a C iterator, and exhaust it. No other code runs in between."""
         deque(map(self._stream.seek, sizes, repeat(io.SEEK_CUR)), maxlen=0)
 
     @property
@@ -65,13 +66,13 @@ class _Total:
 
 
 def _allowed() -> None:
-    """Records are always taken."""
+    """Accept records always."""
 
 
 class Accumulator:
     """The open chunks, and the closed chunks in the order of sending.
 
-    Several threads may append at the same time; `take`, `released` and `spread_over` are for the runtime alone.
+    Several threads may append at the same time. Only the runtime may call `take`, `released` and `spread_over`.
     """
 
     def __init__(
@@ -100,18 +101,18 @@ class Accumulator:
         """
         self.closed: deque[Chunk] = deque()
         self.unhandled = UnhandledFailures(in_runtime)
-        self.open: dict[str, Chunk] = {}  # by topic: chunks that everybody may write to. One that is closed may linger
-        self.slow = False  # `send` has to look first: no room, or `refusing`
-        self.refusing = False  # records may not be taken without asking the producer (transactions, closed, failed)
-        self.check: Callable[[], None] = _allowed  # raises where the producer takes no records
+        self.open: dict[str, Chunk] = {}  # by topic: chunks for all writers; may contain a closed one for a while
+        self.slow = False  # `send` has to check first: no room, or `refusing`
+        self.refusing = False  # the producer has to be asked before each record (transactions, closed, failed)
+        self.check: Callable[[], None] = _allowed  # raises if the producer accepts no records
         self._limits: dict[str, int] = {}
-        self._lines: dict[str, list[Chunk]] = {}  # by topic; the first of a line is the one to write to
-        self._opened: dict[int, Chunk] = {}  # by id, in the order of their beginning: chunks that nobody has passed on
+        self._lines: dict[str, list[Chunk]] = {}  # by topic: chunks, of which the first is written to
+        self._opened: dict[int, Chunk] = {}  # by id, in the order of creation: chunks that are not in `closed` yet
         self._passed_on = _Total()  # bytes of all chunks that were ever closed with records
-        self._released_bytes = 0  # of those, what has its fate; in the runtime alone
+        self._released_bytes = 0  # bytes of those whose results are known; only the runtime changes it
         self._buffer_bytes = buffer_bytes
         self._wake = wake
-        self._on_delivery = on_delivery  # of records that are sent without their own
+        self._on_delivery = on_delivery  # for records that are sent without a callback of their own
         self._now_ms = now_ms
         self._wall_ms = wall_ms
         self._chunk_bytes = chunk_bytes
@@ -121,7 +122,7 @@ class Accumulator:
     def of(
         cls, config: ProducerConfig, runtime: Runtime, *, wake: Callable[[], object], in_runtime: InRuntime = at_once
     ) -> Self:
-        """With a producer's sizes, and the runtime's clocks."""
+        """Create an accumulator with a producer's sizes and the runtime's clocks."""
         return cls(
             wake=wake,
             in_runtime=in_runtime,
@@ -143,13 +144,14 @@ class Accumulator:
         timestamp_ms: int | None,
         on_delivery: OnDelivery | None,
     ) -> tuple[Chunk, int]:
-        """Take one record.
+        """Accept one record.
 
         Returns:
-            The chunk and the index in it by which its fate is found.
+            The chunk and the record's index in it, which identify its result.
 
         Raises:
-            RecordRejectedError, TypeError, ConfigurationError: Of the record; and what `check` raises.
+            RecordRejectedError, TypeError, ConfigurationError: The record is invalid.
+            KafkaError: As `check` raises.
         """
         size = RECORD_OVERHEAD
         if value is not None:
@@ -172,7 +174,7 @@ class Accumulator:
             chunk = self._current(name, size)
             try:
                 if self.refusing:
-                    self.check()  # behind the look-up: what forbids to send closes all chunks, this one included
+                    self.check()  # after the look-up: a caller of refuse() closes all chunks, this one included
                 index = next(chunk.indexes)
                 if not is_plain:
                     chunk.extras[index] = extras
@@ -187,7 +189,7 @@ class Accumulator:
                 return chunk, index
 
     def append_table(self, topic: str, table: Any, size: int) -> Chunk:
-        """Take Arrow data of `size` bytes behind everything that was sent to the topic so far."""
+        """Accept Arrow data of `size` bytes, after all earlier records of the topic."""
         name = _checked_topic(topic)
         while True:
             for chunk in self._lines.get(name, ())[:1]:
@@ -205,7 +207,7 @@ class Accumulator:
                 return chunk
 
     def _current(self, topic: str, size: int) -> Chunk:
-        """The chunk to write to, a new one if need be: that is written to by its maker only until it is announced."""
+        """Return the chunk to write to, a new one if necessary. Only its creator writes to it until it is announced."""
         line = self._lines.get(topic)
         if line is None:
             line = self._lines.setdefault(_checked_topic(topic), [])
@@ -214,7 +216,8 @@ class Accumulator:
             if chunk is not None:
                 if chunk.announced and not chunk.closed:
                     return chunk
-                self._pass_on_and_wake(chunk)  # its maker, or who closed it, was interrupted or is not done
+                # Its creator, or the thread that closes it, was interrupted or is still running.
+                self._pass_on_and_wake(chunk)
                 continue
             if self.refusing:
                 self.check()
@@ -222,17 +225,17 @@ class Accumulator:
             line.append(mine)
             if next(iter(line), None) is mine:
                 return mine
-            self._pass_on(mine)  # another thread was first, or a signal handler
+            self._pass_on(mine)  # another thread or a signal handler was faster
 
     def _new(self, topic: str, size: int) -> Chunk:
         chunk = Chunk(topic, self._now_ms(), self._wall_ms(), self.unhandled)
         chunk.limit = chunk.room = self._limits.get(topic, self._chunk_bytes)
-        chunk.values = [HOLE] * min(chunk.room // size + 2, _MOST_PLACES)  # as if all were like the first
-        self._opened[id(chunk)] = chunk  # before the producer is asked: what forbids to send finds it and closes it
+        chunk.values = [HOLE] * min(chunk.room // size + 2, _MOST_PLACES)  # estimated from the size of the first record
+        self._opened[id(chunk)] = chunk  # before `check`: a caller of refuse() finds it here and closes it
         return chunk
 
     def _announce(self, chunk: Chunk) -> None:
-        """Let the sender know of it, and then all who send."""
+        """Announce the chunk to the sender, then to all writers."""
         self._wake()
         chunk.announced = True
         self.open[chunk.topic] = chunk
@@ -240,14 +243,17 @@ class Accumulator:
             self.open.pop(chunk.topic, None)
 
     def _pass_on(self, chunk: Chunk) -> None:
-        """Close it and put it behind the closed ones, once. In this order: the next of its topic comes behind it."""
+        """Close the chunk and append it to `closed`, once.
+
+        Then remove it, so that the topic's next chunk comes after it.
+        """
         chunk.close()
         if not chunk.is_empty:
-            self._passed_on.add(chunk.uncounted)  # first: what the sender takes and releases has been counted
+            self._passed_on.add(chunk.uncounted)  # first: the sender may take and release it at once
             self.closed.extend(chunk.once)
         with suppress(ValueError):
             self._lines.get(chunk.topic, []).remove(chunk)
-        self.open.pop(chunk.topic, None)  # if it is a later one, whoever sends next puts it there again
+        self.open.pop(chunk.topic, None)  # this may remove a later chunk, which the next writer puts back
         self._opened.pop(id(chunk), None)
         self._look_for_room()
 
@@ -259,11 +265,11 @@ class Accumulator:
 
     def _look_for_room(self) -> None:
         self.slow = self.full
-        if self.refusing:  # behind that: refuse() may have come in between
+        if self.refusing:  # last: refuse() may have run in between
             self.slow = True
 
     def take(self) -> Chunk | None:
-        """The next closed chunk; its bytes count until it is `released`."""
+        """Return the next closed chunk, or None. Its bytes count until it is `released`."""
         if not self.closed:
             return None
         chunk = self.closed.popleft()
@@ -272,12 +278,12 @@ class Accumulator:
 
     @property
     def waiting_bytes(self) -> int:
-        """Bytes of closed chunks that do not have their fate yet."""
+        """Bytes of closed chunks without a result."""
         return self._passed_on.value - self._released_bytes
 
     @property
     def waiting_rows(self) -> int:
-        """Records that the sender has not taken yet."""
+        """Number of records that the sender has not taken yet."""
         return sum(
             chunk.rows for chunk in {id(chunk): chunk for chunk in (*self._opened.values(), *self.closed)}.values()
         )
@@ -288,11 +294,14 @@ class Accumulator:
         return self.waiting_bytes >= self._buffer_bytes
 
     def spread_over(self, topic: str, partitions: int) -> None:
-        """The topic's last chunk went to so many partitions: give each batch its size, within the largest allowed."""
+        """Enlarge the topic's chunks, so that each of its partitions gets a batch of full size.
+
+        The topic's last chunk went to `partitions` partitions. The new size is at most the largest allowed record.
+        """
         self._limits[topic] = max(self._chunk_bytes, min(self._chunk_bytes * partitions, self._max_record_bytes))
 
     def refuse(self) -> None:
-        """From now on the producer has to be asked before each record."""
+        """Require a check by the producer before each record from now on."""
         self.refusing = True
         self.slow = True  # in this order, see `_look_for_room`
 
@@ -312,7 +321,7 @@ class Accumulator:
         return None if due_ms is None else due_ms + linger_ms
 
     def released(self, chunk: Chunk) -> None:
-        """A chunk that was taken has its fate."""
+        """Free the buffer space of a chunk whose records all have results."""
         if chunk.taken:
             self._released_bytes, chunk.taken = self._released_bytes + chunk.bytes, False
         self._look_for_room()
@@ -326,7 +335,7 @@ def _checked_topic(topic: object) -> str:
 
 
 def _check_encodable(text: str, what: str) -> None:
-    """A record that cannot be encoded would take all others of its chunk with it."""
+    """Reject text that cannot be encoded in UTF-8. Otherwise all records of its chunk would fail."""
     if not is_utf8(text):
         raise RecordRejectedError(f"{what} cannot be written in UTF-8: {text!r:.80}")
 

@@ -1,7 +1,6 @@
-"""A producer under an identity that was obtained elsewhere. It neither opens nor ends the transaction it writes to.
+"""A producer with a producer id and epoch from elsewhere. It neither begins nor ends the transaction it writes to.
 
-A task of the Spark sink has such a producer: its transaction was begun by a step of the sink's protocol, and is decided
-elsewhere.
+Each task of the Spark sink has one. A step of the sink's protocol has begun the transaction, and a later step ends it.
 """
 
 from __future__ import annotations
@@ -28,16 +27,16 @@ __all__ = ["AdoptedProducer"]
 
 
 class _OpenTransaction:
-    """The transaction, as the sender sees it: batches may be sent until one has failed.
+    """The transaction as the sender sees it. Batches may be sent until one has failed.
 
-    If a batch does not enlist its partition itself (before KIP-890), the coordinator is asked once to enlist it. The
-    transaction ends elsewhere, and a later request would open it again.
+    If a batch does not enlist its partition itself (before KIP-890), the coordinator is asked once to enlist it. A
+    repeated request could arrive after the transaction has ended, and would open it again.
     """
 
     def __init__(self, wake: Callable[[], object], cluster: Cluster, sender: Sender, config: ProducerConfig) -> None:
-        self._wake = wake  # the sender, to look what is to be dropped
+        self._wake = wake  # wakes the sender, which drops the records of a failed transaction
         self.failure: KafkaError | None = None
-        self._topics: dict[str, UUID] = {}  # those that have rows
+        self._topics: dict[str, UUID] = {}  # topics that have rows of the transaction
         self._cluster, self._sender, self._config = cluster, sender, config
         self._enlisted: set[tuple[str, int]] = set()
         self._wanted: set[tuple[str, int]] = set()
@@ -45,7 +44,7 @@ class _OpenTransaction:
 
     @property
     def implicit(self) -> bool:
-        """See TransactionHooks. Known when a broker was reached."""
+        """See TransactionHooks. Known after the first broker was reached."""
         return not must_enlist(self._cluster)
 
     @property
@@ -87,7 +86,7 @@ class _OpenTransaction:
             self._wake()
 
     def stop(self) -> None:
-        """Enlist nothing any more."""
+        """Stop enlisting partitions."""
         if self._enlisting is not None:
             self._enlisting.cancel()
 
@@ -105,9 +104,9 @@ class _OpenTransaction:
 
 
 class AdoptedProducer:
-    """Sends Arrow rows. Used within the runtime; the cluster view stays its owner's.
+    """Sends Arrow rows. Used within the runtime. The caller owns the cluster view and closes it.
 
-    The first failure is raised by the next call. In a transaction nothing is sent after it.
+    The next call raises the first failure. After a failure in a transaction nothing more is sent.
     """
 
     def __init__(
@@ -120,10 +119,15 @@ class AdoptedProducer:
         *,
         admit: Callable[[BrokerConnection], None] | None = None,
     ) -> None:
-        """`config.transactional_id`: of the open transaction; None: idempotent only.
+        """Create a producer.
 
-        `limits`: what earlier producers of the cluster have learned, and what this producer learns. `admit` raises
-        UnsupportedVersionError for a broker to which nothing may go; then everything fails with it.
+        Args:
+            cluster: The cluster's metadata and connections, owned by the caller.
+            config: The settings. `transactional_id` is that of the open transaction; None: idempotent only.
+            producer_id: The producer id to write with.
+            epoch: The producer epoch to write with.
+            limits: Batch sizes that brokers have refused, shared by the producers of a cluster.
+            admit: Raises UnsupportedVersionError for a broker to which nothing may be sent. Then all records fail.
         """
         self._accumulator = Accumulator.of(config, cluster.runtime, wake=self._wake)
         self._accumulator.unhandled.enabled = config.transactional_id is None
@@ -136,25 +140,31 @@ class AdoptedProducer:
         self._sender.start()
 
     async def send(self, topic: str | None, rows: pa.RecordBatch | pa.Table) -> None:
-        """Take rows, for `topic` or for the topics that their column names. Waits while too much is on the way.
+        """Accept rows for `topic`, or for the topics named in their `topic` column. Waits while the buffer is full.
 
-        Raises ConfigurationError, and what `flush` raises.
+        Raises:
+            ConfigurationError: The columns do not fit.
+            KafkaError: As `flush` raises.
         """
         from fencepost.client.producer.arrow_input import pieces_of
 
         for name, piece in pieces_of(topic, rows, None):
-            await self._sender.wait_for_room(None)  # no limit: the records in the buffer have their delivery timeout
+            await self._sender.wait_for_room(None)  # no time limit: buffered records have their delivery timeout
             self._check()
             self._accumulator.append_table(name, piece, piece.nbytes)
 
     async def flush(self) -> None:
-        """Wait until everything is acknowledged. Raises KafkaError: why a record is not."""
+        """Wait until all rows are acknowledged.
+
+        Raises:
+            KafkaError: The reason why a record is not acknowledged.
+        """
         self._check()
         await self._sender.flush()
         self._check()
 
     def stop(self) -> None:
-        """Send nothing any more."""
+        """Stop sending and fail all rows that are not delivered."""
         if self._transaction is not None:
             self._transaction.stop()
         reason = ClosedError("the task ended before its rows were sent")

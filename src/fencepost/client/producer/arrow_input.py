@@ -1,7 +1,7 @@
-"""Arrow tables into batches: partitions by key hash or column, vectorised; no Python object per record.
+"""Makes batches from Arrow tables: partitions by key hash or column, vectorised, no Python object per record.
 
-Columns taken, by name: `value`, `key` (binary or string), `partition` (integer, null: not chosen), `timestamp`
-(timestamp, or int64 ms), `headers` (list<struct<key, value>>). `value` has to be there; others are ignored.
+Columns by name: `value`, `key` (binary or string), `partition` (integer, null: not chosen), `timestamp` (timestamp, or
+int64 ms), `headers` (list<struct<key, value>>). `value` is required. Other columns are ignored.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from fencepost.protocol.records.arrow import encode_arrow, numbers, valid_rows
 from fencepost.protocol.records.batch import HEADER_BYTES
 
 PIECE_BYTES: Final = 4 * 1024 * 1024
-FRAMING_BYTES: Final = 6  # of a record on the wire, beyond Arrow's own offsets: a guess that is mostly right
+FRAMING_BYTES: Final = 6  # estimated bytes of a record on the wire, beyond Arrow's own offsets
 
 
 class Target(NamedTuple):
@@ -43,7 +43,7 @@ class Target(NamedTuple):
 
 
 def check_table(data: pa.RecordBatch | pa.Table, partition: Int32 | None) -> pa.Table:
-    """The columns that are sent, as a table. Raises ConfigurationError."""
+    """Return the columns that are sent, as a table. Raises ConfigurationError."""
     table = pa.Table.from_batches([data]) if isinstance(data, pa.RecordBatch) else data
     if "value" not in table.column_names:
         raise ConfigurationError(f"the data has no column 'value', only {', '.join(table.column_names)}")
@@ -79,7 +79,7 @@ def by_topic(data: pa.RecordBatch | pa.Table) -> Iterator[tuple[str, pa.Table]]:
 def pieces_of(
     topic: str | None, data: pa.RecordBatch | pa.Table, partition: Int32 | None
 ) -> Iterator[tuple[str, pa.Table]]:
-    """(topic, rows) of a few megabytes each; all rows were looked at before the first.
+    """Return (topic, rows) pairs of a few megabytes each. All rows are validated before the first pair.
 
     Raises ConfigurationError, TypeError.
     """
@@ -89,7 +89,7 @@ def pieces_of(
 
 
 def in_pieces(table: pa.Table) -> Iterator[pa.Table]:
-    """Slices of a few megabytes (no copies): a large table is encoded as it is sent, not all at once before."""
+    """Yield slices of a few megabytes (no copies), so that a large table is not encoded all at once."""
     size = table.nbytes
     if size <= 2 * PIECE_BYTES:
         yield table
@@ -102,7 +102,7 @@ def in_pieces(table: pa.Table) -> Iterator[pa.Table]:
 def encode_table(
     table: pa.Table, target: Target, sticky: Sticky, config: ProducerConfig
 ) -> Iterator[tuple[int, bytearray]]:
-    """(partition, batch) pairs; batches of one partition are in the order of the rows."""
+    """Yield (partition, batch) pairs. Batches of one partition are in the order of the rows."""
     if callable(config.partitioner):
         raise ConfigurationError("a partitioner function is not asked about Arrow rows; give them a column 'partition'")
     chosen = _choose(table, target, config)
@@ -145,7 +145,7 @@ def _encode(table: pa.Table, target: Target, config: ProducerConfig) -> list[byt
 
 
 def highest_partition(table: pa.Table) -> int:
-    """The highest partition that a row asks for; UNDECIDED where none does."""
+    """Return the highest partition that a row requests; UNDECIDED if none does."""
     if "partition" not in table.column_names:
         return UNDECIDED
     highest = pc.max(table.column("partition")).as_py()
@@ -153,7 +153,7 @@ def highest_partition(table: pa.Table) -> int:
 
 
 def _even_share(table: pa.Table, most: int) -> int:
-    """A limit that makes batches about equally large, instead of full batches and a small rest."""
+    """Return a size limit that gives batches of about equal size, instead of full batches and a small remainder."""
     size = table.nbytes + FRAMING_BYTES * len(table)
     batches = -(-size // most)
     return min(most, int(size // batches * 1.02) + HEADER_BYTES + RECORD_OVERHEAD)
@@ -166,7 +166,7 @@ def _as_milliseconds(timestamps: Any) -> Any:
 
 
 def _choose(table: pa.Table, target: Target, config: ProducerConfig) -> npt.NDArray[np.int32] | None:
-    """Each row's partition, -1 where neither column nor key decides; None when nothing decides for any row."""
+    """Return each row's partition, -1 if neither column nor key determines it; None if that holds for all rows."""
     chosen: npt.NDArray[np.int32] | None = None
     if "partition" in table.column_names:
         asked = table.column("partition")
@@ -186,7 +186,7 @@ def _choose(table: pa.Table, target: Target, config: ProducerConfig) -> npt.NDAr
 
 
 def _keys(table: pa.Table, choice: ByKey) -> pa.ChunkedArray | None:
-    """The keys that the choice is about; None where no row has a key that counts."""
+    """Return the keys that determine partitions; None if no row has such a key."""
     keys = table.column("key") if "key" in table.column_names else None
     if not choice.hashes_none:
         return keys
@@ -196,10 +196,10 @@ def _keys(table: pa.Table, choice: ByKey) -> pa.ChunkedArray | None:
 
 
 def _choose_by_key(keys: pa.ChunkedArray, partitions: int, chosen: npt.NDArray[np.int32], choice: ByKey) -> None:
-    """Fill in the hash's partition where there is a key and nothing was chosen yet."""
+    """Fill in the hash's partition for rows that have a key and no partition yet."""
     is_open = chosen < 0
     if keys.null_count:
-        has_key = map(valid_rows, keys.chunks)  # of a bool array, pyarrow's to_numpy imports pandas
+        has_key = map(valid_rows, keys.chunks)  # for a bool array, pyarrow's to_numpy imports pandas
         is_open &= np.concatenate(
             [
                 np.ones(len(chunk), np.bool_) if valid is None else valid

@@ -8,7 +8,7 @@ from fencepost.client.producer.chunks import EVERY_ROW, Chunk
 
 
 class AppendedRun(NamedTuple):
-    """A run of records of one batch: offsets base_offset .. base_offset + records - 1 (-1: the broker did not say)."""
+    """A run of records in one batch, with offsets base_offset .. base_offset + records - 1 (-1: unknown)."""
 
     topic: str
     partition: int
@@ -30,7 +30,7 @@ def bulk_result(chunks: list[Chunk]) -> list[AppendedRun]:
 
 
 def release_undone(chunks: list[Chunk]) -> None:
-    """Nobody waits for these any more; failures of chunks that are not done count as unhandled again."""
+    """Give up waiting for these chunks. Later failures of chunks that are not done count as unhandled again."""
     for chunk in chunks:
         if not chunk.done:
             chunk.unhandled.release(chunk, EVERY_ROW)

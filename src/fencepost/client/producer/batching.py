@@ -1,4 +1,4 @@
-"""From a chunk to batches: choose partitions for all its records at once, then encode each partition's share."""
+"""Makes batches from chunks: chooses partitions for all records of a chunk, then encodes each partition's records."""
 
 from __future__ import annotations
 
@@ -24,25 +24,26 @@ REFUSED: Final = -2
 class BatchLimits:
     """The largest encoded batch of each topic in bytes, as learned from refusals.
 
-    A topic's `max.message.bytes` can only be asked for with the right to. So this goes by what was refused, as Kafka's
-    own producer does, which corrects its estimate of a topic's compression when it has to cut a batch (KIP-126).
+    Reading a topic's `max.message.bytes` requires a permission. Therefore the limit follows from refused batches.
+    Kafka's own producer does the same: it corrects its estimate of a topic's compression when it splits a batch
+    (KIP-126).
     """
 
     def __init__(self) -> None:
         self._most: dict[str, int] = {}
 
     def refused(self, batch: Batch) -> None:
-        """It was too large; half of it is tried next."""
+        """Record a batch that was too large. The limit becomes half of its size."""
         self._most[batch.topic] = min(len(batch.data) // 2, self._most.get(batch.topic, len(batch.data)))
 
     def parts(self, batch: Batch) -> int:
-        """In how many the batch is to be cut before it is sent. A batch of a single record cannot be cut."""
+        """Return the number of parts into which to cut a batch before it is sent. A single record cannot be cut."""
         most = self._most.get(batch.topic)
         return 1 if most is None else min(-(-len(batch.data) // most), batch.count)
 
 
 class Router:
-    """Makes a chunk's batches. Pure but for the random choice of sticky partitions, and what `limits` learns."""
+    """Makes a chunk's batches. Pure, except for the random choice of sticky partitions and the updates of `limits`."""
 
     def __init__(self, config: ProducerConfig, sticky: Sticky, limits: BatchLimits, slow: SlowCalls) -> None:
         self._config = config
@@ -59,7 +60,7 @@ class Router:
 
     @staticmethod
     def highest_partition(chunk: Chunk) -> int:
-        """The highest partition that a record was sent to by number; UNDECIDED where none was."""
+        """Return the highest partition number that a record of the chunk requests; UNDECIDED if none does."""
         if chunk.table is None:
             return max(chunk.partitions.values(), default=UNDECIDED) if chunk.partitions else UNDECIDED
         from fencepost.client.producer.arrow_input import highest_partition
@@ -67,10 +68,10 @@ class Router:
         return highest_partition(chunk.table)
 
     def route(self, chunk: Chunk, partitions: int, available: Sequence[int], deadline_ms: int) -> None:
-        """Fill `chunk.batches`. `available` are the partitions with a leader (all of them when none has a leader).
+        """Fill `chunk.batches`. `available` are the partitions with a leader (all partitions if none has a leader).
 
-        A record whose partition does not exist gets a batch of its own with an `error`. Sets `chunk.error` instead when
-        the chunk cannot be encoded.
+        A record whose partition does not exist gets a batch of its own with an `error`. If the chunk cannot be encoded,
+        `chunk.error` is set instead.
         """
         try:
             if chunk.table is not None:
@@ -124,7 +125,10 @@ class Router:
         asked: Mapping[int, int] | None,
         refused: dict[int, KafkaError],
     ) -> int | list[int]:
-        """One partition for all, or each record's: REFUSED for those that are put into `refused`, and for holes."""
+        """Return one partition for all records, or a list with each record's.
+
+        Holes and records in `refused` get REFUSED.
+        """
         keys = self._keys(chunk)
         if not refused and asked is None and not chunk.holes:
             if keys is None:
@@ -155,7 +159,7 @@ class Router:
         return [sticky if partition == UNDECIDED else partition for partition in chosen]
 
     def _keys(self, chunk: Chunk) -> list[bytes | None] | None:
-        """The keys that matter; None where no key does."""
+        """Return the keys that determine partitions, or None."""
         if self._key_choice is None:
             return None
         if self._key_choice.hashes_none:
@@ -166,7 +170,7 @@ class Router:
         return [UNDECIDED] * len(keys) if self._key_choice is None else self._key_choice.partitions(keys, partitions)
 
     def ask(self, chunk: Chunk, partitions: int) -> None:
-        """Let the application's function choose for the records that were given no partition; see `Chunk.choice`."""
+        """Set `chunk.choice`: call the application's partitioner for records without a requested partition."""
         partitioner, slow = cast(Partitioner, self._config.partitioner), self._slow
         chosen, refused = dict(chunk.partitions or {}), dict[int, KafkaError]()
         begun_ms = slow.now_ms()
@@ -190,7 +194,7 @@ class Router:
         chunk.choice = Choice(partitions, chosen or None, refused)
 
     def _encode(self, chunk: Chunk, rows: list[int] | None) -> bytearray:
-        """A batch of these rows (None: all), without producer id: the sender seals it with its own."""
+        """Encode a batch of these rows (None: all) without producer id and checksum, which the sender adds."""
         keys: Sequence[bytes | None] | None = chunk.keys or None
         values: Sequence[bytes | None] = chunk.values
         if rows is not None:
@@ -227,18 +231,19 @@ class Router:
         self._limits.refused(batch)
         halves = self._cut(batch, 2)
         for half in halves:
-            half.attempts = 1  # so that they go out one at a time
+            half.attempts = 1  # so that they are sent one at a time
         return halves
 
     def _fitting(self, batch: Batch) -> list[Batch]:
-        """The batch in as many parts as it is known to need."""
+        """Return the batch, cut into as many parts as the topic's limit requires."""
         parts = 1 if batch.error is not None else self._limits.parts(batch)
         return [batch] if parts == 1 else self._cut(batch, parts)
 
     def _cut(self, batch: Batch, parts: int) -> list[Batch]:
         from fencepost.protocol.records.decoding import decode_batches
 
-        columns = decode_batches(batch.data, skip_control=False, check_crc=False)  # it has none before it is sealed
+        # The checksum is added when the batch is sent.
+        columns = decode_batches(batch.data, skip_control=False, check_crc=False)
         rows = list(range(batch.count)) if batch.rows is None else batch.rows
         cuts = [batch.count * part // parts for part in range(parts + 1)]
         return [
@@ -261,7 +266,7 @@ class Router:
 
 
 def _refusal(chunk: Chunk, row: int, error: KafkaError, deadline_ms: int) -> Batch:
-    """In place of a batch: one record that goes nowhere. Those beside it are none the worse."""
+    """Return a placeholder batch with one refused record. It is not sent."""
     batch = Batch(chunk, chunk.topic, UNDECIDED, bytearray(), 1, [row], deadline_ms)
     batch.error = error
     return batch

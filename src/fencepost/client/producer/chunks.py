@@ -1,4 +1,4 @@
-"""Records between `send` and their fate: chunks of a topic as columns, and the batches that they become."""
+"""Records between `send` and their result: chunks of a topic as columns, and the batches made from them."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from fencepost.protocol.records.headers import Header
 Headers = Sequence[Header] | Mapping[str, bytes | None]
 OnDelivery = Callable[[KafkaError | None, RecordMetadata | None], object]
 
-EVERY_ROW: Final = -1  # as a row: all of the chunk's (Arrow data has a single delivery for all)
-HOLE: Final = bytes(bytearray(b"no record"))  # an object of its own in place of a value; only `is` tells it
+EVERY_ROW: Final = -1  # as a row number: all rows of the chunk (Arrow data has a single delivery)
+HOLE: Final = bytes(bytearray(b"no record"))  # a unique object in place of a value, compared with `is`
 UNACKNOWLEDGED: Final = "; sent without an acknowledgement: may be in the log"
 
 
 Extras = tuple[int | None, Sequence[Header] | None, int | None, OnDelivery | None]
-"""Of a record that has any: partition, headers, timestamp_ms, on_delivery."""
+"""Optional values of a record: partition, headers, timestamp_ms, on_delivery."""
 
 
 class Claims(Protocol):
@@ -36,13 +36,13 @@ class Claims(Protocol):
 
 
 class Tally:
-    """Failed records of one topic and cause that nobody has looked at."""
+    """The number of unhandled failed records of one topic and cause."""
 
     __slots__ = ("count", "error", "logged", "topic")
 
     def __init__(self, topic: str, error: KafkaError) -> None:
         self.topic = topic
-        self.error = error  # of the first of them
+        self.error = error  # the first failure
         self.count = 0
         self.logged = 0
 
@@ -100,21 +100,21 @@ class Batch:
         self.partition = partition
         self.data = data
         self.count = count
-        self.rows = rows  # the indexes in the chunk of this batch's records, None: all of them in order
+        self.rows = rows  # indexes of this batch's records in the chunk; None: all, in order
         self.deadline_ms = deadline_ms
-        self.ordinal = -1  # of its first record among all of its partition, in order of sending
+        self.ordinal = -1  # position of its first record among the partition's records, in order of sending
         self.sequence = -1
         self.attempts = 0
         self.refusal: KafkaError | None = None  # the error of the last attempt
-        self.maybe_appended = False  # sent, and the answer did not say that it was not appended
+        self.maybe_appended = False  # the batch was sent, and no response has shown that it was not appended
         self.done = False
-        self.reported = False  # done, and its callbacks have run
+        self.reported = False  # `done`, and the callbacks have returned
         self.base_offset = -1
         self.append_time_ms = -1
-        self.latency_ms = -1  # from the first record of its chunk to its result
+        self.latency_ms = -1  # from the creation of its chunk to the result
         self.timestamp_ms = chunk.timestamp_ms
         self.error: KafkaError | None = None
-        self.tally: Tally | None = None  # counts its failure
+        self.tally: Tally | None = None  # the tally that counts this failure
 
     def metadata(self, position: int, index: int) -> RecordMetadata:
         """Return the metadata of its record at `position`, which has `index` in the chunk."""
@@ -124,7 +124,7 @@ class Batch:
             timestamp_ms, timestamps = self.timestamp_ms, self.chunk.timestamps
             if timestamps is not None:
                 timestamp_ms = timestamps.get(index, timestamp_ms)
-        # One object for each record: this call takes half the time of the class's own.
+        # This call takes half the time of the class's own constructor. It runs once for each record.
         return tuple.__new__(RecordMetadata, (self.topic, self.partition, offset, timestamp_ms, self.latency_ms))
 
 
@@ -141,9 +141,9 @@ class Sealed(NamedTuple):
 
     values: list[bytes | None]
     keys: list[bytes | None]  # empty: no record has a key
-    holes: Sequence[int]  # rows that are no records
+    holes: Sequence[int]  # rows without a record
     bytes: int
-    uncounted: Iterator[int]  # gives `bytes` once, to whoever adds it to a total first
+    uncounted: Iterator[int]  # gives `bytes` once, to the first caller that adds it to a total
     table: Any = None
     partitions: dict[int, int] | None = None
     timestamps: dict[int, int] | None = None
@@ -154,14 +154,14 @@ class Sealed(NamedTuple):
 class Chunk:
     """Consecutive records of one topic, as columns.
 
-    Several threads may write into it while it is open, and several may close it. There is no lock, because a signal
-    handler that sends or flushes runs inside of the call that it interrupts, and would wait for itself. Instead each
-    step is one call of C, and can be repeated:
+    Several threads may write into an open chunk, and several may close it. There is no lock: a signal handler that
+    sends or flushes runs inside the call that it interrupts, and would deadlock. Instead each step is one call of a C
+    function, and can be repeated:
 
-    * A writer takes an index, writes extras and key, then the value. Then it looks whether the chunk is `closed`.
-    * Who closes sets `closed` first, and then copies the values, after them the keys and extras. The first copy that is
-      published in `_seal` counts. A row without a value in it is a hole, which no batch has.
-    * A writer that finds the chunk closed closes it as well, and then knows whether the copy has its record.
+    * A writer takes an index, writes extras and key, then the value. Then it checks if the chunk is `closed`.
+    * A thread that closes sets `closed` first. Then it copies the values, and after them the keys and extras. The first
+      copy in `_seal` counts. A row without a value in it is a hole, which becomes part of no batch.
+    * A writer that finds the chunk closed closes it as well. Then it knows if the copy has its record.
     """
 
     __slots__ = (
@@ -204,39 +204,47 @@ class Chunk:
     def __init__(
         self, topic: str, created_ms: int, timestamp_ms: int, unhandled: Claims, *, is_table: bool = False
     ) -> None:
-        """`is_table`: it has Arrow data in place of records, which is `put` like the value of its only row."""
+        """Create an empty chunk.
+
+        Args:
+            topic: The topic of its records.
+            created_ms: Creation time by the monotonic clock, in ms.
+            timestamp_ms: Timestamp of records that have none of their own, in ms since 1970.
+            unhandled: Counts failures that the application has not handled.
+            is_table: The chunk has Arrow data instead of records. `put` writes it as the value of its only row.
+        """
         self.topic = topic
         self.unhandled = unhandled
         self.created_ms = created_ms
-        self.timestamp_ms = timestamp_ms  # of every record that was given none
+        self.timestamp_ms = timestamp_ms  # of every record without one of its own
         self.is_table = is_table
         self.keys: list[bytes | None] = []  # empty: no record has a key
-        self.values: list[bytes | None] = []  # while it is open, with HOLE in the places that are free
-        self.extras: dict[int, Extras] = {}  # while it is open; then the four below
-        self.indexes = count()  # the places to write to
-        self.announced = False  # the sender knows of it, so everybody may write into it
+        self.values: list[bytes | None] = []  # while it is open, with HOLE in free positions
+        self.extras: dict[int, Extras] = {}  # while it is open; then the four attributes below
+        self.indexes = count()  # the next index to write to
+        self.announced = False  # the sender knows the chunk, so all threads may write into it
         self.closed = False
         self.sealed = False  # closed, and the attributes below are final
-        self._seal: dict[int, Sealed] = {}  # setdefault lets one of several who close it decide
-        self.once = iter((self,))  # gives the chunk once, to whoever extends a queue by it first
-        self.taken = False  # by the sender, and not released
+        self._seal: dict[int, Sealed] = {}  # several threads may close it: setdefault decides
+        self.once = iter((self,))  # gives the chunk once, to the first caller that extends a queue by it
+        self.taken = False  # the sender has taken it, and not released it
         self.holes: Sequence[int] = ()
-        self.partitions: dict[int, int] | None = None  # index -> partition asked for
+        self.partitions: dict[int, int] | None = None  # index -> requested partition
         self.timestamps: dict[int, int] | None = None
         self.headers: dict[int, Sequence[Header]] | None = None
         self.callbacks: dict[int, OnDelivery] | None = None
-        self.choice: Choice | None = None  # of the application's partitioner
-        self.limit = 0  # bytes at which it is full
-        self.room = 0  # the rest of `limit`
-        self.bytes = 0  # of all records, once it is closed
+        self.choice: Choice | None = None  # result of the application's partitioner
+        self.limit = 0  # size in bytes at which it is full
+        self.room = 0  # remaining bytes of `limit`
+        self.bytes = 0  # bytes of all records, once it is closed
         self.uncounted: Iterator[int] = iter(())  # see Sealed
-        self.table: Any = None  # Arrow data instead of the lists, once it is closed
+        self.table: Any = None  # Arrow data instead of the columns, once it is closed
         self.batches: list[Batch] = []
-        self.slots: list[tuple[Batch, int]] | None = None  # index -> where it is, when there are several batches
-        self.left = -1  # batches that are not reported; -1 before they are made
-        self.reported = False  # as a whole, with `error`
-        self.error: KafkaError | None = None  # of all records, when it failed before it became batches
-        self.tally: Tally | None = None  # counts that failure
+        self.slots: list[tuple[Batch, int]] | None = None  # index -> (batch, position), if there are several batches
+        self.left = -1  # number of batches that are not reported; -1 before batches exist
+        self.reported = False  # true if it was reported as a whole, with `error`
+        self.error: KafkaError | None = None  # the error of all records, if it failed before batches existed
+        self.tally: Tally | None = None  # the tally that counts this failure
         self.claimed: set[int] | None = None  # rows with a delivered result or a waiting caller
         self.watchers: list[Callable[[], object]] = []
 
@@ -247,7 +255,7 @@ class Chunk:
 
     @property
     def row_numbers(self) -> Sequence[int]:
-        """The rows that are records. Not for Arrow data."""
+        """Indexes of the rows that are records. Not for Arrow data."""
         if self.closed and not self.holes:
             return range(len(self.values))
         return [row for row, value in enumerate(self.values) if value is not HOLE and row not in self.holes]
@@ -258,7 +266,7 @@ class Chunk:
         return self.rows - sum(batch.count for batch in self.batches if batch.done)
 
     def locate(self, index: int) -> tuple[Batch, int] | None:
-        """The batch of a record and its position there; None while that is not known."""
+        """Return the batch of a record and its position there, or None before batches exist."""
         batches = self.batches
         if not batches:
             return None
@@ -275,17 +283,17 @@ class Chunk:
         return self.left == 0
 
     def index_batches(self) -> None:
-        """After its batches are made, or a batch was split. Where each record is gets worked out when somebody asks."""
+        """Update the counts after batches were made or split. `locate` builds the index of positions on demand."""
         self.left = sum(not batch.reported for batch in self.batches)
         self.slots = None
 
     def put(self, index: int, value: Any, key: bytes | None) -> bool:
-        """Write a record to the index that was taken for it, growing where that is necessary. From any thread.
+        """Write a record to its index, extending the columns if necessary. Any thread may call it.
 
         Returns:
-            True when the chunk has the record, False when it was closed without it.
+            True if the chunk has the record, False if it was closed without it.
         """
-        values, keys = self.values, self.keys  # before the look at `closed`: those of a closed chunk do not grow
+        values, keys = self.values, self.keys  # read before `closed`: the lists of a closed chunk do not grow
         if not self.closed:
             if index >= len(values):
                 values.extend([HOLE] * max(len(values), index + 1 - len(values)))
@@ -300,10 +308,10 @@ class Chunk:
         return self.has(index)
 
     def close(self) -> None:
-        """Take nothing more. From any thread, also again after an interruption: all callers find the same records."""
+        """Close the chunk for writers. Any thread may call it, also again. All callers find the same records."""
         if self.sealed:
             return
-        self.closed = True  # first: whoever writes a value behind our back looks afterwards
+        self.closed = True  # first: a concurrent writer checks it after its write
         found = self._seal.get(0) or self._seal.setdefault(0, self._copy())
         self.values, self.keys, self.holes, self.bytes = found[:4]
         self.table = found.table
@@ -312,7 +320,7 @@ class Chunk:
         self.sealed = True
 
     def _copy(self) -> Sealed:
-        """The records that are there now."""
+        """Return a copy of the current records."""
         values = self.values[: next(self.indexes)]
         if self.is_table:
             table: Any = next(iter(values), HOLE)
@@ -337,11 +345,11 @@ class Chunk:
         return index < len(self.values) and index not in self.holes
 
     def watch(self, watcher: Callable[[], object]) -> None:
-        """Call `watcher` whenever some of the records get their fate."""
+        """Call `watcher` whenever some of the records get their results."""
         self.watchers.append(watcher)
 
     def unwatch(self, watcher: Callable[[], object]) -> None:
-        """Take back one `watch` of it, if there is any: a chunk may outlive many waits with a time limit."""
+        """Undo one call of `watch`, if there was any. A chunk may outlive many waits with a time limit."""
         with suppress(ValueError):
             self.watchers.remove(watcher)
 
@@ -359,7 +367,7 @@ class Chunk:
 
 
 def _columns(extras: Mapping[int, Extras], rows: int, holes: Sequence[int]) -> dict[str, Any]:
-    """By their names in Sealed: those columns that any record has something in."""
+    """Return the columns that have any entries, by their names in Sealed."""
     found: dict[str, Any] = {}
     for row, (partition, headers, timestamp_ms, on_delivery) in extras.items():
         if row >= rows or row in holes:
@@ -376,7 +384,7 @@ def _columns(extras: Mapping[int, Extras], rows: int, holes: Sequence[int]) -> d
 
 
 def _slots(batches: Sequence[Batch], rows: int) -> list[tuple[Batch, int]]:
-    """For each record of a chunk, its batch and its position there."""
+    """Return the batch and the position there of each record of a chunk."""
     slots: list[Any] = [None] * rows
     for batch in batches:
         for position, row in enumerate(range(batch.count) if batch.rows is None else batch.rows):

@@ -45,7 +45,7 @@ log = logging.getLogger("fencepost.client.producer")
 T = TypeVar("T")
 
 CUT_OFF_MS: Final = 1_000
-FEW_MS: Final = 100  # a shorter flush() probably means seconds, as in confluent-kafka
+FEW_MS: Final = 100  # a shorter timeout of flush() is probably meant in seconds, as in confluent-kafka
 _OPEN = (ProducerTxnState.IN_TRANSACTION, ProducerTxnState.PREPARING)
 _ENDS_BY_ABORT = (*_OPEN, ProducerTxnState.ABORTABLE_ERROR, ProducerTxnState.ABORTING)
 
@@ -124,7 +124,7 @@ class ProducerCore(ReportingCore):
         self.check_sending()
 
     def no_room(self, why: str) -> KafkaError:
-        """Make the error of a record that found no room, as `wait_for_room` raises it. From any thread."""
+        """Return the error of a record that found no room, as `wait_for_room` raises it. Any thread may call it."""
         self.sender.metrics.buffer_exhausted_total += 1
         full = BufferFullError(why)
         if self.transactions is None:
@@ -159,7 +159,9 @@ class ProducerCore(ReportingCore):
             raise
 
     def not_taken(self, error: KafkaError) -> None:
-        """Report that `send` rejected a record, from any thread. As in Java, the transaction can then only be aborted.
+        """Report that `send` rejected a record.
+
+        As in Java, the transaction can then only be aborted. Any thread may call it.
 
         A value of a wrong type has no such effect, because no record was created.
         """
@@ -167,7 +169,7 @@ class ProducerCore(ReportingCore):
             self._wake(partial(self.transactions.batch_failed, error, False))
 
     def append_table(self, topic: str | None, data: pa.RecordBatch | pa.Table, partition: Int32 | None) -> list[Chunk]:
-        """Accept Arrow data without waiting, in one chunk per few megabytes of a topic. Raises ConfigurationError."""
+        """Accept Arrow data without waiting, in chunks of a few megabytes per topic. Raises ConfigurationError."""
         require("arrow", "send_arrow")
         from fencepost.client.producer.arrow_input import pieces_of
 
@@ -216,7 +218,7 @@ class ProducerCore(ReportingCore):
             raise failed
 
     def purge(self, in_queue: bool = True, in_flight: bool = True) -> int:
-        """Drop records like Producer.purge. It waits for nothing."""
+        """Drop records as Producer.purge does. It does not wait."""
         purged = self.sender.purge(in_queue=in_queue, in_flight=in_flight)
         log.info("purged %d records", purged)
         return purged
@@ -274,15 +276,16 @@ class ProducerCore(ReportingCore):
             self.sender.stop(reason)
             self.telemetry.stop()
             self.cluster.close()
-            await self.sender.drain(self.cluster.runtime.now_ms() + CUT_OFF_MS)  # the closed connections end them
+            # The closed connections end the requests.
+            await self.sender.drain(self.cluster.runtime.now_ms() + CUT_OFF_MS)
             callbacks_by_ms = None if timeout_ms is None else begun_ms + timeout_ms + CUT_OFF_MS
             await self.sender.end_callbacks(callbacks_by_ms)
             await self.cluster.callbacks.end(callbacks_by_ms)
 
     async def _abort_at_the_end(self, abort: Coroutine[Any, Any, None], timeout_ms: int | None) -> None:
-        """Abort.
+        """Abort in the given time.
 
-        Raises TransactionCommittedError, unless the consumer of the block continues after its records anyway.
+        Raises TransactionCommittedError, unless the block's consumer continues after the committed records anyway.
         """
         try:
             if timeout_ms is None:
@@ -336,7 +339,7 @@ class ProducerCore(ReportingCore):
         return self.transactions
 
     async def _alone(self, call: Callable[[], Awaitable[T]]) -> T:
-        """Run a transactional call; a second one at the same time is rejected."""
+        """Run a transactional call. Reject a second one at the same time."""
         if self.owed_abort is not None:
             await self.owed_abort.stop()
         self._check_alone()
@@ -409,7 +412,7 @@ class ProducerCore(ReportingCore):
         transactions.begin()
         self.untold = Untold()
         if self.owed_abort is not None:
-            self.owed_abort.consumer = None  # of the block before
+            self.owed_abort.consumer = None  # the consumer of the block before
         self.sender.metrics.transaction_begin_total += 1
 
     async def commit_transaction(self) -> None:

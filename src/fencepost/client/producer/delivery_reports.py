@@ -1,4 +1,4 @@
-"""Delivery reports: batches and chunks get their result, futures and callbacks receive it."""
+"""Delivery reports: set the results of batches and chunks, and pass them to futures and callbacks."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class TransactionHooks(Protocol):
 
     @property
     def implicit(self) -> bool:
-        """Return true if a batch enlists its partition itself (KIP-890)."""
+        """Return true if a batch itself enlists its partition (KIP-890)."""
         ...
 
     @property
@@ -47,15 +47,21 @@ class TransactionHooks(Protocol):
         ...
 
     def acknowledged(self, topic: str, topic_id: UUID | None) -> None:
-        """The topic of this id has records of the transaction."""
+        """Record that the topic with this id has records of the transaction."""
         ...
 
     def sent(self) -> None:
-        """A request that may enlist partitions was written."""
+        """Record that a request that may enlist partitions was sent."""
         ...
 
     def batch_failed(self, error: KafkaError, suspicious: bool, loss: DataLossError | None = None) -> None:
-        """A batch failed; `suspicious`: the transaction may have timed out; if it has not, `loss` is what it means."""
+        """Record that a batch failed.
+
+        Args:
+            error: The reason.
+            suspicious: The transaction may have timed out.
+            loss: The error to report if the transaction has not timed out.
+        """
         ...
 
 
@@ -68,7 +74,7 @@ def made_anew(written: Mapping[str, UUID], topic: str, topic_id: UUID | None) ->
 
 
 class DeliveryReports:
-    """Chunks without a fate yet, and how they get it."""
+    """Keeps the chunks without a result, and reports results."""
 
     def __init__(
         self,
@@ -79,7 +85,18 @@ class DeliveryReports:
         caller: Caller,
         slow: SlowCalls,
     ) -> None:
-        """`caller` runs the application's functions; a record counts as reported when its callback has run."""
+        """Create delivery reports for one producer.
+
+        A record counts as reported when its callback has returned.
+
+        Args:
+            accumulator: Gets the buffer space of reported chunks back.
+            progress: Set whenever records have been reported.
+            metrics: The producer's counters.
+            interceptors: Called with the result of each record.
+            caller: Runs the application's functions.
+            slow: Records slow functions of the application.
+        """
         self.transactions: TransactionHooks | None = None
         self.incomplete: dict[int, Chunk] = {}
         self.calling = 0  # batches and chunks whose callbacks have not all run
@@ -91,7 +108,7 @@ class DeliveryReports:
         self.slow = slow
 
     def fail(self, batch: Batch, cause: KafkaError) -> None:
-        """A batch was not delivered. One that was purged in flight has its result already."""
+        """Fail a batch. A batch that was purged in flight keeps its first result."""
         if not batch.done:
             batch.error = self._produce_error(cause, sent=batch.maybe_appended or cause.outcome_unknown)
         if self.transactions is not None:
@@ -99,7 +116,7 @@ class DeliveryReports:
         self.finish(batch)
 
     def fail_chunk(self, chunk: Chunk, cause: KafkaError) -> None:
-        """A chunk did not even become batches."""
+        """Fail a chunk of which no batches were made."""
         chunk.error = self._produce_error(cause, sent=False)
         chunk.left = 1
         self._metrics.failed(chunk.topic, chunk.rows)
@@ -108,7 +125,7 @@ class DeliveryReports:
         self._report(chunk, chunk, range(chunk.rows) if chunk.table is not None else chunk.row_numbers)
 
     def finish(self, batch: Batch) -> None:
-        """A batch has its result: the first that it gets, as one that was purged in flight gets another."""
+        """Finish a batch with its result. Later results are ignored, such as a response after a purge."""
         if batch.done:
             return
         batch.latency_ms = self.slow.now_ms() - batch.chunk.created_ms
@@ -121,7 +138,7 @@ class DeliveryReports:
         self._report(batch.chunk, batch, range(batch.count) if batch.rows is None else batch.rows)
 
     def _report(self, chunk: Chunk, part: Batch | Chunk, rows: Sequence[int]) -> None:
-        """Have the callbacks of these rows run, whose fate is that of `part`; then the rows are reported."""
+        """Run the callbacks of these rows with the result of `part`, then mark the rows as reported."""
         if chunk.callbacks is None and not self._interceptors:
             self._reported(chunk, part, rows)
             return
@@ -147,7 +164,7 @@ class DeliveryReports:
             kind = FailureType.TRANSACTION_FAILED
         else:
             kind = FailureType.DELIVERY_FAILED
-        unknown = sent and self.transactions is None  # an aborted transaction's records are in no case delivered
+        unknown = sent and self.transactions is None  # records of an aborted transaction are never delivered
         told = f"{kind.value}: {cause}{UNACKNOWLEDGED if unknown else ''}"
         failed = ProduceFailedError(told, failure_type=kind, code=cause.code, outcome_unknown=unknown)
         failed.__cause__ = cause
@@ -164,7 +181,7 @@ class DeliveryReports:
     def _call_back(self, chunk: Chunk, part: Batch | Chunk, rows: Sequence[int]) -> None:
         """Call interceptors and callbacks, in the caller's thread.
 
-        The chunk's own look-up of results is not safe in other threads.
+        `Chunk.locate` is not safe in this thread, so `part` gives the results.
         """
         slow, callbacks, interceptors = self.slow, chunk.callbacks, self._interceptors
         begun_ms = slow.now_ms()
@@ -182,10 +199,10 @@ class DeliveryReports:
             slow.running = ("delivery callback", callback, begun_ms)
             try:
                 callback(error, metadata)
-            except BaseException:  # SystemExit would end the thread, and with it all further callbacks
+            except BaseException:  # SystemExit would end the thread, and no further callback would run
                 log.exception("a delivery callback failed")
                 if callbacks is not None:
-                    del callbacks[row]  # so nobody has looked at the record's fate
+                    del callbacks[row]  # the failure then counts as unhandled
             now_ms = slow.now_ms()
             if now_ms - begun_ms >= SLOW_MS:
                 slow.took("delivery callback", callback, now_ms - begun_ms)
@@ -193,7 +210,7 @@ class DeliveryReports:
         slow.running = None
 
     async def until(self, is_so: Callable[[], bool], deadline_ms: int | None) -> bool:
-        """Wait until it is so; looked at whenever records get their fates. False when time ran out."""
+        """Wait until `is_so` returns true. It is called whenever records get results. Return false if time ran out."""
         while not is_so():
             left = None if deadline_ms is None else deadline_ms - self.slow.now_ms()
             if left is not None and left <= 0:
@@ -218,7 +235,7 @@ class DeliveryReports:
         return await self.until(is_so, deadline_ms)
 
     async def end(self, deadline_ms: int | None) -> None:
-        """The producer is closed: wait for the callbacks, the interceptors' last included."""
+        """Wait until all callbacks of a closed producer have returned, including the interceptors' close()."""
         self._close_interceptors()
         try:
             if not await self.until(lambda: not self.calling, deadline_ms):
@@ -228,7 +245,7 @@ class DeliveryReports:
             self.caller.end()
 
     def _close_interceptors(self) -> None:
-        """Tell the interceptors that nothing more comes, after everything that they have been told."""
+        """Close the interceptors after all their earlier calls."""
         if not self._interceptors:
             return
         self.calling += 1

@@ -1,4 +1,4 @@
-"""The calls of a transactional producer about its transactional id, as the owner of its producer id and epoch."""
+"""The requests of a transactional producer about its transactional id, sent with its producer id and epoch."""
 
 from __future__ import annotations
 
@@ -35,12 +35,11 @@ from fencepost.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 __all__ = ["UNPREPARED_MS", "IdCalls"]
 
 UNPREPARED_MS: Final = 900_000
-"""The timeout of a two-phase transaction until it is prepared, where prepare lifts it: the highest that brokers allow
-by default."""
+"""Timeout of a two-phase transaction until prepare lifts it, in ms: the maximum that brokers allow by default."""
 
 
 class IdCalls:
-    """One producer's. Each call has `max_block_ms` and raises KafkaTimeoutError when that is over."""
+    """The requests of one producer. Each takes at most `max_block_ms`, then raises KafkaTimeoutError."""
 
     def __init__(self, cluster: Cluster, sender: Sender, config: ProducerConfig, strays: UnansweredRequests) -> None:
         self.transactional_id = config.transactional_id or ""
@@ -49,7 +48,10 @@ class IdCalls:
         self._config = config
         self._strays = strays
         self.lifts = False
-        """The broker lifts the timeout of a transaction that is prepared. Until then each has one."""
+        """True if the broker can lift the timeout of a prepared transaction.
+
+        In that case each transaction has a timeout until it is prepared.
+        """
         self._unprepared_ms = UNPREPARED_MS
 
     def deadline(self) -> int:
@@ -57,13 +59,18 @@ class IdCalls:
 
     @property
     def own(self) -> PreparedTransaction:
-        """The producer id and epoch that this producer has, which name what it writes."""
+        """The current producer id and epoch, which identify the transaction being written."""
         return PreparedTransaction(self._sender.producer_id, self._sender.epoch)
 
     async def claim(self, keep_prepared: bool) -> InitProducerIdResponse:
-        """As the owner of the present epoch, or as anybody. Only who is asked to claim may ever ask as anybody."""
+        """Claim the transactional id with InitProducerId.
+
+        A producer that has a producer id claims as its owner (KIP-360). A claim without an id fences other producers,
+        so only init_transactions() may send it.
+        """
         if self._config.two_phase_commit:
-            # Of no transaction: the answer tells whether the broker has our fields, and so can lift a timeout.
+            # The pair (0, 0) names no transaction. The response shows if the broker has our fields, and so can lift a
+            # timeout.
             asked = PreparedTransaction(0, 0)
             state = await describe_transaction(self._cluster, self.transactional_id, self.deadline(), asked)
             self.lifts = state is not None and state.ending != Ending.NOT_TOLD
@@ -88,13 +95,16 @@ class IdCalls:
         return await self._init(pair, two_phase=False, keep=False)
 
     async def next_epoch(self) -> InitProducerIdResponse:
-        """For the owner of the present epoch alone (KIP-360). Raises UnsupportedVersionError before Kafka 2.5."""
+        """Take the next epoch as owner of the current one (KIP-360).
+
+        Raises UnsupportedVersionError before Kafka 2.5.
+        """
         return await self._init(self.own, two_phase=self._config.two_phase_commit and not self.lifts, keep=False)
 
     async def lift_timeout(self) -> InitProducerIdResponse:
-        """Make the open transaction a two-phase one that takes no more records. May be repeated.
+        """Make the open transaction a two-phase one that takes no more records. The call can be repeated.
 
-        The ongoing pair of the answer names it, and the other pair ends it.
+        The response's ongoing producer id and epoch name the transaction. Its other pair is needed to end it.
         """
         return await self._init(self.own, two_phase=True, keep=True)
 
@@ -110,7 +120,7 @@ class IdCalls:
         return await init_producer_id(self._cluster, request, self.deadline())
 
     async def end(self, *, commit: bool) -> EndTxnResponse:
-        """EndTxn of what this producer has open."""
+        """End this producer's open transaction with EndTxn."""
         request = EndTxnRequest(
             transactional_id=self.transactional_id,
             producer_id=self._sender.producer_id,
@@ -120,12 +130,12 @@ class IdCalls:
         return await end_txn(self._cluster, request, self.deadline(), unanswered=self._strays.unanswered)
 
     async def enlist(self, partitions: Iterable[tuple[str, int]]) -> int:
-        """AddPartitionsToTxn: 0 or the final code."""
+        """Send AddPartitionsToTxn. Return 0 or the final error code."""
         request = to_enlist(self.transactional_id, self._sender.producer_id, self._sender.epoch, partitions)
         return await enlist(self._cluster, request, self.deadline(), self._strays.unanswered)
 
     async def add_offsets(self, group_id: str) -> int:
-        """AddOffsetsToTxn: 0 or the final code."""
+        """Send AddOffsetsToTxn. Return 0 or the final error code."""
         request = AddOffsetsToTxnRequest(
             transactional_id=self.transactional_id,
             producer_id=self._sender.producer_id,
@@ -137,7 +147,7 @@ class IdCalls:
     async def commit_offsets(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: GroupMetadata, *, implicit: bool
     ) -> int:
-        """TxnOffsetCommit, see `txn_offset_commit`: 0 or the first code."""
+        """Send TxnOffsetCommit, see `txn_offset_commit`. Return 0 or the first error code."""
         request = TxnOffsetCommitRequest(
             transactional_id=self.transactional_id,
             producer_id=self._sender.producer_id,
@@ -150,7 +160,7 @@ class IdCalls:
         return offsets_code(reply)
 
     async def describe(self) -> TransactionState | None:
-        """The id as its coordinator sees it; None when it cannot or may not tell."""
+        """Return the coordinator's description of the id, or None if it cannot or may not describe it."""
         return await describe_transaction(self._cluster, self.transactional_id, self.deadline())
 
     async def find(

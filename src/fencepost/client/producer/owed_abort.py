@@ -1,4 +1,4 @@
-"""An abort that the coordinator did not answer: it is asked again, as later records are held up until it is done."""
+"""Repeats an abort that the coordinator did not answer, because an open transaction blocks committed readers."""
 
 from __future__ import annotations
 
@@ -18,39 +18,39 @@ ASK_AGAIN_MS: Final = 500
 
 
 class TransactionalConsumer(Protocol):
-    """The consumer whose positions a transaction commits, as far as the transaction uses it."""
+    """The transaction's interface to the consumer whose positions it commits."""
 
     def check_for_transactions(self) -> None:
-        """Raise ConfigurationError, UsageError unless positions can be committed in transactions only."""
+        """Raise ConfigurationError or UsageError unless positions are committed only in transactions."""
         ...
 
     def take_positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """The positions to commit; from now on they may be committed. Raises GroupFencedError."""
+        """Return the positions to commit, and mark them as possibly committed. Raises GroupFencedError."""
         ...
 
     def group_metadata(self) -> GroupMetadata:
-        """Return its identity in its group."""
+        """Return the consumer's identity in its group."""
         ...
 
     def forget_positions(self) -> None:
-        """The next poll goes back to what is committed. No I/O, cannot fail."""
+        """Make the next poll start at the committed positions. Does no I/O and cannot fail."""
         ...
 
     def transaction_ended(self, committed: Mapping[TopicPartition, OffsetAndMetadata] | None) -> None:
-        """It is certain that the positions taken last are committed: these; or None, that they are not."""
+        """Record the result of the positions taken last: `committed` has them, or is None if they are not committed."""
         ...
 
 
 class OwedAbort:
-    """An abort that was not answered, tried again until it is. A producer has one of these."""
+    """An abort that was not answered, repeated until it is. Each transactional producer has one instance."""
 
     def __init__(self, runtime: Runtime, transactions: ProducerTransactions) -> None:
-        self.consumer: TransactionalConsumer | None = None  # of the block that owes it
-        self.committed: TransactionCommittedError | None = None  # it was committed instead; not reported yet
+        self.consumer: TransactionalConsumer | None = None  # consumer of the block whose abort is outstanding
+        self.committed: TransactionCommittedError | None = None  # the transaction was committed; not reported yet
         self._runtime = runtime
         self._transactions = transactions
         self._task: TaskHandle | None = None
-        self._stopped: TaskHandle | None = None  # the last one that was cancelled
+        self._stopped: TaskHandle | None = None  # the last task that was cancelled
 
     @property
     def is_running(self) -> bool:
@@ -58,16 +58,16 @@ class OwedAbort:
         return self._task is not None and not self._task.done()
 
     def start(self, *, at_once: bool = False) -> None:
-        """Abort in the background; `at_once`: it has not been tried yet."""
+        """Abort in the background. With `at_once`, the first attempt is made without waiting."""
         if not self.is_running:
             self._task = self._runtime.spawn(self._run(at_once=at_once))
 
     async def stop(self) -> None:
-        """End the attempts in the background, because the caller aborts itself. Returns when none runs any more."""
+        """End the attempts in the background, because the caller aborts itself. Return when none is running."""
         task = self._task
         if task is None:
             return
-        if task is not self._stopped:  # a second cancellation would cut short how it ends
+        if task is not self._stopped:  # a second cancellation would interrupt the task's clean-up
             self._stopped = task
             task.cancel()
         while not task.done():

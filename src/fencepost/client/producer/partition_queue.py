@@ -1,4 +1,4 @@
-"""One partition's batches in the producer: their order, sequences, and what was acknowledged last."""
+"""One partition's batches in the producer: their order, their sequences and the last acknowledgement."""
 
 from __future__ import annotations
 
@@ -13,11 +13,14 @@ from fencepost.errors import DataLossError, KafkaError
 from fencepost.protocol.codes import ErrorCode as E
 from fencepost.protocol.records.batch import add_sequence
 
-MOST_IN_FLIGHT: Final = 5  # a broker remembers so many batches of a producer (duplicates beyond are not recognised)
+MOST_IN_FLIGHT: Final = 5  # a broker recognises duplicates among the last five batches of a producer
 
 
 class PartitionQueue:
-    """`pending` in order of sending, `in_flight` in order of their sequences."""
+    """The batches of one partition.
+
+    `pending` is in the order of sending, `in_flight` in the order of sequences.
+    """
 
     __slots__ = (
         "acked_at_unknown_offset",
@@ -55,21 +58,24 @@ class PartitionQueue:
         self.next_sequence = 0
         self.last_acked_sequence = -1
         self.last_acked_offset = -1
-        self.acked_at_unknown_offset = False  # behind last_acked_offset, as a duplicate: the broker did not say where
-        self.doubted_ms: int | None = None  # when a refusal first looked like a loss; newer metadata may explain it
+        self.acked_at_unknown_offset = False  # the last batch was acknowledged without an offset, as a duplicate
+        self.doubted_ms: int | None = None  # time at which a refusal first looked like a loss
         self.topic_id: UUID | None = None
         self.not_before_ms = 0
-        self.gap = False  # a numbered batch was refused for good: those behind it take new numbers
-        self.unknown = False  # a batch was given up that may have been appended: the next sequence cannot be told
+        self.gap = False  # a numbered batch was refused for good; later batches take new sequences
+        self.unknown = False  # a batch that may have been appended was given up, so the next sequence is unknown
 
     def sendable(self, now_ms: int, *, only_retries: bool) -> Batch | None:
-        """The next batch, if it may go out now. With `only_retries`: only if it may have been appended already.
+        """Return the next batch if it may be sent now, or None.
 
-        Behind a gap as well: what was not appended takes new numbers first, and cannot before it is known what was.
+        With `only_retries`, return only a batch that may have been appended.
 
-        The first batch of a producer id goes alone: Apache Kafka takes any sequence from an id that a partition does
-        not know. Were the first batch refused (the leader is not ready yet) and the second taken, the first could never
-        follow.
+        After a gap, batches that may have been appended are sent first. Batches that were not appended take new
+        sequences, which are known only after the responses to the first.
+
+        The first batch under a producer id is sent alone, because Apache Kafka accepts any sequence from an id that is
+        new to a partition. If the broker refused the first batch (the leader is not ready yet) and accepted the second,
+        it would never accept the first.
         """
         most = MOST_IN_FLIGHT if self.introduced else 1
         if not self.pending or now_ms < self.not_before_ms or len(self.in_flight) >= most:
@@ -85,7 +91,7 @@ class PartitionQueue:
         return None if batch.attempts and self.in_flight else batch
 
     def _doubtful_first(self) -> bool:
-        """Move the first batch that may have been appended to the front; False if there is none."""
+        """Move the first batch that may have been appended to the front. Return false if there is none."""
         doubtful = next((batch for batch in self.pending if batch.maybe_appended), None)
         if doubtful is None:
             return False
@@ -95,45 +101,45 @@ class PartitionQueue:
         return True
 
     def _close_gap(self) -> None:
-        """Number again what was not appended."""
+        """Clear the sequences of pending batches. The next sequence follows the last acknowledged one."""
         self.gap = False
         for batch in self.pending:
             batch.sequence = -1
         self.next_sequence = 0 if self.last_acked_sequence < 0 else add_sequence(self.last_acked_sequence, 1)
 
     def take(self) -> Batch:
-        """Move the next batch in flight."""
+        """Move the next batch to `in_flight`."""
         batch = self.remove_first()
         self.in_flight.append(batch)
         return batch
 
     def remove_first(self) -> Batch:
-        """Take the next batch out: it is sent, or fails."""
+        """Remove and return the next batch, because it is sent or fails."""
         batch = self.pending.popleft()
         self.pending_bytes -= len(batch.data)
         return batch
 
     def number(self, batch: Batch) -> None:
-        """Give a batch its sequence, once."""
+        """Assign the next sequence to a batch that has none."""
         if batch.sequence < 0:
             batch.sequence = self.next_sequence
             self.next_sequence = add_sequence(self.next_sequence, batch.count)
 
     def append(self, batch: Batch) -> None:
-        """To be sent behind all others."""
+        """Add a new batch at the end."""
         batch.ordinal = self.next_ordinal
         self.next_ordinal += batch.count
         self.pending.append(batch)
         self.pending_bytes += len(batch.data)
 
     def put_back(self, batch: Batch) -> None:
-        """Back from the wire without success, into its place."""
+        """Return an in-flight batch that was not acknowledged to its position in `pending`."""
         self.in_flight.remove(batch)
         batch.attempts += 1
         self._insert(batch)
 
     def cut(self, batch: Batch, parts: Iterable[Batch]) -> None:
-        """Refused as too large: its parts wait in its place."""
+        """Replace an in-flight batch, which was refused as too large, by its parts."""
         self.in_flight.remove(batch)
         self.gap = True
         ordinal = batch.ordinal
@@ -143,13 +149,13 @@ class PartitionQueue:
             self._insert(part)
 
     def _insert(self, batch: Batch) -> None:
-        """Sequences do not tell its place: who waits to be numbered again has none."""
+        """Insert by ordinal, because a batch that waits for a new sequence has none."""
         later = (place for place, waiting in enumerate(self.pending) if waiting.ordinal > batch.ordinal)
         self.pending.insert(next(later, len(self.pending)), batch)
         self.pending_bytes += len(batch.data)
 
     def acknowledged(self, batch: Batch, base_offset: int) -> None:
-        """The broker has it (base_offset -1: as a duplicate, or it does not say)."""
+        """Record that the broker accepted the batch. `base_offset` is -1 for a duplicate, and with acks=0."""
         self.in_flight.remove(batch)
         self.introduced = True
         if batch.sequence >= 0:
@@ -160,19 +166,22 @@ class PartitionQueue:
             self.last_acked_offset = base_offset + batch.count - 1
 
     def given_up(self, batch: Batch) -> None:
-        """It will not be sent (again)."""
+        """Record that the batch is not sent again."""
         if batch.sequence >= 0:
             self.gap = True
             self.unknown = self.unknown or batch.maybe_appended
 
     def log_ended_at(self, end: int, sequence: int) -> None:
-        """Heard after `sequence` was acknowledged: if that was the last, what was without an offset is below `end`."""
+        """Use `end`, the end of the log, as upper bound of an unknown offset.
+
+        It was read after `sequence` was acknowledged, and is ignored if another batch has been acknowledged since.
+        """
         if self.acked_at_unknown_offset and self.last_acked_sequence == sequence:
             self.acked_at_unknown_offset = False
             self.last_acked_offset = max(self.last_acked_offset, end - 1)
 
     def waits_for_an_earlier(self, batch: Batch) -> bool:
-        """Return true if a lower sequence has no final response or was refused, so that a gap is no loss."""
+        """Return true if a lower sequence is unresolved or was refused, so that the refusal shows no loss."""
         if self.gap:
             return True
         unresolved = [other for other in (*self.in_flight, *self.pending) if other is not batch and other.sequence >= 0]
@@ -183,9 +192,9 @@ class PartitionQueue:
         return topic_id is not None and self.topic_id not in (None, topic_id)
 
     def belongs_to(self, topic_id: UUID | None) -> None:
-        """Take note of the topic's id. If it is another topic now, nothing that was acknowledged can be missing there.
+        """Store the topic's id. If the topic was created anew, forget the acknowledgements of the old one.
 
-        Sequences do not begin again: where topics are named, not numbered, the new topic may have some of ours already.
+        Sequences continue, because requests that name the topic may have put our batches into the new topic already.
         """
         if topic_id is None or topic_id == self.topic_id:
             return
@@ -199,8 +208,8 @@ class PartitionQueue:
     def loss(self, refusal: KafkaError, log_start_offset: int) -> DataLossError | None:
         """Return the error if a refused sequence (45, 59) shows a loss of acknowledged records, or None.
 
-        None are missing if this producer id and epoch has no acknowledged records, or if retention removed all of them
-        and with them the broker's state of the producer (59).
+        There is no loss if this producer id and epoch has no acknowledged records. With error 59 there is also none if
+        retention removed all of them, and with them the broker's state of the producer.
         """
         if self.last_acked_sequence < 0:
             return None
@@ -222,13 +231,16 @@ class PartitionQueue:
         return self.doubted_ms is not None and metadata_ms <= self.doubted_ms
 
     def restart(self, *, same_id: bool) -> None:
-        """A new producer id, or a new epoch of the same: sequences from 0, also for what waits."""
+        """Start the sequences at 0 for a new producer id, or for a new epoch of the same id.
+
+        Pending batches lose theirs.
+        """
         self.introduced = self.introduced and same_id
         self.next_sequence = 0
         self.last_acked_sequence = -1
         self.doubted_ms = None
         self.gap = self.unknown = False
-        in_order = sorted(self.pending, key=attrgetter("ordinal"))  # a batch that was in doubt may be first
+        in_order = sorted(self.pending, key=attrgetter("ordinal"))  # `sendable` may have moved a batch
         self.pending.clear()
         self.pending.extend(in_order)
         for batch in self.pending:
@@ -237,5 +249,5 @@ class PartitionQueue:
 
 
 def _before(sequence: int, other: int) -> bool:
-    """Return true if `sequence` is before `other`, with the wrap at 2**31."""
+    """Return true if `sequence` is before `other`. Sequences wrap at 2**31."""
     return sequence != other and (other - sequence) % 2**31 < 2**30

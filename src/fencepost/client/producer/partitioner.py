@@ -1,9 +1,9 @@
-"""Which partition a record goes to, as Kafka's Java producer decides it.
+"""The choice of a record's partition, as in Kafka's Java producer.
 
-With a key: murmur2(key), sign bit cleared, modulo the number of partitions. Without: the sticky partition of the topic,
-changed at random after `batch_size` bytes (KIP-480, KIP-794); where fewer batches wait, the chance is greater.
-librdkafka's clients hash keys with CRC-32 instead; `partitioner="consistent_random"` goes on with that. `BY_NAME` has
-all of librdkafka's names.
+With a key: murmur2(key), sign bit cleared, modulo the number of partitions. Without a key: the topic's sticky
+partition, changed at random after `batch_size` bytes (KIP-480, KIP-794). A partition with fewer waiting batches is more
+likely. librdkafka's clients hash keys with CRC-32 instead, as `partitioner="consistent_random"` does. `BY_NAME` has all
+of librdkafka's names.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-UNDECIDED: Final = -1  # neither a partition nor a key says where
+UNDECIDED: Final = -1  # neither a requested partition nor a key determines it
 SEED: Final = 0x9747B28C
 _M: Final = 0x5BD1E995
 
 
 def murmur2(data: bytes | bytearray | memoryview) -> int:
-    """Kafka's 32-bit murmur2 of a key, unsigned."""
+    """Return Kafka's 32-bit murmur2 hash of a key, unsigned."""
     length = len(data)
     h = (SEED ^ length) & 0xFFFFFFFF
     whole = length & ~3
@@ -49,17 +49,17 @@ def murmur2(data: bytes | bytearray | memoryview) -> int:
 
 
 def partition_for_key(key: bytes | bytearray | memoryview, partitions: int) -> int:
-    """The partition that Java's default partitioner gives the key."""
+    """Return the partition of a key in Java's default partitioner."""
     return (murmur2(key) & 0x7FFFFFFF) % partitions
 
 
 def librdkafka_partition_for_key(key: bytes | bytearray | memoryview, partitions: int) -> int:
-    """The partition that librdkafka's default (`consistent_random`) gives a key that is not empty."""
+    """Return the partition of a non-empty key in librdkafka's default partitioner, `consistent_random`."""
     return zlib.crc32(key) % partitions
 
 
 def librdkafka_partitions(keys: Sequence[bytes], partitions: int) -> list[int]:
-    """Return librdkafka's default partition of each key. An empty key counts as none: UNDECIDED."""
+    """Return the partition of each key in librdkafka's default partitioner. An empty key counts as none: UNDECIDED."""
     return [librdkafka_partition_for_key(key, partitions) if key else UNDECIDED for key in keys]
 
 
@@ -73,7 +73,7 @@ def partitions_for_keys(keys: Sequence[bytes], partitions: int) -> list[int]:
 def partitions_for_blob(
     blob: npt.NDArray[np.uint8], ends: npt.NDArray[np.int64], partitions: int
 ) -> npt.NDArray[np.int32]:
-    """Return `partition_for_key` of keys that follow each other in `blob`, each up to its entry of `ends`."""
+    """Return `partition_for_key` of keys stored one after another in `blob`. `ends` has the end of each."""
     import numpy as np
 
     if engine.is_native:
@@ -84,7 +84,7 @@ def partitions_for_blob(
 
 
 def fnv1a(data: bytes | bytearray | memoryview) -> int:
-    """The 32-bit FNV-1a of a key as librdkafka and Sarama have it: the absolute value of a signed number."""
+    """Return the 32-bit FNV-1a hash of a key as in librdkafka and Sarama: the absolute value of a signed number."""
     h = 0x811C9DC5
     for byte in data:
         h = ((h ^ byte) * 0x01000193) & 0xFFFFFFFF
@@ -92,21 +92,21 @@ def fnv1a(data: bytes | bytearray | memoryview) -> int:
 
 
 def fnv1a_partitions(keys: Sequence[bytes], partitions: int) -> list[int]:
-    """The partition that librdkafka's `fnv1a` gives each key."""
+    """Return the partition of each key in librdkafka's `fnv1a`."""
     return [fnv1a(key) % partitions for key in keys]
 
 
 def crc32_partitions(keys: Sequence[bytes], partitions: int) -> list[int]:
-    """The partition that librdkafka's `consistent` gives each key."""
+    """Return the partition of each key in librdkafka's `consistent`."""
     return [librdkafka_partition_for_key(key, partitions) for key in keys]
 
 
 class ByKey(NamedTuple):
-    """Choice of partitions by keys.
+    """A choice of partitions by keys.
 
     Attributes:
-        partitions: Returns the partition of each key, of so many; UNDECIDED for one that counts as none.
-        hashes_none: A record without a key goes where an empty key goes; otherwise to the sticky partition.
+        partitions: Returns the partition of each key for a number of partitions. UNDECIDED: the key counts as none.
+        hashes_none: Records without a key go to the partition of an empty key; otherwise to the sticky partition.
     """
 
     partitions: Callable[[Sequence[bytes], int], list[int]]
@@ -125,9 +125,9 @@ BY_NAME: Final[dict[str, ByKey | None]] = {
 
 
 def by_key(partitioner: str | Callable[..., object], *, ignore_keys: bool) -> ByKey | None:
-    """The choice by keys for the settings `partitioner` and `partitioner_ignore_keys`; None: keys do not matter.
+    """Return the choice by keys for the settings `partitioner` and `partitioner_ignore_keys`; None: ignore keys.
 
-    A function that does not choose leaves the choice to the default.
+    If a partitioner function returns no partition, the default applies.
     """
     if ignore_keys:
         return None
@@ -140,14 +140,20 @@ class Sticky:
     def __init__(
         self, bytes_per_turn: int, random: Callable[[], float], waiting: Callable[[str, int], int] | None = None
     ) -> None:
-        """`waiting(topic, partition)`: batches in the partition's queue; None: all partitions are equally likely."""
+        """Create a choice without a history.
+
+        Args:
+            bytes_per_turn: Bytes after which a topic's partition changes.
+            random: Returns a random number in [0, 1).
+            waiting: Returns the number of batches in a partition's queue; None: all partitions are equally likely.
+        """
         self._bytes_per_turn = bytes_per_turn
         self._random = random
         self._waiting = waiting
-        self._turns: dict[str, tuple[int, int]] = {}  # topic -> (partition, bytes it got this turn)
+        self._turns: dict[str, tuple[int, int]] = {}  # topic -> (partition, bytes sent to it this turn)
 
     def choose(self, topic: str, size: int, candidates: Sequence[int]) -> int:
-        """The partition for `size` bytes; `candidates` are the topic's partitions that have a leader (not empty)."""
+        """Return the partition for `size` bytes. `candidates` are the topic's partitions with a leader (not empty)."""
         partition, taken = self._turns.get(topic, (-1, 0))
         if partition not in candidates or taken >= self._bytes_per_turn:
             others = [candidate for candidate in candidates if candidate != partition] or list(candidates)
@@ -156,7 +162,7 @@ class Sticky:
         return partition
 
     def _pick(self, topic: str, candidates: Sequence[int]) -> int:
-        """At random; a partition's weight is the longest queue's length + 1, less its own (KIP-794)."""
+        """Return a random candidate. Its weight is the length of the longest queue + 1, less its own (KIP-794)."""
         if self._waiting is None:
             return candidates[int(self._random() * len(candidates))]
         queued = [self._waiting(topic, candidate) for candidate in candidates]

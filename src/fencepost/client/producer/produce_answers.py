@@ -1,4 +1,7 @@
-"""The effect of a Produce response, or of none, on a batch: delivered, sent again, split, refused, or lost."""
+"""The effect of a Produce response, or of a missing one, on a batch.
+
+The batch is delivered, sent again, split, refused or lost.
+"""
 
 from __future__ import annotations
 
@@ -30,10 +33,10 @@ from fencepost.protocol.produce_wire import ProducePartitionResult
 MAY_BE_APPENDED: Final = (
     E.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
     E.REQUEST_TIMED_OUT,
-    E.KAFKA_STORAGE_ERROR,  # the disk may have failed after it took the batch
-    E.NOT_LEADER_OR_FOLLOWER,  # a leader that lost its leadership before the replicas had the batch also returns it
+    E.KAFKA_STORAGE_ERROR,  # the disk may have failed after the batch was written
+    E.NOT_LEADER_OR_FOLLOWER,  # also returned by a leader that lost its leadership before the followers had the batch
 )
-"""Refusals after which a batch may be in the log all the same: its sequence is not given to another one."""
+"""Errors after which the batch may still be in the log. No other batch may take its sequence."""
 
 
 class Sending(Protocol):
@@ -49,24 +52,24 @@ class Sending(Protocol):
         ...
 
     async def refresh(self, topic: str) -> None:
-        """New metadata of a topic."""
+        """Refresh the metadata of a topic."""
         ...
 
     def replace_epoch(self) -> None:
-        """Sequences have to begin again; not of a transactional producer."""
+        """Restart the sequences under the next epoch. Not called for a transactional producer."""
         ...
 
     def replace_id(self) -> None:
-        """The producer id cannot be used any further; not of a transactional producer."""
+        """Replace a producer id that can no longer be used. Not called for a transactional producer."""
         ...
 
     def fail_for_good(self, error: KafkaError) -> None:
-        """The producer is done."""
+        """Stop the producer permanently with `error`."""
         ...
 
 
 class ProduceAnswers:
-    """Judges answers, batch by batch."""
+    """Processes Produce responses, batch by batch."""
 
     def __init__(
         self,
@@ -86,7 +89,7 @@ class ProduceAnswers:
         self._sending = sending
 
     def settle(self, queue: PartitionQueue, batch: Batch, result: ProducePartitionResult) -> None:
-        """Do what an answer asks for."""
+        """Apply the partition's result from a response to its batch."""
         code = result.error_code
         step = retry.action(retry.PRODUCE, code)
         if step is Action.OK:
@@ -113,9 +116,10 @@ class ProduceAnswers:
             self._refused(queue, batch, step, error)
 
     def _refused(self, queue: PartitionQueue, batch: Batch, step: Action, error: KafkaError) -> None:
-        """A final refusal outside transactions: those behind it are renumbered, or sent under another epoch or id.
+        """Fail a batch that was refused permanently, outside a transaction.
 
-        An earlier attempt, whose answer was lost, may have been appended all the same.
+        Later batches are renumbered, or sent under another epoch or producer id. An earlier attempt without a response
+        may have been appended.
         """
         queue.in_flight.remove(batch)
         queue.given_up(batch)
@@ -128,7 +132,7 @@ class ProduceAnswers:
             self._sending.replace_epoch()
 
     def acknowledge(self, queue: PartitionQueue, batch: Batch, base_offset: int, append_time_ms: int) -> None:
-        """The broker has it (-1, -1: it does not say where)."""
+        """Record that the broker accepted the batch. An offset or time of -1 is unknown."""
         queue.acknowledged(batch, base_offset)
         if base_offset < 0 <= batch.sequence:
             self._sending.run_once(f"end of {queue.name}", partial(self._find_end, queue))
@@ -139,7 +143,10 @@ class ProduceAnswers:
         self._reports.finish(batch)
 
     async def _find_end(self, queue: PartitionQueue) -> None:
-        """Below which offset a duplicate is that was acknowledged without any: retention may remove it (see `loss`)."""
+        """Look up the end of the log, an upper bound of a duplicate's offset, which the response did not contain.
+
+        `PartitionQueue.loss` needs it to tell retention from loss.
+        """
         partition = TopicPartition(queue.topic, queue.partition)
         while queue.acked_at_unknown_offset:
             acknowledged = queue.last_acked_sequence
@@ -148,7 +155,7 @@ class ProduceAnswers:
             queue.log_ended_at(found[partition].offset, acknowledged)
 
     def again(self, queue: PartitionQueue, batch: Batch, error: KafkaError) -> None:
-        """Put a batch back, to be sent after a back-off, with metadata renewed meanwhile."""
+        """Put a batch back to be sent again after a back-off. Metadata is refreshed meanwhile."""
         if self._sending.stopped is not None:
             queue.in_flight.remove(batch)
             self._reports.fail(batch, self._sending.stopped)
@@ -161,7 +168,7 @@ class ProduceAnswers:
         self._cluster.lasting_errors.met(queue.what, error)
         self._metrics.retried(batch.topic, batch.count)
         if batch.attempts > self._config.retries:
-            # It is given up as soon as nothing of its partition is in flight.
+            # The sender gives the batch up as soon as no batch of its partition is in flight.
             batch.deadline_ms = self._runtime.now_ms()
         wait_ms = retry.backoff_ms(
             batch.attempts - 1,
@@ -173,10 +180,10 @@ class ProduceAnswers:
         self._sending.run_once(f"topic {queue.topic}", partial(self._sending.refresh, queue.topic))
 
     def purge(self, queues: Iterable[PartitionQueue]) -> None:
-        """Fail what is in flight as purged.
+        """Fail all in-flight records as purged.
 
-        It stays in flight until its response, which shows if its sequence is in the log. librdkafka ignores the
-        response instead, and takes a new epoch after each purge in flight.
+        Each batch stays in flight until its response arrives, which shows if its sequence is in the log. librdkafka
+        ignores the response instead, and takes a new epoch after each purge in flight.
         """
         error = RecordPurgedError("purged in flight", outcome_unknown=True)
         for queue in queues:
@@ -193,7 +200,10 @@ class ProduceAnswers:
 
     @staticmethod
     def _may_split(batch: Batch) -> bool:
-        """Return false for a purged batch, and for one in doubt: its halves would be doubles of what is in the log."""
+        """Return true if the batch may be split.
+
+        A purged batch may not. Neither may a batch that may be in the log, because its halves would duplicate records.
+        """
         return batch.count > 1 and not batch.done and not (batch.maybe_appended and batch.sequence >= 0)
 
     def _split(self, queue: PartitionQueue, batch: Batch) -> None:
@@ -208,14 +218,17 @@ class ProduceAnswers:
     def _sequence_refused(
         self, queue: PartitionQueue, batch: Batch, result: ProducePartitionResult, error: KafkaError
     ) -> None:
-        """45 or 59: a loss, unless an earlier batch, retention or a topic that was made anew explains it."""
+        """Handle a refused sequence (45, 59).
+
+        It is a loss, unless an earlier batch, retention or a topic that was created anew explains it.
+        """
         if queue.waits_for_an_earlier(batch):
             batch.maybe_appended = False
             self.again(queue, batch, error)
             return
         loss = queue.loss(error, result.log_start_offset)
         if loss is not None and queue.doubted_ms is None:
-            queue.doubted_ms = self._runtime.now_ms()  # until it is known whether the topic is the same
+            queue.doubted_ms = self._runtime.now_ms()  # until newer metadata shows if the topic is the same
             batch.attempts -= 1
             self.again(queue, batch, error)
             return
@@ -228,7 +241,7 @@ class ProduceAnswers:
             return
         if loss is None:
             batch.maybe_appended = False
-            self.again(queue, batch, error)  # not at once: a broker may go on refusing
+            self.again(queue, batch, error)  # after a back-off: the broker may refuse repeatedly
             self._sending.replace_epoch()
             return
         queue.in_flight.remove(batch)

@@ -1,4 +1,4 @@
-"""Closed chunks on their way to being batches: they wait for their topic's metadata, and for their turn."""
+"""Closed chunks that wait for their topic's metadata, and the batches made from them that wait to be sent."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from fencepost.client.producer.partitioner import Sticky
 from fencepost.config import ProducerConfig
 from fencepost.errors import KafkaError, KafkaTimeoutError, RecordPurgedError
 
-# Batches are made when they are about to be sent: what is made far ahead has left the processor's caches by then.
+# Batches are encoded shortly before they are sent, while they are still in the processor's caches.
 MADE_AHEAD_BYTES: Final = 4 * 1024 * 1024
 
 StartHelper = Callable[[str, Callable[[], Awaitable[None]]], None]
 
 
 class ReadyBatches:
-    """Owns the partitions' queues: all of them (`queues`), and those with batches in them (`active`)."""
+    """Owns the queues of all partitions (`queues`). `active` has those that have batches."""
 
     def __init__(
         self,
@@ -38,7 +38,18 @@ class ReadyBatches:
         wake: Callable[[], object],
         replace_epoch: Callable[[], object],
     ) -> None:
-        """`wake` has `collect` called again; `replace_epoch` has the sequences begin again."""
+        """Create an empty set of queues.
+
+        Args:
+            cluster: The cluster's metadata and connections.
+            config: The settings.
+            accumulator: The buffer that supplies closed chunks.
+            reports: Reports the result of each batch.
+            start: Starts a named helper unless it is running.
+            limits: Batch sizes that brokers have refused.
+            wake: Wakes the sender, which calls `collect` again.
+            replace_epoch: Restarts the sequences under the next epoch.
+        """
         self.queues: dict[tuple[str, int], PartitionQueue] = {}
         self.active: dict[tuple[str, int], PartitionQueue] = {}
         sticky = Sticky(
@@ -55,8 +66,8 @@ class ReadyBatches:
         self._wake = wake
         self._replace_epoch = replace_epoch
         self._unrouted: dict[str, deque[Chunk]] = {}
-        self._absent: dict[str, int] = {}  # by topic: with so many partitions further ones are not waited for any more
-        self._asking: set[int] = set()  # by id: chunks that the application's partitioner works on
+        self._absent: dict[str, int] = {}  # by topic: with this many partitions, higher ones count as absent
+        self._asking: set[int] = set()  # ids of chunks that the application's partitioner is processing
 
     def _waiting(self, topic: str, partition: int) -> int:
         """Return the number of batches that wait to be sent to the partition."""
@@ -69,7 +80,7 @@ class ReadyBatches:
         return bool(self._unrouted) or any(queue.pending for queue in self.active.values())
 
     def collect(self) -> None:
-        """Chunks that are full or have lingered become batches, as far as their topics are known."""
+        """Take the chunks that are full or have lingered. Make batches of those whose topics are known."""
         now_ms = self._cluster.runtime.now_ms()
         self._accumulator.close_due(now_ms - self._config.linger_ms)
         while (chunk := self._accumulator.take()) is not None:
@@ -87,14 +98,17 @@ class ReadyBatches:
                 self._ask(chunk, len(numbers))
             while chunks and self._made_ahead(now_ms) < MADE_AHEAD_BYTES:
                 if self.router.has_to_ask(chunks[0], len(numbers)) or self._lacks_partition(chunks[0], known, now_ms):
-                    break  # in the order of sending
+                    break  # later chunks have to wait, to keep the order
                 self._route(chunks[0], known, available)
-                chunks.popleft()  # afterwards: what fails unforeseen is still there, to be told so
+                chunks.popleft()  # last: after an unexpected error the chunk is still there to be failed
             if not chunks:
                 del self._unrouted[topic]
 
     def _ask(self, chunk: Chunk, partitions: int) -> None:
-        """Have the application's partitioner choose, where it has to; `collect` goes on when it has."""
+        """Run the application's partitioner on the chunk if necessary.
+
+        Then wake the sender, which calls `collect` again.
+        """
         if id(chunk) in self._asking or not self.router.has_to_ask(chunk, partitions):
             return
 
@@ -108,7 +122,7 @@ class ReadyBatches:
     def _lacks_partition(self, chunk: Chunk, topic: KnownTopic, now_ms: int) -> bool:
         """Return true if the chunk waits for newer metadata, because a partition of its records is unknown.
 
-        It waits as long as for an unknown topic. Then the router refuses these records.
+        The wait has the same limit as for an unknown topic. Then the router refuses these records.
         """
         count = len(topic.partitions)
         if self.router.highest_partition(chunk) < count:
@@ -130,7 +144,10 @@ class ReadyBatches:
             await runtime.sleep_ms(self._config.retry_backoff_ms)
 
     def _made_ahead(self, now_ms: int) -> int:
-        """Bytes of batches that could be sent now. Those of a partition that is in trouble must not hold up others."""
+        """Return the bytes of batches that can be sent now.
+
+        Partitions in back-off or without a leader are excluded, so that they do not hold up others.
+        """
         return sum(
             queue.pending_bytes
             for queue in self.active.values()
@@ -170,7 +187,7 @@ class ReadyBatches:
                 self._reports.fail_chunk(chunk, error)
 
     def expire(self, now_ms: int) -> None:
-        """Give up what is not delivered in time: chunks that are no batches yet, and batches."""
+        """Fail chunks and batches whose delivery timeout has expired."""
         for chunks in self._unrouted.values():
             while chunks and chunks[0].created_ms + self._config.delivery_timeout_ms <= now_ms:
                 chunk = chunks.popleft()
@@ -185,12 +202,15 @@ class ReadyBatches:
         """Fail the next batch of a partition."""
         batch = queue.remove_first()
         if batch.maybe_appended and self._config.enable_idempotence and self._reports.transactions is None:
-            self._replace_epoch()  # its sequence may or may not be in the log
+            self._replace_epoch()  # its sequence may be in the log
         queue.given_up(batch)
         self._reports.fail(batch, error)
 
     def late(self, what: str, refusal: KafkaError | None, attempts: int, unknown: bool) -> KafkaTimeoutError:
-        """Records were given up; the last refusal, or else what the client is in trouble with, says why."""
+        """Make the error of records whose delivery timeout expired.
+
+        The cause is the last refusal of the batch, else the client's latest lasting error.
+        """
         reason = refusal or self._cluster.lasting_errors.latest()
         limit = f"delivery_timeout_ms={self._config.delivery_timeout_ms}"
         if attempts > self._config.retries:
@@ -215,7 +235,7 @@ class ReadyBatches:
         self._drop(RecordPurgedError("purged in the queue: not delivered"), retried)
 
     def _drop(self, error: KafkaError, in_doubt: KafkaError) -> None:
-        """Fail what is not in flight: with `in_doubt` what may have been appended."""
+        """Fail all records that are not in flight. Those that may have been appended fail with `in_doubt`."""
         self._accumulator.close_all()
         while (chunk := self._accumulator.take()) is not None:
             self._reports.incomplete[id(chunk)] = chunk

@@ -1,10 +1,12 @@
 """The producer's sender: one task that turns chunks into batches and batches into Produce requests.
 
-Per partition, batches go out in order, at most five at a time, the first of a producer id alone. After a retriable
-failure everything in flight of that partition comes back first; then what failed is sent again, one at a time,
-with their sequences. A batch whose fate is unknown when its time is up leaves a gap in the sequences: once everything
-else that may have been appended has its answer, they begin again under the next epoch (KIP-360). Of the same producer
-id: brokers refuse that batch then, should it still be on its way, where a later one is in the log already.
+The sender keeps the order of batches within a partition. At most five batches of a partition are in flight. The first
+batch under a producer id is sent alone. After a retriable failure the sender waits until no batch of that partition is
+in flight. Then it resends the failed batches one at a time, with their original sequences.
+
+A batch that expires while its outcome is unknown leaves a gap in the sequences. The sender waits for the responses to
+all other batches that may have been appended. Then it takes the next epoch, under which sequences begin at 0 (KIP-360).
+The producer id stays the same, so a broker refuses the expired batch if it arrives after a batch of the new epoch.
 """
 
 from __future__ import annotations
@@ -59,11 +61,14 @@ from fencepost.protocol.records.batch import set_producer
 log = logging.getLogger("fencepost.client.producer")
 
 LAST_EPOCH: Final = 32_767
-REQUEST_BYTES: Final = 4 * 1024 * 1024  # of batches in one request, across partitions
+REQUEST_BYTES: Final = 4 * 1024 * 1024  # bytes of batches in one request, across partitions
 
 
 class Sender:
-    """See the module's text. `producer_id` is -1 before the first, and always without idempotence."""
+    """The sending task of one producer, see the module's docstring.
+
+    `producer_id` is -1 before InitProducerId has succeeded, and always without idempotence.
+    """
 
     def __init__(
         self,
@@ -73,7 +78,15 @@ class Sender:
         limits: BatchLimits | None = None,
         caller: Caller | None = None,
     ) -> None:
-        """`caller` runs the application's functions; None: the runtime itself."""
+        """Create a sender.
+
+        Args:
+            cluster: The cluster's metadata and connections.
+            config: The settings.
+            accumulator: The buffer that supplies closed chunks.
+            limits: Batch sizes that brokers refused before; None: none is known.
+            caller: Runs the application's functions; None: the runtime runs them.
+        """
         self.producer_id = -1
         self.epoch = -1
         self.fatal: KafkaError | None = None
@@ -98,17 +111,17 @@ class Sender:
         self._queues = self._ready.queues
         self._active = self._ready.active
         self._in_flight: dict[int, int] = {}
-        self._busy: set[str] = set()  # helpers that run: "connect 1", "metadata t", "producer id"
+        self._busy: set[str] = set()  # names of running helpers: "connect 1", "topic t", "producer id"
         self._replace_epoch = False
         self._replace_id = False
-        self._quiet_until_ms: float = 0  # a throttled broker may be sent more then
-        self._looks: dict[str, int] = {}  # at metadata, by topic, since a batch of it was taken last
+        self._quiet_until_ms: float = 0  # time at which the first throttled broker accepts requests again, in ms
+        self._looks: dict[str, int] = {}  # by topic: metadata refreshes since the topic's last success
         self._task: TaskHandle | None = None
         self.admit: Callable[[BrokerConnection], None] | None = None  # see AdoptedProducer
         if cluster.login is not None:
             cluster.login.on_change = self._forget_refusal
 
-    # --- what the producer calls ---
+    # --- called by the producer ---
 
     @property
     def transactions(self) -> TransactionHooks | None:
@@ -124,21 +137,21 @@ class Sender:
         self._task = self._runtime.spawn(self._run())
 
     def wake(self) -> None:
-        """There is work for the task."""
+        """Wake the sending task."""
         self._wake.set()
 
     @property
     def in_flight(self) -> int:
-        """Produce requests without an answer."""
+        """Number of Produce requests without a response."""
         return sum(self._in_flight.values())
 
     @property
     def undelivered(self) -> int:
-        """Records without a fate."""
+        """Number of records without a result."""
         return self._accumulator.waiting_rows + sum(chunk.rows_left for chunk in self._reports.incomplete.values())
 
     async def flush(self, deadline_ms: int | None = None) -> bool:
-        """Send everything and wait until every record sent before has its fate. False when time ran out."""
+        """Send all records and wait until each record sent before has a result. Return false if time ran out."""
         self._accumulator.close_all()
         self._ready.collect()
         if self._ready.any_waiting:
@@ -146,15 +159,15 @@ class Sender:
         return await self._reports.until_done(deadline_ms)
 
     async def drain(self, deadline_ms: int | None = None) -> bool:
-        """Wait until no request is in flight. False when time ran out."""
+        """Wait until no request is in flight. Return false if time ran out."""
         return await self._reports.until(lambda: not self.in_flight, deadline_ms)
 
     async def end_callbacks(self, deadline_ms: int | None) -> None:
-        """The producer is closed: wait for the callbacks, the interceptors' last included."""
+        """Wait until all callbacks of a closed producer have returned, including the interceptors' close()."""
         await self._reports.end(deadline_ms)
 
     async def wait_for_room(self, deadline_ms: int | None) -> bool:
-        """Wait until the buffer is below buffer_memory. False when time ran out."""
+        """Wait until the buffer is below buffer_memory. Return false if time ran out."""
         return await self._reports.until(lambda: not self._accumulator.full, deadline_ms)
 
     def drop(self, error: KafkaError) -> None:
@@ -163,7 +176,7 @@ class Sender:
         self._progress.set()
 
     def purge(self, *, in_queue: bool, in_flight: bool) -> int:
-        """Fail what waits, what is in flight, or both, as purged. Return the number of these records."""
+        """Fail queued records, in-flight records, or both, as purged. Return their number."""
         failed_before = self.metrics.record_error_total
         if in_queue:
             self._ready.purge()
@@ -173,9 +186,10 @@ class Sender:
         return self.metrics.record_error_total - failed_before
 
     async def discard(self, error: KafkaError, deadline_ms: int | None = None) -> None:
-        """Fail everything, also what comes back from the wire: nothing may turn up in the next transaction.
+        """Fail all records, including those in flight, so that none is sent in the next transaction.
 
-        Raises KafkaTimeoutError when requests are still in flight at the deadline.
+        Raises:
+            KafkaTimeoutError: Requests are still in flight at the deadline.
         """
         self.drop(error)
         if not await self.drain(deadline_ms):
@@ -190,7 +204,7 @@ class Sender:
         return not any(queue.unknown for queue in self._queues.values())
 
     def take_identity(self, producer_id: int, epoch: int) -> None:
-        """Go on with a new producer id or epoch: sequences start at 0. Nothing may be in flight."""
+        """Continue with a new producer id or epoch. Sequences start at 0. No batch may be in flight."""
         same_id = producer_id == self.producer_id
         self.producer_id, self.epoch = producer_id, epoch
         for queue in self._queues.values():
@@ -199,7 +213,7 @@ class Sender:
             self._wake.set()
 
     def stop(self, reason: KafkaError) -> None:
-        """End the task; what comes back from the wire without an answer fails for `reason`."""
+        """End the task. A batch that returns later without a response fails with `reason`."""
         self.stopped = reason
         if self._task is not None:
             self._task.cancel()
@@ -220,7 +234,7 @@ class Sender:
                     await self._wake.wait(self._until_next_timer())
             except (Exception, GeneratorExit):
                 raise
-            except BaseException:  # asyncio.run cancels what is left
+            except BaseException:  # asyncio.run cancels all remaining tasks
                 ended = "the program or its event loop ended, or the task was cancelled, before close() was done"
                 reason = self._cluster.lasting_errors.latest()
                 self._give_up(ClosedError(ended if reason is None else f"{ended}; {reason}"))
@@ -228,7 +242,10 @@ class Sender:
 
     @contextmanager
     def _defects_end_it(self) -> Iterator[None]:
-        """End the producer and fail all its records on an unexpected exception, or they would never end."""
+        """End the producer and fail all its records on an unexpected exception.
+
+        Otherwise callers would wait forever.
+        """
         try:
             yield
         except Exception as error:
@@ -238,7 +255,7 @@ class Sender:
             self._give_up(broken)
 
     def _give_up(self, error: KafkaError) -> None:
-        """Fail everything, what is in flight included, for good."""
+        """Fail all records permanently, including those in flight."""
         if self.stopped is not None:
             return
         self.stopped = error
@@ -249,15 +266,15 @@ class Sender:
         self.fail_for_good(error)
 
     def replace_epoch(self) -> None:
-        """Go on with the next epoch as soon as everything that may have been appended has its answer."""
+        """Take the next epoch as soon as every batch that may have been appended has a response."""
         self._replace_epoch = True
 
     def replace_id(self) -> None:
-        """The same, with another producer id."""
+        """Take another producer id as soon as every batch that may have been appended has a response."""
         self._replace_epoch = self._replace_id = True
 
     def fail_for_good(self, error: KafkaError) -> None:
-        """Nothing can be sent any more; the application is told `error` from now on."""
+        """Stop sending permanently. Later calls of the application raise `error`."""
         self.fatal = error
         self._accumulator.refuse()
         if self.transactions is not None:
@@ -266,12 +283,12 @@ class Sender:
         self._accumulator.unhandled.log(self._runtime.now_ms())
 
     def _forget_refusal(self) -> None:
-        """The client has other credentials: brokers may accept them. Records that failed have failed."""
+        """Clear a failed authentication after the credentials changed. Records that have failed stay failed."""
         if isinstance(self.fatal, AuthenticationError) and self.transactions is None:
             self.fatal = None
 
     def _drop_the_doomed(self) -> None:
-        """Nobody has to wait for records of a transaction that cannot be committed any more."""
+        """Fail the waiting records of a transaction that can no longer be committed."""
         if self.transactions is not None and (error := self.transactions.doomed) is not None:
             self.drop(error)
 
@@ -293,7 +310,7 @@ class Sender:
                     times.append(queue.not_before_ms)
         return max(min(times) - now_ms, 1) if times else None
 
-    # --- the producer id of an idempotent producer (a transactional producer gets it from init_transactions) ---
+    # --- the producer id of an idempotent producer; init_transactions supplies that of a transactional producer ---
 
     @property
     def _idempotent(self) -> bool:
@@ -330,7 +347,7 @@ class Sender:
     # --- sending ---
 
     def run_once(self, name: str, helper: Callable[[], Awaitable[None]]) -> None:
-        """Run a helper unless it runs already; wake the sender when it ends."""
+        """Start a helper unless it is running. Wake the sender when it ends."""
         if name in self._busy:
             return
         self._busy.add(name)
@@ -351,7 +368,7 @@ class Sender:
         self._runtime.spawn(run())
 
     def _send_ready(self) -> None:
-        """Fill requests until no partition has anything that may go out now."""
+        """Send requests until no partition has a batch that may be sent now."""
         if self._idempotent and self.producer_id < 0:
             return
         while True:
@@ -383,7 +400,7 @@ class Sender:
                 return
 
     def _node_for(self, queue: PartitionQueue, now_ms: int) -> int:
-        """The leader to send the queue's next batch to, -1 when it has to wait."""
+        """Return the leader to which the queue's next batch can be sent now, or -1."""
         known = self._cluster.topics[queue.topic]
         if queue.doubts(known.fetched_ms):
             self.run_once(f"topic {queue.topic}", partial(self.refresh, queue.topic))
@@ -393,7 +410,7 @@ class Sender:
         if anew and known.partitions and queue.partition not in known.partitions:
             count = len(known.partitions)
             words = f"{queue.name} is gone: the topic was deleted and made anew with {count} partitions"
-            while queue.pending:  # waiting for it would end with the delivery timeout
+            while queue.pending:  # the partition will not return: fail now instead of after the delivery timeout
                 self._ready.give_up_next(queue, RecordRejectedError(words))
             return -1
         if anew and self._idempotent and self.transactions is None and queue.introduced:
@@ -415,12 +432,12 @@ class Sender:
         return leader
 
     async def _connect(self, node: int) -> None:
-        """Have a connection to the node, or newer metadata that may name another leader."""
+        """Open a connection to the node. On failure refresh metadata, which may name another leader."""
         deadline_ms = self._runtime.now_ms() + self._config.request_timeout_ms
         try:
             await self._cluster.connection(node, deadline_ms)
         except AuthenticationError as error:
-            self.fail_for_good(error)  # asking again with the same credentials cannot help
+            self.fail_for_good(error)  # a retry with the same credentials cannot succeed
         except KafkaError as error:
             log.debug("no connection to broker %d: %s", node, error)
             await self._refresh_metadata({queue.topic for queue in self._active.values()}, deadline_ms)
@@ -445,7 +462,7 @@ class Sender:
         return connection.version(retry.PRODUCE, 3, highest)
 
     def _send(self, node: int, connection: BrokerConnection, queues: Sequence[PartitionQueue]) -> None:
-        """One request with at most one batch of each partition. Raises UnsupportedVersionError."""
+        """Send one request with at most one batch of each partition. Raises UnsupportedVersionError."""
         version = self._versions(connection, {queue.topic for queue in queues})
         partitions: list[ProducePartition] = []
         taken: list[tuple[PartitionQueue, Batch]] = []
@@ -513,7 +530,7 @@ class Sender:
         sent = not isinstance(error, DisconnectedError) or error.sent
         failure = error if isinstance(error, KafkaError) else ProtocolError(f"{connection.name}: {error}")
         for queue, batch in taken:
-            if batch in queue.in_flight:  # else given up meanwhile
+            if batch in queue.in_flight:  # otherwise it was given up meanwhile
                 batch.maybe_appended = batch.maybe_appended or sent
                 self._answers.again(queue, batch, failure)
         self.metrics.request_failed_total += 1
@@ -524,11 +541,11 @@ class Sender:
         taken: Sequence[tuple[PartitionQueue, Batch]],
         response: ProduceResponse | None,
     ) -> None:
-        """`response` None: none was asked for (acks=0), and what was sent counts as delivered."""
+        """Process the results of one request. `response` is None with acks=0: the batches count as delivered."""
         names = {topic.topic_id: topic.name for topic in self._cluster.topics.values()}
         results = {} if response is None else response.by_partition(names)
         for queue, batch in taken:
-            if batch not in queue.in_flight:  # given up meanwhile
+            if batch not in queue.in_flight:  # it was given up meanwhile
                 continue
             result = results.get((queue.topic, queue.partition))
             if result is not None:

@@ -53,16 +53,19 @@ def abortable(error: KafkaError) -> KafkaError:
 
 
 def how_it_ended(ours: PreparedTransaction, state: TransactionState | None, *, two_phase: bool) -> Ending:
-    """TIMED_OUT, or ABORTED by somebody else; UNKNOWN stands for everything that is no abort of our transaction.
+    """Return TIMED_OUT, or ABORTED if another client aborted our transaction. Otherwise return UNKNOWN.
 
-    `state`: what the coordinator said when it was asked about `ours`, the producer id and epoch of the transaction.
+    Args:
+        ours: The producer id and epoch of our transaction.
+        state: The coordinator's description for `ours`, or None.
+        two_phase: The transaction has no timeout.
     """
     if state is None or state.error_code != 0:
         return Ending.UNKNOWN
     if state.ending not in (Ending.NOT_TOLD, Ending.UNKNOWN):
         ended = state.ending in (Ending.TIMED_OUT, Ending.ABORTED)
         return Ending(state.ending) if ended else Ending.UNKNOWN
-    # The broker does not remember endings. An abort under a newer epoch is a timeout where there can be one.
+    # The broker does not store endings. An abort under a newer epoch is a timeout, unless the transaction has none.
     has_moved_on = (state.producer_id, state.producer_epoch) != (ours.producer_id, ours.epoch)
     if state.transaction_state not in _ENDING or not has_moved_on:
         return Ending.UNKNOWN
@@ -70,14 +73,14 @@ def how_it_ended(ours: PreparedTransaction, state: TransactionState | None, *, t
 
 
 def committed_words(transactional_id: str, *, unanswered: bool) -> str:
-    """The reason why an abort comes too late."""
+    """Return the reason why an abort came too late."""
     if unanswered:
         return f"the unanswered or interrupted commit of {transactional_id!r} had taken effect"
     return f"the transaction of {transactional_id!r} is committed: somebody else has carried out a decision to commit"
 
 
 def ended_before(transactional_id: str, ending: Ending) -> AbortableError:
-    """The cause of a failure: the transaction was ended by the broker's clock, or by somebody else."""
+    """Return the error for a transaction that the broker's timeout or another client ended."""
     if ending is Ending.TIMED_OUT:
         return TransactionTimedOutError(
             f"the transaction of {transactional_id!r} was open for longer than transaction_timeout_ms: the broker "
@@ -90,13 +93,16 @@ def ended_before(transactional_id: str, ending: Ending) -> AbortableError:
 
 
 def stuck(lacking: UnsupportedVersionError) -> KafkaError:
-    """Nobody knows which sequences were taken, and a Kafka before 2.5 gives no new epoch for them to begin again."""
+    """Return the error of a producer whose next sequences are unknown. Kafka before 2.5 gives it no new epoch."""
     words = "so this producer cannot go on: close it, make a new one, and repeat what was not committed"
     return UnsupportedVersionError(f"{lacking}; {words}", code=lacking.code)
 
 
 def init_refusal(transactional_id: str, code: int, *, may_be_time: bool = False) -> KafkaError:
-    """The exception for what InitProducerId answers; `may_be_time`: the transaction may have timed out instead."""
+    """Return the exception for an error of InitProducerId.
+
+    `may_be_time`: the transaction may have timed out instead.
+    """
     if code in FENCED:
         if may_be_time:
             words = (
@@ -113,13 +119,13 @@ def init_refusal(transactional_id: str, code: int, *, may_be_time: bool = False)
 
 
 class Untold:
-    """The end of the last transaction, while its caller may not know it. Any thread may set the attributes."""
+    """The result of the last transaction while the caller may not know it. Any thread may set the attributes."""
 
     def __init__(self) -> None:
         self.committed = False
         """The transaction is committed, and no call has returned that to a thread yet."""
         self.interrupted = False
-        """A signal handler raised in a call that ends the transaction, which may have come to its end all the same."""
+        """A signal handler raised in a call that ends the transaction. The call may have completed nevertheless."""
 
     def take(self) -> bool:
         """Return true, once, if the last transaction is committed and its caller was interrupted."""
@@ -129,9 +135,9 @@ class Untold:
 
 
 class OpenSince:
-    """Since when the coordinator may have a transaction open, by two clocks.
+    """The time since the coordinator may have a transaction open, by two clocks.
 
-    The monotonic clock stands still while a machine sleeps, and the other may be set back: the longer time counts.
+    The monotonic clock stops while a machine sleeps, and the wall clock may be set back. The longer time counts.
     """
 
     def __init__(self, runtime: Runtime) -> None:
@@ -139,16 +145,16 @@ class OpenSince:
         self._since: tuple[int, int] | None = None
 
     def begin(self) -> None:
-        """It may be open from now on, unless it was before."""
+        """Start the time, unless it runs already."""
         if self._since is None:
             self._since = (self._runtime.now_ms(), self._runtime.wall_ms())
 
     def end(self) -> None:
-        """Nothing is open."""
+        """Stop the time, because no transaction is open."""
         self._since = None
 
     def for_ms(self) -> int:
-        """For how long it may have been open; 0 when nothing is."""
+        """Return the time in ms for which a transaction may have been open; 0 if none is."""
         if self._since is None:
             return 0
         return max(self._runtime.now_ms() - self._since[0], self._runtime.wall_ms() - self._since[1])
@@ -158,7 +164,7 @@ def is_taken_over(seen: TransactionState | None, producer_id: int, epoch: int) -
     """Return true if the coordinator's description of the id shows another owner. `seen` is None without a description.
 
     A timeout raises the epoch by 1 and aborts (Apache Kafka before transaction.version 2). A producer that takes over
-    then raises it once more, and leaves another state.
+    raises it once more, and the state changes.
     """
     if seen is None or seen.error_code != 0:
         return False
@@ -167,12 +173,12 @@ def is_taken_over(seen: TransactionState | None, producer_id: int, epoch: int) -
 
 
 class UnansweredRequests:
-    """Requests of a transaction that were sent and never answered: they may arrive when the next transaction is open.
+    """Requests of ended transactions that have no response. They may arrive while the next transaction is open.
 
-    Below transaction.version 2 a producer's transactions share an epoch (KIP-890), so that nobody can tell a late
-    request from one of the present transaction: a late EndTxn would end it, late offsets would go into it. Before
-    anything is enlisted again the producer therefore takes the next epoch, under which they are refused. Calls fill
-    `unanswered` with why nothing was heard of a request.
+    Below transaction.version 2 all transactions of a producer share an epoch (KIP-890). A broker cannot distinguish a
+    late request from one of the current transaction: a late EndTxn would end it, and late offsets would be added to it.
+    Therefore the producer takes the next epoch before it enlists anything again. The broker refuses late requests of
+    the old epoch. Calls add to `unanswered` the reason why a request has no response.
     """
 
     def __init__(self, runtime: Runtime) -> None:
@@ -182,12 +188,15 @@ class UnansweredRequests:
         self._idle.set()
 
     def transaction_ended(self, *, end_unanswered: bool) -> None:
-        """The epoch stays; `end_unanswered`: an EndTxn may be on its way that is not in `unanswered`."""
+        """Record the end of a transaction that keeps the epoch.
+
+        `end_unanswered`: an EndTxn without a response exists that is not in `unanswered`.
+        """
         self._are_of_ended = self._are_of_ended or end_unanswered or bool(self.unanswered)
         self.unanswered.clear()
 
     def epoch_taken(self) -> None:
-        """Note a new epoch: the broker refuses all requests that are still in flight."""
+        """Record a new epoch. The broker refuses all requests that are still in flight."""
         self._are_of_ended = False
         self.unanswered.clear()
 
@@ -197,7 +206,10 @@ class UnansweredRequests:
         return self._are_of_ended
 
     async def shake_off(self, take_next_epoch: Callable[[], Awaitable[None]]) -> None:
-        """Take the next epoch if there may be strays: once, also when two ask for it. Raises what taking it raises."""
+        """Take the next epoch if late requests may arrive.
+
+        Concurrent calls take it once. Raises the errors of taking it.
+        """
         while not self._idle.is_set():
             await self._idle.wait()
         if self._are_of_ended:

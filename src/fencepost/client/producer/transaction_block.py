@@ -1,9 +1,9 @@
 """The block `with producer.transaction(consumer):`, for the blocking and the asyncio clients.
 
-Unless the commit is known to have taken effect, the consumer forgets its positions as soon as the block ends, because
-an abort may fail, be interrupted or stay unanswered. The next poll reads the group's committed positions, and waits
-while the outcome is open. An unanswered abort is repeated in the background, because until it is done committed readers
-cannot read later records of these partitions.
+If the commit is not known to have succeeded, the consumer forgets its positions as soon as the block ends. An abort may
+fail, be interrupted or stay unanswered. The next poll reads the group's committed positions, and waits while the
+outcome is open. An unanswered abort is repeated in the background, because until then committed readers cannot read
+later records of these partitions.
 """
 
 from __future__ import annotations
@@ -27,23 +27,31 @@ log = logging.getLogger("fencepost.client.producer")
 
 
 class TransactionBlock:
-    """One use of `transaction()`: settle, begin; then commit, or forget and abort."""
+    """One use of `transaction()`: finish the block before and begin; then commit, or forget positions and abort."""
 
     def __init__(self, producer: ProducerCore, consumer: TransactionalConsumer | None) -> None:
         self._producer = producer
         self._consumer = consumer
         self._positions: dict[TopicPartition, OffsetAndMetadata] = {}
         self._committing = False
-        self._number: int | None = None  # of its transaction, among all that the producer has begun
+        self._number: int | None = None  # number of this block's transaction, among all that the producer has begun
 
     @property
     def is_open(self) -> bool:
-        """True if its transaction has begun and is not being ended. From any thread."""
-        begun = self._producer.transactions_begun  # counted behind the beginning: an interruption may have come between
+        """True if its transaction has begun and is not being ended. Any thread may read it."""
+        # Incremented after the transaction begins; a signal handler may run in between.
+        begun = self._producer.transactions_begun
         return self._number in (begun, begun + 1) and self._producer.is_in_transaction
 
     async def __aenter__(self) -> None:
-        """Raises ConfigurationError, UsageError, TransactionAbortableError (try again), what broke the producer."""
+        """Begin the transaction.
+
+        Raises:
+            ConfigurationError: The consumer's settings do not fit transactions.
+            UsageError: A transaction is open, or init_transactions() is missing.
+            TransactionAbortableError: The abort of an earlier block is not complete. Try again.
+            KafkaError: The error that ended the producer.
+        """
         try:
             if self._must_settle:
                 await self._settle()
@@ -65,7 +73,7 @@ class TransactionBlock:
                 raise
 
     def abandon(self) -> None:
-        """In the runtime: nobody leaves the block any more, which a signal handler's exception kept from its end."""
+        """Abort a block that a signal handler's exception left without its `__aexit__`. Runs in the runtime."""
         owed = self._producer.owed_abort
         if owed is None or not self.is_open or self._producer.is_in_call:
             return
@@ -80,15 +88,21 @@ class TransactionBlock:
 
     @property
     def _must_settle(self) -> bool:
-        """True if the abort of an earlier block is not done, or its result was not reported. From any thread."""
+        """True if the abort of an earlier block is not complete, or its result was not reported.
+
+        Any thread may read it.
+        """
         owed = self._producer.owed_abort
         return self._producer.abort_is_owed or (owed is not None and (owed.is_running or owed.committed is not None))
 
     async def _settle(self) -> None:
         """Finish the abort of an earlier block.
 
-        Raises TransactionAbortableError when the coordinator does not answer yet, TransactionCommittedError when that
-        block turns out to be committed, unless it had this consumer, too: its positions tell the same. Fatal errors.
+        Raises:
+            TransactionAbortableError: The coordinator does not answer yet.
+            TransactionCommittedError: That block was committed. Not raised if it had the same consumer, which continues
+                after it.
+            FatalError: The producer has failed permanently.
         """
         owed = self._producer.owed_abort
         if owed is None:
@@ -116,7 +130,7 @@ class TransactionBlock:
         self._producer.begin_transaction()
 
     async def _commit(self) -> None:
-        """The consumer's positions, and all. Raises as the producer's calls do."""
+        """Commit the consumer's positions and the transaction. Raises as the producer's calls do."""
         if self._consumer is not None:
             self._positions = self._consumer.take_positions()
             await self._producer.send_offsets_to_transaction(self._positions, self._consumer.group_metadata())
@@ -129,15 +143,15 @@ class TransactionBlock:
             self._consumer.transaction_ended(self._positions)
 
     def _forget(self) -> None:
-        """To be done first when the block failed. No I/O, and cannot fail."""
+        """Make the consumer forget its positions. First step after a failure: does no I/O and cannot fail."""
         if self._consumer is not None:
             self._consumer.forget_positions()
 
     async def _abort(self, error: BaseException) -> bool:
-        """Abort because of `error`, which the caller raises again: unless True comes back, it is committed after all.
+        """Abort because of `error`, which the caller then raises. Return true if the transaction was committed instead.
 
-        Raises what is worse than `error`: a fatal error, or that the producer has to be replaced. Nothing takes the
-        place of a cancellation or Ctrl-C: what the abort has to say is then only logged.
+        Raises an error that is worse than `error`: a fatal one, or one that requires a new producer. After a
+        cancellation or Ctrl-C it only logs such an error, so that the caller raises the original.
         """
         try:
             await self._producer.abort_transaction()

@@ -1,15 +1,15 @@
-"""The producer's transaction states: `step` is the only way from state to state. FATAL_ERROR is terminal.
+"""The producer's transaction states. `step` is the only transition function. FATAL_ERROR is terminal.
 
 UNINITIALIZED    no producer id yet
-INITIALIZING     InitProducerId is on its way
+INITIALIZING     InitProducerId is in flight
 READY            no transaction is open
-IN_TRANSACTION   records and offsets are taken
-PREPARING        flushing, then the timeout is lifted; no record is taken any more, as in COMMITTING
-PREPARED         flushed; only complete, commit or abort (KIP-939), also after a restart that kept a transaction
-COMMITTING       flushing, then EndTxn(commit) until an answer
-ABORTING         in-flight requests drain, then EndTxn(abort) until an answer
-ABORTABLE_ERROR  the transaction failed; abort (or initialise again) and go on
-FATAL_ERROR      this producer is done
+IN_TRANSACTION   records and offsets are accepted
+PREPARING        flushing, then lifting the timeout; no record is accepted
+PREPARED         flushed; only complete, commit or abort (KIP-939); also after a restart that kept a transaction
+COMMITTING       flushing, then EndTxn(commit) until a response; no record is accepted
+ABORTING         waiting for in-flight requests, then EndTxn(abort) until a response
+ABORTABLE_ERROR  the transaction failed; abort (or initialise again), then continue
+FATAL_ERROR      this producer has failed permanently
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fencepost.states import StateTable
 
 
 class ProducerTxnState(Enum):
-    """See the module's text."""
+    """See the module's docstring."""
 
     UNINITIALIZED = auto()
     INITIALIZING = auto()
@@ -40,15 +40,15 @@ class TxnEvent(Enum):
     """Events of a transactional producer."""
 
     INIT = auto()  # init_transactions() was called
-    INITIALIZED = auto()  # with a producer id, nothing open
-    KEPT = auto()  # with a producer id, and a prepared transaction was kept
-    INIT_FAILED = auto()  # no answer in time; init_transactions() may be called again
+    INITIALIZED = auto()  # a producer id was assigned, and no transaction is open
+    KEPT = auto()  # a producer id was assigned, and a prepared transaction was kept
+    INIT_FAILED = auto()  # no response in time; init_transactions() may be called again
     BEGIN = auto()
     PREPARE = auto()  # prepare_transaction() was called
-    FLUSHED = auto()  # everything is acknowledged, and no timeout ends the transaction any more
+    FLUSHED = auto()  # everything is acknowledged, and the transaction has no timeout any more
     COMMIT = auto()
     ABORT = auto()
-    ENDED = auto()  # EndTxn was answered with success, or there was nothing to end
+    ENDED = auto()  # EndTxn succeeded, or there was nothing to end
     ABORTABLE = auto()  # an abortable error
     FATAL = auto()  # a fatal error
 
@@ -103,7 +103,7 @@ TABLE: Final = StateTable(
             _E.FATAL: _S.FATAL_ERROR,
         },
         _S.PREPARING: {
-            _E.PREPARE: _S.PREPARING,  # again, after a cancellation or a time-out without an answer
+            _E.PREPARE: _S.PREPARING,  # repeated after a cancellation or a timeout without a response
             _E.FLUSHED: _S.PREPARED,
             _E.COMMIT: _S.COMMITTING,
             _E.ABORT: _S.ABORTING,
@@ -117,16 +117,16 @@ TABLE: Final = StateTable(
             _E.FATAL: _S.FATAL_ERROR,
         },
         _S.COMMITTING: {
-            _E.COMMIT: _S.COMMITTING,  # again, after a time-out without an answer
+            _E.COMMIT: _S.COMMITTING,  # repeated after a timeout without a response
             _E.ABORT: _S.ABORTING,
             _E.ENDED: _S.READY,
             _E.ABORTABLE: _S.ABORTABLE_ERROR,
             _E.FATAL: _S.FATAL_ERROR,
         },
         _S.ABORTING: {
-            _E.ABORT: _S.ABORTING,  # again, after a time-out without an answer
+            _E.ABORT: _S.ABORTING,  # repeated after a timeout without a response
             _E.ENDED: _S.READY,
-            _E.ABORTABLE: _S.ABORTING,  # it is being aborted already
+            _E.ABORTABLE: _S.ABORTING,  # the abort is in progress already
             _E.FATAL: _S.FATAL_ERROR,
         },
         _S.ABORTABLE_ERROR: {
@@ -136,7 +136,7 @@ TABLE: Final = StateTable(
             _E.FATAL: _S.FATAL_ERROR,
         },
         _S.FATAL_ERROR: {
-            _E.ABORTABLE: _S.FATAL_ERROR,  # late failures of what was in flight
+            _E.ABORTABLE: _S.FATAL_ERROR,  # late failures of in-flight batches
             _E.FATAL: _S.FATAL_ERROR,
         },
     },

@@ -1,13 +1,13 @@
-"""A transactional producer's life: the states of `transaction_states` driven by calls, answers and failures.
+"""The state machine of a transactional producer, driven by calls, responses and failures.
 
-Protocol v2 (KIP-890: implicit enlistment, a new epoch after each transaction) is used where the finalized feature
-transaction.version is 2 or more, v1 (AddPartitionsToTxn, AddOffsetsToTxn) elsewhere.
+Its states are in `transaction_states`. If the finalized feature transaction.version is 2 or more, it uses protocol v2
+(KIP-890: implicit enlistment, a new epoch after each transaction), else v1 (AddPartitionsToTxn, AddOffsetsToTxn).
 
-After an answer that may mean a timeout (47, 48, 59, 90, 120) the producer asks two questions. DescribeTransactions: has
-the coordinator aborted the transaction under a newer epoch? InitProducerId(producer id, epoch), which hands out the
-next epoch: a refusal means that another producer took over, ProducerFencedError. If nobody did, and the coordinator
-has aborted: TransactionTimedOutError, abort and go on. Else what was met with first stands. (KIP-588, KIP-360.)
-Below v2 a refusal may mean a timeout as well: FencedOrTimedOutError where time and coordinator leave that open.
+After an error that may mean a timeout (47, 48, 59, 90, 120) the producer sends two requests. DescribeTransactions shows
+if the coordinator has aborted the transaction under a newer epoch. InitProducerId(producer id, epoch) takes the next
+epoch. If that is refused, another producer took over: ProducerFencedError. If not, and the coordinator has aborted:
+TransactionTimedOutError, abort and begin again. Otherwise the first error stands. (KIP-588, KIP-360.)
+Below v2 a refusal may also mean a timeout. If neither clock nor coordinator can tell: FencedOrTimedOutError.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ _STATE_OVER: Final = TransactionAbortableError("the transaction was aborted")
 
 
 class ProducerTransactions:
-    """The transactional half of a producer. One call at a time; its errors are those of the public methods."""
+    """The transactional part of a producer. One call at a time. It raises the errors of the public methods."""
 
     def __init__(self, cluster: Cluster, sender: Sender, config: ProducerConfig) -> None:
         self.state = ProducerTxnState.UNINITIALIZED
@@ -76,26 +76,26 @@ class ProducerTransactions:
         self._sender = sender
         self._config = config
         self._id = config.transactional_id or ""
-        self._suspicious = False  # a failure may have been a timeout: ask before going on
-        self._loss: DataLossError | None = None  # the failure's meaning if the transaction had not ended before
-        self._ending: Ending | None = None  # the coordinator's first answer about the failure
+        self._suspicious = False  # a failure may have been a timeout: query the coordinator before continuing
+        self._loss: DataLossError | None = None  # the error to report if the transaction had not ended before
+        self._ending: Ending | None = None  # the coordinator's first description after the failure
         self._commit_unanswered = False
-        self._took_effect = False  # the commit that was not answered: its abort was refused for that
+        self._took_effect = False  # the unanswered commit succeeded, so its abort was refused
         self._strays = UnansweredRequests(cluster.runtime)
         self._calls = IdCalls(cluster, sender, config, self._strays)
-        self._lifting = False  # a prepare was sent and not answered
+        self._lifting = False  # a prepare was sent and has no response
         self._enlisted = False  # the coordinator may know of this transaction
         self._opened = OpenSince(cluster.runtime)
         self._added: set[tuple[str, int]] = set()
         self._wanted: set[tuple[str, int]] = set()
         self._adding: TaskHandle | None = None
         self._groups: set[str] = set()
-        self._topics: dict[str, UUID] = {}  # those with records of this producer id and epoch
-        self._prepared: PreparedTransaction | None = None  # by `prepare`, or before this producer and kept
-        self._completed: PreparedTransaction | None = None  # the last of those that was committed
-        self._found: TransactionState | None = None  # the state before init_transactions(keep_prepared=True)
+        self._topics: dict[str, UUID] = {}  # topics that have records of this producer id and epoch
+        self._prepared: PreparedTransaction | None = None  # prepared by `prepare`, or kept by `init`
+        self._completed: PreparedTransaction | None = None  # the last prepared transaction that was committed
+        self._found: TransactionState | None = None  # the description before init_transactions(keep_prepared=True)
 
-    # --- what the sender asks and tells ---
+    # --- called by the sender ---
 
     @property
     def doomed(self) -> KafkaError | None:
@@ -111,7 +111,7 @@ class ProducerTransactions:
         if self.state not in _SENDING:
             return False
         if (failure := made_anew(self._topics, topic, topic_id)) is not None:
-            self._fail(failure, True)  # asking gives a new epoch
+            self._fail(failure, True)  # the coordinator's responses then include a new epoch
             return False
         if self.implicit or (topic, partition) in self._added:
             return True
@@ -125,7 +125,7 @@ class ProducerTransactions:
         self._enlist()
 
     def _enlist(self) -> None:
-        """The coordinator may know of this transaction from now on."""
+        """Record that the coordinator may know of this transaction from now on."""
         self._enlisted = True
         self._opened.begin()
 
@@ -154,20 +154,20 @@ class ProducerTransactions:
 
     def _advance(self, event: TxnEvent) -> None:
         if self.state is ProducerTxnState.FATAL_ERROR and self.error is not None:
-            raise self.error.with_traceback(None)  # kept: it would grow with each call
+            raise self.error.with_traceback(None)  # without it the traceback would grow with each raise
         self.state = step(self.state, event)
 
     # --- init ---
 
     async def init(self, keep_prepared: bool) -> PreparedTransaction | None:
-        """Claim the transactional id. What was open is aborted, unless it is kept as prepared."""
+        """Claim the transactional id. An open transaction is aborted, unless it is kept as prepared."""
         self._advance(TxnEvent.INIT)
         try:
             await self._discard(self._calls.deadline())
             if keep_prepared or self._config.two_phase_commit:
                 await check_two_phase(self._cluster, self._id, self._calls.deadline())
             if keep_prepared:
-                # The new epoch makes the coordinator forget how the last transaction ended, also if the answer is lost.
+                # The new epoch erases the last transaction's outcome at the coordinator, even if the response is lost.
                 found = await self._calls.describe()
                 if self._found is None or self._found.transaction_state not in COMMITTED_STATES:
                     self._found = found
@@ -195,25 +195,25 @@ class ProducerTransactions:
         return self._prepared
 
     async def _next_epoch(self) -> InitProducerIdResponse | KafkaError:
-        """For the owner of the present epoch alone (KIP-360), or why there is none."""
+        """Take the next epoch as owner of the current one (KIP-360), or return the error."""
         reply = await self._calls.next_epoch()
         return reply if reply.error_code == 0 else await self._init_refusal(reply.error_code)
 
     async def _end_for_good(self, lacking: UnsupportedVersionError) -> KafkaError:
-        """Before Kafka 2.5: abort, so that nothing stays open. A timeout raises the epoch for good there, too."""
+        """Abort on Kafka before 2.5, so that no transaction stays open. Return the error that ends the producer."""
         fenced = self.error is not None and self.error.code in FENCED
         code = E.PRODUCER_FENCED if fenced else (await self._calls.end(commit=False)).error_code
         return await self._init_refusal(E.PRODUCER_FENCED) if code in FENCED else self._loss or stuck(lacking)
 
     async def _init_refusal(self, code: int) -> KafkaError:
-        """Raises KafkaTimeoutError when the coordinator has to be asked and does not answer."""
+        """Return the error for a refused InitProducerId. Raises KafkaTimeoutError if the coordinator is silent."""
         may_be_time = code in FENCED and not self.implicit and await self._calls.may_have_timed_out(self._opened)
         refusal = init_refusal(self._id, code, may_be_time=may_be_time)
         self._sender.metrics.producer_fenced_total += isinstance(refusal, ProducerFencedError)
         return refusal
 
     def _start_afresh(self, producer_id: int, epoch: int) -> None:
-        """No transaction is open; go on with this identity, or with ours (-1)."""
+        """Reset the state, because no transaction is open. A `producer_id` of -1 keeps the current id and epoch."""
         self._suspicious = self._commit_unanswered = self._took_effect = self._enlisted = self._lifting = False
         self._loss = self._ending = None
         self._opened.end()
@@ -231,7 +231,7 @@ class ProducerTransactions:
         self._sender.take_identity(producer_id, epoch)
 
     async def _leave_epoch(self) -> None:
-        """Before Kafka 2.5 it stays as it is."""
+        """Take the next epoch. Before Kafka 2.5 the epoch stays."""
         with suppress(UnsupportedVersionError):
             reply = await self._next_epoch()
             if isinstance(reply, KafkaError):
@@ -241,7 +241,7 @@ class ProducerTransactions:
     # --- begin, prepare ---
 
     def begin(self) -> None:
-        """Open a transaction; nothing is sent."""
+        """Begin a transaction. Nothing is sent."""
         if self.state is ProducerTxnState.ABORTABLE_ERROR and self.error is not None:
             raise UsageError(
                 f"begin is not possible now: the transaction failed, abort it: {self.error}"
@@ -260,11 +260,11 @@ class ProducerTransactions:
         raise UsageError(f"send() needs an open transaction; the producer is in state {self.state.name}")
 
     async def prepare(self) -> PreparedTransaction:
-        """Flush; from now on only complete, commit or abort. Raises as `commit` does."""
+        """Flush. Afterwards the transaction can only be completed, committed or aborted. Raises as `commit` does."""
         await self._raise_failure()
         if self.state is ProducerTxnState.PREPARED and self._prepared is not None:
             return self._prepared
-        self._advance(TxnEvent.PREPARE)  # before the flush: another thread's record would be missing in what is kept
+        self._advance(TxnEvent.PREPARE)  # before the flush, so that no thread adds records afterwards
         await self._sender.flush()
         await self._raise_failure()
         if self._enlisted and self._calls.lifts:
@@ -278,7 +278,7 @@ class ProducerTransactions:
         return self._prepared
 
     async def _lift_timeout(self) -> None:
-        """From now on the pair of the records names the transaction, and the pair that is taken here ends it."""
+        """Lift the timeout. The current producer id and epoch name the transaction, those in the response end it."""
         self._lifting, written = True, self._calls.own
         reply = await self._calls.lift_timeout()
         self._lifting = False
@@ -292,15 +292,15 @@ class ProducerTransactions:
             self._sender.take_identity(reply.producer_id, reply.producer_epoch)
 
     async def _end(self, *, commit: bool) -> EndTxnResponse:
-        if self._lifting:  # a prepare that was not answered may have moved on the pair that ends the transaction
+        if self._lifting:  # an unanswered prepare may have changed the epoch that ends the transaction
             await self._lift_timeout()
             self._raise_fatal()
         return await self._calls.end(commit=commit)
 
     async def complete(self, prepared: PreparedTransaction) -> bool:
-        """Commit if `prepared` is the transaction that is prepared here, else abort it. True when it is committed.
+        """Commit the prepared transaction if `prepared` names it, else abort it. Return true if it is committed.
 
-        Raises as `commit` or `abort` do, and can then be repeated as they can (KIP-939).
+        Raises as `commit` or `abort` do. The call can be repeated like these (KIP-939).
         """
         if self.state is ProducerTxnState.READY:
             if prepared != self._completed:
@@ -320,10 +320,10 @@ class ProducerTransactions:
     # --- commit ---
 
     async def commit(self) -> None:
-        """Raises TransactionCommitFailedError (abort, then go on) or a fatal error."""
+        """Commit the transaction. Raises TransactionCommitFailedError (abort, then begin again) or a fatal error."""
         await self._raise_failure()
         self._advance(TxnEvent.COMMIT)
-        # Also when a commit is repeated: the first try may have been cancelled while it flushed.
+        # A repeated commit flushes too, because the first may have been cancelled during its flush.
         await self._sender.flush()
         await self._raise_failure()
         if not self._enlisted and self._prepared is None:
@@ -331,13 +331,13 @@ class ProducerTransactions:
             return
         try:
             if not self._enlisted:
-                await self._leave_epoch()  # else the note would name the next transaction
+                await self._leave_epoch()  # otherwise its stored name would also name the next transaction
                 self._committed(-1, -1)
                 return
             reply = await self._end(commit=True)
             found = await self._moved_on_to(reply.error_code)
         except KafkaTimeoutError as error:
-            # Still COMMITTING: the same commit may be tried again, or aborted.
+            # The state stays COMMITTING: the application may commit again, or abort.
             self._commit_unanswered = self._commit_unanswered or error.outcome_unknown
             unknown = self._commit_unanswered
             what = "the outcome of the commit is not known" if unknown else "the commit did not take effect"
@@ -347,7 +347,7 @@ class ProducerTransactions:
             await self._raise_failure()
             raise
         except BaseException:
-            self._commit_unanswered = True  # cancelled: the request may be on its way
+            self._commit_unanswered = True  # cancelled: the request may have been sent
             raise
         if reply.error_code == 0:
             self._committed(reply.producer_id, reply.producer_epoch)
@@ -362,7 +362,7 @@ class ProducerTransactions:
         """Return the outcome of the prepared transaction if EndTxn shows that the id has moved on."""
         if self._prepared is None or code not in MOVED_ON:
             return None
-        self._commit_unanswered = True  # until it is told
+        self._commit_unanswered = True  # until `find` returns
         return self._prepared, await self._find(self._prepared)
 
     def _settle(self, ended: tuple[PreparedTransaction, PreparedAnswer]) -> None:
@@ -387,7 +387,7 @@ class ProducerTransactions:
         self._advance(TxnEvent.ENDED)
 
     async def _raise_failure(self) -> None:
-        """Raise what has gone wrong so far, after finding out what it was."""
+        """Raise the failure so far, after querying the coordinator about its cause."""
         if self.state is ProducerTxnState.ABORTABLE_ERROR and self._suspicious:
             try:
                 await self._ask()
@@ -399,7 +399,7 @@ class ProducerTransactions:
             raise TransactionCommitFailedError(f"the transaction cannot be committed, abort it: {cause}") from cause
 
     async def _ask(self) -> None:
-        """Tell a timeout from fencing, and both from a loss (see the module's text). Raises KafkaTimeoutError."""
+        """Distinguish timeout, fencing and loss, see the module's docstring. Raises KafkaTimeoutError."""
         await self._discard()
         if self._ending is None:
             self._ending = await self._calls.how_it_ended()
@@ -407,7 +407,7 @@ class ProducerTransactions:
             reply = await self._next_epoch()
         except UnsupportedVersionError as error:
             if self._took_effect:
-                return  # committed, so everything was acknowledged: the sequences go on
+                return  # a committed transaction was acknowledged completely, so the sequences continue
             reply = await self._end_for_good(error)
         if isinstance(reply, KafkaError):
             reply.__cause__ = self.error
@@ -422,17 +422,19 @@ class ProducerTransactions:
             self.error = ended_before(self._id, ending)
             self.error.__cause__ = cause
         elif loss is not None and not self.implicit:
-            self.state, self.error = step(self.state, TxnEvent.FATAL), loss  # it may be of earlier transactions
+            self.state, self.error = step(self.state, TxnEvent.FATAL), loss  # the loss may concern earlier transactions
         elif loss is not None and cause is not None:
-            cause.__cause__ = loss  # of records that are aborted now
+            cause.__cause__ = loss  # lost records of a transaction that is aborted anyway
 
     # --- abort ---
 
     async def abort(self) -> None:
-        """Always safe: nothing of the transaction will be seen, and the producer can begin again.
+        """Abort the transaction. This is safe in every state.
 
-        Raises TransactionCommittedError when an unanswered commit turns out to have taken effect, KafkaTimeoutError
-        (abort again), or a fatal error.
+        Committed readers never see its records, and the producer can begin again.
+
+        Raises TransactionCommittedError if an unanswered commit had succeeded, KafkaTimeoutError (abort again), or a
+        fatal error.
         """
         if self.state is ProducerTxnState.READY:
             self._advance(TxnEvent.ABORT)
@@ -466,7 +468,7 @@ class ProducerTransactions:
             else:
                 self._start_afresh(reply.producer_id, reply.producer_epoch)
             return
-        # Kept: what is asked now may not be answered, and then it is the next abort that tells.
+        # Stored, because the next request may stay unanswered. Then the next abort reports the commit.
         self._took_effect = await self._is_committed(reply.error_code)
         if self._took_effect:
             self._completed = self._prepared or self._completed
@@ -479,18 +481,18 @@ class ProducerTransactions:
         self._raise_fatal()
 
     async def _is_committed(self, code: int) -> bool:
-        """Return true if an abort was refused because a commit had taken effect."""
+        """Return true if an abort was refused because a commit had succeeded."""
         if self._prepared is None:
             return self._commit_unanswered and code == E.INVALID_TXN_STATE
         return code in MOVED_ON and (await self._find(self._prepared)).ending is Ending.COMMITTED
 
     async def _bump_after_abort(self) -> None:
-        """v1 keeps the epoch, and dropped batches left gaps in the sequences: a new epoch starts them at 0."""
+        """Take the next epoch after an abort in v1, because dropped batches left gaps in the epoch's sequences."""
         try:
             reply = await self._next_epoch()
         except UnsupportedVersionError as error:
             if self._sender.knows_sequences:
-                return  # before Kafka 2.5 the epoch stays, and the sequences go on
+                return  # before Kafka 2.5 the epoch stays, and the sequences continue
             reply = stuck(error)
         if isinstance(reply, KafkaError):
             self._fail(reply)
@@ -502,9 +504,9 @@ class ProducerTransactions:
             raise self.error.with_traceback(None)
 
     async def _discard(self, deadline_ms: int | None = None) -> None:
-        """Nothing more of this transaction goes out. Raises KafkaTimeoutError, see `Sender.discard`."""
+        """Fail all records of this transaction, so that none is sent. Raises KafkaTimeoutError (`Sender.discard`)."""
         if self._adding is not None:
-            # Before v2, partitions that arrive after the end open a transaction that nobody knows of.
+            # Before v2, partitions added after the end would open a transaction that no producer ends.
             self._adding.cancel()
             self._adding = None
         await self._sender.discard(_STATE_OVER, deadline_ms)
@@ -551,7 +553,7 @@ class ProducerTransactions:
                 await self._add_offsets(group)
             await self._commit_offsets(offsets, group)
         except RetriableError as error:
-            # The offsets may be missing: committing without them would repeat what they cover.
+            # The offsets may be missing. A commit without them would repeat the records that they cover.
             failure = abortable(error)
             self._fail(failure)
             raise failure from error

@@ -1,7 +1,8 @@
-"""Failures that nobody has looked at: counted by topic and cause, logged, and told by the next flush() or close().
+"""Delivery failures that the application has not handled: counted, logged, and raised by the next flush() or close().
 
-A record's failure counts as looked at when it has an `on_delivery` callback that did not raise, or when somebody waits
-for it, or asked for it, through its delivery (`result()`, `exception()`, `await`).
+They are counted by topic and cause. A failure counts as handled if the record has an `on_delivery` callback that did
+not raise. It also counts as handled if the application awaits or reads the record's delivery (`result()`,
+`exception()`, `await`).
 """
 
 from __future__ import annotations
@@ -16,42 +17,42 @@ from fencepost.errors import FailureType, KafkaError, ProduceFailedError, Record
 
 log = logging.getLogger("fencepost.client.producer")
 
-LOG_EVERY_MS: Final = 10_000  # of the same topic and cause
+LOG_EVERY_MS: Final = 10_000  # per topic and cause
 
 
 InRuntime = Callable[[Callable[[], object]], object]
-"""Has a function run in the runtime, in the order of the calls, from any thread."""
+"""Runs a function in the runtime, in the order of the calls. May be called from any thread."""
 
 
 def at_once(function: Callable[[], object]) -> object:
-    """Run it here: where there is no other thread than the runtime's."""
+    """Call the function in this thread. Used if there is no thread besides the runtime's."""
     return function()
 
 
 def _no_objection() -> None:
-    """Any thread may wait."""
+    """Allow every thread to wait."""
 
 
 _Key = tuple[str, type[BaseException], int | None, bool]
 
 
 class UnhandledFailures:
-    """The tallies of one producer.
+    """The failure counts of one producer.
 
-    Claims come from any thread and are counted in the runtime, where all else happens: without a lock, for which a
-    signal handler would wait that interrupts its holder.
+    Claims come from any thread and are counted in the runtime, like everything else. There is no lock: a signal handler
+    would deadlock if it interrupted the holder.
     """
 
     def __init__(self, in_runtime: InRuntime) -> None:
-        self.enabled = True  # a transactional producer's next transactional call tells of failures instead
-        self.before_waiting: Callable[[], None] = _no_objection  # raises where a record's fate cannot be waited for
+        self.enabled = True  # false for a transactional producer, whose next transactional call raises failures instead
+        self.before_waiting: Callable[[], None] = _no_objection  # raises in threads that cannot wait for a result
         self._in_runtime = in_runtime
         self._tallies: dict[_Key, Tally] = {}
         self._logged_ms: dict[_Key, int] = {}
 
     def failed(self, chunk: Chunk, part: Batch | Chunk, rows: Sequence[int], error: KafkaError) -> None:
-        """These rows of the chunk failed; `part` is what they failed with."""
-        if not self.enabled or isinstance(error.__cause__, RecordPurgedError):  # `purge` has told their number
+        """Count the failed rows of a chunk that nobody handles. `part` is the batch or chunk with the error."""
+        if not self.enabled or isinstance(error.__cause__, RecordPurgedError):  # `purge` has returned their number
             return
         claimed, callbacks = chunk.claimed, chunk.callbacks
         if claimed is None and callbacks is None:
@@ -66,15 +67,15 @@ class UnhandledFailures:
         part.tally = tally
 
     def claim(self, chunk: Chunk, row: int) -> None:
-        """Count the row (or every row) as looked at: somebody waits for its fate, or is told of it. From any thread."""
+        """Count the row (or every row) as handled, because a caller waits for its result or has it. From any thread."""
         self._in_runtime(partial(_claim, chunk, row))
 
     def release(self, chunk: Chunk, row: int) -> None:
-        """Take a claim back: nobody waits any more, and nothing was told. From any thread."""
+        """Undo a claim: the caller stopped waiting before there was a result. From any thread."""
         self._in_runtime(partial(_release, chunk, row))
 
     def log(self, now_ms: int) -> None:
-        """Log what is new, a line per topic and cause, each at most every ten seconds."""
+        """Log new failures, one line per topic and cause, each at most every ten seconds."""
         for key, tally in list(self._tallies.items()):
             fresh = tally.count - tally.logged
             if fresh > 0 and self._due_ms(key) <= now_ms:
@@ -92,7 +93,7 @@ class UnhandledFailures:
         return min(due, default=None)
 
     def take(self) -> ProduceFailedError | None:
-        """All failures that nobody has looked at, as one error; they count as told from now on."""
+        """Return all unhandled failures as one error, or None. They count as handled from now on."""
         found = [tally for tally in self._tallies.values() if tally.count > 0]
         self._tallies = {}
         if not found:
@@ -100,7 +101,7 @@ class UnhandledFailures:
         return _summary(found)
 
     def count(self) -> int:
-        """Failed records that nobody has looked at."""
+        """Return the number of failed records that nobody has handled."""
         return sum(max(tally.count, 0) for tally in self._tallies.values())
 
 
@@ -119,7 +120,7 @@ def _release(chunk: Chunk, row: int) -> None:
 
 
 def _count(chunk: Chunk, row: int, step: int) -> None:
-    """Count what has failed of the row (or of every row) in its tally, or take it out."""
+    """Add `step` failures to the tally of the row. For EVERY_ROW, add the failures of all rows."""
     if row != EVERY_ROW:
         found = chunk.locate(row)
         tally = found[0].tally if found is not None else chunk.tally
