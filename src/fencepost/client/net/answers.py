@@ -1,4 +1,4 @@
-"""Access to the items of a response, when the request asked for a single one."""
+"""Access to the item of a response whose request asked for a single item."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 def only(listed: Sequence[T]) -> T:
-    """The single item that an answer lists. Raises ProtocolError when it lists nothing."""
+    """Return the single item of a response. Raises ProtocolError if the response has none."""
     if not listed:
         raise ProtocolError("the broker answered, but not what it was asked")
     return listed[0]

@@ -32,12 +32,12 @@ from fencepost.protocol.errors import WireError
 from fencepost.protocol.receiver import Receiver, common_buffer
 
 log = logging.getLogger("fencepost.client")
-_chance = random.SystemRandom()  # without a state: a forked child draws other numbers, and no seed is disturbed
+_chance = random.SystemRandom()  # has no state: a forked child draws other numbers, and no seed is changed
 
 HIGH_WATER_BYTES = 4 * 1024 * 1024
 NEXT_ADDRESS_S = 0.25
-PROXY_BYTES = 4096  # read at once of a proxy's answer
-READ_AHEAD_BYTES = 8 * 1024 * 1024  # in frames that are not yet taken; beyond it reading pauses
+PROXY_BYTES = 4096  # maximum size of one read from a proxy
+READ_AHEAD_BYTES = 8 * 1024 * 1024  # bytes of received frames that are not taken yet; above it reading pauses
 # First bytes of other protocols, in place of the size of a Kafka response.
 STRANGERS = {
     0x1503: "the port answers in TLS; security_protocol has to be SSL or SASL_SSL",
@@ -63,7 +63,7 @@ class AsyncioEvent:
     def set(self) -> None:
         self._flag = True
         if self._loop.is_closed():
-            return  # nobody can wake up any more
+            return  # a closed loop runs no waiters
         while self._waiters:
             waiter = self._waiters.popleft()
             if not waiter.done():
@@ -98,7 +98,7 @@ def _expire(waiter: asyncio.Future[bool]) -> None:
 
 
 class StreamProtocol(asyncio.BufferedProtocol):
-    """Frames over an asyncio transport, received into memory of their own, with flow control both ways."""
+    """Frames over an asyncio transport, with flow control in both directions. The receiver allocates their memory."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, receiver: Receiver) -> None:
         self._loop = loop
@@ -125,7 +125,7 @@ class StreamProtocol(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         if self._malformed is not None:
-            return  # the begin of the next frame is unknown
+            return  # the start of the next frame is unknown
         try:
             frames = self._receiver.received(nbytes)
         except WireError as error:
@@ -193,7 +193,7 @@ class StreamProtocol(asyncio.BufferedProtocol):
         return frames
 
     def _lost(self, what: str) -> StreamClosed:
-        # A broker that wants a certificate says so after the client's part of a TLS 1.3 handshake is over.
+        # A broker that requires a certificate refuses only after the client's part of a TLS 1.3 handshake is complete.
         refused = tls.refusal(self._error)
         return StreamRefused(refused) if refused is not None else StreamClosed(what)
 
@@ -205,7 +205,11 @@ class StreamProtocol(asyncio.BufferedProtocol):
 
 
 async def open_plaintext(factory: Callable[[], StreamProtocol], host: str, port: int, **options: Any) -> StreamProtocol:
-    """Plain TCP. The addresses of a name are tried in turn, the next after 250 ms beside those before (RFC 8305)."""
+    """Open a plain TCP connection.
+
+    The addresses of a name are tried in turn. If an attempt takes longer than 250 ms, the next starts in parallel
+    (RFC 8305).
+    """
 
     async def attempt(address: str) -> StreamProtocol:
         _, stream = await asyncio.get_running_loop().create_connection(factory, address, port, **options)
@@ -217,7 +221,10 @@ async def open_plaintext(factory: Callable[[], StreamProtocol], host: str, port:
 async def open_through(
     proxy: Proxy, factory: Callable[[], StreamProtocol], host: str, port: int, **options: Any
 ) -> StreamProtocol:
-    """TCP through a proxy, whose addresses are tried as a broker's are. Raises OSError, StreamRefused, StreamClosed."""
+    """Open a TCP connection through a proxy. The proxy's addresses are tried like a broker's.
+
+    Raises OSError, StreamRefused, StreamClosed.
+    """
 
     async def attempt(address: str) -> socket.socket:
         sock = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
@@ -249,7 +256,7 @@ async def open_through(
 
 
 async def _converse(sock: socket.socket, conversation: Conversation) -> None:
-    """Raises ProxyFailed."""
+    """Exchange the proxy protocol's messages. Raises ProxyFailed."""
     loop = asyncio.get_running_loop()
     try:
         to_send = next(conversation)
@@ -272,17 +279,23 @@ def _is_address(host: str) -> bool:
 
 
 async def _addresses(host: str, port: int) -> list[str]:
-    """Look a name up. uvloop's own look-up leaves threads of libuv, for which a forked child waits, and crashes."""
+    """Resolve a host name.
+
+    uvloop's own resolver leaves threads of libuv. A forked child waits for these threads, and crashes.
+    """
     look_up = functools.partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
     try:
-        found = await in_thread(look_up)  # a name server that hangs would take all threads of the loop's own pool
-    except RuntimeError:  # the program ends: there is no thread to be had any more, and the end waits for this
+        found = await in_thread(look_up)  # the loop's own pool would be blocked by a name server that hangs
+    except RuntimeError:  # no thread can be started at the end of the program, which waits for this call
         found = look_up()
     return [str(address[0]) for *_, address in found]
 
 
 async def _open_first(attempt: Callable[[str], Coroutine[Any, Any, S]], addresses: Sequence[str]) -> S:
-    """The first that opens. asyncio's own way (`happy_eyeballs_delay`) leaves sockets open when cancelled."""
+    """Return the first connection that opens.
+
+    asyncio's `happy_eyeballs_delay` is not used, because it leaves sockets open if it is cancelled.
+    """
     tasks: list[asyncio.Task[S]] = []
     winner: asyncio.Task[S] | None = None
     try:
@@ -329,7 +342,7 @@ async def open_tls(
     host: str,
     port: int,
 ) -> StreamProtocol:
-    """TLS over `open_tcp`, with the name asked for (SNI) and, as the context says, checked."""
+    """Open TLS over `open_tcp`. Sends the host name (SNI), and checks it if the context requires that."""
     try:
         return await open_tcp(factory, host, port, ssl=context(), server_hostname=host)
     except (ssl.SSLError, ConnectionResetError, ConnectionAbortedError, EOFError) as error:
@@ -343,7 +356,10 @@ async def open_tls(
 
 
 def runtime_for(config: CommonConfig) -> AsyncioRuntime:
-    """The runtime of a client in the running loop, with TLS and proxy as in the settings. Raises ConfigurationError."""
+    """Return the runtime of a client in the running loop, with the TLS and proxy of the settings.
+
+    Raises ConfigurationError.
+    """
     proxy = None if config.proxy_url is None else proxy_of(config.proxy_url)
     open_tcp = open_plaintext if proxy is None else functools.partial(open_through, proxy)
     if "SSL" not in config.security_protocol:
@@ -352,10 +368,10 @@ def runtime_for(config: CommonConfig) -> AsyncioRuntime:
 
 
 def in_thread(function: Callable[[], Any]) -> asyncio.Future[Any]:
-    """The result of a function that may block, in a daemon thread of its own.
+    """Run a function that may block in a daemon thread of its own. Return a future of its result.
 
-    asyncio's pool has few threads, and the look-up of names needs them: functions that hang would stop all clients. The
-    program's end waits for its threads, too.
+    asyncio's pool has few threads, which name resolution needs: functions that hang would stop all clients. The end of
+    the program would also wait for the pool's threads.
     """
     loop = asyncio.get_running_loop()
     result: asyncio.Future[Any] = loop.create_future()
@@ -375,12 +391,12 @@ def in_thread(function: Callable[[], Any]) -> asyncio.Future[Any]:
         try:
             value = context.run(function)
         except StopIteration as error:
-            failure = RuntimeError(f"raised {error!r}")  # which a future cannot hold
+            failure = RuntimeError(f"raised {error!r}")  # a future cannot hold a StopIteration
         except Exception as error:  # noqa: BLE001 (raised where the result is awaited)
             failure = error
         except BaseException as error:  # noqa: BLE001 (SystemExit must not end the loop)
             failure = RuntimeError(f"raised {error!r}")
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
+        with contextlib.suppress(RuntimeError):  # the loop is closed: no task waits
             loop.call_soon_threadsafe(deliver, value, failure)
 
     threading.Thread(target=run, name="fencepost-function", daemon=True).start()
@@ -388,7 +404,7 @@ def in_thread(function: Callable[[], Any]) -> asyncio.Future[Any]:
 
 
 def own_loop(owner: object) -> asyncio.AbstractEventLoop:
-    """A new event loop in a daemon thread of its own, which ends when `owner` is collected."""
+    """Return a new event loop in a daemon thread of its own. The loop ends when `owner` is collected."""
     loop = asyncio.new_event_loop()
 
     def serve() -> None:
@@ -403,14 +419,15 @@ def own_loop(owner: object) -> asyncio.AbstractEventLoop:
 
 
 class AsyncioRuntime:
-    """`Runtime` for the running event loop. `opener` makes streams: `open_plaintext`, or `open_tls` with a context."""
+    """`Runtime` for the running event loop. `opener` opens streams: `open_plaintext`, `open_through` or `open_tls`."""
 
     def __init__(self, opener: Opener = open_plaintext) -> None:
         self.loop = asyncio.get_running_loop()
         self._opener = opener
         self._common = common_buffer()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._own_loop: asyncio.AbstractEventLoop | None = None  # of the application's coroutines, if need be
+        # Loop for the application's coroutines, created on first use.
+        self._own_loop: asyncio.AbstractEventLoop | None = None
 
     def now_ms(self) -> int:
         return time.monotonic_ns() // 1_000_000
@@ -433,7 +450,7 @@ class AsyncioRuntime:
             log.error("a client task failed", exc_info=task.exception())
 
     def silence(self) -> None:
-        """The loop is gone, and with it the tasks: asyncio need not complain about each of them."""
+        """Suppress asyncio's warnings about the pending tasks of a loop that is gone."""
         for task in self._tasks:
             setattr(task, "_log_destroy_pending", False)  # noqa: B010 (what asyncio.gather does; not in its types)
 
@@ -448,7 +465,7 @@ class AsyncioRuntime:
             return await self._opener(stream, host, port)
         except OSError as error:
             raise StreamClosed(f"{host}:{port}: {error}") from error
-        except UnicodeError as error:  # a label that is empty or too long
+        except UnicodeError as error:  # a label of the host name is empty or too long
             raise StreamClosed(f"{host}:{port}: that cannot be the name of a host ({error})") from error
 
     def random(self) -> float:

@@ -1,6 +1,6 @@
 """The client's view of the cluster: nodes, connections, topics, leaders, coordinators. `call` retries requests.
 
-Bootstrap addresses are used until metadata names the real nodes, and again when none of those can be reached.
+The client uses the bootstrap addresses until metadata has named the nodes, and again if no node can be reached.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from fencepost.protocol.messages.find_coordinator import FindCoordinatorRequest
 from fencepost.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
 MOST_FAILED_CONNECTS_BEFORE_BOOTSTRAP: Final = 3
-LOWEST_METADATA: Final = 4  # it can be told not to create topics
+LOWEST_METADATA: Final = 4  # from this version on, a request can forbid the creation of topics
 HIGHEST_METADATA: Final = 13
 MARKERS_PAUSE_MS: Final = 2
-LEAST_PATIENCE_MS: Final = 50  # of the last attempt
+LEAST_PATIENCE_MS: Final = 50  # minimum time for the last attempt
 
 
 class CoordinatorKind(IntEnum):
@@ -59,11 +59,11 @@ class Coordinator(NamedTuple):
 
 
 class AnyNode:
-    """A target of `call`: whichever broker is at hand."""
+    """A target of `call`: any broker."""
 
 
 class Controller:
-    """A target of `call`: the node that metadata names as controller (on KRaft any broker forwards)."""
+    """A target of `call`: the controller according to metadata. On KRaft it is any broker, which forwards requests."""
 
 
 class Leader(NamedTuple):
@@ -81,10 +81,13 @@ Versions = tuple[int, int] | Callable[[BrokerConnection], tuple[int, int]]
 
 
 class Cluster:
-    """Shared by the producer, consumer or admin of one client."""
+    """The view of one client, shared by its parts."""
 
     def __init__(self, runtime: Runtime, config: CommonConfig, caller: Caller | None = None) -> None:
-        """A view with no connection yet, whose callbacks `caller` runs. Raises ConfigurationError for a bad address."""
+        """Create a view without connections. `caller` runs the application's callbacks.
+
+        Raises ConfigurationError for an invalid bootstrap address.
+        """
         self.runtime = runtime
         self.config = config
         self._bootstrap = parse_bootstrap(config.bootstrap_servers)
@@ -98,24 +101,29 @@ class Cluster:
         self._coordinators: dict[Coordinator, int] = {}
         self._wanted: set[str] = set()
         self._refreshing: Event | None = None
-        self._met: set[Address] = set()  # addresses that a connection was open to
+        self._met: set[Address] = set()  # addresses to which a connection has been open
         self.callbacks = ClientCallbacks(runtime, config, caller)
         self.lasting_errors = LastingErrors(runtime.now_ms, self.callbacks.failed)
         self.links = Links(runtime, config, self.lasting_errors, self._open, lambda: list(self.nodes.values()))
 
     def close(self) -> None:
-        """Close every connection; calls in flight fail with DisconnectedError."""
+        """Close every connection. Requests in flight fail with DisconnectedError."""
         self.links.close()
 
     # --- connections ---
 
     async def connection(self, node_id: int, deadline_ms: int, lane: str = "") -> BrokerConnection:
-        """A live connection to the node. Raises DisconnectedError, KafkaTimeoutError.
+        """Return an open connection to the node.
 
-        That another cluster's broker listens at its address is a DisconnectedError: the node may have moved.
+        Args:
+            node_id: The node.
+            deadline_ms: Time limit by the runtime's clock, in ms.
+            lane: Name of a separate connection. A broker processes the requests of a connection one after another.
+                Requests that it may hold for long (a join, a fetch) must not delay urgent ones (a heartbeat, a commit).
 
-        Each `lane` has a connection of its own: a broker answers one request of a connection after the other, so what
-        it may hold for long (a join, a fetch) must not stand in front of what is urgent (a heartbeat, a commit).
+        Raises:
+            DisconnectedError: Connecting failed, or a broker of another cluster listens there: the node may have moved.
+            KafkaTimeoutError: The deadline passed.
         """
         node = self.nodes.get(node_id)
         if node is None:
@@ -126,14 +134,14 @@ class Cluster:
             raise DisconnectedError(str(error)) from error
 
     def live(self, node_id: int) -> BrokerConnection | None:
-        """The open connection to the node, or None."""
+        """Return the open connection to the node, or None."""
         node = self.nodes.get(node_id)
         return None if node is None else self.links.link((node.host, node.port)).live
 
     async def any_connection(self, deadline_ms: int) -> BrokerConnection:
-        """A live connection to any broker: an open one, else the first of the addresses that answers.
+        """Return an open connection to any broker, or connect to the first address that answers.
 
-        Raises DisconnectedError, KafkaTimeoutError; ClusterChangedError when all addresses lead to another cluster.
+        Raises DisconnectedError, KafkaTimeoutError, and ClusterChangedError if all addresses lead to another cluster.
         """
         if (idlest := self.links.idlest()) is not None:
             return idlest
@@ -151,7 +159,7 @@ class Cluster:
         return await self.links.first_of(others, deadline_ms)
 
     async def _open(self, address: Address) -> BrokerConnection:
-        """A new connection. Where the last was lost, another cluster's broker may listen at this address by now."""
+        """Open a connection. After a lost connection, check that the broker belongs to the same cluster as before."""
         lost = address in self._met and not self.links.is_live(address)
         connection = await BrokerConnection.connect(self.runtime, *address, self.config, self.login)
         self._met.add(address)
@@ -183,7 +191,7 @@ class Cluster:
     # --- topics and leaders ---
 
     async def refresh(self, topics: Iterable[str], deadline_ms: int) -> None:
-        """Fetch metadata of `topics` (and of the nodes). Concurrent callers share requests. Raises KafkaError."""
+        """Fetch metadata of the nodes and of `topics`. Concurrent callers share requests. Raises KafkaError."""
         self._wanted.update(topics)
         while self._refreshing is not None:
             if not await self._refreshing.wait(deadline_ms - self.runtime.now_ms()):
@@ -196,7 +204,7 @@ class Cluster:
             fetched = True
         finally:
             if not fetched:
-                self._wanted |= wanted  # others asked for these, and may have more time
+                self._wanted |= wanted  # other callers requested these topics, and may have more time
             refreshing, self._refreshing = self._refreshing, None
             if refreshing is not None:
                 refreshing.set()
@@ -204,7 +212,14 @@ class Cluster:
     async def fetch_metadata(
         self, topics: Sequence[str] | None, deadline_ms: int, *, create: bool | None = None, rights: bool = False
     ) -> MetadataResponse:
-        """One Metadata request (None: all topics), taken over into the cache; `rights`: with authorized operations."""
+        """Send a Metadata request and store the response in the cache.
+
+        Args:
+            topics: Names of topics; None: all topics.
+            deadline_ms: Time limit by the runtime's clock, in ms.
+            create: Allow the broker to create the topics; None: as in the settings.
+            rights: Include the authorized operations.
+        """
         allow = self.config.allow_auto_create_topics if create is None else create
         asked = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
         request = MetadataRequest(
@@ -213,7 +228,7 @@ class Cluster:
         return await self._metadata(request, 8 if rights else LOWEST_METADATA, deadline_ms)
 
     async def learn_topic_ids(self, ids: Iterable[UUID], deadline_ms: int) -> None:
-        """Look topics up by id (Metadata v12). Those that do not exist (yet) stay unknown. Raises KafkaError."""
+        """Look topics up by id (Metadata v12). Topics that do not exist (yet) stay unknown. Raises KafkaError."""
         asked = [MetadataRequestTopic(topic_id=topic_id, name=None) for topic_id in ids]
         await self._metadata(MetadataRequest(topics=asked, allow_auto_topic_creation=False), 12, deadline_ms)
 
@@ -248,7 +263,7 @@ class Cluster:
                 for partition in topic.partitions
             }
             known = self.topics.get(topic.name)
-            topic_id = topic.topic_id if topic.topic_id and topic.topic_id.int else None  # all zeros: not told
+            topic_id = topic.topic_id if topic.topic_id and topic.topic_id.int else None  # all zeros: unknown
             if (
                 topic.error_code != 0
                 and not partitions
@@ -262,7 +277,7 @@ class Cluster:
             )
 
     def leader(self, topic: str, partition: int) -> int:
-        """The node id of the partition's leader as last heard, -1 when not known."""
+        """Return the node id of the partition's leader according to the last metadata; -1 if unknown."""
         known = self.topics.get(topic)
         found = known.partitions.get(partition) if known is not None else None
         if found is None or found.leader not in self.nodes:
@@ -275,16 +290,25 @@ class Cluster:
         return known is None or self.runtime.now_ms() - known.fetched_ms > self.config.metadata_max_age_ms
 
     async def topic(self, name: str, deadline_ms: int, *, fresh: bool = False) -> KnownTopic:
-        """The topic with its partitions, waiting until the deadline for it to be usable; `fresh`: as it is now.
+        """Return the topic with its partitions. Waits until the topic is usable.
 
-        A topic that no broker has heard of is waited for `topic_metadata_propagation_max_ms`: it may just have been
-        created. Raises UnknownTopicOrPartitionError then, KafkaTimeoutError, or what the broker says about the topic
-        for good (authorization, invalid name).
+        A topic that no broker knows may just have been created. The call waits `topic_metadata_propagation_max_ms` for
+        it.
+
+        Args:
+            name: The topic's name.
+            deadline_ms: Time limit by the runtime's clock, in ms.
+            fresh: Send at least one request, even if the topic is in the cache.
+
+        Raises:
+            UnknownTopicOrPartitionError: The topic does not exist.
+            KafkaTimeoutError: The deadline passed.
+            KafkaError: The broker's final error for the topic (authorization, invalid name).
         """
         attempt = 0
         what = f"topic {name!r}"
-        believed_ms: int | None = None  # when its absence is believed
-        answer: KafkaError | None = None  # the last that came
+        believed_ms: int | None = None  # time from which its absence counts as a fact
+        answer: KafkaError | None = None  # the last error in a response
         while True:
             known = self.topics.get(name)
             is_current = known is not None and not self.is_stale(name) and not (fresh and attempt == 0)
@@ -318,7 +342,11 @@ class Cluster:
     async def pause(
         self, attempt: int, deadline_ms: int, what: str, error: KafkaError | None, instead: KafkaError | None = None
     ) -> None:
-        """Back off before the next attempt. Raises KafkaTimeoutError (cause: `error`) or `instead` when time is up."""
+        """Wait before the next attempt.
+
+        Raises:
+            KafkaTimeoutError: Time is up. Its cause is `error`. If `instead` is given, that is raised.
+        """
         wait = retry.backoff_ms(
             attempt,
             self.runtime.random(),
@@ -329,7 +357,7 @@ class Cluster:
         if left >= 2 * LEAST_PATIENCE_MS:
             await self.runtime.sleep_ms(min(wait, left / 2))
             return
-        # A request that nobody has time to wait for says nothing, and may be executed all the same.
+        # A request without time for a response is useless, and the broker may still execute it.
         await self.runtime.sleep_ms(max(left, 0))
         if instead is not None:
             raise instead
@@ -338,7 +366,10 @@ class Cluster:
         raise KafkaTimeoutError(f"{what}: time is up{reason}", outcome_unknown=unknown) from error
 
     async def pause_after(self, error: KafkaError, attempt: int, deadline_ms: int, what: str) -> None:
-        """`pause`, with `error` told while it lasts: who succeeds says `lasting_errors.over(what)`."""
+        """Report `error` as lasting, then back off with `pause`.
+
+        On success the caller calls `lasting_errors.over(what)`.
+        """
         self.lasting_errors.failed(what, error)
         await self.pause(attempt, deadline_ms, what, error)
 
@@ -352,7 +383,7 @@ class Cluster:
     # --- coordinators ---
 
     async def coordinator(self, target: Coordinator, deadline_ms: int) -> int:
-        """The node id of the coordinator. Raises KafkaError; retriable answers raise retriable errors."""
+        """Return the node id of the coordinator. Raises KafkaError, which is retriable for a retriable error code."""
         known = self._coordinators.get(target)
         if known is not None and known in self.nodes:
             return known
@@ -368,7 +399,7 @@ class Cluster:
         return int(found.node_id)
 
     async def learn_coordinators(self, kind: CoordinatorKind, ids: Sequence[str], deadline_ms: int) -> None:
-        """Look up the coordinators of many groups or transactional ids with one request, where the broker can (v4)."""
+        """Look up the coordinators of groups or transactional ids with one request, if the broker supports it (v4)."""
         unknown = [key for key in ids if Coordinator(kind, key) not in self._coordinators]
         if not unknown:
             return
@@ -379,22 +410,22 @@ class Cluster:
         request = FindCoordinatorRequest(key_type=int(kind), coordinator_keys=unknown)
         reply = await connection.request(request, version, timeout_ms=deadline_ms - self.runtime.now_ms())
         for found in reply.coordinators:
-            if found.error_code == 0:  # the others are asked for one by one, with retries, by `coordinator`
+            if found.error_code == 0:  # `coordinator` looks the others up one by one, with retries
                 self.nodes[found.node_id] = Node(found.node_id, found.host, found.port)
                 self._coordinators[Coordinator(kind, found.key)] = found.node_id
 
     def known_coordinator(self, target: Coordinator) -> int | None:
-        """The node id of the coordinator as last heard."""
+        """Return the node id of the coordinator according to the last response, or None."""
         return self._coordinators.get(target)
 
     def forget_coordinator(self, target: Coordinator) -> None:
-        """Ask again next time."""
+        """Forget the coordinator. The next call looks it up."""
         self._coordinators.pop(target, None)
 
     # --- calls ---
 
     async def reach(self, target: Target, deadline_ms: int, lane: str = "") -> BrokerConnection:
-        """A connection to the target (`lane`: of a coordinator). Raises KafkaError."""
+        """Return a connection to the target. `lane` applies to coordinators. Raises KafkaError."""
         if isinstance(target, Coordinator):
             return await self.connection(await self.coordinator(target, deadline_ms), deadline_ms, lane)
         if isinstance(target, Leader):
@@ -421,7 +452,7 @@ class Cluster:
         return await self.any_connection(deadline_ms)
 
     def server_timeout_ms(self, deadline_ms: int) -> int:
-        """Return the time limit that a request with this deadline gives the broker: 32 bits in the protocol."""
+        """Return the broker's time limit in ms for a request with this deadline. The protocol's field has 32 bits."""
         return min(max(deadline_ms - self.runtime.now_ms(), 0), MAX_INT32)
 
     async def call(
@@ -438,12 +469,27 @@ class Cluster:
         again: Callable[[], Message] | None = None,
         unanswered: list[KafkaError] | None = None,
     ) -> Any:
-        """Send, and again while `code_of(reply)` or the connection says that it may help, until the deadline.
+        """Send a request. Retry until the deadline while the error is retriable.
 
-        `again` makes the message of each further attempt, where the broker may have taken the attempt before;
-        `unanswered` gets their errors. Returns the reply, whose code is 0 or not retriable: for the caller to judge.
-        Raises KafkaTimeoutError with the last error as cause (`outcome_unknown` when a request was sent and not
-        answered: a later refusal says nothing about it), UnsupportedVersionError, ClosedError, AuthorizationError.
+        Args:
+            target: The broker to send to, looked up again before each attempt.
+            message: The request.
+            versions: Lowest and highest version, or a function that returns these for a connection.
+            deadline_ms: Time limit by the runtime's clock, in ms.
+            code_of: Returns the error code of a response.
+            server_ms: Time for which the broker may hold the request, in ms.
+            what: Text for errors and log lines; "": the name of the API.
+            lane: See `connection`.
+            again: Makes the message of each further attempt, for requests that the broker may have executed already.
+            unanswered: Receives the errors of attempts that the broker may have executed.
+
+        Returns:
+            The response. Its error code is 0 or not retriable.
+
+        Raises:
+            KafkaTimeoutError: The deadline passed. The cause is the last error. `outcome_unknown` is true if any
+                attempt was sent and not answered, because a later refusal proves nothing about that attempt.
+            UnsupportedVersionError, ClosedError, AuthorizationError: A retry cannot succeed.
         """
         what = what or api_name(message.API_KEY)
         messages = repeat(message) if again is None else chain((message,), iter(again, None))
@@ -485,11 +531,11 @@ class Cluster:
     ) -> T:
         """Return the result of `ask`. Retries it while it raises errors that may pass.
 
-        `target` is looked up again before each retry. The retry table of `api_key` tells which codes may pass.
-        Raises KafkaTimeoutError with the last response as cause, and errors that a retry cannot heal.
+        `target` is looked up again before each retry. The retry table of `api_key` defines the codes that may pass.
+        Raises KafkaTimeoutError with the last error as cause, and errors that a retry cannot heal.
         """
         attempt = 0
-        told: KafkaError | None = None  # the broker's last error; without one, the last failure other than a time-out
+        told: KafkaError | None = None  # the broker's last error; without one, the last failure other than a timeout
         while True:
             try:
                 answer = await ask()
@@ -500,7 +546,8 @@ class Cluster:
                 if error.code is not None or told is None or (told.code is None and not late):
                     told = error
                 if error.code == E.CONCURRENT_TRANSACTIONS and attempt == 0:
-                    await self.runtime.sleep_ms(MARKERS_PAUSE_MS)  # markers are written in a moment as a rule
+                    # The brokers usually finish writing the markers in a moment.
+                    await self.runtime.sleep_ms(MARKERS_PAUSE_MS)
                 else:
                     await self._before_next(attempt, deadline_ms, what, error, told, target)
                 attempt += 1
@@ -511,7 +558,7 @@ class Cluster:
     async def _before_next(
         self, attempt: int, deadline_ms: int, what: str, error: KafkaError, told: KafkaError, target: Target
     ) -> None:
-        """Raises KafkaTimeoutError when there is no time for a next attempt."""
+        """Prepare the next attempt: refresh the metadata of a leader and back off. Raises KafkaTimeoutError."""
         self.lasting_errors.failed(what, error)
         if isinstance(target, Leader) and self.runtime.now_ms() < deadline_ms:
             await self.refresh_quietly([target.topic], deadline_ms)
@@ -540,7 +587,7 @@ class Cluster:
         return step in RETRIABLE
 
     async def refresh_quietly(self, topics: Iterable[str], deadline_ms: int) -> None:
-        """New metadata before the next attempt; failing to get it is seen by that attempt."""
+        """Refresh metadata before the next attempt. Ignores failures, which that attempt will meet itself."""
         try:
             await self.refresh(topics, deadline_ms)
         except (DisconnectedError, KafkaTimeoutError):

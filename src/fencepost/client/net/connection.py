@@ -1,8 +1,9 @@
-"""One connection to one broker: version negotiation, pipelined requests, correlation check, request timeouts.
+"""A connection to a broker: version negotiation, pipelined requests, correlation check, request timeouts.
 
-Replies come in the order of the requests (Kafka's guarantee); a reply with another correlation id, or bytes that cannot
-be decoded, close the connection. A request that is not answered in time closes it too: everything behind it is stuck.
-While the broker throttles us (KIP-219) and while we log in again (KIP-368), requests are held back, in their order.
+A broker sends its responses in the order of the requests. A response with another correlation id, or bytes that cannot
+be decoded, close the connection. A request without a response in time also closes it, because all later requests wait
+behind it. Requests are held back, in their order, while the broker throttles the client (KIP-219) and during
+re-authentication (KIP-368).
 """
 
 from __future__ import annotations
@@ -42,14 +43,15 @@ log = logging.getLogger("fencepost.client")
 
 API_VERSIONS: Final = 18
 _NEWEST_API_VERSIONS: Final = 4
-"""v5 lets a client name the cluster and node that it means (KIP-1242), which this one does not."""
+"""v5 can name the expected cluster and node (KIP-1242). This client does not use it."""
 SOFTWARE_NAME: Final = "fencepost"
-SESSION_PART: Final = (0.85, 0.95)  # of a session's lifetime, after which we log in again; Kafka's own clients do so
+# Part of a session's lifetime after which to authenticate again, as in Kafka's own clients.
+SESSION_PART: Final = (0.85, 0.95)
 
 
 @dataclass(slots=True)
 class _Pending:
-    """A request that waits for its reply, or (not `sent`) still for being written."""
+    """A request that waits for its response or, if not `sent`, for being written."""
 
     correlation_id: int
     api_key: int
@@ -65,7 +67,7 @@ def _name(host: str, port: int) -> str:
 
 
 class BrokerConnection:
-    """A negotiated connection, made by `Connection.connect`."""
+    """A negotiated connection, created by `BrokerConnection.connect`."""
 
     def __init__(
         self, runtime: Runtime, stream: Stream, config: CommonConfig, login: ClientLogin | None, host: str, port: int
@@ -77,8 +79,8 @@ class BrokerConnection:
         self.versions: Mapping[int, tuple[int, int]] = {}
         self.in_flight = 0
         self.traffic = NodeTraffic()
-        self.used_ms = runtime.now_ms()  # when the last exchange was over
-        self.throttled_until_ms = 0  # the broker's quota wants nothing more before then
+        self.used_ms = runtime.now_ms()  # time at which the last exchange ended
+        self.throttled_until_ms = 0  # the broker's quota allows no request before this time
         self._runtime = runtime
         self._stream = stream
         self._config = config
@@ -88,7 +90,7 @@ class BrokerConnection:
         self._closed: Exception | None = None
         self._held: list[tuple[_Pending | None, list[Buffer]]] | None = None
         self._logging_in = False
-        self._answers = 0  # so many replies came; none or few at the end hint at a wrong listener
+        self._answers = 0  # number of responses; if few arrived before the end, the listener is probably a wrong one
         self._timers: dict[str, TaskHandle] = {}
         self._reader = runtime.spawn(self._read())
 
@@ -96,7 +98,7 @@ class BrokerConnection:
     async def connect(
         cls, runtime: Runtime, host: str, port: int, config: CommonConfig, login: ClientLogin | None = None
     ) -> BrokerConnection:
-        """Open, negotiate, log in (`login` None: without SASL).
+        """Connect, negotiate versions and authenticate. With `login` None there is no authentication.
 
         Raises DisconnectedError, KafkaTimeoutError, UnsupportedVersionError, ProtocolError, AuthenticationError.
         """
@@ -125,7 +127,7 @@ class BrokerConnection:
             if not negotiated:
                 connection.close()
         if not negotiated and connection._closed is not None:
-            raise connection._closed  # the reason itself, which is the other error's cause
+            raise connection._closed  # raise the reason itself, which is the cause of the other error
         return connection
 
     @property
@@ -138,7 +140,7 @@ class BrokerConnection:
         return self._closed
 
     def close(self, reason: Exception | None = None) -> None:
-        """Close; requests in flight fail with DisconnectedError (outcome unknown)."""
+        """Close the connection. Requests in flight fail with DisconnectedError, and their outcome is unknown."""
         if self._closed is not None:
             return
         self._closed = reason or DisconnectedError(f"the connection to {self.name} was closed")
@@ -153,9 +155,9 @@ class BrokerConnection:
             request.arrived.set()
 
     def version(self, api_key: int, lowest: int, highest: int) -> int:
-        """The highest version of the API within [lowest, highest] that both sides speak.
+        """Return the highest version of the API within [lowest, highest] that both sides support.
 
-        Raises UnsupportedVersionError when there is none.
+        Raises UnsupportedVersionError if there is none.
         """
         offered = self.versions.get(api_key)
         if offered is None:
@@ -181,7 +183,7 @@ class BrokerConnection:
     async def request(
         self, message: codec.Message, version: int, *, timeout_ms: float, server_ms: float = 0, ahead: bool = False
     ) -> Any:
-        """Send a control-plane request and decode its reply. See `exchange` for times and errors."""
+        """Send a control-plane request and decode its response. See `exchange` for times and errors."""
         body = codec.encode_request(message, version)
         reply = await self.exchange(
             message.API_KEY, version, [body], timeout_ms=timeout_ms, server_ms=server_ms, ahead=ahead
@@ -204,12 +206,22 @@ class BrokerConnection:
         answered: bool = True,
         ahead: bool = False,
     ) -> memoryview:
-        """Send a request body; return the body of the reply (empty when `answered` is False: acks=0).
+        """Send a request body and return the body of the response.
 
-        `timeout_ms` is the caller's patience: after it KafkaTimeoutError, the connection lives. `server_ms` is how
-        long the broker may hold the request on purpose (long poll, join) beyond the connection's request timeout, after
-        which the connection is closed. `ahead`: not held back (logging in). Raises DisconnectedError; `sent` says
-        whether the request had been written.
+        Args:
+            api_key: The API.
+            version: The version of the request.
+            body: The encoded request without header.
+            timeout_ms: Maximum wait in ms. The connection stays open afterwards.
+            server_ms: Time in ms for which the broker may hold the request (long poll, join). It extends the request
+                timeout, after which the connection is closed.
+            answered: False if the broker sends no response (acks=0). The result is then empty.
+            ahead: Do not hold the request back. Used for authentication.
+
+        Raises:
+            KafkaTimeoutError: No response within `timeout_ms`.
+            DisconnectedError: The connection is closed. `sent` is true if the request may have been written.
+            AuthenticationError: The other side refused TLS.
         """
         if self._closed is not None:
             raise DisconnectedError(f"the connection to {self.name} is closed") from self._closed
@@ -224,7 +236,8 @@ class BrokerConnection:
         if log.isEnabledFor(logging.DEBUG):
             log.debug("%s: %s v%d, request %d", self.name, api_name(api_key), version, pending.correlation_id)
         try:
-            # Nothing may suspend between the choice of the correlation id and the send: replies come in this order.
+            # No suspension may occur between the choice of the correlation id and the send: responses come in this
+            # order.
             if self._held is not None and not ahead:
                 pending.sent = False
                 self._held.append((pending if answered else None, buffers))
@@ -273,7 +286,7 @@ class BrokerConnection:
             self.close(AuthenticationError(f"{self.name}: {error}"))
         except StreamClosed as error:
             self.close(DisconnectedError(f"{self.name}: {error}{self._hint()}", sent=True))
-        except Exception as error:  # noqa: BLE001 (whatever ends the reader, nobody may wait for it any more)
+        except Exception as error:  # noqa: BLE001 (after any end of the reader, waiting requests must fail)
             self._broken("cannot read a reply", error)
 
     def _arrived(self, reply: memoryview) -> None:
@@ -290,7 +303,7 @@ class BrokerConnection:
 
     def _broken(self, what: str, error: Exception) -> ProtocolError:
         if not isinstance(error, WireError):
-            log.error("%s: %s", self.name, what, exc_info=error)  # a defect of ours
+            log.error("%s: %s", self.name, what, exc_info=error)  # a defect of this client
         broken = ProtocolError(f"{self.name}: {what}: {error}")
         self.close(broken)
         return broken
@@ -311,7 +324,7 @@ class BrokerConnection:
     # --- holding back ---
 
     def throttle(self, ms: int) -> None:
-        """The broker's quota asks for silence (KIP-219): hold requests back for so long."""
+        """Hold requests back for `ms`, because of the broker's quota (KIP-219)."""
         if ms > 0 and self._closed is None:
             self.throttled_until_ms = max(self.throttled_until_ms, self._runtime.now_ms() + ms)
             self._hold("throttled", self._wait_for_quota())
@@ -322,7 +335,7 @@ class BrokerConnection:
             self._held = []
         running = self._timers.get(why)
         if running is not None and not running.done():
-            until.close()  # it looks at the new time by itself
+            until.close()  # the running one reads the new time itself
             return
         self._timers[why] = self._runtime.spawn(until)
 
@@ -373,7 +386,10 @@ class BrokerConnection:
         await self._release()
 
     async def _negotiate(self) -> None:
-        """Ask for the broker's versions. An unknown version is answered in v0 with error 35 and the supported range."""
+        """Request the broker's versions.
+
+        To an unknown version it responds in v0, with error 35 and its supported range.
+        """
         version = _NEWEST_API_VERSIONS
         reply = await self._ask_versions(version)
         if reply.error_code == E.UNSUPPORTED_VERSION and version > 0:
@@ -388,7 +404,8 @@ class BrokerConnection:
 
     async def _ask_versions(self, version: int) -> ApiVersionsResponse:
         message = ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=__version__)
-        # A broker that stands still is connected to by its system, and says nothing: others are to be asked soon.
+        # A stopped broker process still accepts connections, but does not respond. A short timeout leaves time for
+        # others.
         timeout_ms = min(self._config.request_timeout_ms, self._config.socket_connection_setup_timeout_ms)
         body = await self.exchange(
             API_VERSIONS, version, [codec.encode_request(message, version)], timeout_ms=timeout_ms
@@ -404,6 +421,6 @@ class BrokerConnection:
 
 
 def api_name(api_key: int) -> str:
-    """Kafka's name of an API."""
+    """Return Kafka's name of an API."""
     schema = APIS.get(api_key)
     return f"API {api_key}" if schema is None else schema.name.title().replace("_", "")

@@ -1,8 +1,8 @@
-"""The one background thread of a process that runs the event loop of all blocking clients.
+"""The background thread of a process that runs the event loop of all blocking clients.
 
-It is a daemon, started with the first client. A forked child does not have it: a client made before the fork raises
-ForkedError there, a new client starts the child's own thread. At the end of the program clients that are still open
-get a few seconds to deliver what was sent and to leave their groups (`fencepost.at_exit`).
+It is a daemon thread, started with the first client. A forked child does not have it. Clients created before the fork
+raise ForkedError in the child, and a new client starts the child's own thread. At the end of the program, open clients
+get a few seconds to deliver records and to leave their groups (`fencepost.at_exit`).
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ log = logging.getLogger("fencepost.client")
 
 T = TypeVar("T")
 
-GRACE_S = 2.0  # for what follows when time is up
+GRACE_S = 2.0  # for the remaining steps after the timeout
 
-_by_process: dict[int, IoThread] = {}  # by process id; setdefault lets one of several makers decide, without a lock
+_by_process: dict[int, IoThread] = {}  # by process id; setdefault decides between concurrent creators, without a lock
 
 
 class Forkable(Protocol):
-    """A client that wants to know that it woke up in a forked child."""
+    """A client that must know that it runs in a forked child."""
 
     def _forked(self) -> None: ...
 
@@ -42,7 +42,7 @@ _clients: weakref.WeakSet[Forkable] = weakref.WeakSet()
 
 
 def tell_when_forked(client: Forkable) -> None:
-    """Call `client._forked()` in every child that is forked while the client lives."""
+    """Call `client._forked()` in every child process that is forked while the client lives."""
     _clients.add(client)
 
 
@@ -56,7 +56,7 @@ os.register_at_fork(after_in_child=_forget_after_fork)
 
 
 def io_thread() -> IoThread:
-    """Return this process's thread, started if need be."""
+    """Return this process's thread. Starts it if necessary."""
     found = _by_process.get(os.getpid())
     if found is not None:
         return found
@@ -65,7 +65,7 @@ def io_thread() -> IoThread:
     try:
         found = _by_process.setdefault(made.pid, made)
     finally:
-        if found is not made:  # another thread was first, or a signal handler
+        if found is not made:  # another thread or a signal handler was faster
             made.stop()
     return found
 
@@ -92,7 +92,7 @@ def _threads_are_patched() -> bool:
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:
-    if _threads_are_patched():  # uvloop waits in C, where the hub cannot switch to another greenlet
+    if _threads_are_patched():  # uvloop waits in C code, where the hub cannot switch to another greenlet
         return asyncio.new_event_loop()
     try:
         import uvloop
@@ -107,11 +107,11 @@ _errands: ContextVar[queue.SimpleQueue[Errand | None]] = ContextVar("errands of 
 
 
 class TaskOutcome(Generic[T]):
-    """Result or exception of a task, made in the loop when the task is done.
+    """Result or exception of a task, created in the loop when the task is done.
 
-    Threads that wait keep this instead of the task, which is then freed in the loop's thread. asyncio keeps tasks in a
-    weak set, and if a task is freed elsewhere, a callback of that set runs there. An exception that a signal handler
-    raises inside of such a callback, for example KeyboardInterrupt, is lost.
+    Waiting threads refer to this object instead of the task, so that the task is freed in the loop's thread. asyncio
+    keeps tasks in a weak set. If a task is freed elsewhere, a callback of that set runs there. An exception that a
+    signal handler raises inside such a callback, for example KeyboardInterrupt, is lost.
     """
 
     def __init__(self, task: asyncio.Task[T]) -> None:
@@ -119,11 +119,11 @@ class TaskOutcome(Generic[T]):
         if task.cancelled():
             self.error = concurrent.futures.CancelledError()
         else:
-            self.error = task.exception()  # else asyncio complains if nobody waits any more
+            self.error = task.exception()  # reading it prevents asyncio's warning if no thread waits any more
         self._value = task.result() if self.error is None else None
 
     def get(self) -> T:
-        """Return the result. Raises the exception, which this object no longer refers to then."""
+        """Return the result, or raise the exception. The object then drops its reference to the exception."""
         error, self.error = self.error, None
         if error is None:
             return cast("T", self._value)
@@ -134,21 +134,21 @@ class TaskOutcome(Generic[T]):
 
 
 class IoCall(Generic[T]):
-    """A call in the loop, seen from the thread that waits for it. It has its own end, and its own errands.
+    """A call in the loop, as seen by the thread that waits for it. Each call has its own result and queue of errands.
 
-    A call that a signal handler makes waits in here as well, inside of the call that it interrupts.
+    A call made by a signal handler waits here as well, inside the call that it interrupts.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, make: Callable[[], Coroutine[Any, Any, T]]) -> None:
         self._loop = loop
         self._make = make
-        self._task: asyncio.Task[T] | None = None  # until it is done
+        self._task: asyncio.Task[T] | None = None  # None when it is done
         self._outcome: TaskOutcome[T] | None = None
         self._cancelled = False
         self._errands: queue.SimpleQueue[Errand | None] = queue.SimpleQueue()  # None: the call is over
 
     def start(self) -> None:
-        """In the loop."""
+        """Start the task. Runs in the loop."""
         if not self._cancelled:
             self._task = self._loop.create_task(self._run())
             self._task.add_done_callback(self._end)
@@ -162,13 +162,13 @@ class IoCall(Generic[T]):
         self._errands.put(None)
 
     def cancel(self) -> None:
-        """In the loop: nobody waits any more."""
+        """Cancel the task, because the caller stopped waiting. Runs in the loop."""
         self._cancelled = True
         if self._task is not None:
             self._task.cancel()
 
     def result(self) -> T:
-        """Wait, doing errands. Raises what an errand or the call raises."""
+        """Wait for the call, and run its errands. Raises the errors of the errands and of the call."""
         while (errand := self._errands.get()) is not None:
             errand()
         if self._outcome is None:
@@ -177,7 +177,10 @@ class IoCall(Generic[T]):
 
 
 async def call_in_waiting_thread(function: Callable[[], Any]) -> None:
-    """In the loop: have the thread that waits for the present call run `function`. Raises what it raises."""
+    """Make the thread that waits for the current call run `function`.
+
+    Runs in the loop. Raises the function's errors.
+    """
     loop = asyncio.get_running_loop()
     done: asyncio.Future[None] = loop.create_future()
 
@@ -190,7 +193,7 @@ async def call_in_waiting_thread(function: Callable[[], Any]) -> None:
             done.set_exception(error)
 
     def errand() -> None:
-        """Raise KeyboardInterrupt and SystemExit in the loop, and other errors here and in the call."""
+        """Raise KeyboardInterrupt and SystemExit in the waiting thread, and pass other errors to the loop."""
         error: Exception | None = None
         try:
             function()
@@ -210,7 +213,7 @@ class IoThread:
         self.loop = _new_loop()
         self._open: dict[int, Leaving] = {}
         self._leaving: set[concurrent.futures.Future[None]] = set()
-        self._left: set[int] = set()  # ids of the cores that these close
+        self._left: set[int] = set()  # ids of the cores that `_leaving` closes
         self._thread = threading.Thread(target=self._serve, name="fencepost-io", daemon=True)
         self._thread.start()
 
@@ -221,16 +224,16 @@ class IoThread:
             try:
                 self.loop.run_forever()
                 ended = True
-            except BaseException:  # SystemExit and the like, out of an application's function
+            except BaseException:  # SystemExit and similar, from a function of the application
                 log.exception("a function of the application tried to end the thread of all clients, which goes on")
         self.loop.close()
 
     def stop(self) -> None:
-        """End the thread, which nobody has used."""
+        """End a thread that no client has used."""
         self.call_soon(self.loop.stop)
 
     def is_this_process(self) -> bool:
-        """False in a forked child."""
+        """Return false in a forked child."""
         return os.getpid() == self.pid
 
     def check_process(self) -> None:
@@ -243,12 +246,12 @@ class IoThread:
         return threading.current_thread() is self._thread
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run to its end in the loop. A KeyboardInterrupt cancels it there and is raised here."""
+        """Run a coroutine in the loop, and wait for it. A KeyboardInterrupt cancels it, and is raised here."""
         self._refuse_here(coroutine)
         return self.call(lambda: coroutine)
 
     def call(self, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """As `run`, of a coroutine that is made in the loop: one that was never begun would be complained about."""
+        """Run a coroutine like `run`, but create it in the loop. Python warns of a coroutine that was never started."""
         self.refuse_to_wait()
         call = IoCall(self.loop, make)
         try:
@@ -259,11 +262,14 @@ class IoThread:
             raise
 
     def run_through(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """As `run`; but what is interrupted cleans up before the KeyboardInterrupt is raised here."""
+        """Run a coroutine like `run`.
+
+        After an interruption, wait for its clean-up before raising KeyboardInterrupt here.
+        """
         self._refuse_here(coroutine)
-        tasks: list[asyncio.Task[T]] = []  # until it is done
+        tasks: list[asyncio.Task[T]] = []  # empty when it is done
         outcomes: list[TaskOutcome[T]] = []
-        news: queue.SimpleQueue[None] = queue.SimpleQueue()  # no Event, whose lock a signal handler meets
+        news: queue.SimpleQueue[None] = queue.SimpleQueue()  # no Event: a signal handler could wait for its lock
 
         def start() -> None:
             tasks.append(self.loop.create_task(coroutine))
@@ -275,7 +281,7 @@ class IoThread:
             news.put(None)
 
         def wait() -> None:
-            while not outcomes:  # an interruption may have taken what came
+            while not outcomes:  # an interruption may have taken the queue's item
                 news.get()
 
         self.loop.call_soon_threadsafe(start)
@@ -291,7 +297,7 @@ class IoThread:
         return outcomes[0].get()
 
     def refuse_to_wait(self) -> None:
-        """Raise where a wait for the loop would never end: ForkedError, UsageError, ClosedError."""
+        """Raise ForkedError, UsageError or ClosedError if a wait for the loop would never end."""
         self.check_process()
         if self.is_current():
             raise UsageError("a blocking call of a client from its I/O thread would wait for itself")
@@ -309,18 +315,18 @@ class IoThread:
         """Run a plain function in the loop, without waiting."""
         self.loop.call_soon_threadsafe(callback)
 
-    # --- clients that nobody closes ---
+    # --- clients that the application does not close ---
 
     def keep(self, core: Leaving) -> None:
-        """A client is open: it is left to itself when it is collected, and at the end of the program."""
+        """Register an open client. It is closed when it is collected, and at the end of the program."""
         self._open[id(core)] = core
 
     def forget(self, core: Leaving) -> None:
-        """A client was closed."""
+        """Remove a client that was closed."""
         self._open.pop(id(core), None)
 
     def leave(self, core: Leaving, timeout_ms: int) -> None:
-        """Close a client's core in the background, unless that was done or begun; from any thread."""
+        """Close a client's core in the background, unless that is done or in progress. Any thread may call it."""
         if id(core) not in self._open or id(core) in self._left:
             return
         self._left.add(id(core))
@@ -337,7 +343,7 @@ class IoThread:
         future.add_done_callback(self._leaving.discard)
 
     def end(self, timeout_ms: int) -> None:
-        """Leave all clients that are open, and end every task of the loop."""
+        """Close all open clients, and end every task of the loop."""
         for core in list(self._open.values()):
             self.leave(core, timeout_ms)
         concurrent.futures.wait(list(self._leaving), timeout=timeout_ms / 1000 + GRACE_S)
@@ -348,7 +354,7 @@ class IoThread:
 
 
 async def _cancel_tasks() -> None:
-    """A task that is pending when its loop is collected would be complained about."""
+    """Cancel and await all tasks, because asyncio warns of pending tasks when their loop is collected."""
     tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
     for task in tasks:
         task.cancel()

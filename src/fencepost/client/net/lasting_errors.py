@@ -1,10 +1,10 @@
-"""Log of lasting errors, and the client's own callbacks: `on_error`, which hears of them, and `on_statistics`.
+"""Logs lasting errors, and calls the client's callbacks `on_error` (for these errors) and `on_statistics`.
 
-An error is logged at the first failure, every ten seconds while it lasts, and at its end. A client has as many subjects
-as it has partitions, so the lines of ten seconds are limited in number.
+An error is logged at its first occurrence, every ten seconds while it lasts, and at its end. A client may have one
+subject per partition, so the number of lines in ten seconds is limited.
 
-A client calls its callbacks one after the other, apart from its calls: blocking clients in a thread of their own,
-clients for asyncio in their event loop.
+A client runs its callbacks one after another, separately from its calls: blocking clients in a thread of their own,
+asyncio clients in their event loop.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from fencepost.errors import (
 log = logging.getLogger("fencepost.client")
 
 LOG_EVERY_MS: Final = 10_000
-MOST_LINES: Final = 20  # in LOG_EVERY_MS, whatever their subjects
-MOST: Final = 10_000  # subjects; beyond that the oldest are forgotten, and told as new if they come again
-GIVEN_UP_MS: Final = 60_000  # a subject without a retry for this long is not tried any more
+MOST_LINES: Final = 20  # in LOG_EVERY_MS, for all subjects together
+MOST: Final = 10_000  # number of subjects; the oldest are dropped, and count as new if they fail again
+GIVEN_UP_MS: Final = 60_000  # a subject without a retry for this long is dropped
 AT_ONCE: Final = (DisconnectedError, KafkaTimeoutError, AuthenticationError)
-USUAL_MS: Final = 1_000  # brokers refuse for a moment when topics are made, leaders move and transactions end
-MOST_WAITING: Final = 100  # errors, while a callback takes long; beyond that the oldest are dropped
+USUAL_MS: Final = 1_000  # brief refusals are usual when topics are created, leaders move and transactions end
+MOST_WAITING: Final = 100  # number of errors that wait for a slow callback; the oldest are dropped
 
 _inside: ContextVar[object] = ContextVar("mark of the client whose callback runs", default=None)
 
@@ -52,24 +52,27 @@ class _Trouble:
 
 
 class LastingErrors:
-    """The errors of one client, by what was tried. No connection or login is told at once, a refusal when it lasts."""
+    """The lasting errors of one client, by subject (the attempted operation).
+
+    A failed connection or login is logged at once, another error only if it lasts.
+    """
 
     def __init__(self, now_ms: Callable[[], int], tell: Callable[[KafkaError], object] = lambda _: None) -> None:
-        """`tell` gets each error that is logged as a warning."""
+        """Create an empty log. `tell` receives each error that is logged as a warning."""
         self._now_ms = now_ms
         self._tell = tell
         self._lasting: dict[str, _Trouble] = {}
         self._lacking: set[str] = set()
         self._ended = False
         self._lines_since_ms: int | None = None
-        self._lines = self._left_out = 0  # since then
+        self._lines = self._left_out = 0  # in the current period
 
     def met(self, what: str, error: KafkaError) -> None:
-        """`what` failed again."""
+        """Record a failure of `what`. Log it if it is due."""
         now_ms = self._now_ms()
         self._forget(now_ms)
         trouble = self._lasting.pop(what, None) or _Trouble(error, now_ms, now_ms)
-        self._lasting[what] = trouble  # the latest is the last
+        self._lasting[what] = trouble  # the dict's order is that of the latest failures
         if len(self._lasting) > MOST:
             del self._lasting[next(iter(self._lasting))]
         trouble.error, trouble.latest_ms = error, now_ms
@@ -98,22 +101,22 @@ class LastingErrors:
         return self._lines <= MOST_LINES
 
     def failed(self, what: str, error: KafkaError) -> None:
-        """`what` failed again; that there is no connection is told by who connects."""
+        """Record a failure of `what`, except a missing connection, which the connecting code records itself."""
         if not self._ended and (not isinstance(error, DisconnectedError) or error.sent):
             self.met(what, error)
 
     def end(self) -> None:
-        """The client closes: what that cuts short has not failed."""
+        """Ignore further failures, because the client closes and thereby interrupts its requests."""
         self._ended = True
 
     def lacks(self, what: str, words: str) -> None:
-        """A broker cannot do `what`, which would be better: told once, of the first that is met."""
+        """Log that a broker lacks the useful feature `what`. Only the first broker is logged."""
         if what not in self._lacking:
             self._lacking.add(what)
             log.warning("%s", words)
 
     def over(self, what: str) -> None:
-        """`what` has succeeded."""
+        """Record that `what` has succeeded."""
         trouble = self._lasting.pop(what, None) if self._lasting else None
         if trouble is not None and trouble.logged_ms is not None:
             seconds = (self._now_ms() - trouble.since_ms) / 1000
@@ -126,7 +129,7 @@ class LastingErrors:
         return next((error for error in errors if not isinstance(error, AllBrokersDownError)), None)
 
     def _forget(self, now_ms: int) -> None:
-        """Forget what has been given up."""
+        """Drop subjects that have not been retried for GIVEN_UP_MS."""
         while self._lasting:
             longest_ago = next(iter(self._lasting))
             if now_ms - self._lasting[longest_ago].latest_ms < GIVEN_UP_MS:
@@ -135,10 +138,10 @@ class LastingErrors:
 
 
 class ClientCallbacks:
-    """Calls `on_error` and `on_statistics` of one client, if it has them."""
+    """Calls `on_error` and `on_statistics` of one client, if they are set."""
 
     def __init__(self, runtime: Runtime, config: CommonConfig, caller: Caller | None = None) -> None:
-        """`caller` runs the application's functions; None: the runtime."""
+        """Create the callbacks of a client. `caller` runs the application's functions; None: the runtime runs them."""
         self._runtime = runtime
         self._on_error = config.on_error
         self._on_statistics = config.on_statistics if config.statistics_interval_ms else None
@@ -146,7 +149,7 @@ class ClientCallbacks:
         self._client = config.client_id
         self._caller = caller or CallHere()
         self._slow = SlowCalls(f"client {config.client_id!r}", self._caller.waits, runtime.now_ms)
-        self._mark = object()  # not the client, which contexts of tasks would keep
+        self._mark = object()  # not the client itself, which the contexts of tasks would keep alive
         self._metrics: Callable[[], Mapping[str, float]] = dict
         self._errors: deque[KafkaError] = deque(maxlen=MOST_WAITING)
         self._running = ""
@@ -157,7 +160,7 @@ class ClientCallbacks:
             log.warning("client %r: on_statistics is not called, because statistics_interval_ms is 0", self._client)
 
     def start(self, metrics: Callable[[], Mapping[str, float]]) -> None:
-        """Begin. `metrics` makes a snapshot for `on_statistics`."""
+        """Start the callbacks. `metrics` returns a snapshot for `on_statistics`."""
         if self._on_error is None and self._on_statistics is None:
             return
         self._metrics = metrics
@@ -165,15 +168,15 @@ class ClientCallbacks:
         self._runtime.spawn(self._serve())
 
     def failed(self, error: KafkaError) -> None:
-        """Have `on_error` called. Only the runtime may call it."""
+        """Queue an error for `on_error`. Only the runtime may call it."""
         if self._started and self._on_error is not None:
             self._errors.append(error)
             self._news.set()
 
     async def end(self, deadline_ms: int | None) -> None:
-        """Call the callbacks for what has happened, then no more. The wait for them ends at the deadline (None: none).
+        """Run the callbacks for all queued errors, then stop. The wait ends at the deadline (None: no deadline).
 
-        It does not wait in a callback, for itself.
+        Inside a callback it returns at once, because it would wait for itself.
         """
         if not self._started:
             return
@@ -204,13 +207,16 @@ class ClientCallbacks:
             left_ms = None if self._on_statistics is None else due_ms - self._runtime.now_ms()
             if self._on_statistics is not None and left_ms is not None and left_ms <= 0:
                 await self._call("on_statistics", self._on_statistics, self._metrics())
-                due_ms = max(due_ms + self._interval_ms, self._runtime.now_ms())  # missed snapshots are left out
+                due_ms = max(due_ms + self._interval_ms, self._runtime.now_ms())  # missed snapshots are skipped
                 continue
             self._news.clear()
             await self._news.wait(left_ms)
 
     def _checked(self, kind: str, result: object) -> object:
-        """Return a function's result. Raises UsageError if it would run in the event loop of all blocking clients."""
+        """Return a function's result.
+
+        Raises UsageError for a coroutine of a blocking client, whose loop all clients share.
+        """
         if inspect.isawaitable(result) and not self._caller.awaits:
             if inspect.iscoroutine(result):
                 result.close()
@@ -220,14 +226,14 @@ class ClientCallbacks:
     async def _call(self, kind: str, function: Callable[[Any], Any], argument: object) -> None:
         called = self._runtime.event()
         outcome: list[Any] = []
-        context = copy_context()  # of this task: what the function calls knows that it is inside
+        context = copy_context()  # of this task, so that calls inside the function see `_inside`
         begun_ms = self._runtime.now_ms()
         self._running = kind
 
         def job() -> None:
             try:
                 outcome.append(self._checked(kind, context.run(function, argument)))
-            except BaseException:  # SystemExit would end the thread, and with it all further callbacks
+            except BaseException:  # SystemExit would end the thread, and no further callback would run
                 log.exception("%s of client %r failed", kind, self._client)
 
         self._caller.call(job, called.set)

@@ -1,4 +1,4 @@
-"""The connections of one client by address: opened when asked for, by one caller at a time, with a back-off."""
+"""The connections of one client by address. They are opened on demand, one attempt at a time, with a back-off."""
 
 from __future__ import annotations
 
@@ -27,30 +27,30 @@ from fencepost.errors import (
 
 log = logging.getLogger("fencepost.client")
 
-STAGGER_MS: Final = 250  # as RFC 8305 has it for the addresses of one name
+STAGGER_MS: Final = 250  # as in RFC 8305 for the addresses of one name
 ALL: Final = "all brokers"
 PASSING: Final = (DisconnectedError, KafkaTimeoutError, ClusterChangedError)
 
 
 @dataclass(slots=True)
 class Link:
-    """The connection to one address, and how connecting went lately."""
+    """The connection to one address, and the results of recent attempts."""
 
     connection: BrokerConnection | None = None
     connecting: Event | None = None
-    task: TaskHandle | None = None  # that connects
+    task: TaskHandle | None = None  # the task that connects
     failures: int = 0
     not_before_ms: int = 0
     error: Exception | None = None
 
     @property
     def live(self) -> BrokerConnection | None:
-        """The connection, if it is open."""
+        """The connection if it is open, or None."""
         return None if self.connection is None or self.connection.closed else self.connection
 
 
 class Links:
-    """Each `lane` to an address has a connection of its own."""
+    """The links of one client. Each `lane` to an address has a connection of its own."""
 
     def __init__(
         self,
@@ -60,13 +60,21 @@ class Links:
         make: Callable[[Address], Awaitable[BrokerConnection]],
         nodes: Callable[[], Iterable[Node]],
     ) -> None:
-        """`make` opens a connection; it raises KafkaError. `nodes` gives the brokers as last heard."""
+        """Create an empty set of links.
+
+        Args:
+            runtime: Clock, tasks and events.
+            config: The settings.
+            lasting_errors: Records failed and successful attempts.
+            make: Opens a connection to an address. Raises KafkaError.
+            nodes: Returns the brokers of the last metadata.
+        """
         self._runtime = runtime
         self._config = config
         self._lasting_errors = lasting_errors
         self._make = make
         self._nodes = nodes
-        self._down: set[Address] = set()  # the last attempt to connect failed
+        self._down: set[Address] = set()  # addresses to which the last attempt failed
         self._links: dict[tuple[Address, str], Link] = {}
         self.traffic: CountersByLabel[Address, NodeTraffic] = CountersByLabel(NodeTraffic, "node", "node_id")
         self._created = 0  # connections
@@ -74,7 +82,7 @@ class Links:
         self._closed = False
 
     def __len__(self) -> int:
-        """The number of links that were requested."""
+        """Return the number of links that were requested."""
         return len(self._links)
 
     def _traffic_of(self, nodes: Mapping[int, Node]) -> dict[str, float]:
@@ -87,7 +95,7 @@ class Links:
         return {"connection_creation_total": self._created, "connection_count": count, **self._traffic_of(nodes)}
 
     def close(self) -> None:
-        """For good: requests in flight fail with DisconnectedError, further requests with ClosedError."""
+        """Close permanently. Requests in flight fail with DisconnectedError, later requests with ClosedError."""
         self._lasting_errors.end()
         self._closed = True
         for link in self._links.values():
@@ -100,7 +108,7 @@ class Links:
         return self._links.setdefault((address, lane), Link())
 
     def idlest(self) -> BrokerConnection | None:
-        """The open connection outside of lanes with the fewest requests in flight."""
+        """Return the open connection outside of lanes with the fewest requests in flight, or None."""
         live = [self._usable(link) for (_, lane), link in self._links.items() if not lane]
         return min((it for it in live if it is not None), key=lambda connection: connection.in_flight, default=None)
 
@@ -114,9 +122,10 @@ class Links:
         return any(link.live for (other, _), link in self._links.items() if other == address)
 
     async def connect(self, address: Address, deadline_ms: int, lane: str = "") -> BrokerConnection:
-        """The open connection, or a new connection. Raises ClosedError, KafkaTimeoutError, and what opening raises.
+        """Return the open connection, or open a new one.
 
-        Connecting goes on when the deadline is over, for the next call.
+        The attempt continues after the deadline, for the next call. Raises ClosedError, KafkaTimeoutError, and the
+        errors of opening.
         """
         link = self.link(address, lane)
         while True:
@@ -149,10 +158,10 @@ class Links:
         return late
 
     async def first_of(self, addresses: Sequence[Address], deadline_ms: int) -> BrokerConnection:
-        """The connection that is open first. An address that has not answered for `STAGGER_MS` is not waited for alone.
+        """Return the first connection that opens. The next address is tried in parallel after `STAGGER_MS`.
 
-        Raises what stands against all attempts, else the last passing failure; ClusterChangedError only when nothing
-        else was met with.
+        Raises an error that rules out all attempts, else the last error that may pass. ClusterChangedError is raised
+        only if all attempts end with it.
         """
         if len(addresses) == 1:
             return await self.connect(addresses[0], deadline_ms)
@@ -208,7 +217,7 @@ class Links:
         return None
 
     async def _open(self, address: Address, link: Link, ended: Event) -> None:
-        """Connect, in a task of its own; `ended` is set at the end."""
+        """Connect, in a task of its own. Set `ended` at the end."""
         what = f"broker {address[0]}:{address[1]}"
         try:
             link.connection = await self._make(address)
@@ -243,7 +252,7 @@ class Links:
             link.connection.close()
 
     def _failed(self, address: Address, error: KafkaError) -> None:
-        """Report it if no broker can be reached any more."""
+        """Record a failed attempt. Report an error if no broker can be reached any more."""
         if not isinstance(error, (DisconnectedError, KafkaTimeoutError)):
             return
         self._down.add(address)

@@ -1,4 +1,4 @@
-"""Offsets by timestamp, for admin and consumer: ListOffsets to every leader at once, retried per partition."""
+"""Offsets by timestamp, for admin and consumer: ListOffsets requests to all leaders at once, retried per partition."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from fencepost.protocol.messages.list_offsets import (
 )
 
 LATEST, EARLIEST, MAX_TIMESTAMP = OffsetSpec.LATEST, OffsetSpec.EARLIEST, OffsetSpec.MAX_TIMESTAMP
-# Milliseconds since the epoch, or an OffsetSpec (-4, -5: KIP-405's of tiered logs).
+# Milliseconds since the epoch, or an OffsetSpec. -4 and -5 are for tiered logs (KIP-405).
 TimestampOrEnd = Annotated[int, Between(-5, MAX_INT64)]
 
 BY_DURATION: Final = "by_duration:"
-# ISO 8601 as java.time.Duration reads it: days, hours, minutes, seconds.
+# ISO 8601 as java.time.Duration parses it: days, hours, minutes, seconds.
 _DURATION: Final = re.compile(
     r"P(?:(\d+)D)?(?:T(?=\d)(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?", re.IGNORECASE | re.ASCII
 )
@@ -42,7 +42,7 @@ class OffsetReset(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Raises ConfigurationError."""
+        """Parse a value of auto_offset_reset. Raises ConfigurationError."""
         if text in ("earliest", "latest", "none"):
             return cls(text)
         found = _DURATION.fullmatch(text.removeprefix(BY_DURATION)) if text.startswith(BY_DURATION) else None
@@ -55,7 +55,7 @@ class OffsetReset(NamedTuple):
 
     @property
     def is_none(self) -> bool:
-        """There is no rule: a missing position is an error."""
+        """True if there is no rule, so that a missing position is an error."""
         return self.policy == "none"
 
     def timestamp(self, wall_ms: int) -> int:
@@ -74,7 +74,7 @@ async def list_offsets(
     isolation: Isolation,
     deadline_ms: int,
 ) -> dict[TopicPartition, OffsetAt]:
-    """The offset for each partition's timestamp (ms, or EARLIEST, LATEST, MAX_TIMESTAMP). Raises KafkaError."""
+    """Return the offset for each partition's timestamp (ms, or EARLIEST, LATEST, MAX_TIMESTAMP). Raises KafkaError."""
     found: dict[TopicPartition, OffsetAt] = {}
     missing = dict(wanted)
     attempt = 0
@@ -128,11 +128,11 @@ def _take(
     found: dict[TopicPartition, OffsetAt],
     missing: dict[TopicPartition, int],
 ) -> _Trouble | None:
-    """Move what was answered from `missing` to `found`; the last retriable error. Raises the others."""
+    """Move answered partitions from `missing` to `found`. Return the last retriable error. Raises the others."""
     trouble: _Trouble | None = None
     for partition, (code, at) in answers.items():
         if partition not in missing:
-            continue  # nobody asked for it
+            continue  # not requested
         if code == 0:
             found[partition] = at
             del missing[partition]

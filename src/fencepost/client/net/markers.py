@@ -1,7 +1,7 @@
-"""The search for a transaction's marker in the logs of its partitions, where its coordinator does not remember it.
+"""Searches the logs of a transaction's partitions for its marker, if the coordinator does not store the outcome.
 
 Each transaction of a producer has an epoch of its own (transaction.version 2, KIP-890). So the first marker of the
-producer id behind records of the transaction's epoch is the transaction's own, whatever epoch the marker carries.
+producer id after records of the transaction's epoch belongs to the transaction, whatever epoch the marker has.
 """
 
 from __future__ import annotations
@@ -30,9 +30,10 @@ _WAIT_MS: Final = 500
 
 
 async def search(cluster: Cluster, topics: Iterable[str], prepared: PreparedTransaction, deadline_ms: int) -> Ending:
-    """COMMITTED or ABORTED by the first marker that is found, else UNKNOWN. Reads the topics from their beginning.
+    """Return COMMITTED or ABORTED according to the first marker found, else UNKNOWN.
 
-    Raises KafkaTimeoutError, CorruptRecordError, and the errors of topics that do not exist or may not be read.
+    Reads the topics from their beginning. Raises KafkaTimeoutError, CorruptRecordError, and the errors of topics that
+    do not exist or may not be read.
     """
     places = []
     for name in topics:

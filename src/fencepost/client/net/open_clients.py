@@ -1,4 +1,4 @@
-"""Clients that are open: what becomes of them when the application forgets them, or ends."""
+"""Closes clients that the application has left open."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ log = logging.getLogger("fencepost.client")
 
 
 LEAVING_MS = 30_000  # for a client that was collected while it was open
-CLOSE_MS = 10_000  # for close() of consumers: brokers that have gone are not waited for until a supervisor kills
+# For close() of consumers: short, so that a supervisor does not kill a process that waits for lost brokers.
+CLOSE_MS = 10_000
 
 
 class Leaving(Protocol):
@@ -22,7 +23,7 @@ class Leaving(Protocol):
     cluster: Any
 
     async def leave(self, timeout_ms: int) -> None:
-        """Close without the application: deliver what was sent, leave groups, call none of its listeners."""
+        """Close without the application: deliver records, leave groups, call none of its listeners."""
         ...
 
     def unsaid(self) -> str:
@@ -46,19 +47,19 @@ class PollingCore(Leaving, Protocol):
 
 
 def warn_unclosed(client: object) -> None:
-    """The warning of a client that was collected while it was open."""
+    """Warn of a client that was collected while it was open."""
     name = type(client).__name__
     warnings.warn(f"a {name} was never closed; use `with`, or close()", ResourceWarning, stacklevel=3, source=client)
 
 
 def tell_of_close(error: BaseException, failure: Exception) -> None:
-    """Note on the error that ended a `with` block that closing the client failed, too."""
+    """Log an error of close(), and add it as a note to the error that ended a `with` block."""
     log.error("closing a client after %s: %s: %s", type(error).__name__, type(failure).__name__, failure)
     error.add_note(f"close() failed, too: {type(failure).__name__}: {failure}")
 
 
 async def leave_quietly(core: Leaving, timeout_ms: int) -> None:
-    """Leave a core to itself; what goes wrong is logged, there is nobody to raise it to."""
+    """Close a core without the application. Log errors, because no caller exists that could handle them."""
     try:
         await core.leave(timeout_ms)
     except Exception as error:  # noqa: BLE001 (a client that nobody holds any more)
@@ -66,7 +67,7 @@ async def leave_quietly(core: Leaving, timeout_ms: int) -> None:
 
 
 def tell_lost(core: Leaving) -> None:
-    """Log what is lost with a core whose event loop is gone."""
+    """Log the work that is lost with a core whose event loop is gone."""
     unsaid = core.unsaid()
     if unsaid:
         log.error("a client was not closed while its event loop ran: %s", unsaid)

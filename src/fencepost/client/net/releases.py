@@ -1,7 +1,7 @@
-"""Which release of Apache Kafka brought what a broker lacks: for the text of a refusal. Nothing is decided by it.
+"""The release of Apache Kafka that introduced an API version, for the text of an UnsupportedVersionError only.
 
-The releases are those that the KIPs came with. Other brokers pick versions in their own order: what is said of them
-is which Kafka they are like.
+The releases are those of the KIPs. Other brokers choose versions in their own order. For these the text names the
+release that they resemble.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-_PREVIEWED: Final = frozenset({(22, 6), (68, 0), (69, 0)})  # offered by older ones, too, that are told to
+_PREVIEWED: Final = frozenset({(22, 6), (68, 0), (69, 0)})  # older releases also offer these if so configured
 
 # API key and version -> the first release that offers it, oldest first.
 SINCE: Final[Mapping[tuple[int, int], str]] = {
@@ -56,7 +56,10 @@ SINCE: Final[Mapping[tuple[int, int], str]] = {
 
 
 def like(offered: Mapping[int, tuple[int, int]]) -> str:
-    """The newest release that a broker with these versions (API key -> lowest, highest) is like; "" for none."""
+    """Return the newest release that a broker with these versions resembles; "" if none.
+
+    `offered`: API key -> lowest and highest version.
+    """
     found = ""
     for (api_key, version), release in SINCE.items():
         if api_key in offered and offered[api_key][1] >= version and (api_key, version) not in _PREVIEWED:
@@ -65,6 +68,6 @@ def like(offered: Mapping[int, tuple[int, int]]) -> str:
 
 
 def needed(api_key: int, version: int) -> str:
-    """The first release that offers this version of an API or a newer one; "" where that is not known."""
+    """Return the first release that offers this version of an API or a newer one; "" if unknown."""
     newer = [release for (key, since), release in SINCE.items() if key == api_key and since >= version]
     return newer[0] if newer else ""

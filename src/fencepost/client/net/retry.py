@@ -1,7 +1,7 @@
-"""The meaning of a wire error code for the request that got it, in one table.
+"""The meaning of an error code for the request that received it, in one table.
 
-`action(api_key, code)` answers for any code. PROBE means "the transaction may have timed out": the producer asks with
-InitProducerId(producer id, epoch) and the answer tells a timeout from fencing (KIP-360/588).
+`action(api_key, code)` is defined for any code. PROBE means that the transaction may have timed out. The producer then
+sends InitProducerId(producer id, epoch), whose response distinguishes a timeout from fencing (KIP-360/588).
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ TXN_OFFSET_COMMIT: Final = 28
 class Action(IntEnum):
     """The next step of the client."""
 
-    OK = 0  # no error, or a code that says the work is done
+    OK = 0  # no error, or a code which shows that the work is done
     RETRY = 1  # the same broker, after a back-off
-    REFRESH_LEADER = 2  # new metadata, then again
-    REFRESH_COORDINATOR = 3  # FindCoordinator, then again
-    PROBE = 4  # may be a timed-out transaction: InitProducerId(pid, epoch) tells
-    ABORT = 5  # this transaction is over, the producer goes on
-    SEQUENCE = 6  # the broker and we disagree about sequences: data loss or retention, offsets tell
+    REFRESH_LEADER = 2  # refresh the metadata, then retry
+    REFRESH_COORDINATOR = 3  # FindCoordinator, then retry
+    PROBE = 4  # the transaction may have timed out: InitProducerId(producer id, epoch) shows it
+    ABORT = 5  # this transaction is over, the producer continues
+    SEQUENCE = 6  # broker and client disagree about sequences: offsets distinguish data loss from retention
     SPLIT = 7  # too large: halve the batch, or reject a single record
-    REJECT = 8  # this item only; asking again cannot help
-    FATAL = 9  # the client is done
+    REJECT = 8  # this item only; a retry cannot succeed
+    FATAL = 9  # the client has failed permanently
 
 
 RETRIABLE: Final = frozenset({Action.RETRY, Action.REFRESH_LEADER, Action.REFRESH_COORDINATOR})
 
-# True whatever was asked.
+# For every request.
 COMMON: Final[dict[int, Action]] = {
     E.NONE: Action.OK,
     E.UNKNOWN_TOPIC_OR_PARTITION: Action.REFRESH_LEADER,
@@ -87,12 +87,12 @@ SPECIFIC: Final[dict[int, dict[int, Action]]] = {
         E.UNKNOWN_PRODUCER_ID: Action.SEQUENCE,
         E.MESSAGE_TOO_LARGE: Action.SPLIT,
         E.INVALID_PRODUCER_EPOCH: Action.PROBE,
-        E.PRODUCER_FENCED: Action.PROBE,  # an old partition leader says this where a new leader says 47
+        E.PRODUCER_FENCED: Action.PROBE,  # an old partition leader returns this instead of 47
         E.INVALID_TXN_STATE: Action.PROBE,
         E.TRANSACTION_ABORTABLE: Action.PROBE,
         E.INVALID_PRODUCER_ID_MAPPING: Action.PROBE,
     },
-    FETCH: {E.CORRUPT_MESSAGE: Action.REJECT},  # the broker's own data is damaged: asking again cannot help
+    FETCH: {E.CORRUPT_MESSAGE: Action.REJECT},  # the broker's data is damaged: a retry cannot succeed
     INIT_PRODUCER_ID: {
         E.INVALID_PRODUCER_EPOCH: Action.FATAL,
         E.PRODUCER_FENCED: Action.FATAL,
@@ -115,7 +115,7 @@ SPECIFIC: Final[dict[int, dict[int, Action]]] = {
 
 
 def action(api_key: int, code: int) -> Action:
-    """The client's next step after `code` came for a request of `api_key`."""
+    """Return the client's next step after `code` in a response of `api_key`."""
     specific = SPECIFIC.get(api_key)
     if specific is not None and code in specific:
         return specific[code]
@@ -125,7 +125,7 @@ def action(api_key: int, code: int) -> Action:
 
 
 def backoff_ms(attempt: int, jitter: float, *, first_ms: float = 20, most_ms: float = 1_000) -> float:
-    """Exponential back-off for the n-th retry (from 0); `jitter` in [0, 1) spreads it over +-20 %."""
+    """Return the exponential back-off for the n-th retry (from 0). `jitter` in [0, 1) spreads it over +-20 %."""
     base: float = min(most_ms, first_ms * 2 ** min(attempt, 20))
     return base * (0.8 + 0.4 * jitter)
 

@@ -1,4 +1,4 @@
-"""The memory that large answers are received into."""
+"""Memory for large responses."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""The interface of the client cores to the world: clock, timers, tasks, events, byte streams and jitter.
+"""The interface between the client cores and the outside: clock, timers, tasks, events, byte streams, random numbers.
 
-Core modules of this package are `async def` over this protocol and import no asyncio; `asyncio_runtime.AsyncioRuntime`
-is the real runtime, the simulator's has a virtual clock. All times are milliseconds; `now_ms` never goes back.
+Core modules of this package are `async def` over this protocol and do not import asyncio.
+`asyncio_runtime.AsyncioRuntime` is the real runtime. The simulator's runtime has a virtual clock. All times are in
+milliseconds, and `now_ms` never decreases.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ class StreamClosed(Exception):
 
 
 class StreamRefused(StreamClosed):
-    """Security settings, ours or the other side's, forbid the stream: asking again cannot help."""
+    """Security settings of either side forbid the stream. A retry cannot succeed."""
 
 
 class Event(Protocol):
@@ -30,12 +31,12 @@ class Event(Protocol):
     def is_set(self) -> bool: ...
 
     async def wait(self, timeout_ms: float | None = None) -> bool:
-        """True once set, False when `timeout_ms` passed first (None: no limit)."""
+        """Wait until the event is set. Return false if `timeout_ms` passed first (None: no limit)."""
         ...
 
 
 class TaskHandle(Protocol):
-    """A task started by `Runtime.spawn`. Cores catch their own errors; what escapes is the runtime's to report."""
+    """A task started by `Runtime.spawn`. Cores catch their own errors. The runtime reports errors that escape."""
 
     def cancel(self) -> object:
         """Stop the task at its next suspension."""
@@ -45,13 +46,13 @@ class TaskHandle(Protocol):
 
 
 class Stream(Protocol):
-    """A connected byte stream that frames come out of."""
+    """A connected byte stream, received as frames."""
 
     async def send(self, buffers: Sequence[Buffer]) -> None:
         """Send the buffers in order.
 
-        They are taken before the first suspension, so that callers that do not suspend between two calls keep their
-        order; suspending is only for back pressure. Raises StreamClosed.
+        They are queued before the first suspension, so the order of calls without a suspension in between is kept. The
+        method suspends only for back-pressure. Raises StreamClosed.
         """
         ...
 
@@ -63,19 +64,19 @@ class Stream(Protocol):
         ...
 
     def close(self) -> None:
-        """Close at once; a waiting `receive` returns none or raises StreamClosed. May be called again."""
+        """Close at once. A waiting `receive` returns no frames or raises StreamClosed. May be called again."""
         ...
 
 
 class Runtime(Protocol):
-    """The world of one client."""
+    """The environment of one client."""
 
     def now_ms(self) -> int:
-        """A monotonic clock."""
+        """Return the time of a monotonic clock, in ms."""
         ...
 
     def wall_ms(self) -> int:
-        """Milliseconds since the epoch, for record timestamps only."""
+        """Return the wall-clock time in ms since the epoch. It may go back."""
         ...
 
     async def sleep_ms(self, ms: float) -> None: ...
@@ -92,13 +93,13 @@ class Runtime(Protocol):
         ...
 
     def nonce(self) -> str:
-        """Fresh, unpredictable, printable ASCII without commas, at least 128 bits."""
+        """Return a new unpredictable text of at least 128 bits: printable ASCII without commas."""
         ...
 
     async def run_callback(self, function: Callable[[], Any]) -> Any:
-        """The result of the application's function, which may block, or be a coroutine function."""
+        """Return the result of the application's function, which may block, or be a coroutine function."""
         ...
 
     def random(self) -> float:
-        """Uniform in [0, 1)."""
+        """Return a random number, uniform in [0, 1)."""
         ...

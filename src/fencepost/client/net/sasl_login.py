@@ -1,6 +1,6 @@
-"""Logging in on a connection: SaslHandshake, then SaslAuthenticate as often as the mechanism needs (KIP-43, KIP-152).
+"""Authentication on a connection: SaslHandshake, then SaslAuthenticate until the mechanism is done (KIP-43, KIP-152).
 
-The same conversation runs again before the session's lifetime ends (KIP-368).
+It is repeated before the session's lifetime ends (KIP-368).
 """
 
 from __future__ import annotations
@@ -39,35 +39,35 @@ T = TypeVar("T")
 SASL_HANDSHAKE: Final = 17
 SASL_AUTHENTICATE: Final = 36
 PROVIDER: Final = "sasl_oauth_token_provider"
-TOKEN_USABLE: Final = 0.8  # a token is asked for anew after this part of its life
+TOKEN_USABLE: Final = 0.8  # part of its lifetime after which a token is replaced
 
 
 @dataclass(slots=True)
 class ClientLogin:
-    """The client's identity. All its connections have the same object, and share a token during its lifetime."""
+    """The client's identity. All connections of a client share this object, and with it the current token."""
 
     mechanism: str
     username: str = ""
     password: str = field(default="", repr=False)
     token_provider: sasl.TokenProvider | None = None
-    kerberos: Callable[[str], sasl.SecurityContext] | None = None  # of a broker's host; may block
+    kerberos: Callable[[str], sasl.SecurityContext] | None = None  # makes the context for a broker's host; may block
     _token: sasl.OAuthToken | None = field(default=None, repr=False)
     _token_until_ms: float = 0
-    _asking: Event | None = None  # set when the token provider has answered
-    _failure: KafkaError | None = None  # of the token provider, when it was asked last
+    _asking: Event | None = None  # set when the token provider has returned
+    _failure: KafkaError | None = None  # the token provider's last error, None after a success
     _slow: SlowCalls | None = None
     on_change: Callable[[], object] = field(default=lambda: None, repr=False)
 
     @classmethod
     def of(cls, config: CommonConfig) -> Self | None:
-        """As the settings say; None without SASL."""
+        """Create the identity from the settings. Return None without SASL."""
         if not config.security_protocol.startswith("SASL_"):
             return None
         username, password = config.credentials()
         provider = config.sasl_oauth_token_provider
         endpoint = config.token_endpoint()
         if endpoint is not None:
-            from fencepost.client.oauth import provider_of  # with an HTTP client, which few need
+            from fencepost.client.oauth import provider_of  # imported on first use, with an HTTP client
 
             provider = provider_of(endpoint)
         query = config.azure_query()
@@ -83,13 +83,13 @@ class ClientLogin:
                 "OAUTHBEARER", token_provider=MskIam(region_of(config.bootstrap_servers), **config.aws_options())
             )
         if config.sasl_mechanism == "GSSAPI":
-            from fencepost.client.kerberos import Kerberos  # with the system's library, which few have
+            from fencepost.client.kerberos import Kerberos  # imported on first use, with the system's Kerberos library
 
             return cls("GSSAPI", kerberos=Kerberos(config.kerberos_identity()))
         return cls(config.sasl_mechanism, username, password, provider)
 
     def change(self, username: str, password: str) -> None:
-        """Log in with these from now on. Raises UsageError, ConfigurationError."""
+        """Use another user name and password for later logins. Raises UsageError, ConfigurationError."""
         if self.mechanism != "PLAIN" and self.mechanism not in SCRAM_HASHES:
             raise UsageError(
                 f"set_sasl_credentials() is for PLAIN and SCRAM; this client logs in with {self.mechanism}"
@@ -101,10 +101,12 @@ class ClientLogin:
         self.on_change()
 
     async def conversation(self, runtime: Runtime, host: str, timeout_ms: float) -> sasl.Conversation:
-        """A fresh conversation with the broker.
+        """Start a new conversation with the broker.
 
-        Raises AuthenticationError when the token provider refuses, DisconnectedError when it fails otherwise,
-        KafkaTimeoutError when it does not answer: those may pass.
+        Raises:
+            AuthenticationError: The token provider refused.
+            DisconnectedError: The token provider failed otherwise. A retry may succeed.
+            KafkaTimeoutError: The token provider does not answer. A retry may succeed.
         """
         if self.mechanism == "PLAIN":
             return sasl.plain(self.username, self.password)
@@ -115,10 +117,10 @@ class ClientLogin:
         return sasl.oauthbearer(await self._current_token(runtime, timeout_ms))
 
     async def step(self, runtime: Runtime, taken: Callable[[], T], timeout_ms: float) -> T:
-        """Return the result of `taken`. Kerberos asks a KDC, so that runs in a thread.
+        """Return the result of `taken`. Kerberos contacts a KDC, so it runs in a thread.
 
-        Raises the exceptions of `taken`, and KafkaTimeoutError. The thread then ends when the Kerberos library gives
-        up.
+        Raises the exceptions of `taken`, and KafkaTimeoutError. In that case the thread ends when the Kerberos
+        library's own timeout does.
         """
         if self.kerberos is None:
             return taken()
@@ -126,7 +128,10 @@ class ClientLogin:
         return cast(T, await within(runtime, runtime.run_callback(taken), timeout_ms, what))
 
     async def _current_token(self, runtime: Runtime, timeout_ms: float) -> sasl.OAuthToken:
-        """The token in use, or a new one: all connections that need one wait for the same answer of the provider."""
+        """Return the current token, or a new one.
+
+        Connections that need one at the same time share one call of the provider.
+        """
         if self._token is not None and runtime.wall_ms() < self._token_until_ms:
             return self._token
         if self.token_provider is None:
@@ -144,7 +149,7 @@ class ClientLogin:
         if failure is None and self._token is not None:
             return self._token
         if isinstance(failure, RetriableError) and self._token is not None and self._token.lives_at(runtime.wall_ms()):
-            return self._token  # it is old, and still good
+            return self._token  # due for replacement, but still valid
         raise failure or DisconnectedError(f"{PROVIDER}: the question was cancelled")
 
     async def _ask(self, runtime: Runtime, provider: sasl.TokenProvider, asking: Event) -> None:
@@ -191,20 +196,20 @@ def failure_of_provider(error: Exception) -> KafkaError:
 
 
 class LoggedIn(Protocol):
-    """A client's view of the cluster, as far as its login is concerned."""
+    """The part of a client's cluster view that its login needs."""
 
     login: ClientLogin | None
 
 
 def change_credentials(cluster: LoggedIn, username: str, password: str) -> None:
-    """Have a client log in with these from now on. Raises UsageError, ConfigurationError."""
+    """Change a client's user name and password for later logins. Raises UsageError, ConfigurationError."""
     if cluster.login is None:
         raise UsageError("set_sasl_credentials(): this client does not log in (security_protocol)")
     cluster.login.change(username, password)
 
 
 class LoginConnection(Protocol):
-    """The connection, as far as a login uses it."""
+    """The part of a connection that a login needs."""
 
     @property
     def name(self) -> str: ...
@@ -218,10 +223,11 @@ class LoginConnection(Protocol):
 
 
 async def log_in(connection: LoginConnection, login: ClientLogin, runtime: Runtime, timeout_ms: float) -> int:
-    """Authenticate; the session's lifetime in ms, 0 when it has no end.
+    """Authenticate. Return the session's lifetime in ms, 0 if it is unlimited.
 
-    Raises AuthenticationError; DisconnectedError and KafkaTimeoutError when a broker, a token provider or a Kerberos
-    KDC fails or does not answer.
+    Raises:
+        AuthenticationError: The broker or the token provider refused.
+        DisconnectedError, KafkaTimeoutError: A broker, a token provider or a Kerberos KDC failed or does not answer.
     """
     where = f"{connection.name}: SASL {login.mechanism}"
     version = connection.version(SASL_HANDSHAKE, 1, 1)
@@ -251,7 +257,7 @@ async def log_in(connection: LoginConnection, login: ClientLogin, runtime: Runti
 
 
 def _go_on(conversation: sasl.Conversation, answer: bytes | None) -> bytes | None:
-    """The client's next message, None at the end: no thread can hand on a StopIteration."""
+    """Return the client's next message, or None at the end. A future cannot pass on a StopIteration."""
     try:
         return next(conversation) if answer is None else conversation.send(answer)
     except StopIteration:
@@ -267,7 +273,7 @@ async def _say(connection: LoginConnection, message: bytes, timeout_ms: float) -
 
 
 def _hear_out(conversation: sasl.Conversation, where: str, told: str | None) -> None:
-    """A conversation that knows better than the broker's error why it failed says so."""
+    """Raise the conversation's own error after a failed login, if it has one that is more precise than the broker's."""
     try:
         conversation.send(b"")
     except AuthenticationError as error:

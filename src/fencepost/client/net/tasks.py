@@ -1,4 +1,4 @@
-"""Waiting for coroutines, in time or several at once, over any Runtime."""
+"""Waits for coroutines, with a timeout or several at once, over any Runtime."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ class _Box:
     late: bool = False
 
     def drop(self) -> None:
-        """Close a stream that was opened for a caller who does not wait any more."""
+        """Close a stream that was opened for a caller that stopped waiting."""
         if hasattr(self.value, "close"):
             self.value.close()
 
 
 async def within(runtime: Runtime, coroutine: Coroutine[Any, Any, T], timeout_ms: float, what: str) -> T:
-    """Await `coroutine` in a task of its own; after `timeout_ms` it is cancelled. Raises KafkaTimeoutError."""
+    """Await `coroutine` in a task of its own. After `timeout_ms` cancel it and raise KafkaTimeoutError."""
     box = _Box()
     done = runtime.event()
 
@@ -60,7 +60,10 @@ async def within(runtime: Runtime, coroutine: Coroutine[Any, Any, T], timeout_ms
 
 
 async def gather(runtime: Runtime, coroutines: Sequence[Coroutine[Any, Any, T]]) -> list[T | Exception]:
-    """Run all at once to their ends; results, or the exceptions raised, in order. A cancelled caller cancels all."""
+    """Run all coroutines at once.
+
+    Return their results or exceptions, in order. If the caller is cancelled, cancel all.
+    """
     if not coroutines:
         return []
     if len(coroutines) == 1:
@@ -91,11 +94,11 @@ async def gather(runtime: Runtime, coroutines: Sequence[Coroutine[Any, Any, T]])
 
 
 def _drop_unstarted(coroutine: Coroutine[Any, Any, Any]) -> None:
-    """A task that is cancelled before its first step never awaits what it was given; Python would warn of that."""
+    """Close a coroutine whose task was cancelled before its first step. Python would warn that it was never awaited."""
     if getcoroutinestate(coroutine) == CORO_CREATED:
         coroutine.close()
 
 
 def first_error(results: Sequence[object]) -> Exception | None:
-    """The first exception among the results of `gather`."""
+    """Return the first exception among the results of `gather`, or None."""
     return next((result for result in results if isinstance(result, Exception)), None)

@@ -1,4 +1,4 @@
-"""TLS: an ssl.SSLContext from a client's `ssl_*` settings, and what its errors mean."""
+"""TLS: creates an ssl.SSLContext from a client's `ssl_*` settings, and interprets TLS errors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fencepost.tls import NO_TLS, Identity, identify, restrict, trust
 
 log = logging.getLogger("fencepost.client")
 
-_DER: Final = b"\x30"  # an ASN.1 sequence, which a PKCS#12 file is
+_DER: Final = b"\x30"  # an ASN.1 sequence: the first byte of a PKCS#12 file
 _JKS: Final = b"\xfe\xed\xfe\xed"
 
 
@@ -27,10 +27,10 @@ class Store(NamedTuple):
 
 
 class Contexts:
-    """The context of one client, made anew when a file of its settings has changed."""
+    """The TLS context of one client, created again after a file of its settings has changed."""
 
     def __init__(self, config: CommonConfig) -> None:
-        """Raises ConfigurationError that names the setting."""
+        """Create the first context. Raises ConfigurationError that names the setting."""
         self._config = config
         locations = (
             config.ssl_truststore_location,
@@ -46,8 +46,8 @@ class Contexts:
     def current(self) -> ssl.SSLContext:
         """Return the context for a new connection.
 
-        A file may be half written, or its key may come after its certificate. Until they can be read, the former
-        context counts.
+        A changed file may be half written, or its key may arrive after its certificate. Until all files can be read,
+        the previous context stays in use.
         """
         now = self._state()
         if now == self._seen:
@@ -64,7 +64,7 @@ class Contexts:
         return self._context
 
     def _state(self) -> list[tuple[int, int, int] | None]:
-        """Return what changes with each file; None for one that is missing."""
+        """Return time, size and inode of each file; None for a missing file."""
         found: list[tuple[int, int, int] | None] = []
         for path in self._paths:
             try:
@@ -77,7 +77,7 @@ class Contexts:
 
 
 def context_for(config: CommonConfig) -> ssl.SSLContext:
-    """The context the settings describe. Raises ConfigurationError that names the setting."""
+    """Return a new context for the settings. Raises ConfigurationError that names the setting."""
     if config.ssl_context is not None:
         return config.ssl_context
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -173,7 +173,7 @@ def _identity(config: CommonConfig) -> Identity:
 
 
 def refusal(error: BaseException | None) -> str | None:
-    """In words, when TLS itself says no, so that asking again cannot help; else None."""
+    """Return a text if the error is a TLS refusal, so that a retry cannot succeed; else None."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the broker's certificate is not accepted: {error.verify_message}"
     if not isinstance(error, ssl.SSLError):

@@ -1,4 +1,7 @@
-"""InitProducerId, TxnOffsetCommit and EndTxn as calls: of a producer, or of a resolver that has no producer."""
+"""The requests InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn, TxnOffsetCommit, EndTxn and DescribeTransactions.
+
+Producers use them, and resolvers of prepared transactions, which have no producer.
+"""
 
 from __future__ import annotations
 
@@ -35,9 +38,9 @@ from fencepost.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from fencepost.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 TRANSACTION_VERSION: Final = "transaction.version"
-_TWO_PHASE: Final = (6, 6)  # of InitProducerId (KIP-939)
-IMPLICIT_ENLIST_VERSION: Final = 12  # from here on Produce adds its partition to the transaction (KIP-890)
-ADD_VERSIONS: Final = (0, 3)  # the newer ones are the brokers' own
+_TWO_PHASE: Final = (6, 6)  # versions of InitProducerId (KIP-939)
+IMPLICIT_ENLIST_VERSION: Final = 12  # from this version on, Produce adds its partition to the transaction (KIP-890)
+ADD_VERSIONS: Final = (0, 3)  # only brokers use newer versions
 MOVED_ON: Final = (
     E.INVALID_PRODUCER_EPOCH,
     E.INVALID_TXN_STATE,
@@ -46,20 +49,20 @@ MOVED_ON: Final = (
     E.PRODUCER_FENCED,
     E.TRANSACTION_ABORTABLE,
 )
-"""Answers of EndTxn that do not tell how the transaction ended: the id has moved on, or nothing of it is open."""
-END_TXN_OF_ONE: Final = 5  # below it a late EndTxn can end a later transaction of the same epoch (KIP-890)
+"""Errors of EndTxn that do not show the outcome: the id has moved on, or no part of the transaction is open."""
+END_TXN_OF_ONE: Final = 5  # below this version a late EndTxn can end a later transaction of the same epoch (KIP-890)
 TXN_OFFSET_COMMIT: Final = toc.TxnOffsetCommitRequest.API_KEY
 
 
 def end_txn_versions(connection: BrokerConnection) -> tuple[int, int]:
-    """EndTxn v5 bumps the epoch and is only for clusters that finalized transaction.version 2 (KIP-890)."""
+    """Return the versions for EndTxn. v5 bumps the epoch, and requires finalized transaction.version 2 (KIP-890)."""
     return (0, END_TXN_OF_ONE) if connection.features.get(TRANSACTION_VERSION, 0) >= 2 else (0, 4)
 
 
 async def check_two_phase(cluster: Cluster, transactional_id: str, deadline_ms: int) -> None:
-    """Raise UnsupportedVersionError where a prepared transaction cannot be told from the next one by its epoch.
+    """Raise UnsupportedVersionError if the epoch does not distinguish a prepared transaction from the next one.
 
-    So it is below transaction.version 2: a decision that comes late, or twice, would end the next one instead.
+    This is so below transaction.version 2: a late or repeated decision would end the next transaction instead.
     """
     what, target = "two-phase commit", Coordinator(CoordinatorKind.TRANSACTION, transactional_id)
     connection = await cluster.until_answered(
@@ -77,7 +80,7 @@ async def check_two_phase(cluster: Cluster, transactional_id: str, deadline_ms: 
 async def init_producer_id(
     cluster: Cluster, request: InitProducerIdRequest, deadline_ms: int
 ) -> InitProducerIdResponse:
-    """InitProducerId, retried while the coordinator asks for it; the code in the reply is 0 or final."""
+    """Send InitProducerId, with retries. The error code in the response is 0 or final."""
     if request.enable2_pc or request.keep_prepared_txn:
         versions = _TWO_PHASE
     elif request.producer_id >= 0:
@@ -100,9 +103,9 @@ async def init_producer_id(
 async def describe_transaction(
     cluster: Cluster, transactional_id: str, deadline_ms: int, prepared: PreparedTransaction | None = None
 ) -> TransactionState | None:
-    """Return the coordinator's description of the id; None if it cannot or may not tell. Raises KafkaTimeoutError.
+    """Return the coordinator's description of the id; None if it cannot or may not describe it.
 
-    A broker that remembers endings also tells how the transaction `prepared` ended.
+    A broker that stores endings also returns how the transaction `prepared` ended. Raises KafkaTimeoutError.
     """
     request = DescribeTransactionsRequest(transactional_ids=[transactional_id])
     if prepared is not None:
@@ -131,8 +134,8 @@ async def find_ending(
 ) -> PreparedAnswer:
     """Find the outcome of the prepared transaction. Raises KafkaTimeoutError, and the errors of reading a topic.
 
-    For a broker that has no memory of endings: `before`, an earlier description of the id, and `topics`, which are
-    searched for the transaction's marker.
+    The last two arguments help if the broker does not store endings: `before` is an earlier description of the id, and
+    `topics` are searched for the transaction's marker.
     """
     state = await describe_transaction(cluster, transactional_id, deadline_ms, prepared)
     own_epochs = cluster.features.get(TRANSACTION_VERSION, 0) >= 2
@@ -147,7 +150,7 @@ async def find_ending(
 
 
 def add_code(reply: AddPartitionsToTxnResponse) -> int:
-    """The code that decides; 55 (not attempted) only says that another partition failed."""
+    """Return the decisive error code. 55 (not attempted) only shows that another partition failed."""
     codes = [
         result.partition_error_code
         for topic in reply.results_by_topic_v3_and_below
@@ -160,7 +163,7 @@ def add_code(reply: AddPartitionsToTxnResponse) -> int:
 def to_enlist(
     transactional_id: str, producer_id: int, epoch: int, partitions: Iterable[tuple[str, int]]
 ) -> AddPartitionsToTxnRequest:
-    """A producer's AddPartitionsToTxn, of ADD_VERSIONS."""
+    """Return a producer's AddPartitionsToTxn request, for the versions in ADD_VERSIONS."""
     topics: dict[str, list[int]] = defaultdict(list)
     for topic, partition in sorted(partitions):
         topics[topic].append(partition)
@@ -178,7 +181,7 @@ async def enlist(
     deadline_ms: int,
     unanswered: list[KafkaError] | None = None,
 ) -> int:
-    """AddPartitionsToTxn, retried while the coordinator asks for it: 0 or the final code. Raises KafkaTimeoutError."""
+    """Send AddPartitionsToTxn, with retries. Return 0 or the final error code. Raises KafkaTimeoutError."""
     target = Coordinator(CoordinatorKind.TRANSACTION, request.v3_and_below_transactional_id)
     reply: AddPartitionsToTxnResponse = await cluster.call(
         target, request, ADD_VERSIONS, deadline_ms=deadline_ms, code_of=add_code, unanswered=unanswered
@@ -189,7 +192,7 @@ async def enlist(
 async def add_offsets(
     cluster: Cluster, request: AddOffsetsToTxnRequest, deadline_ms: int, unanswered: list[KafkaError] | None = None
 ) -> int:
-    """AddOffsetsToTxn, retried while the coordinator asks for it: 0 or the final code. Raises KafkaTimeoutError."""
+    """Send AddOffsetsToTxn, with retries. Return 0 or the final error code. Raises KafkaTimeoutError."""
     reply: AddOffsetsToTxnResponse = await cluster.call(
         Coordinator(CoordinatorKind.TRANSACTION, request.transactional_id),
         request,
@@ -214,10 +217,11 @@ async def once(
     code_of: Callable[[Any], int],
     deadline_ms: int,
 ) -> Any:
-    """The definite answer of the id's coordinator, or None when a request was sent and nothing came back.
+    """Return the definite response of the id's coordinator, or None if a sent request has no response.
 
-    Then it may still take effect. Answers that ask for a retry (14, 15, 16, 51) are definite; those are repeated.
-    Raises KafkaTimeoutError when nothing could be sent, UnsupportedVersionError.
+    In that case it may still be executed, and is not repeated. Responses with a retriable error (14, 15, 16, 51) prove
+    that it was not executed, so it is repeated. Raises KafkaTimeoutError if nothing could be sent, and
+    UnsupportedVersionError.
     """
     target = Coordinator(CoordinatorKind.TRANSACTION, transactional_id)
     what = f"{type(request).__name__.removesuffix('Request')} of {transactional_id!r}"
@@ -247,7 +251,7 @@ async def end_txn(
     version: int | None = None,
     unanswered: list[KafkaError] | None = None,
 ) -> EndTxnResponse:
-    """EndTxn, retried while the coordinator asks for it; the code in the reply is 0 or final."""
+    """Send EndTxn, with retries. The error code in the response is 0 or final."""
     reply: EndTxnResponse = await cluster.call(
         Coordinator(CoordinatorKind.TRANSACTION, request.transactional_id),
         request,
@@ -270,7 +274,9 @@ async def txn_offset_commit(
     implicit: bool,
     unanswered: list[KafkaError] | None = None,
 ) -> toc.TxnOffsetCommitResponse:
-    """TxnOffsetCommit of a producer's `request` with these positions; `offsets_code` of the reply is 0 or final.
+    """Send a producer's TxnOffsetCommit with these positions, with retries.
+
+    `offsets_code` of the response is 0 or final.
 
     `implicit`: the request itself adds the group to the transaction (KIP-890). Raises UnsupportedVersionError.
     """
@@ -304,7 +310,10 @@ async def txn_offset_commit(
 
 
 def _offset_versions(connection: BrokerConnection, *, member: bool, implicit: bool) -> tuple[int, int]:
-    """Below v3 the member is not checked, and the offsets of one that was replaced would be taken (KIP-447)."""
+    """Return the versions for TxnOffsetCommit.
+
+    Below v3 the broker does not check the member. It would accept the offsets of a member that was replaced (KIP-447).
+    """
     if member and not connection.offers(TXN_OFFSET_COMMIT, 3):
         instead = "give send_offsets_to_transaction the group's name, and each input partition a producer of its own"
         raise UnsupportedVersionError(
@@ -316,7 +325,7 @@ def _offset_versions(connection: BrokerConnection, *, member: bool, implicit: bo
 
 
 def offsets_code(reply: toc.TxnOffsetCommitResponse) -> int:
-    """The first refusal of a TxnOffsetCommit, 0 when there is none."""
+    """Return the first error code of a TxnOffsetCommit response, or 0."""
     return next(
         (partition.error_code for topic in reply.topics for partition in topic.partitions if partition.error_code != 0),
         0,

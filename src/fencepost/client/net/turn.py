@@ -1,9 +1,9 @@
-"""The use of a client by one task or thread at a time.
+"""Restricts the use of a client to one task or thread at a time.
 
-A hold lasts from the beginning of a call, or of a `transaction(consumer)` block, to its end. Signal handlers may raise
-at any bytecode, so a hold ends without a function call: by the attribute `ended`, or with the frame that keeps it. For
-the same reason there is no lock here: each change of the holds is one call of C. Nothing happens when a hold is
-collected, because the garbage collector of Python 3.11 runs inside of calls of C that make containers: a list that
+A hold lasts from the beginning to the end of a call, or of a `transaction(consumer)` block. Signal handlers may raise
+at any bytecode. Therefore a hold ends without a function call: by the attribute `ended`, or with the frame that refers
+to it. For the same reason there is no lock: each change of the holds is one call of a C function. Collecting a hold
+runs no code, because Python 3.11's garbage collector runs inside C functions that create containers: a list that
 shrinks while `tuple` copies it crashes the process.
 """
 
@@ -24,40 +24,40 @@ CLOSE: Final = "close"
 POLL: Final = "poll"
 TRANSACTION: Final = "transaction"
 
-LOOK_AGAIN_MS: Final = 10  # until a waiting close() looks again: the end of a hold notifies nobody
+LOOK_AGAIN_MS: Final = 10  # interval in which a waiting close() checks, because the end of a hold sends no notification
 
 
 def look_again() -> None:
-    """Pause in a thread that waits for the end of another's hold."""
+    """Pause in a thread that waits for the end of another thread's hold."""
     time.sleep(LOOK_AGAIN_MS / 1000)
 
 
 Soon = Callable[[Callable[[], object]], object]
-"""Has a function run in the client's event loop, from any thread or signal handler."""
+"""Runs a function in the client's event loop. Any thread or signal handler may call it."""
 
 
 def at_once(function: Callable[[], object]) -> object:
-    """Run it here, in the event loop."""
+    """Call the function in this thread, which runs the event loop."""
     return function()
 
 
 class Polls:
-    """The events that end a poll at once: wakeup(), close() by another task or thread, a later poll."""
+    """The events that end a poll early: wakeup(), close() by another task or thread, a later poll."""
 
     def __init__(self, wake: Callable[[], object]) -> None:
-        """`wake` lets the polls that wait look again; in the event loop only."""
+        """Create the events. `wake` makes waiting polls check for them; it runs only in the event loop."""
         self._wake = wake
         self._woken = False
         self._closing = False
         self._last = 0
 
     def begin(self) -> int:
-        """A poll begins: its number. One before it that was cut short unseen hands out nothing any more."""
+        """Begin a poll and return its number. An interrupted earlier poll then returns no records."""
         self._last += 1
         return self._last
 
     def check(self, number: int) -> None:
-        """Raise what ends the poll with this number: ClosedError, WakeupError, UsageError."""
+        """Raise the error that ends the poll with this number: ClosedError, WakeupError, UsageError."""
         if self._closing:
             raise ClosedError("the consumer was closed during this poll")
         if number != self._last:
@@ -67,12 +67,12 @@ class Polls:
             raise WakeupError("wakeup() was called")
 
     def wakeup(self, soon: Soon) -> None:
-        """End the poll that runs now, or the next."""
+        """End the current or the next poll."""
         self._woken = True
         soon(self._wake)
 
     def close(self, closing: bool = True) -> None:
-        """End the polls that run, and those to come; False: no more."""
+        """End the current polls and all later ones. With `closing` false, allow polls again."""
         self._closing = closing
         self._wake()
 
@@ -81,7 +81,10 @@ _inside: ContextVar[tuple[weakref.ref[Hold], ...]] = ContextVar("calls whose lis
 
 
 class Inside:
-    """Run a call: the tasks that its listeners and callbacks create, as `asyncio.wait_for` does, belong to its hold."""
+    """Runs a call.
+
+    Tasks created by its listeners and callbacks, as by `asyncio.wait_for`, belong to the call's hold.
+    """
 
     __slots__ = ("_before", "_hold")
 
@@ -103,7 +106,7 @@ class Task(Protocol):
 
 
 class Hold:
-    """One use of a client. It counts until `ended` is set, or until nothing refers to it."""
+    """A use of a client. It counts until `ended` is set, or until nothing refers to it."""
 
     __slots__ = ("__weakref__", "around", "ended", "method", "task", "thread")
 
@@ -112,7 +115,7 @@ class Hold:
         self.ended = False
         self.thread = threading.get_ident()
         self.task = task
-        self.around = _inside.get()  # weak, because a long task may begin inside of a call
+        self.around = _inside.get()  # weak references, because a long task may begin inside a call
 
     def admits(self, later: Hold) -> bool:
         """Return true if `later` comes from the same task or thread, or from a listener or callback of this call."""
@@ -121,7 +124,7 @@ class Hold:
         return any(reference() is self for reference in later.around)
 
     def holder(self) -> str:
-        """The holding task or thread, by name."""
+        """Return the name of the holding task or thread."""
         if self.task is not None:
             return f"task {self.task.get_name()!r}"
         names = [thread.name for thread in threading.enumerate() if thread.ident == self.thread]
@@ -132,22 +135,23 @@ class Turn:
     """The holds of one client, in the order of their beginning. The first hold decides who may use the client."""
 
     def __init__(self, current_task: Callable[[], Task | None] | None = None) -> None:
-        """`current_task`: the task that runs, None outside of tasks; by default asyncio's."""
+        """Create the holds. `current_task` returns the running task, None outside of tasks; default: asyncio's."""
         self._current_task = current_task or _current_task
         self._numbers = count()
-        self._holds: dict[int, weakref.ref[Hold]] = {}  # by number; those that are over until the next call looks
+        self._holds: dict[int, weakref.ref[Hold]] = {}  # by number; ended holds stay until the next call
 
     def take(self, method: str) -> Hold:
         """Hold the client for a call of `method`.
 
-        Raises UsageError when another task or thread holds it, or for a poll inside of a poll; ClosedError when the
-        other one is closing it.
+        Raises:
+            UsageError: Another task or thread holds the client, or a poll was called inside a poll.
+            ClosedError: Another task or thread is closing the client.
         """
         hold = Hold(method, self._current_task())
         try:
             self._enter(hold)
             refusal = _refusal(hold, self._before(hold))
-        except BaseException:  # of a signal handler
+        except BaseException:  # raised by a signal handler
             hold.ended = True
             raise
         if refusal is not None:
@@ -156,7 +160,10 @@ class Turn:
         return hold
 
     def take_last(self) -> Hold:
-        """Hold the client for `close`: nobody else may begin a call. Calls under way go on (see `others`)."""
+        """Hold the client for `close`.
+
+        No other task or thread may begin a call. Running calls continue (see `others`).
+        """
         hold = Hold(CLOSE, self._current_task())
         try:
             self._enter(hold)
