@@ -1,4 +1,4 @@
-"""Calls of a member's assignors, built-in and custom ones, and the check of the assignments that they return."""
+"""Calls the assignors of a member, built-in and custom, and checks the assignments that they return."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fencepost.errors import GroupConfigurationError, KafkaTimeoutError, Protoco
 
 log = logging.getLogger("fencepost.client.group")
 
-MOST_SHOWN: Final = 5  # partitions in a warning
+MOST_SHOWN: Final = 5  # number of partitions in a warning
 
 Assignments = dict[str, Assignment]  # by member id
 
@@ -27,10 +27,11 @@ class Assignors:
     """The assignors of one member. Their methods run in a thread of their own, because they may take long."""
 
     def __init__(self, config: ConsumerConfig, runtime: Runtime) -> None:
-        """Raises ConfigurationError."""
+        """Create the assignors of the settings. Raises ConfigurationError."""
         strategies = assignors_of(config.partition_assignment_strategy)
         self._all = {strategy.name: strategy for strategy in strategies}
-        # As in Java: only if every strategy can. A cooperative strategy among others still works, eagerly.
+        # As in Java, the member is cooperative only if every strategy is. Otherwise cooperative strategies work
+        # eagerly.
         self.cooperative = bool(strategies) and all(strategy.cooperative for strategy in strategies)
         self._runtime = runtime
         self._group_id = config.group_id or ""
@@ -69,7 +70,10 @@ class Assignors:
         return withhold_moving(members, assignments) if strategy.cooperative else assignments
 
     async def assigned(self, name: str | None, assignment: Assignment, metadata: GroupMetadata) -> None:
-        """Tell the chosen assignor what the member got. A failure is logged: the assignment is valid without it."""
+        """Pass the member's assignment to the chosen assignor.
+
+        Failures are only logged: the assignment is valid anyway.
+        """
         strategy = self._chosen(name)
         try:
             await self._call(strategy, strategy.on_assignment, assignment, metadata)
@@ -83,7 +87,11 @@ class Assignors:
         return self._all[name]
 
     async def _call(self, strategy: PartitionAssignor, method: Callable[..., Any], *arguments: object) -> Any:
-        """Raises GroupConfigurationError if the method fails, or needs more time than the session has."""
+        """Call a method of an assignor.
+
+        Raises:
+            GroupConfigurationError: The method failed, or took longer than session_timeout_ms.
+        """
         begun_ms, running = self._runtime.now_ms(), True
 
         async def run() -> Any:
@@ -170,7 +178,10 @@ def unassigned(
 
 
 def withhold_moving(members: Members, assignments: Assignments) -> Assignments:
-    """Without the partitions that somebody else still owns: they are revoked first and given out in the next round."""
+    """Remove partitions that another member still owns.
+
+    That member revokes them first, and the next rebalance assigns them.
+    """
     claimed: dict[TopicPartition, set[str]] = defaultdict(set)
     for member, wanted in members.items():
         for place in wanted.owned:

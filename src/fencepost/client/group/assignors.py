@@ -1,7 +1,7 @@
 """The built-in assignors: range, roundrobin, sticky, cooperative-sticky, by Kafka's protocol names.
 
-Range and round robin give exactly what Java's do (a member that leads next, in whatever language, changes nothing).
-The sticky assignors give what Java's promise: balance first, then as few moves as possible.
+Range and round robin return exactly the assignments of Java's assignors, so it does not matter which client leads the
+group. The sticky assignors keep the promises of Java's: balance first, then as few moves as possible.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from fencepost.errors import ConfigurationError
 Members = Mapping[str, Subscription]  # by member id
 Shares = dict[str, list[TopicPartition]]
 
-MOST_NAME_BYTES: Final = 2**15 - 1  # of a string of the protocol
+MOST_NAME_BYTES: Final = 2**15 - 1  # maximum length of a string in the protocol
 
 
 def _order(members: Members) -> list[str]:
-    """Static members first, by instance id, then the others by member id: Java's MemberInfo order (KIP-345)."""
+    """Return static members by instance id, then the others by member id: Java's MemberInfo order (KIP-345)."""
     return sorted(
         members, key=lambda member: (members[member].instance_id is None, members[member].instance_id or member)
     )
@@ -38,7 +38,7 @@ def _all_topics(members: Members) -> list[str]:
 
 
 def range_assignor(members: Members, partitions: Mapping[str, int]) -> Shares:
-    """Each topic's partitions in contiguous runs over its subscribers (Kafka's RangeAssignor without racks)."""
+    """Assign each topic's partitions in contiguous runs to its subscribers (Kafka's RangeAssignor without racks)."""
     result: Shares = {member: [] for member in members}
     order = _order(members)
     for topic in _all_topics(members):
@@ -53,7 +53,7 @@ def range_assignor(members: Members, partitions: Mapping[str, int]) -> Shares:
 
 
 def round_robin_assignor(members: Members, partitions: Mapping[str, int]) -> Shares:
-    """All partitions dealt out in turn to the members, skipping those that do not subscribe (RoundRobinAssignor)."""
+    """Assign all partitions to the members in turn, skipping members that do not subscribe (RoundRobinAssignor)."""
     result: Shares = {member: [] for member in members}
     order = _order(members)
     turn = 0
@@ -67,7 +67,7 @@ def round_robin_assignor(members: Members, partitions: Mapping[str, int]) -> Sha
 
 
 def sticky_assignor(members: Members, partitions: Mapping[str, int]) -> Shares:
-    """StickyAssignor: what members held is in their user data, because they gave it up before they joined."""
+    """Assign like Java's StickyAssignor. The user data has each member's old partitions, given up before the join."""
     held = {}
     for member, wanted in members.items():
         owned, generation = decode_sticky_data(wanted.user_data)
@@ -76,7 +76,7 @@ def sticky_assignor(members: Members, partitions: Mapping[str, int]) -> Shares:
 
 
 def cooperative_sticky_assignor(members: Members, partitions: Mapping[str, int]) -> Shares:
-    """CooperativeStickyAssignor, before the partitions that move are withheld."""
+    """Assign like Java's CooperativeStickyAssignor, before `withhold_moving`."""
     held = {
         member: wanted
         if wanted.generation >= 0
@@ -109,7 +109,7 @@ class RoundRobinAssignor(PartitionAssignor):
 
 
 class StickyAssignor(PartitionAssignor):
-    """See sticky_assignor. The user data is the last assignment, also when it was given up already."""
+    """See sticky_assignor. The user data is the last assignment, even if it was given up already."""
 
     name = "sticky"
 
@@ -172,7 +172,7 @@ def assignors_of(strategies: Iterable[str | PartitionAssignor]) -> list[Partitio
 
 
 def _named(name: str) -> PartitionAssignor:
-    """By Kafka's protocol name. Raises ConfigurationError."""
+    """Create a built-in assignor by Kafka's protocol name. Raises ConfigurationError."""
     if name not in ASSIGNORS:
         raise ConfigurationError(
             f"partition_assignment_strategy {name!r}: known are {', '.join(sorted(ASSIGNORS))}; "

@@ -1,8 +1,8 @@
 """The sticky assignment: as balanced as subscriptions allow, moving as little as possible (KIP-54, KIP-341, KIP-429).
 
-Members keep what they hold; what nobody holds goes to the least loaded subscriber; then single partitions move from
-loaded to less loaded members for as long as a move makes a difference of two or more smaller. With equal subscriptions
-the result differs by at most one partition per member, with the fewest moves that reach it.
+Members keep their partitions. Partitions without an owner go to the subscriber with the fewest partitions. Then single
+partitions move from members with many to members with few, while a move reduces a difference of two or more. With equal
+subscriptions the members' counts differ by at most one, with the fewest moves that reach it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Owners = dict[TopicPartition, str]
 def assign_sticky(
     members: Mapping[str, Subscription], partitions: Mapping[str, int]
 ) -> dict[str, list[TopicPartition]]:
-    """Every partition of a subscribed topic to exactly one subscriber. `owned` and `generation` of members count."""
+    """Assign every partition of a subscribed topic to one subscriber. Uses the members' `owned` and `generation`."""
     subscribers = {
         topic: [member for member in sorted(members) if topic in members[member].topics]
         for topic in {topic for subscription in members.values() for topic in subscription.topics}
@@ -32,7 +32,7 @@ def assign_sticky(
     loads = dict.fromkeys(sorted(members), 0)
     for member in owners.values():
         loads[member] += 1
-    # Those with the fewest possible takers first: later partitions can still go elsewhere.
+    # Topics with the fewest subscribers first: partitions of other topics have more choices later.
     topics = sorted(subscribers, key=lambda topic: (len(subscribers[topic]), topic))
     for topic in topics:
         for number in range(partitions[topic]):
@@ -79,7 +79,7 @@ def _balance(
     subscribers: Mapping[str, list[str]],
     held: set[tuple[str, TopicPartition]],
 ) -> None:
-    """Move single partitions until no move helps. Ends: each move makes the sum of squared loads smaller."""
+    """Move single partitions until no move helps. It ends, because each move reduces the sum of squared loads."""
     belongings: dict[str, list[TopicPartition]] = defaultdict(list)
     for partition, member in sorted(owners.items()):
         belongings[member].append(partition)
@@ -98,9 +98,10 @@ def _balance(
 def _best_move(
     belongings: Mapping[str, list[TopicPartition]], loads: Mapping[str, int], subscribers: Mapping[str, list[str]]
 ) -> tuple[TopicPartition, str, str] | None:
-    """(partition, from, to): from the most loaded member that can give to a member with at least two less.
+    """Return (partition, from, to), or None.
 
-    One move at a time from the top, so that nobody gives away what comes back to it later.
+    The giver is the member with the most partitions that can give to a member with at least two less. One move at a
+    time from that member prevents moves that are undone later.
     """
     for giver in sorted(loads, key=lambda member: (-loads[member], member)):
         if loads[giver] < 2:

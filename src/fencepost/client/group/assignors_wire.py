@@ -1,6 +1,6 @@
-"""Kafka's consumer group protocol data as assignors see it: subscriptions, assignments, the assignors' user data.
+"""Kafka's consumer group data in the form of assignors: subscriptions, assignments, the assignors' user data.
 
-The bytes of the first two are `protocol/consumer_protocol.py`'s.
+`protocol/consumer_protocol.py` encodes and decodes subscriptions and assignments.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SUBSCRIPTION_VERSION: Final = 3
 
 
 def encode_subscription(wanted: Subscription) -> bytes:
-    """Version 3."""
+    """Encode a subscription in version 3."""
     owned, generation, rack, user_data = wanted.owned, wanted.generation, wanted.rack, wanted.user_data
     return consumer_protocol.encode_subscription(
         consumer_protocol.JoinSubscription(SUBSCRIPTION_VERSION, wanted.topics, owned, generation, rack, user_data)
@@ -30,7 +30,7 @@ def encode_subscription(wanted: Subscription) -> bytes:
 
 
 def encode_sticky_data(owned: Sequence[TopicPartition], generation: int) -> bytes:
-    """User data of Java's StickyAssignor, version 1: the previous assignment and its generation."""
+    """Encode the user data of Java's StickyAssignor, version 1: the previous assignment and its generation."""
     writer = Writer()
     write_partitions(writer, owned)
     writer.int32(generation)
@@ -38,13 +38,13 @@ def encode_sticky_data(owned: Sequence[TopicPartition], generation: int) -> byte
 
 
 def encode_cooperative_data(generation: int) -> bytes:
-    """User data of Java's CooperativeStickyAssignor: the generation of what is owned."""
+    """Encode the user data of Java's CooperativeStickyAssignor: the generation of the owned partitions."""
     return struct.pack(">i", generation)
 
 
 @contextmanager
 def _reading(data: bytes) -> Iterator[Reader]:
-    """Raises ProtocolError for what does not fit."""
+    """Yield a reader of the data. Raises ProtocolError if the data is malformed."""
     try:
         yield Reader(data)
     except MalformedMessage as error:
@@ -56,7 +56,7 @@ def _places(partitions: Iterable[tuple[str, int]]) -> list[TopicPartition]:
 
 
 def decode_subscription(data: bytes) -> Subscription:
-    """Any version. Raises ProtocolError."""
+    """Decode a subscription of any version. Raises ProtocolError."""
     with _reading(data):
         read = consumer_protocol.decode_subscription(data)
     owned = _places(read.owned) if read.owned else ()
@@ -64,21 +64,21 @@ def decode_subscription(data: bytes) -> Subscription:
 
 
 def encode_assignment(assignment: Assignment) -> bytes:
-    """Version 0."""
+    """Encode an assignment in version 0."""
     return consumer_protocol.encode_assignment(assignment.partitions, user_data=assignment.user_data)
 
 
 def decode_assignment(data: bytes) -> Assignment:
-    """Partitions and user data; none for empty data, as a leader that left gives. Raises ProtocolError."""
+    """Decode an assignment. Empty data, as from a leader that left, has no partitions. Raises ProtocolError."""
     with _reading(data):
         partitions, user_data = consumer_protocol.decode_assignment(data)
         return Assignment(_places(partitions), user_data)
 
 
 def decode_sticky_data(data: bytes | None) -> tuple[list[TopicPartition], int]:
-    """(previous assignment, generation) of Java's StickyAssignor; version 0 has no generation.
+    """Return (previous assignment, generation) of Java's StickyAssignor. Version 0 has no generation.
 
-    Data that cannot be read counts as none, as in Java: another assignor's member may have written it.
+    Malformed data counts as none, as in Java: a member with another assignor may have written it.
     """
     if not data:
         return [], NO_GENERATION
@@ -90,5 +90,5 @@ def decode_sticky_data(data: bytes | None) -> tuple[list[TopicPartition], int]:
 
 
 def decode_cooperative_data(data: bytes | None) -> int:
-    """The generation, -1 when there is none."""
+    """Return the generation, -1 if there is none."""
     return int(struct.unpack(">i", data)[0]) if data is not None and len(data) == 4 else NO_GENERATION

@@ -1,9 +1,9 @@
-"""Membership by the classic protocol: join, sync, heartbeat, leave; the group's leader assigns.
+"""Membership by the classic protocol: join, sync, heartbeat, leave. The group's leader assigns partitions.
 
-Eager (range, roundrobin, sticky): a rebalance gives up all partitions first and hands out new partitions after it.
-Cooperative (cooperative-sticky, KIP-429): members keep what they own; what moves is given up after the sync, and a
-second rebalance hands it on. Heartbeats run in a task of their own; a consumer that does not poll for
-max_poll_interval_ms leaves the group, so that its partitions go on.
+With eager assignors (range, roundrobin, sticky) a member gives up all partitions before a rebalance, and gets new ones
+after it. With the cooperative assignor (cooperative-sticky, KIP-429) members keep their partitions. A partition that
+moves is revoked after the sync, and a second rebalance assigns it to its new owner. Heartbeats run in a task of their
+own. A consumer that does not poll for max_poll_interval_ms leaves the group, so that others get its partitions.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from fencepost.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRe
 log = logging.getLogger("fencepost.client.group")
 
 PROTOCOL_TYPE: Final = "consumer"
-JOIN_LANE: Final = "join"  # joins are parked at the broker; heartbeats and commits go on beside them
-JOIN_GRACE_MS: Final = 5_000  # beyond the rebalance timeout, as Java's consumer
+JOIN_LANE: Final = "join"  # the broker holds joins, so heartbeats and commits need another connection
+JOIN_GRACE_MS: Final = 5_000  # in addition to the rebalance timeout, as in Java's consumer
 LOST_MEMBERSHIP: Final = (E.UNKNOWN_MEMBER_ID, E.ILLEGAL_GENERATION)
 BEATING: Final = (ClassicMemberState.STABLE, ClassicMemberState.REBALANCING)
 
@@ -48,13 +48,13 @@ class ClassicMember(Member):
     def __init__(self, cluster: Cluster, config: ConsumerConfig, listener: Listener, metrics: ConsumerMetrics) -> None:
         super().__init__(cluster, config, listener, metrics)
         self.state = ClassicMemberState.UNJOINED
-        self._assignors = Assignors(config, cluster.runtime)  # fails now if at all
+        self._assignors = Assignors(config, cluster.runtime)  # raises ConfigurationError before anything is sent
         self.cooperative = self._assignors.cooperative
         self._counts: dict[str, int] = {}  # partitions per topic when this leader last assigned them
         self._leading = False
-        self._owns = False  # an assignment was told and not yet taken back
-        self._held = Assignment()  # the last one
-        self._protocol_name: str | None = None  # its assignor
+        self._owns = False  # the assignment was reported to the application, and not revoked
+        self._held = Assignment()  # the last assignment
+        self._protocol_name: str | None = None  # the assignor of that assignment
 
     def describe(self) -> str:
         return (
@@ -64,7 +64,7 @@ class ClassicMember(Member):
 
     def subscribe(self, wanted: SubscribedTopics) -> None:
         if self.topics.asks_for_the_same(wanted):
-            return  # a rebalance would stop the whole group for nothing, for ever if a listener subscribes
+            return  # a rebalance would stop the whole group for no reason, endlessly if a listener subscribes
         self.topics = wanted
         self._look_again_ms = 0
         self._rebalance()
@@ -73,7 +73,7 @@ class ClassicMember(Member):
         self.state = step(self.state, ClassicMemberEvent.REBALANCE)
 
     def _is(self, state: ClassicMemberState) -> bool:
-        """Asked after an await, in which other tasks may have moved the state."""
+        """Return true if the member is in this state. For use after an await, as other tasks may change the state."""
         return self.state is state
 
     def _topics_changed(self) -> None:
@@ -125,7 +125,7 @@ class ClassicMember(Member):
         return True
 
     async def _rejoin(self, deadline_ms: int) -> KafkaError | None:
-        """One try; None: it worked, or is to be made again at once."""
+        """Make one attempt to join. Return an error to back off for, or None after a success or to retry at once."""
         await self._prepare(deadline_ms)
         self.state = step(self.state, ClassicMemberEvent.JOIN)
         try:
@@ -137,7 +137,7 @@ class ClassicMember(Member):
                 self.state = step(self.state, ClassicMemberEvent.LOST)
 
     async def _prepare(self, deadline_ms: int) -> None:
-        """Before joining: give up what may not be kept; know what a pattern matches."""
+        """Give up partitions that may not be kept over a join. Match the pattern if it has no topics yet."""
         if self._owns and (self.generation_id < 0 or not self.cooperative):
             self._owns = False
             self._awaiting = "a poll that serves the rebalance listener"
@@ -150,7 +150,7 @@ class ClassicMember(Member):
                 log.warning("group %r: joining without topics for now: %s", self._group_id, error)
 
     async def _take_over(self) -> None:
-        """Make the new assignment ours, with the application told of the difference."""
+        """Adopt the new assignment, and report the difference to the application."""
         self._metrics.rebalance_total += 1
         assigned, self._owns = sorted(self._held.partitions), True
         self._awaiting = "a poll that serves the rebalance listener"
@@ -165,21 +165,21 @@ class ClassicMember(Member):
         self._awaiting = "a poll that serves the rebalance listener"
         if generation_id != self.generation_id:
             self._owns = bool(self.assignment)
-            return  # lost meanwhile; what was kept is given up before the next join
+            return  # the membership was lost meanwhile; the next join gives up the remaining partitions
         self.assignment = sorted({*self.assignment, *added})
         await self._listener("assigned", added)
         self._awaiting = "nothing"
         if revoked and self.state is ClassicMemberState.STABLE:
-            self._rebalance()  # so that the others get what we gave up
+            self._rebalance()  # so that the other members get the revoked partitions
 
     # --- join and sync ---
 
     async def _join_and_sync(self) -> KafkaError | None:
-        """One try. None: STABLE, or to be tried again at once; an error to back off for otherwise."""
+        """Make one attempt to join and sync. Return an error to back off for, or None if STABLE or to retry at once."""
         joined = await self._join()
         if isinstance(joined, KafkaError) or joined is None:
             return joined
-        if not self._is(ClassicMemberState.JOINING):  # subscribed to other topics meanwhile: join again as this member
+        if not self._is(ClassicMemberState.JOINING):  # the subscription changed meanwhile: join again as this member
             self.member_id = joined.member_id
             return None
         self.state = step(self.state, ClassicMemberEvent.JOINED)
@@ -196,7 +196,8 @@ class ClassicMember(Member):
             protocol_name=joined.protocol_name,
             assignments=assignments,
         )
-        # A leader that never assigns ends in a new rebalance; waiting longer than for any answer only hides a loss.
+        # If the leader never assigns, the coordinator starts a new rebalance. A longer wait would only hide a lost
+        # response.
         synced: SyncGroupResponse = await self._call(request, (0, 5), 0)
         if synced.error_code != 0:
             return self._refused(synced.error_code, "SyncGroup")
@@ -250,7 +251,7 @@ class ClassicMember(Member):
     async def _call(
         self, request: JoinGroupRequest | SyncGroupRequest, versions: tuple[int, int], server_ms: int
     ) -> Any:
-        """A request that the coordinator may hold; lost answers are noticed by the connection's request timeout."""
+        """Send a request that the coordinator may hold. The connection's request timeout detects a lost response."""
         patience_ms = server_ms + self._config.request_timeout_ms
         static_join = self._config.group_instance_id is not None and isinstance(request, JoinGroupRequest)
         return await self._cluster.call(
@@ -271,7 +272,7 @@ class ClassicMember(Member):
             return None
         if code in LOST_MEMBERSHIP:
             self._lose()
-            return error  # pausing costs little, and a coordinator that loads is not stormed
+            return error  # the back-off protects a coordinator that is loading
         raise error
 
     def _lose(self) -> None:
@@ -291,7 +292,7 @@ class ClassicMember(Member):
         counts = {name: len(topic.partitions) for name, topic in known.items() if topic is not None}
         self._counts = {name: counts.get(name, 0) for name in topics}
         if joined.skip_assignment:
-            return []  # a static leader came back: the assignment stands (KIP-814)
+            return []  # a static leader came back, and the old assignment stays valid (KIP-814)
         self._awaiting = f"assign of the assignor {joined.protocol_name!r}"
         assigned = await self._assignors.assign(joined.protocol_name, members, counts)
         return [
@@ -300,7 +301,10 @@ class ClassicMember(Member):
         ]
 
     async def _refresh(self, topics: Sequence[str]) -> None:
-        """Not for long: no heartbeats run now, and a leader with old metadata looks again when it is stable."""
+        """Refresh metadata, for a short time only, because no heartbeats run now.
+
+        A leader with outdated metadata checks again when it is stable.
+        """
         try:
             await self._cluster.refresh(topics, self._runtime.now_ms() + LOOK_PATIENCE_MS)
         except (DisconnectedError, KafkaTimeoutError) as error:
@@ -372,7 +376,7 @@ class ClassicMember(Member):
     # --- leaving ---
 
     async def leave(self, deadline_ms: int | None = None) -> None:
-        """Give up the membership; a static member (group_instance_id) stays, to come back without a rebalance."""
+        """Leave the group. A static member (group_instance_id) stays, so that it can return without a rebalance."""
         if self.member_id and self._config.group_instance_id is None and self.state is not ClassicMemberState.LEFT:
             by_ms = self._runtime.now_ms() + self._config.request_timeout_ms
             request = LeaveGroupRequest(
@@ -398,7 +402,7 @@ class ClassicMember(Member):
                 self._owns = False
                 await self._give_up("revoked" if self.generation_id >= 0 else "lost", self.assignment)
             await self.leave(deadline_ms)
-        finally:  # a cancelled call ends the heartbeats too, because nothing else does
+        finally:  # also after a cancellation: no other code ends the heartbeats
             self.state = step(self.state, ClassicMemberEvent.LEAVE)
             self.generation_id, self.member_id, self._owner = -1, "", None
             if self._heartbeats is not None:

@@ -1,10 +1,10 @@
-"""A classic group member's states as the consumer sees them, and every step between them.
+"""The states of a classic group member as the consumer sees them, and all transitions.
 
-UNJOINED    no place in the group; the next poll joins
-JOINING     JoinGroup is on its way (the broker holds it until all members are there)
-SYNCING     SyncGroup is on its way (the leader brings the assignment)
+UNJOINED    not in the group; the next poll joins
+JOINING     JoinGroup is in flight (the broker holds it until all members have joined)
+SYNCING     SyncGroup is in flight (the leader sends the assignment)
 STABLE      has an assignment; heartbeats run
-REBALANCING has a place and is to join again with the next poll; heartbeats go on until then
+REBALANCING in the group, and joins again with the next poll; heartbeats run until then
 LEFT        left the group, by close or unsubscribe
 """
 
@@ -18,7 +18,7 @@ from fencepost.states import StateTable
 
 
 class ClassicMemberState(Enum):
-    """See the module's text."""
+    """See the module's docstring."""
 
     UNJOINED = auto()
     JOINING = auto()
@@ -32,10 +32,10 @@ class ClassicMemberEvent(Enum):
     """Events of a classic group member."""
 
     JOIN = auto()  # a poll starts to join
-    JOINED = auto()  # JoinGroup was answered with a generation
-    SYNCED = auto()  # SyncGroup was answered with an assignment
-    REBALANCE = auto()  # the coordinator wants everybody to join again (27), or we want to
-    LOST = auto()  # the coordinator does not know us any more (22, 25), or an answer was lost
+    JOINED = auto()  # the response to JoinGroup has a generation
+    SYNCED = auto()  # the response to SyncGroup has an assignment
+    REBALANCE = auto()  # the coordinator requires all members to join again (27), or this member wants to
+    LOST = auto()  # the coordinator does not know this member any more (22, 25), or a response was lost
     LEAVE = auto()
 
 
@@ -82,7 +82,7 @@ TABLE: Final = StateTable(
         },
         _S.LEFT: {
             _E.JOIN: _S.JOINING,  # subscribed again
-            _E.REBALANCE: _S.LEFT,  # a late answer
+            _E.REBALANCE: _S.LEFT,  # a late response
             _E.LOST: _S.LEFT,
             _E.LEAVE: _S.LEFT,
         },

@@ -1,8 +1,8 @@
-"""Committed offsets: OffsetFetch and OffsetCommit against a group's coordinator.
+"""Committed offsets: OffsetFetch and OffsetCommit requests to a group's coordinator.
 
-OffsetFetch asks for stable offsets by default: while a transaction holds some, the broker answers 88 and we wait
-(KIP-447); a Kafka before 2.5 tells what is committed, and that is warned of. Topic names are used throughout
-(OffsetFetch up to v9, OffsetCommit up to v9).
+OffsetFetch requests stable offsets by default: while a transaction holds some, the broker returns error 88 and the
+client waits (KIP-447). Kafka before 2.5 returns the committed offsets instead, of which a warning is logged. All
+requests use topic names (OffsetFetch up to v9, OffsetCommit up to v9).
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from fencepost.protocol.messages import offset_commit as oc
 from fencepost.protocol.messages import offset_fetch as of
 
 _MOST_NAMED: Final = 5
-GROUP_LANE: Final = "group"  # a group's calls do not wait behind fetches to the same broker
+GROUP_LANE: Final = "group"  # name of a connection on which a group's requests do not wait behind fetches
 
 
 def _fetch_request(group_id: str, partitions: Sequence[TopicPartition] | None, stable: bool) -> of.OffsetFetchRequest:
-    """One request for both shapes: v8+ has a list of groups, older versions a single group."""
+    """Return a request with the fields of both forms: v8+ has a list of groups, older versions a single group."""
     new: list[of.OffsetFetchRequestTopics] | None = None
     old: list[of.OffsetFetchRequestTopic] | None = None
     if partitions is not None:
@@ -38,7 +38,7 @@ def _fetch_request(group_id: str, partitions: Sequence[TopicPartition] | None, s
 
 
 def _fetch_versions(cluster: Cluster, connection: BrokerConnection) -> tuple[int, int]:
-    """For stable offsets, where the coordinator can tell them."""
+    """Return the versions for stable offsets, or older ones if the coordinator does not support these."""
     if connection.offers(of.OffsetFetchRequest.API_KEY, 7):
         return (7, 9)
     cluster.lasting_errors.lacks(
@@ -53,9 +53,9 @@ def _fetch_versions(cluster: Cluster, connection: BrokerConnection) -> tuple[int
 def _told_by(
     reply: of.OffsetFetchResponse,
 ) -> tuple[int, dict[TopicPartition, OffsetAndMetadata], list[TopicPartition]]:
-    """(the group's error, else the first partition's; the offsets that are told; partitions that a transaction holds).
+    """Return the error code, the offsets, and the partitions that a transaction holds.
 
-    Where another error is among them, none is told: the answer is for the whole.
+    The code is the group's error, else the first final or retriable error of a partition. Then no offsets are returned.
     """
     shape = reply.groups[0] if reply.groups else reply
     told, held, code = {}, [], shape.error_code
@@ -82,12 +82,24 @@ async def fetch_committed(
     deadline_ms: int,
     lane: str = "",
 ) -> dict[TopicPartition, OffsetAndMetadata]:
-    """The committed offsets (None: all of the group). Partitions without an offset are left out. Raises KafkaError.
+    """Return the committed offsets. Partitions without an offset are left out.
 
-    With `require_stable` each partition counts as of a moment in which no transaction held its offset: in a group that
-    commits in transactions all the time, there may be none in which that is so of all. A broker tells of each partition
-    that it is asked for, with offset -1 where nothing was committed: one that leaves some out has not answered, and to
-    take that for "nothing" would begin them anew. That raises ProtocolError.
+    With `require_stable` each offset is read at a moment at which no transaction holds it. The moments may differ by
+    partition, because a group that always commits in transactions may have no moment at which all are free.
+
+    A response must contain each requested partition, with offset -1 if nothing was committed. A missing partition
+    raises ProtocolError. Otherwise the consumer would read it from the start.
+
+    Args:
+        cluster: The cluster's metadata and connections.
+        group_id: The group.
+        partitions: The partitions; None: all of the group.
+        require_stable: Wait until no transaction holds an offset.
+        deadline_ms: Time limit by the runtime's clock, in ms.
+        lane: Name of a separate connection.
+
+    Raises:
+        KafkaError: The final error, or KafkaTimeoutError.
     """
     if partitions is not None and not partitions:
         return {}
@@ -128,7 +140,7 @@ async def commit(
     deadline_ms: int,
     lane: str = "",
 ) -> None:
-    """OffsetCommit. Raises GroupFencedError (22, 25, 27, 82), KafkaTimeoutError, the class of any other code."""
+    """Commit offsets. Raises GroupFencedError (22, 25, 27, 82), KafkaTimeoutError, or the class of any other code."""
     if not positions:
         return
     topics = [
@@ -171,7 +183,7 @@ async def commit(
 
 
 def _commit_code(reply: oc.OffsetCommitResponse) -> int:
-    """The code that decides what to do next: a final code before a retriable code."""
+    """Return the error code that decides the next step. Final codes have priority over retriable ones."""
     codes = [
         partition.error_code
         for topic in reply.topics

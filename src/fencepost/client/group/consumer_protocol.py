@@ -1,8 +1,8 @@
-"""Membership by KIP-848 (group_protocol="consumer"): the coordinator assigns, member by member; nobody waits for all.
+"""Membership by KIP-848 (group_protocol="consumer"). The coordinator assigns to each member separately.
 
-One kind of request carries joining, assignments and their acknowledgement. Heartbeats run in a task of their own; what
-they bring is worked off by `settle`: partitions that go are revoked (told to the application in its poll), those that
-come are taken, then the next heartbeat acknowledges. Everything else is read on meanwhile.
+Heartbeats carry joins, assignments and acknowledgements of assignments. They run in a task of their own. `settle`
+applies a new assignment: it revokes partitions (the application is informed during its poll), takes new ones, and lets
+the next heartbeat acknowledge the assignment. The consumer reads its other partitions meanwhile.
 """
 
 from __future__ import annotations
@@ -41,8 +41,9 @@ log = logging.getLogger("fencepost.client.group")
 
 JOIN_EPOCH: Final = 0
 LEAVE_EPOCH: Final = -1
-STATIC_LEAVE_EPOCH: Final = -2  # back soon: the coordinator keeps the assignment for the rest of the session
-REGEX_VERSION: Final = 1  # ConsumerGroupHeartbeat v1: patterns are matched by the broker
+# A static member returns soon: the coordinator keeps its assignment until the session ends.
+STATIC_LEAVE_EPOCH: Final = -2
+REGEX_VERSION: Final = 1  # ConsumerGroupHeartbeat v1: the broker can match patterns
 FENCED: Final = (E.UNKNOWN_MEMBER_ID, E.FENCED_MEMBER_EPOCH)
 WAIT_STEP_MS: Final = 1_000
 _SWITCHED_OFF: Final = (
@@ -55,7 +56,7 @@ _E = ConsumerMemberEvent
 
 
 def new_member_id(runtime: Runtime) -> str:
-    """128 random bits as Kafka writes its UUIDs (KIP-1082: the client chooses)."""
+    """Return 128 random bits in Kafka's text form of UUIDs. The client chooses its member id (KIP-1082)."""
     bits = bytes(int(runtime.random() * 256) for _ in range(16))
     return urlsafe_b64encode(bits).rstrip(b"=").decode()
 
@@ -68,20 +69,21 @@ class Subscribed(NamedTuple):
 
 
 class ConsumerProtocolMember(Member):
-    """One member of a KIP-848 group. `generation_id` is the member epoch, -1 while it has none."""
+    """One member of a KIP-848 group. `generation_id` is the member epoch, -1 outside the group."""
 
     def __init__(self, cluster: Cluster, config: ConsumerConfig, listener: Listener, metrics: ConsumerMetrics) -> None:
         super().__init__(cluster, config, listener, metrics)
         self.state = _S.UNJOINED
         self.member_id = new_member_id(self._runtime)
         self._goal: set[tuple[UUID, int]] = set()
-        self._ids: dict[TopicPartition, UUID] = {}  # of what is owned
-        self._regex: bool | None = None  # true if the broker matches the pattern; None: not known yet
-        self._known: Subscribed | None = None  # the coordinator's; None: the next heartbeat sends all fields
-        self._has_strays = False  # heartbeats without an answer, which may still arrive
-        self._has_regex = False  # true if the coordinator may have a pattern
+        self._ids: dict[TopicPartition, UUID] = {}  # topic ids of the owned partitions
+        self._regex: bool | None = None  # true if the broker matches the pattern; None: not decided yet
+        # The subscription that the coordinator has; None: the next heartbeat sends all fields.
+        self._known: Subscribed | None = None
+        self._has_strays = False  # heartbeats without a response exist, which may still arrive
+        self._has_regex = False  # the coordinator may have a pattern
         self._interval_ms = config.heartbeat_interval_ms
-        self._wake = self._runtime.event()  # beat now
+        self._wake = self._runtime.event()  # send a heartbeat now
         self._moved = self._runtime.event()  # the state changed, or heartbeats ended
         self._unreleased_since_ms: int | None = None
 
@@ -115,7 +117,7 @@ class ConsumerProtocolMember(Member):
 
     @property
     def settled(self) -> bool:
-        # An acknowledgement on its way changes nothing for the application.
+        # A pending acknowledgement changes nothing for the application.
         return self.state in (_S.STABLE, _S.ACKNOWLEDGING)
 
     @property
@@ -126,7 +128,7 @@ class ConsumerProtocolMember(Member):
         self.state = step(self.state, event)
         self._moved.set()
 
-    # --- reaching the target ---
+    # --- applying the target assignment ---
 
     async def settle(self, deadline_ms: int) -> bool:
         if self._heartbeats is None or self._heartbeats.done():
@@ -149,7 +151,10 @@ class ConsumerProtocolMember(Member):
         return self.settled
 
     async def _reconcile(self) -> None:
-        """Give up what is not in the target, take what is; acknowledge when all of it has a name."""
+        """Revoke partitions that are not in the target, and take new ones.
+
+        Acknowledge once all topic ids have names.
+        """
         goal = set(self._goal)
         named, unnamed = await self._named(goal)
         revoked = [
@@ -173,11 +178,11 @@ class ConsumerProtocolMember(Member):
             await self._moved.wait(MISSING_TOPIC_CHECK_MS)
             return
         self._awaiting = "nothing"
-        self._set(_E.RECONCILED)  # nothing happens when we were fenced meanwhile
+        self._set(_E.RECONCILED)  # has no effect if the member was fenced meanwhile
         self._wake.set()
 
     async def _named(self, goal: set[tuple[UUID, int]]) -> tuple[dict[TopicPartition, UUID], set[UUID]]:
-        """The goal by topic name, and the topic ids that metadata does not know (yet)."""
+        """Return the target's partitions by name, and the topic ids that metadata does not know (yet)."""
         names = self._names_by_id()
         unnamed = {topic_id for topic_id, _ in goal if topic_id not in names}
         if unnamed:
@@ -199,12 +204,12 @@ class ConsumerProtocolMember(Member):
         while self.state is not _S.LEFT and self._fatal is None:
             self._wake.clear()
             if self.state is _S.FENCED:
-                await self._wake.wait(self._interval_ms)  # until the application was told
+                await self._wake.wait(self._interval_ms)  # until the application was informed
                 continue
             if self._late():
                 await self._leave()
                 self._forget(_E.FENCE)
-                return  # the next poll settles, and so joins again
+                return  # the next poll settles, and thereby joins again
             pause_ms: float = self._interval_ms
             try:
                 pause_ms = await self._beat_once()
@@ -223,7 +228,10 @@ class ConsumerProtocolMember(Member):
             await self._wake.wait(pause_ms)
 
     async def _beat_once(self) -> float:
-        """One heartbeat; how long to wait before the next. Raises what ends the membership, and lost answers."""
+        """Send one heartbeat. Return the wait before the next, in ms.
+
+        Raises errors that end the membership, and errors of lost responses.
+        """
         deadline_ms = self._runtime.now_ms() + self._config.request_timeout_ms
         connection = await self._cluster.reach(self._target, deadline_ms, GROUP_LANE)
         await self._choose_regex(connection.version(ConsumerGroupHeartbeatRequest.API_KEY, 0, 1), deadline_ms)
@@ -264,7 +272,10 @@ class ConsumerProtocolMember(Member):
         return 0 if self.state is _S.ACKNOWLEDGING else self._interval_ms
 
     def _take(self, reply: ConsumerGroupHeartbeatResponse, *, acknowledging: bool) -> None:
-        """Be the member that the answer tells of. `acknowledging`: the heartbeat said what this member owns now."""
+        """Apply a successful response.
+
+        `acknowledging`: the heartbeat contained the partitions that this member owns.
+        """
         self._unreleased_since_ms = None
         self._cluster.lasting_errors.over(f"group {self._group_id!r}")
         self._interval_ms = reply.heartbeat_interval_ms or self._interval_ms
@@ -283,22 +294,26 @@ class ConsumerProtocolMember(Member):
             self._set(_E.ANSWERED)
 
     async def _choose_regex(self, version: int, deadline_ms: int) -> None:
-        """Decide who matches the pattern. The client matches a pattern with flags, because a request carries none."""
+        """Choose if broker or client matches the pattern.
+
+        A pattern with flags needs the client: requests have no flags.
+        """
         while (pattern := self.topics.pattern) is not None and self._regex is None:
-            plain = pattern.flags & ~32 == 0  # re.UNICODE is always on
+            plain = pattern.flags & ~32 == 0  # re.UNICODE is always set
             self._regex = version >= REGEX_VERSION and plain
             if not self._regex:
-                await self.topics.match(self._cluster, deadline_ms)  # another subscription may come meanwhile
+                await self.topics.match(self._cluster, deadline_ms)  # the subscription may change meanwhile
 
     def _wanted(self) -> Subscribed:
         pattern = self.topics.pattern if self._regex else None
         return Subscribed(tuple(self.topics.names_now()), pattern.pattern if pattern is not None else None)
 
     def _request(self, wanted: Subscribed) -> ConsumerGroupHeartbeatRequest:
-        """The heartbeat, without what the coordinator has.
+        """Return the next heartbeat. It omits fields that the coordinator knows.
 
-        An assignment comes with a single answer; it is repeated to those only who say everything. That answer may be a
-        stray's, which nobody hears, at any time: who has strays says everything from then on.
+        The coordinator sends an assignment in one response only. It repeats the assignment only after a heartbeat with
+        all fields. If an unanswered heartbeat arrives late, its response may carry an assignment that no caller
+        receives. Therefore a member with unanswered heartbeats sends all fields from then on.
         """
         known, self._known = None if self._has_strays else self._known, None
         request = ConsumerGroupHeartbeatRequest(
@@ -315,7 +330,7 @@ class ConsumerProtocolMember(Member):
         if known is None or known.names != wanted.names:
             request.subscribed_topic_names = wanted.names
         if self._has_regex and (known is None or known.regex != wanted.regex):
-            request.subscribed_topic_regex = wanted.regex or ""  # an omitted field leaves the expression as it is
+            request.subscribed_topic_regex = wanted.regex or ""  # an omitted field does not change the pattern
         if known is None or self.state is _S.ACKNOWLEDGING:
             owned: dict[UUID, list[int]] = defaultdict(list)
             if self.state is not _S.JOINING:
@@ -327,7 +342,10 @@ class ConsumerProtocolMember(Member):
         return request
 
     def _refused(self, reply: ConsumerGroupHeartbeatResponse) -> float:
-        """Take a refusal; how long to wait before the next heartbeat. Raises what ends the membership."""
+        """Handle an error code.
+
+        Return the wait before the next heartbeat, in ms. Raises errors that end the membership.
+        """
         code = reply.error_code
         told = reply.error_message or (_SWITCHED_OFF if code == E.UNSUPPORTED_VERSION else None)
         error = error_for(code, f"group {self._group_id!r}", told)
@@ -342,7 +360,7 @@ class ConsumerProtocolMember(Member):
             self._look_again_ms = 0
             return 0
         if code == E.UNRELEASED_INSTANCE_ID:
-            # The former owner of the id may have been killed; then its session ends by itself.
+            # The id's former owner may have been killed. Its session then ends by timeout.
             now_ms = self._runtime.now_ms()
             self._unreleased_since_ms = self._unreleased_since_ms or now_ms
             if now_ms - self._unreleased_since_ms < self._config.session_timeout_ms + self._interval_ms:
@@ -354,7 +372,7 @@ class ConsumerProtocolMember(Member):
         raise error
 
     def _forget(self, event: ConsumerMemberEvent) -> None:
-        """Not a member any more."""
+        """Forget the membership."""
         self.generation_id = -1
         self._goal, self._known = set(), None
         self._set(event)
@@ -388,7 +406,7 @@ class ConsumerProtocolMember(Member):
             self._end_heartbeats()
             if self.generation_id >= 0:
                 await self._leave(deadline_ms)
-        finally:  # a cancelled call ends the heartbeats too, because nothing else does
+        finally:  # also after a cancellation: no other code ends the heartbeats
             self._end_heartbeats()
             self._forget(_E.LEAVE)
             self._owner = None

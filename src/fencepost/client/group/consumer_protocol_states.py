@@ -1,11 +1,11 @@
-"""A KIP-848 group member's states as the consumer sees them. The broker assigns, heartbeats carry it.
+"""The states of a KIP-848 group member as the consumer sees them. The coordinator assigns in responses to heartbeats.
 
-UNJOINED      no place in the group; the next heartbeat joins, with epoch 0
-JOINING       that heartbeat is on its way
-RECONCILING   has a target that differs from what it owns: revokes, looks up topic ids, takes
-ACKNOWLEDGING reached the target; the next heartbeat says so
-STABLE        owns what the coordinator thinks it owns
-FENCED        the coordinator does not know us any more (25, 110); all is lost, and the application is told first
+UNJOINED      not in the group; the next heartbeat joins, with epoch 0
+JOINING       that heartbeat is in flight
+RECONCILING   has a target other than what it owns: revokes, looks up topic ids, takes new partitions
+ACKNOWLEDGING has reached the target; the next heartbeat acknowledges it
+STABLE        owns the partitions that the coordinator assigned
+FENCED        the coordinator does not know the member any more (25, 110); the application is informed first
 LEFT          left the group, by close or unsubscribe
 """
 
@@ -19,7 +19,7 @@ from fencepost.states import StateTable
 
 
 class ConsumerMemberState(Enum):
-    """See the module's text."""
+    """See the module's docstring."""
 
     UNJOINED = auto()
     JOINING = auto()
@@ -33,12 +33,12 @@ class ConsumerMemberState(Enum):
 class ConsumerMemberEvent(Enum):
     """Events of a consumer group member (KIP-848)."""
 
-    JOIN = auto()  # a heartbeat with epoch 0 goes out
-    ANSWERED = auto()  # a heartbeat was answered without a new target
-    TARGET = auto()  # a heartbeat was answered with a target assignment
+    JOIN = auto()  # a heartbeat with epoch 0 is sent
+    ANSWERED = auto()  # a response without a new target
+    TARGET = auto()  # a response with a target assignment
     RECONCILED = auto()  # the owned partitions equal the target
-    FENCE = auto()  # the membership is gone: refused (25, 110), or given up by ourselves (no poll)
-    TOLD = auto()  # the application knows that everything is lost
+    FENCE = auto()  # the membership ended: by the coordinator (25, 110), or by this member (no poll)
+    TOLD = auto()  # the application was informed that all partitions are lost
     LEAVE = auto()
 
 
@@ -61,7 +61,7 @@ TABLE: Final = StateTable(
             _E.LEAVE: _S.LEFT,
         },
         _S.JOINING: {
-            _E.JOIN: _S.JOINING,  # the answer was lost
+            _E.JOIN: _S.JOINING,  # the response was lost
             _E.ANSWERED: _S.STABLE,
             _E.TARGET: _S.RECONCILING,
             _E.FENCE: _S.UNJOINED,
@@ -87,7 +87,7 @@ TABLE: Final = StateTable(
             _E.LEAVE: _S.LEFT,
         },
         _S.FENCED: {
-            _E.ANSWERED: _S.FENCED,  # a late answer
+            _E.ANSWERED: _S.FENCED,  # a late response
             _E.TARGET: _S.FENCED,
             _E.RECONCILED: _S.FENCED,
             _E.FENCE: _S.FENCED,

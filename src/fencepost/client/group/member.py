@@ -1,7 +1,7 @@
 """The common part of classic (classic.py) and KIP-848 membership (consumer_protocol.py), and the subscription.
 
-A member tells of "assigned", "revoked" and "lost" partitions through its listener and waits until that was served; what
-it keeps in a rebalance is not mentioned.
+A member reports "assigned", "revoked" and "lost" partitions to its listener, and waits until the listener returns. It
+does not report partitions that it keeps in a rebalance.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ log = logging.getLogger("fencepost.client.group")
 
 MISSING_TOPIC_CHECK_MS: Final = 1_000  # interval of the search for a subscribed topic that does not exist yet
 TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
-LOOK_PATIENCE_MS: Final = 5_000  # for one look at metadata; the next look follows
+LOOK_PATIENCE_MS: Final = 5_000  # time limit of one metadata request; another follows later
 
-# kind ("revoked", "assigned", "lost") and the partitions; awaited before the rebalance goes on
+# Called with the kind ("revoked", "assigned", "lost") and the partitions, and awaited before the rebalance continues.
 Listener = Callable[[str, list[TopicPartition]], Awaitable[None]]
 
 
 class RequestedTopics(NamedTuple):
-    """A subscription as asked for: names, or a pattern that whole names have to match."""
+    """A requested subscription: names, or a pattern that must match whole names."""
 
     names: tuple[str, ...] = ()
     pattern: re.Pattern[str] | None = None
 
 
 def check_names(names: Iterable[str]) -> None:
-    """Raise InvalidTopicError for a name that no topic can have: a consumer would wait for it for ever."""
+    """Raise InvalidTopicError for a name that no topic can have. A consumer would wait for it forever."""
     for name in names:
         if TOPIC_NAME.fullmatch(name) and name not in (".", ".."):
             continue
@@ -55,7 +55,7 @@ def check_names(names: Iterable[str]) -> None:
 
 
 class SubscribedTopics:
-    """The topics of a subscription; those of a pattern are matched here, from metadata of all topics."""
+    """The topics of a subscription. The client matches a pattern with the names in metadata of all topics."""
 
     def __init__(self, wanted: RequestedTopics) -> None:
         self.pattern = wanted.pattern
@@ -63,7 +63,16 @@ class SubscribedTopics:
 
     @classmethod
     def make(cls, names: Iterable[str] | re.Pattern[str], pattern: str | re.Pattern[str] | None) -> Self:
-        """Raises ConfigurationError."""
+        """Create a subscription.
+
+        Args:
+            names: Names of topics, or a compiled pattern.
+            pattern: A pattern instead of names.
+
+        Raises:
+            ConfigurationError: The pattern is invalid, or names were given too.
+            InvalidTopicError: A name cannot be a topic's.
+        """
         if isinstance(names, re.Pattern):
             return cls.make((), names)
         names = tuple(names)
@@ -83,11 +92,11 @@ class SubscribedTopics:
         return self._names == other._names
 
     def names_now(self) -> list[str]:
-        """The names, in order."""
+        """Return the current names, in order."""
         return list(self._names)
 
     async def match(self, cluster: Cluster, deadline_ms: int) -> bool:
-        """Match the pattern against the topics there are now; whether the names changed. Raises KafkaError."""
+        """Match the pattern with the current topics. Return true if the names changed. Raises KafkaError."""
         if self.pattern is None:
             return False
         reply = await cluster.fetch_metadata(None, deadline_ms, create=False)
@@ -104,7 +113,7 @@ class SubscribedTopics:
 
 
 class Member:
-    """One member of a group. `assignment` is what it owns; `generation_id` (or epoch) is -1 outside the group."""
+    """One member of a group. `assignment` has its partitions. `generation_id` (or epoch) is -1 outside the group."""
 
     def __init__(self, cluster: Cluster, config: ConsumerConfig, listener: Listener, metrics: ConsumerMetrics) -> None:
         self.generation_id = -1
@@ -123,18 +132,18 @@ class Member:
         self._looking = False
         self._heartbeats: TaskHandle | None = None
         self._fatal: Exception | None = None
-        self._owner: GroupMetadata | None = None  # the present or last identity of the owner of the partitions
-        self._awaiting = "the next poll"  # in words, for a consumer that seems stuck
+        self._owner: GroupMetadata | None = None  # current or last identity as owner of the partitions
+        self._awaiting = "the next poll"  # a text for the log of a consumer that makes no progress
 
     def subscribe(self, wanted: SubscribedTopics) -> None:
         """Replace the subscription."""
         raise NotImplementedError
 
     def metadata(self) -> GroupMetadata:
-        """For send_offsets_to_transaction and commits: who owns the partitions that are being read.
+        """Return the identity for commits: that of the owner of the partitions being read.
 
-        A member that finds out in the background that it was thrown out must not forget who it was: with an unknown
-        member and no generation, the coordinator would take its offsets unchecked, and records would be doubled.
+        A member that was removed in the background keeps its last identity. Without a member id and generation the
+        coordinator would accept its offsets unchecked, and records would be processed twice.
         """
         return self._owner or self._identity()
 
@@ -142,7 +151,7 @@ class Member:
         return GroupMetadata(self._group_id, self.generation_id, self.member_id, self._config.group_instance_id)
 
     def names(self) -> list[str]:
-        """The topics subscribed to; of a pattern, those it matches now."""
+        """Return the subscribed topics, or the topics that the pattern matches now."""
         return self.topics.names_now()
 
     @property
@@ -156,18 +165,21 @@ class Member:
         raise NotImplementedError
 
     def polled(self) -> None:
-        """The application is alive. Raises what ended the membership for good."""
+        """Record that the application is alive. Raises the error that ended the membership permanently."""
         self._last_poll_ms = self._runtime.now_ms()
         if self._fatal is not None:
             raise self._fatal
         self._look_for_missing()
 
     async def settle(self, deadline_ms: int) -> bool:
-        """Work until the assignment is current; False when the time is over (going on later). Raises final errors."""
+        """Take part in rebalances until the assignment is current.
+
+        Return false if time ran out. The next call then continues. Raises final errors.
+        """
         raise NotImplementedError
 
     async def end(self, deadline_ms: int) -> None:
-        """Leave for good: partitions are given up, heartbeats stop. Brokers are not waited for beyond the deadline."""
+        """Leave permanently: give up partitions, stop heartbeats. Waits for brokers until the deadline at most."""
         raise NotImplementedError
 
     def waiting_for(self) -> str:
@@ -176,7 +188,7 @@ class Member:
         return self._awaiting if trouble is None else f"{self._awaiting}; what goes wrong: {trouble}"
 
     def describe(self) -> str:
-        """One line for logs and tests."""
+        """Return the state in one line, for logs and tests."""
         raise NotImplementedError
 
     def _late(self) -> bool:
@@ -191,18 +203,18 @@ class Member:
         return True
 
     def _not_left(self, error: KafkaError) -> None:
-        """The coordinator was not told that we leave."""
+        """Log that the coordinator did not receive the request to leave."""
         log.warning("group %r: could not leave (%s); its partitions wait until its session ends", self._group_id, error)
 
     async def _give_up(self, kind: str, partitions: Sequence[TopicPartition]) -> None:
-        """Tell that these are not ours any more; own them until that was served."""
+        """Report to the listener that these partitions are revoked or lost. They are owned until it returns."""
         if partitions:
             await self._listener(kind, sorted(partitions))
         gone = set(partitions)
         self.assignment = [partition for partition in self.assignment if partition not in gone]
 
     def _look_for_missing(self) -> None:
-        """Topics that are subscribed to by name and do not exist are waited for, but not in silence."""
+        """Start a search for subscribed topics that do not exist, which reports lasting errors. Not for patterns."""
         now_ms = self._runtime.now_ms()
         if (
             self.generation_id < 0
@@ -227,7 +239,7 @@ class Member:
                 self._cluster.lasting_errors.over(what)
 
     def _look(self, topics: Sequence[str], *, often: bool) -> None:
-        """Look at the metadata of these topics (and the pattern's) when it is time to, in a task."""
+        """Refresh the metadata of these topics (and match the pattern) in a task, if it is due."""
         now_ms = self._runtime.now_ms()
         if self._looking or now_ms < self._look_again_ms:
             return
@@ -252,5 +264,5 @@ class Member:
             self._looking = False
 
     def _topics_changed(self) -> None:
-        """The pattern matches other topics now."""
+        """Handle a change of the topics that the pattern matches."""
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""Which membership a consumer's settings ask for."""
+"""The choice of a consumer's group protocol."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ from fencepost.config import ConsumerConfig
 
 
 def member_for(cluster: Cluster, config: ConsumerConfig, listener: Listener, metrics: ConsumerMetrics) -> Member:
-    """The membership that group_protocol asks for. Raises ConfigurationError."""
+    """Return the membership for the setting group_protocol. Raises ConfigurationError."""
     kind = ConsumerProtocolMember if config.group_protocol == "consumer" else ClassicMember
     return kind(cluster, config, listener, metrics)

@@ -183,7 +183,7 @@ class Router:
                 partition = partitioner(chunk.topic, key, value, partitions)
                 if partition is not None:
                     chosen[row] = index(partition)
-            except BaseException as error:  # noqa: BLE001 (told as the record's fate)
+            except BaseException as error:  # noqa: BLE001 (it becomes the record's result)
                 rejected = RecordRejectedError(f"the partitioner failed on a record for {chunk.topic!r}: {error!r}")
                 rejected.__cause__ = error
                 refused[row] = rejected

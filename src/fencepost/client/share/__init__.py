@@ -1,1 +1,1 @@
-"""Share groups (KIP-932): records one by one, among any number of members, each to be answered for."""
+"""Share groups (KIP-932): any number of members read the same partitions, and acknowledge each record."""

@@ -45,7 +45,7 @@ LOOK_AGAIN_MS: Final = 1_000
 CLOSE_PATIENCE_MS: Final = 5_000
 
 OnAcknowledged = Callable[[Mapping[TopicPartition, list[int]], KafkaError | None], Any]
-"""Told of the offsets that were acknowledged, and why they do not count, if so."""
+"""Called with the acknowledged offsets and their error, or None."""
 
 
 class _Handed(NamedTuple):
@@ -67,7 +67,7 @@ class Shared:
 
     @property
     def records(self) -> list[SharedRecord]:
-        """The records alone."""
+        """The records without partition and session."""
         return [each.record for each in self.taken]
 
 
@@ -97,7 +97,7 @@ class ShareConsumerCore(ReportingCore):
         self._leaving = False
         self._start_reports()
 
-    # --- what to read ---
+    # --- subscription ---
 
     def _check(self) -> None:
         if self.closed:
@@ -289,7 +289,7 @@ class ShareConsumerCore(ReportingCore):
                 break
             left = deadline_ms - self._runtime.now_ms()
             if left <= 0 and not report.unanswered and not self._exchange.has_to_say:
-                break  # only answers to what polls have sent are missing
+                break  # only responses to requests of earlier polls are missing
             if left <= 0:
                 raise KafkaTimeoutError("acknowledgements are not answered yet", outcome_unknown=True)
             await self._arrived.wait(min(left, LOOK_AGAIN_MS))

@@ -1,4 +1,4 @@
-"""The requests of one share consumer: a session with each broker that leads what is read, one request at a time."""
+"""The requests of one share consumer: a session with each broker that leads a partition, one request at a time."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SHARE_FETCH: Final = 78
 SHARE_ACKNOWLEDGE: Final = 79
 RENEWAL_VERSION: Final = 2
 RECORD_LIMIT: Final = 1  # share_acquire_mode
-# The session is over and a new one may begin; what came through it is with others, or will be.
+# The session has ended, and a new one may begin. The broker gives its records to other members.
 SESSION_LOST: Final = (E.SHARE_SESSION_NOT_FOUND, E.INVALID_SHARE_SESSION_EPOCH, E.SHARE_SESSION_LIMIT_REACHED)
 WORST_PAUSE_MS: Final = 60_000
 
@@ -50,16 +50,16 @@ class Report:
 
     def __init__(self) -> None:
         self.results: dict[TopicPartition, KafkaError | None] = {}
-        self.unanswered = 0  # requests on their way
+        self.unanswered = 0  # number of requests in flight
 
     def take(self, offsets: Iterable[TopicPartition], error: KafkaError | None) -> None:
-        """Of a partition, one refusal is enough for the call to have failed."""
+        """Record an outcome for partitions. One rejection of a partition is enough for its result to be an error."""
         for partition in offsets:
             self.results[partition] = self.results.get(partition) or error
 
 
 class _Ready(NamedTuple):
-    """Records that came and wait for a poll. `until_ms`: their locks may be over then."""
+    """Received records that wait for a poll. Their locks may expire at `until_ms`."""
 
     place: SharePlace
     session: ShareReadSession
@@ -78,12 +78,15 @@ class _Broker:
 
 
 class Exchange:
-    """Exchange with brokers. It holds received records; the sessions hold acknowledgements that are not sent yet."""
+    """The requests to all brokers.
+
+    Stores received records; the sessions store acknowledgements that are not sent yet.
+    """
 
     def __init__(
         self, cluster: Cluster, config: ShareConsumerConfig, metrics: ShareConsumerMetrics, arrived: Event
     ) -> None:
-        """`arrived` is set whenever there is something new."""
+        """Create an exchange without sessions. `arrived` is set whenever there are records, results or errors."""
         self.lock_ms: int | None = None
         self._cluster = cluster
         self._runtime = cluster.runtime
@@ -95,16 +98,17 @@ class Exchange:
         self._names: dict[SharePlace, TopicPartition] = {}
         self._ready: deque[_Ready] = deque()
         self.finished: deque[Outcome] = deque()
-        """How acknowledging went, for the callback: each outcome once."""
-        self._unsent: list[Outcome] = []  # can never be sent; the call that would have sent them reports them
+        """Outcomes of acknowledgements for the callback, each once."""
+        # Outcomes of acknowledgements that cannot be sent; the next `start` reports them.
+        self._unsent: list[Outcome] = []
         self._failures: list[Exception] = []
         self._refreshing: TaskHandle | None = None
         self._look_again_ms = 0
-        self._owed = 0  # requests on their way that say something
+        self._owed = 0  # number of requests in flight with acknowledgements
 
     @property
     def owes(self) -> bool:
-        """Return true if acknowledgements are not sent, or not answered."""
+        """Return true if acknowledgements are not sent, or have no response."""
         return self._owed > 0 or self.has_to_say
 
     @property
@@ -113,7 +117,7 @@ class Exchange:
         return any(broker.session.to_say for broker in self._brokers.values())
 
     def raise_failure(self) -> None:
-        """Raise what requests met with that the application has to know: the first, the others are logged."""
+        """Raise the first error that the application must know. The others are logged."""
         if not self._failures:
             return
         failure, *others = self._failures
@@ -123,18 +127,21 @@ class Exchange:
         raise failure
 
     def wait_ms(self) -> float:
-        """When to look again, at the latest."""
+        """Return the maximum wait in ms before the next `start`."""
         now_ms = self._runtime.now_ms()
         waits = [broker.not_before_ms - now_ms for broker in self._brokers.values() if broker.not_before_ms > now_ms]
         return min(waits, default=WORST_PAUSE_MS)
 
     def describe(self) -> str:
-        """For logs and tests."""
+        """Return the state in one line, for logs and tests."""
         waiting = sum(len(ready.records) for ready in self._ready)
         return f"{len(self._brokers)} brokers, {waiting} records wait"
 
     def take(self, most: int) -> Iterator[tuple[SharedRecord, SharePlace, ShareReadSession]]:
-        """The records that wait, up to `most`; those that are locked no longer are left out, and come again."""
+        """Yield up to `most` received records.
+
+        Drops records whose locks may have expired; the broker delivers them again.
+        """
         while self._ready and most > 0:
             ready = self._ready[0]
             gone = ready.session.ended is not None or self._runtime.now_ms() >= ready.until_ms
@@ -157,9 +164,13 @@ class Exchange:
         fetching: bool,
         report: Report | None = None,
     ) -> None:
-        """Send what is to be said, and ask for records of `places` where no request is on its way.
+        """Send pending acknowledgements, and fetch records of `places`, to each broker without a request in flight.
 
-        `report` learns of what is sent here, and of nothing else.
+        Args:
+            member_id: The member's id.
+            places: The assigned partitions and their names.
+            fetching: Also fetch records.
+            report: Receives the outcomes of acknowledgements that this call sends, and of no others.
         """
         self._names.update(places)
         self.tell_unsent(report)
@@ -195,13 +206,13 @@ class Exchange:
         return said
 
     def tell_over(self, session: ShareReadSession) -> None:
-        """Report the acknowledgements of a session that is over as not accepted."""
+        """Record the acknowledgements of an ended session as failed."""
         if session.ended is not None and session.to_say:
             outcome = self._outcome(session.take(), _over(session.ended))
             self._unsent += [outcome] if outcome is not None else []
 
     def tell_unsent(self, report: Report | None = None) -> None:
-        """Tell of what could not be sent, as the call that would have sent it now."""
+        """Report acknowledgements that could not be sent as outcomes of this call."""
         unsent, self._unsent = self._unsent, []
         for outcome in unsent:
             self._finish(outcome, report)
@@ -230,7 +241,7 @@ class Exchange:
         return offsets, error
 
     def _look(self, topics: Sequence[str]) -> None:
-        """Fetch metadata, in a task and not too often."""
+        """Refresh metadata in a task, and not too often."""
         now_ms = self._runtime.now_ms()
         if now_ms < self._look_again_ms or (self._refreshing is not None and not self._refreshing.done()):
             return
@@ -294,7 +305,7 @@ class Exchange:
                 self._pause(broker)
             else:
                 broker.failures = 0
-        except Exception as error:  # noqa: BLE001 (told by the next poll)
+        except Exception as error:  # noqa: BLE001 (the next poll raises it)
             self._failed(broker, error)
         finally:
             self._end_request(session, untold, said, report)
@@ -316,7 +327,7 @@ class Exchange:
             try:
                 version = connection.version(SHARE_ACKNOWLEDGE, lowest, RENEWAL_VERSION)
             except UnsupportedVersionError as error:
-                self._tell(said, error, report)  # the session goes on; who renews is told
+                self._tell(said, error, report)  # the session continues, and only the renewal fails
                 untold.clear()
                 return
             request = session.acknowledge(self._group_id, member_id, said, last=last)
@@ -335,7 +346,7 @@ class Exchange:
                     if place is not None and place in untold:
                         self._answered(place, untold.pop(place), data.error_code, data.error_message, report)
             self._missing(connection, untold)
-        except Exception as error:  # noqa: BLE001 (told by the next poll)
+        except Exception as error:  # noqa: BLE001 (the next poll raises it)
             self._failed(broker, error)
         finally:
             self._end_request(session, untold, said, report)
@@ -352,7 +363,7 @@ class Exchange:
         return version
 
     def _missing(self, connection: BrokerConnection, untold: Mapping[SharePlace, Said]) -> None:
-        """Raises ProtocolError when something was said of partitions that the answer does not name."""
+        """Raise ProtocolError if the response lacks partitions of the request's acknowledgements."""
         if untold:
             names = ", ".join(f"{name.topic}-{name.partition}" for name in map(self._names.__getitem__, untold))
             raise ProtocolError(f"{connection.name} left what was acknowledged of {names} out of its answer")
@@ -384,7 +395,7 @@ class Exchange:
     # --- answers ---
 
     def _take(self, place: SharePlace, session: ShareReadSession, data: PartitionData, sent_ms: int) -> None:
-        """Keep what was handed out of one partition. Locks began after the request was sent."""
+        """Store the received records of one partition. Their locks began after the request was sent."""
         name = self._names[place]
         if data.error_code != 0:
             self._partition_refused(name, data)
@@ -418,7 +429,7 @@ class Exchange:
             self._failures.append(error)
 
     def _refused(self, broker: _Broker, code: int, words: str | None) -> None:
-        """The whole request was refused."""
+        """Handle an error code of a whole response."""
         error = error_for(code, f"share group {self._group_id!r} at broker {broker.session.node}", words)
         if code not in SESSION_LOST and retry.action(SHARE_FETCH, code) not in retry.RETRIABLE:
             self._failures.append(error)
@@ -435,7 +446,7 @@ class Exchange:
             self._lose(broker, error if isinstance(error, KafkaError) else ProtocolError(str(error)))
 
     def _lose(self, broker: _Broker, error: KafkaError) -> None:
-        """The session is over; the next request begins another, not at once."""
+        """End the session because of `error`. The next request begins another one, after a back-off."""
         session = broker.session
         session.ended = error
         if session.begun:
@@ -448,7 +459,7 @@ class Exchange:
         self._pause(broker)
 
     def _pause(self, broker: _Broker) -> None:
-        """Something was refused: do not ask again at once."""
+        """Delay the next fetch from the broker after an error."""
         pause_ms = retry.backoff_ms(broker.failures, self._runtime.random())
         broker.failures += 1
         broker.not_before_ms = self._runtime.now_ms() + round(pause_ms)
@@ -456,7 +467,7 @@ class Exchange:
     # --- the end ---
 
     async def end(self, member_id: str, deadline_ms: int) -> None:
-        """Say what is to be said and end all sessions: what is not acknowledged goes back to the group."""
+        """Send all acknowledgements and end all sessions. The broker releases records that are not acknowledged."""
         self._ready.clear()
         for broker in self._brokers.values():
             while broker.task is not None and not broker.task.done() and self._runtime.now_ms() < deadline_ms:

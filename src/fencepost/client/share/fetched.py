@@ -1,6 +1,6 @@
-"""Records of one partition that a broker handed out, by acquired range. Pure.
+"""The records of one partition in a ShareFetch response, by acquired range. Pure.
 
-The bytes are whole batches, of which only the offsets in the ranges are this member's.
+The data consists of whole batches. This member may read only the offsets in the acquired ranges.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from fencepost.errors import CorruptRecordError, DecompressionLimitError
 from fencepost.protocol.errors import DecompressionLimit
 from fencepost.protocol.records.decoding import Unreadable, decode_readable
 
-_BATCH_START: Final = struct.Struct(">qi")  # base offset, length of what follows
+_BATCH_START: Final = struct.Struct(">qi")  # base offset, length of the rest
 
 
 class Acquired(Protocol):
-    """A range of offsets, as the answer has it."""
+    """A range of offsets in a response."""
 
     first_offset: int
     last_offset: int
@@ -27,7 +27,7 @@ class Acquired(Protocol):
 
 
 class Taken(NamedTuple):
-    """The records; the offsets for which there is none; those that cannot be read, and why (the first reason)."""
+    """The acquired records, offsets without a record, and unreadable offsets with the first reason."""
 
     records: list[SharedRecord]
     gaps: list[int]
@@ -69,7 +69,7 @@ def take(
 
 
 def _behind(data: bytes, offset: int) -> bytes:
-    """The batches from `offset` on."""
+    """Return the batches from `offset` on."""
     at = 0
     while at + _BATCH_START.size <= len(data):
         base, length = _BATCH_START.unpack_from(data, at)

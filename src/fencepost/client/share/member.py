@@ -1,6 +1,6 @@
-"""Membership of a share group (KIP-932): heartbeats say what is subscribed to, and bring what to read.
+"""Membership of a share group (KIP-932): heartbeats send the subscription and receive the assignment.
 
-Several members read a partition at once, so an assignment is taken as it comes; nothing has to be given back first.
+Several members read a partition at the same time, so a member adopts an assignment at once and revokes nothing first.
 """
 
 from __future__ import annotations
@@ -31,17 +31,23 @@ from fencepost.protocol.messages.share_group_heartbeat import ShareGroupHeartbea
 
 log = logging.getLogger("fencepost.client.group")
 
-FIRST_INTERVAL_MS: Final = 5_000  # until the coordinator has told its own
+FIRST_INTERVAL_MS: Final = 5_000  # until the first response sets it
 _SWITCHED_OFF: Final = "the brokers have share groups switched off; Apache Kafka has them on from share.version=1 (4.2)"
 
 
 class ShareMember:
-    """One member of a share group. `epoch` is 0 while it is not in the group; `places` is what to read, by name."""
+    """One member of a share group.
+
+    `epoch` is 0 outside the group. `places` has the assigned partitions and their names.
+    """
 
     def __init__(
         self, cluster: Cluster, config: ShareConsumerConfig, metrics: ShareConsumerMetrics, changed: Event
     ) -> None:
-        """`changed` is set when there is something else to read, or to raise."""
+        """Create a member that is not in the group.
+
+        `changed` is set if the assignment changed, or an error must be raised.
+        """
         self.epoch = JOIN_EPOCH
         self.places: dict[SharePlace, TopicPartition] = {}
         self.topics: list[str] = []
@@ -56,9 +62,9 @@ class ShareMember:
         self._wake = self._runtime.event()
         self._goal: set[SharePlace] = set()
         self._may_be_member = False
-        # Heartbeats without an answer may still arrive, and an assignment with their answer, which nobody hears.
+        # Heartbeats without a response may still arrive. Their response may have an assignment that no caller receives.
         self._has_strays = False
-        self._known: list[str] | None = None  # the topics that the coordinator has; None: it is told with the next
+        self._known: list[str] | None = None  # topics that the coordinator has; None: the next heartbeat sends them
         self._interval_ms: float = FIRST_INTERVAL_MS
         self._last_poll_ms = self._runtime.now_ms()
         self._beating: TaskHandle | None = None
@@ -70,7 +76,10 @@ class ShareMember:
         self._wake.set()
 
     def polled(self) -> None:
-        """The application is alive: take part. Raises what ended the membership; the next poll joins anew."""
+        """Record that the application is alive, and take part in the group.
+
+        Raises the error that ended the membership. The next poll joins again.
+        """
         self._last_poll_ms = self._runtime.now_ms()
         fatal, self._fatal = self._fatal, None
         if fatal is not None:
@@ -79,7 +88,7 @@ class ShareMember:
             self._beating = self._runtime.spawn(self._beat())
 
     def describe(self) -> str:
-        """One line for logs and tests."""
+        """Return the state in one line, for logs and tests."""
         return f"share group {self._group_id!r}: epoch {self.epoch}, member {self.member_id!r}, {len(self.places)} read"
 
     async def _beat(self) -> None:
@@ -112,7 +121,10 @@ class ShareMember:
             await self._wake.wait(pause_ms)
 
     async def _beat_once(self) -> float:
-        """One heartbeat; how long to wait before the next. Raises what ends the membership, and lost answers."""
+        """Send one heartbeat. Return the wait before the next, in ms.
+
+        Raises errors that end the membership, and errors of lost responses.
+        """
         topics = list(self.topics)
 
         def request() -> ShareGroupHeartbeatRequest:
@@ -164,7 +176,7 @@ class ShareMember:
         return self._interval_ms if len(self.places) == len(self._goal) else min(self._interval_ms, WAIT_STEP_MS)
 
     async def _look(self, topics: list[str]) -> None:
-        """Learn the names of what is assigned, and tell of subscribed topics that are not there."""
+        """Look up the names of assigned topics, and report subscribed topics that do not exist."""
         deadline_ms = self._runtime.now_ms() + LOOK_PATIENCE_MS
         known = self._cluster.topics
         missing = [name for name in topics if name not in known or known[name].error_code != 0]
@@ -199,12 +211,12 @@ class ShareMember:
         return {topic.topic_id: name for name, topic in self._cluster.topics.items() if topic.topic_id is not None}
 
     def _forget(self) -> None:
-        """Not a member any more. What is in hand stays locked, and may still be acknowledged."""
+        """Forget the membership. Records in hand stay locked, and can still be acknowledged."""
         self.epoch, self._known = JOIN_EPOCH, None
         self._goal, self.places = set(), {}
 
     async def leave(self, deadline_ms: int | None = None) -> None:
-        """Say goodbye; nothing is read any more until the next heartbeat."""
+        """Leave the group. Nothing is read until the next heartbeat."""
         self._forget()
         if not self._may_be_member:
             return
@@ -226,7 +238,7 @@ class ShareMember:
             log.warning("share group %r: could not leave (%s); its session ends by time", self._group_id, error)
 
     async def end(self, deadline_ms: int) -> None:
-        """Leave for good. Brokers are not waited for beyond the deadline."""
+        """Leave permanently. Waits for brokers until the deadline at most."""
         if self._beating is not None:
             self._beating.cancel()
             self._beating = None

@@ -1,8 +1,8 @@
-"""A share session with one broker: what it knows of the partitions, and what is still to be said of their records.
+"""A share session with one broker: the partitions that the broker knows, and acknowledgements to send.
 
-Pure: decides what the next request says. Locks live as long as the session does (KIP-932, "Share sessions"): when it
-ends, by an error or with its connection, the broker gives the records to others, so what is said later of records that
-came through it fails here. A share session's epoch counts its requests; 0 begins, -1 ends it.
+Pure: builds the next request. Locks end with the session (KIP-932, "Share sessions"), by an error or with its
+connection. The broker then gives the records to other members, so later acknowledgements of these records fail in the
+client. The epoch of a share session counts its requests; 0 begins the session, -1 ends it.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from fencepost.protocol.messages import share_acknowledge, share_fetch
 INITIAL_EPOCH: Final = 0
 FINAL_EPOCH: Final = -1
 LAST_EPOCH: Final = 2**31 - 1
-GAP: Final = 0  # nothing came for the offset: compacted away, or a marker
+GAP: Final = 0  # the broker returned no record for the offset: compacted away, or a marker
 
 
 class SharePlace(NamedTuple):
-    """A partition by its topic's id: a topic that was made anew is another."""
+    """A partition with its topic's id. A topic that was created anew has another id."""
 
     topic_id: UUID
     partition: int
 
 
 class Run(NamedTuple):
-    """Neighbouring offsets, and what is said of them: one type for all, or one for each."""
+    """Consecutive offsets and their acknowledgements: one type for all, or one for each."""
 
     first_offset: int
     last_offset: int
@@ -38,11 +38,11 @@ class Run(NamedTuple):
 
 
 Said = dict[int, int]
-"""What is said of records: by offset, an AcknowledgeType or GAP."""
+"""Acknowledgements of a partition's records: an AcknowledgeType or GAP by offset."""
 
 
 def runs(said: Said) -> list[Run]:
-    """As requests have it: in order, as few as possible."""
+    """Return the acknowledgements as in requests: in order, in as few runs as possible."""
     found: list[Run] = []
     for offset in sorted(said):
         if found and found[-1].last_offset == offset - 1:
@@ -54,13 +54,13 @@ def runs(said: Said) -> list[Run]:
 
 
 class ShareReadSession:
-    """One session, from its first request to its end. `ended` is why it is over."""
+    """One session, from its first request to its end. `ended` is the reason of its end, or None."""
 
     def __init__(self, node: int) -> None:
         self.node = node
         self.ended: KafkaError | None = None
         self.to_say: dict[SharePlace, Said] = {}
-        self.asking = False  # a request is on its way; they go one by one, for each has the next epoch
+        self.asking = False  # a request is in flight; requests are sent one by one, because each has the next epoch
         self._epoch = INITIAL_EPOCH
         self._places: set[SharePlace] = set()
 
@@ -80,18 +80,18 @@ class ShareReadSession:
         return any(AcknowledgeType.RENEW in said.values() for said in self.to_say.values())
 
     def say(self, place: SharePlace, offset: int, kind: int) -> None:
-        """Something to say with the next request."""
+        """Store an acknowledgement for the next request."""
         self.to_say.setdefault(place, {})[offset] = kind
 
     def take(self) -> dict[SharePlace, Said]:
-        """Take the acknowledgements, for a request or for a report that they cannot be sent."""
+        """Remove and return the acknowledgements, to send them or to report that they cannot be sent."""
         said, self.to_say = self.to_say, {}
         return said
 
     def fetch(
         self, group_id: str, member_id: str, wanted: Iterable[SharePlace], said: Mapping[SharePlace, Said]
     ) -> share_fetch.ShareFetchRequest:
-        """The next ShareFetch, without its sizes and times."""
+        """Return the next ShareFetch without sizes and times."""
         now = set(wanted)
         new, gone = sorted(now - self._places), sorted(self._places - now)
         self._places = now
@@ -120,7 +120,7 @@ class ShareReadSession:
     def acknowledge(
         self, group_id: str, member_id: str, said: Mapping[SharePlace, Said], *, last: bool = False
     ) -> share_acknowledge.ShareAcknowledgeRequest:
-        """The next ShareAcknowledge; `last`: the session ends with it."""
+        """Return the next ShareAcknowledge. With `last` it ends the session."""
         topics: dict[UUID, list[share_acknowledge.AcknowledgePartition]] = defaultdict(list)
         for place in sorted(said):
             batches = [
@@ -143,5 +143,5 @@ class ShareReadSession:
         )
 
     def answered(self) -> None:
-        """The request was taken: the next has the next epoch."""
+        """Advance the epoch after a successful response."""
         self._epoch = 1 if self._epoch == LAST_EPOCH else self._epoch + 1
