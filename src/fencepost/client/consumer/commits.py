@@ -1,7 +1,7 @@
-"""Committing: one commit after the other in the order they were asked for, waited for or not.
+"""Sends a consumer's commits one after another, in the order of their requests.
 
-A commit that nobody waits for is tried again like any other: no later commit overtakes it, so an older position never
-ends up on top of a newer position.
+A commit without a waiting caller is retried like any other. No later commit overtakes it, so an older position never
+overwrites a newer one.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _unexpected(cause: Exception) -> KafkaError:
 @dataclass(slots=True)
 class _Order:
     positions: Committed
-    held: Mapping[TopicPartition, object]  # as when it was asked for
+    held: Mapping[TopicPartition, object]  # the partitions' state when the commit was requested
     deadline_ms: int
     done: Event
     callback: OnCommit | None = None
@@ -52,8 +52,15 @@ class _Order:
 class Commits:
     """The queue of commits of one consumer.
 
-    `identity` tells who we are in the group when a commit goes out, `held` what the group has given us, each with
-    something that is another when it was given anew; `committed` hears of every success.
+    Args:
+        cluster: The cluster's metadata and connections.
+        config: The settings.
+        metrics: The consumer's counters.
+        arrived: Set when a callback is ready to be called.
+        identity: Returns the current identity in the group.
+        held: Returns an object for each assigned partition, another one after each assignment.
+        interceptors: Called after each successful commit.
+        committed: Called with the positions of each successful commit.
     """
 
     def __init__(
@@ -104,11 +111,11 @@ class Commits:
         return order
 
     async def perform(self, positions: Committed, deadline_ms: int) -> None:
-        """Queue a commit and wait for it (and so for all before it). Raises what it met with."""
+        """Queue a commit, and wait for it and all earlier ones. Raises the commit's error."""
         order = self.start(positions, deadline_ms)
         await order.done.wait(deadline_ms - self._runtime.now_ms())
         if self._current is order:
-            await order.done.wait()  # it has the same deadline, and tells what it met with
+            await order.done.wait()  # it has the same deadline, and sets the error
         if not order.done.is_set():
             raise KafkaTimeoutError("commit: earlier commits are still on their way", outcome_unknown=True)
         if order.error is not None:
@@ -120,7 +127,7 @@ class Commits:
         return self._config.enable_auto_commit and self._runtime.now_ms() >= due_ms
 
     async def quietly(self, positions: Committed, deadline_ms: int) -> None:
-        """An automatic commit that is waited for: before partitions are given up, and on close."""
+        """Commit automatically and wait, before partitions are given up and on close. Log failures."""
         if not positions:
             return
         try:
@@ -130,7 +137,7 @@ class Commits:
             log.warning("auto commit failed: %s", error)
 
     async def drain(self, deadline_ms: int) -> None:
-        """Wait for the commits that are on their way, for up to auto_commit_interval_ms."""
+        """Wait for the commits in flight, for up to auto_commit_interval_ms."""
         last = self._orders[-1] if self._orders else self._current
         if last is not None:
             left_ms = max(deadline_ms - self._runtime.now_ms(), 0)
@@ -154,7 +161,7 @@ class Commits:
                 await self._send(order)
                 self._committed(order.positions)
                 self._metrics.committed(self._runtime.now_ms() - begun_ms)
-            except Exception as error:  # noqa: BLE001 (whoever waits is told)
+            except Exception as error:  # noqa: BLE001 (the waiting caller raises it)
                 self._metrics.commit_failed_total += 1
                 order.error = error if isinstance(error, KafkaError) else _unexpected(error)
                 if order.automatic:
@@ -163,7 +170,7 @@ class Commits:
         self._working, self._current = False, None
 
     async def _send(self, order: _Order) -> None:
-        """One commit. A stale member epoch (KIP-848) is tried again with the epoch that the next heartbeat brings."""
+        """Send one commit. After a stale member epoch (KIP-848), retry with the epoch of the next heartbeat."""
         while True:
             self._check_held(order)
             group = self._identity()
@@ -177,7 +184,10 @@ class Commits:
                     await self._runtime.sleep_ms(NEW_EPOCH_PAUSE_MS)
 
     def _check_held(self, order: _Order) -> None:
-        """As the member that we are by now, the position would be taken, on top of what the new owner committed."""
+        """Raise GroupFencedError if the group has taken a partition away since the commit was requested.
+
+        The broker would accept the commit under the current membership, and overwrite the position of the new owner.
+        """
         now = self._held()
         gone = [f"{at.topic}-{at.partition}" for at, was in order.held.items() if now.get(at) is not was]
         if gone:

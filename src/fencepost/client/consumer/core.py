@@ -1,8 +1,8 @@
-"""The consumer's core: what to read, polling, committing. `blocking` and `aio` have the faces users see.
+"""The consumer's core: subscription, polling, committing, behind the clients of `blocking` and `aio`.
 
-It puts together where reading stands (subscription.py), the fetch loop (fetcher.py), finding and checking
-positions (positions.py), commits (commits.py) and the membership in a group (group/member.py). Whatever concerns
-the application (rebalance news, callbacks, interceptors) happens inside its own calls of poll, commit, close.
+It combines the positions (subscription.py, positions.py), the fetch loop (fetcher.py), commits (commits.py) and the
+membership in a group (group/member.py). The application's functions (rebalance listener, callbacks, interceptors) run
+only during its calls of poll, commit, unsubscribe and close.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ EVERY_ROW: Final = 2**31  # regardless of max_poll_records, because a table has 
 
 
 class ConsumerCore(ConsumerQueries):
-    """One consumer over one cluster view; everything runs in the runtime, one call at a time (wakeup excepted)."""
+    """One consumer over one cluster view. Everything runs in the runtime, one call at a time, except `wakeup`."""
 
     def __init__(self, cluster: Cluster, config: ConsumerConfig, call_user: CallUser = call_here) -> None:
         self.cluster = cluster
@@ -93,18 +93,18 @@ class ConsumerCore(ConsumerQueries):
         )
         self._group: Member | None = None
         self._settling: TaskHandle | None = None
-        self._settle_failures = self._settle_again_ms = 0  # in a row, and not to be tried before
+        self._settle_failures = self._settle_again_ms = 0  # consecutive failures, and the time of the next attempt
         self._news: deque[News] = deque()
-        self._in_person = False  # close and unsubscribe tell rebalance news themselves
-        self._failures: list[Exception] = []  # of the application's functions, in such a call
-        self._closed_by_ms: int | None = None  # when close() has to return
+        self._in_person = False  # close and unsubscribe report rebalances themselves
+        self._failures: list[Exception] = []  # errors of the application's functions, in such a call
+        self._closed_by_ms: int | None = None  # deadline of close()
         self.poll_ends = Polls(self._arrived.set)
         self._leaving = False
         self._failure: Exception | None = None  # an error of joining, for the next poll to raise
         self._stuck = Stuck(config.group_id, self._runtime.now_ms)
         self._start_reports()
 
-    # --- what to read ---
+    # --- subscription and assignment ---
 
     def _check(self) -> None:
         if self.closed:
@@ -127,7 +127,7 @@ class ConsumerCore(ConsumerQueries):
         self._arrived.set()
 
     async def incremental_assign(self, partitions: Iterable[tuple[str, int]]) -> None:
-        """Read these partitions too; the others keep their positions. Raises UsageError while subscribed."""
+        """Read these partitions too. The others keep their positions. Raises UsageError while subscribed."""
         await self.assign([*self._reading.places, *partitions])
 
     async def incremental_unassign(self, partitions: Iterable[tuple[str, int]]) -> None:
@@ -167,9 +167,9 @@ class ConsumerCore(ConsumerQueries):
         raise_first(self._failures)
 
     async def _leave_group(self) -> None:
-        """Leave the group, also if the rebalance listener raises, which is raised at the end of the call."""
+        """Leave the group, even if the rebalance listener raises. The end of the call raises its error."""
         if self._in_person:
-            return  # a listener of this very call
+            return  # called by a listener of this same call
         group, self._group = self._group, None
         if self._settling is not None:
             self._settling.cancel()
@@ -186,14 +186,14 @@ class ConsumerCore(ConsumerQueries):
             self._group = None
 
     async def _rebalanced(self, kind: str, partitions: list[TopicPartition]) -> None:
-        """Store news of a rebalance until the application's next poll, as it may still process records."""
+        """Store an event of a rebalance until the application's next poll, because it may still process records."""
         if kind != "assigned":
             self._reading.hold(partitions)
         news = News(kind, partitions, self._runtime.event())
         if self._in_person:
             try:
                 await self._tell(news)
-            except Exception as error:  # noqa: BLE001 (raised when the group has been left)
+            except Exception as error:  # noqa: BLE001 (raised after the group was left)
                 self._failures.append(error)
             return
         self._news.append(news)
@@ -213,7 +213,7 @@ class ConsumerCore(ConsumerQueries):
             if news.kind == "revoked":
                 await self._commits.drain(self._deadline(None))
         except Exception:
-            news.told = True  # the poll raises it, and telling again would meet with it again
+            news.told = True  # the poll raises it; a second call would raise it again
             raise
         finally:
             if news.told or self._in_person:
@@ -230,7 +230,7 @@ class ConsumerCore(ConsumerQueries):
             finally:
                 if news.told:
                     news.served.set()
-                else:  # cut short before the listener had begun: the next poll tells it
+                else:  # interrupted before the listener began: the next poll calls it
                     self._news.appendleft(news)
         await self._call_back()
 
@@ -328,7 +328,7 @@ class ConsumerCore(ConsumerQueries):
         self.forget_positions()
         await self._positions.find(self._deadline(timeout_ms))
 
-    # --- what a transaction block tells (see transaction_block.py) ---
+    # --- called by a transaction block (see transaction_block.py) ---
 
     def check_for_transactions(self) -> None:
         """Raise ConfigurationError or UsageError unless positions are committed only in transactions."""
@@ -376,7 +376,7 @@ class ConsumerCore(ConsumerQueries):
     async def _polled(self, timeout_ms: int, most: int | None, make: Callable[[Handed], Awaitable[R]]) -> R:
         handed = await self.hand_out(timeout_ms, most)
         if handed.pieces:
-            await self._runtime.sleep_ms(0)  # the next fetch goes out first
+            await self._runtime.sleep_ms(0)  # so that the next fetch is sent first
         made = await make(handed)
         handed.delivered = True
         return made
@@ -408,7 +408,10 @@ class ConsumerCore(ConsumerQueries):
         return handed.pieces
 
     async def hand_out(self, timeout_ms: Milliseconds = 0, max_records: int | None = None) -> Handed:
-        """Poll as `poll_columns`. The caller marks the records as delivered, else the next poll returns them again."""
+        """Poll like `poll_columns`.
+
+        The caller marks the records as delivered, else the next poll returns them again.
+        """
         self._check()
         if max_records is not None and max_records < 1:
             raise ConfigurationError(f"max_records is {max_records}; it must be at least 1")
@@ -420,7 +423,7 @@ class ConsumerCore(ConsumerQueries):
         self._metrics.taken_back(self._reading.settle())
         number = self.poll_ends.begin()
         if self._commits.due():
-            # Once per poll, before anything is handed out: what earlier polls gave has been worked on.
+            # Once per poll, before it takes records: the application has processed those of earlier polls.
             self._commits.start(self._to_commit(), self._deadline(self.config.default_api_timeout_ms), automatic=True)
         while True:
             self._arrived.clear()
@@ -462,12 +465,12 @@ class ConsumerCore(ConsumerQueries):
         return not group.holds_back
 
     async def _settle(self, group: Member) -> None:
-        """Join the group, also beyond the time of a poll."""
+        """Join the group. This may take longer than one poll."""
         try:
             await group.settle(self._deadline(self.config.max_poll_interval_ms))
             self._settle_failures = 0
         except ClosedError:
-            return  # nobody is there to be told
+            return  # the client was closed
         except Exception as error:  # noqa: BLE001 (the next poll raises it)
             self._failure = error
             self._settle_again_ms = self._runtime.now_ms() + self._positions.pause_ms(self._settle_failures)
@@ -568,14 +571,14 @@ class ConsumerCore(ConsumerQueries):
             await self._commits.drain(self._deadline(None))
             try:
                 await self._serve()
-            except Exception as error:  # noqa: BLE001 (raised when everything is released)
+            except Exception as error:  # noqa: BLE001 (raised after everything was released)
                 self._failures.append(error)
             await self.telemetry.end(self._deadline(None))
             await self._fetcher.close()
             raise_first(self._failures)
         finally:
             self.closed = True
-            self.poll_ends.close()  # also one that is around this call, of a callback or a signal handler
+            self.poll_ends.close()  # also a poll around this call, which a callback or a signal handler makes
             await self._disconnect(self._deadline(None))
 
     async def leave(self, timeout_ms: int) -> None:

@@ -1,7 +1,7 @@
-"""Record objects of the columns that a poll took: through the interceptors, then through the deserializers.
+"""Makes record objects from polled columns: through the interceptors, then through the deserializers.
 
-A record that cannot be deserialized stops the hand-out. The records before it are delivered, and the next poll raises
-its SerializationError. The position stays, so the error comes again until the application seeks (as in Java).
+A record that cannot be deserialized ends the poll. The records before it are delivered, and the next poll raises its
+SerializationError. The position stays, so the error is raised again until the application seeks (as in Java).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class HandedRecords:
         return done
 
     async def awaited(self, handed: Handed) -> list[Record]:
-        """As `of`, with deserializers that may be asynchronous."""
+        """Return the records like `of`. The deserializers may be asynchronous."""
         records = self._received(handed.pieces)
         if not self._codec:
             return records
@@ -75,7 +75,7 @@ class HandedRecords:
 
 
 def _to_decode(record: Record) -> coding.Parts:
-    headers = list(record.headers)  # confluent-kafka's deserializers look into lists only
+    headers = list(record.headers)  # confluent-kafka's deserializers accept only lists
     return coding.Parts(record.topic, record.value, record.key, headers, record.partition, record.offset)
 
 

@@ -1,6 +1,6 @@
-"""One Fetch request to one broker, decoded; and `fetch_range`, which reads an exact range of one partition.
+"""One Fetch request to one broker, and `fetch_range`, which reads a range of offsets of one partition.
 
-A consumer's fetches go through a session per broker (fetch_sessions.py); those of `fetch_range` have none.
+A consumer's fetches use a session per broker (fetch_sessions.py). Those of `fetch_range` use none.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class FetchSettings:
 
     @classmethod
     def of(cls, config: ConsumerConfig) -> Self:
-        """As a consumer's settings have it."""
+        """Return the fetch settings of a consumer."""
         return cls(
             isolation=Isolation[config.isolation_level.upper()],
             min_bytes=config.fetch_min_bytes,
@@ -99,7 +99,7 @@ class FetchReply(NamedTuple):
 
     answers: dict[TopicPartition, Answer]
     throttle_ms: int
-    session_error: int = 0  # 70, 71 or 106: nothing was answered, ask again
+    session_error: int = 0  # 70, 71 or 106: there is no data, fetch again
 
 
 def what_of(partition: TopicPartition) -> str:
@@ -108,7 +108,7 @@ def what_of(partition: TopicPartition) -> str:
 
 
 def fetch_error(code: int, partition: TopicPartition, offset: int) -> KafkaError:
-    """The exception for a partition's code (not 0)."""
+    """Return the exception for a partition's error code (not 0)."""
     what = f"{what_of(partition)} at offset {offset}"
     if code == E.CORRUPT_MESSAGE:
         return CorruptRecordError(
@@ -129,10 +129,20 @@ async def fetch(
     session: ReadSession | None = None,
     room_bytes: int | None = None,
 ) -> FetchReply:
-    """Fetch from each partition's offset. Raises DisconnectedError, KafkaTimeoutError, ProtocolError.
+    """Fetch from each partition's offset.
 
-    `room_bytes`: how much may be made of what comes, a single batch excepted (None: as much as of a batch). The caller
-    tells the session when nothing came (`lost`).
+    If this raises, the caller calls `session.lost`.
+
+    Args:
+        cluster: The cluster's metadata and connections.
+        node: The broker.
+        wanted: Offset and size by partition.
+        settings: The settings.
+        session: The fetch session with this broker; None: no session.
+        room_bytes: Limit of decompressed data, in bytes; a single batch may exceed it. None: the limit of one batch.
+
+    Raises:
+        DisconnectedError, KafkaTimeoutError, ProtocolError: There is no usable response.
     """
     deadline_ms = cluster.runtime.now_ms() + settings.request_timeout_ms
     connection = await cluster.connection(node, deadline_ms)
@@ -166,7 +176,7 @@ async def fetch(
 
 
 async def close_session(cluster: Cluster, node: int, session: ReadSession, settings: FetchSettings) -> None:
-    """Give a session back to its broker, if it is open there and the connection lives. Raises KafkaError."""
+    """Close a session at its broker, if it is open there and a connection is open. Raises KafkaError."""
     plan = session.close()
     connection = cluster.live(node)
     if plan is None or connection is None:
@@ -174,7 +184,7 @@ async def close_session(cluster: Cluster, node: int, session: ReadSession, setti
     version = connection.version(retry.FETCH, 7, 17)
     request = _request(plan, {}, settings)
     request.max_wait_ms = 0
-    # The answer is not waited for: a fetch that the broker holds may be before it.
+    # Do not wait for the response: it may come after that of a fetch which the broker holds.
     body = encode_request(request, version)
     await connection.exchange(retry.FETCH, version, body, timeout_ms=CLOSE_PATIENCE_MS, answered=False)
 
@@ -208,7 +218,7 @@ def _answers(
     settings: FetchSettings,
     room_bytes: int | None,
 ) -> dict[TopicPartition, Answer]:
-    """By partition. Once so much was made as there is room for, the rest is left to the next fetch."""
+    """Return the decoded responses by partition. If the decompressed data reaches the limit, omit later partitions."""
     names = {topic_id: name for name, topic_id in ids.items()}
     found: dict[TopicPartition, Answer] = {}
     room_bytes = settings.decompressed_bytes if room_bytes is None else room_bytes
@@ -251,7 +261,7 @@ def _answer(
         error = None if unreadable is None else _corrupt(partition, unreadable)
         kind, epochs = timestamp_type_of(result.records), epochs_of(result.records)
         fetched = Fetched(partition, columns, columns.next_offset, kind, epochs)
-    except Exception as unexpected:  # noqa: BLE001 (told by the next poll; the other partitions go on)
+    except Exception as unexpected:  # noqa: BLE001 (the next poll raises it, and the other partitions continue)
         return Answer(0, None, *told, error=unexpected), 0
     return Answer(0, fetched, *told, error=error), made_bytes
 
@@ -281,12 +291,17 @@ async def fetch_range(
     settings: FetchSettings,
     patience_ms: int,
 ) -> AsyncIterator[Fetched]:
-    """All visible records with start <= offset < end, in order; ends at `end` whatever gaps lie before it.
+    """Yield all visible records with start <= offset < end, in order.
 
-    Markers, aborted and compacted records are gaps; what is empty of records is not yielded. Raises
-    OffsetOutOfRangeError when `start` is below the log start (or beyond its end), KafkaTimeoutError when nothing new
-    arrived for `patience_ms` (the end lies behind the last stable offset), CorruptRecordError when all before the
-    records that cannot be read was yielded, and errors of final codes.
+    Markers, aborted and compacted records are gaps. Pieces without records are not yielded. The iterator ends when
+    `end` is reached, also if the last offsets before it are gaps.
+
+    Raises:
+        OffsetOutOfRangeError: `start` is below the log start offset, or after the end of the log.
+        KafkaTimeoutError: Nothing new arrived for `patience_ms`, for example because the last stable offset is below
+            `end`.
+        CorruptRecordError: The next record cannot be read. All records before it were yielded.
+        KafkaError: The broker's final error.
     """
     if start < 0 or end < start:
         raise ConfigurationError(f"not a range of offsets: {start} to {end}")

@@ -1,11 +1,11 @@
-"""Fetch sessions (KIP-227), the client's side: one per broker; only what changed since the last request is sent.
+"""Fetch sessions (KIP-227), the client's side: one per broker. Requests contain only changes since the last request.
 
-FULL         the next request names every partition; the broker may open a session with its answer
-INCREMENTAL  the broker keeps the list; requests carry what is new, changed or gone
-CLOSED       nothing more will be asked
+FULL         the next request names every partition; the broker may open a session with its response
+INCREMENTAL  the broker stores the list; requests contain new, changed and removed partitions
+CLOSED       no further request
 
-A broker without room for sessions answers with session id 0. Then, and when it has forgotten the session (70), lost
-count (71) or cannot match topic ids (106), the next request is full.
+A broker without room for sessions responds with session id 0. The next request is then full. It is also full after the
+broker has forgotten the session (70), lost count (71) or cannot match topic ids (106).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SESSION_ERRORS: Final = (
 
 
 class SessionState(Enum):
-    """See the module's text."""
+    """See the module's docstring."""
 
     FULL = auto()
     INCREMENTAL = auto()
@@ -40,10 +40,10 @@ class SessionState(Enum):
 class SessionEvent(Enum):
     """Events of a fetch session."""
 
-    GRANTED = auto()  # the answer names a session
-    REFUSED = auto()  # the answer has session id 0
+    GRANTED = auto()  # the response names a session
+    REFUSED = auto()  # the response has session id 0
     FORGOTTEN = auto()  # 70, 71, 106
-    LOST = auto()  # no answer came: the broker may have counted the request or not
+    LOST = auto()  # no response: the broker may have counted the request or not
     CLOSE = auto()
 
 
@@ -74,7 +74,7 @@ TABLE: Final = StateTable(
             _E.CLOSE: _S.CLOSED,
         },
         _S.CLOSED: {
-            _E.GRANTED: _S.CLOSED,  # a late answer
+            _E.GRANTED: _S.CLOSED,  # a late response
             _E.REFUSED: _S.CLOSED,
             _E.FORGOTTEN: _S.CLOSED,
             _E.LOST: _S.CLOSED,
@@ -112,7 +112,7 @@ class ReadSession:
         self._known: dict[TopicPartition, Wanted] = {}  # the partitions in the broker's session
 
     def plan(self, wanted: Mapping[TopicPartition, Wanted]) -> Plan:
-        """The next request for exactly `wanted`. Raises UsageError once closed."""
+        """Return the next request for exactly `wanted`. Raises UsageError after `close`."""
         if self.state is SessionState.CLOSED:
             raise UsageError("the fetch session is closed")
         if self.state is SessionState.FULL:
@@ -125,7 +125,10 @@ class ReadSession:
         return Plan(self._id, self._epoch, changed, gone)
 
     def answered(self, error_code: int, session_id: int) -> bool:
-        """Take the top of an answer. False: it answers nothing, ask again in full."""
+        """Process the session fields of a response.
+
+        Return false if it has no data, so that a full request must follow.
+        """
         if error_code in SESSION_ERRORS:
             self._restart(SessionEvent.FORGOTTEN, 0 if error_code == E.FETCH_SESSION_ID_NOT_FOUND else self._id)
             return False
@@ -140,16 +143,16 @@ class ReadSession:
         return True
 
     def lost(self) -> None:
-        """No answer came, or an answer that could not be read."""
+        """Restart the session after a missing or unreadable response."""
         self._restart(SessionEvent.LOST, self._id)
 
     def forget(self, partition: TopicPartition) -> None:
-        """Name this partition again next time: its answer was not used, or it failed."""
+        """Name this partition again in the next request, because its response was not used, or had an error."""
         if partition in self._known:
             self._known[partition] = Wanted(-1, -1)
 
     def close(self) -> Plan | None:
-        """The request that gives the session back, None when there is none."""
+        """Return the request that closes the session at the broker, or None if there is none."""
         open_id = self._id if self.state is SessionState.INCREMENTAL else 0
         if self.state is not SessionState.CLOSED:
             self.state = step(self.state, SessionEvent.CLOSE)

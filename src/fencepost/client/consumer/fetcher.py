@@ -1,6 +1,6 @@
-"""The fetch loop: one request on its way to each broker that leads a wanted partition, answers kept until handed out.
+"""The fetch loop: one request in flight to each broker that leads a wanted partition. Responses wait for polls.
 
-While the application works on what one poll gave it, the next fetch of each partition is on its way (one round ahead).
+While the application processes the records of a poll, the next fetch of each partition is in flight.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from fencepost.protocol.codes import ErrorCode as E
 
 log = logging.getLogger("fencepost.client.consumer")
 
-LOST_NODE_TRIES: Final = 2  # the back-off after a connection was lost: some 80 ms by default
-METADATA: Final = -1  # among the nodes in flight: a metadata refresh
-# Positions of these are looked for again: the offset is not in the log, or the leader's epoch says it may not be.
+LOST_NODE_TRIES: Final = 2  # number of attempts for the back-off after a lost connection: about 80 ms by default
+METADATA: Final = -1  # stands for a metadata refresh among the nodes in flight
+# Called for a partition whose fetch offset is not in the log, to find a new position.
 OutOfRange = Callable[[TopicPartition], Awaitable[None]]
 
 
 class Fetcher:
-    """Fills the places of a `Reading`. `arrived` is set whenever a poll may find more than before."""
+    """Fetches records for the partitions of a `Reading`. Sets `arrived` whenever a poll may return more than before."""
 
     def __init__(
         self,
@@ -52,21 +52,21 @@ class Fetcher:
         self._sessions: dict[int, ReadSession] = defaultdict(ReadSession)
         self.failure: Exception | None = None  # a failure that belongs to no partition; the next poll raises it
         self._in_flight: set[int] = set()
-        self._not_before_ms: dict[int, int] = {}  # per node: throttled, or backing off
+        self._not_before_ms: dict[int, int] = {}  # per node, in ms: throttled, or in back-off
         self._refresh_not_before_ms = 0
-        self._refreshes = 0  # in a row
-        self._failures = 0  # in a row, of whole fetches
-        self._stale: set[str] = set()  # topics whose metadata an answer has put in doubt
+        self._refreshes = 0  # consecutive
+        self._failures = 0  # consecutive, of whole fetches
+        self._stale: set[str] = set()  # topics whose metadata a response has put in doubt
 
     def wait_ms(self) -> float:
-        """Until the first back-off ends; large when there is none."""
+        """Return the time in ms until the first back-off ends; 1000 if there is none."""
         now_ms = self._runtime.now_ms()
         places = [place.not_before_ms for place in self._reading.places.values()]
         waits = [at - now_ms for at in (*places, *self._not_before_ms.values()) if at > now_ms]
         return min(waits, default=1_000.0)
 
     def start(self) -> None:
-        """Send what can be sent now."""
+        """Send all requests that are possible now."""
         now_ms = self._runtime.now_ms()
         by_node: dict[int, dict[TopicPartition, Wanted]] = defaultdict(dict)
         stale, self._stale = self._stale, set()
@@ -84,7 +84,7 @@ class Fetcher:
                 by_node[node][partition] = Wanted(place.fetch_offset, most_bytes, epoch)
         for node, wanted in by_node.items():
             self._in_flight.add(node)
-            # The versions of now: the task begins later, and a seek may come before it.
+            # Take the versions now: a seek may come before the task starts.
             self._runtime.spawn(self._fetch(node, wanted, self._reading.versions(wanted)))
         if not stale:
             self._refreshes = 0
@@ -95,7 +95,10 @@ class Fetcher:
             self._stale = stale
 
     def _node_of(self, place: Place, at: KnownPartition | None, now_ms: int) -> int:
-        """The follower the leader named for our rack, while it may be used; else the leader; -1: not known."""
+        """Return the node to fetch from: the follower named by the leader for our rack, else the leader; -1 if unknown.
+
+        The follower is used for metadata_max_age_ms (KIP-392).
+        """
         if place.replica >= 0:
             if now_ms < place.replica_until_ms and place.replica in self._cluster.nodes:
                 return place.replica
@@ -150,7 +153,7 @@ class Fetcher:
             self._cluster.lasting_errors.failed(f"fetch from broker {node}", error)
             self._leave_node(node, wanted)
         except ClosedError:
-            return  # nobody is there to be told
+            return  # the client was closed
         except Exception as error:  # noqa: BLE001 (the next poll raises it)
             self._metrics.fetch_failed_total += 1
             self.failure = error
@@ -168,7 +171,10 @@ class Fetcher:
         return max(self._settings.decompressed_bytes - waiting, 1)
 
     def _leave_node(self, node: int, wanted: Mapping[TopicPartition, Wanted]) -> None:
-        """Back off from a broker that cannot be reached; its followers' readers go back to the leader."""
+        """Delay the next fetch from a broker that cannot be reached.
+
+        Partitions that were read from it as a follower return to their leaders.
+        """
         self._not_before_ms[node] = self._runtime.now_ms() + self._pause_ms(LOST_NODE_TRIES)
         for partition in wanted:
             if partition in self._reading.places:
@@ -190,7 +196,8 @@ class Fetcher:
                 self._take_data(place, answer)
                 self._metrics.topics.of(partition.topic).bytes_consumed_total += answer.size_bytes
             if answer.error is not None:
-                # Told when all before it was handed out. Then it is fetched again: the broker may have been mended.
+                # A poll raises it after the records before it. Then it is fetched again, because the broker may be
+                # repaired.
                 place.error = answer.error
                 self._back_off(place)
             elif answer.fetched is not None and place.tries:
@@ -204,7 +211,7 @@ class Fetcher:
             elif answer.error_code == E.OFFSET_OUT_OF_RANGE:
                 await self._out_of_range(partition)
             elif retry.action(retry.FETCH, answer.error_code) in retry.RETRIABLE:
-                # Only this partition waits: the others of its broker are read on.
+                # Only this partition waits. The others of its broker are still fetched.
                 self._back_off(place)
                 refused = fetch_error(answer.error_code, partition, place.fetch_offset)
                 self._cluster.lasting_errors.met(what_of(partition), refused)
@@ -232,7 +239,7 @@ class Fetcher:
                 place.fetch_epoch = epoch
 
     async def close(self) -> None:
-        """Give the sessions back to brokers that are connected."""
+        """Close the sessions at brokers that are connected."""
         for node, session in self._sessions.items():
             try:
                 await close_session(self._cluster, node, session, self._settings)

@@ -1,4 +1,4 @@
-"""A rebalance's news on its way to the poll that serves it."""
+"""An event of a rebalance that waits for the poll that handles it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fencepost.client.types import TopicPartition
 
 @dataclass(slots=True)
 class News:
-    """`kind`: "assigned", "revoked" or "lost"."""
+    """An event of a rebalance. `kind` is "assigned", "revoked" or "lost"."""
 
     kind: str
     partitions: list[TopicPartition]
@@ -21,7 +21,7 @@ class News:
     told: bool = False  # the listener's method has begun, or there is none
 
     async def tell(self, listener: RebalanceListener | None, call_user: CallUser, slow: SlowCalls) -> None:
-        """Tell the listener; `slow` names a method that takes long. Raises what the method raises."""
+        """Call the listener. `slow` records a method that takes long. Raises the method's errors."""
         method = listener_method(listener, self.kind)
         begun_ms = slow.now_ms()
 

@@ -1,7 +1,7 @@
 """Start positions: from the group's commits, auto_offset_reset or seek(), and the check that they still exist.
 
-A position knows the leader epoch of the record before it. When the partition has a new leader, the consumer asks it
-where that epoch ended (OffsetForLeaderEpoch): a position behind that end was truncated away (KIP-320).
+A position includes the leader epoch of the record before it. If the partition has a new leader, the consumer asks it
+for the end of that epoch (OffsetForLeaderEpoch). A position after that end was truncated away (KIP-320).
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ from fencepost.protocol.messages.offset_for_leader_epoch import (
 
 log = logging.getLogger("fencepost.client.consumer")
 
-FIND_PATIENCE_MS: Final = 10_000  # one look for positions; the next poll looks again
+FIND_PATIENCE_MS: Final = 10_000  # time limit of one search for positions; the next poll starts another
 
 CHECK: Final = "leader epochs of positions"
 
 
 class Positions:
-    """Finds and checks the positions of a `Reading`; `failure` is what a look in the background met with."""
+    """Finds and checks the positions of a `Reading`. `failure` is an error of a background task, for the next poll."""
 
     def __init__(
         self, cluster: Cluster, config: ConsumerConfig, reading: Reading, arrived: Event, metrics: ConsumerMetrics
@@ -64,18 +64,19 @@ class Positions:
         self._finding = False
         self._checking = False
         self._not_before_ms = 0
-        self._tries = 0  # looks in a row that left a position missing
+        self._tries = 0  # consecutive searches after which a position was still missing
 
     # --- in the background ---
 
     def start(self) -> None:
-        """Look for missing positions in a task, so that a poll does not wait longer than it was told to."""
+        """Search for missing positions in a task, so that a poll does not exceed its timeout."""
         for at, place, topic in self._reading.with_topics(self._cluster.topics):
             if topic is None or topic.topic_id is place.topic_id:
                 continue
             if not self._reading.is_of(at, topic.topic_id):
                 log.warning("%s-%d: the topic was deleted and made anew; it is read from its first record on", *at)
-        to_check = not self._checking and self._to_check()  # also while backing off: what is not checked is not read
+        # Also during a back-off: partitions to check are not fetched.
+        to_check = not self._checking and self._to_check()
         if self._runtime.now_ms() < self._not_before_ms:
             return
         if not self._finding and self._reading.missing():
@@ -86,7 +87,7 @@ class Positions:
             self._runtime.spawn(self._check())
 
     def wait_ms(self) -> float:
-        """Until the back-off ends; large when there is none."""
+        """Return the time in ms until the back-off ends; 1000 if there is none."""
         left = self._not_before_ms - self._runtime.now_ms()
         return left if left > 0 else 1_000.0
 
@@ -111,7 +112,7 @@ class Positions:
                 self._reading.places[partition].why = str(error)
             self._back_off()
         except ClosedError:
-            return  # nobody is there to be told
+            return  # the client was closed
         except Exception as error:  # noqa: BLE001 (the next poll raises it)
             self.failure = error
             self._back_off()
@@ -122,7 +123,7 @@ class Positions:
     # --- finding ---
 
     async def find(self, deadline_ms: int) -> None:
-        """One look for all missing positions: those of topics that are not known (yet) stay missing."""
+        """Search once for all missing positions. Positions of unknown topics stay missing."""
         missing = self._reading.missing()
         if not missing:
             return
@@ -138,7 +139,7 @@ class Positions:
             )
             for partition in missing:
                 self._go_back(partition, versions[partition], committed.get(partition))
-            # Of a partition that was given up and came back meanwhile, nobody knows yet what is committed.
+            # A partition may have been given up and assigned again. Its commit may be newer than the one read here.
             still = set(self._reading.missing())
             missing = [
                 partition
@@ -148,7 +149,7 @@ class Positions:
         await self._reset(missing, deadline_ms, "there is no committed offset")
 
     def _go_back(self, partition: TopicPartition, version: int, at: OffsetAndMetadata | None) -> None:
-        """Take the group's commit, or where this consumer began when that is what counts (see RewindPoint)."""
+        """Go to the committed offset, or to the position of this consumer if that counts (see RewindPoint)."""
         place = self._reading.places.get(partition)
         if place is None or place.version != version:
             return
@@ -172,7 +173,7 @@ class Positions:
                 place.go_to(at.offset, at.leader_epoch)
 
     async def at(self, wanted: Mapping[TopicPartition, int], deadline_ms: int) -> dict[TopicPartition, OffsetAt]:
-        """Offsets by timestamp; the end where nothing is at or after it."""
+        """Return offsets by timestamp, or the end if no record is at or after it."""
         if not wanted:
             return {}
         found = await offsets.list_offsets(self._cluster, wanted, self.isolation, deadline_ms)
@@ -183,7 +184,10 @@ class Positions:
         return found
 
     async def _known(self, partitions: Sequence[TopicPartition], deadline_ms: int) -> list[TopicPartition]:
-        """Those with a leader, after one refresh for the others: one absent topic keeps nobody waiting."""
+        """Return the partitions with a leader.
+
+        Refresh the metadata of the others once, so that an absent topic delays none.
+        """
         absent = {partition.topic for partition in partitions if self._cluster.leader(*partition) < 0}
         if absent:
             await self._cluster.refresh(absent, deadline_ms)
@@ -214,7 +218,7 @@ class Positions:
         return str(error)
 
     async def out_of_range(self, partition: TopicPartition) -> None:
-        """The broker does not have the offset: go where auto_offset_reset says, or tell with the next poll."""
+        """Handle an offset that is not in the log: go to auto_offset_reset, or make the next poll raise."""
         place = self._reading.places.get(partition)
         if place is None:
             return
@@ -248,7 +252,7 @@ class Positions:
         return topic.partitions.get(partition.partition) if topic is not None else None
 
     def _to_check(self) -> list[TopicPartition]:
-        """Positions that a leader of a newer epoch has not seen. Marks them, so that they are not fetched from."""
+        """Return the positions to check with the leader of a newer epoch. Mark them, so that they are not fetched."""
         found = []
         for partition, place, topic in self._reading.with_topics(self._cluster.topics):
             place.checking = False
@@ -258,7 +262,8 @@ class Positions:
             if known is None or known.leader < 0 or known.leader_epoch <= place.checked_epoch:
                 continue
             if place.fetch_epoch < 0 or place.fetch_epoch == known.leader_epoch:
-                place.checked_epoch = known.leader_epoch  # nothing to compare, or written by this leader itself
+                # There is nothing to compare, or this leader wrote the record itself.
+                place.checked_epoch = known.leader_epoch
                 continue
             place.checking = True
             found.append(partition)
@@ -275,7 +280,7 @@ class Positions:
             self._cluster.lasting_errors.over(CHECK)
         except UnsupportedVersionError:
             for partition in wanted:
-                self._passed(partition)  # a broker that cannot be asked
+                self._passed(partition)  # the broker does not support the request
         except RetriableError as error:
             self._cluster.lasting_errors.failed(CHECK, error)
             self._back_off()
@@ -326,7 +331,7 @@ class Positions:
             raise refused
 
     def _judge(self, partition: TopicPartition, end: EpochEndOffset) -> KafkaError | None:
-        """Take one answer: fine, truncated, or a refusal to come back to."""
+        """Process one response: the position is valid or truncated. Return a retriable error, or None."""
         place = self._reading.places[partition]
         if end.error_code != 0:
             error = error_for(end.error_code, f"leader epoch of {partition.topic}-{partition.partition}")
@@ -355,7 +360,7 @@ class Positions:
             return None
         log.warning("%s; reading goes on %s", what, "by auto_offset_reset" if undefined else "from there")
         if undefined:
-            self._runtime.spawn(self.out_of_range(partition))  # the commits may well name the offset that is gone
+            self._runtime.spawn(self.out_of_range(partition))  # the committed offset may be the truncated one
         else:
             place.go_to(min(end.end_offset, place.position or end.end_offset), end.leader_epoch)
             self._passed(partition)

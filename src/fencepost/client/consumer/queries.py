@@ -1,4 +1,4 @@
-"""Questions of a consumer about offsets and partitions, which change nothing that it reads."""
+"""A consumer's requests about offsets and partitions that do not change its positions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from fencepost.errors import UsageError
 
 
 class ConsumerQueries(ReportingCore, ABC):
-    """Calls of `ConsumerCore` that ask brokers. The core has the abstract methods."""
+    """Calls of `ConsumerCore` that query brokers. The core implements the abstract methods."""
 
     ROLE = CONSUMER
     config: ConsumerConfig

@@ -9,10 +9,10 @@ UNKNOWN: Final = -2
 
 
 class RewindPoint:
-    """The place behind which nothing is known to be committed, and the group's commit as last heard.
+    """The offset from which on nothing is known to be committed, and the group's last known committed offset.
 
-    They differ where reading began elsewhere than the commit says: by auto_offset_reset, or by a seek. Going back then
-    means going to that place, unless a position was committed since.
+    They differ if reading began at another offset than the committed one: after auto_offset_reset, or after a seek. The
+    consumer then goes back to that offset, unless a position was committed since.
     """
 
     __slots__ = ("attempted", "committed", "elsewhere", "epoch", "handed_out", "offset")
@@ -20,22 +20,22 @@ class RewindPoint:
     def __init__(self) -> None:
         self.offset = NOTHING  # reading has not begun
         self.epoch = -1
-        self.handed_out = False  # records behind it were given to the application
-        self.elsewhere = False  # reading began at another place than the commit
+        self.handed_out = False  # records after it were returned to the application
+        self.elsewhere = False  # reading began at another offset than the committed one
         self.committed = UNKNOWN
-        self.attempted = NOTHING  # committed now, or not: nobody has told
+        self.attempted = NOTHING  # this offset may be committed: there is no response
 
     def found(self, offset: int, epoch: int) -> None:
-        """This is committed, and reading goes on from here."""
+        """Set the committed position, from which reading continues."""
         self.offset, self.epoch, self.committed = offset, epoch, offset
         self.elsewhere, self.handed_out, self.attempted = False, False, NOTHING
 
     def began(self, offset: int, epoch: int) -> None:
-        """Reading begins here whatever is committed (auto_offset_reset)."""
+        """Set a position from auto_offset_reset, independent of the committed one."""
         self.offset, self.epoch, self.elsewhere, self.handed_out = offset, epoch, True, False
 
     def sought(self, offset: int, epoch: int) -> None:
-        """The application goes there. What it was handed out before and has not committed is not given up by that."""
+        """Set the position of a seek. Uncommitted records returned before the seek can still be read again."""
         if self.handed_out and self.offset <= offset:
             self.elsewhere = True
         else:

@@ -1,4 +1,4 @@
-"""A consumer that gets nowhere says in a warning what it waits for: after ten seconds, and every ten seconds again."""
+"""Warns of a consumer that makes no progress, with the reason: after ten seconds, and every ten seconds again."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TELL_AFTER_MS: Final = 10_000  # without assignment or position
 
 
 class Stuck:
-    """Since when there is no assignment, and for which partitions no position."""
+    """The time without an assignment, and the time without a position by partition."""
 
     def __init__(self, group_id: str | None, now_ms: Callable[[], int]) -> None:
         self._group_id = group_id
@@ -24,11 +24,11 @@ class Stuck:
         self._missing_since_ms: dict[TopicPartition, int] = {}
 
     def joining(self) -> None:
-        """A membership begins."""
+        """Start the time for a membership that begins."""
         self._unsettled_ms = self._told_ms = self._now_ms()
 
     def settled(self) -> None:
-        """The assignment is current."""
+        """Restart the time, because the assignment is current."""
         self._unsettled_ms = self._now_ms()
 
     def look(
@@ -37,7 +37,13 @@ class Stuck:
         missing: Iterable[TopicPartition],
         why: Callable[[list[TopicPartition]], str],
     ) -> None:
-        """Warn if it is time to. `missing`: the partitions without a position; `why` they have none, in words."""
+        """Log a warning if it is due.
+
+        Args:
+            group: The membership, or None.
+            missing: The partitions without a position.
+            why: Returns a text with the reasons for some of these.
+        """
         now_ms = self._now_ms()
         before = self._missing_since_ms
         self._missing_since_ms = {partition: before.get(partition, now_ms) for partition in missing}

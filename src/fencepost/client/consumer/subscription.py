@@ -1,6 +1,6 @@
-"""The partitions of a consumer and the position of each. No I/O: the fetcher and the positions use it.
+"""The partitions of a consumer and the position of each. No I/O. The fetcher and the positions use it.
 
-Positions move when records are handed out, not when they are fetched.
+A position moves when a poll takes records, not when they are fetched.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from fencepost.client.records import Fetched, Record
 from fencepost.client.types import Isolation, K, OffsetAndMetadata, TopicPartition
 from fencepost.errors import UsageError
 
-ROUNDS_AHEAD: Final = 2  # fetched responses that one partition may have in memory: the present one and the next
+ROUNDS_AHEAD: Final = 2  # maximum number of fetched responses per partition in memory: the current one and the next
 
 
-# The first fetch from a new place asks for this much of a partition, each next fetch for four times as much, up to the
-# setting. An application that goes back often, because its transactions fail, would fetch and decode megabytes each
-# time to use some records, and under load do nothing else.
+# The first fetch from a new position requests this size of a partition. Each next fetch requests four times as much, up
+# to the setting. Without this limit, an application that goes back often, because its transactions fail, would fetch
+# and decode megabytes each time for a few records.
 FIRST_FETCH_BYTES = 131_072
 FETCH_GROWTH = 4
 
@@ -30,8 +30,8 @@ FETCH_GROWTH = 4
 class Place:
     """The reading state of one partition.
 
-    `epoch` is the leader epoch of the record before `position`, `fetch_epoch` that before `fetch_offset` (-1: not
-    known); `checked_epoch` is the leader's epoch under which the position was last known to be in the log.
+    `epoch` is the leader epoch of the record before `position`, `fetch_epoch` that before `fetch_offset` (-1: unknown).
+    `checked_epoch` is the leader epoch under which the position was last known to be in the log.
     """
 
     __slots__ = (
@@ -64,8 +64,8 @@ class Place:
 
     def __init__(self, versions: Iterator[int]) -> None:
         self.rewind = RewindPoint()
-        self.stored: OffsetAndMetadata | None = None  # by the application, to be committed
-        self.position: int | None = None  # of the next record to hand out; None: not known yet
+        self.stored: OffsetAndMetadata | None = None  # set by the application, for the next commit
+        self.position: int | None = None  # of the next record for a poll; None: unknown
         self.epoch = -1
         self.fetch_offset = -1
         self.fetch_epoch = -1
@@ -74,25 +74,25 @@ class Place:
         self.checking = False
         self.ready: deque[Fetched] = deque()
         self.paused = False
-        self.revoking = False  # about to be given up: nothing more is handed out
+        self.revoking = False  # about to be given up: a poll returns no records of it
         self.resetting = False  # its position comes from auto_offset_reset, not from the group's commits
-        # New whenever reading goes elsewhere, so that what was asked for before is known to be of before. No two
-        # places share a version: a partition that was given up and came back is read from where its group is now.
+        # A new number whenever the position jumps. It shows that an older response or search is outdated. No two places
+        # share a version, so this also holds after a partition was given up and assigned again.
         self.versions = versions
         self.version = next(versions)
-        self.error: Exception | None = None  # raised when what is ready was handed out
+        self.error: Exception | None = None  # raised after all records in `ready` were returned
         self.high_watermark = -1
         self.last_stable_offset = -1
         self.log_start_offset = -1
         self.replica = -1  # the follower to fetch from (KIP-392)
         self.replica_until_ms = 0
-        self.tries = 0  # fetches in a row that were refused, and when to fetch again
+        self.tries = 0  # consecutive refused fetches
         self.not_before_ms = 0
-        self.topic_id: UUID | None = None  # the topic of these positions, if metadata named its id
+        self.topic_id: UUID | None = None  # id of the topic of these positions, if it is known
         self.why = "it was not looked for yet"
 
     def go_to(self, offset: int | None, epoch: int = -1) -> None:
-        """Read on from there; what was fetched is dropped."""
+        """Continue at this offset. Fetched records are dropped. None: the position is unknown."""
         self.position = offset
         self.epoch = self.fetch_epoch = epoch
         self.fetch_offset = -1 if offset is None else offset
@@ -105,7 +105,7 @@ class Place:
         self.tries = self.not_before_ms = 0
 
     def end_offset(self, isolation: Isolation) -> int:
-        """Behind the last record that this reader may see, as the last fetch told; -1 before the first fetch."""
+        """Return the offset after the last record that this reader may see; -1 before the first fetch."""
         return self.last_stable_offset if isolation is Isolation.READ_COMMITTED else self.high_watermark
 
     @property
@@ -137,12 +137,12 @@ class _Before(NamedTuple):
 
 
 class Handed:
-    """The records that one poll took. Until `delivered` is set, positions are as they were before.
+    """The records that one poll took. Until `delivered` is set, the positions before the poll count.
 
-    The call that returns the records sets it as its last step, by a plain store: Python runs no signal handler between
-    that and the return, so a call that raises has delivered nothing. An iterator gives `records` one by one instead;
-    those before `given` are delivered. `rest` begins with a record that cannot be deserialized, of partition `failed`:
-    the next poll takes it up again.
+    The call that returns the records sets it as its last step, by a plain store. Python runs no signal handler between
+    that and the return, so a call that raises has delivered nothing. An iterator returns `records` one by one instead,
+    and those before `given` are delivered. `rest` begins with a record that cannot be deserialized, of partition
+    `failed`. The next poll continues with it.
     """
 
     __slots__ = ("before", "delivered", "failed", "given", "pieces", "records", "rest")
@@ -170,22 +170,22 @@ class Handed:
         return found
 
     def one_by_one(self, records: Iterable[Record]) -> Iterator[Record]:
-        """Give its records to the application one at a time; the others do not count as read meanwhile."""
+        """Yield the records one at a time. Records that are not yielded yet do not count as read."""
         self.given, self.records = 0, list(records)
         while self.given < len(self.records):
             record = self.records[self.given]
-            self.given += 1  # nothing is called between this and the yield
+            self.given += 1  # no call between this and the yield
             yield record
 
     def left(self) -> list[Record]:
-        """Records that have not reached the application yet, if it `is_divided`."""
+        """Return the records that have not reached the application yet, if it `is_divided`."""
         return [*([] if self.records is None else self.records[self.given :]), *self.rest]
 
     def first_left(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """Return the position of the first of these in each partition.
 
-        It has this record's own epoch: the log of that epoch ends behind the position, even if the epoch changed in
-        a gap before it.
+        It has the record's own epoch. The log of that epoch ends after the position, even if the epoch changed in a gap
+        before it.
         """
         return {
             TopicPartition(record.topic, record.partition): OffsetAndMetadata(record.offset, "", record.leader_epoch)
@@ -193,7 +193,7 @@ class Handed:
         }
 
     def forget(self, gone: TopicPartition) -> None:
-        """An iterator gives nothing more of a partition."""
+        """Remove the remaining records of a partition."""
         left = [] if self.records is None else self.records[self.given :]
         if left:
             self.given, self.records = 0, [record for record in left if (record.topic, record.partition) != gone]
@@ -201,24 +201,27 @@ class Handed:
 
 
 class Reading:
-    """The assigned partitions."""
+    """The assigned partitions of one consumer."""
 
     def __init__(self) -> None:
         self.places: dict[TopicPartition, Place] = {}
         self._versions = count(1)
-        self._turn: deque[TopicPartition] = deque()  # the partition that is served next is the first
+        self._turn: deque[TopicPartition] = deque()  # the partition for the next poll is the first
         self._paused_before: set[TopicPartition] = set()
-        self._handed = Handed()  # by the poll that is going on, or the last poll
-        self.transactional = False  # positions are committed in transactions: where nothing is, anchors count
-        self.uncommitted_gone = False  # a rebalance took what was handed out and not committed
+        self._handed = Handed()  # records of the current or the last poll
+        self.transactional = False  # positions are committed in transactions; without commits, rewind points count
+        self.uncommitted_gone = False  # a rebalance took uncommitted records away
         self._rewinds: dict[TopicPartition, RewindPoint] = {}
 
     def assigned(self) -> list[TopicPartition]:
-        """In order."""
+        """Return the assigned partitions in order."""
         return sorted(self.places)
 
     def take(self, partitions: Iterable[TopicPartition]) -> None:
-        """Read these too. What was paused when it was given up last, and comes back at once, is paused again."""
+        """Add partitions.
+
+        A partition that was paused when it was last given up, and comes back at once, is paused again.
+        """
         for partition in partitions:
             if partition not in self.places:
                 place = self.places[partition] = Place(self._versions)
@@ -228,7 +231,7 @@ class Reading:
         self._turn = deque(sorted(self.places))
 
     def drop(self, partitions: Iterable[TopicPartition]) -> None:
-        """Read these no more."""
+        """Remove partitions."""
         for partition in partitions:
             gone = self.places.pop(partition, None)
             if gone is None:
@@ -241,27 +244,30 @@ class Reading:
         self._turn = deque(sorted(self.places))
 
     def give_up(self, partitions: Iterable[TopicPartition]) -> None:
-        """As `drop`, because a rebalance took them: what was handed out of them cannot be committed any more."""
+        """Remove partitions that a rebalance took away.
+
+        Records that were returned from them cannot be committed any more.
+        """
         gone = list(partitions)
         taken = [self.places[partition].rewind for partition in gone if partition in self.places]
         self.uncommitted_gone = self.uncommitted_gone or any(rewind.handed_out for rewind in taken)
         self.drop(gone)
 
     def replace(self, partitions: Iterable[TopicPartition]) -> None:
-        """Read exactly these; what stays keeps its position."""
+        """Read exactly these partitions. Those that stay keep their positions."""
         wanted = list(partitions)
         self.drop([partition for partition in self.places if partition not in wanted])
         self._paused_before = set()
         self.take(wanted)
 
     def hold(self, partitions: Iterable[TopicPartition]) -> None:
-        """Hand out nothing more of these; `drop` follows."""
+        """Return no more records of these partitions. `drop` follows."""
         for partition in partitions:
             if partition in self.places:
                 self.places[partition].revoking = True
 
     def place(self, partition: tuple[str, int]) -> Place:
-        """Raises UsageError."""
+        """Return the state of an assigned partition. Raises UsageError."""
         found = self.places.get(TopicPartition(*partition))
         if found is None:
             raise UsageError(f"{partition[0]}-{partition[1]} is not assigned")
@@ -285,7 +291,7 @@ class Reading:
         return found
 
     def store(self, positions: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """Take positions to commit later. Raises UsageError, and takes none, if a partition is not assigned."""
+        """Store positions to commit later. If a partition is not assigned, raises UsageError and stores nothing."""
         for place, at in [(self.place(partition), at) for partition, at in positions.items()]:
             place.stored = at
 
@@ -293,12 +299,13 @@ class Reading:
         """Return the positions that the application stored."""
         return {partition: place.stored for partition, place in sorted(self.places.items()) if place.stored is not None}
 
-    # --- what was handed out, and has not reached the application ---
+    # --- records that were taken by a poll, and have not reached the application ---
 
     def settle(self) -> Mapping[str, int]:
-        """At the beginning of a poll: what the last one took and did not deliver is to be handed out again.
+        """Make undelivered records of the last poll available again, at the beginning of a poll.
 
-        Gives how many records of each topic that are.
+        Returns:
+            Their number by topic.
         """
         handed, self._handed = self._handed, Handed()
         self._take_turns(handed)
@@ -307,9 +314,10 @@ class Reading:
         return {} if handed.delivered else self.take_back(handed)
 
     def _take_turns(self, handed: Handed) -> None:
-        """After a record that cannot be deserialized: raise its error in the next poll, then read other partitions.
+        """Reorder the partitions after a record that cannot be deserialized.
 
-        So the error comes soon while other partitions have records, and they are read while nobody seeks past it.
+        The next poll raises its error, and later polls read the other partitions first. So the error is raised soon,
+        and the other partitions are read even if the application does not seek past the record.
         """
         failed = handed.failed
         if failed is not None and failed in self._turn:
@@ -317,7 +325,7 @@ class Reading:
             (self._turn.appendleft if handed.rest else self._turn.append)(failed)
 
     def put_back(self, handed: Handed) -> Mapping[str, int]:
-        """Give the records that an iterator or a poll has not given to the next poll. Returns their number by topic."""
+        """Seek to the records that an iterator or a poll has not returned. Return their number by topic."""
         left, first = handed.left(), handed.first_left()
         handed.records, handed.rest = (handed.records or [])[: handed.given], []
         for partition, at in first.items():
@@ -326,7 +334,7 @@ class Reading:
         return Counter(record.topic for record in left)
 
     def take_back(self, handed: Handed) -> Mapping[str, int]:
-        """Put the records of a poll back before later ones and restore the positions. Returns their number by topic."""
+        """Put the records of a poll back before later ones and restore the positions. Return their number by topic."""
         for before, pieces in handed.before.values():
             place = before.place
             if before.is_current:
@@ -336,14 +344,14 @@ class Reading:
         return handed.by_topic()
 
     def one_by_one(self, records: Iterable[Record]) -> Iterator[Record]:
-        """Give the records of the last poll to the application one at a time."""
+        """Yield the records of the last poll to the application one at a time."""
         self._handed = Handed()
         return self._handed.one_by_one(records)
 
-    # --- going elsewhere, and back ---
+    # --- seeking and rewinding ---
 
     def seek(self, partition: tuple[str, int], offset: int, epoch: int = -1) -> None:
-        """Read on from there. Raises UsageError."""
+        """Continue at this offset. Raises UsageError."""
         place = self.place(partition)
         self._handed.forget(TopicPartition(*partition))
         place.rewind.sought(offset, epoch)
@@ -364,7 +372,7 @@ class Reading:
             yield partition, place, known
 
     def is_of(self, partition: TopicPartition, topic_id: UUID | None) -> bool:
-        """False when the topic was made anew: then all that is in it is to be read, from its first offset on."""
+        """Return false if the topic was created anew. Its position is then offset 0, to read all its records."""
         place = self.places[partition]
         if topic_id is None:
             return True
@@ -378,7 +386,7 @@ class Reading:
         return False
 
     def forget(self) -> None:
-        """Nothing of what was handed out since the last commit counts: every position has to be found again."""
+        """Forget all positions since the last commit. Every position has to be found again."""
         for place in self.places.values():
             place.go_to(None)
             place.stored = None
@@ -388,13 +396,16 @@ class Reading:
         self.uncommitted_gone = False
 
     def attempted(self, positions: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """These may be committed from now on; none: the attempt is known to have failed."""
+        """Record that these positions may be committed from now on.
+
+        Without any, the attempt is known to have failed.
+        """
         for partition, place in self.places.items():
             at = positions.get(partition)
             place.rewind.attempted = NOTHING if at is None else at.offset
 
     def committed(self, positions: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """These are committed."""
+        """Record that these positions are committed."""
         for partition, at in positions.items():
             place = self.places.get(partition)
             if place is not None:
@@ -403,7 +414,7 @@ class Reading:
         self.uncommitted_gone = False
 
     def missing(self) -> list[TopicPartition]:
-        """Partitions whose position has to be found."""
+        """Return the partitions whose position has to be found."""
         return [
             partition
             for partition, place in self.places.items()
@@ -420,13 +431,13 @@ class Reading:
         return place is not None and place.version == versions.get(partition)
 
     def found(self, partition: TopicPartition, version: int, offset: int, epoch: int = -1) -> None:
-        """Take a position that was looked for at `version`, unless the partition is gone or was moved meanwhile."""
+        """Set a position that was searched at `version`, unless the partition is gone or was moved meanwhile."""
         place = self.places.get(partition)
         if place is not None and place.position is None and place.version == version:
             place.go_to(offset, epoch)
 
     def lag(self, partition: tuple[str, int], isolation: Isolation) -> int | None:
-        """Records (offsets, to be exact) between the position and the end; None before the first fetch."""
+        """Return the number of offsets between position and end; None before the first fetch."""
         place = self.place(partition)
         end = place.end_offset(isolation)
         return None if end < 0 or place.position is None else max(end - place.position, 0)
@@ -444,9 +455,9 @@ class Reading:
         return found
 
     def hand_out(self, most: int) -> Handed:
-        """Up to `most` records, partitions in turn. Raises the error of a partition when its turn comes.
+        """Take up to `most` records, from the partitions in turn. Raises the error of a partition when its turn comes.
 
-        `settle` came before: one poll's records are delivered, or taken back, before another takes any.
+        Call `settle` first: the records of one poll are delivered or put back before another poll takes any.
         """
         handed = self._handed = Handed()
         for _ in range(len(self._turn)):
@@ -459,7 +470,7 @@ class Reading:
                 continue
             if place.error is not None and not place.ready:
                 if handed.pieces:
-                    break  # it comes with the next poll
+                    break  # the next poll raises it
                 error, place.error = place.error, None
                 raise error
             if not place.ready:
@@ -469,12 +480,12 @@ class Reading:
             handed.before[partition] = before, pieces
             most -= _from_place(place, most, pieces)
             handed.pieces += pieces
-        handed.delivered = not handed.pieces  # markers and aborted records were passed
+        handed.delivered = not handed.pieces  # only markers and aborted records were passed
         return handed
 
 
 def _from_place(place: Place, most: int, got: list[Fetched]) -> int:
-    """Move up to `most` records of a place to `got`; how many."""
+    """Move up to `most` records of a place to `got`. Return their number."""
     rows = 0
     while place.ready and rows < most:
         fetched = place.ready.popleft()
@@ -493,7 +504,7 @@ def _from_place(place: Place, most: int, got: list[Fetched]) -> int:
 
 
 def normalised(positions: Mapping[K, OffsetAndMetadata | int]) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Bare offsets and plain tuples as what they stand for."""
+    """Return the positions with all offsets and partitions as OffsetAndMetadata and TopicPartition."""
     return {
         TopicPartition(*partition): OffsetAndMetadata(at) if isinstance(at, int) else at
         for partition, at in positions.items()
