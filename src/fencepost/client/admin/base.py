@@ -18,8 +18,8 @@ T = TypeVar("T")
 I = TypeVar("I")  # noqa: E741 (an item)
 
 DEFAULT_API_TIMEOUT_MS: Final = 60_000
-FIRST_LOOKS_MS: Final = (2, 5, 10, 20, 50)  # usually a broker shows a change within a few ms
-MOST_PER_LOOK_MS: Final = 3_000  # a slower broker is not waited for
+FIRST_LOOKS_MS: Final = (2, 5, 10, 20, 50)  # a broker usually shows a change within a few ms
+MOST_PER_LOOK_MS: Final = 3_000  # time limit of one request; a slower broker is skipped
 
 
 class AdminBase(ReportingCore):
@@ -74,10 +74,10 @@ class AdminBase(ReportingCore):
     async def _until_shown(self, what: str, look: Callable[[int], Coroutine[Any, Any, str]], deadline_ms: int) -> None:
         """Wait until all brokers show a change that the cluster has accepted.
 
-        The controller accepts a change and the brokers learn of it a moment later. This client's next call may go to
+        The controller accepts a change, and the brokers learn of it a moment later. This client's next call may go to
         any of them. Unreachable brokers are ignored, because a broker catches up with the controller before it serves
-        again. Brokers that reject the question are ignored too: the client may not ask, or the broker does not support
-        the request.
+        again. Brokers that reject the request are ignored too: the client may lack the permission, or the broker may
+        not support the request.
 
         Args:
             what: Name of the change, for messages.
@@ -131,7 +131,7 @@ class AdminBase(ReportingCore):
         return self.cluster.links.metrics(self.cluster.nodes)
 
     async def close(self, timeout_ms: int | None = None) -> None:
-        """Close the connections. It waits for `on_error`, `on_statistics` and the last push of metrics only."""
+        """Close the connections. Waits only for `on_error`, `on_statistics` and the last push of metrics."""
         deadline_ms = None if timeout_ms is None else self.cluster.runtime.now_ms() + timeout_ms
         try:
             await self.telemetry.end(deadline_ms)

@@ -38,7 +38,7 @@ class ConfigSource(IntEnum):
 
 
 class ConfigResource(NamedTuple):
-    """Something that has settings.
+    """A resource that has settings.
 
     Attributes:
         name: The topic, the broker's id as text ("": all brokers), the group, or the client metrics subscription.
@@ -50,7 +50,7 @@ class ConfigResource(NamedTuple):
 
 
 class ConfigOperation(IntEnum):
-    """Change of a setting (KIP-339). APPEND and SUBTRACT change the words of a list."""
+    """A change of a setting (KIP-339). APPEND and SUBTRACT change the items of a list."""
 
     SET = 0
     DELETE = 1
@@ -83,7 +83,7 @@ class ConfigEntry(NamedTuple):
 
 
 _SOURCES: Final = frozenset(ConfigSource)
-_DYNAMIC: Final = {  # by resource type, and by whether the resource has a name
+_DYNAMIC: Final = {  # by resource type and presence of a name
     (TOPIC_RESOURCE, True): ConfigSource.TOPIC,
     (BROKER_RESOURCE, True): ConfigSource.BROKER,
     (BROKER_RESOURCE, False): ConfigSource.DEFAULT_BROKER,
@@ -169,7 +169,7 @@ class AdminConfigs(AdminBase):
     ) -> None:
         """Change settings, leave the others (KIP-339), and wait until all responding brokers show the new values.
 
-        Values that this client may not see are not waited for.
+        The call does not wait for values that this client may not see.
 
         Args:
             name: The topic, the broker's id as text ("": all brokers), or the group.
@@ -197,8 +197,7 @@ class AdminConfigs(AdminBase):
     ) -> None:
         """Change settings of many resources, in one request for each broker that has to be asked (KIP-339).
 
-        The call waits until all responding brokers show the new values. Values that this client may not see are not
-        waited for.
+        The call waits until all responding brokers show the new values, except values that this client may not see.
 
         Args:
             changes: The changes of each resource.
@@ -268,7 +267,7 @@ class AdminConfigs(AdminBase):
         call: ManyItems[ConfigResource],
         deadline_ms: int,
     ) -> Outcomes[ConfigResource]:
-        """Ask the target, and each broker that alone knows the settings, in one request each."""
+        """Send one request to the target, and one to each broker that alone knows some of the settings."""
         by_target: dict[int | None, list[ConfigResource]] = {}
         for resource in resources:
             one = _is_of_one_broker(resource.name, resource.resource_type)
@@ -339,7 +338,7 @@ def _answers(reply: dc.DescribeConfigsResponse) -> dict[ConfigResource, ItemAnsw
 
 
 def _told(resource: ConfigResource, answer: ItemAnswer) -> Mapping[str, ConfigEntry]:
-    """Return the settings of an answer. Raises KafkaError."""
+    """Return the settings of a result. Raises KafkaError."""
     if answer.code != 0:
         raise error_for(answer.code, _settings_of(resource), answer.message)
     entries: Mapping[str, ConfigEntry] = answer.value
@@ -392,7 +391,7 @@ def _words(value: str | None) -> set[str]:
 
 
 def _plain(value: str | None) -> object:
-    """Return a value in a form in which two spellings of a value are equal, such as "01" and "1"."""
+    """Return a value in a form that is the same for all its spellings, such as "01" and "1"."""
     words = [word.strip().lower() for word in (value or "").split(",")]
     try:
         return [float(word) for word in words]

@@ -113,7 +113,7 @@ class AdminGroupDescriptions(AdminBase):
         return outcomes.results("describe groups")
 
     async def _describe(self, group_ids: Iterable[str], deadline_ms: int, *, rights: bool) -> Outcomes[str]:
-        """Ask by each protocol about the groups that no earlier one knows."""
+        """Describe the groups with each protocol's request in turn, until every group is known."""
         left, found = list(dict.fromkeys(group_ids)), Outcomes[str]()
         for ask in (_CONSUMER, _CLASSIC, _SHARE, _STREAMS):
             if not left:
@@ -122,7 +122,7 @@ class AdminGroupDescriptions(AdminBase):
             try:
                 told = await each_of_groups(self.cluster, left, call, deadline_ms)
             except UnsupportedVersionError:
-                continue  # brokers before KIP-848 have classic groups only
+                continue  # brokers before KIP-848 have only classic groups
             left = [
                 group_id
                 for group_id in left
@@ -140,9 +140,9 @@ def _group(group_id: str) -> str:
 
 
 class _Protocol(NamedTuple):
-    """A request that describes groups of one protocol, and the reading of its response.
+    """A request that describes groups of one protocol, and the function that reads its response.
 
-    `request` has as arguments the group ids, and whether the principal's rights are wanted.
+    The arguments of `request` are the group ids and a flag: include the principal's permissions.
     """
 
     request: Callable[[list[str], bool], Message]
@@ -155,7 +155,7 @@ def _request(ask: _Protocol, rights: bool, group_ids: Sequence[str]) -> Message:
 
 
 def _reader(group_type: str, protocol_type: str, member: Callable[[Any], GroupMember]) -> Reader:
-    """Return the reading of a response of a protocol with epochs."""
+    """Return the function that reads a response of a protocol with epochs."""
 
     def read(reply: Any) -> dict[str, ItemAnswer]:
         return {
@@ -202,7 +202,7 @@ def _partitions(assignment: cg.Assignment | sg.Assignment | None) -> tuple[Topic
 
 
 def _classic_groups(reply: gd.DescribeGroupsResponse) -> dict[str, ItemAnswer]:
-    """Return the groups; None for a group that a broker before Kafka 4.0 calls "Dead", as it does of unknown ones."""
+    """Return the groups; None for a group in state "Dead" of a broker before Kafka 4.0, which may be unknown."""
     return {
         group.group_id: ItemAnswer(
             group.error_code,

@@ -11,7 +11,7 @@ from fencepost.client.types import TopicPartition
 
 __all__ = ["AdminHanging", "HangingTransaction", "hanging_of"]
 
-USUAL_AGE_MS = 900_000  # the usual largest timeout of a transaction
+USUAL_AGE_MS = 900_000  # the maximum transaction timeout that brokers allow by default
 
 
 class HangingTransaction(NamedTuple):

@@ -1,4 +1,4 @@
-"""Admin calls about many items in one request, each with an outcome of its own."""
+"""Admin calls about many items in one request, each with a result or error of its own."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Outcomes(Generic[I]):
             self.failed[item] = refusal(answer.code, what, answer.message, unanswered)
 
     def add(self, other: Outcomes[I]) -> None:
-        """Take over the outcomes of other items."""
+        """Add the outcomes of other items."""
         self.done |= other.done
         self.failed |= other.failed
 
@@ -78,17 +78,17 @@ class ManyItems(Generic[I]):
     final: Collection[int] = ()
 
     def is_retriable(self, api_key: int, code: int) -> bool:
-        """Return true if the same question may get another answer."""
+        """Return true if a retry may succeed."""
         return code not in self.final and retry.action(api_key, code) in RETRIABLE
 
 
 async def each_item(
     cluster: Cluster, target: Target, items: Iterable[I], call: ManyItems[I], deadline_ms: int
 ) -> Outcomes[I]:
-    """Ask about all items in one request, and again about those with a retriable error.
+    """Send a request about all items, and repeat it for those with a retriable error.
 
     Raises:
-        KafkaError: Of the whole call, before any item has an outcome. Later errors count for the items that are left.
+        KafkaError: The first request failed as a whole. Later such errors become the errors of the remaining items.
     """
     outcomes: Outcomes[I] = Outcomes()
     unanswered: list[KafkaError] = []
@@ -149,7 +149,7 @@ def _sort(
 async def each_of_targets(
     cluster: Cluster, asks: Sequence[tuple[Target, Sequence[I], ManyItems[I]]], deadline_ms: int
 ) -> Outcomes[I]:
-    """Ask several targets, each about its items in one request.
+    """Send one request to each of several targets, about its items.
 
     Raises:
         KafkaError: The only target did not answer. If there are several, the items of such a target fail with it.
@@ -168,7 +168,7 @@ async def each_of_targets(
 async def each_of_groups(
     cluster: Cluster, group_ids: Iterable[str], call: ManyItems[str], deadline_ms: int
 ) -> Outcomes[str]:
-    """Ask the coordinators of the groups, each in one request. Groups that have moved are looked up again.
+    """Send one request to each coordinator of the groups. Groups that have moved are looked up again.
 
     Raises:
         KafkaError: A coordinator did not answer before any group had an outcome.
@@ -205,7 +205,7 @@ async def each_of_groups(
 async def _by_coordinator(
     cluster: Cluster, group_ids: Sequence[str], deadline_ms: int
 ) -> list[tuple[Coordinator, list[str]]]:
-    """Return the groups of each coordinator. A group whose coordinator is not known yet is alone."""
+    """Return the groups of each coordinator. A group with an unknown coordinator is in a list of its own."""
     await cluster.learn_coordinators(CoordinatorKind.GROUP, group_ids, deadline_ms)
     batches: dict[object, tuple[Coordinator, list[str]]] = {}
     for group_id in group_ids:
@@ -216,7 +216,7 @@ async def _by_coordinator(
 
 
 def refusal(code: int, what: str, detail: str | None, unanswered: Sequence[KafkaError]) -> KafkaError:
-    """Return the error, with the remark that an earlier attempt without a response may have succeeded."""
+    """Return the error with a note that an earlier attempt without a response may have succeeded."""
     if not unanswered:
         return error_for(code, what, detail)
     doubt = "an earlier attempt of this call was not answered and may have done it"

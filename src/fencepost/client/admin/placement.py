@@ -47,14 +47,15 @@ class Quorum(NamedTuple):
     observers: tuple[QuorumReplica, ...]
 
     def clock_ahead_ms(self, asked_ms: float, answered_ms: float) -> int | None:
-        """Return how far the leader's clock is ahead of the one here, below 0 if it is behind (KIP-836).
+        """Return how far the leader's clock is ahead of the local one, below 0 if it is behind (KIP-836).
 
         Args:
-            asked_ms: Epoch ms by the clock here, before the quorum was described.
-            answered_ms: The same, afterwards. A difference that the time in between explains counts as 0.
+            asked_ms: Local time in ms since 1970, before the request.
+            answered_ms: Local time in ms since 1970, after the response. A difference within the time between them
+                counts as 0.
 
         Returns:
-            Milliseconds, or None where the leader does not tell its time.
+            Milliseconds, or None if the leader does not report its time.
         """
         told = [voter.last_caught_up_ms for voter in self.voters if voter.replica_id == self.leader_id]
         if not told or told[0] < 0:
@@ -70,7 +71,7 @@ class AdminPlacement(AdminBase):
     ) -> None:
         """Start to move partitions to other brokers. The call returns when the reassignment has begun.
 
-        If some partitions are rejected, the others are moved all the same.
+        If some partitions are rejected, the others are still moved.
 
         Args:
             replicas: Brokers by partition, the preferred leader first; None cancels a reassignment.
@@ -104,7 +105,7 @@ class AdminPlacement(AdminBase):
     async def list_partition_reassignments(
         self, partitions: Iterable[tuple[str, int]] | None = None, *, api_timeout_ms: int | None = None
     ) -> dict[TopicPartition, PartitionReassignment]:
-        """Return those of the partitions (None: of all) that are moving.
+        """Return the partitions that are moving, all or those among `partitions`.
 
         Raises:
             ClusterAuthorizationError: The principal may not list reassignments.

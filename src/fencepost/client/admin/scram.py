@@ -59,7 +59,7 @@ class AdminScram(AdminBase):
             UnsupportedVersionError: The broker is older than Kafka 2.7.
         """
         names = None if users is None else list(dict.fromkeys(users))
-        if names == []:  # which would mean all
+        if names == []:  # an empty list would mean all in the request
             return []
         reply: du.DescribeUserScramCredentialsResponse = await self.cluster.call(
             AnyNode(),
@@ -147,7 +147,7 @@ def _credentials(reply: du.DescribeUserScramCredentialsResponse) -> list[ScramCr
 
 def _salted(change: ScramUpsertion, salt: bytes) -> au.ScramCredentialUpsertion:
     algorithm = SCRAM_HASHES[change.mechanism.sasl_name]
-    # The broker judges the number; here it only has to be a number that can be salted with, in about a second.
+    # The broker checks the number. Here it must only be small enough to salt the password in about a second.
     if change.iterations > MOST_ITERATIONS:
         raise ConfigurationError(f"iterations is {change.iterations}; it must be at most {MOST_ITERATIONS}")
     rounds = max(1, change.iterations)

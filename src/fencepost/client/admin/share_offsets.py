@@ -133,7 +133,7 @@ class AdminShareOffsets(AdminBase):
         api_timeout_ms: int | None,
         group_of: Any,
     ) -> Any:
-        """Return the part of the response that is about the group. Raises KafkaError for its error code."""
+        """Return the part of the response about the group. Raises KafkaError for its error code."""
         reply = await self.cluster.call(
             Coordinator(CoordinatorKind.GROUP, group_id),
             request,

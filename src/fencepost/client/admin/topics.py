@@ -168,7 +168,7 @@ class AdminTopics(AdminBase):
         return outcomes
 
     async def _shown(self, outcomes: Outcomes[str], totals: Mapping[str, int], deadline_ms: int) -> None:
-        """Wait until all brokers show the topics. Those that are not shown in time fail, with the time-out."""
+        """Wait until all brokers show the topics. Topics that a broker does not show in time fail with the timeout."""
         if not totals:
             return
         waiting: dict[int, list[str]] = {}
@@ -180,7 +180,7 @@ class AdminTopics(AdminBase):
                 outcomes.failed[name] = error
 
     async def _until_led(self, totals: Mapping[str, int], waiting: dict[int, list[str]], deadline_ms: int) -> None:
-        """Wait until all brokers show at least so many partitions of each topic, each with a leader.
+        """Wait until all brokers show at least this number of partitions of each topic, each with a leader.
 
         `waiting` has the topics that a broker did not show yet, by broker.
         """
@@ -420,7 +420,7 @@ def _created(topic: ct.CreatableTopicResult, *, exist_ok: bool) -> ItemAnswer:
 
 
 def _difference(topic: MetadataResponseTopic | None, total: int) -> str:
-    """Return the difference of a shown topic from one with so many partitions with leaders; "" if there is none."""
+    """Return what a shown topic lacks: partitions up to this number, or leaders; "" if nothing."""
     if topic is None:
         return "no such topic"
     if len(topic.partitions) < total:
@@ -431,7 +431,7 @@ def _difference(topic: MetadataResponseTopic | None, total: int) -> str:
 
 
 def _summary(differences: Mapping[str, str]) -> str:
-    """Return the differences of many topics as text with the first of them."""
+    """Return the differences of many topics as text: their number and the first of them."""
     if not differences:
         return ""
     name, difference = next(iter(differences.items()))

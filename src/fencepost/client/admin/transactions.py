@@ -1,7 +1,7 @@
 """Admin calls for transactions, without a producer (KIP-664, KIP-939).
 
-`init_producer_id` and `end_transaction` are the wire requests, repeated if that is safe. A transaction does not belong
-to a connection: transactional id, producer id and epoch identify it.
+`init_producer_id` and `end_transaction` send single requests, and repeat them if that is safe. A transaction does not
+belong to a connection: transactional id, producer id and epoch identify it.
 """
 
 from __future__ import annotations
@@ -246,7 +246,7 @@ class AdminTransactions(AdminBase):
         """Fence the producers of these ids and abort their open transactions; return the responses by id.
 
         Raises:
-            KafkaError: The first error. The other ids have been processed all the same.
+            KafkaError: The first error. The other ids have been processed nevertheless.
         """
         ids = list(dict.fromkeys(transactional_ids))
         calls = [self.init_producer_id(transactional_id, api_timeout_ms=api_timeout_ms) for transactional_id in ids]

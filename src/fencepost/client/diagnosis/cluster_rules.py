@@ -1,4 +1,4 @@
-"""Findings about brokers, disks, partitions, coordinators, and questions without an answer."""
+"""Findings about brokers, disks, partitions, coordinators, and failed requests."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def cluster_findings(facts: Facts, limits: Limits) -> Iterator[Finding]:
     yield from _connections(facts, limits)
     for name, topic in facts.topics.items():
         yield from _partitions(topic, facts.least_in_sync.get(name))
-    first: dict[tuple[str, str], Finding] = {}  # of several questions to the same coordinator
+    first: dict[tuple[str, str], Finding] = {}  # the first of several requests to the same coordinator
     for each in facts.unknown:
         finding = _unanswered(each)
         first.setdefault((finding.code, finding.name), finding)

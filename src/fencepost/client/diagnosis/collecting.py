@@ -1,4 +1,4 @@
-"""Collect the facts about a cluster by bounded Admin calls. Each part may fail by itself."""
+"""Collects the facts about a cluster by Admin calls with time limits. Each part may fail on its own."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ QUICK: Final = ("topics", "groups", "transactions")
 SLOW: Final = ("brokers", "settings", "disks", "clock", "features", "rights", "coordinators")
 PROBE: Final = "fencepost-diagnosis"
 MOST_PING_MS: Final = 5_000
-MOST_TOPICS: Final = 500  # in one DescribeConfigs request
+MOST_TOPICS: Final = 500  # maximum number in one DescribeConfigs request
 
 T = TypeVar("T")
 
@@ -57,14 +57,14 @@ class DiagnosisCalls(
     """Calls for the facts of a diagnosis."""
 
     async def throttle_of(self, node: int, api_timeout_ms: int) -> int:
-        """Ask one broker for metadata of no topic; return its throttle time in ms. Raises KafkaError."""
+        """Request metadata of no topic from one broker. Return its throttle time in ms. Raises KafkaError."""
         request = MetadataRequest(topics=[], allow_auto_topic_creation=False)
         versions = (LOWEST_METADATA, HIGHEST_METADATA)
         reply = await self._ask_once(node, request, versions, self._deadline(api_timeout_ms))
         return int(reply.throttle_time_ms)
 
     async def least_in_sync(self, topics: Sequence[str], api_timeout_ms: int) -> dict[str, int]:
-        """Return min.insync.replicas by topic; topics that may not be described are left out. Raises KafkaError."""
+        """Return min.insync.replicas by topic. Topics that may not be described are left out. Raises KafkaError."""
         deadline_ms, found = self._deadline(api_timeout_ms), {}
         for begin in range(0, len(topics), MOST_TOPICS):
             asked = {ConfigResource(name): ["min.insync.replicas"] for name in topics[begin : begin + MOST_TOPICS]}
@@ -76,7 +76,7 @@ class DiagnosisCalls(
         return found
 
     async def find_coordinator(self, kind: CoordinatorKind, api_timeout_ms: int) -> None:
-        """Look up the coordinator of a name that nobody uses. Raises KafkaError."""
+        """Look up the coordinator of a name that no client uses. Raises KafkaError."""
         target, deadline_ms = Coordinator(kind, PROBE), self._deadline(api_timeout_ms)
         self.cluster.forget_coordinator(target)
 
@@ -88,13 +88,13 @@ class DiagnosisCalls(
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Bounds of one look. Larger clusters are asked in turns.
+    """Limits of one collection. Larger clusters are covered in turns.
 
     Attributes:
         partitions: Number of partitions.
         groups: Number of groups.
         described: Number of open transactions.
-        held: Number of partitions whose producers are asked for.
+        held: Number of partitions whose producers are requested.
         topic_names: Only these topics; None: all.
         group_names: Only these groups; None: all.
     """
@@ -108,14 +108,14 @@ class Bounds:
 
 
 class Turns:
-    """Take a bounded part of a long list at a time, in turn."""
+    """Returns a long list in parts of limited size, in turn."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._from = 0
 
     def of(self, names: Sequence[T]) -> Sequence[T]:
-        """Return the next part, or the whole list if it is not longer than the bound."""
+        """Return the next part, or the whole list if it is not longer than the limit."""
         if len(names) <= self._most:
             return names
         begin = self._from % len(names)
@@ -136,12 +136,19 @@ class _Found:
 
 
 class Collector:
-    """Collects the facts about one cluster, again and again."""
+    """Collects the facts about one cluster repeatedly."""
 
     def __init__(
         self, calls: DiagnosisCalls, patience_ms: int, *, timeout_ms: int, bounds: Bounds | None = None
     ) -> None:
-        """`patience_ms`: time limit of each call. `timeout_ms`: time limit of one look."""
+        """Create a collector.
+
+        Args:
+            calls: The Admin calls.
+            patience_ms: Time limit of each call, in ms.
+            timeout_ms: Time limit of one collection, in ms.
+            bounds: Limits of one collection.
+        """
         self._calls = calls
         self._patience_ms = patience_ms
         self._timeout_ms = timeout_ms
@@ -204,7 +211,7 @@ class Collector:
         answers = await gather(self._calls.cluster.runtime, [asks[name]() for name in names])
         for name, answer in zip(names, map(checked, answers), strict=True):
             if isinstance(answer, KafkaError):
-                if isinstance(answer, AWAY):  # all brokers, or only the one that was asked for this?
+                if isinstance(answer, AWAY):  # if all brokers are away, this raises
                     await self._calls.describe_cluster(api_timeout_ms=self._patience())
                 found.unknown.append(unknown_of("groups" if name == "offsets" else name, answer))
             else:
@@ -262,7 +269,10 @@ class Collector:
         return {"rights": None if operations is None else tuple(sorted(operations)), "unknown": unknown}
 
     async def _coordinators(self, found: _Found) -> Mapping[str, Any]:
-        """Look up a coordinator of each kind. Without its topic there is none yet, and the question would create it."""
+        """Look up a coordinator of each kind.
+
+        Skip a kind without its internal topic, which the request would create.
+        """
         topics: Mapping[str, TopicDescription] = found.get("topics", {})
         unknown = []
         kinds = {
@@ -284,7 +294,7 @@ class Collector:
         if names is not None and not names:
             return {}
         topics = await self._calls.describe_topics(names, api_timeout_ms=self._patience())
-        led = [  # partitions without a leader that answers cannot be asked
+        led = [  # partitions without a responding leader cannot be asked
             TopicPartition(name, number)
             for name, topic in sorted(topics.items())
             for number, at in topic.partitions.items()
@@ -297,7 +307,7 @@ class Collector:
             stable = await self._calls.list_offsets(
                 wanted, isolation=Isolation.READ_COMMITTED, api_timeout_ms=self._patience()
             )
-            # Asked for later, so that an end is never before the last stable offset.
+            # Requested after the stable offsets, so that an end is never before a last stable offset.
             high = await self._calls.list_offsets(wanted, api_timeout_ms=self._patience())
         except KafkaError as error:
             return {"topics": topics, "unknown": [unknown_of("offsets", error)]}
@@ -318,7 +328,7 @@ class Collector:
         part = "transactions that hold readers back"
         for place, answer in zip(asked, map(checked, answers), strict=True):
             producers[place] = unknown_of(part, answer) if isinstance(answer, KafkaError) else answer[place]
-        # The first reason of each kind: the others are the same.
+        # Only the first reason of each kind, because the others are the same.
         refused = {each.why: each for each in reversed(producers.values()) if isinstance(each, UnansweredQuestion)}
         unknown = list(refused.values())
         if len(asked) < len(behind):
@@ -352,7 +362,7 @@ class Collector:
         }
 
     async def _recheck(self, found: _Found) -> None:
-        """Ask once more for producers that seem to hang: their transaction may have ended between two questions."""
+        """Request the producers that seem to hang once more. Their transaction may have ended between two requests."""
         producers: dict[TopicPartition, Any] = found.get("producers", {})
         described: Mapping[str, TransactionDescription] = found.get("described", {})
         known = {place: seen for place, seen in producers.items() if not isinstance(seen, UnansweredQuestion)}
@@ -419,7 +429,7 @@ class Collector:
 
 
 def checked(answer: T | Exception) -> T | KafkaError:
-    """Return an answer or an error of Kafka. Any other exception is a defect here, and is raised."""
+    """Return a result or an error of Kafka. Any other exception is a defect here, and is raised."""
     if isinstance(answer, Exception) and not isinstance(answer, KafkaError):
         raise answer
     return answer

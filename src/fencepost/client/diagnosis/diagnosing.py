@@ -1,4 +1,4 @@
-"""Facts in, findings out; and the memory that tells since when a state lasts."""
+"""Derives findings from facts, and remembers the time since when a state is unchanged."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def diagnose(facts: Facts, limits: Limits | None = None) -> list[Finding]:
 
 
 class Memory:
-    """Remembers since when a state is the same, from one look at the cluster to the next."""
+    """Stores the time since when each state is unchanged, from one collection of facts to the next."""
 
     def __init__(self) -> None:
         self._since: dict[tuple[str, ...], int] = {}

@@ -1,4 +1,4 @@
-"""Facts about a cluster at one time, as its brokers report them. A question without an answer is a fact, too."""
+"""Facts about a cluster at one time, as its brokers report them. A failed request is also a fact."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["Ends", "Facts", "SinkBatch", "UnansweredQuestion", "Why", "unknown_o
 
 
 class Why(Enum):
-    """Reason for a question without an answer."""
+    """The reason why a request has no result."""
 
     NO_ANSWER = "no answer"
     NOT_ALLOWED = "not allowed"
@@ -33,7 +33,7 @@ class Why(Enum):
 
 @dataclass(frozen=True, slots=True)
 class UnansweredQuestion:
-    """A question without an answer: the part of the facts that is missing, and the reason."""
+    """A request without a result: the part of the facts that is missing, and the reason."""
 
     part: str
     reason: str
@@ -61,15 +61,15 @@ class SinkBatch:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Facts about a cluster. A part that could not be asked is empty, and in `unknown`.
+    """Facts about a cluster. A part that could not be requested is empty, and listed in `unknown`.
 
     Attributes:
-        at_ms: Epoch ms of the answers.
+        at_ms: Time of the responses, in ms since 1970.
         cluster: Brokers and controller.
         topics: Topics by name.
         ends: Offsets by partition.
         producers: For partitions whose last stable offset is before their end: their producers, or the reason why they
-            are not known.
+            are unknown.
         listed: All transactional ids.
         described: Open transactions, and those that may hold back readers, by transactional id.
         groups: All groups.
@@ -79,15 +79,15 @@ class Facts:
         throttled: Throttle time in ms by broker.
         log_dirs: Log directories of the brokers that answer.
         least_in_sync: min.insync.replicas by topic.
-        clock_ahead_ms: Difference of the controller's clock from the clock here.
+        clock_ahead_ms: Time in ms by which the controller's clock is ahead of the local one.
         features: Feature levels.
         fences_by_group: False if a broker does not fence transactional offsets by group (KIP-447).
         rights: Operations on the cluster that this principal may perform; None if the brokers do not report them.
-        certificates: End of the certificate in epoch ms, by address.
+        certificates: End of the certificate in ms since 1970, by address.
         sinks: Last decisions of Spark sinks.
         sinks_refused: Reason why Spark sinks cannot write exactly once.
-        unknown: Questions without an answer.
-        since: Epoch ms since when a state is the same, by `Memory`.
+        unknown: Requests without a result.
+        since: Time in ms since 1970 since when a state is unchanged, from `Memory`.
     """
 
     at_ms: int
@@ -115,7 +115,7 @@ class Facts:
     since: Mapping[tuple[str, ...], int] = field(default_factory=dict)
 
     def knows(self, part: str) -> bool:
-        """Return true if that part was answered."""
+        """Return true if that part is known."""
         return all(each.part != part for each in self.unknown)
 
 
@@ -125,11 +125,11 @@ _CODES: Final = {
     E.NOT_COORDINATOR: Why.NO_COORDINATOR,
 }
 COORDINATED: Final = {"transactions": "transactions", "groups": "groups", "guarantee of Spark sinks": "transactions"}
-"""Parts that coordinators answer, and the kind of coordinator."""
+"""Parts that coordinators report, and the kind of coordinator."""
 
 
 def unknown_of(part: str, error: KafkaError) -> UnansweredQuestion:
-    """Return the question that ended in this error."""
+    """Return the unanswered question for this error."""
     why, cause = Why.NO_ANSWER, error
     while True:
         if isinstance(cause, AuthorizationError):
@@ -137,7 +137,8 @@ def unknown_of(part: str, error: KafkaError) -> UnansweredQuestion:
         elif isinstance(cause, UnsupportedVersionError):
             why = Why.TOO_OLD
         elif part in COORDINATED and cause.code is not None:
-            # No partition of the coordinator's topic may be without a leader (see AdminBase._leaders).
+            # A partition of the coordinator's topic without a leader means that there is no coordinator
+            # (AdminBase._leaders).
             leaderless = cause.code == E.LEADER_NOT_AVAILABLE
             why = Why.NO_COORDINATOR if leaderless else _CODES.get(E(cause.code), why)
         if why is not Why.NO_ANSWER or not isinstance(cause.__cause__, KafkaError):

@@ -12,7 +12,7 @@ PAGE: Final = "docs/at-night.md"
 
 
 class Severity(Enum):
-    """Severity of a finding, the worst first. UNKNOWN: a question had no answer, so a problem may be hidden."""
+    """Severity of a finding, the worst first. UNKNOWN: a request failed, so a problem may be hidden."""
 
     ERROR = "error"
     UNKNOWN = "unknown"
@@ -115,7 +115,7 @@ def ordered(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def exit_status(findings: Iterable[Finding]) -> int:
-    """Return the exit status for the worst finding: 0 none, 1 error, 3 warning, 4 a question without an answer."""
+    """Return the exit status for the worst finding: 0 none, 1 error, 3 warning, 4 a failed request."""
     worst = min((each.severity for each in findings), key=_RANKS.__getitem__, default=None)
     return _STATUS[worst]
 

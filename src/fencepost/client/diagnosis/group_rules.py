@@ -35,16 +35,17 @@ class Lag(NamedTuple):
 
 
 def phase_of(state: str) -> str:
-    """Return the state, with one name for all states of a rebalance: a group that goes round in them is stuck."""
+    """Return the state, with one name for all states of a rebalance. A group that changes between these is stuck."""
     return "rebalance" if state in REBALANCING else state
 
 
 def lags_of(
     facts: Facts, held: Mapping[TopicPartition, HeldBack], committed: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, Lag]:
-    """Return the lag by partition whose end is known.
+    """Return the lag of each partition whose end is known.
 
-    A group that has committed behind the last stable offset reads uncommitted records, and waits for no transaction.
+    A group that has committed an offset after the last stable offset reads uncommitted records. It waits for no
+    transaction.
     """
     found = {}
     for place, at in sorted(committed.items()):

@@ -34,7 +34,7 @@ class Cause(Enum):
     TRANSACTION = "transaction"  # its coordinator will end it
     HANGING = "hanging"
     MAY_BE_PREPARED = "may be prepared"  # it may belong to an undecided two-phase transaction
-    ENDED = "ended"  # it ended between two questions
+    ENDED = "ended"  # it ended between two requests
     UNKNOWN = "unknown"
 
 
@@ -64,7 +64,7 @@ class HeldBack(NamedTuple):
 
     @property
     def words(self) -> str:
-        """The holder, in words."""
+        """The holder, as text."""
         producer = self.producer
         pair = "" if producer is None else f"{producer.producer_id}:{producer.producer_epoch}"
         named = "" if self.transactional_id is None else f" of {self.transactional_id!r}"
@@ -97,12 +97,12 @@ def is_two_phase(transaction: TransactionDescription) -> bool:
 
 
 def partition_name(place: TopicPartition) -> str:
-    """Return topic-partition."""
+    """Return the name "topic-partition"."""
     return f"{place.topic}-{place.partition}"
 
 
 def partition_words(partitions: Iterable[TopicPartition], most: int) -> str:
-    """Return the names of at most `most` partitions, and the number of further ones."""
+    """Return the names of at most `most` partitions, and the number of the others."""
     names = list(map(partition_name, partitions))
     return ", ".join(names[:most]) + (f", and {len(names) - most} more" if len(names) > most else "")
 
@@ -118,10 +118,10 @@ def undecided_of(
     producers: Mapping[TopicPartition, Iterable[ProducerDescription]],
     transactions: Iterable[TransactionDescription],
 ) -> dict[HangingTransaction, str]:
-    """Return those that may belong to an undecided two-phase transaction, with its transactional id.
+    """Return the transactions that may belong to an undecided two-phase transaction, with its transactional id.
 
-    A kept transaction may be ended with another producer id than its records have. So a two-phase transaction also
-    counts if it names the partition and its own producer id has nothing open there.
+    A kept transaction may be ended with another producer id than its records have. Therefore a two-phase transaction
+    also counts if it names the partition and its own producer id has nothing open there.
     """
     two_phase = [each for each in transactions if is_two_phase(each)]
     open_ids = {

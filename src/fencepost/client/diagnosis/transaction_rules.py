@@ -29,7 +29,7 @@ Held = Mapping[TopicPartition, HeldBack]
 
 
 def transaction_findings(facts: Facts, held: Held, limits: Limits) -> Iterator[Finding]:
-    """Yield the findings about transactions that hold readers back, or will never end by themselves."""
+    """Yield the findings about transactions that hold readers back, or will never end without a decision."""
     holds: dict[str, list[HeldBack]] = defaultdict(list)
     for each in held.values():
         if each.cause is Cause.HANGING:
