@@ -12,10 +12,10 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 log = logging.getLogger("fencepost.client")
 
 SLOW_MS: Final = 100
-SLOW_PROVIDER_MS: Final = 1_000  # of functions that ask another server, in a thread of their own
+SLOW_PROVIDER_MS: Final = 1_000  # for functions that contact another server, in a thread of their own
 CONSUMER_WAITS: Final = "its poll, commit or close waits meanwhile, and its group in a rebalance"
 SHARES_WAIT: Final = "its poll, commit or close waits meanwhile, and the locks of its records run out"
-MOST_NAMED: Final = 100  # functions; an application that creates a function per record must not fill the log
+MOST_NAMED: Final = 100  # number of functions; an application that creates a function per record must not fill the log
 
 T = TypeVar("T")
 
@@ -37,7 +37,7 @@ async def call_here(function: Callable[[], Any]) -> None:
 
 
 def raise_first(failures: list[Exception]) -> None:
-    """Raise the first exception of a list, if there is one, with a note about each later one. The list is emptied."""
+    """Raise the first exception of a list, if there is one, with a note about each later one. Empties the list."""
     raised, failures[:] = failures[:], []
     for later in raised[1:]:
         raised[0].add_note(f"then {type(later).__name__}: {later}")
@@ -46,9 +46,9 @@ def raise_first(failures: list[Exception]) -> None:
 
 
 class Caller(Protocol):
-    """Runs a producer's functions of the application."""
+    """Runs the application's functions for a producer."""
 
-    waits: str  # for the log: the effect of a function that runs
+    waits: str  # the effect of a running function, for the log
     awaits: bool  # true if the runtime's event loop is the application's own, and may run its coroutines
 
     def call(self, job: Callable[[], None], then: Callable[[], None]) -> None:
@@ -76,7 +76,7 @@ class CallHere:
 
 
 class SlowCalls:
-    """Logs each function of the application that takes long, once."""
+    """Logs each slow function of the application, once."""
 
     def __init__(self, client: str, waits: str, now_ms: Callable[[], int]) -> None:
         self.now_ms = now_ms
@@ -121,16 +121,19 @@ def name_of(function: Callable[..., object]) -> str:
 
 
 class UserCall(NamedTuple):
-    """A call of the application's function. `kind` names it in the log when it is slow; None: it is timed elsewhere."""
+    """A call of the application's function.
+
+    `kind` is its name in the log if it is slow; None: the time is taken elsewhere.
+    """
 
     function: Callable[[], Any]
     kind: str | None = None
 
 
 async def call_first(waiting: deque[T], call_of: Callable[[T], UserCall], call_user: CallUser, slow: SlowCalls) -> None:
-    """Take the first waiting item and call its function. Raises what it raises.
+    """Remove the first waiting item and call its function. Raises the function's errors.
 
-    If the client's call is cut short before the function has begun, the item stays first for the next call.
+    If the client's call is interrupted before the function begins, the item stays first for the next call.
     """
     first = waiting.popleft()
     (function, kind), begun = call_of(first), False

@@ -1,7 +1,7 @@
-"""Calls of the application's functions that encode and decode keys and values.
+"""Calls the application's functions that encode and decode keys and values.
 
-A function is called with the object (or bytes) and a Context. `adapted` makes such a function of one that takes the
-object alone.
+A function is called with the object (or bytes) and a Context. `adapted` also accepts functions that take only the
+object.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class Context(NamedTuple):
 def adapted(function: Callable[..., Any] | None) -> Code | None:
     """Return a function of an object and a Context.
 
-    The given function gets the context if it has a second parameter that is needed, or that is named `ctx` or
-    `context`. Others, such as `json.loads`, get the object alone.
+    The given function receives the context if its second parameter has no default, or is named `ctx` or `context`.
+    Other functions, such as `json.loads`, receive only the object.
     """
     if function is None or _takes_context(function):
         return function
@@ -54,7 +54,7 @@ def _takes_context(function: Callable[..., Any]) -> bool:
     try:
         parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
-        return False  # a function in C without a readable signature
+        return False  # a C function without a readable signature
     second = [each for each in parameters if each.kind in _POSITIONAL][1:2]
     return any(each.default is inspect.Parameter.empty or each.name in _CONTEXT_NAMES for each in second)
 
@@ -76,7 +76,7 @@ def _asynchronous(code: object, field: str) -> ConfigurationError:
 
 
 class Parts(NamedTuple):
-    """Topic, value, key and headers of a record, with the position of one that was read."""
+    """Topic, value, key and headers of a record, and its position if it was read."""
 
     topic: str
     value: Any
@@ -90,7 +90,7 @@ class Codec:
     """The functions for values and keys. A part without a function stays as it is; None stays None."""
 
     def __init__(self, value: Code | None, key: Code | None, done: str) -> None:
-        """`done` is the word for messages: "encoded" or "decoded"."""
+        """Create a codec. `done` is the word for error texts: "encoded" or "decoded"."""
         self._value = value
         self._key = key
         self._done = done
@@ -103,7 +103,7 @@ class Codec:
         return self._coded(self._value, VALUE, record), self._coded(self._key, KEY, record)
 
     async def both_awaited(self, record: Parts) -> tuple[Any, Any]:
-        """As `both`, with functions that may be asynchronous."""
+        """Return value and key after the functions, which may be asynchronous. Raises like `both`."""
         return await self._awaited(self._value, VALUE, record), await self._awaited(self._key, KEY, record)
 
     def _coded(self, code: Code | None, field: str, record: Parts) -> Any:
@@ -150,7 +150,10 @@ class Codec:
 
 
 def listed(headers: object) -> list[tuple[str, bytes | None]] | Any:
-    """Return headers as a list that encoders can append to. What is no headers stays, to be refused with the record."""
+    """Return headers as a list that encoders can append to.
+
+    Invalid headers are returned unchanged, and rejected later.
+    """
     if headers is None:
         return []
     if isinstance(headers, Mapping):

@@ -1,4 +1,4 @@
-"""Settings of clients: as keyword arguments of the constructor, or by Kafka's dotted names."""
+"""Settings of clients: keyword arguments of the constructor, or Kafka's dotted names."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ class ProducerInterceptors:
             self._slow.running = ("interceptor", interceptor.on_acknowledgement, begun_ms)
             try:
                 interceptor.on_acknowledgement(metadata, error)
-            except BaseException:  # SystemExit would end the thread, and with it all further callbacks
+            except BaseException:  # SystemExit would end the thread, and no further callback would run
                 log.exception("%s.on_acknowledgement failed", type(interceptor).__name__)
             self._slow.running = None
             self._slow.took("interceptor", interceptor.on_acknowledgement, self._slow.now_ms() - begun_ms)

@@ -1,7 +1,7 @@
-"""GSS-API contexts (RFC 2743) for logins by GSSAPI, from the system's Kerberos library (extra `kerberos`).
+"""GSS-API contexts (RFC 2743) for authentication by GSSAPI, from the system's Kerberos library (extra `kerberos`).
 
 The library finds the KDC and obtains tickets. With a keytab it obtains a ticket if there is none or it expires soon,
-and keeps it in this process's memory. A ticket cache is read at each login, so a ticket renewed by `kinit` or a daemon
+and stores it in this process's memory. A ticket cache is read at each login, so a ticket renewed by `kinit` or a daemon
 is used from then on.
 """
 

@@ -1,8 +1,8 @@
-"""Traces through records, and clients' numbers, by the OpenTelemetry API (extra `opentelemetry`).
+"""Traces of records, and clients' metrics, through the OpenTelemetry API (extra `opentelemetry`).
 
-The trace context travels in record headers (W3C: `traceparent`, `tracestate`), or as the global propagator has it.
-Spans and attributes have the names of the conventions for messaging. Without an SDK in the application, all of it does
-nothing.
+The trace context is sent in record headers: W3C's `traceparent` and `tracestate`, or those of the global propagator.
+Names of spans and attributes follow the semantic conventions for messaging. Without an SDK in the application, these
+classes have no effect.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _Received = Record | SharedRecord
 
 
 class _HeaderSetter(Setter[list[Header]]):
-    """A trace that a record brought along, as a copied one does, makes room."""
+    """Sets a header, and replaces one that a copied record already has."""
 
     def set(self, carrier: list[Header], key: str, value: str) -> None:
         carrier[:] = [*(header for header in carrier if header[0] != key), (key, value.encode())]
@@ -69,18 +69,17 @@ def _attributes(topic: str, operation: str) -> dict[str, str | int]:
 
 
 class TraceSends:
-    """A producer's interceptor: each record gets a span `create TOPIC`, whose context goes along in its headers.
+    """A producer's interceptor. It creates a span `create TOPIC` for each record, and sends its context in the headers.
 
-    The span is a child of what is current where `send` is called, and ends there: what becomes of the record is told by
-    its own result.
+    The span is a child of the current span in `send`, and ends there. The record's delivery reports its result.
     """
 
     def __init__(self, tracer: Tracer | None = None) -> None:
-        """`tracer`: another than the global one."""
+        """Create the interceptor. `tracer` replaces the global tracer."""
         self._given = tracer
 
     def on_send(self, record: OutgoingRecord) -> OutgoingRecord:
-        """The record with the context in its headers."""
+        """Return the record with the context in its headers."""
         tracer = self._given or _tracer()
         attributes = _attributes(record.topic, "create")
         with tracer.start_as_current_span(f"create {record.topic}", kind=SpanKind.PRODUCER, attributes=attributes):
@@ -89,22 +88,27 @@ class TraceSends:
         return record._replace(headers=headers)
 
     def on_acknowledgement(self, metadata: RecordMetadata | None, error: KafkaError | None) -> None:
-        """Nothing: it does not say whose fate this is."""
+        """Do nothing, because the arguments do not identify the record's span."""
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing, because the interceptor has no resources."""
 
 
 def context_of(record: _Received) -> Context:
-    """The context that its producer sent along; the present one where it sent none."""
+    """Return the context that the record's producer sent, or the current one if there is none."""
     return propagate.extract(record.headers, getter=_GETTER)
 
 
 @contextmanager
 def processing(record: _Received, group_id: str | None = None, tracer: Tracer | None = None) -> Iterator[Span]:
-    """A span `process TOPIC` around what is done with a record, a child of the context that the record brought along.
+    """Run the block in a span `process TOPIC`, a child of the context in the record's headers.
 
-    An exception is recorded in it, and raised.
+    The span records an exception of the block, which is raised again.
+
+    Args:
+        record: The record that the block processes.
+        group_id: The consumer group, for an attribute.
+        tracer: Replaces the global tracer.
     """
     attributes = {
         **_attributes(record.topic, "process"),
@@ -122,21 +126,22 @@ def processing(record: _Received, group_id: str | None = None, tracer: Tracer | 
 
 
 class ClientMeter:
-    """Lets a meter read clients' `metrics()`: `fencepost.client.NAME`, with the attribute `client` and the labels.
+    """Reports clients' `metrics()` to a meter as `fencepost.client.NAME`, with the attribute `client` and the labels.
 
-    One for each meter: its instruments are made once. A client is not kept alive by it; one that is gone, or closed and
-    has no numbers any more, is left out.
+    Create one object for each meter, because it creates the instruments. It does not keep clients alive. Clients that
+    were collected, or that raise because they are closed, are left out.
     """
 
     def __init__(self, meter: Meter | None = None) -> None:
-        """`meter`: another than the global one."""
+        """Create an object without clients. `meter` replaces the global meter."""
         self._meter = meter or get_meter(_SCOPE, __version__)
         self._clients: dict[str, Callable[[], HasMetrics | None]] = {}
         self._names: set[str] = set()
-        self._unread: dict[str, dict[str, list[Observation]]] = {}  # by client and name, of the present collection
+        # Values of the current collection that are not reported yet, by client and name.
+        self._unread: dict[str, dict[str, list[Observation]]] = {}
 
     def observe(self, **clients: HasMetrics) -> None:
-        """Read these, too, each named by keyword; one of the same name is replaced."""
+        """Add clients, each named by its keyword. A client replaces an earlier one of the same name."""
         for label, client in clients.items():
             self._clients[label] = ref(client)
             self._unread.pop(label, None)
@@ -155,7 +160,7 @@ class ClientMeter:
                 yield from self._observations(label, client, name)
 
     def _observations(self, label: str, client: HasMetrics, name: str) -> Sequence[Observation]:
-        """Return the values of a metric. A collection asks for each name once: it reads the client at its first."""
+        """Return the values of a metric. The first metric of a collection reads the client for all."""
         unread = self._unread.get(label)
         if unread is None or name not in unread:
             unread = self._unread[label] = {known: [] for known in self._names}

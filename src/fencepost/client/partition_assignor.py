@@ -1,6 +1,6 @@
-"""Custom assignors for groups of the classic protocol (KIP-54, KIP-429): the interface, and the data that it exchanges.
+"""Custom assignors for groups of the classic protocol (KIP-54, KIP-429): the interface and its data.
 
-The built-in assignors are classes of the same interface (`group/assignors.py`).
+The built-in assignors implement the same interface (`group/assignors.py`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _NO_GENERATION: Final = -1
 
 
 class Subscription(NamedTuple):
-    """The subscription of a group's member. `owned` has the present (cooperative) or former (sticky) partitions.
+    """The subscription of a group's member. `owned` has the current (cooperative) or former (sticky) partitions.
 
     `generation` is the group's generation in which the member owned them, or -1.
     """
@@ -43,9 +43,9 @@ class PartitionAssignor(ABC):
 
     Attributes:
         name: Name of the protocol in the group. All members need an assignor with the same name.
-        cooperative: Members keep their partitions during a rebalance (KIP-429). It takes effect if all assignors of
-            the consumer are cooperative. The client withholds a partition from its new owner until the old owner has
-            given it up, so `assign` returns the final assignment.
+        cooperative: Members keep their partitions during a rebalance (KIP-429). It takes effect if all assignors of the
+            consumer are cooperative. The client withholds a partition from its new owner until the old owner has given
+            it up, so `assign` returns the final assignment.
     """
 
     name: str

@@ -54,7 +54,7 @@ class PreparedAnswer(NamedTuple):
 
     ending: Ending
     ended_by: PreparedTransaction | None
-    """Producer id and epoch that now end an open transaction. Keeping a transaction changes them."""
+    """Producer id and epoch that currently end an open transaction. Keeping a transaction changes them."""
     words: str
     """The question and the answer, for error texts."""
 
@@ -83,14 +83,15 @@ def judge(prepared: PreparedTransaction, state: TransactionState | None, *, own_
 
 
 def _by_state(prepared: PreparedTransaction, state: TransactionState, *, own_epochs: bool) -> Ending:
-    """Derive the outcome from the state of the id. It is certain only until the epoch changes once more."""
+    """Derive the outcome from the state of the id. It is reliable only until the epoch changes once more."""
     name, behind = state.transaction_state, state.producer_epoch - prepared.epoch
     if state.producer_id != prepared.producer_id or behind not in (0, 1):
         return Ending.UNKNOWN
     if behind == 0 and name == "Ongoing":
         return Ending.OPEN
     if own_epochs and behind == 0 and name in _IDLE_STATES:
-        return Ending.NEVER_BEGUN  # ending a transaction raises the epoch, so the state is that of the previous one
+        # The end of a transaction raises the epoch, so this state is that of the previous one.
+        return Ending.NEVER_BEGUN
     if own_epochs != (behind == 1):
         return Ending.UNKNOWN
     if name in COMMITTED_STATES:
@@ -99,7 +100,7 @@ def _by_state(prepared: PreparedTransaction, state: TransactionState, *, own_epo
 
 
 def name_of(state: TransactionState) -> PreparedTransaction | None:
-    """Return the name of the id's open transaction.
+    """Return the name of the id's open transaction, or None.
 
     A broker that does not report it cannot keep transactions, so the id's producer id and epoch are used.
     """
@@ -111,11 +112,11 @@ def name_of(state: TransactionState) -> PreparedTransaction | None:
 
 
 def settle_commit(transactional_id: str, prepared: PreparedTransaction, found: PreparedAnswer) -> None:
-    """Return if the commit has been carried out, or there was nothing to commit; otherwise raise.
+    """Return if the commit has succeeded, or there was nothing to commit; otherwise raise.
 
     Raises:
-        PreparedTransactionLostError: It was aborted.
-        ProducerFencedError: It is open, and another producer owns it.
+        PreparedTransactionLostError: The transaction was aborted.
+        ProducerFencedError: The transaction is open, and another producer owns it.
         TransactionOutcomeUnknownError: The outcome cannot be determined.
     """
     what = f"transaction {prepared} of {transactional_id!r}"

@@ -1,6 +1,6 @@
-"""Conversations with HTTP CONNECT proxies (RFC 9110, section 9.3.6) and SOCKS5 proxies (RFC 1928, RFC 1929). No I/O.
+"""The client's side of HTTP CONNECT (RFC 9110, section 9.3.6) and SOCKS5 proxies (RFC 1928, RFC 1929). No I/O.
 
-A conversation yields bytes to send, and is sent the bytes that the proxy answers, b"" at its end. When it returns, the
+A conversation yields bytes to send and receives the proxy's bytes, b"" at the end of the stream. When it returns, the
 connection leads to the broker.
 """
 
@@ -64,12 +64,12 @@ class Proxy:
         return self.scheme != "socks5"
 
     def conversation(self, host: str, port: int) -> Conversation:
-        """Connect to a broker. Raises ProxyFailed, ProxyRefused."""
+        """Return a conversation that connects to a broker. It raises ProxyFailed, ProxyRefused."""
         return _http(self, host, port) if self.scheme == "http" else _socks(self, host, port)
 
 
 def proxy_of(url: str) -> Proxy:
-    """Return the proxy of a URL. Raises ConfigurationError, without the URL, because it may contain a password."""
+    """Return the proxy of a URL. Raises ConfigurationError, whose text omits the URL because of its password."""
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
@@ -95,7 +95,7 @@ def proxy_of(url: str) -> Proxy:
 
 
 def through(proxy_url: str | None) -> str:
-    """Return the words that name the proxy after an address in a message; "" without a proxy."""
+    """Return a text that names the proxy, to append to an address in a message; "" without a proxy."""
     return "" if proxy_url is None else f" through proxy {proxy_of(proxy_url)}"
 
 
@@ -112,7 +112,7 @@ def _exactly(received: bytearray, count: int) -> Generator[bytes, bytes, bytes]:
 
 
 def _say(received: bytearray, data: bytes = b"") -> Generator[bytes, bytes, None]:
-    """Send, if there is something to send, and take the next bytes of the answer."""
+    """Yield `data` to send, possibly none, and add the proxy's next bytes to `received`."""
     got = yield data
     if not got:
         raise ProxyFailed("it closed the connection before it answered")
@@ -120,7 +120,7 @@ def _say(received: bytearray, data: bytes = b"") -> Generator[bytes, bytes, None
 
 
 def _finish(received: bytearray) -> None:
-    if received:  # a broker says nothing before the client does
+    if received:  # a broker sends nothing before the client does
         raise ProxyFailed("it sent more bytes than its answer has")
 
 
@@ -194,7 +194,7 @@ def _address(host: str) -> bytes:
 
 
 def _ascii(host: str) -> str:
-    """Return a host as names go over the wire. Raises ProxyRefused for text that would change the request."""
+    """Return a host name in ASCII. Raises ProxyRefused for text that would change the request."""
     try:
         name = host if host.isascii() else host.encode("idna").decode()
     except UnicodeError:

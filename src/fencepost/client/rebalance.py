@@ -15,13 +15,13 @@ class RebalanceListener:
     """
 
     def on_partitions_revoked(self, partitions: list[TopicPartition]) -> Any:
-        """Called before partitions are given up; the last moment to commit."""
+        """Handle partitions that are about to be given up. This is the last moment to commit."""
 
     def on_partitions_assigned(self, partitions: list[TopicPartition]) -> Any:
-        """Called after partitions were assigned."""
+        """Handle partitions that were assigned."""
 
     def on_partitions_lost(self, partitions: list[TopicPartition]) -> Any:
-        """Called for partitions that other members already own; commits would fail."""
+        """Handle partitions that other members already own. A commit would fail."""
 
 
 def listener_method(listener: RebalanceListener | None, kind: str) -> Callable[[list[TopicPartition]], Any] | None:

@@ -57,7 +57,7 @@ class SharedRecord:
 
     @classmethod
     def of(cls, record: Record, delivery_count: int) -> SharedRecord:
-        """Create it from a record and its delivery count."""
+        """Create a shared record from a record and its delivery count."""
         return cls(*record[:-1], delivery_count, record.leader_epoch)
 
 
@@ -80,7 +80,7 @@ class Fetched(NamedTuple):
         return found
 
     def epoch_of_each(self) -> Iterable[int]:
-        """Return the leader epochs of the records in order, without an end if all have the same one."""
+        """Return the leader epochs of the records in order. The iterator is endless if all have the same epoch."""
         if len(self.epochs) < 2:
             return repeat(self.epochs[0][1] if self.epochs else -1)
         offsets = self.columns.offsets
@@ -102,7 +102,7 @@ _make = partial(tuple.__new__, Record)
 
 
 def to_records(fetched: Fetched) -> Iterator[Record]:
-    """Return an iterator of Record objects, created in C as far as possible."""
+    """Return an iterator of Record objects, created by C functions as far as possible."""
     columns = fetched.columns
     headers = columns.all_headers() if columns.has_headers else repeat((), len(columns))
     rows = zip(

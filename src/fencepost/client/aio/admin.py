@@ -92,7 +92,7 @@ class AsyncAdmin(AsyncClient[AdminCore]):
     client_instance_id = in_loop(AdminCore.client_instance_id)
 
     def metrics(self) -> dict[str, float]:
-        """Counters of requests by broker, by Kafka's names in snake_case (see client.metrics)."""
+        """Return counters of requests by broker, by Kafka's names in snake_case (see client.metrics)."""
         return self._core.metrics()
 
     @checked

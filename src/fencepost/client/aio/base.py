@@ -1,4 +1,4 @@
-"""Base of the asyncio clients: every call must come from the event loop in which the client was created."""
+"""Base of the asyncio clients. Every call must come from the event loop in which the client was created."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class AsyncClient(Configured, Generic[C_co]):
         at_exit(CloseOrder.CLIENTS, _end)
 
     def _begin(self, runtime: AsyncioRuntime) -> None:
-        """Set what a client of any world has, beside its core."""
+        """Set the attributes of a client besides its core."""
         self._runtime = runtime
         self._closed = self._ending = False
         self._pid = os.getpid()
@@ -83,7 +83,7 @@ class AsyncClient(Configured, Generic[C_co]):
         return self._core
 
     def _check_open(self) -> None:
-        """Raise ForkedError or ClosedError, for calls that may come from outside of the loop."""
+        """Raise ForkedError or ClosedError, for calls that may come from outside the loop."""
         if self._closed or os.getpid() != self._pid:
             raise self._refusal()
 
@@ -99,7 +99,7 @@ class AsyncClient(Configured, Generic[C_co]):
         )
 
     async def _end(self, close: Callable[[C_co], Coroutine[Any, Any, None]]) -> None:
-        """Close once; do nothing in a forked child. Callbacks during it may still use the client."""
+        """Close once. Does nothing in a forked child. Callbacks during it may still use the client."""
         if self._closed or os.getpid() != self._pid:
             return
         core = self._here()
@@ -119,7 +119,7 @@ class AsyncClient(Configured, Generic[C_co]):
         change_credentials(self._here().cluster, username, password)
 
     async def close(self, timeout_ms: int | None = None) -> None:
-        """Release all resources; `timeout_ms` limits the wait for brokers. It may be called again."""
+        """Release all resources. `timeout_ms` limits the wait for brokers. It may be called again."""
         raise NotImplementedError
 
     async def __aenter__(self) -> Self:

@@ -21,9 +21,9 @@ from fencepost.config import ConsumerConfig
 
 
 class AsyncConsumer(HeldClient[ConsumerCore]):
-    """A consumer for asyncio. Create it in a running loop; `async for record in consumer` reads until close.
+    """A consumer for asyncio. Create it in a running loop. `async for record in consumer` reads until close.
 
-    `anext(consumer)` may be cancelled, for example by a time limit: the next call goes on with the same record.
+    `anext(consumer)` may be cancelled, for example by a timeout. The next call then continues with the same record.
 
     One task at a time may use it. A call during another task's call, or during a `transaction(consumer)` block, raises
     UsageError. Any task may call `wakeup`, `close` and the methods that only read state.
@@ -39,7 +39,7 @@ class AsyncConsumer(HeldClient[ConsumerCore]):
         """
         runtime = runtime_for(config)
         super().__init__(runtime, ConsumerCore(Cluster(runtime, config), config))
-        self._rest: Iterator[Record] = iter(())  # of an iteration: polled and not returned yet
+        self._rest: Iterator[Record] = iter(())  # records of an iteration that were polled and not returned yet
 
     @checked
     async def subscribe(

@@ -39,7 +39,7 @@ def holding(
 
 
 def changing(method: Callable[Concatenate[C, P], R]) -> Callable[Concatenate[HeldClient[C], P], R]:
-    """Return the client's variant of a plain method that changes what is read, with exclusive use of the client."""
+    """Return the client's variant of a plain method that changes state, with exclusive use of the client."""
     inner = checked(method)
 
     def call(self: HeldClient[C], /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -69,7 +69,8 @@ class HeldClient(AsyncClient[C_co]):
     async def close(self, timeout_ms: Milliseconds | None = CLOSE_MS) -> None:
         """Leave the group and release all resources. Any task may call it, also repeatedly.
 
-        Another task's poll raises ClosedError at once; any other call or a transaction() block is waited for.
+        Another task's poll raises ClosedError at once. The call waits for any other call, and for a transaction()
+        block.
 
         Args:
             timeout_ms: Maximum wait for brokers, in ms; None: the limit of each request.

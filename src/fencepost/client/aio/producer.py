@@ -1,6 +1,6 @@
 """The asyncio producer: a ProducerCore in the running event loop.
 
-Create and use it in the same loop; calls from another loop raise UsageError.
+Create and use it in the same loop. Calls from another loop raise UsageError.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class AsyncDelivery(tuple[Chunk, int]):
-    """A record in delivery. It may be dropped; awaiting it returns RecordMetadata or raises ProduceFailedError."""
+    """A record in delivery. It may be dropped. Awaiting it returns RecordMetadata or raises ProduceFailedError."""
 
     __slots__ = ()
 
@@ -61,12 +61,12 @@ class AsyncDelivery(tuple[Chunk, int]):
                     unhandled.release(chunk, index)
         if isinstance(fate, KafkaError):
             unhandled.claim(chunk, index)
-            raise fate.with_traceback(None)  # kept: it would grow with each call
+            raise fate.with_traceback(None)  # without it the traceback would grow with each call
         return fate
 
 
 class AsyncBulkDelivery:
-    """Arrow data in delivery; await it."""
+    """Arrow data in delivery. Awaiting it returns the partitions and offsets of the rows."""
 
     def __init__(self, chunks: list[Chunk]) -> None:
         self._chunks = chunks
@@ -126,7 +126,7 @@ class AsyncProducer(AsyncClient[ProducerCore]):
     ) -> AsyncDelivery:
         """Accept one record like Producer.send. Await the returned delivery for its RecordMetadata.
 
-        Serializers may be coroutine functions. They run before the record has a place among others.
+        Serializers may be coroutine functions. Records are ordered as their serializers finish.
         """
         core = self._here()
         if self._codec:
@@ -177,7 +177,7 @@ class AsyncProducer(AsyncClient[ProducerCore]):
                 hold.ended = True
 
     def metrics(self) -> dict[str, float]:
-        """Counters and gauges by Kafka's names in snake_case (see client.metrics)."""
+        """Return counters and gauges by Kafka's names in snake_case (see client.metrics)."""
         return self._core.metrics()
 
     @property
@@ -192,7 +192,7 @@ class AsyncProducer(AsyncClient[ProducerCore]):
 
     @checked
     async def close(self, timeout_ms: Milliseconds | None = 30_000) -> None:
-        """As Producer.close."""
+        """Close like Producer.close."""
         await self._end(lambda core: core.close(timeout_ms))
 
     async def __aexit__(

@@ -12,9 +12,9 @@ from fencepost.config import ShareConsumerConfig
 
 
 class AsyncShareConsumer(HeldClient[ShareConsumerCore]):
-    """A member of a share group (KIP-932) for asyncio, for one task at a time: make it inside a running loop.
+    """A member of a share group (KIP-932) for asyncio, for one task at a time. Create it in a running loop.
 
-    `wakeup`, `close` and what only looks (assignment, metrics, state, ...) may come from any task.
+    Any task may call `wakeup`, `close` and the methods that only read state (assignment, metrics, state, ...).
     """
 
     _config_type = ShareConsumerConfig

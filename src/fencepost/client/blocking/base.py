@@ -1,4 +1,4 @@
-"""Base of the blocking clients: every call runs a method of an async core in the process's I/O thread."""
+"""Base of the blocking clients. Every call runs a method of an async core in the process's I/O thread."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from fencepost.errors import ClosedError, ConfigurationError
 P = ParamSpec("P")
 R = TypeVar("R")
 C = TypeVar("C", bound=Leaving)
-C_co = TypeVar("C_co", bound=Leaving, covariant=True)  # a client of a core is a client of what the core extends
+C_co = TypeVar("C_co", bound=Leaving, covariant=True)  # a client of a core is also a client of the core's base class
 
 
 def cluster_for(config: CommonConfig) -> Cluster:
@@ -45,7 +45,7 @@ class BlockingClient(Configured, Generic[C_co]):
         """Create the core with `make`, which runs in the I/O thread."""
         self._io = io_thread()
         self._closed = False
-        self._ending: int | None = None  # the thread that closes
+        self._ending: int | None = None  # the thread that closes the client
 
         async def start() -> C_co:
             return make()
@@ -91,7 +91,7 @@ class BlockingClient(Configured, Generic[C_co]):
             raise ClosedError(f"this {type(self).__name__} is closed")
 
     def _end(self, close: Callable[[C_co], Coroutine[Any, Any, None]]) -> None:
-        """Close once; do nothing in a forked child, or inside of a close of this thread, as in a signal handler."""
+        """Close once. Does nothing in a forked child, or inside a close of this thread, as in a signal handler."""
         here = threading.get_ident()
         if self._closed or self._ending == here or not self._io.is_this_process():
             return
@@ -103,13 +103,16 @@ class BlockingClient(Configured, Generic[C_co]):
         self._close_core(lambda: close(self._core))
 
     def _close_core(self, close: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Close the core. If a signal handler keeps this thread from it, the core is left to itself."""
+        """Close the core.
+
+        If a signal handler interrupts this thread, the I/O thread closes the core in the background.
+        """
         try:
             self._ending = threading.get_ident()
             self._io.call(close)
         except BaseException:
             self._closed = True
-            self._io.leave(self._core, LEAVING_MS)  # ends at once if it is closed
+            self._io.leave(self._core, LEAVING_MS)  # has no effect if the core is closed
             raise
         self._closed = True
         self._io.forget(self._core)
@@ -137,7 +140,7 @@ class BlockingClient(Configured, Generic[C_co]):
         self._io.call(change)
 
     def close(self, timeout_ms: int | None = None) -> None:
-        """Release all resources; `timeout_ms` limits the wait for brokers. It may be called again."""
+        """Release all resources. `timeout_ms` limits the wait for brokers. It may be called again."""
         raise NotImplementedError
 
     def __enter__(self) -> Self:

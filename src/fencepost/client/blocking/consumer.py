@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Consumer(ListeningClient[ConsumerCore]):
-    """A blocking consumer for one thread at a time. By default it reads committed records only.
+    """A blocking consumer for one thread at a time. By default it reads only committed records.
 
     `for record in consumer` and `next(consumer)` wait for records, at most `consumer_timeout_ms` if that is set.
 
@@ -45,7 +45,7 @@ class Consumer(ListeningClient[ConsumerCore]):
         """
         check_synchronous(config)
         super().__init__(lambda call_user: ConsumerCore(cluster_for(config), config, call_user))
-        self._rest: Iterator[Record] = iter(())  # of an iteration: polled and not returned yet
+        self._rest: Iterator[Record] = iter(())  # records of an iteration that were polled and not returned yet
 
     @checked
     def subscribe(
@@ -87,7 +87,7 @@ class Consumer(ListeningClient[ConsumerCore]):
 
     def __next__(self) -> Record:
         while True:
-            for record in self._rest:  # a signal handler may raise behind a call of next(), and lose the record
+            for record in self._rest:  # a signal handler may raise after next() took the record, and lose it
                 return record
             if not self._refill():
                 raise StopIteration
@@ -116,7 +116,8 @@ class Consumer(ListeningClient[ConsumerCore]):
     def close(self, timeout_ms: Milliseconds | None = CLOSE_MS, *, commit: bool | None = None) -> None:
         """Leave the group and release all resources. Any thread may call it, also repeatedly.
 
-        Another thread's poll raises ClosedError at once; any other call or a transaction() block is waited for.
+        Another thread's poll raises ClosedError at once. The call waits for any other call, and for a transaction()
+        block.
 
         Args:
             timeout_ms: Maximum wait for brokers, in ms; None: the limit of each request.
@@ -124,7 +125,7 @@ class Consumer(ListeningClient[ConsumerCore]):
 
         Raises:
             UsageError: `commit` is True, and there is no group_id. The consumer stays open.
-            KafkaError: The commit that `commit=True` asked for failed. The consumer is closed.
+            KafkaError: The commit of `commit=True` failed. The consumer is closed.
         """
         if commit:
             self._core.check_group()

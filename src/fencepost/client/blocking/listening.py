@@ -1,4 +1,4 @@
-"""Base of blocking clients whose core calls the application; callbacks run in the calling thread.
+"""Base of blocking clients whose core calls functions of the application, which run in the calling thread.
 
 See `io_thread.IoCall`. One thread at a time may use such a client.
 """
@@ -63,7 +63,7 @@ def alone(
 
 
 def changing(method: Callable[Concatenate[C, P], R]) -> Callable[Concatenate[ListeningClient[C], P], R]:
-    """Return the blocking variant of a plain method that changes what is read, with exclusive use of the client."""
+    """Return the blocking variant of a plain method that changes state, with exclusive use of the client."""
     inner = plain(method)
 
     def call(self: ListeningClient[C], /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -132,7 +132,8 @@ class ListeningClient(BlockingClient[C_co]):
     def close(self, timeout_ms: Milliseconds | None = CLOSE_MS) -> None:
         """Leave the group and release all resources. Any thread may call it, also repeatedly.
 
-        Another thread's poll raises ClosedError at once; any other call or a transaction() block is waited for.
+        Another thread's poll raises ClosedError at once. The call waits for any other call, and for a transaction()
+        block.
 
         Args:
             timeout_ms: Maximum wait for brokers, in ms; None: the limit of each request.
@@ -146,7 +147,7 @@ class ListeningClient(BlockingClient[C_co]):
         hold = self._core.turn.take_last()
         try:
             self._wait_for_others(hold)
-            if self._ending is None:  # else another thread has closed it meanwhile, or this is a listener of close()
+            if self._ending is None:  # otherwise another thread has closed it, or this is a listener called by close()
                 self._close_core(close)
         finally:
             hold.ended = True

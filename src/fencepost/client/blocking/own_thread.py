@@ -1,4 +1,4 @@
-"""The thread of a blocking client for the application's functions, which it runs one after the other.
+"""The thread of a blocking client for the application's functions, which it runs one after another.
 
 The I/O thread serves all clients of the process, so a slow function there would stall all of them.
 """
@@ -24,12 +24,12 @@ class OwnThread:
     awaits = False
 
     def __init__(self, wake: Callable[[Callable[[], object]], object], name: str, waits: str) -> None:
-        """Create it.
+        """Create the thread's queue. The thread starts at the first call.
 
         Args:
             wake: Runs a function in the I/O thread, from any thread.
             name: The name of the thread.
-            waits: For the log: the effect of a function that runs.
+            waits: The effect of a running function, for the log.
         """
         self.waits = waits
         self._wake = wake
@@ -79,6 +79,7 @@ class OwnThread:
             try:
                 job()
             except BaseException:
-                log.exception("a callback's thread met with what it should not")  # jobs catch what functions raise
+                # Unexpected, because jobs catch the functions' exceptions.
+                log.exception("a callback's thread met with what it should not")
             self._wake(then)
-            del work, job, then  # nothing is kept alive while the thread waits
+            del work, job, then  # otherwise these objects would stay alive while the thread waits

@@ -33,23 +33,23 @@ R = TypeVar("R")
 
 
 class _Progress:
-    """Reports of the I/O thread, for which a calling thread waits.
+    """Reports of the I/O thread for a waiting thread.
 
-    It does without `threading.Event`, whose lock the waiting thread holds for moments. A signal handler that flushes in
+    It does not use `threading.Event`, whose lock the waiting thread holds briefly. A signal handler that flushes in
     such a moment would wait for the I/O thread, which would wait for the lock.
     """
 
     def __init__(self, timeout_s: float | None) -> None:
-        """`timeout_s`: the limit of all waits together; None: no limit."""
+        """Start the time limit. `timeout_s` limits all waits together; None: no limit."""
         self._reports: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._until_s = None if timeout_s is None else time.monotonic() + timeout_s
 
     def report(self) -> None:
-        """Wake the waiting thread. From any thread."""
+        """Wake the waiting thread. Any thread may call it."""
         self._reports.put(None)
 
     def wait(self) -> bool:
-        """Wait for the next report. Return False if the time limit came first."""
+        """Wait for the next report. Return false if the time limit passed first."""
         left_s = None if self._until_s is None else max(self._until_s - time.monotonic(), 0.0)
         try:
             self._reports.get(timeout=left_s)
@@ -79,7 +79,7 @@ class Delivery(tuple[Chunk, int]):
         """
         fate = self._wait(timeout_s)
         if isinstance(fate, KafkaError):
-            raise fate.with_traceback(None)  # kept: it would grow with each call
+            raise fate.with_traceback(None)  # without it the traceback would grow with each call
         return fate
 
     def exception(self, timeout_s: float | None = None) -> KafkaError | None:
@@ -162,7 +162,7 @@ Append = Callable[..., tuple[Chunk, int]]
 
 
 def _serializing(codec: Codec, append: Append) -> Append:
-    """Return `append` for objects."""
+    """Return an `append` that serializes keys and values."""
 
     def call(topic: str, value: Any, key: Any, partition: int | None, headers: Any, *more: Any) -> tuple[Chunk, int]:
         pairs = listed(headers)
@@ -177,8 +177,9 @@ def _ending(
 ) -> Callable[Concatenate[Producer, P], R]:
     """Return the blocking variant of a call that ends the transaction.
 
-    A signal handler may raise when the call is over in the I/O thread. An abort that follows must not return as if the
-    transaction were aborted. No function is called between the plain stores and the return, so no handler runs there.
+    A signal handler may raise after the call has ended in the I/O thread. An abort that follows must not return as if
+    the transaction were aborted. No function is called between the plain stores and the return, so no handler runs
+    there.
     """
     ready = prepared(method)
 
@@ -227,9 +228,10 @@ class Producer(BlockingClient[ProducerCore]):
             io.check_process()
             callbacks.refuse_to_wait()
 
-        self._accumulator.unhandled.before_waiting = check_waiting  # a forked child would wait for ever
+        self._accumulator.unhandled.before_waiting = check_waiting  # a wait in a forked child would never end
 
-        def check_sending() -> None:  # refers to the core, not to the producer, which would never be collected
+        # Refers to the core, because a reference to the producer would prevent its collection.
+        def check_sending() -> None:
             io.check_process()
             core.check_sending()
 
@@ -237,7 +239,7 @@ class Producer(BlockingClient[ProducerCore]):
         self._open = self._accumulator.open
         self._append = self._accumulator.append
         if config.on_delivery is not None:
-            self._open = {}  # the quick way of `send` knows no callbacks
+            self._open = {}  # the fast path of `send` does not support callbacks
         if config.interceptors:
             self._open, self._append = {}, self._core.append
         if codec:
@@ -259,20 +261,18 @@ class Producer(BlockingClient[ProducerCore]):
     ) -> Delivery:
         """Send one record. The call waits only while buffer_memory is full.
 
-        A failed delivery that the application has not examined is raised by flush, close and the end of `with`; in a
-        transaction by the next transactional call.
+        A failed delivery that the application has not examined is raised by flush, close and the end of `with`. In a
+        transaction the next transactional call raises it. With `key_serializer` and `value_serializer`, key and value
+        are the objects that these accept. Serializers run in the calling thread, before the interceptors.
 
         Args:
             topic: The topic.
             value: The value; None for a tombstone.
             key: The key. Without a partition it selects the partition as in Java's client.
-            partition: The partition; without it and a key, the producer fills one partition after the other.
+            partition: The partition; without it and a key, the producer fills one partition after another.
             headers: Headers in order.
             timestamp_ms: Timestamp in ms since 1970; default: now.
             on_delivery: Called as `on_delivery(error, metadata)` in the producer's own thread.
-
-        With `key_serializer` and `value_serializer`, key and value are whatever these take. They run in the calling
-        thread, before the interceptors.
 
         Returns:
             The delivery, which may be ignored.
@@ -281,7 +281,7 @@ class Producer(BlockingClient[ProducerCore]):
             BufferFullError: buffer_memory stayed full for max_block_ms. The record was not accepted, so call again.
             RecordRejectedError: The record is too large, or an interceptor failed. Abort an open transaction.
             TransactionAbortableError: The transaction has failed, or buffer_memory stayed full in it. Abort it.
-            SerializationError: A serializer failed. Nothing was sent, and a transaction goes on.
+            SerializationError: A serializer failed. Nothing was sent, and a transaction continues.
             UsageError: Records cannot be sent in this state.
             ConfigurationError: A value is invalid.
             TypeError: A value has a wrong type.
@@ -364,16 +364,16 @@ class Producer(BlockingClient[ProducerCore]):
 
     @checked
     def purge(self, in_queue: bool = True, in_flight: bool = True) -> int:
-        """Drop records that are not acknowledged: their deliveries and callbacks get a ProduceFailedError.
+        """Drop records that are not acknowledged. Their deliveries and callbacks get a ProduceFailedError.
 
         Its `__cause__` is a RecordPurgedError. flush() and close() do not raise it again. Records in flight may be in
         the log, so their `outcome_unknown` is true: sending them again may duplicate them. A transaction that lacks
-        purged records cannot be committed; abort it. Records that are sent afterwards arrive once and in order.
+        purged records cannot be committed; abort it. Records that are sent afterwards are delivered once and in order.
 
-        A delivery callback may call it. When it returns, the deliveries have their errors; flush() waits for callbacks.
+        A delivery callback may call it. When it returns, the deliveries have their errors. flush() waits for callbacks.
 
         Args:
-            in_queue: Drop records that wait to be sent, also again.
+            in_queue: Drop records that wait to be sent or sent again.
             in_flight: Drop records that were sent and have no response.
 
         Returns:
@@ -395,7 +395,7 @@ class Producer(BlockingClient[ProducerCore]):
         """
         self._check()
 
-        async def begin() -> None:  # in the I/O thread, which alone changes the state: one of two calls at once begins
+        async def begin() -> None:  # only the I/O thread changes the state, so one of two concurrent calls fails
             self._core.begin_transaction()
 
         self._io.call(begin)

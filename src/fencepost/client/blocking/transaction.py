@@ -1,6 +1,6 @@
 """The context manager of `Producer.transaction()`, for a block in the calling thread.
 
-A class, because a signal handler may raise at any step, also in `__enter__` and `__exit__`: inside of contextlib's
+It is a class, because a signal handler may raise at any step, also in `__enter__` and `__exit__`. Inside contextlib's
 functions such an exception would leave the transaction open and the consumer held.
 """
 
@@ -24,10 +24,10 @@ P = TypeVar("P")
 
 
 class BlockingTransaction(ContextDecorator, AbstractContextManager[P], Generic[P]):
-    """Begin, then commit or abort.
+    """Begins a transaction, then commits or aborts it.
 
-    An exception in the first step of `__exit__`, which no code can catch, leaves the transaction open until this object
-    is collected, with the traceback of that exception. Then it is aborted.
+    No code can catch an exception of a signal handler in the first step of `__exit__`. The transaction then stays open
+    until this object is collected, together with the traceback of that exception. Its `__del__` starts the abort.
     """
 
     def __init__(
@@ -38,14 +38,14 @@ class BlockingTransaction(ContextDecorator, AbstractContextManager[P], Generic[P
         io: IoThread,
         consumer: ConsumerCore | None,
     ) -> None:
-        """`check` raises where a call of the producer cannot wait."""
+        """Create the context manager. `check` raises in threads in which a call of the producer cannot wait."""
         self._producer = producer
         self._check = check
         self._core = core
         self._io = io
         self._consumer = consumer
         self._hold: Hold | None = None
-        self._block: TransactionBlock | None = None  # that has not come to its end
+        self._block: TransactionBlock | None = None  # the block, until it has ended
 
     def __enter__(self) -> P:
         self._check()
@@ -65,7 +65,8 @@ class BlockingTransaction(ContextDecorator, AbstractContextManager[P], Generic[P
     ) -> None:
         untold = self._core.untold
         try:
-            # A forked child that leaves the block because of an error has nothing to put right: it is its parent's.
+            # In a forked child that leaves the block because of an error there is nothing to do: the parent owns the
+            # transaction.
             if self._block is not None and (error is None or self._io.is_this_process()):
                 self._io.run_through(self._block.__aexit__(kind, error, traceback))
         except BaseException as failure:
@@ -82,7 +83,7 @@ class BlockingTransaction(ContextDecorator, AbstractContextManager[P], Generic[P
         untold.committed = False
 
     def _undo(self, error: BaseException) -> None:
-        """Abort what `error` left open."""
+        """Abort the transaction that `error` left open."""
         if self._block is not None and self._block.is_open and self._io.is_this_process():
             self._io.run_through(self._block.__aexit__(type(error), error, error.__traceback__))
 
