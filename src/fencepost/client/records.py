@@ -24,7 +24,7 @@ _BATCH_START: Final = struct.Struct(">qii")  # base offset, length, partition le
 class Record(NamedTuple):
     """A record. `value` None is a tombstone; headers is a sequence of (name, bytes or None).
 
-    With deserializers, `key` and `value` are what these return.
+    With deserializers, `key` and `value` are the objects that these return.
 
     `leader_epoch` is the epoch of the partition leader that wrote it, or -1 if the log does not have it.
     """

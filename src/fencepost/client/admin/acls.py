@@ -33,7 +33,7 @@ class Acl(NamedTuple):
     Attributes:
         resource_type: Type of the resource.
         resource_name: Name of the resource, or its prefix.
-        principal: "User:alice", or "User:*" for everybody.
+        principal: "User:alice", or "User:*" for all users.
         operation: The operation.
         permission: Allow or deny.
         pattern: Literal name or prefix.

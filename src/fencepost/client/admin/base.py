@@ -46,8 +46,9 @@ class AdminBase(ReportingCore):
         """Collect the results of `ask` from all brokers that lead partitions of a coordinator topic.
 
         A broker reports only the partitions that it has loaded, and does not report partitions without a coordinator.
-        So all brokers are asked again until every partition had the same leader before and after. If the topic does not
-        exist or may not be described, the results are used as they are. Raises KafkaTimeoutError, or what `ask` raises.
+        So the requests are repeated until every partition had the same leader before and after. If the topic does not
+        exist or may not be described, the results are used as they are. Raises KafkaTimeoutError, or the errors of
+        `ask`.
         """
 
         async def ask_all() -> list[T]:

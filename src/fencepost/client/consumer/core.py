@@ -1,4 +1,4 @@
-"""The consumer's core: subscription, polling, committing, behind the clients of `blocking` and `aio`.
+"""The consumer's core: subscription, polling, committing. The clients of `blocking` and `aio` use it.
 
 It combines the positions (subscription.py, positions.py), the fetch loop (fetcher.py), commits (commits.py) and the
 membership in a group (group/member.py). The application's functions (rebalance listener, callbacks, interceptors) run
@@ -160,7 +160,7 @@ class ConsumerCore(ConsumerQueries):
         self._group.subscribe(wanted)
 
     async def unsubscribe(self) -> None:
-        """Leave the group and read nothing. Raises what the rebalance listener raises, after it has left."""
+        """Leave the group and read nothing. Raises the rebalance listener's errors, after it has left."""
         self._check()
         await self._leave_group()
         self._reading.replace([])
@@ -222,7 +222,7 @@ class ConsumerCore(ConsumerQueries):
                     self._reading.give_up(news.partitions)
 
     async def _serve(self) -> None:
-        """Handle rebalances, then commit callbacks. Raises what the application's functions raise."""
+        """Handle rebalances, then commit callbacks. Raises the errors of the application's functions."""
         while self._news:
             news = self._news.popleft()
             try:
@@ -320,7 +320,7 @@ class ConsumerCore(ConsumerQueries):
     async def reset_to_committed(self, timeout_ms: Milliseconds | None = None) -> None:
         """Return to the group's committed offsets, or to the first position if there are none.
 
-        Waits for offsets pending in a transaction. After a KafkaTimeoutError poll continues to look for them.
+        Waits for offsets pending in a transaction. After a KafkaTimeoutError the next poll continues the search.
         """
         self._check()
         for place in self._reading.places.values():
@@ -369,7 +369,7 @@ class ConsumerCore(ConsumerQueries):
     async def poll(self, timeout_ms: Milliseconds = 0, max_records: int | None = None) -> list[Record]:
         """Return the next records; wait at most `timeout_ms` for the first. Raises as `poll_columns`.
 
-        Raises SerializationError if the next record cannot be deserialized; seek past it to go on.
+        Raises SerializationError if the next record cannot be deserialized; seek past it to continue.
         """
         return await self._polled(timeout_ms, max_records, self.records.awaited)
 
@@ -481,7 +481,7 @@ class ConsumerCore(ConsumerQueries):
             self._arrived.set()
 
     def state(self) -> str:
-        """Return the membership, and what is waited for, in one line for logs and tests."""
+        """Return the membership and the reason of a wait in one line, for logs and tests."""
         group = "no group" if self._group is None else self._group.describe()
         missing = self._positions.unfound(self._reading.missing())
         settling = "" if self._settling is None else ", settling"
@@ -587,7 +587,7 @@ class ConsumerCore(ConsumerQueries):
         await within(self._runtime, self.close(timeout_ms, commit=False), timeout_ms, "leaving the group")
 
     def unsaid(self) -> str:
-        """Return what the group would not learn if the consumer ended now, or ""."""
+        """Return a warning for a consumer that ends without leaving its group, or "" if it is not in a group."""
         if self.closed or self._group is None:
             return ""
         return f"group {self.config.group_id!r} waits for it until its session ends"

@@ -90,7 +90,7 @@ class Answer(NamedTuple):
     last_stable_offset: int
     log_start_offset: int
     preferred_replica: int = -1
-    size_bytes: int = 0  # of the data
+    size_bytes: int = 0  # size of the data
     error: Exception | None = None
 
 

@@ -86,7 +86,7 @@ step: Final = TABLE.step
 
 
 class Wanted(NamedTuple):
-    """The parameters of a fetch from one partition. The next request tells the broker each change."""
+    """The parameters of a fetch from one partition. The next request contains each change."""
 
     offset: int
     max_bytes: int

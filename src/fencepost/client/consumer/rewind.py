@@ -23,7 +23,7 @@ class RewindPoint:
         self.handed_out = False  # records after it were returned to the application
         self.elsewhere = False  # reading began at another offset than the committed one
         self.committed = UNKNOWN
-        self.attempted = NOTHING  # this offset may be committed: there is no response
+        self.attempted = NOTHING  # this offset may be committed: its commit has no response
 
     def found(self, offset: int, epoch: int) -> None:
         """Set the committed position, from which reading continues."""

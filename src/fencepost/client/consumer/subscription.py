@@ -220,7 +220,7 @@ class Reading:
     def take(self, partitions: Iterable[TopicPartition]) -> None:
         """Add partitions.
 
-        A partition that was paused when it was last given up, and comes back at once, is paused again.
+        A partition that was paused when it was last given up, and is assigned again at once, is paused again.
         """
         for partition in partitions:
             if partition not in self.places:
@@ -372,7 +372,7 @@ class Reading:
             yield partition, place, known
 
     def is_of(self, partition: TopicPartition, topic_id: UUID | None) -> bool:
-        """Return false if the topic was created anew. Its position is then offset 0, to read all its records."""
+        """Return false if the topic was deleted and created again. The position is then offset 0, its first record."""
         place = self.places[partition]
         if topic_id is None:
             return True

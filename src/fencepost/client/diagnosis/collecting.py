@@ -294,7 +294,7 @@ class Collector:
         if names is not None and not names:
             return {}
         topics = await self._calls.describe_topics(names, api_timeout_ms=self._patience())
-        led = [  # partitions without a responding leader cannot be asked
+        led = [  # partitions without a responding leader cannot be queried
             TopicPartition(name, number)
             for name, topic in sorted(topics.items())
             for number, at in topic.partitions.items()

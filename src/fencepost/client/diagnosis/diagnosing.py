@@ -66,6 +66,6 @@ def _states(facts: Facts) -> list[tuple[str, ...]]:
 
 
 def may_last(facts: Facts) -> bool:
-    """Return true if a second look can show that a state lasts: a rebalance, or a decision that is not complete."""
+    """Return true if a second collection can show that a state lasts: a rebalance, or an incomplete decision."""
     decided = any(each.state in OPEN_STATES[1:] for each in facts.described.values())
     return decided or any(each.state in REBALANCING for each in facts.groups) or any(each.open for each in facts.sinks)

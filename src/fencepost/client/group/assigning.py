@@ -166,8 +166,8 @@ def unassigned(
 ) -> list[TopicPartition]:
     """Return the partitions of subscribed topics without a member, in order.
 
-    A cooperative assignor may withhold partitions from their new owner by itself, as Java's do. These still have their
-    old owner.
+    A cooperative assignor may itself withhold partitions from their new owner, as Java's do. These still have their old
+    owner.
     """
     taken = {place for assignment in assignments.values() for place in assignment.partitions}
     if cooperative:

@@ -183,7 +183,7 @@ class Member:
         raise NotImplementedError
 
     def waiting_for(self) -> str:
-        """Return a text that says what the assignment waits for, with the lasting failure if there is one."""
+        """Return the reason why the assignment is not current, with the lasting failure if there is one."""
         trouble = self._cluster.lasting_errors.latest()
         return self._awaiting if trouble is None else f"{self._awaiting}; what goes wrong: {trouble}"
 

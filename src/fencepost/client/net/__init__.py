@@ -1,1 +1,1 @@
-"""The wire, and what every client needs of it: connections, the view of a cluster, retries, the I/O thread."""
+"""The network layer of all clients: connections, the view of a cluster, retries, the I/O thread."""

@@ -452,7 +452,7 @@ class AsyncioRuntime:
     def silence(self) -> None:
         """Suppress asyncio's warnings about the pending tasks of a loop that is gone."""
         for task in self._tasks:
-            setattr(task, "_log_destroy_pending", False)  # noqa: B010 (what asyncio.gather does; not in its types)
+            setattr(task, "_log_destroy_pending", False)  # noqa: B010 (asyncio.gather does the same; the attribute is not in its types)
 
     def event(self) -> AsyncioEvent:
         return AsyncioEvent(self.loop)

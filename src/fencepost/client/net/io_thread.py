@@ -136,7 +136,8 @@ class TaskOutcome(Generic[T]):
 class IoCall(Generic[T]):
     """A call in the loop, as seen by the thread that waits for it. Each call has its own result and queue of errands.
 
-    A call made by a signal handler waits here as well, inside the call that it interrupts.
+    Errands are functions of the application, which the loop lets the waiting thread run. A call made by a signal
+    handler waits here as well, inside the call that it interrupts.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, make: Callable[[], Coroutine[Any, Any, T]]) -> None:

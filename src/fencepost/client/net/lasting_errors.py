@@ -54,7 +54,7 @@ class _Trouble:
 class LastingErrors:
     """The lasting errors of one client, by subject (the attempted operation).
 
-    A failed connection or login is logged at once, another error only if it lasts.
+    Connection, login and timeout errors are logged at once, other errors only if they last.
     """
 
     def __init__(self, now_ms: Callable[[], int], tell: Callable[[KafkaError], object] = lambda _: None) -> None:

@@ -243,7 +243,7 @@ class Links:
                     most_ms=self._config.reconnect_backoff_max_ms,
                 )
             )
-        except Exception as error:  # noqa: BLE001 (who waits raises it)
+        except Exception as error:  # noqa: BLE001 (the waiting callers raise it)
             link.connection, link.error = None, error
         finally:
             link.connecting = link.task = None

@@ -62,7 +62,7 @@ async def leave_quietly(core: Leaving, timeout_ms: int) -> None:
     """Close a core without the application. Log errors, because no caller exists that could handle them."""
     try:
         await core.leave(timeout_ms)
-    except Exception as error:  # noqa: BLE001 (a client that nobody holds any more)
+    except Exception as error:  # noqa: BLE001 (no caller exists that could handle it)
         log.error("a client that was not closed: %s: %s", type(error).__name__, error)
 
 

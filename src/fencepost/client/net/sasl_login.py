@@ -160,7 +160,7 @@ class ClientLogin:
             self._failure = DisconnectedError(f"{PROVIDER}: the question was cancelled")
             self._take(await runtime.run_callback(provider), runtime.wall_ms())
             self._failure = None
-        except Exception as error:  # noqa: BLE001 (told to all who wait)
+        except Exception as error:  # noqa: BLE001 (all waiting callers raise it)
             self._failure = failure_of_provider(error)
         finally:
             self._asking = None

@@ -103,7 +103,7 @@ class Accumulator:
         self.unhandled = UnhandledFailures(in_runtime)
         self.open: dict[str, Chunk] = {}  # by topic: chunks for all writers; may contain a closed one for a while
         self.slow = False  # `send` has to check first: no room, or `refusing`
-        self.refusing = False  # the producer has to be asked before each record (transactions, closed, failed)
+        self.refusing = False  # `check` has to be called before each record (transactions, closed, failed)
         self.check: Callable[[], None] = _allowed  # raises if the producer accepts no records
         self._limits: dict[str, int] = {}
         self._lines: dict[str, list[Chunk]] = {}  # by topic: chunks, of which the first is written to

@@ -1,4 +1,4 @@
-"""The producer's core: sending, flushing and transactions, behind the clients of `blocking` and `aio`."""
+"""The producer's core: sending, flushing, transactions. The clients of `blocking` and `aio` use it."""
 
 from __future__ import annotations
 
@@ -317,7 +317,7 @@ class ProducerCore(ReportingCore):
             log.debug("at the end: %s", error)  # already logged by topic and cause
 
     def unsaid(self) -> str:
-        """Return what would be lost if the producer ended now, or ""."""
+        """Return a text about the records that would be lost if the producer ended now, or ""."""
         count = 0 if self.closed else self.sender.undelivered
         return f"{count} records were not delivered" if count else ""
 

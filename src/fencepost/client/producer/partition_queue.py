@@ -62,7 +62,7 @@ class PartitionQueue:
         self.doubted_ms: int | None = None  # time at which a refusal first looked like a loss
         self.topic_id: UUID | None = None
         self.not_before_ms = 0
-        self.gap = False  # a numbered batch was refused for good; later batches take new sequences
+        self.gap = False  # a numbered batch was refused finally; later batches take new sequences
         self.unknown = False  # a batch that may have been appended was given up, so the next sequence is unknown
 
     def sendable(self, now_ms: int, *, only_retries: bool) -> Batch | None:
@@ -188,11 +188,11 @@ class PartitionQueue:
         return any(_before(other.sequence, batch.sequence) for other in unresolved)
 
     def was_made_anew(self, topic_id: UUID | None) -> bool:
-        """Return true if the topic was created anew since the last request."""
+        """Return true if the topic was deleted and created again since the last request."""
         return topic_id is not None and self.topic_id not in (None, topic_id)
 
     def belongs_to(self, topic_id: UUID | None) -> None:
-        """Store the topic's id. If the topic was created anew, forget the acknowledgements of the old one.
+        """Store the topic's id. If the topic was re-created, forget the acknowledgements of the old one.
 
         Sequences continue, because requests that name the topic may have put our batches into the new topic already.
         """

@@ -145,7 +145,7 @@ class ProduceAnswers:
     async def _find_end(self, queue: PartitionQueue) -> None:
         """Look up the end of the log, an upper bound of a duplicate's offset, which the response did not contain.
 
-        `PartitionQueue.loss` needs it to tell retention from loss.
+        `PartitionQueue.loss` needs it to distinguish retention from loss.
         """
         partition = TopicPartition(queue.topic, queue.partition)
         while queue.acked_at_unknown_offset:
@@ -220,7 +220,7 @@ class ProduceAnswers:
     ) -> None:
         """Handle a refused sequence (45, 59).
 
-        It is a loss, unless an earlier batch, retention or a topic that was created anew explains it.
+        It is a loss, unless an earlier batch, retention or a re-created topic explains it.
         """
         if queue.waits_for_an_earlier(batch):
             batch.maybe_appended = False

@@ -111,7 +111,7 @@ class ProducerTransactions:
         if self.state not in _SENDING:
             return False
         if (failure := made_anew(self._topics, topic, topic_id)) is not None:
-            self._fail(failure, True)  # the coordinator's responses then include a new epoch
+            self._fail(failure, True)  # the query about the cause also takes a new epoch
             return False
         if self.implicit or (topic, partition) in self._added:
             return True

@@ -51,7 +51,7 @@ class UnhandledFailures:
         self._logged_ms: dict[_Key, int] = {}
 
     def failed(self, chunk: Chunk, part: Batch | Chunk, rows: Sequence[int], error: KafkaError) -> None:
-        """Count the failed rows of a chunk that nobody handles. `part` is the batch or chunk with the error."""
+        """Count the failed rows of a chunk that are not handled. `part` is the batch or chunk with the error."""
         if not self.enabled or isinstance(error.__cause__, RecordPurgedError):  # `purge` has returned their number
             return
         claimed, callbacks = chunk.claimed, chunk.callbacks
@@ -101,7 +101,7 @@ class UnhandledFailures:
         return _summary(found)
 
     def count(self) -> int:
-        """Return the number of failed records that nobody has handled."""
+        """Return the number of failed records that are not handled."""
         return sum(max(tally.count, 0) for tally in self._tallies.values())
 
 

@@ -1,4 +1,4 @@
-"""The share consumer's core (KIP-932): polling and acknowledging, behind the clients of `blocking` and `aio`.
+"""The share consumer's core (KIP-932): polling and acknowledging. The clients of `blocking` and `aio` use it.
 
 Tasks send requests to a broker one by one (exchange.py); their results wait for the application's next poll. An
 acknowledgement is sent once. If its response is lost, its outcome is unknown and the lock ended with the connection. So
@@ -317,7 +317,7 @@ class ShareConsumerCore(ReportingCore):
         self._callback = callback
 
     async def _serve(self) -> None:
-        """Report acknowledgements. Raises what the callback raises."""
+        """Report acknowledgements. Raises the callback's errors."""
         finished = self._exchange.finished
         while finished:
             if self._callback is not None:
@@ -376,7 +376,7 @@ class ShareConsumerCore(ReportingCore):
         await within(self._runtime, self.close(timeout_ms), timeout_ms, "leaving the share group")
 
     def unsaid(self) -> str:
-        """Return what the group would not learn if the consumer ended now, or ""."""
+        """Return a warning for a consumer that ends without leaving its group, or "" if it is not in a group."""
         if self.closed or self._member is None:
             return ""
         return f"share group {self.config.group_id!r} waits until the locks of what it has are over"

@@ -23,7 +23,7 @@ GAP: Final = 0  # the broker returned no record for the offset: compacted away, 
 
 
 class SharePlace(NamedTuple):
-    """A partition with its topic's id. A topic that was created anew has another id."""
+    """A partition with its topic's id. A re-created topic has another id."""
 
     topic_id: UUID
     partition: int
