@@ -113,7 +113,7 @@ class Links:
         return min((it for it in live if it is not None), key=lambda connection: connection.in_flight, default=None)
 
     def open_connections(self) -> list[BrokerConnection]:
-        """The open connections, in all lanes."""
+        """Return the open connections of all lanes."""
         usable = (self._usable(link) for link in self._links.values())
         return [connection for connection in usable if connection is not None]
 

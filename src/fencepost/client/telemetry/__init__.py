@@ -1,1 +1,1 @@
-"""Client telemetry (KIP-714): a client pushes its metrics to the brokers that ask for them."""
+"""Client telemetry (KIP-714): a client pushes its metrics to brokers that request them."""

@@ -1,7 +1,7 @@
-"""Push one client's metrics in a task of its own (KIP-714).
+"""Pushes one client's metrics in a task of its own (KIP-714).
 
-The task begins with the first connection to a broker that serves telemetry, and uses connections that the client has
-open: it opens none. So it costs nothing with other brokers, and cannot disturb a client whose brokers are away.
+The task starts with the first connection to a broker that supports telemetry. It uses connections that the client has
+opened, and opens none. So it has no cost with other brokers, and cannot disturb a client whose brokers are unreachable.
 """
 
 from __future__ import annotations
@@ -27,12 +27,13 @@ __all__ = ["Telemetry"]
 
 log = logging.getLogger("fencepost.client.telemetry")
 
-LAST_PUSH_MS: Final = 1_000  # the longest time for which close() waits for the last push
+LAST_PUSH_MS: Final = 1_000  # maximum wait of close() for the last push
 _ASK: Final = GetTelemetrySubscriptionsRequest.API_KEY
 _PUSH: Final = PushTelemetryRequest.API_KEY
-_TURN: Final = 200  # values that are encoded before others get a turn
+_TURN: Final = 200  # number of values to encode before other tasks run
 _NS_PER_MS: Final = 1_000_000
-_ATTRIBUTES: Final = ("client_rack", "group_id", "group_instance_id", "transactional_id")  # settings that are pushed
+# Settings that are pushed as attributes.
+_ATTRIBUTES: Final = ("client_rack", "group_id", "group_instance_id", "transactional_id")
 
 
 class Telemetry:
@@ -44,7 +45,7 @@ class Telemetry:
         Args:
             cluster: The client's connections.
             role: The kind of client.
-            metrics: Makes a snapshot of its metrics.
+            metrics: Returns a snapshot of the client's metrics.
         """
         runtime = cluster.runtime
         self._runtime = runtime
@@ -55,7 +56,7 @@ class Telemetry:
         self._reporter = Reporter()
         self._before: Mapping[str, float] = {}  # the metrics of the last push that was not refused
         self._begun_ms = self._before_ms = runtime.wall_ms()
-        self._broker = ""  # address of that which got the last request
+        self._broker = ""  # address of the broker of the last request
         self._task: TaskHandle | None = None
         self._connected = runtime.event()
         self._identified = runtime.event()
@@ -93,7 +94,7 @@ class Telemetry:
     async def end(self, deadline_ms: int | None) -> None:
         """Push for the last time, if brokers want metrics and are connected.
 
-        It waits until the deadline, and at most `LAST_PUSH_MS`.
+        Waits until the deadline, but at most `LAST_PUSH_MS`.
         """
         if self._closing:
             return
@@ -110,7 +111,7 @@ class Telemetry:
         self.stop()
 
     def stop(self) -> None:
-        """Send nothing more by itself. A second call gives up the last push."""
+        """Stop all requests except the last push. A second call stops that, too."""
         self._closing = True
         self._reporter.close()
         if self._task is not None:
@@ -133,10 +134,10 @@ class Telemetry:
                 return
 
     def _usable(self) -> BrokerConnection | None:
-        """Return an open connection to a broker that serves telemetry: if possible to the last one.
+        """Return an open connection to a broker that supports telemetry, if possible to that of the last request.
 
-        Of several it is one with few requests in flight. A broker answers one request of a connection after the other,
-        so a push would wait for a fetch that the broker holds.
+        Prefers connections with few requests in flight. A broker processes the requests of a connection one after
+        another, so a push would wait for a fetch that the broker holds.
         """
         serving = [one for one in self._cluster.links.open_connections() if one.offers(_PUSH, 0)]
         found = min(serving, key=lambda one: (one.name != self._broker, one.in_flight), default=None)
@@ -145,7 +146,7 @@ class Telemetry:
         return found
 
     async def _guarded(self, request: Awaitable[None]) -> bool:
-        """Await a request. A failure of it is never the application's. Return true if the next one may be sent."""
+        """Await a request. Return true if the next one may be sent. The application never sees its errors."""
         try:
             await request
         except KafkaError as error:
@@ -174,7 +175,7 @@ class Telemetry:
         if request is None:
             code = int(ErrorCode.TELEMETRY_TOO_LARGE)
         else:
-            # A push without an answer counts as taken: its growth may be lost, and is never pushed twice.
+            # A push without a response counts as accepted: its growth may be lost, but is never pushed twice.
             previous = self._before, self._before_ms
             self._before, self._before_ms = metrics, wall_ms
             reply = await connection.request(request, connection.version(_PUSH, 0, 0), timeout_ms=timeout_ms)
@@ -185,7 +186,7 @@ class Telemetry:
         self._tell(code)
 
     async def _encoded(self, subscription: TelemetrySubscription, metrics: Mapping[str, float], wall_ms: int) -> bytes:
-        """Return the wanted metrics as OTLP. Other tasks get their turns meanwhile."""
+        """Return the wanted metrics as OTLP. Other tasks can run meanwhile."""
         begun_ms = self._before_ms if subscription.is_delta else self._begun_ms
         times = begun_ms * _NS_PER_MS, wall_ms * _NS_PER_MS
         passed_ms = wall_ms - self._before_ms

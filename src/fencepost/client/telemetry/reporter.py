@@ -1,4 +1,4 @@
-"""Decide when a client asks for its telemetry subscription and pushes metrics, and what an answer changes (KIP-714)."""
+"""The times of a client's telemetry requests, and the effect of their responses (KIP-714). No I/O."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ __all__ = ["DEFAULT_INTERVAL_MS", "Reporter", "TelemetrySubscription"]
 
 DEFAULT_INTERVAL_MS: Final = 300_000
 _ALL: Final = "*"
-_LEAST_INTERVAL_MS: Final = 100  # the shortest that Kafka allows in a subscription
-_JITTER_FROM, _JITTER_WIDTH = 0.5, 1.0  # of the first interval: clients that start together push at different times
+_LEAST_INTERVAL_MS: Final = 100  # the minimum that Kafka allows in a subscription
+# Factor of the first interval, so that clients that start together push at different times.
+_JITTER_FROM, _JITTER_WIDTH = 0.5, 1.0
 
 _AT_ONCE, _AFTER_INTERVAL = 0, 1
 _AFTER: Final[Mapping[int, int]] = {
@@ -31,7 +32,7 @@ _AFTER: Final[Mapping[int, int]] = {
     E.TELEMETRY_TOO_LARGE: _AFTER_INTERVAL,
     E.THROTTLING_QUOTA_EXCEEDED: _AFTER_INTERVAL,
 }
-"""When to ask for the subscription again after a refused push. Any other error ends telemetry, as in Java's clients."""
+"""The time of the next subscription request after a refused push. Other errors end telemetry, as in Java's clients."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +41,9 @@ class TelemetrySubscription:
 
     Attributes:
         number: Its id.
-        interval_ms: Time between two pushes.
+        interval_ms: Time between two pushes, in ms.
         codecs: Numbers of the codecs that the brokers accept, the preferred one first.
-        most_bytes: Largest size of compressed metrics; 0: unknown.
+        most_bytes: Maximum size of compressed metrics, in bytes; 0: unknown.
         is_delta: Sums are pushed as their growth since the last push.
         prefixes: Prefixes of the wanted metrics' names.
     """
@@ -55,18 +56,18 @@ class TelemetrySubscription:
     prefixes: tuple[str, ...]
 
     def wants(self, name: str) -> bool:
-        """Return true if the metric is to be pushed."""
+        """Return true if the metric has to be pushed."""
         return name.startswith(self.prefixes)
 
 
 class Reporter:
-    """The state of one client's telemetry. It is told the time, and has no I/O.
+    """The state of one client's telemetry. Callers pass the time. No I/O.
 
     Attributes:
         state: The state.
         instance_id: The client's id, which a broker chose; None before.
         subscription: The latest subscription with metrics; None before.
-        due_ms: When the next request is due.
+        due_ms: Time at which the next request is due.
         error: The error code that ended telemetry; 0 if none did.
     """
 
@@ -96,7 +97,7 @@ class Reporter:
         return GetTelemetrySubscriptionsRequest(client_instance_id=self.instance_id)
 
     def subscribed(self, reply: GetTelemetrySubscriptionsResponse, now_ms: int, jitter: float) -> None:
-        """Take the answer to `ask`. `jitter` is uniform in [0, 1)."""
+        """Process the response to `ask`. `jitter` is uniform in [0, 1)."""
         if reply.error_code:
             self.failed(reply.error_code, now_ms)
             return
@@ -119,7 +120,7 @@ class Reporter:
         )
 
     def push(self, metrics: bytes) -> PushTelemetryRequest | None:
-        """Return the request with these metrics; None if they are larger than the brokers take."""
+        """Return the request with these metrics; None if they are larger than the brokers accept."""
         subscription = self.subscription or TelemetrySubscription(0, 0, (), 0, False, ())
         terminating = self.state is TelemetryState.TERMINATING_PUSH_NEEDED
         self._step(TelemetryEvent.PUSH)
@@ -138,7 +139,7 @@ class Reporter:
         )
 
     def pushed(self, error_code: int, now_ms: int) -> None:
-        """Take the answer to a push."""
+        """Process the response to a push."""
         if error_code:
             self.failed(error_code, now_ms)
             return
@@ -146,7 +147,7 @@ class Reporter:
         self.due_ms = now_ms + self._interval_ms
 
     def failed(self, error_code: int, now_ms: int) -> None:
-        """Take an error code as the answer to the request that is on its way."""
+        """Process an error code in the response to the request in flight."""
         if error_code == E.UNSUPPORTED_COMPRESSION_TYPE:
             self._refused_codecs.add(self._codec)
         after = _AFTER.get(error_code)
@@ -159,12 +160,15 @@ class Reporter:
         self.due_ms = now_ms + (self._interval_ms if waits else 0)
 
     def unanswered(self, now_ms: int) -> None:
-        """The request that is on its way gets no answer: ask again after the interval."""
+        """Record that the request in flight gets no response.
+
+        The next one requests the subscription after the interval.
+        """
         self._step(TelemetryEvent.FAILED)
         self.due_ms = now_ms + self._interval_ms
 
     def close(self) -> None:
-        """Close. If a last push is due the state is TERMINATING_PUSH_NEEDED; the second call ends without it."""
+        """Close. If a last push is due, the state is TERMINATING_PUSH_NEEDED. A second call ends without it."""
         self._step(TelemetryEvent.CLOSE)
 
     def _step(self, event: TelemetryEvent) -> None:

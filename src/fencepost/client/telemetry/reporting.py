@@ -1,4 +1,4 @@
-"""Base of the client cores: they report their metrics to the application and to brokers."""
+"""Base of the client cores, which report their metrics to the application and to brokers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class ReportingCore:
         raise NotImplementedError
 
     def _start_reports(self) -> None:
-        """Begin to call `on_statistics` and to push metrics."""
+        """Start to call `on_statistics` and to push metrics."""
         self.cluster.callbacks.start(self.metrics)
         self.telemetry = Telemetry(self.cluster, self.ROLE, self.metrics)
 
@@ -54,5 +54,5 @@ class ReportingCore:
             KafkaTimeoutError: No response in time.
             FatalError: The broker has refused telemetry.
         """
-        telemetry: Telemetry = self.telemetry  # `self` is Any, so that each face has the method of its own core
+        telemetry: Telemetry = self.telemetry  # `self` is Any, so that each client has the method of its own core
         return await telemetry.instance_id(timeout_ms)

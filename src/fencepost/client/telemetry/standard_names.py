@@ -1,7 +1,7 @@
 """The metrics of `metrics()` by their names in pushes (KIP-714), which are those of Java's clients.
 
-A metric that Java's clients do not have, or that means something else there, is not pushed. Averages are of the time
-since the last push, maximum values of the time since the client was created.
+A metric is not pushed if Java's clients do not have it, or use the name for something else. Averages cover the time
+since the last push, maximum values the time since the client was created.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ _MS: Final = 1_000
 
 
 class _Row(NamedTuple):
-    """A metric of ours and its name in pushes, which the role's prefix precedes.
+    """A metric and its name in pushes, without the role's prefix.
 
     Attributes:
-        own: Our name.
-        name: The name in pushes.
+        own: Its name in `metrics()`.
+        name: Its name in pushes.
         kind: TOTAL or GAUGE.
-        of: For an average: the totals by whose growth that of `own` is divided, the later ones subtracted.
+        of: For an average: totals. The growth of `own` is divided by the growth of the first, less that of the others.
     """
 
     own: str
@@ -131,7 +131,7 @@ def chosen(
         wants: Returns true for the name of a metric that the brokers want.
         now: The client's metrics.
         before: Its metrics at the last push.
-        passed_ms: Time since the last push.
+        passed_ms: Time since the last push, in ms.
         is_delta: Sums are pushed as their growth.
     """
     by_name: dict[str, list[str]] = {}
@@ -156,7 +156,7 @@ def chosen(
 
 
 def _value(row: _Row, key: str, kind: int, now: Mapping[str, float], before: Mapping[str, float]) -> float | None:
-    """Return the value; None for an average of nothing."""
+    """Return the value; None for an average without any event."""
     if row.of:
         first, *others = (_growth(_beside(key, name), now, before) for name in row.of)
         count = first - sum(others)

@@ -1,12 +1,12 @@
-"""States of a client that pushes its metrics (KIP-714), and every step between them. They are those of Java's clients.
+"""States of a client that pushes its metrics (KIP-714), and all transitions. They are those of Java's clients.
 
-SUBSCRIPTION_NEEDED          is to ask which metrics the brokers want, when the wait is over
-SUBSCRIPTION_IN_PROGRESS     GetTelemetrySubscriptions is on its way
-PUSH_NEEDED                  is to push, when the wait is over
-PUSH_IN_PROGRESS             PushTelemetry is on its way
-TERMINATING_PUSH_NEEDED      closes, and is to push for the last time
-TERMINATING_PUSH_IN_PROGRESS the last PushTelemetry is on its way
-TERMINATED                   sends nothing more
+SUBSCRIPTION_NEEDED          requests the subscription when the wait is over
+SUBSCRIPTION_IN_PROGRESS     GetTelemetrySubscriptions is in flight
+PUSH_NEEDED                  pushes when the wait is over
+PUSH_IN_PROGRESS             PushTelemetry is in flight
+TERMINATING_PUSH_NEEDED      closes, and pushes for the last time
+TERMINATING_PUSH_IN_PROGRESS the last PushTelemetry is in flight
+TERMINATED                   sends no more requests
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["TABLE", "TelemetryEvent", "TelemetryState"]
 
 
 class TelemetryState(Enum):
-    """See the module's text."""
+    """See the module's docstring."""
 
     SUBSCRIPTION_NEEDED = auto()
     SUBSCRIPTION_IN_PROGRESS = auto()
@@ -40,8 +40,8 @@ class TelemetryEvent(Enum):
     NOTHING_WANTED = auto()
     PUSH = auto()
     PUSHED = auto()
-    FAILED = auto()  # an error that may pass, or no answer
-    REFUSED = auto()  # an error after which nothing more is sent
+    FAILED = auto()  # an error that may pass, or no response
+    REFUSED = auto()  # an error that ends telemetry
     CLOSE = auto()
 
 
@@ -74,7 +74,7 @@ TABLE: Final = StateTable(
         },
         _S.PUSH_IN_PROGRESS: {
             _E.PUSHED: _S.PUSH_NEEDED,
-            _E.FAILED: _S.SUBSCRIPTION_NEEDED,  # the subscription may be another by now
+            _E.FAILED: _S.SUBSCRIPTION_NEEDED,  # the subscription may have changed
             _E.REFUSED: _S.TERMINATED,
             _E.CLOSE: _S.TERMINATING_PUSH_NEEDED,
         },
