@@ -20,13 +20,17 @@ MORE_FILES = {
     "src/fencepost/client/net": 21,
     "src/fencepost/client/producer": 21,
 }
-MANY_LINES = 550
+MANY_LINES = 420  # of code: docstrings, comments and empty lines do not count
 MORE_LINES = {
-    "src/fencepost/broker/log/partition.py": 600,
-    "src/fencepost/broker/server.py": 568,
-    "src/fencepost/broker/topics/catalogue.py": 570,
-    "src/fencepost/client/consumer/core.py": 590,
-    "src/fencepost/client/producer/transactions.py": 594,
+    "src/fencepost/broker/log/partition.py": 475,
+    "src/fencepost/broker/server.py": 443,
+    "src/fencepost/broker/settings/table.py": 509,
+    "src/fencepost/broker/topics/catalogue.py": 433,
+    "src/fencepost/client/consumer/core.py": 427,
+    "src/fencepost/client/net/cluster.py": 421,
+    "src/fencepost/client/producer/sender.py": 443,
+    "src/fencepost/client/producer/transactions.py": 482,
+    "src/fencepost/spark/source/reader.py": 422,
 }
 # Folders that import each other. A face gathers names from everywhere, a folder is put together of those within it.
 BOTH_WAYS = [
@@ -59,6 +63,16 @@ def grown(measured: dict[str, int], most: int, exceptions: dict[str, int]) -> li
         ),
         *(f"{name}: its row is not needed" for name in sorted(exceptions) if measured.get(name, 0) <= most),
     ]
+
+
+def code_lines(text: str) -> int:
+    """Return the number of lines that are not empty and not part of a docstring or comment."""
+    documented: set[int] = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            documented.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+    lines = ((number, line.strip()) for number, line in enumerate(text.splitlines(), 1))
+    return sum(bool(line) and not line.startswith("#") and number not in documented for number, line in lines)
 
 
 @functools.cache
@@ -136,9 +150,16 @@ def test_folders_can_be_taken_in() -> None:
     assert grown(counted, MOST_FILES, MORE_FILES) == []
 
 
+def test_lines_of_code_are_counted() -> None:
+    text = (
+        '"""Doc.\n\nMore.\n"""\n\na = 1  # one\n# a comment\nb = """text\nin a value"""\n\n\ndef f():\n    """Doc."""\n'
+    )
+    assert code_lines(text) == 4
+
+
 def test_long_files_do_not_grow() -> None:
     lines = {
-        in_the_project(path): len(path.read_text().splitlines())
+        in_the_project(path): code_lines(path.read_text())
         for path in tidy.python_files(*tidy.PACKAGES)
         if path.parent.name != "messages"
     }

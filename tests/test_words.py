@@ -1,7 +1,7 @@
 """Gate for plain words: form of docstrings, comments, and error, log and help texts in src.
 
-A docstring begins with an imperative or a noun phrase. Its first line is a sentence of limited length. No text begins
-with a question word.
+The docstring of a function begins with an imperative, that of another object may begin with a noun. Its first line is a
+sentence of limited length. No text begins with a question word.
 """
 
 from __future__ import annotations
@@ -21,6 +21,17 @@ from tests.support.tidy import ROOT
 MOST_WORDS = 25
 
 QUESTION = re.compile(r"(?:What|Whatever|Whether|Who|Whoever|Whose|How|Where|Wherever|Why)\b", re.IGNORECASE)
+NO_VERBS = frozenset(
+    """
+    A Above After All Also An Anything As At Back Before Behind Below Beside Both By Called Each Either Else Enough
+    Every Everybody Everything First For From He Here If In It Its Last Later Like More Most Neither Next No Nobody
+    None Not Nothing Now Of On One Only Others Several She So Some Somebody Something Such That The Their Then There
+    These They This Those To Two Under Until When While With Within Without You
+    """.split()
+)
+"""First words that are no verb. Ruff's D401 finds verbs in another form, and knows no other words."""
+SUMMARIES = frozenset({"property", "cached_property", "setter", "plant"})
+"""Decorators of functions whose docstring describes a value, or the defect that the function plants."""
 LOGGED = frozenset({"debug", "info", "warning", "error", "exception", "critical", "failed"})
 """Methods whose first argument is logged: those of loggers, and `Fence.failed`."""
 
@@ -34,6 +45,17 @@ def docstrings(tree: ast.AST) -> Iterator[tuple[int, str]]:
             text = ast.get_docstring(node)
             if text is not None:
                 yield node.body[0].lineno, text
+
+
+def functions(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Yield line and first word of the docstring of each function that has no decorator of SUMMARIES."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            text = ast.get_docstring(node)
+            decorators = [each.func if isinstance(each, ast.Call) else each for each in node.decorator_list]
+            names = {each.attr if isinstance(each, ast.Attribute) else getattr(each, "id", "") for each in decorators}
+            if text and not names & SUMMARIES:
+                yield node.body[0].lineno, text.split()[0]
 
 
 def comments(source: str) -> Iterator[tuple[int, str]]:
@@ -85,6 +107,9 @@ def violations(source: str) -> list[str]:
             found.append(f"{line}: the first line must be a sentence with a full stop: {first}")
         if len(first.split()) > MOST_WORDS:
             found.append(f"{line}: the first line has more than {MOST_WORDS} words: {first}")
+    for line, word in functions(tree):
+        if word.strip(",.:;") in NO_VERBS or not word[0].isalpha():
+            found.append(f"{line}: a function's docstring begins with an imperative, not with {word}")
     found += [f"{line}: begins with a question word: {text}" for line, text in comments(source) if QUESTION.match(text)]
     found += [f"{line}: begins with a question word: {text}" for line, text in messages(tree) if QUESTION.match(text)]
     return found
@@ -104,6 +129,8 @@ def by_file() -> dict[str, list[str]]:
         ('"""What is written here."""\n', "1: begins with a question word"),
         ('class A:\n    """A thing\n    that goes on."""\n', "2: the first line must be a sentence"),
         (f'"""{"word " * 26}."""\n', "1: the first line has more than 25 words"),
+        ('def f():\n    """The next one."""\n', "2: a function's docstring begins with an imperative"),
+        ('class A:\n    def f(self):\n        """`a` is set."""\n', "3: a function's docstring begins with"),
         ("a = 1  # who reads this\n", "1: begins with a question word"),
         ('raise OSError(f"what {a} wrote is lost")\n', "1: begins with a question word"),
         ('log.error("what was written is lost: %s", a)\n', "1: begins with a question word"),
@@ -112,6 +139,10 @@ def by_file() -> dict[str, list[str]]:
 )
 def test_a_violation_is_found(source: str, expected: str) -> None:
     assert any(found.startswith(expected) for found in violations(source))
+
+
+def test_a_property_is_described_by_a_noun() -> None:
+    assert violations('class A:\n    @property\n    def size(self) -> int:\n        """The size."""\n') == []
 
 
 def test_plain_text_has_no_violation() -> None:

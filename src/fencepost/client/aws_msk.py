@@ -44,7 +44,7 @@ class MskIam:
             )
 
     def __call__(self) -> OAuthToken:
-        """A new token, good for 15 minutes. Raises OSError without credentials, botocore's errors."""
+        """Return a new token, valid for 15 minutes. Raises OSError without credentials, and botocore's errors."""
         import botocore.session  # with all of AWS's client, which few need
         from aws_msk_iam_sasl_signer import MSKAuthTokenProvider
         from botocore.credentials import CredentialProvider
@@ -69,7 +69,7 @@ class MskIam:
 
 
 def region_of(servers: str | Sequence[str]) -> str | None:
-    """The region in the names of MSK's brokers; None when the first has another name (an alias, say)."""
+    """Return the region in the name of the first MSK broker; None if it has another name, such as an alias."""
     first = (servers.split(",") if isinstance(servers, str) else servers)[0].strip()
     found = _MSK_HOST.search(first)
     return None if found is None else found[1]

@@ -44,7 +44,7 @@ class AzureImds:
             )
 
     def __call__(self) -> OAuthToken:
-        """A new token. Raises AuthenticationError for a refusal, OSError for everything that may pass."""
+        """Return a new token. Raises AuthenticationError for a refusal, OSError for an error that may pass."""
         where = f"metadata service {self.url}"
         may_pass = lambda status: status in _BEING_UPDATED or not is_refusal(status)  # noqa: E731
         return token_in(where, ask_repeatedly(where, self._ask, may_pass), self.extensions, life_is_text=True)

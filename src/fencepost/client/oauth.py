@@ -52,7 +52,7 @@ class ClientCredentials:
             raise ConfigurationError(f"token endpoint {self.url!r}: https:// is needed, the secret goes there")
 
     def __call__(self) -> OAuthToken:
-        """A new token. Raises AuthenticationError for a refusal, OSError for everything that may pass."""
+        """Return a new token. Raises AuthenticationError for a refusal, OSError for an error that may pass."""
         where = f"token endpoint {self.url}"
         return token_in(where, ask_repeatedly(where, self._ask, lambda status: not is_refusal(status)), self.extensions)
 

@@ -123,7 +123,7 @@ def _flexible(frame: memoryview, position: int, version: int) -> _Body | None:
 
 
 def _fixed(frame: memoryview, position: int, version: int) -> _Body | None:
-    """The same up to v8."""
+    """Read the body of a request up to v8."""
     transactional_id = None
     (length,) = _SHORT.unpack_from(frame, position)
     position += _SHORT.size

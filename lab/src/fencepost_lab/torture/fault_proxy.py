@@ -44,7 +44,7 @@ class Lottery:
         self.happened: Counter[str] = Counter()
 
     def draw(self, api_key: int) -> tuple[str, float]:
-        """("pass" | "lose request" | "lose answer" | "swallow answer" | "late", seconds)."""
+        """Return ("pass" | "lose request" | "lose answer" | "swallow answer" | "late", seconds)."""
         rate = 1 / self._one_in if api_key in TRANSACTIONAL else 0.1 / self._one_in
         if not self.enabled or api_key not in NAMES or self._chance.random() >= rate:
             return "pass", 0.0

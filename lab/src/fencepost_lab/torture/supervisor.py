@@ -131,7 +131,7 @@ class Torture:
                 self.say(f"left behind: {left}")
 
     def processes(self) -> list[ChildProcess]:
-        """The latest process of each worker."""
+        """Return the latest process of each worker."""
         return [worker.process for worker in self._workers]
 
     # Workers ---------------------------------------------------------------------------------------------------------

@@ -63,7 +63,14 @@ class Browser:
     """Searches messages. All calls may come from any thread."""
 
     def __init__(self, calls: Calls, runs: Runs, call_ms: int, decode: Decode | None) -> None:
-        """`call_ms`: time limit of each request. `decode`: of the schema registry, None without one."""
+        """Create a reader of messages.
+
+        Args:
+            calls: Calls of the cluster's clients.
+            runs: Runs coroutines in the loop of the page.
+            call_ms: Time limit of each request, in ms.
+            decode: Decodes values with the schema registry; None without one.
+        """
         self._calls = calls
         self._runs = runs
         self._call_ms = call_ms

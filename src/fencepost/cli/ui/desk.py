@@ -113,7 +113,7 @@ class ClusterDesk:
         self._thread.start()
 
     def close(self) -> None:
-        """No more looks."""
+        """End the looks at the cluster."""
         self._ended = True
         self._wake.set()
 
@@ -154,7 +154,7 @@ class ClusterDesk:
             self._watch.take(look)
 
     def _one(self, kind: str, name: str, ask: Callable[[str], Coroutine[Any, Any, T]]) -> T:
-        """One thing by its name, asked for at most once in a while, however many look at it. Raises Refusal."""
+        """Return one object by its name, from a recent answer if there is one. Raises HttpRefusal."""
         with self._lock:
             if self._watch.away is not None:
                 raise HttpRefusal(503, self._watch.away)
@@ -184,7 +184,7 @@ class ClusterDesk:
     # --- what the page asks for ---
 
     def about(self) -> dict[str, Any]:
-        """For the page's head."""
+        """Return the data for the page's header."""
         return {
             "name": self._name,
             "servers": self._settings["bootstrap.servers"],
@@ -193,7 +193,7 @@ class ClusterDesk:
         }
 
     def summary(self) -> dict[str, Any]:
-        """For the list of clusters."""
+        """Return the data for the list of clusters."""
         with self._lock:
             look, away = self._watch.look, self._watch.away
             severities = Counter(each.severity.value for each in self._watch.findings)

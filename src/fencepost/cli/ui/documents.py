@@ -38,7 +38,7 @@ MOST_DRAWN_LAGS: Final = 60  # in a row of the list of groups
 
 
 def _page(rows: Sequence[T], name_of: Callable[[T], str], make: Callable[[T], Document], query: Query) -> Document:
-    """The rows of one page whose names hold what is looked for; `total` counts all there are."""
+    """Return the rows of one page whose names contain the search text; `total` counts all rows."""
     wanted = query.get("q", "").casefold()
     matching = [row for row in rows if wanted in name_of(row).casefold()]
     pages = max(-(-len(matching) // ROWS), 1)
@@ -95,7 +95,7 @@ _LINKS: Final = {
 
 
 def _attention(watch: ClusterWatch) -> list[Document]:
-    """The findings, the worst first. Those of a partition lead to its topic."""
+    """Return the findings, the worst first. A finding about a partition has a link to its topic."""
     found: list[Document] = []
     for each in watch.findings[:MOST_ATTENTION]:
         place = each.name.rpartition("-")[0] if each.kind is ObjectKind.PARTITION else each.name
@@ -118,7 +118,7 @@ def _leaderless(topic: TopicDescription) -> str:
 
 
 def topics(watch: ClusterWatch, query: Query) -> Document:
-    """A row each. `behind`: offsets that readers of committed records do not see yet."""
+    """Return a row for each topic. `behind` is the number of offsets that read_committed consumers do not see yet."""
     look = watch.look
     if look is None:
         return {}
@@ -142,7 +142,7 @@ def topics(watch: ClusterWatch, query: Query) -> Document:
 
 
 def topic(watch: ClusterWatch, name: str, query: Query) -> Document | None:
-    """One topic's partitions; None: there is no such topic."""
+    """Return a topic's partitions; None if there is no such topic."""
     look = watch.look
     if look is None or name not in look.topics:
         return None
@@ -171,7 +171,7 @@ def topic(watch: ClusterWatch, name: str, query: Query) -> Document | None:
 
 
 def transactions(watch: ClusterWatch, query: Query) -> Document:
-    """The open ones, the oldest first, or with state=all every id that the brokers list."""
+    """Return the open transactions, the oldest first, or with state=all every id that the brokers list."""
     look = watch.look
     if look is None:
         return {}
@@ -222,7 +222,7 @@ def _owner(watch: ClusterWatch, transactional_id: str, state: str | None) -> Doc
 
 
 def transaction(watch: ClusterWatch, detail: TransactionDetail) -> Document:
-    """One transaction's life, as far as it can be known."""
+    """Return the known states of one transaction."""
     found = detail.transaction
     name = found.transactional_id
     life = watch.lives.get(name)
@@ -283,7 +283,7 @@ def owners_of(watch: ClusterWatch) -> dict[int, str]:
 
 
 def groups(watch: ClusterWatch, query: Query) -> Document:
-    """A row each, with how far it is behind in all."""
+    """Return a row for each group, with its total lag."""
     look = watch.look
     if look is None:
         return {}
@@ -313,7 +313,7 @@ def groups(watch: ClusterWatch, query: Query) -> Document:
 
 
 def group(watch: ClusterWatch, detail: GroupDetail, query: Query) -> Document | None:
-    """A group's partitions and members; None: nobody knows it."""
+    """Return a group's partitions and members; None if there is no such group."""
     described = detail.described
     if described.state == "Dead" and not detail.committed:
         return None
@@ -360,7 +360,7 @@ def group(watch: ClusterWatch, detail: GroupDetail, query: Query) -> Document | 
 
 
 def sinks(watch: ClusterWatch, query: Query) -> Document:
-    """A row for each sink that has decided something, or has something open."""
+    """Return a row for each sink that has decisions or open transactions."""
     look = watch.look
     if look is None:
         return {}
@@ -392,7 +392,7 @@ def sinks(watch: ClusterWatch, query: Query) -> Document:
 
 
 def sink(watch: ClusterWatch, name: str) -> Document:
-    """A sink's queries: the last decision of each with what became of it, and those seen before while watching."""
+    """Return a sink's queries, each with its last decision, the outcome of that, and the earlier decisions seen."""
     own = [seen for (owner, _), seen in sorted(watch.batches.items()) if owner == name]
     decided = {winner.transactional_id for seen in own for winner in seen[-1].decision.winners}
     undecided = [

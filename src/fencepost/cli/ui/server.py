@@ -48,9 +48,19 @@ class Page:
         every_s: float = EVERY_S,
         names: Iterable[str] = (),
     ) -> None:
-        """`clusters`: with different names. `names`: of this machine, that browsers may ask for.
+        """Start the page. Brokers that do not answer are no error: the page reports them.
 
-        Raises ConfigurationError; OSError when the port is taken. Brokers that are away are no error: the page says so.
+        Args:
+            clusters: The clusters, with different names.
+            host: Address to listen on.
+            port: Port to listen on; 0: a free one.
+            decision_topic: Topic with the decisions of Spark sinks.
+            every_s: Time between two looks at a cluster, in seconds.
+            names: Names of this machine that browsers may use for the page.
+
+        Raises:
+            ConfigurationError: A setting of a cluster is invalid.
+            OSError: The port is taken.
         """
         self._desks: dict[str, ClusterDesk] = {}
         known = frozenset(name.lower() for name in (host, *names))

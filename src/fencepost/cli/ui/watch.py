@@ -71,7 +71,7 @@ class Rate:
         self._points: deque[Counted] = deque(maxlen=POINTS + 1)
 
     def add(self, at_ms: int, count: int) -> None:
-        """The clock may be set back: then the line begins anew."""
+        """Add a point. If the clock was set back, drop the earlier points."""
         if self._points and at_ms <= self._points[-1].at_ms:
             self._points.clear()
         self._points.append(Counted(at_ms, count))
@@ -131,7 +131,7 @@ class ClusterWatch:
         self._memory = Memory()
 
     def failed(self, reason: str) -> None:
-        """No broker answers."""
+        """Record that no broker answers."""
         self.away = reason
 
     def take(self, look: Look) -> None:
@@ -230,7 +230,7 @@ class ClusterWatch:
             life.partitions |= frozenset(known.partitions)
 
     def _forget_some(self) -> None:
-        """Those that have ended first, and the oldest of these."""
+        """Forget transactions above the limit: first ended ones, the oldest of these first."""
         spare = len(self.lives) - MOST_LIVES
         if spare > 0:
             order = sorted(
@@ -246,12 +246,12 @@ class ClusterWatch:
         return [] if self.look is None else [each for each in self.look.listed if each.state in OPEN_STATES]
 
     def prepared(self) -> list[TransactionDescription]:
-        """Those that wait for somebody's decision, the oldest first."""
+        """Return the prepared transactions, the oldest first."""
         described: Iterable[TransactionDescription] = () if self.look is None else self.look.described.values()
         return sorted(filter(is_two_phase, described), key=lambda each: each.start_time_ms)
 
     def held_by(self) -> dict[str, list[TopicPartition]]:
-        """By transactional id, the partitions whose readers wait for it."""
+        """Return the partitions whose read_committed readers wait for a transaction, by transactional id."""
         found: dict[str, list[TopicPartition]] = defaultdict(list)
         for place, held in self.held.items():
             if held.transactional_id is not None:

@@ -68,7 +68,7 @@ class Desk(Protocol):
         ...
 
     def view(self, name: str, query: Mapping[str, str]) -> dict[str, Any]:
-        """A list, or one thing where the query has its name."""
+        """Return a list, or one object if the query names it."""
         ...
 
     def last_look(self) -> LastLook:
@@ -91,12 +91,15 @@ class Site:
         token: str,
         every_s: float,
     ) -> None:
-        """`desks`: by the name of the cluster. `files`: content type and bytes by path.
+        """Create the site.
 
-        `names`: what the page may be called by, beside addresses. `every_s`: the interval of polls, for the browser.
-
-        `token`: what every change has to bring along. It is given to nobody who asks: the program prints it for the
-        user who has started it, so that neither another site's page nor another user of the machine can ask for one.
+        Args:
+            desks: The clusters' desks by name.
+            files: Content type and bytes of the page's files, by path.
+            names: Host names of the page, besides addresses.
+            token: Secret that a request for a change must contain. No response has it: the program prints it for the
+                user who started it, so that neither another site's page nor another local user can ask for one.
+            every_s: Time between two polls of the browser, in seconds.
         """
         self._desks = desks
         self._every_s = every_s
@@ -105,7 +108,7 @@ class Site:
         self._token = token
 
     def answer(self, request: Request) -> Response:
-        """Never raises Refusal: it is the answer."""
+        """Return the response to a request. A refusal is a response."""
         try:
             return self._answer(request)
         except HttpRefusal as refusal:

@@ -159,7 +159,7 @@ def batch_known_by_its_number(patches: Patches) -> None:
 
 
 def commits_do_not_look(patches: Patches) -> None:
-    """A batch is decided although the brokers have aborted its transactions."""
+    """Decide a batch although the brokers have aborted its transactions."""
     honest = plan.commit_batch
 
     def commit(sink: str, batch_id: int, messages: Sequence[Any]) -> plan.Plan[bool]:

@@ -114,7 +114,7 @@ class ParkedFetch:
         self._call.on_closed = self._leave
 
     def look(self, partition: Partition) -> None:
-        """The partition has changed: answer when there is enough now."""
+        """Answer if the changed partition makes the response large enough."""
         self._call.go_on(None, partial(self._look, partition), self._call.core.now.ms)
 
     def _look(self, partition: Partition, now_ms: int) -> None:
@@ -201,7 +201,7 @@ class ParkedFetch:
         self._call.reply(FetchResponse(list(topics.values()), session_id=session_id))
 
     def _asked(self) -> list[PartitionReader]:
-        """The readers that have to be looked at."""
+        """Return the readers that may have records, or an error, for the response."""
         readers = self._opened.readers
         if self._opened.session is None or self._call.core.rights.enforced:
             return readers

@@ -133,7 +133,7 @@ class ProducePlace:
 
 
 def _keep_last_of_each(request: ProduceRequest) -> None:
-    """Of a partition that is named more than once, the last batch counts, as in Kafka."""
+    """Keep the last batch of a partition that the request names more than once, as Kafka does."""
     last = {(wanted.topic, wanted.topic_id, wanted.partition): wanted for wanted in request.partitions}
     request.partitions = list(last.values())
 

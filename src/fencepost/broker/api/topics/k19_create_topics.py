@@ -146,7 +146,7 @@ def _plan(
 
 
 def _check_name(core: BrokerParts, wanted: CreatableTopic, taken: set[str]) -> tuple[int, str | None]:
-    """(error code, message)."""
+    """Return (error code, message)."""
     why = invalid_topic_name(wanted.name)
     if why is not None:
         return ErrorCode.INVALID_TOPIC_EXCEPTION, why

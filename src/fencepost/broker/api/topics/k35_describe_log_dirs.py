@@ -41,9 +41,9 @@ def _handle(call: Call, now_ms: int, request: DescribeLogDirsRequest) -> Describ
 
 
 def _describe(call: Call, topic: Topic, indexes: Container[int]) -> DescribeLogDirsTopic:
-    """A partition that nobody has written to or read from yet has no files: its size is 0.
+    """Return the sizes of a topic's partitions. A partition without files has size 0.
 
-    One whose log cannot be opened is left out, as Kafka leaves out what is offline.
+    A partition whose log cannot be opened is left out, as Kafka leaves out offline partitions.
     """
     sizes = [(partition.index, _size(call, partition)) for partition in topic.partitions if partition.index in indexes]
     partitions = [

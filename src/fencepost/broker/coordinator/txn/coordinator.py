@@ -60,11 +60,14 @@ class TransactionCoordinator:
         shard_of: Callable[[str], int] = lambda _: 0,
         alarm: Alarm | None = None,
     ) -> None:
-        """`jumps` has the jumps of the clock.
+        """Create the coordinator without any id.
 
-        `shard_of` returns an id's partition of the transaction log.
-
-        An earlier deadline sets `alarm`.
+        Args:
+            config: Its settings.
+            allocate_producer_id: Returns a new producer id.
+            jumps: The jumps of the clock.
+            shard_of: Returns an id's partition of the transaction log.
+            alarm: It is set when a deadline becomes earlier.
         """
         self._alarm = Alarm() if alarm is None else alarm
         self._config = config
@@ -99,7 +102,7 @@ class TransactionCoordinator:
         return self._store.get(transactional_id)
 
     def awake(self) -> list[Transaction]:
-        """The present states of all ids with an open transaction or missing markers, and perhaps of some others."""
+        """Return the states of all ids with an open transaction or missing markers, and perhaps of some others."""
         return self._store.awake()
 
     # Requests
@@ -183,7 +186,7 @@ class TransactionCoordinator:
         )
 
     def owned_producer_ids(self) -> Iterable[int]:
-        """The producer ids of existing transactional ids. Their state in the partitions must not expire."""
+        """Yield the producer ids of existing transactional ids. Their state in the partitions must not expire."""
         for _, _, producer_id, next_producer_id, _ in self._store.summaries():
             yield producer_id
             if next_producer_id != NO_PRODUCER_ID:

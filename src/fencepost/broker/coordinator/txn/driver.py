@@ -80,9 +80,10 @@ class Transactions:
         begin: Begin,
         alarm: Alarm,
     ) -> None:
-        """`begin` carries out a change that no request waits for.
+        """Connect the coordinator with the logs.
 
-        `offsets_decided` is called when a marker in a partition of `__consumer_offsets` is durable.
+        `begin` carries out a change that no request waits for. `offsets_decided` is called when a marker in a partition
+        of `__consumer_offsets` is durable.
         """
         self._runtime = runtime
         self._refusals = runtime.refusals("refused_transactional_ids")

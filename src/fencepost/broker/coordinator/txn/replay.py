@@ -58,7 +58,14 @@ class TransactionStore:
         shard_of: Callable[[str], int] = lambda _: 0,
         alarm: Alarm | None = None,
     ) -> None:
-        """`shard_of` returns an id's partition of the transaction log. An earlier deadline sets `alarm`."""
+        """Create an empty store.
+
+        Args:
+            expiration_ms: Time in ms after which an unused id expires.
+            jumps: The jumps of the clock.
+            shard_of: Returns an id's partition of the transaction log.
+            alarm: It is set when a deadline becomes earlier.
+        """
         self._alarm = Alarm() if alarm is None else alarm
         self._jumps = jumps
         self._shard_of = shard_of
@@ -79,7 +86,7 @@ class TransactionStore:
         return chain(list(self._awake.values()), *self._idle.values())
 
     def awake(self) -> list[Transaction]:
-        """The states of all ids that are not packed, including every id with an open transaction or missing markers."""
+        """Return the states of all unpacked ids, which include every id with an open transaction or missing markers."""
         return list(self._awake.values())
 
     def summaries(self) -> Iterator[Summary]:

@@ -44,7 +44,7 @@ class TransactionSnapshots:
         coordinator: TransactionCoordinator,
         begin: Begin,
     ) -> None:
-        """`begin` carries out a change that no request waits for."""
+        """Create the owner of the files; `begin` carries out a change that no request waits for."""
         self._begin = begin
         self._files = files
         self._durability = durability

@@ -77,7 +77,7 @@ class ConsumerMember(Value, kw_only=True):
         return self.epoch == AWAY_EPOCH
 
     def current(self) -> CurrentAssignmentValue:
-        """The value of the record of its current assignment."""
+        """Return the value of the record of its current assignment."""
         return CurrentAssignmentValue(self.epoch, self.previous_epoch, self.state, self.assigned, self.revoking)
 
 

@@ -59,7 +59,7 @@ class StreamsMember(Value, kw_only=True):
     revoking: Tasks = NO_TASKS
 
     def current(self) -> StreamsCurrentValue:
-        """The value of the record of its current tasks."""
+        """Return the value of the record of its current tasks."""
         return StreamsCurrentValue(self.epoch, self.previous_epoch, self.state, self.assigned, self.revoking)
 
 
