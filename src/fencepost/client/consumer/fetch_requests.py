@@ -186,7 +186,7 @@ async def close_session(cluster: Cluster, node: int, session: ReadSession, setti
     request.max_wait_ms = 0
     # Do not wait for the response: it may come after that of a fetch which the broker holds.
     body = encode_request(request, version)
-    await connection.exchange(retry.FETCH, version, body, timeout_ms=CLOSE_PATIENCE_MS, answered=False)
+    await connection.exchange(retry.FETCH, version, body, timeout_ms=CLOSE_PATIENCE_MS, awaited=False)
 
 
 def _request(plan: Plan, ids: Mapping[str, UUID | None], settings: FetchSettings) -> FetchRequest:

@@ -204,6 +204,7 @@ class BrokerConnection:
         timeout_ms: float,
         server_ms: float = 0,
         answered: bool = True,
+        awaited: bool = True,
         ahead: bool = False,
     ) -> memoryview:
         """Send a request body and return the body of the response.
@@ -216,6 +217,7 @@ class BrokerConnection:
             server_ms: Time in ms for which the broker may hold the request (long poll, join). It extends the request
                 timeout, after which the connection is closed.
             answered: False if the broker sends no response (acks=0). The result is then empty.
+            awaited: False to return without the response, which is dropped when it comes. The result is then empty.
             ahead: Do not hold the request back. Used for authentication.
 
         Raises:
@@ -246,7 +248,7 @@ class BrokerConnection:
                 if answered:
                     self._pending.append(pending)
                 await self._stream.send(buffers)
-            if not answered:
+            if not (answered and awaited):
                 return memoryview(b"")
             reply = await self._reply(pending, timeout_ms, self._config.request_timeout_ms + server_ms)
         except StreamRefused as error:

@@ -18,6 +18,7 @@ from fencepost.errors import (
     ProtocolError,
     UnsupportedVersionError,
 )
+from fencepost.protocol import codec
 from fencepost.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 from fencepost.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from fencepost.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -75,6 +76,20 @@ def test_replies_come_in_order_of_the_requests() -> None:
         connection.close()
 
     run(body)
+
+
+def test_a_request_after_one_that_nobody_awaits_gets_its_own_reply() -> None:
+    """As after the request that closes a fetch session."""
+
+    async def body(world: World) -> None:
+        connection = await BrokerConnection.connect(world.runtime, "broker", 9092, CONFIG)
+        unawaited = [codec.encode_request(EndTxnRequest(transactional_id="x", producer_id=1), 5)]
+        assert not await connection.exchange(26, 5, unawaited, timeout_ms=500, awaited=False)
+        reply = await connection.request(EndTxnRequest(transactional_id="x", producer_id=2), 5, timeout_ms=500)
+        assert reply.producer_epoch == 1
+        connection.close()
+
+    assert len(run(body).asked(26)) == 2
 
 
 def test_a_wrong_correlation_id_closes_the_connection() -> None:
