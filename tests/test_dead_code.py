@@ -22,7 +22,7 @@ NOT_READ = (
 CALLED_BY_OTHERS = {
     "asyncio's protocols": ("connection_made eof_received get_buffer buffer_updated pause_writing sizehint"),
     "Python, and tuples that are unpacked": "writable __getattr__",
-    "typer": "finish_flink reset_offsets set_password",
+    "typer": "get_usage finish_flink reset_offsets set_password",
     "ssl": "num_tickets",
     "pytest": "pytest_plugins",
     "http.server": (

@@ -42,9 +42,10 @@ Place = Annotated[
     str, typer.Argument(metavar="CHECKPOINT", callback=named, help="Its checkpointLocation, in local files.")
 ]
 SinkId = Annotated[
-    str | None, typer.Option("--sink-id", callback=named, help="The sink's option sink.id.  [default: the query's id]")
+    str | None,
+    typer.Option("--sink-id", callback=named, help="The sink's option sink.id.", show_default="the query's id"),
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what was found, and what would be written.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")]
 
 
 def _topics(given: list[str] | None) -> list[str]:
@@ -90,8 +91,8 @@ def adopt(
     written into the checkpoint, and the command may be repeated. Without --topic only the source moves: the checkpoint
     is checked, and nothing is written.
 
-    Status: 0 taken over, now or before, or --dry-run; 1 refused, with the reason; 2 unusable arguments; 3 a batch was
-    begun, and a person has to choose.
+    Status: 0 taken over, now or before, or --dry-run; 1 refused, standard error has the reason; 2 invalid arguments;
+    3 a batch was begun, and a person has to choose.
 
     Example: fencepost spark adopt /data/checkpoints/orders-copy --topic orders-copy
     """
@@ -126,7 +127,7 @@ def release(
     a batch is in the output that Spark has not noted as finished. From then on this sink refuses the query, until it is
     adopted again. Nothing is written into the checkpoint.
 
-    Status: 0 released, now or before, or --dry-run; 1 refused, with the reason; 2 unusable arguments.
+    Status: 0 released, now or before, or --dry-run; 1 refused, standard error has the reason; 2 invalid arguments.
 
     Example: fencepost spark release /data/checkpoints/orders-copy
     """

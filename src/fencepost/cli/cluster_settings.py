@@ -56,7 +56,12 @@ PATIENCE: Final = {"default.api.timeout.ms": PATIENCE_MS, "socket.connection.set
 Servers = Annotated[
     str | None,
     typer.Option(
-        "--bootstrap-servers", "-b", callback=named, help=f"HOST:PORT,... of the brokers.  [default: {LOCAL}]"
+        "--bootstrap-servers",
+        "-b",
+        callback=named,
+        metavar="HOST:PORT,...",
+        help="Addresses of brokers.",
+        show_default=LOCAL,
     ),
 ]
 CommandConfig = Annotated[

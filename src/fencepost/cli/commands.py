@@ -7,7 +7,6 @@ import re
 import sys
 from argparse import ArgumentParser
 from collections.abc import Callable, Mapping
-from functools import partial
 from importlib import import_module
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -15,24 +14,12 @@ from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 import typer.main
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperCommand
 
+from fencepost.cli.command_help import HelpedApp, HelpedGroup
 from fencepost.cli.output import command_group, refuse
 
 __all__ = ["app"]
-
-
-_PLACEHOLDERS: Final = {
-    "str": "NAME",
-    "text": "NAME",
-    "list": "NAME",
-    "int": "NUMBER",
-    "integer": "NUMBER",
-    "float": "NUMBER",
-    "Path": "FILE",
-    "path": "FILE",
-}
-STATUS: Final = "Status: 0 success; 1 failure or partial failure, with the reason; 2 invalid arguments."
 
 
 LABORATORY: Final = "fencepost_lab"
@@ -87,7 +74,7 @@ class _Later(TyperCommand):
         return _loaded(str(self.name)).make_context(info_name, args, parent=parent, **extra)
 
 
-class _Commands(TyperGroup):
+class _Commands(HelpedGroup):
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
         for name, command in COMMANDS.items():
@@ -108,38 +95,9 @@ def _loaded(name: str) -> Any:
     if name == "broker":
         found = _options_of(import_module(module).parser())
     if not isinstance(found, typer.Typer):
-        function, found = found, typer.Typer(add_completion=False, rich_markup_mode=None)
+        function, found = found, HelpedApp(add_completion=False, rich_markup_mode=None)
         found.command()(function)
-    command = typer.main.get_command(found)
-    for each in getattr(command, "commands", {"": command}).values():
-        if "tatus" not in (each.help or ""):
-            each.epilog = STATUS
-        for parameter in each.params:
-            if parameter.metavar is None:
-                parameter.metavar = _placeholder(parameter)
-            if not parameter.opts[0].startswith("-"):
-                parameter.get_help_record = partial(_without_type, parameter.get_help_record)
-    return command
-
-
-def _without_type(record: Callable[[Any], tuple[str, str] | None], context: Any) -> tuple[str, str] | None:
-    """Return an argument's line of help without the Python type that typer puts behind the name."""
-    found = record(context)
-    return None if found is None else (re.sub(r" <[^>]*>$", "", found[0]), found[1])
-
-
-def _placeholder(parameter: Any) -> str | None:
-    """Return the word for a value in help: its name instead of its Python type. None: typer's word, as for choices."""
-    descriptor = getattr(parameter, "type_descriptor", None)
-    found = getattr(descriptor, "annotation", None) or getattr(getattr(parameter, "type", None), "name", "")
-    kind = _PLACEHOLDERS.get(found if isinstance(found, str) else str(getattr(found, "__name__", found)), "")
-    if not kind or getattr(parameter, "is_flag", False):
-        return None
-    if parameter.opts[0].startswith("-"):
-        longest = max(parameter.opts, key=len)
-        return kind if kind != "NAME" else longest.rpartition("-")[2].upper()
-    name = str(parameter.name).upper().replace("_", "-")
-    return name.removesuffix("S") if parameter.nargs == -1 else name
+    return typer.main.get_command(found)
 
 
 def _options_of(parser: ArgumentParser) -> Callable[..., None]:

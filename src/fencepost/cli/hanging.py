@@ -23,9 +23,7 @@ _HEAD: Final = ("PARTITION", "PRODUCER", "FROM OFFSET", "LAST WRITTEN", "TRANSAC
 
 
 def find_hanging(
-    topic: Annotated[
-        list[str] | None, typer.Option(autocompletion=complete_topic, help="Only this topic; may be repeated.")
-    ] = None,
+    topic: Annotated[list[str] | None, typer.Option(autocompletion=complete_topic, help="Only this topic.")] = None,
     older_than: Annotated[
         float,
         typer.Option(
@@ -46,8 +44,9 @@ def find_hanging(
     """Find open transactions in partitions that no coordinator knows, so that nothing will end them (KIP-664).
 
     The command reads the partitions, the coordinators, and the partitions again, to exclude transactions that ended
-    meanwhile. Status 1 if it finds some; with --abort, if some remain. A transaction that may belong to a prepared one
-    is not aborted: its owner must decide that one first.
+    meanwhile. A transaction that may belong to a prepared one is not aborted: its owner must decide that one first.
+
+    Status: 0 there is none (with --abort: no more); 1 there are some, or not done; 2 invalid arguments.
 
     Example: fencepost transactions find-hanging --topic orders --abort
     """

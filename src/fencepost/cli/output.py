@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import sys
 import threading
@@ -13,8 +12,8 @@ from contextlib import contextmanager
 from typing import Annotated, Any, Final, NoReturn
 
 import typer
-from typer.core import TyperGroup
 
+from fencepost.cli.command_help import HelpedApp, HelpedGroup
 from fencepost.cli.printable import printable
 from fencepost.errors import KafkaError
 
@@ -40,18 +39,15 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 
-def command_group(about: str, *, cls: type[TyperGroup] = TyperGroup, add_completion: bool = False) -> typer.Typer:
+def command_group(about: str, *, cls: type[HelpedGroup] = HelpedGroup, add_completion: bool = False) -> typer.Typer:
     """Return a command with subcommands."""
-    return typer.Typer(
+    return HelpedApp(
         cls=cls,
         add_completion=add_completion,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
         no_args_is_help=True,
-        context_settings={
-            "help_option_names": ["-h", "--help"],
-            "max_content_width": shutil.get_terminal_size().columns,
-        },
+        context_settings={"help_option_names": ["-h", "--help"]},
         help=about,
     )
 

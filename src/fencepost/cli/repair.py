@@ -34,7 +34,8 @@ def repair(
 ) -> None:
     """Print every damaged range: topic, partition, offsets, reason. The command reads all data, which takes time.
 
-    Status 0 if there is no damage or all of it is accepted; 1 if there is damage; 2 if the directory cannot be read.
+    Status: 0 there is no damage, or all of it is accepted; 1 there is damage; 2 invalid arguments, or the directory
+    cannot be read.
 
     Example: fencepost repair --data-dir /var/lib/fencepost
     """

@@ -176,7 +176,8 @@ def forget(
         Lost | None,
         typer.Option(
             help="accept: the query continues after the batch, without the lost rows. again: it writes the whole batch "
-            "again, and its committed rows are in the topic twice.  [default: ask]"
+            "again, and its committed rows are in the topic twice.",
+            show_default="ask",
         ),
     ] = None,
     bootstrap_servers: Servers = None,

@@ -76,7 +76,7 @@ def list_(
         typer.Option(
             autocompletion=complete_topic,
             callback=topic_named,
-            help="Only what blocks this topic's readers; may be repeated.",
+            help="Only what blocks this topic's readers.",
         ),
     ] = None,
     decision_topic: DecisionTopic = DEFAULT_TOPIC,
@@ -157,9 +157,9 @@ def describe(
 ) -> None:
     """Show age, timeout, partitions, the readers that wait for it and, for a Spark sink, the decision.
 
-    Status 1 for an unknown id.
-
     Example: fencepost transactions describe orders-copier --json
+
+    Status: 0 done; 1 the id is unknown, or not done; 2 invalid arguments.
     """
     with failures_told():
         session = open_session(bootstrap_servers, command_config, decision_topic)
@@ -301,7 +301,7 @@ def complete(
         typer.Option(
             autocompletion=complete_topic,
             callback=topic_named,
-            help="A topic of the transaction, to search for its marker if the broker forgot it; may be repeated.",
+            help="A topic of the transaction, to search for its marker if the broker forgot it.",
         ),
     ] = None,
     as_json: Json = False,
@@ -312,8 +312,8 @@ def complete(
     completed the transaction. It cannot end another transaction of the id. Before a commit, it names records and topics
     of the transaction that no longer exist.
 
-    Exit status 0 if the transaction is committed (or aborted), also if it was before; 1 if it ended the other way, or
-    the brokers do not know; 2 for an invalid name.
+    Status: 0 the transaction is committed (with --abort: aborted), now or earlier; 1 it ended the other way, or its
+    outcome is unknown; 2 invalid arguments, or an invalid name.
 
     Example: fencepost transactions complete orders-copier 4711:3
     """

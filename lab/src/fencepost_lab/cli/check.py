@@ -28,7 +28,7 @@ def check(
 ) -> None:
     """Check a history: every operation of every client, with its result.
 
-    Exit status 0: no anomaly; 1: anomalies, or the history has no reads; 2: the history cannot be read.
+    Status: 0 no anomaly; 1 anomalies, or the history has no reads; 2 invalid arguments, or the history cannot be read.
 
     Example: fencepost check history.jsonl --html history.html
     """

@@ -16,7 +16,13 @@ def demo(
     kills: Annotated[int, typer.Option(min=0, help="Kills of each: the driver, a Python worker, the broker.")] = 3,
     bootstrap_servers: Annotated[
         str | None,
-        typer.Option(help="Use this Kafka instead of the embedded broker. It is not killed.", metavar="HOST:PORT"),
+        typer.Option(
+            "--bootstrap-servers",
+            "-b",
+            metavar="HOST:PORT,...",
+            help="Addresses of brokers.",
+            show_default="the embedded broker, which is killed, too",
+        ),
     ] = None,
     delivery: Annotated[
         str, typer.Option(help="exactly-once, or at-least-once to see the duplicates that the kills cause.")
@@ -25,15 +31,16 @@ def demo(
         bool, typer.Option("--arrow", help="Keep the records in Arrow; the JVM handles only offset ranges.")
     ] = False,
     flights: Annotated[int | None, typer.Option(min=1, help="Use only this many flights.")] = None,
-    topic_prefix: Annotated[str, typer.Option(help="Prefix for the names of the two topics, flights and delays.")] = "",
+    topic_prefix: Annotated[str, typer.Option(help="Prefix of the names of topics.")] = "",
     keep: Annotated[bool, typer.Option("--keep", help="Keep data, checkpoint, logs and topics afterwards.")] = False,
 ) -> None:
     """Move 336,776 real flights through Kafka and Spark while processes are killed, and check for exactly once.
 
     The flights are written to topic `flights`. A PySpark query computes the delay class of each and writes it to topic
     `delays`. Meanwhile driver, workers and broker are killed with kill -9 at random moments and restarted. At the end
-    librdkafka reads `delays` (read_committed), and each flight must be there exactly once. Status 0 if so, 1 if not, 2
-    if the run could not be completed.
+    librdkafka reads `delays` (read_committed), and each flight must be there exactly once.
+
+    Status: 0 exactly once; 1 not exactly once; 2 invalid arguments, or the run could not be completed.
 
     Example: fencepost demo --flights 20000 --kills 1
     """

@@ -79,8 +79,9 @@ def simulate(
 
     With `--world clients`, `--history` writes a file for `fencepost check`, which draws it with `--html`.
 
-    Exit status 0 without an anomaly, 1 with one, 2 for invalid options, 130 after Ctrl-C. The same seed, options and
-    version repeat the run exactly.
+    The same seed, options and version repeat the run exactly.
+
+    Status: 0 no anomaly; 1 an anomaly; 2 invalid arguments; 130 ended by Ctrl-C.
     """
     from rich.console import Console
 

@@ -44,6 +44,16 @@ Start = Annotated[
         "runs a broker in the foreground on --bootstrap-servers and keeps its data across restarts.",
     ),
 ]
+BrokersToTest = Annotated[
+    str,
+    typer.Option(
+        "--bootstrap-servers",
+        "-b",
+        metavar="HOST:PORT,...",
+        help="Addresses of brokers.",
+        show_default="those of --start fencepost",
+    ),
+]
 Faults = Annotated[
     str,
     typer.Option(
@@ -58,15 +68,14 @@ TwoPhase = Annotated[
         metavar="two-phase|keep-prepared",
         help="Also run prepared transactions (KIP-939), which another process completes by the stored decision after "
         "any kill: by their producer id and epoch, or by keeping prepared transactions. The cluster must allow "
-        "two-phase commit.  [default: keep-prepared with --start fencepost, else none]",
+        "two-phase commit.",
+        show_default="keep-prepared with --start fencepost, else none",
     ),
 ]
 
 
 def torture(
-    bootstrap_servers: Annotated[
-        str, typer.Option("--bootstrap-servers", "-b", metavar="HOST:PORT", help="The Kafka cluster.")
-    ] = "",
+    bootstrap_servers: BrokersToTest = "",
     command_config: CommandConfig = None,
     proxy_certificate: ProxyCertificate = "",
     start: Start = "",
@@ -82,7 +91,7 @@ def torture(
     ] = None,
     faults: Faults = "",
     two_phase: TwoPhase = "",
-    topic_prefix: Annotated[str, typer.Option(help="Prefix of topics, groups and ids; default: random.")] = "",
+    topic_prefix: Annotated[str, typer.Option(help="Prefix of topics, groups and ids, random if not given.")] = "",
     keep: Annotated[bool, typer.Option("--keep", help="Keep the topics and the clients' files.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -90,7 +99,9 @@ def torture(
 
     Transactional producers, a group that copies records exactly once, and readers run in processes that are killed,
     paused, cancelled and disconnected. At the end everything is read. Ctrl-C ends the faults and checks what has been
-    recorded. Exit status 0: no anomaly; 1: anomalies; 2: the run could not be completed.
+    recorded.
+
+    Status: 0 no anomaly; 1 anomalies; 2 invalid arguments, or the run could not be completed.
 
     Example: fencepost torture --start fencepost --minutes 2 --html torture.html
     """

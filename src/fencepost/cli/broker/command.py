@@ -9,11 +9,11 @@ import shutil
 import signal
 import sys
 import tempfile
-from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from argparse import Action, ArgumentParser, Namespace
 from collections.abc import Callable, Iterable
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from fencepost.broker.disk.place import DirectoryGone, DirectoryInUse, check_system
 from fencepost.broker.disk.system_files import raise_descriptor_limit
@@ -25,6 +25,7 @@ from fencepost.broker.server import BrokerServer, new_event_loop
 from fencepost.broker.settings.table import InvalidSetting
 from fencepost.broker.settings.values import BrokerConfig
 from fencepost.cli.broker.service_manager import ServiceManager
+from fencepost.cli.help import Help, HelpRow, help_text, notes, terminal_width, usage_text
 from fencepost.cli.printable import printable
 from fencepost.cli.standard_output import OutputLost
 from fencepost.properties import read_settings
@@ -59,28 +60,62 @@ Prints "listening on HOST:PORT" when it is ready; with several listeners, a line
 first. Logs to stderr. SIGTERM and SIGINT stop it cleanly. SIGHUP stops it if it was started in a terminal; otherwise
 SIGHUP reloads the TLS files, and other settings change only at the next start.
 
-Status 0 after a clean stop; 1 if it cannot start or continue; 2 for invalid arguments.
-
 Example: fencepost broker --listen 127.0.0.1:9092 --data-dir /var/lib/fencepost
+
+Status: 0 a clean stop, also by Ctrl-C or SIGTERM; 1 it cannot start or continue; 2 invalid arguments.
 """
+
+
+class _BrokerParser(ArgumentParser):
+    """A parser whose help and errors look like those of the commands of typer."""
+
+    def format_help(self) -> str:
+        rows = [HelpRow(_names(each), _about(each)) for each in sorted(self._actions, key=_is_help)]
+        return help_text(Help(f"{self.prog} [OPTIONS]", self.description or "", (), rows), terminal_width())
+
+    def error(self, message: str) -> NoReturn:
+        """Exit with status 2 and the reason."""
+        reason = message.replace("unrecognized arguments: -", "No such option: -", 1)
+        usage = usage_text(f"{self.prog} [OPTIONS]", terminal_width())
+        self.exit(2, f"{usage}Try '{self.prog} -h' for help.\n\nError: {printable(reason)}\n")
+
+
+def _is_help(action: Action) -> bool:
+    return action.dest == "help"  # it is the last one, as in all commands
+
+
+def _names(action: Action) -> str:
+    names = ", ".join(action.option_strings)
+    if action.metavar is None:
+        return names
+    return f"{names} [{action.metavar}]" if action.nargs == "?" else f"{names} {action.metavar}"
+
+
+def _about(action: Action) -> str:
+    default = (
+        f"default: {action.default}"
+        if isinstance(action.default, str) and action.default and not _is_help(action)
+        else ""
+    )
+    repeated = "may be repeated" if isinstance(action.default, list) else ""
+    return f"{action.help}{notes(default, repeated)}"
 
 
 def parser() -> ArgumentParser:
     """Return the parser. It uses argparse because importing typer takes a fifth of the broker's start-up time."""
-    command_line = ArgumentParser(
-        "fencepost broker", description=_DESCRIPTION, formatter_class=RawDescriptionHelpFormatter, allow_abbrev=False
-    )
+    command_line = _BrokerParser("fencepost broker", description=_DESCRIPTION, allow_abbrev=False, add_help=False)
+    command_line.add_argument("-h", "--help", action="help", help="Show this message and exit.")
     command_line.add_argument(
         "--listen",
         metavar="HOST:PORT",
         default="127.0.0.1:9092",
-        help="Address to listen on; port 0 takes a free one. The setting `listeners` overrides it. [%(default)s]",
+        help="Address to listen on; port 0 takes a free one. The setting `listeners` overrides it.",
     )
     command_line.add_argument(
         "--data-dir",
         metavar="DIR",
         default="",
-        help="Data directory; default: log.dirs, or else a temporary directory.",
+        help="Data directory. Without it log.dirs, or else a temporary directory.",
     )
     command_line.add_argument(
         "--fsync",
@@ -88,19 +123,19 @@ def parser() -> ArgumentParser:
         default="commit",
         help="commit: a response that promises durability waits for an fsync, and so survives a power failure. "
         "interval: fsync every fsync.interval.ms; a power failure can lose what was acknowledged since the last one. "
-        "never: the operating system decides; data survives a crash of the process, not of the machine. [%(default)s]",
+        "never: the operating system decides; data survives a crash of the process, not of the machine.",
     )
     command_line.add_argument(
         "--config",
-        metavar="KEY=VALUE",
+        metavar="NAME=VALUE",
         action="append",
         default=[],
-        help="A broker setting by Kafka's name; may be repeated.",
+        help="A broker setting by Kafka's name.",
     )
     command_line.add_argument(
         "--config-file",
         metavar="FILE",
-        help="File with settings as KEY=VALUE lines, for secrets that must not be visible in the process list. "
+        help="File with settings as NAME=VALUE lines, for secrets that must not be visible in the process list. "
         "--config overrides it.",
     )
     command_line.add_argument(
@@ -322,11 +357,11 @@ def _of_file(file: str | None) -> dict[str, str]:
 
 
 def _pairs(texts: list[str]) -> dict[str, str]:
-    """Parse KEY=VALUE texts. Raises _UnusableArgument."""
+    """Parse NAME=VALUE texts. Raises _UnusableArgument."""
     pairs = {}
     for text in texts:
         key, separator, value = text.partition("=")
         if not separator:
-            raise _UnusableArgument(f"--config: {text!r} is not KEY=VALUE")
+            raise _UnusableArgument(f"--config: {text!r} is not NAME=VALUE")
         pairs[key.strip()] = value.strip()
     return pairs

@@ -34,20 +34,19 @@ def _word(value: IntEnum) -> str:
 
 Operation = Annotated[
     list[str] | None,
-    typer.Option("--operation", help=f"May be repeated: {_words(AclOperation, [AclOperation.ANY])}."),
+    typer.Option("--operation", help=f"One of: {_words(AclOperation, [AclOperation.ANY])}."),
 ]
 ResourceOption = Annotated[
     list[str] | None,
     typer.Option(
         "--resource",
         metavar="KIND:NAME",
-        help=f"May be repeated. KIND: {_words(ResourceType, [ResourceType.ANY])}; `cluster` has no name; "
-        "topic:* is every topic.",
+        help=f"KIND: {_words(ResourceType, [ResourceType.ANY])}; `cluster` has no name; topic:* is every topic.",
     ),
 ]
 Prefixed = Annotated[bool, typer.Option("--prefixed", help="The resource's name is a prefix of names.")]
 Host = Annotated[
-    str | None, typer.Option(callback=named, help="Address from which the principal connects.  [default: any]")
+    str | None, typer.Option(callback=named, help="Address from which the principal connects.", show_default="any")
 ]
 
 
@@ -190,13 +189,15 @@ def delete(
     resource: ResourceOption = None,
     prefixed: Prefixed = False,
     host: Host = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be deleted.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")] = False,
     bootstrap_servers: Servers = None,
     command_config: CommandConfig = None,
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Delete the rules that match all options. Status 1 if there is none.
+    """Delete the rules that match all options.
+
+    Status: 0 done; 1 no rule matches, or not done; 2 invalid arguments.
 
     Example: fencepost acls delete --principal User:alice --resource topic:orders
     """

@@ -85,10 +85,10 @@ def _value(value: str | None, is_sensitive: bool) -> str:
 def alter(
     kind: Of,
     name: Name,
-    put: Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="May be repeated.")] = None,
+    put: Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Set this setting.")] = None,
     unset: Annotated[
         list[str] | None,
-        typer.Option("--unset", metavar="NAME", callback=named, help="Restore the default; may be repeated."),
+        typer.Option("--unset", metavar="NAME", callback=named, help="Restore the default."),
     ] = None,
     bootstrap_servers: Servers = None,
     command_config: CommandConfig = None,

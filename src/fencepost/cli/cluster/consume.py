@@ -60,7 +60,7 @@ Topic = Annotated[str, typer.Argument(autocompletion=complete_topic, callback=to
 
 def consume(
     topic: Topic,
-    partition: Annotated[list[int] | None, typer.Option(help="Only this partition; may be repeated.")] = None,
+    partition: Annotated[list[int] | None, typer.Option(help="Only this partition.")] = None,
     begin: Annotated[
         str, typer.Option("--from", metavar="WHERE", help=f"{POSITIONS}; -10 is 10 before the end.")
     ] = "beginning",
@@ -84,7 +84,7 @@ def consume(
         typer.Option(metavar="FILE", callback=named_by_kind, help=f"A new file, by its suffix: {KINDS}."),
     ] = None,
     setting: Annotated[
-        list[str] | None, typer.Option("-X", metavar="NAME=VALUE", help="A setting of the consumer; may be repeated.")
+        list[str] | None, typer.Option("-X", metavar="NAME=VALUE", help="A setting of the consumer.")
     ] = None,
     bootstrap_servers: Servers = None,
     command_config: CommandConfig = None,

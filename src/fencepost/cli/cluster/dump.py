@@ -46,8 +46,10 @@ def dump(
 ) -> None:
     """Print every batch in a partition's segments, and verify the CRCs. It writes nothing; the broker may be running.
 
-    Records of __transaction_state and __consumer_offsets are decoded. Status 1 if a batch is damaged. The last batch
-    also looks damaged while a broker is writing it.
+    Records of __transaction_state and __consumer_offsets are decoded. The last batch also looks damaged while a broker
+    is writing it.
+
+    Status: 0 done; 1 a batch is damaged, or not done; 2 invalid arguments.
 
     Example: fencepost dump data/orders-0 --records
     """

@@ -75,7 +75,9 @@ def _states(given: list[str] | None) -> list[str] | None:
 
 @groups.command("list")
 def list_(
-    state: Annotated[str | None, typer.Option(callback=_states, help=f"May be repeated: {', '.join(STATES)}.")] = None,
+    state: Annotated[
+        str | None, typer.Option(callback=_states, help=f"Only groups in this state: {', '.join(STATES)}.")
+    ] = None,
     bootstrap_servers: Servers = None,
     command_config: CommandConfig = None,
     as_json: Json = False,
@@ -107,7 +109,9 @@ def describe(
     """Show a group's state, committed offsets and lag: the offsets between the committed one and the partition's end.
 
     "Waits for" names the transaction at which readers of committed records stop. The findings below the table are those
-    of `fencepost doctor`. Offsets that are pending in a transaction are not included. Status 1 for an unknown group.
+    of `fencepost doctor`. Offsets that are pending in a transaction are not included.
+
+    Status: 0 done; 1 the group is unknown, or not done; 2 invalid arguments.
 
     Example: fencepost groups describe billing --members
     """
@@ -224,7 +228,8 @@ def reset_offsets(
         list[str] | None,
         typer.Option(
             autocompletion=complete_topic,
-            help="TOPIC or TOPIC:0,1,2; may be repeated.  [default: partitions with committed offsets]",
+            help="TOPIC or TOPIC:0,1,2.",
+            show_default="partitions with committed offsets",
         ),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")] = False,

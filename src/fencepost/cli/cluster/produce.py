@@ -61,7 +61,7 @@ def produce(
         typer.Option(metavar="ID", callback=named, help="Write all records in one transaction of this id."),
     ] = None,
     setting: Annotated[
-        list[str] | None, typer.Option("-X", metavar="NAME=VALUE", help="A setting of the producer; may be repeated.")
+        list[str] | None, typer.Option("-X", metavar="NAME=VALUE", help="A setting of the producer.")
     ] = None,
     bootstrap_servers: Servers = None,
     command_config: CommandConfig = None,
@@ -69,7 +69,7 @@ def produce(
     """Write records: each line of standard input is a value, or with --json a record.
 
     JSON must have `value`; key, headers and timestamp (ms) are optional. A file has columns of these names. A line that
-    is not a record ends the command with status 1. The lines before it are written, except in a transaction, which is
+    is not a record ends the command. The lines before it are written, except in a transaction, which is
     aborted.
 
     Example: fencepost consume orders --json | fencepost produce orders-copy --json --transactional-id copy

@@ -65,7 +65,9 @@ def describe(
     command_config: CommandConfig = None,
     as_json: Json = False,
 ) -> None:
-    """Show each partition's leader, replicas, first offset, last stable offset and end. Status 1 for an unknown topic.
+    """Show each partition's leader, replicas, first offset, last stable offset and end.
+
+    Status: 0 done; 1 a topic is unknown, or not done; 2 invalid arguments.
 
     Example: fencepost topics describe orders
     """
@@ -137,9 +139,7 @@ def create(
     replication_factor: Annotated[
         int, typer.Option(min=-1, max=2**15 - 1, callback=_not_zero, help="-1: the cluster's default.")
     ] = -1,
-    config: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=VALUE", help="A setting of the topic; may be repeated.")
-    ] = None,
+    config: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="A setting of the topic.")] = None,
     if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Do nothing if the topic exists.")] = False,
     bootstrap_servers: Servers = None,
     command_config: CommandConfig = None,

@@ -71,7 +71,7 @@ def set_password(
     ] = FEWEST_ITERATIONS,
     password_file: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="File with the password in its first line; - for stdin.  [default: ask]"),
+        typer.Option(metavar="FILE", help="File with the password in its first line; - for stdin.", show_default="ask"),
     ] = None,
     bootstrap_servers: Servers = None,
     command_config: CommandConfig = None,
@@ -125,7 +125,7 @@ def delete(
     user: User,
     mechanism: Annotated[
         Mechanism | None,
-        typer.Option("--mechanism", help="Only this mechanism's password.  [default: all of the user]"),
+        typer.Option("--mechanism", help="Only this mechanism's password.", show_default="all of the user"),
     ] = None,
     bootstrap_servers: Servers = None,
     command_config: CommandConfig = None,

@@ -24,20 +24,18 @@ __all__ = ["ui"]
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,60}")  # stands in addresses and in labels of metrics
 
 
-ActionsOn = Annotated[
-    list[str] | None, typer.Option(metavar="NAME", help="As --allow-actions, only for this cluster; may be repeated.")
-]
+ActionsOn = Annotated[list[str] | None, typer.Option(metavar="NAME", help="As --allow-actions, only for this cluster.")]
 ClusterFiles = Annotated[
     list[str] | None,
     typer.Option(
         metavar="NAME=FILE",
         help="Show this cluster: a name, and a properties file with bootstrap.servers and the cluster's own login. "
-        "May be repeated. Environment variables do not apply to it.",
+        "Environment variables do not apply to it.",
     ),
 ]
 HostNames = Annotated[
     list[str] | None,
-    typer.Option(metavar="NAME", help="A host name under which browsers may open the page; may be repeated."),
+    typer.Option(metavar="NAME", help="A host name under which browsers may open the page."),
 ]
 Registries = Annotated[
     list[str] | None,

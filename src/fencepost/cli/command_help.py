@@ -1,0 +1,138 @@
+"""Commands and groups of typer whose help looks like that of all others (`fencepost.cli.help`)."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Any, Final, get_args
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from fencepost.cli.help import Help, HelpRow, help_text, notes, number_words, range_words, terminal_width, usage_text
+
+__all__ = ["HelpedApp", "HelpedCommand", "HelpedGroup"]
+
+_WORDS: Final = {"int": "NUMBER", "integer": "NUMBER", "float": "NUMBER", "Path": "FILE", "path": "FILE"}
+"""Words for the value of an option that has none, by the type's name in any release of typer."""
+
+
+class HelpedCommand(TyperCommand):
+    """A command without subcommands."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help as wide as the terminal."""
+        formatter.write(help_text(_help_of(self, ctx), terminal_width()))
+
+    def get_usage(self, ctx: Any) -> str:
+        """Return the line that stands above an error."""
+        return usage_text(_help_of(self, ctx).usage, terminal_width()).rstrip()
+
+
+class HelpedGroup(TyperGroup):
+    """A command with subcommands."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help as wide as the terminal."""
+        formatter.write(help_text(_help_of(self, ctx), terminal_width()))
+
+    def get_usage(self, ctx: Any) -> str:
+        """Return the line that stands above an error."""
+        return usage_text(_help_of(self, ctx).usage, terminal_width()).rstrip()
+
+
+class HelpedApp(typer.Typer):
+    """A typer app whose commands have this help."""
+
+    def command(self, name: str | None = None, **given: Any) -> Any:
+        """Register a command. The arguments are those of typer."""
+        return super().command(name, **{"cls": HelpedCommand, **given})
+
+
+def _help_of(command: Any, context: Any) -> Help:
+    shown = [each for each in command.get_params(context) if not getattr(each, "hidden", False)]
+    arguments = [each for each in shown if each.param_type_name == "argument"]
+    pieces = [context.command_path, "[OPTIONS]"]
+    pieces += [word if each.required else f"[{word}]" for each in arguments for word in [_argument_word(each)]]
+    commands = getattr(command, "commands", {})
+    if commands:
+        pieces.append("COMMAND [ARGS]...")
+    return Help(
+        " ".join(pieces),
+        command.help or "",
+        [HelpRow(_argument_word(each), _description(each)) for each in arguments],
+        [HelpRow(_option_names(each), _description(each)) for each in shown if each not in arguments],
+        [HelpRow(name, each.get_short_help_str(limit=500)) for name, each in commands.items() if not each.hidden],
+    )
+
+
+def _argument_word(parameter: Any) -> str:
+    several = parameter.nargs == -1
+    if parameter.metavar is not None:
+        word = str(parameter.metavar)
+    else:
+        word = str(parameter.name).upper().replace("_", "-")
+        word = word.removesuffix("S") if several else word
+    return f"{word}..." if several and not word.endswith("...") else word
+
+
+def _option_names(parameter: Any) -> str:
+    names = sorted(parameter.opts, key=len)
+    if parameter.secondary_opts:
+        return f"{', '.join(names)} / {', '.join(parameter.secondary_opts)}"
+    word = "" if getattr(parameter, "is_flag", False) else _option_word(parameter)
+    return f"{', '.join(names)} {word}".rstrip()
+
+
+def _option_word(parameter: Any) -> str:
+    if parameter.metavar is not None:
+        return str(parameter.metavar)
+    kind = _annotation(parameter)
+    choices = _choices(parameter, kind)
+    if choices:
+        return "|".join(choices)
+    name = kind if isinstance(kind, str) else getattr(kind, "__name__", "")
+    longest = max(parameter.opts, key=len)
+    return str(_WORDS.get(name.removesuffix(" range"), longest.lstrip("-").rpartition("-")[2].upper()))
+
+
+def _annotation(parameter: Any) -> Any:
+    """Return the Python type of a value, or in older releases of typer the name of its click type."""
+    descriptor = getattr(parameter, "type_descriptor", None)
+    found = getattr(descriptor, "annotation", None) or getattr(getattr(parameter, "type", None), "name", "")
+    return next(iter(get_args(found)), found)
+
+
+def _choices(parameter: Any, kind: Any) -> list[str]:
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return [str(each.value) for each in kind]
+    found = getattr(getattr(parameter, "type", None), "choices", ())
+    return [str(each.value if isinstance(each, Enum) else each) for each in found]
+
+
+def _description(parameter: Any) -> str:
+    limits = [getattr(getattr(parameter, "type", None), name, None) for name in ("min", "max")]
+    lowest, highest = (getattr(parameter, name, limit) for name, limit in zip(("min", "max"), limits, strict=True))
+    words = notes(
+        _default(parameter),
+        range_words(lowest, highest),
+        "required" if parameter.required else "",
+        _repeated(parameter),
+    )
+    return f"{parameter.help or ''}{words}".strip()
+
+
+def _repeated(parameter: Any) -> str:
+    return "may be repeated" if getattr(parameter, "multiple", False) else ""
+
+
+def _default(parameter: Any) -> str:
+    shown, value = parameter.show_default, parameter.default
+    if isinstance(shown, str):
+        return f"default: {shown}"
+    if not shown or value is None or value == "" or callable(value) or isinstance(value, list | tuple):
+        return ""
+    if isinstance(value, bool):
+        if not parameter.secondary_opts:
+            return ""
+        return f"default: {(parameter.opts if value else parameter.secondary_opts)[0]}"
+    return f"default: {value.value if isinstance(value, Enum) else number_words(value)}"
