@@ -85,9 +85,13 @@ class Broker:
         self.faults = BrokerFaults(self._faults, self._run_inside)
 
     def __repr__(self) -> str:
-        running = self._thread is not None and self._listeners
-        state = f"{self._listeners[0].address}, running" if running else "stopped"
-        return f"<fencepost.Broker {state}>"
+        if self._thread is None or not self._listeners:
+            return "<fencepost.Broker stopped>"
+        if self._pid != os.getpid():
+            state = "running in the parent process"
+        else:
+            state = "running" if self._error is None else f"failed: {type(self._error).__name__}"
+        return f"<fencepost.Broker {self._listeners[0].address}, {state}>"
 
     @property
     def bootstrap_servers(self) -> str:

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Concatenate, ParamSpec, Self, TypeVar, cast
 
 from fencepost.arguments import checked
 from fencepost.config import CommonConfig
+from fencepost.errors import KafkaError
 
 P = ParamSpec("P")
 S = TypeVar("S", bound="Configured")
@@ -31,9 +32,24 @@ class Configured:
         """True after close."""
         raise NotImplementedError
 
+    def _open_state(self) -> str:
+        """Return the state of a client that is not closed, in words."""
+        if not self._is_here():
+            return "open in the parent process"
+        failure = self._failure()
+        return "open" if failure is None else f"failed: {type(failure).__name__}"
+
+    def _is_here(self) -> bool:
+        """False in a forked child of the process that created the client."""
+        raise NotImplementedError
+
+    def _failure(self) -> KafkaError | None:
+        """Return the error because of which only `close` can follow."""
+        return None
+
     def __repr__(self) -> str:
         try:
-            state = "closed" if self.closed else "open"
+            state = "closed" if self.closed else self._open_state()
         except AttributeError:  # the constructor has failed
             state = "not open"
         return f"<fencepost.{type(self).__name__} {self._address}, {state}>"

@@ -76,6 +76,9 @@ class AsyncClient(Configured, Generic[C_co]):
         """True after close."""
         return self._closed
 
+    def _is_here(self) -> bool:
+        return os.getpid() == self._pid
+
     def _here(self) -> C_co:
         """Return the core if the call is allowed here."""
         if _running_loop() is not self._runtime.loop or self._closed:

@@ -19,7 +19,7 @@ from fencepost.client.configured import configured_by
 from fencepost.client.net.asyncio_runtime import runtime_for
 from fencepost.client.net.cluster import Cluster
 from fencepost.client.net.turn import TRANSACTION
-from fencepost.client.producer.arrow_results import AppendedRun, bulk_result, release_undone
+from fencepost.client.producer.arrow_results import AppendedRun, bulk_result, bulk_text, release_undone
 from fencepost.client.producer.chunks import EVERY_ROW, Chunk, Headers, OnDelivery
 from fencepost.client.producer.core import ProducerCore
 from fencepost.client.producer.transaction_block import TransactionBlock
@@ -35,6 +35,9 @@ class AsyncDelivery(tuple[Chunk, int]):
     """A record in delivery. It may be dropped. Awaiting it returns RecordMetadata or raises ProduceFailedError."""
 
     __slots__ = ()
+
+    def __repr__(self) -> str:
+        return self[0].text("AsyncDelivery", self[1])
 
     def done(self) -> bool:
         """Return true if the record has been acknowledged or has failed."""
@@ -70,6 +73,9 @@ class AsyncBulkDelivery:
 
     def __init__(self, chunks: list[Chunk]) -> None:
         self._chunks = chunks
+
+    def __repr__(self) -> str:
+        return bulk_text("AsyncBulkDelivery", self._chunks)
 
     def done(self) -> bool:
         """Return true if every row has been acknowledged or has failed."""
@@ -113,6 +119,9 @@ class AsyncProducer(AsyncClient[ProducerCore]):
         cluster = Cluster(runtime, config)
         self._codec = serializers(config, may_wait=True)
         super().__init__(runtime, ProducerCore(cluster, config, wake=_run_now))
+
+    def _failure(self) -> KafkaError | None:
+        return self._core.failure
 
     async def send(
         self,

@@ -74,6 +74,9 @@ class BlockingClient(Configured, Generic[C_co]):
         """True after close."""
         return self._closed
 
+    def _is_here(self) -> bool:
+        return self._io.is_this_process()
+
     def _forked(self) -> None:
         """Prepare for use in a forked child, where every call raises ForkedError."""
 

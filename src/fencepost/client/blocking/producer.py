@@ -18,7 +18,7 @@ from fencepost.client.coding import Codec, Parts, listed, serializers
 from fencepost.client.configured import configured_by
 from fencepost.client.net.io_thread import io_thread
 from fencepost.client.producer.accumulator import RECORD_OVERHEAD
-from fencepost.client.producer.arrow_results import AppendedRun, bulk_result, release_undone
+from fencepost.client.producer.arrow_results import AppendedRun, bulk_result, bulk_text, release_undone
 from fencepost.client.producer.chunks import EVERY_ROW, Chunk, Headers, OnDelivery
 from fencepost.client.producer.core import ProducerCore
 from fencepost.client.types import RecordMetadata
@@ -62,6 +62,9 @@ class Delivery(tuple[Chunk, int]):
     """A record in delivery. It may be dropped; `result()` waits."""
 
     __slots__ = ()
+
+    def __repr__(self) -> str:
+        return self[0].text("Delivery", self[1])
 
     def done(self) -> bool:
         """Return true if the record has been acknowledged or has failed."""
@@ -125,6 +128,9 @@ class BulkDelivery:
 
     def __init__(self, chunks: list[Chunk]) -> None:
         self._chunks = chunks
+
+    def __repr__(self) -> str:
+        return bulk_text("BulkDelivery", self._chunks)
 
     def done(self) -> bool:
         """Return true if every row has been acknowledged or has failed."""
@@ -348,6 +354,9 @@ class Producer(BlockingClient[ProducerCore]):
     def _check_waiting(self) -> None:
         self._check()
         self._before_waiting()
+
+    def _failure(self) -> KafkaError | None:
+        return self._core.failure
 
     def _before_waiting(self) -> None:
         self._callbacks.refuse_to_wait()

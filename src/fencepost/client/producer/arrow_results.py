@@ -16,6 +16,16 @@ class AppendedRun(NamedTuple):
     records: int
 
 
+def bulk_text(kind: str, chunks: list[Chunk]) -> str:
+    """Return the text of a delivery of Arrow data for people: topic and outcome."""
+    if not chunks:
+        return f"<{kind} of no rows>"
+    errors = [chunk.error for chunk in chunks] + [batch.error for chunk in chunks for batch in chunk.batches]
+    failed = next(filter(None, errors), None)
+    state = "done" if all(chunk.done for chunk in chunks) else "waiting"
+    return f"<{kind} to {chunks[0].topic}, {state if failed is None else f'failed: {type(failed).__name__}'}>"
+
+
 def bulk_result(chunks: list[Chunk]) -> list[AppendedRun]:
     """Return the batches with the Arrow rows of chunks that are done. Raises the first ProduceFailedError."""
     found = []

@@ -365,6 +365,17 @@ class Chunk:
             return batch.error
         return batch.metadata(position, index)
 
+    def text(self, kind: str, index: int) -> str:
+        """Return the text of a record's delivery for people: topic and outcome, without the record."""
+        outcome = self.fate(index)
+        if outcome is None:
+            state = "waiting"
+        elif isinstance(outcome, KafkaError):
+            state = f"failed: {type(outcome).__name__}"
+        else:
+            state = f"partition {outcome.partition}, offset {outcome.offset}"
+        return f"<{kind} to {self.topic}, {state}>"
+
 
 def _columns(extras: Mapping[int, Extras], rows: int, holes: Sequence[int]) -> dict[str, Any]:
     """Return the columns that have any entries, by their names in Sealed."""

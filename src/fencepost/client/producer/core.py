@@ -97,6 +97,14 @@ class ProducerCore(ReportingCore):
 
     # --- sending ---
 
+    @property
+    def failure(self) -> KafkaError | None:
+        """The error after which this producer can only be closed."""
+        transactions = self.transactions
+        if transactions is not None and transactions.state is ProducerTxnState.FATAL_ERROR:
+            return transactions.error
+        return self.sender.fatal
+
     def check_sending(self) -> None:
         """Raise the reason if records cannot be sent now."""
         if self.closed:
