@@ -93,7 +93,8 @@ def _read(file: Path, encoding: str) -> dict[str, _Setting]:
                 )
             found[name] = _Setting(line.number, value)
     except (OSError, ValueError) as error:
-        raise ValueError(f"{file}: {error}") from error
+        reason = error.strerror or error if isinstance(error, OSError) else error
+        raise ValueError(f"{file}: {reason}") from error
     return found
 
 

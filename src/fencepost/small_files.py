@@ -8,7 +8,7 @@ import stat
 from pathlib import Path
 from typing import Final, Protocol
 
-__all__ = ["MOST_BYTES", "read_small", "read_whole"]
+__all__ = ["MOST_BYTES", "os_reason", "read_small", "read_whole"]
 
 MOST_BYTES: Final = 4 * 1024 * 1024
 PIPE_WAIT_MS: Final = 10_000
@@ -23,6 +23,13 @@ def read_small(file: Path, encoding: str = "utf-8") -> str:
     """
     with open(file, "rb", opener=_open_at_once) as opened:
         return read_whole(opened).decode(encoding)
+
+
+def os_reason(error: OSError) -> str:
+    """Return the file and the reason, without the number and the second name of the file that Python adds."""
+    if error.strerror is None:
+        return str(error)
+    return error.strerror if error.filename is None else f"{os.fsdecode(error.filename)}: {error.strerror}"
 
 
 def _open_at_once(path: str, flags: int) -> int:

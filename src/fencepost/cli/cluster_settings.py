@@ -83,6 +83,7 @@ def client_settings(
     more: Mapping[str, str] | None = None,
     *,
     needs_servers: bool = False,
+    option: str = "--command-config",
 ) -> dict[str, str]:
     """Return the client's settings by Kafka's dotted names.
 
@@ -96,19 +97,20 @@ def client_settings(
         kind: The kind of client.
         more: Settings that override all others.
         needs_servers: There is no default address.
+        option: The option that names the file, for errors.
 
     Raises:
         BadParameter: A setting is invalid for this kind of client, or `bootstrap.servers` is missing.
     """
     surroundings = os.environ if environ is None else environ
     names = {ENVIRONMENT + setting.name.upper(): setting.name.replace("_", ".") for setting in fields(kind)}
-    found = {} if file is None else _meant_for(kind, _read(file))
+    found = {} if file is None else _meant_for(kind, _read(file, option))
     found |= {names[name]: value for name, value in surroundings.items() if name in names}
     _tell_unknown(frozenset(surroundings))
     if servers is not None:
         found["bootstrap.servers"] = servers
     if needs_servers and "bootstrap.servers" not in found:
-        raise typer.BadParameter(f"{file} has no bootstrap.servers")
+        raise typer.BadParameter(f"{file} has no bootstrap.servers", param_hint=option)
     settings = {"bootstrap.servers": LOCAL, **found, **(more or {})}
     for name in set(more or {}) - set(_meant_for(kind, more or {})):
         raise typer.BadParameter(f"{name} has no effect here: it is a setting of another kind of client")
@@ -210,13 +212,13 @@ def _reason(error: KafkaError) -> KafkaError:
     return error
 
 
-def pairs_of(texts: Sequence[str] | None, option: str) -> dict[str, str]:
-    """Parse repeated NAME=VALUE texts. Raises BadParameter."""
+def pairs_of(texts: Sequence[str] | None, option: str, form: str = "NAME=VALUE") -> dict[str, str]:
+    """Parse repeated NAME=VALUE texts; a value may be empty, a file's name may not. Raises BadParameter."""
     pairs = {}
     for text in texts or ():
         name, separator, value = text.partition("=")
-        if not separator or not name.strip():
-            raise typer.BadParameter(f"{text!r} is not NAME=VALUE", param_hint=option)
+        if not separator or not name.strip() or (form != "NAME=VALUE" and not value.strip()):
+            raise typer.BadParameter(f"{text!r} is not {form}", param_hint=option)
         pairs[in_utf8(name.strip())] = in_utf8(value.strip())
     return pairs
 
@@ -228,8 +230,8 @@ def sink_options(settings: Mapping[str, str], decision_topic: str) -> tuple[str,
     return servers, {**options, "decision_topic": decision_topic, "step_timeout_ms": PATIENCE_MS}
 
 
-def _read(file: Path) -> dict[str, str]:
+def _read(file: Path, option: str) -> dict[str, str]:
     try:
         return read_settings(file)
     except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--command-config") from error
+        raise typer.BadParameter(str(error), param_hint=option) from error

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from enum import Enum
-from typing import Any, Final, get_args
+from typing import Any, Final, cast, get_args
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from fencepost.cli.help import Help, HelpRow, help_text, notes, number_words, range_words, terminal_width, usage_text
 
-__all__ = ["HelpedApp", "HelpedCommand", "HelpedGroup"]
+__all__ = ["USAGE_ERROR", "HelpedApp", "HelpedCommand", "HelpedGroup", "in_words"]
+
+USAGE_ERROR: Final = cast("type[Exception]", typer.BadParameter.__base__)
+"""UsageError of typer, or of click in older releases."""
+_ABOUT_TYPES: Final = re.compile(
+    r"^Input should |is not a valid (?:integer|float|int)|is not in the range|is not one of '"
+)
+_EXTRA: Final = re.compile(r"Got unexpected extra argument(?:\(?s?\)?)? \((.*)\)")
+
 
 _WORDS: Final = {"int": "NUMBER", "integer": "NUMBER", "float": "NUMBER", "Path": "FILE", "path": "FILE"}
 """Words for the value of an option that has none, by the type's name in any release of typer."""
@@ -46,6 +55,36 @@ class HelpedApp(typer.Typer):
     def command(self, name: str | None = None, **given: Any) -> Any:
         """Register a command. The arguments are those of typer."""
         return super().command(name, **{"cls": HelpedCommand, **given})
+
+
+def in_words(error: Any) -> None:
+    """Replace the texts of typer, click and pydantic about a value by what the help says, in all their releases."""
+    error.message = error.message.removeprefix("Value error, ")
+    found = _EXTRA.match(error.message)
+    if found is not None:
+        error.message = f"unexpected argument: {found[1]}"
+    parameter = getattr(error, "param", None)
+    if parameter is None:
+        return
+    if error.param_hint is None:
+        named = parameter.param_type_name == "argument"
+        error.param_hint = _argument_word(parameter) if named else max(parameter.opts, key=len)
+    if _ABOUT_TYPES.search(error.message):
+        error.message = f"must be {_value_words(parameter)}"
+
+
+def _value_words(parameter: Any) -> str:
+    kind = _annotation(parameter)
+    choices = _choices(parameter, kind)
+    if choices:
+        return " or ".join(choices)
+    name = kind if isinstance(kind, str) else getattr(kind, "__name__", "")
+    words = {"int": "a whole number", "float": "a number"}.get(name[:3] if name.startswith("int") else name, "a value")
+    lowest, highest = _limits(parameter)
+    limits = range_words(lowest, highest)
+    if highest is not None and limits.endswith("or more"):
+        limits += f", and at most {highest}"
+    return words if not limits else f"{words} from {limits}" if " to " in limits else f"{words}, {limits}"
 
 
 def _help_of(command: Any, context: Any) -> Help:
@@ -110,8 +149,7 @@ def _choices(parameter: Any, kind: Any) -> list[str]:
 
 
 def _description(parameter: Any) -> str:
-    limits = [getattr(getattr(parameter, "type", None), name, None) for name in ("min", "max")]
-    lowest, highest = (getattr(parameter, name, limit) for name, limit in zip(("min", "max"), limits, strict=True))
+    lowest, highest = _limits(parameter)
     words = notes(
         _default(parameter),
         range_words(lowest, highest),
@@ -119,6 +157,12 @@ def _description(parameter: Any) -> str:
         _repeated(parameter),
     )
     return f"{parameter.help or ''}{words}".strip()
+
+
+def _limits(parameter: Any) -> tuple[float | None, float | None]:
+    """Return the least and the largest value. They are the parameter's, or in older releases of typer the type's."""
+    holder = parameter if hasattr(parameter, "min") else getattr(parameter, "type", None)
+    return getattr(holder, "min", None), getattr(holder, "max", None)
 
 
 def _repeated(parameter: Any) -> str:

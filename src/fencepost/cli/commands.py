@@ -16,7 +16,7 @@ import typer
 import typer.main
 from typer.core import TyperCommand
 
-from fencepost.cli.command_help import HelpedApp, HelpedGroup
+from fencepost.cli.command_help import USAGE_ERROR, HelpedApp, HelpedGroup, in_words
 from fencepost.cli.output import command_group, refuse
 
 __all__ = ["app"]
@@ -84,8 +84,8 @@ class _Commands(HelpedGroup):
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
-        except typer.BadParameter as error:
-            error.message = error.message.removeprefix("Value error, ")  # pydantic puts this before the message
+        except USAGE_ERROR as error:
+            in_words(error)
             raise
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Final, TypeVar
 
 import typer
@@ -15,7 +16,7 @@ from fencepost.arguments import text_flaw
 from fencepost.client.prepared import PreparedTransaction
 from fencepost.errors import ConfigurationError
 
-__all__ = ["in_utf8", "named", "noted", "topic_named"]
+__all__ = ["file_to_write", "in_utf8", "named", "noted", "topic_named"]
 
 Given = TypeVar("Given", bound=str | Sequence[str] | None)
 
@@ -45,6 +46,15 @@ def topic_named(given: Given) -> Given:
                 f"{text!r:.80} cannot be a topic's name: at most 249 of a-z, A-Z, 0-9, '.', '_', '-'; not '.' or '..'"
             )
     return given
+
+
+def file_to_write(path: Path | None) -> Path | None:
+    """Return the path of a file that is written at the end of long work. Raises BadParameter if that cannot succeed."""
+    if path is not None and path.is_dir():
+        raise typer.BadParameter(f"{path} is a directory")
+    if path is not None and not path.parent.is_dir():
+        raise typer.BadParameter(f"there is no directory {path.parent}")
+    return path
 
 
 def noted(text: str) -> str:

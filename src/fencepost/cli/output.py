@@ -16,6 +16,7 @@ import typer
 from fencepost.cli.command_help import HelpedApp, HelpedGroup
 from fencepost.cli.printable import printable
 from fencepost.errors import KafkaError
+from fencepost.small_files import os_reason
 
 __all__ = [
     "MOST_SECONDS",
@@ -72,7 +73,7 @@ def failures_told() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        refuse(str(error) if error.filename is None else f"{error.filename}: {error.strerror}")
+        refuse(os_reason(error))
     except KafkaError as error:
         refuse(str(error))
 

@@ -17,6 +17,7 @@ from fencepost.broker.disk.two_copies import UnusableDirectory
 from fencepost.broker.settings.values import BrokerConfig
 from fencepost.broker.topics.repair import repair as find
 from fencepost.cli.output import Json, tell_done
+from fencepost.small_files import os_reason
 
 __all__ = ["repair"]
 
@@ -43,7 +44,7 @@ def repair(
     count = 0
     try:
         if not os.path.isdir(data_dir):
-            raise UnusableDirectory(f"{data_dir} is no directory")
+            raise UnusableDirectory(f"{data_dir!r} is no directory")
         lock = lock_directory(data_dir)
         try:
             files = SystemFiles(data_dir)
@@ -58,7 +59,7 @@ def repair(
         finally:
             os.close(lock)
     except (OSError, DirectoryInUse, UnusableDirectory) as error:
-        sys.stderr.write(f"fencepost repair: {error}\n")
+        sys.stderr.write(f"fencepost: {os_reason(error) if isinstance(error, OSError) else error}\n")
         raise typer.Exit(2) from error
     if not as_json:
         sys.stdout.write(f"{count} damaged places{', accepted' if accept and count else ''}\n")

@@ -11,6 +11,7 @@ import pytest
 
 from fencepost.cli.commands import COMMANDS
 from fencepost.cli.main import main
+from tests.support.tidy import ROOT
 
 # They serve, or show: nothing of theirs is for programs to read.
 NO_JSON = {"broker", "demo", "ui"}
@@ -94,6 +95,19 @@ def test_all_commands_have_one_style(capsys: pytest.CaptureFixture[str]) -> None
         assert text.startswith(f"Usage: fencepost {command} "), command
         assert option_rows(text)["--help"] == ("-h, --help", "Show this message and exit."), command
         assert told(capsys, command.split(), "-h") == text
+
+
+def test_every_exit_status_is_in_the_table(capsys: pytest.CaptureFixture[str]) -> None:
+    """docs/command-line.md has one table for all commands; it names each command with a status of its own."""
+    page = (ROOT / "docs" / "command-line.md").read_text()
+    table = page.partition("| exit status | meaning |")[2].partition("\n\n")[0]
+    rows = {number: line for line in table.splitlines()[2:] for number in re.findall(r"\d+", line.split("|")[1])}
+    assert {"0", "1", "2", "74", "130", "141", "143"} <= rows.keys()
+    for command, text in walked(capsys).items():
+        own = re.findall(r"^ {2,4}(\d+)  ", text.partition("\nExit status:\n")[2], re.MULTILINE)
+        assert set(own) <= rows.keys(), command
+        for number in set(own) - {"0", "1", "2", "130"}:
+            assert f"`{command}`" in rows[number], (command, number)
 
 
 def test_help_has_no_types_of_python(capsys: pytest.CaptureFixture[str]) -> None:

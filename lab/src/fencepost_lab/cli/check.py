@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from fencepost.cli.garbage import without_collections
+from fencepost.cli.names import file_to_write
 from fencepost.cli.output import Json, print_json
 from fencepost_lab.check.history.file import decoded, operations_of
 from fencepost_lab.check.history.model import History, InvalidHistory
@@ -21,7 +22,7 @@ __all__ = ["check", "report"]
 def check(
     history: Annotated[str, typer.Argument(metavar="HISTORY", help="File of JSON lines (docs/check.md); - for stdin.")],
     html: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write a page with a timeline of each anomaly.")
+        Path | None, typer.Option(callback=file_to_write, help="Write a page with a timeline of each anomaly.")
     ] = None,
     limit: Annotated[int, typer.Option(min=1, help="Show at most this many anomalies of each kind.")] = 5,
     as_json: Json = False,
@@ -35,7 +36,8 @@ def check(
     try:
         verdict = judge(_load(history), limit)
     except (InvalidHistory, OSError) as error:
-        sys.stderr.write(f"fencepost check: {history}: {error}\n")
+        reason = error.strerror or error if isinstance(error, OSError) else error
+        sys.stderr.write(f"fencepost: {history}: {reason}\n")
         raise typer.Exit(2) from error
     report(verdict, html, Path(history).name, as_json=as_json)
     raise typer.Exit(0 if verdict.clean else 1)

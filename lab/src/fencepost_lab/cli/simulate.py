@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fencepost.cli.names import file_to_write
 from fencepost.cli.output import MOST_SECONDS, Json, print_json, print_table
 from fencepost.small_files import read_small
 
@@ -55,13 +56,12 @@ def simulate(
     ] = None,
     history: Annotated[
         Path | None,
-        typer.Option(dir_okay=False, writable=True, help="Write the history of the anomalous run, or of the last run."),
+        typer.Option(callback=file_to_write, help="Write the history of the anomalous run, or of the last run."),
     ] = None,
     resume: Annotated[
         Path | None,
         typer.Option(
-            dir_okay=False,
-            writable=True,
+            callback=file_to_write,
             help="Start at the seed in this file; store the next one after each run.",
         ),
     ] = None,
@@ -121,8 +121,9 @@ def _resumed(resume: Path | None, seed: int | None) -> int | None:
         return seed if resume is None else seed or 1
     try:
         text = read_small(resume).strip()
-    except ValueError as error:
-        raise typer.BadParameter(f"{resume}: {error}", param_hint="--resume") from error
+    except (OSError, ValueError) as error:
+        reason = error.strerror or error if isinstance(error, OSError) else error
+        raise typer.BadParameter(f"{resume}: {reason}", param_hint="--resume") from error
     if not text.isdecimal():
         raise typer.BadParameter(f"{resume} holds no seed, but {text[:40]!r}", param_hint="--resume")
     return int(text)

@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fencepost.cli.cluster_settings import CommandConfig, client_settings
+from fencepost.cli.names import file_to_write
 from fencepost.cli.output import MOST_SECONDS, Json
 from fencepost.errors import ConfigurationError, KafkaError
+from fencepost.small_files import os_reason
 
 if TYPE_CHECKING:
     from fencepost.config import AdminConfig
@@ -85,9 +87,9 @@ def torture(
     client: Annotated[
         str, typer.Option(help="fencepost, or confluent for librdkafka (pip install confluent-kafka).")
     ] = OURS,
-    history: Annotated[Path, typer.Option(metavar="FILE", help="Write the history to this file.")] = HISTORY,
+    history: Annotated[Path, typer.Option(callback=file_to_write, help="Write the history to this file.")] = HISTORY,
     html: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write a page with a timeline of each anomaly.")
+        Path | None, typer.Option(callback=file_to_write, help="Write a page with a timeline of each anomaly.")
     ] = None,
     faults: Faults = "",
     two_phase: TwoPhase = "",
@@ -196,8 +198,10 @@ def _run(options: TortureOptions, history: Path) -> None:
         if broker is not None:
             broker.start()
         Torture(options, _say).run(history)
-    except (TortureError, StartupError, KafkaError, OSError) as error:
+    except (TortureError, StartupError, KafkaError) as error:
         _refuse(str(error))
+    except OSError as error:
+        _refuse(os_reason(error))
     finally:
         if broker is not None:
             broker.stop()
@@ -211,5 +215,5 @@ def _say(line: str) -> None:
 
 
 def _refuse(words: str) -> None:
-    sys.stderr.write(f"fencepost torture: {words}\n")
+    sys.stderr.write(f"fencepost: {words}\n")
     raise typer.Exit(2)

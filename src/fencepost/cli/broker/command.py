@@ -9,7 +9,7 @@ import shutil
 import signal
 import sys
 import tempfile
-from argparse import Action, ArgumentParser, Namespace
+from argparse import Action, ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable, Iterable
 from importlib.util import find_spec
 from pathlib import Path
@@ -29,6 +29,7 @@ from fencepost.cli.help import Help, HelpRow, help_text, notes, terminal_width, 
 from fencepost.cli.printable import printable
 from fencepost.cli.standard_output import OutputLost
 from fencepost.properties import read_settings
+from fencepost.small_files import os_reason
 
 if TYPE_CHECKING:
     from fencepost.cli.ui.server import Page
@@ -75,9 +76,18 @@ class _BrokerParser(ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Exit with status 2 and the reason."""
-        reason = message.replace("unrecognized arguments: -", "No such option: -", 1)
+        reason = message.removeprefix("argument ").replace("expected one argument", "a value is missing")
+        if reason.startswith("unrecognized arguments: "):
+            word = reason.split()[2]
+            reason = f"No such option: {word}" if word.startswith("-") else f"unexpected argument: {word}"
         usage = usage_text(f"{self.prog} [OPTIONS]", terminal_width())
         self.exit(2, f"{usage}Try '{self.prog} -h' for help.\n\nError: {printable(reason)}\n")
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or int(text) > _LARGEST_PORT:
+        raise ArgumentTypeError(f"{text!r} is not a port from 0 to 65535")
+    return int(text)
 
 
 def _is_help(action: Action) -> bool:
@@ -141,7 +151,7 @@ def parser() -> ArgumentParser:
     command_line.add_argument(
         "--metrics-port",
         metavar="PORT",
-        type=int,
+        type=_port,
         help="Short form of --metrics-listen 127.0.0.1:PORT.",
     )
     command_line.add_argument(
@@ -153,7 +163,7 @@ def parser() -> ArgumentParser:
     command_line.add_argument(
         "--ui",
         metavar="PORT",
-        type=int,
+        type=_port,
         nargs="?",
         const=0,
         help="Serve a read-only web page about this broker on 127.0.0.1; without PORT, or with 0, on a free port. "
@@ -184,9 +194,6 @@ def broker(arguments: list[str]) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_OneLine("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(handlers=[handler], level=logging.DEBUG if options.verbose else logging.INFO)
-    for name, number in (("--metrics-port", options.metrics_port), ("--ui", options.ui)):
-        if number is not None and not 0 <= number <= _LARGEST_PORT:
-            command_line.error(f"{name}: {number} is not a port from 0 to 65535")
     try:
         host, port = _address("--listen", options.listen)
         metrics = _metrics_address(options)
@@ -219,7 +226,8 @@ def _run(server: BrokerServer, metrics: tuple[str, int] | None, ui_port: int | N
     except DirectoryGone as error:  # already logged
         raise SystemExit(1) from error
     except (OSError, DirectoryInUse, UnusableDirectory, InvalidSetting) as error:
-        logging.getLogger("fencepost.broker").critical("%s", error)
+        reason = os_reason(error) if isinstance(error, OSError) else error
+        logging.getLogger("fencepost.broker").critical("%s", reason)
         raise SystemExit(1) from error
     finally:
         loop.close()

@@ -20,6 +20,7 @@ from fencepost.protocol.records.headers import parse_headers
 from fencepost.protocol.records.markers import control_type, parse_marker
 from fencepost.protocol.records.walk import WalkedRecord, records_of
 from fencepost.protocol.varint import read_varint
+from fencepost.small_files import os_reason
 
 __all__ = ["dump"]
 
@@ -70,20 +71,20 @@ def dump(
                     sys.stdout.flush()
                     sys.stderr.write(f"fencepost: {file}: {error}\n")
     except OSError as error:
-        refuse(str(error))
+        refuse(os_reason(error))
     if flaws:
         refuse(f"{flaws} batches or files are damaged")
 
 
 def _segments(named: Path) -> list[Path]:
     """Return the segments of a path. Exits with status 1 if there is none, or another kind of file. Raises OSError."""
-    if not named.is_dir():
-        return [named]
-    found = sorted(file for file in named.iterdir() if file.suffix == ".log")
+    found = [named]
+    if named.is_dir():
+        found = sorted(file for file in named.iterdir() if file.suffix == ".log")
     if not found:
         refuse(f"{named}: no segment (*.log) found; give the directory of one partition")
     for file in found:
-        if not file.is_file():  # opening a FIFO would wait for its writer
+        if file.exists() and not file.is_file():  # opening a FIFO would wait for its writer
             refuse(f"{file}: this is not a regular file; name the segments to print")
     return found
 

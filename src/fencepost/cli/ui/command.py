@@ -113,10 +113,10 @@ def _several(
     texts: Sequence[str], registries: Sequence[str], changeable: Sequence[str], *, all_change: bool
 ) -> list[PageCluster]:
     """Read the clusters' files. Raises BadParameter."""
-    files = pairs_of(texts, "--cluster")
+    files = pairs_of(texts, "--cluster", "NAME=FILE")
     if len(files) < len(texts):
         raise typer.BadParameter("a name is given twice", param_hint="--cluster")
-    urls = pairs_of(registries, "--schema-registry")
+    urls = pairs_of(registries, "--schema-registry", "NAME=URL")
     for option, names in (("--schema-registry", urls), ("--allow-actions-on", changeable)):
         for name in names:
             if name not in files:
@@ -128,6 +128,6 @@ def _several(
                 f"{name!r}: a name has up to 60 letters, digits, dots, hyphens and underscores", param_hint="--cluster"
             )
         # A password in the environment would go to every cluster.
-        settings = client_settings(None, Path(file), environ={}, needs_servers=True)
+        settings = client_settings(None, Path(file), environ={}, needs_servers=True, option="--cluster")
         clusters.append(PageCluster(settings, name, all_change or name in changeable, urls.get(name)))
     return clusters

@@ -1,0 +1,94 @@
+"""Wrong values of options: status 2, the option's name, and the reason in words, without names of the code."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from fencepost.cli.main import main
+
+OF_THE_CODE = re.compile(
+    r"Errno|Traceback|Error:.*(?:Error\b|Exception)|Input should|invalid \w+ value|unable to parse|<\w+ '"
+)
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "dir").mkdir()
+    (tmp_path / "empty").touch()
+    (tmp_path / "bad.properties").write_bytes(b"bootstrap.servers=a:1\nbad line\n")
+    os.mkfifo("fifo")
+
+
+WRONG = {
+    "ui --cluster a": "--cluster: 'a' is not NAME=FILE",
+    "ui --cluster a=": "--cluster: 'a=' is not NAME=FILE",
+    "ui --cluster a=/nope": "--cluster: /nope: No such file or directory",
+    "ui --cluster a=dir": "--cluster: dir: Is a directory",
+    "ui --cluster a=empty": "--cluster: empty has no bootstrap.servers",
+    "ui --port 70000": "--port: must be a whole number from 0 to 65535",
+    "ui --port x": "--port: must be a whole number from 0 to 65535",
+    "ui --every 0": "--every: must be a number from 0.1 to 31622400",
+    "topics create x -p many": "--partitions: must be a whole number, -1 or more",
+    "topics create x -p 99999999999": "--partitions: must be a whole number, -1 or more, and at most 2147483647",
+    "topics create x --config a": "--config: 'a' is not NAME=VALUE",
+    "topics create": "Missing argument NAME",
+    "topics create a b": "unexpected argument: b",
+    "topics list --command-config /nope": "--command-config: /nope: No such file or directory",
+    "topics list --command-config dir": "--command-config: dir: Is a directory",
+    "consume x --max 0": "--max: must be a whole number, 1 or more",
+    "spark forget s --query q --lost maybe": "--lost: must be accept or again",
+    "check empty --limit 0": "--limit: must be a whole number, 1 or more",
+    "check empty --html dir": "--html: dir is a directory",
+    "check empty --html no/x.html": "--html: there is no directory no",
+    "torture --start fencepost --history dir": "--history: dir is a directory",
+    "torture --start fencepost --html no/x.html": "--html: there is no directory no",
+    "simulate --world clients --history dir": "--history: dir is a directory",
+    "simulate --resume no/x": "--resume: there is no directory no",
+    "repair": "Missing option --data-dir",
+    "broker --ui x": "--ui: 'x' is not a port from 0 to 65535",
+    "broker --ui 70000": "--ui: '70000' is not a port from 0 to 65535",
+    "broker --metrics-port -1": "--metrics-port: '-1' is not a port from 0 to 65535",
+    "broker --listen x": "--listen: 'x' is not HOST:PORT with a port from 0 to 65535",
+    "broker --config a": "--config: 'a' is not NAME=VALUE",
+    "broker --config-file /nope": "--config-file: /nope: No such file or directory",
+    "broker extra": "unexpected argument: extra",
+    "broker --data-dir": "--data-dir: a value is missing",
+}
+
+
+@pytest.mark.parametrize("line", WRONG)
+def test_a_wrong_value_is_named_with_its_reason(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(line.split())
+    error = capsys.readouterr().err
+    assert ended.value.code == 2
+    assert WRONG[line] in error.splitlines()[-1]
+    assert OF_THE_CODE.search(error) is None
+
+
+FILES = {
+    "dump /nope": (1, "fencepost: /nope: No such file or directory"),
+    "dump fifo": (1, "fencepost: fifo: this is not a regular file; name the segments to print"),
+    "check /nope": (2, "fencepost: /nope: No such file or directory"),
+    "check dir": (2, "fencepost: dir: Is a directory"),
+    "repair --data-dir /nope": (2, "fencepost: '/nope' is no directory"),
+    "repair --data-dir empty": (2, "fencepost: 'empty' is no directory"),
+    "consume x --output dir -b 127.0.0.1:1": (2, "--output"),
+    "broker --data-dir empty --listen 127.0.0.1:0": (1, "empty: File exists"),
+}
+
+
+@pytest.mark.parametrize("line", FILES)
+def test_a_file_that_cannot_be_used_is_named_once(
+    line: str, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(line.split())
+    error = capsys.readouterr().err + "".join(caplog.messages)
+    assert (ended.value.code, FILES[line][1] in error) == (FILES[line][0], True), error
+    assert OF_THE_CODE.search(error) is None
