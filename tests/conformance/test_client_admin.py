@@ -305,6 +305,27 @@ def test_a_classic_group_and_its_members(broker: BrokerUnderTest, admin: fencepo
         assert admin.describe_group(group).members == ()
 
 
+def test_a_dynamic_member_is_removed_by_its_member_id(broker: BrokerUnderTest, admin: fencepost.Admin) -> None:
+    topic, group = broker.name("t"), broker.name("g")
+    admin.create_topic(topic, 2)
+    with fencepost.Consumer(broker.bootstrap_servers, group_id=group) as consumer:
+        consumer.subscribe([topic])
+        until_assigned(consumer)
+        (member,) = admin.describe_group(group).members
+        assert member.group_instance_id is None
+        with pytest.raises(fencepost_errors.GroupFencedError):
+            admin.remove_group_members(group, member_ids=["somebody-else"])
+        admin.remove_group_members(group, member_ids=[member.member_id])
+        assert admin.describe_group(group).members == ()
+        with pytest.raises(fencepost_errors.GroupFencedError):
+            consumer.commit({(topic, 0): 0})
+
+
+def test_removing_no_member_is_refused(broker: BrokerUnderTest, admin: fencepost.Admin) -> None:
+    with pytest.raises(fencepost_errors.UsageError, match="names no member"):
+        admin.remove_group_members(broker.name("g"))
+
+
 def test_a_static_member_of_the_new_protocol_is_removed_by_its_instance_id(
     broker: BrokerUnderTest, admin: fencepost.Admin
 ) -> None:

@@ -302,3 +302,16 @@ async def test_the_same_in_asyncio(broker: BrokerUnderTest) -> None:
         with pytest.raises(ItemsFailedError):
             await admin.create_topics([topics[0], third])
         await admin.delete_topics([*topics, third])
+
+
+def test_offsets_of_a_log_without_tiers(broker: BrokerUnderTest, admin: fencepost.Admin) -> None:
+    topic = broker.name("t")
+    admin.create_topic(topic)
+    with fencepost.Producer(broker.bootstrap_servers) as producer:
+        for number in range(3):
+            producer.send(topic, b"%d" % number)
+    admin.delete_records({(topic, 0): 1})
+    spec = fencepost.OffsetSpec
+    found = {each.name: admin.list_offsets({(topic, 0): each})[TP(topic, 0)].offset for each in spec}
+    latest = {"LATEST": 3, "MAX_TIMESTAMP": found["MAX_TIMESTAMP"]}
+    assert found == {**latest, "EARLIEST": 1, "EARLIEST_LOCAL": 1, "LATEST_TIERED": -1}

@@ -49,6 +49,8 @@ class OffsetSpec(IntEnum):
     LATEST = -1  # the end: the high watermark, or with read_committed the last stable offset
     EARLIEST = -2
     MAX_TIMESTAMP = -3  # the record with the highest timestamp (KIP-734)
+    EARLIEST_LOCAL = -4  # the first record on the broker's own disks, for topics with remote storage (KIP-405)
+    LATEST_TIERED = -5  # the last record in remote storage (KIP-1005); offset -1 if there is none
 
 
 class TimestampType(IntEnum):

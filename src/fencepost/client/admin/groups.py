@@ -55,14 +55,33 @@ class AdminGroups(AdminBase):
         return sorted(await self._of_each_broker("ListGroups", "__consumer_offsets", ask, deadline_ms))
 
     async def remove_group_members(
-        self, group_id: str, instance_ids: Iterable[str], *, api_timeout_ms: int | None = None
+        self,
+        group_id: str,
+        instance_ids: Iterable[str] = (),
+        *,
+        member_ids: Iterable[str] = (),
+        api_timeout_ms: int | None = None,
     ) -> None:
-        """Remove static members by their group.instance.id (KIP-345).
+        """Remove members from a group (KIP-345). A member that polls again joins again.
+
+        Args:
+            group_id: The group.
+            instance_ids: Static members, by their group.instance.id.
+            member_ids: Dynamic members of the classic protocol, by the `member_id` that describe_group() shows.
+            api_timeout_ms: Time limit of the call in ms; default: default_api_timeout_ms.
 
         Raises:
             GroupFencedError: An id is not a member (25).
+            UsageError: The call names no member.
         """
-        members = [le.MemberIdentity(member_id="", group_instance_id=instance_id) for instance_id in instance_ids]
+        members = [
+            *(le.MemberIdentity(member_id="", group_instance_id=instance_id) for instance_id in instance_ids),
+            *(le.MemberIdentity(member_id=member_id, group_instance_id=None) for member_id in member_ids),
+        ]
+        if not members:
+            raise UsageError(
+                f"remove from group {group_id!r}: the call names no member; give instance_ids or member_ids"
+            )
         reply: le.LeaveGroupResponse = await self.cluster.call(
             Coordinator(CoordinatorKind.GROUP, group_id),
             le.LeaveGroupRequest(group_id=group_id, members=members),

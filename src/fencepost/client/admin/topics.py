@@ -388,7 +388,7 @@ class AdminTopics(AdminBase):
         isolation: Isolation = Isolation.READ_UNCOMMITTED,
         api_timeout_ms: int | None = None,
     ) -> dict[TopicPartition, OffsetAt]:
-        """Return offsets by partition for a timestamp in ms, or OffsetSpec.EARLIEST, LATEST or MAX_TIMESTAMP.
+        """Return offsets by partition for a timestamp in ms, or for an OffsetSpec.
 
         LATEST is the high watermark, or with READ_COMMITTED the last stable offset. OffsetAt.offset is -1 if there is
         no record at or after the timestamp.

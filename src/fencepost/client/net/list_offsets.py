@@ -23,8 +23,11 @@ from fencepost.protocol.messages.list_offsets import (
 )
 
 LATEST, EARLIEST, MAX_TIMESTAMP = OffsetSpec.LATEST, OffsetSpec.EARLIEST, OffsetSpec.MAX_TIMESTAMP
-# Milliseconds since the epoch, or an OffsetSpec. -4 and -5 are for tiered logs (KIP-405).
+# Milliseconds since the epoch, or an OffsetSpec.
 TimestampOrEnd = Annotated[int, Between(-5, MAX_INT64)]
+
+_SINCE: Final[Mapping[int, int]] = {MAX_TIMESTAMP: 7, OffsetSpec.EARLIEST_LOCAL: 8, OffsetSpec.LATEST_TIERED: 9}
+"""The first version of ListOffsets that knows an OffsetSpec; 2 for the others."""
 
 BY_DURATION: Final = "by_duration:"
 # ISO 8601 as java.time.Duration parses it: days, hours, minutes, seconds.
@@ -149,7 +152,7 @@ async def _ask(
     cluster: Cluster, leader: int, asked: Mapping[TopicPartition, int], isolation: Isolation, deadline_ms: int
 ) -> dict[TopicPartition, tuple[int, OffsetAt]]:
     connection = await cluster.connection(leader, deadline_ms)
-    lowest = 7 if MAX_TIMESTAMP in asked.values() else 2
+    lowest = max(_SINCE.get(timestamp, 2) for timestamp in asked.values())
     version = connection.version(retry.LIST_OFFSETS, lowest, 11)
     topics: dict[str, list[ListOffsetsPartition]] = defaultdict(list)
     for partition, timestamp in asked.items():
