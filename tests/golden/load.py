@@ -17,6 +17,8 @@ SETTINGS = HERE / "settings.tsv"
 SETTINGS_PROGRAM = HERE / "Settings.java"
 CLIENT_SETTINGS = SETTINGS.with_name("client_settings.tsv")
 CLIENT_SETTINGS_PROGRAM = SETTINGS.with_name("ClientSettings.java")
+CLIENT_METHODS = SETTINGS.with_name("client_methods.txt")
+CLIENT_METHODS_PROGRAM = SETTINGS.with_name("ClientMethods.java")
 """Java compiles a program of one file by itself."""
 
 

@@ -1,0 +1,1 @@
+"""The names of other clients, and what each is in Fencepost."""
