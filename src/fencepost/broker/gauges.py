@@ -10,7 +10,7 @@ from fencepost.broker.parts import BrokerParts
 __all__ = ["take_snapshot"]
 
 
-def take_snapshot(core: BrokerParts, now_ms: int, **gauges: int) -> Snapshot:
+def take_snapshot(core: BrokerParts, now_ms: int, **gauges: float) -> Snapshot:
     """Return the core's counters, gauges and latencies. `gauges` are those of the core's shell."""
     return Snapshot(
         counters=dict(core.metrics.values),
@@ -32,7 +32,7 @@ def take_snapshot(core: BrokerParts, now_ms: int, **gauges: int) -> Snapshot:
     )
 
 
-def _transactions(core: BrokerParts, now_ms: int) -> dict[str, int]:
+def _transactions(core: BrokerParts, now_ms: int) -> dict[str, float]:
     coordinator = core.transactions.coordinator
     states = coordinator.awake()
     open_ones = [each for each in states if each.state is TxnState.ONGOING]
@@ -44,8 +44,8 @@ def _transactions(core: BrokerParts, now_ms: int) -> dict[str, int]:
         "transactions_two_phase": len(exempt),
         "transactions_kept": sum(each.is_kept for each in open_ones),
         "transactions_ending": sum(each.state in PREPARED for each in states),
-        "oldest_transaction_ms": max((now_ms - each.start_ms for each in others), default=0),
-        "oldest_two_phase_ms": max((now_ms - each.start_ms for each in exempt), default=0),
+        "oldest_transaction_seconds": max((now_ms - each.start_ms for each in others), default=0) / 1000,
+        "oldest_two_phase_seconds": max((now_ms - each.start_ms for each in exempt), default=0) / 1000,
         "markers_owed": len(coordinator.marker_work()),
     }
 

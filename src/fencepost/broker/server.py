@@ -302,8 +302,10 @@ class BrokerServer:
             connections=len(self._clients),
             untaken_answer_bytes=self._memory.answers.total,
             unfinished_request_bytes=self._memory.requests.total,
-            certificate_end_s=min((each.end_s for each in self._certificates if each.end_s is not None), default=0),
-            clock_ahead_ms=self.clock.ahead_of_system_ms,
+            certificate_end_timestamp_seconds=min(
+                (each.end_s for each in self._certificates if each.end_s is not None), default=0
+            ),
+            clock_ahead_seconds=self.clock.ahead_of_system_ms / 1000,
         )
 
     def disconnect(self, client_id: str | None) -> int:

@@ -38,8 +38,8 @@ COUNTERS: Final[Mapping[str, str]] = {
     "out_of_order_sequences": "Batches refused because of a gap in the producer's sequence (45): records are lost.",
     "compactions": "Completed rounds of compaction.",
     "compaction_failures": "Rounds of compaction that failed because of damage, the disk or a bug in the broker.",
-    "compacted_bytes_read": "Bytes read by compaction.",
-    "compacted_bytes_written": "Bytes written by compaction.",
+    "compaction_read_bytes": "Bytes read by compaction.",
+    "compaction_written_bytes": "Bytes written by compaction.",
     "deleted_segments": "Segments deleted by retention.",
     "fetch_sessions": "Fetch sessions opened.",
     "incremental_fetches": "Fetches in a session.",
@@ -80,8 +80,8 @@ GAUGES: Final[Mapping[str, str]] = {
     "transactions_two_phase": "Open two-phase transactions, which never time out (KIP-939).",
     "transactions_kept": "Open prepared transactions that a new producer kept (KeepPreparedTxn).",
     "transactions_ending": "Decided transactions whose markers are being written.",
-    "oldest_transaction_ms": "Age of the oldest open transaction that can time out.",
-    "oldest_two_phase_ms": "Age of the oldest open transaction that never times out.",
+    "oldest_transaction_seconds": "Age of the oldest open transaction that can time out.",
+    "oldest_two_phase_seconds": "Age of the oldest open transaction that never times out.",
     "markers_owed": "Markers of decided transactions that are not durable yet.",
     "share_partitions": "Partitions in use by share groups, counted once per group.",
     "share_sessions": "Open share sessions.",
@@ -91,8 +91,8 @@ GAUGES: Final[Mapping[str, str]] = {
     "connections": "Open connections.",
     "untaken_answer_bytes": "Response bytes that clients have not read.",
     "unfinished_request_bytes": "Memory of incomplete requests, and of requests that wait for earlier ones.",
-    "certificate_end_s": "Expiry of the broker's first expiring certificate in seconds since 1970; 0: no TLS.",
-    "clock_ahead_ms": "Lead of the broker's time over the system's clock after that was set back.",
+    "certificate_end_timestamp_seconds": "Expiry of the broker's first expiring certificate since 1970; 0: no TLS.",
+    "clock_ahead_seconds": "Lead of the broker's time over the system's clock after that was set back.",
 }
 
 
@@ -112,7 +112,7 @@ class Snapshot:
     """
 
     counters: Mapping[str, int]
-    gauges: Mapping[str, int]
+    gauges: Mapping[str, float]
     requests: Mapping[str, int]
     latencies: Mapping[str, Latency]
     syncs: Latency

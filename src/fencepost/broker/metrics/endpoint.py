@@ -6,11 +6,10 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from fencepost.broker.metrics.counters import COUNTERS, GAUGES, Snapshot
-from fencepost.broker.metrics.latencies import BUCKETS_MS, Latency
+from fencepost.broker.metrics.families import labelled_families
 from fencepost.broker.metrics.log_rate_limit import Pace
 from fencepost.broker.metrics.pushed_families import pushed_families
 
@@ -25,12 +24,6 @@ _PLAIN = {"Content-Type": "text/plain"}
 _PAUSES = 10  # snapshots take at most a tenth of the broker's time
 _log = logging.getLogger("fencepost.broker.metrics")
 _PREFIX = "fencepost_broker_"
-_BOUNDS = (*map(str, BUCKETS_MS), "+Inf")
-
-
-def _up_to(latency: Latency) -> list[tuple[str, int]]:
-    """Return the cumulative count by bucket, as Prometheus needs it."""
-    return list(zip(_BOUNDS, accumulate(latency.counts), strict=True))
 
 
 class _Collector:
@@ -45,34 +38,14 @@ class _Collector:
         return iter(())
 
     def collect(self) -> Iterator[Metric]:
-        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
         seen = self._look()
         for name, text in COUNTERS.items():
             yield CounterMetricFamily(_PREFIX + name, text, value=seen.counters[name])
         for name, text in GAUGES.items():
             yield GaugeMetricFamily(_PREFIX + name, text, value=seen.gauges[name])
-        requests = CounterMetricFamily(_PREFIX + "requests", "Requests by API.", labels=["api"])
-        for api, count in seen.requests.items():
-            requests.add_metric([api], count)
-        yield requests
-        text = "Of these, requests that took the straight path, by API."
-        straight = CounterMetricFamily(_PREFIX + "straight_requests", text, labels=["api"])
-        for api, count in seen.straight_requests.items():
-            straight.add_metric([api], count)
-        yield straight
-        text = "From a request to its answer, in ms, what it waited for on purpose included."
-        latencies = HistogramMetricFamily(_PREFIX + "request_ms", text, labels=["api"])
-        for api, latency in seen.latencies.items():
-            latencies.add_metric([api], _up_to(latency), latency.sum_ms)
-        yield latencies
-        text = "From the beginning of a sync to its end, in ms: of all logs that had something to sync then."
-        yield HistogramMetricFamily(_PREFIX + "sync_ms", text, _up_to(seen.syncs), seen.syncs.sum_ms)
-        text = "Offsets that readers of committed records do not see yet, because a transaction before them is open."
-        lags = GaugeMetricFamily(_PREFIX + "stable_lag", text, labels=["topic", "partition"])
-        for (topic, partition), lag in seen.stable_lag.items():
-            lags.add_metric([topic, str(partition)], lag)
-        yield lags
+        yield from labelled_families(seen, _PREFIX)
         yield from pushed_families(seen.pushing_clients)
         build = GaugeMetricFamily(_PREFIX + "build_info", "1, with the version as label.", labels=["version"])
         build.add_metric([self._version], 1)

@@ -239,8 +239,8 @@ class Cleaner:
         self._compacted(now_ms, partition)
         metrics = self._metrics
         metrics.count("compactions")
-        metrics.count("compacted_bytes_read", compaction.bytes_read)
-        metrics.count("compacted_bytes_written", compaction.bytes_written)
+        metrics.count("compaction_read_bytes", compaction.bytes_read)
+        metrics.count("compaction_written_bytes", compaction.bytes_written)
         _log.info(
             "%s: compacted below offset %s: %s of %s records stay",
             partition.directory,

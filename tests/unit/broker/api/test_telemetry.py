@@ -86,7 +86,9 @@ def series(driver: BrokerDriver) -> dict[str, list[tuple[str, dict[str, str], fl
     }
 
 
-SHELLS = "connections untaken_answer_bytes unfinished_request_bytes certificate_end_s clock_ahead_ms".split()
+SHELLS = """
+connections untaken_answer_bytes unfinished_request_bytes certificate_end_timestamp_seconds clock_ahead_seconds
+""".split()
 
 
 def counted(driver: BrokerDriver, name: str) -> int:

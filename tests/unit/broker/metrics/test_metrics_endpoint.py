@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import urllib.request
 from importlib.metadata import version
@@ -18,7 +19,11 @@ from tests.support.tidy import ROOT
 SERVED = {
     *(f"fencepost_broker_{name}_total" for name in (*COUNTERS, "requests", "straight_requests")),
     *(f"fencepost_broker_{name}" for name in (*GAUGES, "stable_lag", "build_info")),
-    *(f"fencepost_broker_{name}_ms_{part}" for name in ("request", "sync") for part in ("bucket", "count", "sum")),
+    *(
+        f"fencepost_broker_{name}_duration_seconds_{part}"
+        for name in ("request", "sync")
+        for part in ("bucket", "count", "sum")
+    ),
 }
 
 
@@ -60,7 +65,16 @@ def test_everything_is_served_with_its_value() -> None:
     for name in process:
         del families[name]
     assert {sample.name for family in families.values() for sample in family.samples} == SERVED
-    names = {*COUNTERS, *GAUGES, "requests", "straight_requests", "request_ms", "sync_ms", "stable_lag", "build_info"}
+    names = {
+        *COUNTERS,
+        *GAUGES,
+        "requests",
+        "straight_requests",
+        "request_duration_seconds",
+        "sync_duration_seconds",
+        "stable_lag",
+        "build_info",
+    }
     assert set(families) == {f"fencepost_broker_{name}" for name in names}
     build = families["fencepost_broker_build_info"].samples
     assert [(each.labels, each.value) for each in build] == [({"version": version("fencepost")}, 1)]
@@ -72,14 +86,17 @@ def test_everything_is_served_with_its_value() -> None:
     assert [values[name] for name in GAUGES] == [[({}, number)] for number in range(len(GAUGES))]
     assert values["requests"] == [({"api": "fetch"}, 7), ({"api": "produce"}, 9)]
     assert values["straight_requests"] == [({"api": "produce"}, 8)]
-    took = families["fencepost_broker_request_ms"].samples
+    took = families["fencepost_broker_request_duration_seconds"].samples
     assert {sample.labels["api"] for sample in took} == {"produce"}
     up_to = {sample.labels["le"]: sample.value for sample in took if "le" in sample.labels}
-    assert list(up_to) == [*map(str, BUCKETS_MS), "+Inf"]
-    assert [up_to[bound] for bound in ("1", "2", "5", "60000", "+Inf")] == [2, 3, 4, 4, 5]
-    assert [sample.value for sample in took if "le" not in sample.labels] == [5, 90_006]
-    syncs = {sample.labels.get("le", ""): sample.value for sample in families["fencepost_broker_sync_ms"].samples}
-    assert (syncs["5"], syncs["10"], syncs["+Inf"]) == (0, 1, 1)
+    assert [float(bound) for bound in up_to] == [*(bound / 1000 for bound in BUCKETS_MS), math.inf]
+    assert [up_to[bound] for bound in ("0.001", "0.002", "0.005", "60.0", "+Inf")] == [2, 3, 4, 4, 5]
+    assert [sample.value for sample in took if "le" not in sample.labels] == [5, 90.006]
+    syncs = {
+        sample.labels.get("le", ""): sample.value
+        for sample in families["fencepost_broker_sync_duration_seconds"].samples
+    }
+    assert (syncs["0.005"], syncs["0.01"], syncs["+Inf"]) == (0, 1, 1)
     assert values["stable_lag"] == [({"topic": "orders", "partition": "2"}, 5)]
 
 

@@ -282,7 +282,7 @@ def test_the_end_of_the_brokers_certificate_is_told_and_counted(
     one = {"listeners": "SSL://127.0.0.1:0"}
     with Broker({**certificates.settings(), **one}) as broker, caplog.at_level(logging.INFO):
         assert "a certificate in" not in caplog.text
-        first = broker.metrics().gauges["certificate_end_s"]
+        first = broker.metrics().gauges["certificate_end_timestamp_seconds"]
         replace(certificates.broker.keystore, issued.key + issued.certificate)
         with contextlib.suppress(*GONE, ssl.SSLError):
             ask(broker.listener("SSL"), certificates.context())
@@ -290,7 +290,7 @@ def test_the_end_of_the_brokers_certificate_is_told_and_counted(
         assert len(lines) == len(told)
         assert all(words in line for words, line in zip(told, lines, strict=True))
         assert all(str(certificates.broker.keystore) in line for line in lines)
-        second = broker.metrics().gauges["certificate_end_s"]
+        second = broker.metrics().gauges["certificate_end_timestamp_seconds"]
         assert second == end_s_of(ssl.PEM_cert_to_DER_cert(issued.certificate))
         assert round((first - second) / 86_400) == 300 - valid_days
 

@@ -140,9 +140,9 @@ def test_a_broker_that_started_slow_takes_records_when_its_clock_is_set_right(sy
 
 def test_a_clock_that_was_set_back_is_seen_in_the_metrics(system: Shifted) -> None:
     with Broker() as broker:
-        assert broker.metrics().gauges["clock_ahead_ms"] == 0
+        assert broker.metrics().gauges["clock_ahead_seconds"] < 1
         system.by_s = -3600
-        assert 3_590_000 < broker.metrics().gauges["clock_ahead_ms"] <= 3_600_000
+        assert 3_590 < broker.metrics().gauges["clock_ahead_seconds"] <= 3_600
 
 
 def test_a_jump_takes_no_time_from_a_transaction(system: Shifted) -> None:

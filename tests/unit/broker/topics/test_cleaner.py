@@ -185,8 +185,8 @@ def test_the_core_compacts_between_requests(policy: str) -> None:
     assert log.size_bytes < before / 3
     active = log.segments[-1].size
     # A round reads the closed segments twice: for the last offset of each key, and to copy.
-    assert counted["compacted_bytes_read"] == 2 * (before - active)
-    assert counted["compacted_bytes_written"] == log.size_bytes - active > 0
+    assert counted["compaction_read_bytes"] == 2 * (before - active)
+    assert counted["compaction_written_bytes"] == log.size_bytes - active > 0
     assert log.clean_point.dirty_offset == log.segments[-1].base_offset
     assert log.segments[0].base_offset == 0
     driver.crash(3)
