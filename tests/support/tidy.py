@@ -170,6 +170,7 @@ ROOMS: dict[str, dict[str, frozenset[str]]] = {
         "parts",
         "connection",
         "api",
+        "topic_gauges",
         "core gauges",
         "network",
         "server",

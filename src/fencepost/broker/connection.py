@@ -106,9 +106,11 @@ class Connection:
         self.calls.append(call)
         self.unanswered_bytes += call.size
 
-    def made(self, answer: Buffers | None) -> None:
-        """Count the bytes of an encoded answer; None counts nothing."""
-        self.made_bytes += sum(map(len, answer or ()))
+    def made(self, answer: Buffers | None) -> int:
+        """Count the bytes of an encoded answer, and return their number. None was encoded and counted before."""
+        size = sum(map(len, answer or ()))
+        self.made_bytes += size
+        return size
 
     def flush(self, effects: list[Effect]) -> None:
         """Turn the answers at the head of the queue into effects."""
@@ -127,8 +129,8 @@ class Core(BrokerParts, ABC):
         """Encode the response of a call, and send it after the answers of earlier requests."""
 
     @abstractmethod
-    def began(self, connection: Connection, api_key: int, version: int, client_id: str) -> None:
-        """Count a request that is being handled."""
+    def began(self, connection: Connection, api_key: int, version: int, client_id: str, size: int) -> None:
+        """Count a request of `size` bytes that is being handled."""
 
     @abstractmethod
     def deliver(self, call: Call, answer: Buffers) -> None:

@@ -17,6 +17,7 @@ from uuid import UUID
 from fencepost.broker.api.apis import SERVED, Api, handler
 from fencepost.broker.api.authorization import enter
 from fencepost.broker.api.common import failure_code
+from fencepost.broker.api.error_counts import count_errors
 from fencepost.broker.api.error_responses import cut_messages, refusal
 from fencepost.broker.api.in_doubt_requests import InDoubtRequests
 from fencepost.broker.api.internal_topics import missing_topic
@@ -45,6 +46,7 @@ __all__ = ["BrokerCore"]
 _PRODUCE, _FETCH, _API_VERSIONS = 0, 1, 18
 _LOGIN_PATIENCE_MS = 60_000
 _HOT = (_PRODUCE, _FETCH)
+_PREFIX_BYTES = 4  # a frame's size before the frame
 _MOST_SHOWN = 60  # characters of a name
 
 _log = logging.getLogger("fencepost.broker")
@@ -243,6 +245,7 @@ class BrokerCore(Core):
         key, version = call.api_key, call.version
         if call.finish is not None:
             response = call.finish(response)
+        count_errors(self, key, response)
         if self.settings.quotas and key in _HOT:
             response.throttle_ms = self._taken(call, response)
         if key in _HOT:
@@ -258,13 +261,15 @@ class BrokerCore(Core):
         call.answer = answer
         if call.fault is not None:
             self._faults.divert(call, call.fault)
-        call.connection.made(call.answer)
+        self.metrics.response_bytes[call.api_key] += call.connection.made(call.answer)
         call.connection.flush(self._effects)
 
     def answer_at_once(self, connection: Connection, api_key: int, began_ms: int, frame: bytes) -> None:
         """Send the response of a request that was handled without a `Call`. The connection has no unanswered `Call`."""
         self.metrics.latencies.add(api_key, self.steady_ms() - began_ms)
-        connection.made_bytes += len(frame)
+        size = len(frame)
+        connection.made_bytes += size
+        self.metrics.response_bytes[api_key] += size
         self._effects.append(Reply(connection.connection_id, (frame,)))
 
     def unanswered(self, call: Call) -> None:
@@ -336,10 +341,11 @@ class BrokerCore(Core):
         self.metrics.straight[frame[1]] += 1
         return True
 
-    def began(self, connection: Connection, api_key: int, version: int, client_id: str) -> None:
-        """Count a request that is being handled."""
+    def began(self, connection: Connection, api_key: int, version: int, client_id: str, size: int) -> None:
+        """Count a request of `size` bytes that is being handled."""
         _log.debug("%s v%s from %s", SERVED[api_key].name, version, connection.connection_id)
         self.metrics.requests[api_key] += 1
+        self.metrics.request_bytes[api_key] += _PREFIX_BYTES + size
         connection.client_id = client_id
 
     def _handle(self, now_ms: int, connection: Connection, frame: memoryview, spared: bool) -> None:
@@ -360,7 +366,7 @@ class BrokerCore(Core):
             call.version, request = 0, None
         else:
             request = _decode(key, version, frame[position:])
-        self.began(connection, key, version, call.client_id)
+        self.began(connection, key, version, call.client_id, call.size)
         if self._faults.table.requests and not spared and self._faults.strike(call, request, frame):
             return
         connection.enter(call)

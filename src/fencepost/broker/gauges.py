@@ -6,12 +6,15 @@ from fencepost.broker.api.apis import SERVED
 from fencepost.broker.coordinator.txn.states import PREPARED, TxnState
 from fencepost.broker.metrics.counters import Snapshot
 from fencepost.broker.parts import BrokerParts
+from fencepost.broker.topic_gauges import group_lags, look_at_topics
+from fencepost.protocol.codes import ErrorCode
 
 __all__ = ["take_snapshot"]
 
 
 def take_snapshot(core: BrokerParts, now_ms: int, **gauges: float) -> Snapshot:
     """Return the core's counters, gauges and latencies. `gauges` are those of the core's shell."""
+    topics, lags = look_at_topics(core), group_lags(core)
     return Snapshot(
         counters=dict(core.metrics.values),
         gauges={
@@ -19,6 +22,8 @@ def take_snapshot(core: BrokerParts, now_ms: int, **gauges: float) -> Snapshot:
             "partitions": core.topics.partition_count,
             "unremovable_directories": core.topics.unremovable,
             "uncleanable_partitions": core.cleaner.uncleanable,
+            "unopened_logs": topics.unopened,
+            "hidden_series": topics.hidden + lags.hidden,
             **_transactions(core, now_ms),
             **core.shares.gauges(),
             **gauges,
@@ -27,9 +32,25 @@ def take_snapshot(core: BrokerParts, now_ms: int, **gauges: float) -> Snapshot:
         straight_requests={SERVED[key].name: count for key, count in sorted(core.metrics.straight.items())},
         latencies={SERVED[key].name: latency.copy() for key, latency in sorted(core.metrics.latencies.by_api.items())},
         syncs=core.metrics.syncs.copy(),
-        stable_lag=_stable_lag(core),
+        stable_lag=topics.stable_lag,
         pushing_clients=core.pushed_metrics.clients(core.steady_ms()),
+        request_bytes={SERVED[key].name: size for key, size in sorted(core.metrics.request_bytes.items())},
+        response_bytes={SERVED[key].name: size for key, size in sorted(core.metrics.response_bytes.items())},
+        errors={
+            (SERVED[key].name, _error_name(code)): count for (key, code), count in sorted(core.metrics.errors.items())
+        },
+        traffic=topics.traffic,
+        logs=topics.logs,
+        topic_bytes=topics.sizes,
+        group_lag=lags.by_pair,
     )
+
+
+def _error_name(code: int) -> str:
+    try:
+        return ErrorCode(code).name
+    except ValueError:  # a fault rule may answer any code
+        return str(code)
 
 
 def _transactions(core: BrokerParts, now_ms: int) -> dict[str, float]:
@@ -48,13 +69,3 @@ def _transactions(core: BrokerParts, now_ms: int) -> dict[str, float]:
         "oldest_two_phase_seconds": max((now_ms - each.start_ms for each in exempt), default=0) / 1000,
         "markers_owed": len(coordinator.marker_work()),
     }
-
-
-def _stable_lag(core: BrokerParts) -> dict[tuple[str, int], int]:
-    lags = {}
-    for topic in core.topics:
-        for partition in topic.partitions:
-            log = partition.opened
-            if log is not None and log.high_watermark > log.last_stable_offset:
-                lags[topic.name, partition.index] = log.high_watermark - log.last_stable_offset
-    return lags

@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from fencepost.broker.metrics.latencies import Latencies, Latency
 from fencepost.broker.metrics.pushed import PushingClient
+from fencepost.broker.metrics.traffic import TopicTraffic
 
-__all__ = ["COUNTERS", "GAUGES", "Metrics", "Snapshot"]
+__all__ = ["COUNTERS", "GAUGES", "LogExtent", "Metrics", "Snapshot"]
 
 COUNTERS: Final[Mapping[str, str]] = {
     "corrupt_reads": "Reads refused because of damaged bytes.",
@@ -75,6 +76,8 @@ COUNTERS: Final[Mapping[str, str]] = {
 GAUGES: Final[Mapping[str, str]] = {
     "groups": "Groups, including those that have only committed offsets.",
     "partitions": "Partitions of all topics.",
+    "unopened_logs": "Partitions whose log was not opened since the start, so that its size is not known.",
+    "hidden_series": "Topics, partitions, and groups with a topic, that are not shown because there are too many.",
     "transactional_ids": "Transactional ids.",
     "transactions_open": "Open transactions.",
     "transactions_two_phase": "Open two-phase transactions, which never time out (KIP-939).",
@@ -96,6 +99,14 @@ GAUGES: Final[Mapping[str, str]] = {
 }
 
 
+class LogExtent(NamedTuple):
+    """Size of a partition's log in bytes, its first offset, and the offset after its last record."""
+
+    size_bytes: int
+    start_offset: int
+    end_offset: int
+
+
 @dataclass(frozen=True)
 class Snapshot:
     """All metrics at one moment.
@@ -109,6 +120,14 @@ class Snapshot:
         stable_lag: (topic, partition) -> offsets between the last stable offset and the high watermark, if not 0.
         pushing_clients: Clients that push metrics (KIP-714), with these.
         straight_requests: Number of requests that took the straight path, by API; they are in `requests` too.
+        request_bytes: Bytes of requests, by API, with the 4 bytes of their size.
+        response_bytes: Bytes of responses, by API, with the 4 bytes of their size.
+        errors: Number of error codes in responses, by API and name of the code.
+        traffic: Counts by topic.
+        logs: (topic, partition) -> the log, if it was opened since the start.
+        topic_bytes: Bytes of the opened logs, by topic.
+        group_lag: (group, topic) -> records behind the committed offsets. A pair is missing if one of its logs was not
+            opened since the start.
     """
 
     counters: Mapping[str, int]
@@ -119,6 +138,13 @@ class Snapshot:
     stable_lag: Mapping[tuple[str, int], int]
     straight_requests: Mapping[str, int] = field(default_factory=dict)
     pushing_clients: Sequence[PushingClient] = ()
+    request_bytes: Mapping[str, int] = field(default_factory=dict)
+    response_bytes: Mapping[str, int] = field(default_factory=dict)
+    errors: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    traffic: Mapping[str, TopicTraffic] = field(default_factory=dict)
+    logs: Mapping[tuple[str, int], LogExtent] = field(default_factory=dict)
+    topic_bytes: Mapping[str, int] = field(default_factory=dict)
+    group_lag: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
 
 class Metrics:
@@ -130,6 +156,11 @@ class Metrics:
         """By API key."""
         self.straight: Counter[int] = Counter()
         """Of these, requests that took the straight path."""
+        self.request_bytes: Counter[int] = Counter()
+        """Bytes of requests by API key, with the sizes before them."""
+        self.response_bytes: Counter[int] = Counter()
+        self.errors: Counter[tuple[int, int]] = Counter()
+        """Error codes in responses, by API key and code."""
         self.latencies = Latencies()
         self.syncs = Latency()
 

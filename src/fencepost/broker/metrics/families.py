@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from fencepost.broker.metrics.counters import Snapshot
+from fencepost.broker.metrics.counters import LogExtent, Snapshot
 from fencepost.broker.metrics.latencies import BUCKETS_MS, Latency
+from fencepost.broker.metrics.traffic import TopicTraffic
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -41,19 +42,92 @@ class Histogram(NamedTuple):
     samples: Callable[[Snapshot], Iterable[tuple[tuple[str, ...], Latency]]]
 
 
+def _by_api(field: str) -> Callable[[Snapshot], Samples]:
+    return lambda seen: (((api,), count) for api, count in getattr(seen, field).items())
+
+
+def _by_topic(count: Callable[[TopicTraffic], int]) -> Callable[[Snapshot], Samples]:
+    return lambda seen: (((topic,), count(traffic)) for topic, traffic in seen.traffic.items())
+
+
+def _by_partition(number: Callable[[LogExtent], int]) -> Callable[[Snapshot], Samples]:
+    return lambda seen: (((topic, str(index)), number(log)) for (topic, index), log in seen.logs.items())
+
+
+def _topic_errors(seen: Snapshot) -> Samples:
+    for topic, traffic in seen.traffic.items():
+        yield (topic, "produce"), traffic.produce_errors
+        yield (topic, "fetch"), traffic.fetch_errors
+
+
+_API, _TOPIC, _PLACE = ("api",), ("topic",), ("topic", "partition")
+
 FAMILIES: Final[Sequence[Family]] = (
-    Family("requests", "Requests by API.", ("api",), lambda seen: (((api,), n) for api, n in seen.requests.items())),
+    Family("requests", "Requests by API.", _API, _by_api("requests")),
+    Family("straight_requests", "Of these, requests that took the straight path.", _API, _by_api("straight_requests")),
+    Family("request_bytes", "Bytes of requests by API.", _API, _by_api("request_bytes")),
+    Family("response_bytes", "Bytes of responses by API.", _API, _by_api("response_bytes")),
     Family(
-        "straight_requests",
-        "Of these, requests that took the straight path, by API.",
-        ("api",),
-        lambda seen: (((api,), n) for api, n in seen.straight_requests.items()),
+        "response_errors",
+        "Error codes in responses by API, one for each object that was refused. Clients handle many of them.",
+        ("api", "error"),
+        lambda seen: seen.errors.items(),
+    ),
+    Family(
+        "topic_written_records",
+        "Records that clients appended. Duplicates and markers do not count.",
+        _TOPIC,
+        _by_topic(lambda traffic: traffic.written_records),
+    ),
+    Family(
+        "topic_written_bytes",
+        "Bytes that clients appended, as stored.",
+        _TOPIC,
+        _by_topic(lambda traffic: traffic.written_bytes),
+    ),
+    Family(
+        "topic_read_bytes",
+        "Bytes of batches in answers to consumers.",
+        _TOPIC,
+        _by_topic(lambda traffic: traffic.read_bytes),
+    ),
+    Family("topic_errors", "Partitions that Produce or Fetch refused.", ("topic", "api"), _topic_errors),
+    Family(
+        "topic_size_bytes",
+        "Bytes of the topic's opened logs.",
+        _TOPIC,
+        lambda seen: (((topic,), size) for topic, size in seen.topic_bytes.items()),
+        is_counter=False,
+    ),
+    Family(
+        "partition_size_bytes", "Bytes of the log.", _PLACE, _by_partition(lambda log: log.size_bytes), is_counter=False
+    ),
+    Family(
+        "partition_start_offset",
+        "First offset of the log.",
+        _PLACE,
+        _by_partition(lambda log: log.start_offset),
+        is_counter=False,
+    ),
+    Family(
+        "partition_end_offset",
+        "Offset after the log's end.",
+        _PLACE,
+        _by_partition(lambda log: log.end_offset),
+        is_counter=False,
+    ),
+    Family(
+        "group_lag",
+        "Offsets between the group's committed offsets and the high watermarks of the topic.",
+        ("group", "topic"),
+        lambda seen: seen.group_lag.items(),
+        is_counter=False,
     ),
     Family(
         "stable_lag",
         "Offsets that readers of committed records do not see yet, because a transaction before them is open.",
-        ("topic", "partition"),
-        lambda seen: (((topic, str(index)), n) for (topic, index), n in seen.stable_lag.items()),
+        _PLACE,
+        lambda seen: (((topic, str(index)), count) for (topic, index), count in seen.stable_lag.items()),
         is_counter=False,
     ),
 )

@@ -26,6 +26,7 @@ from fencepost.broker.disk.two_copies import DamagedDirectory, SealedFile
 from fencepost.broker.log.config import LogConfig
 from fencepost.broker.log.partition import PartitionLog
 from fencepost.broker.log.recovery_points import RecoveryPoints
+from fencepost.broker.metrics.traffic import TopicTraffic
 from fencepost.broker.settings.values import BrokerConfig, TopicConfig
 from fencepost.broker.timing.clock import Now
 from fencepost.broker.topics.directories import (
@@ -82,7 +83,7 @@ class Partition:
 class Topic:
     """A topic. `partitions` are in order of their numbers."""
 
-    __slots__ = ("config", "given", "log_config", "name", "partitions", "replacement", "topic_id")
+    __slots__ = ("config", "given", "log_config", "name", "partitions", "replacement", "topic_id", "traffic")
 
     def __init__(self, name: str, topic_id: UUID, given: Mapping[str, str], broker: BrokerConfig) -> None:
         self.name = name
@@ -93,6 +94,7 @@ class Topic:
         """Settings of its logs; None after a change of settings, until the next use."""
         self.partitions: list[Partition] = []
         self.replacement = Replacement()
+        self.traffic = TopicTraffic()
 
     @property
     def internal(self) -> bool:

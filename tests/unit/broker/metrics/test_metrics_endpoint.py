@@ -6,24 +6,31 @@ import json
 import math
 import re
 import urllib.request
+from collections.abc import Mapping
 from importlib.metadata import version
 
+from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 import fencepost
-from fencepost.broker.metrics.counters import COUNTERS, GAUGES, Metrics, Snapshot
+from fencepost.broker.metrics.counters import COUNTERS, GAUGES, LogExtent, Metrics, Snapshot
 from fencepost.broker.metrics.endpoint import serve_metrics
 from fencepost.broker.metrics.latencies import BUCKETS_MS, Latencies
+from fencepost.broker.metrics.traffic import TopicTraffic
 from tests.support.tidy import ROOT
 
+LABELLED = """
+requests straight_requests request_bytes response_bytes response_errors topic_written_records topic_written_bytes
+topic_read_bytes topic_errors
+""".split()
+MEASURED = """
+stable_lag topic_size_bytes partition_size_bytes partition_start_offset partition_end_offset group_lag build_info
+""".split()
+TIMED = ("request_duration_seconds", "sync_duration_seconds")
 SERVED = {
-    *(f"fencepost_broker_{name}_total" for name in (*COUNTERS, "requests", "straight_requests")),
-    *(f"fencepost_broker_{name}" for name in (*GAUGES, "stable_lag", "build_info")),
-    *(
-        f"fencepost_broker_{name}_duration_seconds_{part}"
-        for name in ("request", "sync")
-        for part in ("bucket", "count", "sum")
-    ),
+    *(f"fencepost_broker_{name}_total" for name in (*COUNTERS, *LABELLED)),
+    *(f"fencepost_broker_{name}" for name in (*GAUGES, *MEASURED)),
+    *(f"fencepost_broker_{name}_{part}" for name in TIMED for part in ("bucket", "count", "sum")),
 }
 
 
@@ -44,7 +51,7 @@ def test_the_dashboard_asks_for_what_is_served() -> None:
     assert strangers(planted) == ["fencepost_broker_markers"]
 
 
-def test_everything_is_served_with_its_value() -> None:
+def filled() -> Snapshot:
     metrics = Metrics()
     metrics.count("corrupt_reads", 3)
     gauges = {name: number for number, name in enumerate(GAUGES)}
@@ -53,35 +60,56 @@ def test_everything_is_served_with_its_value() -> None:
     latencies = {"produce": metrics.latencies.by_api[0]}
     metrics.syncs.add(7)
     requests = {"fetch": 7, "produce": 9}
-    seen = Snapshot(metrics.values, gauges, requests, latencies, metrics.syncs, {("orders", 2): 5}, {"produce": 8})
+    orders = TopicTraffic()
+    orders.wrote(3, 300)
+    orders.read_bytes, orders.produce_errors, orders.fetch_errors = 200, 4, 6
+    return Snapshot(
+        metrics.values,
+        gauges,
+        requests,
+        latencies,
+        metrics.syncs,
+        {("orders", 2): 5},
+        {"produce": 8},
+        request_bytes={"produce": 1_000},
+        response_bytes={"produce": 100},
+        errors={("fetch", "OFFSET_OUT_OF_RANGE"): 6},
+        traffic={"orders": orders},
+        logs={("orders", 2): LogExtent(4096, 10, 20)},
+        topic_bytes={"orders": 4096},
+        group_lag={("billing", "orders"): 7},
+    )
+
+
+def served(seen: Snapshot) -> dict[str, Metric]:
+    """The families by name."""
     port, end = serve_metrics(lambda: seen, "127.0.0.1", 0)
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=300) as answer:
-            families = {family.name: family for family in text_string_to_metric_families(answer.read().decode())}
+            return {family.name: family for family in text_string_to_metric_families(answer.read().decode())}
     finally:
         end()
+
+
+def values_of(families: Mapping[str, Metric]) -> dict[str, list[tuple[dict[str, str], float]]]:
+    return {
+        name.removeprefix("fencepost_broker_"): [(sample.labels, sample.value) for sample in family.samples]
+        for name, family in families.items()
+    }
+
+
+def test_everything_is_served_with_its_value() -> None:
+    families = served(filled())
     process = {name for name in families if name.startswith("process_")}
     assert {"process_open_fds", "process_max_fds", "process_resident_memory_bytes", "process_cpu_seconds"} <= process
     for name in process:
         del families[name]
     assert {sample.name for family in families.values() for sample in family.samples} == SERVED
-    names = {
-        *COUNTERS,
-        *GAUGES,
-        "requests",
-        "straight_requests",
-        "request_duration_seconds",
-        "sync_duration_seconds",
-        "stable_lag",
-        "build_info",
-    }
+    names = {*COUNTERS, *GAUGES, *LABELLED, *MEASURED, *TIMED}
     assert set(families) == {f"fencepost_broker_{name}" for name in names}
     build = families["fencepost_broker_build_info"].samples
     assert [(each.labels, each.value) for each in build] == [({"version": version("fencepost")}, 1)]
-    values = {
-        name.removeprefix("fencepost_broker_"): [(sample.labels, sample.value) for sample in family.samples]
-        for name, family in families.items()
-    }
+    values = values_of(families)
     assert [values[name] for name in COUNTERS] == [[({}, 3 if name == "corrupt_reads" else 0)] for name in COUNTERS]
     assert [values[name] for name in GAUGES] == [[({}, number)] for number in range(len(GAUGES))]
     assert values["requests"] == [({"api": "fetch"}, 7), ({"api": "produce"}, 9)]
@@ -97,6 +125,24 @@ def test_everything_is_served_with_its_value() -> None:
         for sample in families["fencepost_broker_sync_duration_seconds"].samples
     }
     assert (syncs["0.005"], syncs["0.01"], syncs["+Inf"]) == (0, 1, 1)
+
+
+def test_numbers_by_api_topic_and_group_have_their_labels() -> None:
+    values = values_of(served(filled()))
+    orders_alone = {"topic": "orders"}
+    assert values["request_bytes"] == [({"api": "produce"}, 1_000)]
+    assert values["response_bytes"] == [({"api": "produce"}, 100)]
+    assert values["response_errors"] == [({"api": "fetch", "error": "OFFSET_OUT_OF_RANGE"}, 6)]
+    assert values["topic_written_records"] == [(orders_alone, 3)]
+    assert values["topic_written_bytes"] == [(orders_alone, 300)]
+    assert values["topic_read_bytes"] == [(orders_alone, 200)]
+    assert values["topic_errors"] == [({**orders_alone, "api": "produce"}, 4), ({**orders_alone, "api": "fetch"}, 6)]
+    assert values["topic_size_bytes"] == [(orders_alone, 4096)]
+    place = {"topic": "orders", "partition": "2"}
+    assert values["partition_size_bytes"] == [(place, 4096)]
+    assert values["partition_start_offset"] == [(place, 10)]
+    assert values["partition_end_offset"] == [(place, 20)]
+    assert values["group_lag"] == [({"group": "billing", "topic": "orders"}, 7)]
     assert values["stable_lag"] == [({"topic": "orders", "partition": "2"}, 5)]
 
 

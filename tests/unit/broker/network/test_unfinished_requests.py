@@ -82,7 +82,7 @@ def half_requests(broker: Broker, stack: ExitStack, count: int) -> list[socket.s
     return made
 
 
-def held(broker: Broker) -> int:
+def held(broker: Broker) -> float:
     return broker.metrics().gauges["unfinished_request_bytes"]
 
 

@@ -213,8 +213,10 @@ class ParkedFetch:
         results, nothing_yet = [], True
         for reader in readers:
             result = self._read(reader, room, nothing_yet)
-            room -= len(result.records)
-            nothing_yet = nothing_yet and not len(result.records)
+            if size := len(result.records):
+                room, nothing_yet = room - size, False
+                if reader.partition is not None:
+                    reader.partition.topic.traffic.read_bytes += size
             results.append((reader, result))
         return results
 

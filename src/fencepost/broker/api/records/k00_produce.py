@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 
 from fencepost.broker.api.common import find_partition
+from fencepost.broker.api.error_counts import count_errors
 from fencepost.broker.api.handler import Handler
 from fencepost.broker.api.time_slices import TURN_MS, Resume, in_turns
 from fencepost.broker.api.transactions.waiting import when_markers_are_written
@@ -32,7 +33,7 @@ from fencepost.broker.topics.catalogue import Partition
 from fencepost.broker.topics.opening import open_log
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.produce_wire import ProducePartition, ProducePartitionResult, ProduceRequest, ProduceResponse
-from fencepost.protocol.records.batch import CODECS, BatchHeader, says_transactional
+from fencepost.protocol.records.batch import CODECS, LENGTH_PREFIX_BYTES, BatchHeader, says_transactional
 
 __all__ = ["HANDLER", "ProducePlace", "answer", "finish", "note_appended"]
 
@@ -95,6 +96,7 @@ def finish(call: Call, now_ms: int, request: ProduceRequest, placed: list[Produc
     response = ProduceResponse([place.result for place in placed])
     if request.acks == _NONE:
         if any(result.error_code for result in response.partitions):
+            count_errors(call.core, call.api_key, response)
             call.core.drop(now_ms, call.connection)
         else:
             call.no_reply()
@@ -277,6 +279,7 @@ def note_appended(
     else:
         result.log_append_time_ms = appended.log_append_time_ms
         core.durability.appended(partition)
+        partition.topic.traffic.wrote(header.record_count, LENGTH_PREFIX_BYTES + header.batch_length)
 
 
 _MESSAGES: Mapping[int, str] = {

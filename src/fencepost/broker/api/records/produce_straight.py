@@ -19,7 +19,7 @@ from fencepost.broker.log.validate import Flaw, header_of
 from fencepost.broker.topics.catalogue import Partition
 from fencepost.protocol.produce_one import OneBatch, decode_one, encode_one_answer
 from fencepost.protocol.produce_wire import ProducePartition, ProduceRequest, ProduceResponse
-from fencepost.protocol.records.batch import BatchHeader
+from fencepost.protocol.records.batch import LENGTH_PREFIX_BYTES, BatchHeader
 
 __all__ = ["take"]
 
@@ -51,8 +51,9 @@ def take(core: Core, connection: Connection, frame: memoryview, now_ms: int) -> 
         enlisted = _enlisted(core, now_ms, asked, asked.transactional_id, header, partition)
         if enlisted.reply.error_code:
             return False
-    core.began(connection, _API_KEY, asked.version, asked.client_id or "")
-    _append(core, connection, len(frame), now_ms, asked, header, partition, partition.opened, enlisted)
+    size = len(frame)
+    core.began(connection, _API_KEY, asked.version, asked.client_id or "", size)
+    _append(core, connection, size, now_ms, asked, header, partition, partition.opened, enlisted)
     return True
 
 
@@ -91,6 +92,7 @@ def _append(
     usual = appended if isinstance(appended, Appended) and appended.is_usual else None
     if usual is not None and not _must_wait(core, connection):
         core.durability.appended(partition)
+        partition.topic.traffic.wrote(header.record_count, LENGTH_PREFIX_BYTES + header.batch_length)
         frame = encode_one_answer(asked, usual.base_offset, usual.log_append_time_ms, usual.log_start_offset)
         core.answer_at_once(connection, _API_KEY, began_ms, frame)
         return

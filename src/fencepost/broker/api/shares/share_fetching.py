@@ -198,6 +198,8 @@ class ParkedShareFetch:
             data = self._take(wanted, room, count, nothing_yet=count == self._request.max_records)
             room -= len(data.records)
             count -= sum(each.last_offset - each.first_offset + 1 for each in data.acquired_records)
+            if data.records and (topic := self._call.core.topics.by_id(wanted.topic_id)) is not None:
+                topic.traffic.read_bytes += len(data.records)
             if data.records or data.error_code:
                 told[wanted] = data
         topics: dict[UUID, list[PartitionData]] = {}

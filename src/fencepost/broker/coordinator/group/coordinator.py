@@ -18,7 +18,7 @@ checked elsewhere. That a client disconnects means nothing to a group: its sessi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -59,7 +59,7 @@ from fencepost.broker.coordinator.group.base.requests import (
 from fencepost.broker.coordinator.group.base.settings import CoordinatorSettings
 from fencepost.broker.coordinator.group.base.topics import Topics
 from fencepost.broker.coordinator.group.kinds import DEFAULT_KIND, OTHER_KINDS
-from fencepost.broker.coordinator.group.offset_store import OffsetStore
+from fencepost.broker.coordinator.group.offset_store import OffsetStore, StoredOffset
 from fencepost.broker.timing.alarm import Alarm
 from fencepost.broker.timing.clock import Jumps
 from fencepost.broker.timing.deadlines import Deadlines
@@ -319,6 +319,10 @@ class GroupCoordinator:
         """Handle OffsetFetch v1-10 for one group."""
         error = self._kind_of(request.group_id).check_fetch(request)
         return FetchedOffsets(request.group_id, error) if error else offsets.fetch(self._offsets, request)
+
+    def committed_offsets(self) -> Iterator[tuple[str, Mapping[TopicPartition, StoredOffset]]]:
+        """Yield each group id with its committed offsets."""
+        return iter(self._offsets.committed.items())
 
     def delete_offsets(self, group_id: str, partitions: Sequence[tuple[str, int]]) -> GroupResult[OffsetsDeleted]:
         """Handle OffsetDelete v0."""
