@@ -1,0 +1,69 @@
+"""docs/alerts.yml: rules that Prometheus takes, about metrics that are served, with links to sections that exist."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from importlib import import_module
+from typing import Any
+
+import pytest
+
+from tests.support.tidy import ROOT
+from tests.unit.broker.metrics.test_metrics_endpoint import SERVED
+
+FILE = ROOT / "docs" / "alerts.yml"
+TEXT = FILE.read_text()
+OF_PROMETHEUS = {"up", "process_open_fds", "process_max_fds"}
+"""Names that Prometheus and its library give."""
+
+
+def rules(text: str) -> list[Any]:
+    (group,) = import_module("yaml").safe_load(text)["groups"]
+    return list(group["rules"])
+
+
+def metrics_in(expression: str) -> set[str]:
+    """Return the names of metrics: words with an underscore, or `up`, that no parenthesis and no = follows."""
+    without_labels = re.sub(r"\{[^}]*\}", "", expression)
+    found: list[str] = re.findall(r"\b(?:up|[a-z]+(?:_[a-z]+)+)\b(?!\s*\()", without_labels)
+    return set(found)
+
+
+def wrong(text: str) -> list[str]:
+    """Return names that are not served, and links to what is not there."""
+    sections = set(re.findall(r"^### (FP\d+)$", (ROOT / "docs" / "at-night.md").read_text(), re.MULTILINE))
+    found = []
+    for rule in rules(text):
+        metrics = metrics_in(rule["expr"])
+        found += sorted(metrics - SERVED - OF_PROMETHEUS) or ([] if metrics else [f"{rule['alert']}: no metric"])
+        page, _, section = rule["annotations"]["runbook_url"].partition("#")
+        if page != "docs/at-night.md" or (section and section.upper() not in sections):
+            found.append(rule["annotations"]["runbook_url"])
+    return found
+
+
+def test_names_of_metrics_are_found_in_expressions() -> None:
+    expression = 'min_over_time(a_b[5m]) > 0 and on (instance) up{job="c_d"} or histogram_quantile(0.9, e_bucket)'
+    assert metrics_in(expression) == {"a_b", "up", "e_bucket"}
+
+
+def test_each_alert_asks_for_what_is_served_and_links_to_its_section() -> None:
+    assert len(rules(TEXT)) > 10
+    assert wrong(TEXT) == []
+    planted = TEXT.replace("broker_markers_owed", "broker_markers").replace("#fp402", "#fp499")
+    assert wrong(planted) == ["docs/at-night.md#fp499", "fencepost_broker_markers"]
+
+
+def test_each_alert_has_a_name_a_severity_and_a_summary() -> None:
+    found = rules(TEXT)
+    assert len({rule["alert"] for rule in found}) == len(found)
+    assert {rule["labels"]["severity"] for rule in found} == {"critical", "warning", "info"}
+    assert all(rule["annotations"]["summary"].endswith(".") for rule in found)
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool of Prometheus is not installed")
+def test_prometheus_takes_the_rules() -> None:
+    done = subprocess.run(["promtool", "check", "rules", str(FILE)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
