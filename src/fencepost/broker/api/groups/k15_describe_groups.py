@@ -30,8 +30,8 @@ def _handle(call: Call, now_ms: int, request: DescribeGroupsRequest) -> Describe
 
 
 def _describe(call: Call, group_id: str, operations: bool) -> DescribedGroup:
-    has_error = call.version >= _FIRST_WITH_AN_ERROR
     found = call.core.groups.coordinator.describe(ClassicGroups, group_id)
+    has_error = bool(found.error_code) and call.version >= _FIRST_WITH_AN_ERROR
     return DescribedGroup(
         error_code=found.error_code if has_error else ErrorCode.NONE,
         error_message=found.error_message if has_error else None,
@@ -51,7 +51,7 @@ def _describe(call: Call, group_id: str, operations: bool) -> DescribedGroup:
             for member in found.members
         ],
         authorized_operations=authorized_operations(
-            call, ResourceType.GROUP, group_id, asked=operations and not found.error_code
+            call, ResourceType.GROUP, group_id, asked=operations and not has_error
         ),
     )
 
