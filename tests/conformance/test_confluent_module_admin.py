@@ -84,6 +84,8 @@ def test_settings(broker: BrokerUnderTest, admin: fencepost.Admin) -> None:
             ("no.such.setting", "1", operation.SET),
         ):
             seen.append(change(name, value, kind))
+            # Only our change waits until it is seen.
+            until(lambda: outcomes(kit, own.describe_configs([topic]), shown)[topic][0] == "100000")
             seen.append(outcomes(kit, own.describe_configs([topic]), shown)[topic])
         seen.append(change("retention.ms", None, operation.DELETE))
         missing = api.ConfigResource("topic", kit.name("missing"))
