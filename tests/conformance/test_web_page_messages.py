@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import fencepost
+from fencepost.cli.ui import browsing
 from tests.conformance.test_web_page import HTML, browser, prepare, sees, sees_no_more, sees_none, serve, show
 from tests.support.brokers import BrokerUnderTest
 from tests.support.schema_registry import schema_registry
@@ -22,6 +23,12 @@ if TYPE_CHECKING:
 __all__ = ["browser", "serve", "show"]
 
 pytestmark = pytest.mark.browser
+
+
+@pytest.fixture(autouse=True)
+def _no_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A search ends after some seconds with the messages found so far, which on a busy machine can be none."""
+    monkeypatch.setattr(browsing, "SECONDS", 60.0)
 
 
 def picture(tab: Tab, name: str) -> None:
