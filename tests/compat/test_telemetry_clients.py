@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,8 @@ from tests.support.waiting import until
 
 SOURCE = Path(__file__).with_name("java_telemetry") / "Pushes.java"
 RECORDS = 100
+Kind = tuple[str, bool, tuple[str, ...]]
+"""A metric: its name, True for a sum, and its labels."""
 PATIENCE_S = 120.0
 
 
@@ -57,13 +60,14 @@ def test_java(broker: Broker, tmp_path: Path) -> None:
     """The consumer's last push, at its end, tells of all records. The producer makes none when it is closed."""
     topic = "java"
     compile_java([SOURCE], tmp_path)
-    run = subprocess.run(
-        java_program("Pushes", broker.bootstrap_servers, topic, str(RECORDS), folder=tmp_path),
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=True,
-    )
+    command = java_program("Pushes", broker.bootstrap_servers, topic, str(RECORDS), folder=tmp_path)
+    known: set[Kind] = set()  # of all pushes: the last one of a consumer may have no metrics of partitions any more
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(subprocess.run, command, capture_output=True, text=True, timeout=PATIENCE_S, check=True)
+        while not running.done():
+            known |= {kind for client in clients(broker, f"java-{topic}") for kind in kinds(client)}
+            time.sleep(0.02)
+    run = running.result()
     told = [line.split()[1:] for line in run.stdout.splitlines() if line.startswith("> ")]
     assert told[0] == ["read", str(RECORDS)]
     ids = {name: instance_id for what, name, instance_id in told[1:] if what == "id"}
@@ -76,20 +80,20 @@ def test_java(broker: Broker, tmp_path: Path) -> None:
     assert values(consumer)["org.apache.kafka.consumer.fetch.manager.records.consumed.total"] == RECORDS
     assert ("group_id", topic) in consumer.points[0].attributes
     assert any(point.is_sum for point in producer.points)
-    assert_ours_are_named_alike(broker, pushed.values())
+    assert_ours_are_named_alike(broker, known | {kind for client in pushed.values() for kind in kinds(client)})
 
 
-def assert_ours_are_named_alike(broker: Broker, javas: Iterable[PushingClient]) -> None:
+def kinds(client: PushingClient) -> set[Kind]:
+    """Return the metrics of a client, without labels of its group."""
+    ours = {label for point in client.points for label, _ in point.attributes if label.startswith("group_")}
+    return {
+        (point.name, point.is_sum, tuple(label for label, _ in point.attributes if label not in ours))
+        for point in client.points
+    }
+
+
+def assert_ours_are_named_alike(broker: Broker, known: set[Kind]) -> None:
     """Each metric of our clients has the name, the kind and the labels of one of Java's."""
-
-    def kinds(client: PushingClient) -> set[tuple[str, bool, tuple[str, ...]]]:
-        ours = [label for label, _ in client.points[0].attributes if label.startswith("group_")]
-        return {
-            (point.name, point.is_sum, tuple(label for label, _ in point.attributes if label not in ours))
-            for point in client.points
-        }
-
-    known = {kind for client in javas for kind in kinds(client)}
     with (
         fencepost.Producer(broker.bootstrap_servers, client_id="ours") as producer,
         fencepost.Consumer(broker.bootstrap_servers, client_id="ours", group_id="g") as consumer,

@@ -55,15 +55,15 @@ WRONG = {
 }
 NO_TOPICS = {"t\u00fcr": "at most 249", "a b": "at most 249", "x" * 250: "at most 249", "..": "not '.' or '..'"}
 NUMBERS = {
-    "topics create n --partitions -2": "greater than or equal to -1",
+    "topics create n --partitions -2": "-1 or more, and at most 2147483647",
     "topics create n --partitions 0": "0 cannot be",
     "topics create n --replication-factor 0": "0 cannot be",
-    "topics create n --partitions 2147483648": "less than or equal to 2147483647",
-    "topics create n --replication-factor 32768": "less than or equal to 32767",
-    "topics alter t --partitions 2147483648": "less than or equal to 2147483647",
-    "users set-password u --iterations 4095": "greater than or equal to 4096",
-    "users set-password u --iterations 16385": "less than or equal to 16384",
-    "transactions finish-flink p --checkpoint -1": "greater than or equal to 0",
+    "topics create n --partitions 2147483648": "-1 or more, and at most 2147483647",
+    "topics create n --replication-factor 32768": "at most 32767",
+    "topics alter t --partitions 2147483648": "1 or more, and at most 2147483647",
+    "users set-password u --iterations 4095": "from 4096 to 16384",
+    "users set-password u --iterations 16385": "from 4096 to 16384",
+    "transactions finish-flink p --checkpoint -1": "0 or more",
     "groups list --state Stabil": "one of PreparingRebalance",
     "configs describe broker \u0663": "not a broker's id",
     "acls add alice --operation read --resource topic:t": "is not a principal",
