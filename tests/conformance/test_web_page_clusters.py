@@ -175,13 +175,13 @@ def test_clusters_are_files(started: list[PageCluster], tmp_path: Path, monkeypa
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--cluster", "a"], "not NAME=VALUE"),
+        (["--cluster", "a"], "not NAME=FILE"),
         (["--cluster", "a=FILE", "--cluster", "a=FILE"], "given twice"),
         (["--cluster", "a=FILE", "-b", "x:1"], "leave out -b"),
         (["--cluster", "a b=FILE"], "letters, digits"),
         (["--cluster", "a=EMPTY"], "has no bootstrap.servers"),
         (["--cluster", "a=/nowhere"], "nowhere"),
-        (["--cluster", "a=FILE", "--schema-registry", "http://registry.example"], "not NAME=VALUE"),
+        (["--cluster", "a=FILE", "--schema-registry", "http://registry.example"], "not NAME=URL"),
         (["--cluster", "a=FILE", "--schema-registry", "b=http://registry.example"], "'b' is the name of no --cluster"),
         (["--cluster", "a=FILE", "--allow-actions-on", "b"], "'b' is the name of no --cluster"),
         (["--allow-actions-on", "b"], "needs --cluster"),

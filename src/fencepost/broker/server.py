@@ -520,15 +520,11 @@ class BrokerServer:
         """
         failed: list[tuple[File, OSError]] = []
         while True:
-            postponed = []
-            for file, error in await self._threads.sync(files):
-                if error.errno in _NO_DESCRIPTORS:
-                    postponed.append(file)
-                else:
-                    failed.append((file, error))
-            if not postponed:
+            outcomes = await self._threads.sync(files)
+            failed += [(file, error) for file, error in outcomes if error.errno not in _NO_DESCRIPTORS]
+            files = [file for file, error in outcomes if error.errno in _NO_DESCRIPTORS]
+            if not files:
                 return failed
-            files = postponed
             self.core.metrics.count("postponed_syncs")
             if times := self._postponed.hit(_steady_ms()):
                 _log.error(

@@ -174,9 +174,8 @@ class TopicCatalogue:
 
         `expected`: earlier starts wrote every small file.
         """
-        for name in self._files.listdir(""):
-            if is_doomed(name):
-                self._doomed.remove(name)
+        for name in filter(is_doomed, self._files.listdir("")):
+            self._doomed.remove(name)
         try:
             stored = self._file.load()
         except DamagedDirectory as error:
@@ -265,9 +264,8 @@ class TopicCatalogue:
 
     def _configure(self, topic: Topic) -> None:
         topic.log_config = None
-        for partition in topic.partitions:
-            if partition.opened is not None:
-                partition.opened.config = self._log_config(topic)
+        for log in filter(None, (partition.opened for partition in topic.partitions)):
+            log.config = self._log_config(topic)
 
     def delete_all(self, doomed: Collection[Topic]) -> Change[None]:
         """Delete the topics and their records. After an OSError they still exist.
