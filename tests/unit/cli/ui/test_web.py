@@ -450,7 +450,7 @@ def test_what_cannot_be_is_refused_at_the_start(capsys: pytest.CaptureFixture[st
     for words, status, told in (
         (["ui", "--allow-actions", "--host", "0.0.0.0"], 2, "the page has no login"),  # noqa: S104 - refused
         (["ui", "--host", "192.0.2.1", "--port", "1"], 1, "fencepost: "),
-        (["broker", "--ui", "70000"], 2, "--ui: 70000 is not a port"),
+        (["broker", "--ui", "70000"], 2, "--ui: '70000' is not a port from 0 to 65535"),
         (["broker", "--ui", *SASL_ONLY], 2, "every listener asks for credentials"),
     ):
         with pytest.raises(SystemExit) as ended:
