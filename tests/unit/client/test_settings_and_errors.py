@@ -152,10 +152,10 @@ def test_a_setting_of_another_role_has_no_effect(caplog: pytest.LogCaptureFixtur
 
 
 def test_refusals_do_not_show_secrets() -> None:
-    for name in ("sasl_oauthbearer_assertion_private_key_pem", "sasl.oauthbearer.assertion.private.key.pem"):
-        with pytest.raises(ConfigurationError, match=f"{name}=...: not possible here") as caught:
-            AdminConfig.make({**SERVERS, name: "geheim"})
-        assert "geheim" not in str(caught.value)
+    name = "sasl_oauthbearer_assertion_private_key_pem"
+    with pytest.raises(ConfigurationError, match=f"{name}=...: not possible here") as caught:
+        AdminConfig.make({**SERVERS, name: "geheim"})
+    assert "geheim" not in str(caught.value)
 
 
 def test_values_take_the_types_of_their_settings() -> None:
