@@ -267,6 +267,8 @@ class GroupCoordinator:
         refusal = own.check(request)
         if refusal is None and not takes_over:
             refusal = self._not_of(own, group_id)
+        if refusal is None and not joins and present is None:
+            refusal = Refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"There is no {own.name} group {group_id}.")
         if refusal is None and joins:
             refusal = self._no_room(now_ms, group_id)
         if refusal is not None:

@@ -327,10 +327,19 @@ class RecordedKind(GroupKind[Described], Generic[Described, G, Q, R]):
     decides_once = True
     group_key: ClassVar[type]
     """The type of the key whose tombstone deletes a group."""
+    max_size_setting: ClassVar[str]
+    """The setting with the largest number of members of a group."""
+    reply: Callable[..., R]
+    """The type of the answer to a heartbeat."""
+    described: Callable[..., Described]
+    """The type of the answer to a describe request."""
+    dead: ClassVar[str]
+    """The state in the answer to a describe request for another id."""
 
     def __init__(self, context: KindContext) -> None:
         super().__init__(context)
         self._groups: dict[str, G] = {}
+        self._max_size = context.settings.number(self.max_size_setting)
 
     # The heartbeat
 
@@ -340,11 +349,27 @@ class RecordedKind(GroupKind[Described], Generic[Described, G, Q, R]):
 
     @abstractmethod
     def heartbeat(self, now_ms: int, request: Q, out: Out) -> R:
-        """Handle a checked heartbeat, including joins and leaves."""
+        """Handle a checked heartbeat, including joins and leaves. Without a group, it is a join."""
 
-    @abstractmethod
     def refusing(self, error_code: ErrorCode, message: str) -> R:
         """Return the answer that refuses a heartbeat."""
+        return self.reply(error_code=error_code, error_message=message)
+
+    def _full(self, group: G, member_id: str) -> Refusal | None:
+        """Return the refusal of a new member beyond the limit."""
+        if member_id in group.members or len(group.members) < self._max_size:
+            return None
+        return Refusal(ErrorCode.GROUP_MAX_SIZE_REACHED, f"Group {group.group_id} is full.")
+
+    def on_deadline(self, now_ms: int, deadline: Deadline, out: Out) -> None:
+        group = self.find(deadline.group_id)
+        member = None if group is None else group.members.get(deadline.member_id)
+        if group is not None and member is not None:
+            self.expire(now_ms, group, member, deadline.kind, out)
+
+    @abstractmethod
+    def expire(self, now_ms: int, group: G, member: Any, kind: DeadlineKind, out: Out) -> None:
+        """End the session of a member, or its time to give back what is revoked."""
 
     def takes_over(self, present: GroupKind[Any], group_id: str) -> bool:
         """Return true if a joining member turns this group of another kind into one of this kind."""
@@ -367,6 +392,10 @@ class RecordedKind(GroupKind[Described], Generic[Described, G, Q, R]):
 
     def find(self, group_id: str) -> G | None:
         return self._groups.get(group_id)
+
+    def missing(self, group_id: str, message: str) -> Described:
+        error_code = ErrorCode.GROUP_ID_NOT_FOUND
+        return self.described(group_id=group_id, error_code=error_code, error_message=message, state=self.dead)
 
     def snapshot(self) -> Mapping[str, object]:
         return {group_id: group.snapshot() for group_id, group in self._groups.items()}

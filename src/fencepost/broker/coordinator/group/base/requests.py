@@ -42,6 +42,7 @@ __all__ = [
     "SyncGroup",
     "Synced",
     "Token",
+    "unknown_member",
 ]
 
 _NAME_CHARACTERS: Final = 1_000  # of a client in the ids of its members
@@ -135,6 +136,11 @@ class Refusal(NamedTuple):
     message: str
 
 
+def unknown_member(group_id: str, member_id: str) -> Refusal:
+    """Return the refusal of a heartbeat of a member that the group does not have."""
+    return Refusal(ErrorCode.UNKNOWN_MEMBER_ID, f"Group {group_id} has no member {member_id}.")
+
+
 class AssignmentReply(Value, kw_only=True):
     """The answer to a heartbeat of a member whose partitions the coordinator assigns.
 
@@ -147,11 +153,6 @@ class AssignmentReply(Value, kw_only=True):
     member_epoch: int = 0
     heartbeat_interval_ms: int = 0
     assignment: frozenset[TopicIdPartition] | None = None
-
-    @classmethod
-    def refusing(cls, error_code: ErrorCode, message: str) -> AssignmentReply:
-        """Return the answer that refuses a heartbeat."""
-        return cls(error_code=error_code, error_message=message)
 
 
 class LeavingMember(Value):

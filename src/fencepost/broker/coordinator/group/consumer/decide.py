@@ -23,6 +23,7 @@ from fencepost.broker.coordinator.group.base.requests import (
     CommitOffsets,
     CommitTransactionalOffsets,
     Refusal,
+    unknown_member,
 )
 from fencepost.broker.coordinator.group.consumer.group import AWAY_EPOCH, LEAVE_EPOCH, ConsumerGroup, ConsumerMember
 from fencepost.broker.coordinator.group.consumer.requests import ConsumerHeartbeat
@@ -180,7 +181,7 @@ def decide_leave(draft: TentativeGroup, request: ConsumerHeartbeat) -> Refusal |
     else:
         member = group.static_member(request.instance_id)
     if member is None:
-        return _unknown(group, request.member_id)
+        return unknown_member(group.group_id, request.member_id)
     if request.instance_id is not None and member.member_id != request.member_id:
         return _fenced_instance(request, member)
     if request.member_epoch == AWAY_EPOCH:
@@ -245,13 +246,13 @@ def _identify(draft: TentativeGroup, request: ConsumerHeartbeat) -> ConsumerMemb
     if request.instance_id is None:
         member = group.members.get(request.member_id)
         if member is None and not joins:
-            return _unknown(group, request.member_id)
+            return unknown_member(group.group_id, request.member_id)
     else:
         member = group.static_member(request.instance_id)
         if joins and member is not None:
             return _come_back(draft, request, member)
         if not joins and member is None:
-            return _unknown(group, request.member_id)
+            return unknown_member(group.group_id, request.member_id)
         if member is not None and member.member_id != request.member_id:
             return _fenced_instance(request, member)
     if member is None:
@@ -312,10 +313,6 @@ def _merge(wants: MemberValue, request: ConsumerHeartbeat) -> MemberValue:
 
 def _subscription(wants: MemberValue) -> tuple[tuple[str, ...], str]:
     return wants.topic_names, wants.topic_regex or ""
-
-
-def _unknown(group: ConsumerGroup, member_id: str) -> Refusal:
-    return Refusal(ErrorCode.UNKNOWN_MEMBER_ID, f"Group {group.group_id} has no member {member_id}.")
 
 
 def _fenced_instance(request: ConsumerHeartbeat, holder: ConsumerMember) -> Refusal:

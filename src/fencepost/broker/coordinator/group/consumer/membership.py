@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from fencepost.broker.coordinator.group.base.deadlines import Deadline, DeadlineKind
+from fencepost.broker.coordinator.group.base.deadlines import DeadlineKind
 from fencepost.broker.coordinator.group.base.kind import GroupKind, KindContext, RecordedKind, refuse
 from fencepost.broker.coordinator.group.base.member_states import MemberState
 from fencepost.broker.coordinator.group.base.records import LogCodec
@@ -93,12 +93,15 @@ class ConsumerGroups(RecordedKind[DescribedConsumerGroup, ConsumerGroup, Consume
         decode_consumer_group_value,
     )
     group_key = ConsumerGroupKey
+    max_size_setting = "group.consumer.max.size"
+    reply = AssignmentReply
+    described = DescribedConsumerGroup
+    dead = ConsumerGroupState.DEAD
 
     def __init__(self, context: KindContext) -> None:
         super().__init__(context)
         settings = context.settings
         self._classic = context.kinds.get(ClassicGroups)
-        self._max_size = settings.number("group.consumer.max.size")
         self._classic_max_size = settings.number("group.max.size")
         self._policy = settings.text("group.consumer.migration.policy")
         self._assignors = _assignors(settings.text("group.consumer.assignors"))
@@ -118,9 +121,6 @@ class ConsumerGroups(RecordedKind[DescribedConsumerGroup, ConsumerGroup, Consume
     def check(self, request: ConsumerHeartbeat) -> Refusal | None:
         return decide.check_request(request, self._assignors)
 
-    def refusing(self, error_code: ErrorCode, message: str) -> AssignmentReply:
-        return AssignmentReply.refusing(error_code, message)
-
     def takes_over(self, present: GroupKind[Any], group_id: str) -> bool:
         return present is self._classic
 
@@ -129,15 +129,12 @@ class ConsumerGroups(RecordedKind[DescribedConsumerGroup, ConsumerGroup, Consume
         group = self.find(request.group_id)
         if group is not None:
             return self._heartbeat(now_ms, request, out, group)
-        if request.member_epoch != 0:
-            why = f"There is no consumer group {request.group_id}."
-            return AssignmentReply.refusing(ErrorCode.GROUP_ID_NOT_FOUND, why)
         classic = self._classic.find(request.group_id)
         if classic is None or classic.is_empty:
             return self._heartbeat(now_ms, request, out, ConsumerGroup(request.group_id))
         draft = self._converted(now_ms, request.group_id, len(classic.members))
         if isinstance(draft, Refusal):
-            return AssignmentReply.refusing(*draft)
+            return self.refusing(*draft)
         out.records.extend(draft.records)
         reply = self._heartbeat(now_ms, request, out, draft.group)
         if reply.error_code:
@@ -152,21 +149,22 @@ class ConsumerGroups(RecordedKind[DescribedConsumerGroup, ConsumerGroup, Consume
         draft = self._draft(now_ms, group)
         if request.member_epoch in (LEAVE_EPOCH, AWAY_EPOCH):
             return self._leave(now_ms, draft, request, out)
-        if len(group.members) >= self._max_size and request.member_id not in group.members:
-            return AssignmentReply.refusing(ErrorCode.GROUP_MAX_SIZE_REACHED, f"Group {group.group_id} is full.")
+        full = self._full(group, request.member_id)
+        if full is not None:
+            return self.refusing(*full)
         if not request.member_id:
             request = replace(request, member_id=self._new_uuid())
         before = group.members.get(request.member_id)
         member = decide.decide_heartbeat(draft, request)
         if isinstance(member, Refusal):
-            return AssignmentReply.refusing(*member)
+            return self.refusing(*member)
         out.records.extend(draft.records)
         if not draft.records:  # with records, it is unknown if they will be written
             self._seen_topics[group.group_id] = self._topics.version
         self._touch(now_ms, group.group_id, member)
         if member != before:
             self._watch_revocation(now_ms, group.group_id, member)
-        full = request.member_epoch == 0 or (
+        whole = request.member_epoch == 0 or (
             request.rebalance_timeout_ms != -1
             and (request.topic_names is not None or request.topic_regex is not None)
             and request.owned is not None
@@ -176,16 +174,11 @@ class ConsumerGroups(RecordedKind[DescribedConsumerGroup, ConsumerGroup, Consume
             member_id=member.member_id,
             member_epoch=member.epoch,
             heartbeat_interval_ms=self._settings.of_group(group.group_id).number("consumer.heartbeat.interval.ms"),
-            assignment=frozenset(member.assigned) if full or moved else None,
+            assignment=frozenset(member.assigned) if whole or moved else None,
         )
 
-    def on_deadline(self, now_ms: int, deadline: Deadline, out: Out) -> None:
-        # The session or the revocation timeout of a member has expired.
-        group = self.find(deadline.group_id)
-        member = group.members.get(deadline.member_id) if group is not None else None
-        if group is None or member is None:
-            return
-        if deadline.kind == DeadlineKind.REVOCATION and not self._is_late(group, member):
+    def expire(self, now_ms: int, group: ConsumerGroup, member: ConsumerMember, kind: DeadlineKind, out: Out) -> None:
+        if kind == DeadlineKind.REVOCATION and not self._is_late(group, member):
             return
         draft = self._draft(now_ms, group)
         decide.fence(draft, member)
@@ -224,7 +217,7 @@ class ConsumerGroups(RecordedKind[DescribedConsumerGroup, ConsumerGroup, Consume
         if self._policy == _DISABLED:
             super().join(now_ms, request, token, out)
             return
-        if len(group.members) >= self._max_size and request.member_id not in group.members:
+        if self._full(group, request.member_id) is not None:
             out.replies.append((token, Joined(error_code=ErrorCode.GROUP_MAX_SIZE_REACHED)))
             return
         draft = self._draft(now_ms, group)
@@ -317,14 +310,6 @@ class ConsumerGroups(RecordedKind[DescribedConsumerGroup, ConsumerGroup, Consume
         out.records.extend(tombstones(self._groups[group_id]))
         self._seen_topics.pop(group_id, None)
 
-    def missing(self, group_id: str, message: str) -> DescribedConsumerGroup:
-        return DescribedConsumerGroup(
-            group_id=group_id,
-            error_code=ErrorCode.GROUP_ID_NOT_FOUND,
-            error_message=message,
-            state=ConsumerGroupState.DEAD,
-        )
-
     def describe(self, group_id: str) -> DescribedConsumerGroup | None:
         group = self.find(group_id)
         if group is None:
@@ -348,7 +333,7 @@ class ConsumerGroups(RecordedKind[DescribedConsumerGroup, ConsumerGroup, Consume
     def _leave(self, now_ms: int, draft: TentativeGroup, request: ConsumerHeartbeat, out: Out) -> AssignmentReply:
         refusal = decide.decide_leave(draft, request)
         if refusal is not None:
-            return AssignmentReply.refusing(*refusal)
+            return self.refusing(*refusal)
         out.records.extend(draft.records)
         if request.member_epoch == LEAVE_EPOCH:
             self._member_left(now_ms, draft.group, out)

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
-from fencepost.broker.coordinator.group.base.deadlines import Deadline, DeadlineKind
+from fencepost.broker.coordinator.group.base.deadlines import DeadlineKind
 from fencepost.broker.coordinator.group.base.draft import Draft
 from fencepost.broker.coordinator.group.base.kind import GroupKind, KindContext, RecordedKind, refuse
 from fencepost.broker.coordinator.group.base.records import GroupRecord, LogCodec
@@ -24,6 +24,7 @@ from fencepost.broker.coordinator.group.base.requests import (
     CommitTransactionalOffsets,
     Out,
     Refusal,
+    unknown_member,
 )
 from fencepost.broker.coordinator.group.base.topics import metadata_hash
 from fencepost.broker.coordinator.group.share.assignor import assign
@@ -65,10 +66,13 @@ class ShareGroups(RecordedKind[DescribedShareGroup, ShareGroup, ShareHeartbeat, 
     )
     group_key = ShareGroupKey
     expires = False
+    max_size_setting = "group.share.max.size"
+    reply = AssignmentReply
+    described = DescribedShareGroup
+    dead = ShareGroupState.DEAD
 
     def __init__(self, context: KindContext) -> None:
         super().__init__(context)
-        self._max_size = context.settings.number("group.share.max.size")
         self._seen_topics: dict[str, int] = {}  # version of the topics that a group's epoch reflects
         self._shares: dict[str, tuple[object, Targets]] = {}
         """Target assignments by group, with the subscriptions and topics that they were made from."""
@@ -100,47 +104,36 @@ class ShareGroups(RecordedKind[DescribedShareGroup, ShareGroup, ShareHeartbeat, 
             problem = "A member that joins has to subscribe to topics."
         return None if problem is None else Refusal(ErrorCode.INVALID_REQUEST, problem)
 
-    def refusing(self, error_code: ErrorCode, message: str) -> AssignmentReply:
-        return AssignmentReply.refusing(error_code, message)
-
     def heartbeat(self, now_ms: int, request: ShareHeartbeat, out: Out) -> AssignmentReply:
         """Handle ShareGroupHeartbeat v1, already checked."""
-        group = self.find(request.group_id)
-        if group is None and request.member_epoch != 0:
-            why = f"There is no share group {request.group_id}."
-            return AssignmentReply.refusing(ErrorCode.GROUP_ID_NOT_FOUND, why)
-        group = group or ShareGroup(request.group_id)
+        group = self.find(request.group_id) or ShareGroup(request.group_id)
         member = group.members.get(request.member_id)
         if member is None and request.member_epoch != 0:
-            why = f"Group {group.group_id} has no member {request.member_id}."
-            return AssignmentReply.refusing(ErrorCode.UNKNOWN_MEMBER_ID, why)
+            return self.refusing(*unknown_member(group.group_id, request.member_id))
         if request.member_epoch == LEAVE_EPOCH and member is not None:
             self._fence(group, member, out)
             return AssignmentReply(member_id=request.member_id, member_epoch=LEAVE_EPOCH)
-        if member is None and len(group.members) >= self._max_size:
-            return AssignmentReply.refusing(ErrorCode.GROUP_MAX_SIZE_REACHED, f"Group {group.group_id} is full.")
+        full = self._full(group, request.member_id)
+        if full is not None:
+            return self.refusing(*full)
         before = member or ShareGroupMember(member_id=request.member_id)
         if member is not None and request.member_epoch not in (0, member.epoch, member.previous_epoch):
-            return AssignmentReply.refusing(
+            return self.refusing(
                 ErrorCode.FENCED_MEMBER_EPOCH,
                 f"The member is in epoch {member.epoch}, not {request.member_epoch}: it has to join again.",
             )
         after = self._move(group, before, request, out)
         self._touch(now_ms, group.group_id, after.member_id)
-        full = request.member_epoch == 0 or request.topic_names is not None
+        whole = request.member_epoch == 0 or request.topic_names is not None
         return AssignmentReply(
             member_id=after.member_id,
             member_epoch=after.epoch,
             heartbeat_interval_ms=self._settings.of_group(group.group_id).number("share.heartbeat.interval.ms"),
-            assignment=after.assigned if full or after.assigned != before.assigned else None,
+            assignment=after.assigned if whole or after.assigned != before.assigned else None,
         )
 
-    def on_deadline(self, now_ms: int, deadline: Deadline, out: Out) -> None:
-        # The session of a member has expired.
-        group = self.find(deadline.group_id)
-        member = group.members.get(deadline.member_id) if group is not None else None
-        if group is not None and member is not None:
-            self._fence(group, member, out)
+    def expire(self, now_ms: int, group: ShareGroup, member: ShareGroupMember, kind: DeadlineKind, out: Out) -> None:
+        self._fence(group, member, out)
 
     def make(self, group_id: str, out: Out) -> Refusal | None:
         """Write a group without members unless it exists. Return a refusal if that is impossible."""
@@ -163,14 +156,6 @@ class ShareGroups(RecordedKind[DescribedShareGroup, ShareGroup, ShareHeartbeat, 
         out.records.append(GroupRecord(ShareGroupKey(group_id), None))
         self._seen_topics.pop(group_id, None)
         self._shares.pop(group_id, None)
-
-    def missing(self, group_id: str, message: str) -> DescribedShareGroup:
-        return DescribedShareGroup(
-            group_id=group_id,
-            error_code=ErrorCode.GROUP_ID_NOT_FOUND,
-            error_message=message,
-            state=ShareGroupState.DEAD,
-        )
 
     def describe(self, group_id: str) -> DescribedShareGroup | None:
         group = self.find(group_id)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 
-from fencepost.broker.coordinator.group.base.deadlines import Deadline, DeadlineKind
+from fencepost.broker.coordinator.group.base.deadlines import DeadlineKind
 from fencepost.broker.coordinator.group.base.draft import Draft
 from fencepost.broker.coordinator.group.base.kind import KindContext, RecordedKind
 from fencepost.broker.coordinator.group.base.member_states import MemberEvent, MemberState, member_step
@@ -22,6 +22,7 @@ from fencepost.broker.coordinator.group.base.requests import (
     FetchOffsets,
     Out,
     Refusal,
+    unknown_member,
 )
 from fencepost.broker.coordinator.group.base.topics import metadata_hash
 from fencepost.broker.coordinator.group.streams import decide
@@ -92,10 +93,13 @@ class StreamsGroups(RecordedKind[DescribedStreamsGroup, StreamsGroup, StreamsHea
         decode_streams_group_value,
     )
     group_key = StreamsGroupKey
+    max_size_setting = "group.streams.max.size"
+    reply = StreamsHeartbeatReply
+    described = DescribedStreamsGroup
+    dead = StreamsGroupState.DEAD
 
     def __init__(self, context: KindContext) -> None:
         super().__init__(context)
-        self._max_size = context.settings.number("group.streams.max.size")
         self._configured: dict[str, tuple[Topology, int, ConfiguredTopology]] = {}
         self._endpoint_epochs: dict[str, int] = {}
         self._shutdown: dict[str, str] = {}
@@ -111,27 +115,18 @@ class StreamsGroups(RecordedKind[DescribedStreamsGroup, StreamsGroup, StreamsHea
     def check(self, request: StreamsHeartbeat) -> Refusal | None:
         return decide.check_request(request)
 
-    def refusing(self, error_code: ErrorCode, message: str) -> StreamsHeartbeatReply:
-        return StreamsHeartbeatReply(error_code=error_code, error_message=message)
-
     def heartbeat(self, now_ms: int, request: StreamsHeartbeat, out: Out) -> StreamsHeartbeatReply:
         """Handle StreamsGroupHeartbeat v0, already checked."""
-        group = self.find(request.group_id)
-        if group is None and request.member_epoch != 0:
-            return self.refusing(ErrorCode.GROUP_ID_NOT_FOUND, f"There is no streams group {request.group_id}.")
-        group = group or StreamsGroup(request.group_id)
+        group = self.find(request.group_id) or StreamsGroup(request.group_id)
         member = group.members.get(request.member_id)
         if member is None and request.member_epoch != 0:
-            why = f"Group {group.group_id} has no member {request.member_id}."
-            return self.refusing(ErrorCode.UNKNOWN_MEMBER_ID, why)
+            return self.refusing(*unknown_member(group.group_id, request.member_id))
         if request.shutdown:
             self._shutdown[group.group_id] = request.member_id
         if request.member_epoch == LEAVE_EPOCH and member is not None:
             self._fence(group, member, out)
             return StreamsHeartbeatReply(member_id=request.member_id, member_epoch=LEAVE_EPOCH)
-        if member is None and len(group.members) >= self._max_size:
-            return self.refusing(ErrorCode.GROUP_MAX_SIZE_REACHED, f"Group {group.group_id} is full.")
-        refusal = None if member is None else decide.check_epoch(member, request)
+        refusal = self._full(group, request.member_id) if member is None else decide.check_epoch(member, request)
         if refusal is not None:
             return self.refusing(*refusal)
         if member is None:
@@ -146,15 +141,9 @@ class StreamsGroups(RecordedKind[DescribedStreamsGroup, StreamsGroup, StreamsHea
         self._touch(now_ms, group.group_id, after)
         return self._answer(draft.group, before, after, request, configured)
 
-    def on_deadline(self, now_ms: int, deadline: Deadline, out: Out) -> None:
-        # The session or the revocation timeout of a member has expired.
-        group = self.find(deadline.group_id)
-        member = group.members.get(deadline.member_id) if group is not None else None
-        if group is None or member is None:
-            return
-        if deadline.kind == DeadlineKind.REVOCATION and member.state is not MemberState.UNREVOKED:
-            return
-        self._fence(group, member, out)
+    def expire(self, now_ms: int, group: StreamsGroup, member: StreamsMember, kind: DeadlineKind, out: Out) -> None:
+        if kind == DeadlineKind.SESSION or member.state is MemberState.UNREVOKED:
+            self._fence(group, member, out)
 
     # --- offsets ---
 
@@ -173,14 +162,6 @@ class StreamsGroups(RecordedKind[DescribedStreamsGroup, StreamsGroup, StreamsHea
             out.records.append(GroupRecord(key, None))
         for table in (self._configured, self._endpoint_epochs, self._shutdown):
             table.pop(group_id, None)
-
-    def missing(self, group_id: str, message: str) -> DescribedStreamsGroup:
-        return DescribedStreamsGroup(
-            group_id=group_id,
-            error_code=ErrorCode.GROUP_ID_NOT_FOUND,
-            error_message=message,
-            state=StreamsGroupState.DEAD,
-        )
 
     def describe(self, group_id: str) -> DescribedStreamsGroup | None:
         group = self.find(group_id)
