@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from fencepost.small_files import read_small
+from fencepost.small_files import bare_reason, read_small
 
 __all__ = ["read_properties", "read_settings"]
 
@@ -93,8 +93,7 @@ def _read(file: Path, encoding: str) -> dict[str, _Setting]:
                 )
             found[name] = _Setting(line.number, value)
     except (OSError, ValueError) as error:
-        reason = error.strerror or error if isinstance(error, OSError) else error
-        raise ValueError(f"{file}: {reason}") from error
+        raise ValueError(f"{file}: {bare_reason(error)}") from error
     return found
 
 

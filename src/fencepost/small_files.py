@@ -8,7 +8,7 @@ import stat
 from pathlib import Path
 from typing import Final, Protocol
 
-__all__ = ["MOST_BYTES", "os_reason", "read_small", "read_whole"]
+__all__ = ["MOST_BYTES", "bare_reason", "os_reason", "read_small", "read_whole"]
 
 MOST_BYTES: Final = 4 * 1024 * 1024
 PIPE_WAIT_MS: Final = 10_000
@@ -25,11 +25,17 @@ def read_small(file: Path, encoding: str = "utf-8") -> str:
         return read_whole(opened).decode(encoding)
 
 
-def os_reason(error: OSError) -> str:
-    """Return the file and the reason, without the number and the second name of the file that Python adds."""
-    if error.strerror is None:
-        return str(error)
-    return error.strerror if error.filename is None else f"{os.fsdecode(error.filename)}: {error.strerror}"
+def os_reason(error: Exception) -> str:
+    """Return the reason of an error in words, with the file that an OSError names."""
+    reason = bare_reason(error)
+    if not isinstance(error, OSError) or error.strerror is None or error.filename is None:
+        return reason
+    return f"{os.fsdecode(error.filename)}: {reason}"
+
+
+def bare_reason(error: Exception) -> str:
+    """Return the reason of an error in words, for a message that names the file of an OSError itself."""
+    return (isinstance(error, OSError) and error.strerror) or str(error)
 
 
 def _open_at_once(path: str, flags: int) -> int:

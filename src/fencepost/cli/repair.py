@@ -59,7 +59,7 @@ def repair(
         finally:
             os.close(lock)
     except (OSError, DirectoryInUse, UnusableDirectory) as error:
-        sys.stderr.write(f"fencepost: {os_reason(error) if isinstance(error, OSError) else error}\n")
+        sys.stderr.write(f"fencepost: {os_reason(error)}\n")
         raise typer.Exit(2) from error
     if not as_json:
         sys.stdout.write(f"{count} damaged places{', accepted' if accept and count else ''}\n")

@@ -11,6 +11,7 @@ import typer
 from fencepost.cli.garbage import without_collections
 from fencepost.cli.names import file_to_write
 from fencepost.cli.output import Json, print_json
+from fencepost.small_files import bare_reason
 from fencepost_lab.check.history.file import decoded, operations_of
 from fencepost_lab.check.history.model import History, InvalidHistory
 from fencepost_lab.check.report.timeline import page
@@ -36,8 +37,7 @@ def check(
     try:
         verdict = judge(_load(history), limit)
     except (InvalidHistory, OSError) as error:
-        reason = error.strerror or error if isinstance(error, OSError) else error
-        sys.stderr.write(f"fencepost: {history}: {reason}\n")
+        sys.stderr.write(f"fencepost: {history}: {bare_reason(error)}\n")
         raise typer.Exit(2) from error
     report(verdict, html, Path(history).name, as_json=as_json)
     raise typer.Exit(0 if verdict.clean else 1)

@@ -18,7 +18,7 @@ import typer
 
 from fencepost.cli.names import file_to_write
 from fencepost.cli.output import MOST_SECONDS, Json, print_json, print_table
-from fencepost.small_files import read_small
+from fencepost.small_files import bare_reason, read_small
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -122,8 +122,7 @@ def _resumed(resume: Path | None, seed: int | None) -> int | None:
     try:
         text = read_small(resume).strip()
     except (OSError, ValueError) as error:
-        reason = error.strerror or error if isinstance(error, OSError) else error
-        raise typer.BadParameter(f"{resume}: {reason}", param_hint="--resume") from error
+        raise typer.BadParameter(f"{resume}: {bare_reason(error)}", param_hint="--resume") from error
     if not text.isdecimal():
         raise typer.BadParameter(f"{resume} holds no seed, but {text[:40]!r}", param_hint="--resume")
     return int(text)

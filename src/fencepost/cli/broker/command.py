@@ -226,8 +226,7 @@ def _run(server: BrokerServer, metrics: tuple[str, int] | None, ui_port: int | N
     except DirectoryGone as error:  # already logged
         raise SystemExit(1) from error
     except (OSError, DirectoryInUse, UnusableDirectory, InvalidSetting) as error:
-        reason = os_reason(error) if isinstance(error, OSError) else error
-        logging.getLogger("fencepost.broker").critical("%s", reason)
+        logging.getLogger("fencepost.broker").critical("%s", os_reason(error))
         raise SystemExit(1) from error
     finally:
         loop.close()
