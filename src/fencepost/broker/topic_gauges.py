@@ -7,6 +7,7 @@ show the largest. The numbers of the others are in the counters and histograms b
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
 from heapq import nlargest
 from itertools import islice
 from operator import itemgetter
@@ -75,7 +76,7 @@ def look_at_topics(core: BrokerParts) -> TopicNumbers:
             if log.high_watermark > log.last_stable_offset:
                 lags[topic.name, partition.index] = log.high_watermark - log.last_stable_offset
         if len(traffic) < MOST_TOPICS:
-            traffic[topic.name] = topic.traffic.copy()
+            traffic[topic.name] = copy(topic.traffic)
             sizes[topic.name] = total
     count = sum(1 for _ in core.topics)
     shown = _largest(logs)
@@ -105,7 +106,7 @@ def group_lags(core: BrokerParts) -> GroupLags:
                 found[pair] = found.get(pair, 0) + lag
         left -= len(offsets)
         if left < 0:
-            unknown.update((group_id, topic) for topic in {topic for topic, _ in offsets})
+            unknown |= {(group_id, topic) for topic, _ in offsets}
             break
     known = {pair: lag for pair, lag in found.items() if pair not in unknown}
     shown = _largest(known)

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+from fencepost.protocol.records.batch import LENGTH_PREFIX_BYTES, BatchHeader
+
 __all__ = ["TopicTraffic"]
 
 
+@dataclass(slots=True)
 class TopicTraffic:
     """Counters since the start, or since the topic was created.
 
@@ -16,21 +21,13 @@ class TopicTraffic:
         fetch_errors: Partitions that Fetch refused.
     """
 
-    __slots__ = ("fetch_errors", "produce_errors", "read_bytes", "written_bytes", "written_records")
+    written_records: int = 0
+    written_bytes: int = 0
+    read_bytes: int = 0
+    produce_errors: int = 0
+    fetch_errors: int = 0
 
-    def __init__(self) -> None:
-        self.written_records = self.written_bytes = self.read_bytes = 0
-        self.produce_errors = self.fetch_errors = 0
-
-    def wrote(self, records: int, size: int) -> None:
+    def wrote(self, batch: BatchHeader) -> None:
         """Count an appended batch of a client."""
-        self.written_records += records
-        self.written_bytes += size
-
-    def copy(self) -> TopicTraffic:
-        """Return a copy."""
-        copied = TopicTraffic()
-        copied.written_records, copied.written_bytes = self.written_records, self.written_bytes
-        copied.read_bytes = self.read_bytes
-        copied.produce_errors, copied.fetch_errors = self.produce_errors, self.fetch_errors
-        return copied
+        self.written_records += batch.record_count
+        self.written_bytes += LENGTH_PREFIX_BYTES + batch.batch_length

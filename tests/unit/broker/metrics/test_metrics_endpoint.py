@@ -60,8 +60,7 @@ def filled() -> Snapshot:
     latencies = {"produce": metrics.latencies.by_api[0]}
     metrics.syncs.add(7)
     requests = {"fetch": 7, "produce": 9}
-    orders = TopicTraffic()
-    orders.wrote(3, 300)
+    orders = TopicTraffic(written_records=3, written_bytes=300)
     orders.read_bytes, orders.produce_errors, orders.fetch_errors = 200, 4, 6
     return Snapshot(
         metrics.values,

@@ -33,7 +33,7 @@ from fencepost.broker.topics.catalogue import Partition
 from fencepost.broker.topics.opening import open_log
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.produce_wire import ProducePartition, ProducePartitionResult, ProduceRequest, ProduceResponse
-from fencepost.protocol.records.batch import CODECS, LENGTH_PREFIX_BYTES, BatchHeader, says_transactional
+from fencepost.protocol.records.batch import CODECS, BatchHeader, says_transactional
 
 __all__ = ["HANDLER", "ProducePlace", "answer", "finish", "note_appended"]
 
@@ -279,7 +279,7 @@ def note_appended(
     else:
         result.log_append_time_ms = appended.log_append_time_ms
         core.durability.appended(partition)
-        partition.topic.traffic.wrote(header.record_count, LENGTH_PREFIX_BYTES + header.batch_length)
+        partition.topic.traffic.wrote(header)
 
 
 _MESSAGES: Mapping[int, str] = {

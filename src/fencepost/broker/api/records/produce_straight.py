@@ -19,7 +19,7 @@ from fencepost.broker.log.validate import Flaw, header_of
 from fencepost.broker.topics.catalogue import Partition
 from fencepost.protocol.produce_one import OneBatch, decode_one, encode_one_answer
 from fencepost.protocol.produce_wire import ProducePartition, ProduceRequest, ProduceResponse
-from fencepost.protocol.records.batch import LENGTH_PREFIX_BYTES, BatchHeader
+from fencepost.protocol.records.batch import BatchHeader
 
 __all__ = ["take"]
 
@@ -92,7 +92,7 @@ def _append(
     usual = appended if isinstance(appended, Appended) and appended.is_usual else None
     if usual is not None and not _must_wait(core, connection):
         core.durability.appended(partition)
-        partition.topic.traffic.wrote(header.record_count, LENGTH_PREFIX_BYTES + header.batch_length)
+        partition.topic.traffic.wrote(header)
         frame = encode_one_answer(asked, usual.base_offset, usual.log_append_time_ms, usual.log_start_offset)
         core.answer_at_once(connection, _API_KEY, began_ms, frame)
         return
