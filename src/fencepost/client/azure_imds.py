@@ -9,10 +9,9 @@ from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import urlsplit
 
-from fencepost.client.oauth import ask_repeatedly, is_near, token_in
+from fencepost.client.oauth import MOST_BYTES, ask_repeatedly, is_near, need_https, token_in
 from fencepost.client.outages import is_refusal
 from fencepost.client.sasl import OAuthToken
-from fencepost.errors import ConfigurationError
 
 __all__ = ["AzureImds"]
 
@@ -37,11 +36,7 @@ class AzureImds:
     extensions: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        parts = urlsplit(self.url)
-        if parts.scheme != "https" and not (parts.scheme == "http" and is_near(parts.hostname or "")):
-            raise ConfigurationError(
-                f"metadata service {self.url!r}: https:// is needed outside of this machine's link"
-            )
+        need_https("metadata service", self.url, is_near, " outside of this machine's link")
 
     def __call__(self) -> OAuthToken:
         """Return a new token. Raises AuthenticationError for a refusal, OSError for an error that may pass."""
@@ -54,5 +49,5 @@ class AzureImds:
         request = urllib.request.Request(f"{self.url}{joint}{self.query}", headers={"Metadata": "true"})  # noqa: S310
         direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # a proxy is another machine
         with direct.open(request, timeout=self.timeout_s) as answer:
-            text: bytes = answer.read(1 << 20)
+            text: bytes = answer.read(MOST_BYTES)
         return text

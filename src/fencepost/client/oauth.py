@@ -19,13 +19,13 @@ from fencepost.errors import AuthenticationError, ConfigurationError
 from fencepost.protocol.json_text import parse_json
 from fencepost.sasl_settings import TokenEndpoint
 
-__all__ = ["ClientCredentials", "ask_repeatedly", "is_near", "provider_of", "token_in"]
+__all__ = ["MOST_BYTES", "ClientCredentials", "ask_repeatedly", "is_near", "need_https", "provider_of", "token_in"]
 
 T = TypeVar("T")
 
 _TRIES: Final = 3
 _FIRST_PAUSE_S: Final = 0.2
-_MOST_BYTES: Final = 1 << 20
+MOST_BYTES: Final = 1 << 20
 _LONGEST_LIFE_S: Final = 2**31
 _MOST_DIGITS: Final = 12
 
@@ -47,9 +47,7 @@ class ClientCredentials:
     assertion: Callable[[], str] | None = None  # returns a client assertion (RFC 7523), which replaces the secret
 
     def __post_init__(self) -> None:
-        parts = urlsplit(self.url)
-        if parts.scheme != "https" and not (parts.scheme == "http" and _is_here(parts.hostname or "")):
-            raise ConfigurationError(f"token endpoint {self.url!r}: https:// is needed, the secret goes there")
+        need_https("token endpoint", self.url, _is_here, ", the secret goes there")
 
     def __call__(self) -> OAuthToken:
         """Return a new token. Raises AuthenticationError for a refusal, OSError for an error that may pass."""
@@ -68,7 +66,7 @@ class ClientCredentials:
             headers["Authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
         request = urllib.request.Request(self.url, urlencode(form).encode(), headers)  # noqa: S310 (looked at)
         with urllib.request.urlopen(request, timeout=self.timeout_s) as answer:  # noqa: S310
-            text: bytes = answer.read(_MOST_BYTES)
+            text: bytes = answer.read(MOST_BYTES)
         return text
 
 
@@ -137,6 +135,13 @@ def token_in(where: str, text: bytes, extensions: Mapping[str, str], *, life_is_
     return OAuthToken(value, int((time.time() + lives_s) * 1000), extensions)
 
 
+def need_https(what: str, url: str, may_be_plain: Callable[[str], bool], why: str) -> None:
+    """Raise ConfigurationError for an address that is neither https, nor http to a host that may have it."""
+    parts = urlsplit(url)
+    if parts.scheme != "https" and not (parts.scheme == "http" and may_be_plain(parts.hostname or "")):
+        raise ConfigurationError(f"{what} {url!r}: https:// is needed{why}")
+
+
 def is_near(host: str) -> bool:
     """Return true for this machine, and for addresses that only its own link has."""
     try:
@@ -155,7 +160,7 @@ def _is_here(host: str) -> bool:
 def _refusal(error: urllib.error.HTTPError) -> str:
     """Status and the provider's own words (RFC 6749, section 5.2)."""
     try:
-        told = parse_json(error.read(_MOST_BYTES))
+        told = parse_json(error.read(MOST_BYTES))
         words = [str(told[name]) for name in ("error", "error_description") if name in told]
     except (ValueError, TypeError, OSError):
         words = []
