@@ -25,28 +25,24 @@ _WORDS: Final = {"int": "NUMBER", "integer": "NUMBER", "float": "NUMBER", "Path"
 """Words for the value of an option that has none, by the type's name in any release of typer."""
 
 
-class HelpedCommand(TyperCommand):
+class _Helped:
+    """A command whose help is that of `fencepost.cli.help`."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help as wide as the terminal."""
+        formatter.write(help_text(_help_of(self, ctx), terminal_width()))
+
+    def get_usage(self, ctx: Any) -> str:
+        """Return the line that stands above an error."""
+        return usage_text(_help_of(self, ctx).usage, terminal_width()).rstrip()
+
+
+class HelpedCommand(_Helped, TyperCommand):
     """A command without subcommands."""
 
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Write the help as wide as the terminal."""
-        formatter.write(help_text(_help_of(self, ctx), terminal_width()))
 
-    def get_usage(self, ctx: Any) -> str:
-        """Return the line that stands above an error."""
-        return usage_text(_help_of(self, ctx).usage, terminal_width()).rstrip()
-
-
-class HelpedGroup(TyperGroup):
+class HelpedGroup(_Helped, TyperGroup):
     """A command with subcommands."""
-
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Write the help as wide as the terminal."""
-        formatter.write(help_text(_help_of(self, ctx), terminal_width()))
-
-    def get_usage(self, ctx: Any) -> str:
-        """Return the line that stands above an error."""
-        return usage_text(_help_of(self, ctx).usage, terminal_width()).rstrip()
 
 
 class HelpedApp(typer.Typer):
@@ -78,7 +74,7 @@ def _value_words(parameter: Any) -> str:
     choices = _choices(parameter, kind)
     if choices:
         return " or ".join(choices)
-    name = kind if isinstance(kind, str) else getattr(kind, "__name__", "")
+    name = _type_name(kind)
     words = {"int": "a whole number", "float": "a number"}.get(name[:3] if name.startswith("int") else name, "a value")
     lowest, highest = _limits(parameter)
     limits = range_words(lowest, highest)
@@ -129,9 +125,8 @@ def _option_word(parameter: Any) -> str:
     choices = _choices(parameter, kind)
     if choices:
         return "|".join(choices)
-    name = kind if isinstance(kind, str) else getattr(kind, "__name__", "")
     longest = max(parameter.opts, key=len)
-    return str(_WORDS.get(name.removesuffix(" range"), longest.lstrip("-").rpartition("-")[2].upper()))
+    return str(_WORDS.get(_type_name(kind).removesuffix(" range"), longest.lstrip("-").rpartition("-")[2].upper()))
 
 
 def _annotation(parameter: Any) -> Any:
@@ -139,6 +134,11 @@ def _annotation(parameter: Any) -> Any:
     descriptor = getattr(parameter, "type_descriptor", None)
     found = getattr(descriptor, "annotation", None) or getattr(getattr(parameter, "type", None), "name", "")
     return next(iter(get_args(found)), found)
+
+
+def _type_name(kind: Any) -> str:
+    """Return the name of a result of `_annotation`."""
+    return kind if isinstance(kind, str) else getattr(kind, "__name__", "")
 
 
 def _choices(parameter: Any, kind: Any) -> list[str]:

@@ -40,16 +40,13 @@ class BrokerProcess:
     ) -> None:
         self.bootstrap_servers = address
         self._settings = dict(settings or {})
-        self._temporary = tempfile.TemporaryDirectory(prefix="fencepost-process-") if folder is None else None
-        self._folder = folder if self._temporary is None else Path(self._temporary.name)
-        self._child: ChildProcess | None = None
-
-    @property
-    def folder(self) -> Path:
+        self._temporary: tempfile.TemporaryDirectory[str] | None = None
+        if folder is None:
+            self._temporary = tempfile.TemporaryDirectory(prefix="fencepost-process-")
+            folder = Path(self._temporary.name)
+        self.folder = folder
         """Folder with data, settings and log."""
-        if self._folder is None:
-            raise RuntimeError("this broker has no folder any more")
-        return self._folder
+        self._child: ChildProcess | None = None
 
     @property
     def data_directory(self) -> Path:
