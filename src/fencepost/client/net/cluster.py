@@ -6,6 +6,7 @@ The client uses the bootstrap addresses until metadata has named the nodes, and 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
 from enum import IntEnum
 from itertools import chain, repeat
 from operator import attrgetter
@@ -399,20 +400,23 @@ class Cluster:
         return int(found.node_id)
 
     async def learn_coordinators(self, kind: CoordinatorKind, ids: Sequence[str], deadline_ms: int) -> None:
-        """Look up the coordinators of groups or transactional ids with one request, if the broker supports it (v4)."""
+        """Look up the coordinators of groups or transactional ids with one request, if the broker supports it (v4).
+
+        `coordinator` looks up those that are not found here one by one, with retries.
+        """
         unknown = [key for key in ids if Coordinator(kind, key) not in self._coordinators]
         if not unknown:
             return
-        connection = await self.any_connection(deadline_ms)
-        version = connection.version(retry.FIND_COORDINATOR, 1, 6)
-        if version < 4:
-            return
-        request = FindCoordinatorRequest(key_type=int(kind), coordinator_keys=unknown)
-        reply = await connection.request(request, version, timeout_ms=deadline_ms - self.runtime.now_ms())
-        for found in reply.coordinators:
-            if found.error_code == 0:  # `coordinator` looks the others up one by one, with retries
-                self.nodes[found.node_id] = Node(found.node_id, found.host, found.port)
-                self._coordinators[Coordinator(kind, found.key)] = found.node_id
+        with suppress(DisconnectedError, KafkaTimeoutError):
+            connection = await self.any_connection(deadline_ms)
+            if (version := connection.version(retry.FIND_COORDINATOR, 1, 6)) < 4:
+                return
+            request = FindCoordinatorRequest(key_type=int(kind), coordinator_keys=unknown)
+            reply = await connection.request(request, version, timeout_ms=deadline_ms - self.runtime.now_ms())
+            for found in reply.coordinators:
+                if found.error_code == 0:
+                    self.nodes[found.node_id] = Node(found.node_id, found.host, found.port)
+                    self._coordinators[Coordinator(kind, found.key)] = found.node_id
 
     def known_coordinator(self, target: Coordinator) -> int | None:
         """Return the node id of the coordinator according to the last response, or None."""
@@ -444,8 +448,7 @@ class Cluster:
                 await self.refresh([], deadline_ms)
             if self.controller_id in self.nodes:
                 return await self.connection(self.controller_id, deadline_ms)
-            return await self.any_connection(deadline_ms)
-        if isinstance(target, int):
+        elif isinstance(target, int):
             if target not in self.nodes:
                 await self.refresh([], deadline_ms)
             return await self.connection(target, deadline_ms)

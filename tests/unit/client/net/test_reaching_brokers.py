@@ -6,14 +6,23 @@ import contextlib
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import pytest
 
 import fencepost
 from fencepost.client.net.connection import BrokerConnection
-from fencepost.errors import KafkaTimeoutError, ProduceFailedError
+from fencepost.errors import (
+    DisconnectedError,
+    KafkaError,
+    KafkaTimeoutError,
+    ProduceFailedError,
+    UnsupportedVersionError,
+)
+from tests.support import interrupted_calls as calls
 from tests.unit.client.scripted import World, run
 
 SETUP_MS = 60_000
@@ -130,3 +139,53 @@ def test_a_timeout_names_its_cause_once() -> None:
         producer.send("t", b"a").result(WAIT_S)
     assert str(told.value).count("time is up") == 1
     assert f"topic 't': time is up; the last error: cannot connect to {address}" in str(told.value)
+
+
+def _with_id(settings: dict[str, Any]) -> object:
+    with fencepost.Producer(**settings) as producer, pytest.raises(UnsupportedVersionError, match="no broker serves"):
+        return producer.client_instance_id(WAIT_S * 1000)
+    return True
+
+
+def _asked(method: str, settings: dict[str, Any]) -> object:
+    with fencepost.Admin(**settings) as admin:
+        return getattr(admin, method)(api_timeout_ms=WAIT_S * 1000)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [_with_id, *(partial(_asked, method) for method in ("features", "api_versions", "fences_by_group"))],
+    ids=["client_instance_id", "features", "api_versions", "fences_by_group"],
+)
+def test_a_call_waits_for_brokers_that_are_away(call: Callable[[dict[str, Any]], object]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    noticed = threading.Event()
+    settings = {"bootstrap_servers": f"127.0.0.1:{port}", "on_error": lambda _: noticed.set()}
+    with ThreadPoolExecutor(1) as pool:
+        calling = pool.submit(call, settings)
+        assert noticed.wait(WAIT_S)
+        with fencepost.Broker(port=port):
+            assert calling.result(WAIT_S)
+
+
+@pytest.mark.parametrize("face", calls.FACES)
+def test_no_call_gives_up_before_its_time(face: str) -> None:
+    """Brokers that are away may come back, so a call ends with its time limit, or needs no broker."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        nobody = f"127.0.0.1:{server.getsockname()[1]}"
+    settings = {**calls.settings_of(face), "default_api_timeout_ms": 100}
+    if face == "Producer":
+        settings |= {"max_block_ms": 100, "delivery_timeout_ms": 100}
+    client_type = calls.FACES[face][0]
+    names = calls.methods_of(client_type)
+    outcomes = []
+    for name in names:
+        client = client_type(nobody, **settings)
+        try:
+            outcomes.append(calls.outcome_of(client, name))
+        finally:
+            with contextlib.suppress(KafkaError):
+                client.close(0)
+    assert [name for name, found in zip(names, outcomes, strict=True) if isinstance(found, DisconnectedError)] == []
+    assert any(isinstance(found, KafkaTimeoutError) for found in outcomes)
