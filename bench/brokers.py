@@ -98,7 +98,7 @@ def fetch(servers: str, megabytes: int) -> Callable[[int], None]:
 
 
 def transaction_ms(servers: str, count: int) -> list[float]:
-    """How long begin, one record and commit take, `count` times, with our client."""
+    """Measure transactions of one record with our client. Return the duration of each in ms."""
     topic = new_topic(servers)
     taken = []
     with fencepost.Producer(servers, transactional_id=topic, linger_ms=0) as producer:

@@ -1,8 +1,9 @@
-"""How fast records become batches and batches records: million records per second, one thread, best of some rounds.
+"""Rates of encoding records into batches and of decoding them, in million records per second.
 
     python bench/columns.py
 
-aiokafka's own builder and reader (Cython) run side by side where aiokafka is installed.
+One thread, best of several rounds. aiokafka's own builder and reader (Cython) run side by side where aiokafka is
+installed.
 """
 
 from __future__ import annotations

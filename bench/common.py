@@ -1,4 +1,4 @@
-"""What the benchmarks share: brokers to measure against, and a connection that knows nothing of Kafka."""
+"""Helpers that the benchmarks share: brokers to measure against, and a connection without Kafka's protocol."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ WARM_UP_S = 3.0
 
 
 class Load(NamedTuple):
-    """What came of some seconds."""
+    """Result of a measurement: requests per second, latencies in ms, and processors in use."""
 
     requests_s: float
     median_ms: float
@@ -49,7 +49,7 @@ class Asker(RawConnection):
         self.send(self._request)
 
     def waited(self) -> float:
-        """How long the answer took, which has begun to arrive, in seconds. Raises ConnectionError."""
+        """Receive the answer that has begun to arrive. Return the seconds since its request. Raises ConnectionError."""
         self.answer()
         return time.perf_counter() - self._asked
 

@@ -62,7 +62,7 @@ class Memory:
 
 @dataclass
 class Hour:
-    """What came of a run."""
+    """Result of a run: records by client, and the memory of each process."""
 
     broker: str
     minutes: float
@@ -73,7 +73,7 @@ class Hour:
 
     @classmethod
     def read(cls, file: Path) -> Hour:
-        """What was written, also by a run that has not ended."""
+        """Read a result from its file, also that of a run that has not ended."""
         told = json.loads(file.read_text())
         return cls(**{**told, "processes": [Memory(**one) for one in told["processes"]]})
 
@@ -191,7 +191,7 @@ def _at_work(servers: str, records_s: int) -> Iterator[dict[str, subprocess.Pope
 
 
 def _line(role: str, client: subprocess.Popen[str]) -> str:
-    """What the client says next."""
+    """Return the next line of the client's output. Raises KafkaError when the client has ended."""
     line = client.stdout.readline() if client.stdout else ""
     if not line:
         raise KafkaError(f"the {role} has ended")

@@ -70,7 +70,7 @@ def row(name: str, message: codec.Message, version: int, side: Side) -> Row:
 
 
 def rows() -> Iterator[Row]:
-    """What is measured."""
+    """Yield the messages to measure, each with its encoded bytes."""
     partitions = [
         metadata.MetadataResponsePartition(partition_index=index, leader_id=1, replica_nodes=[1], isr_nodes=[1])
         for index in range(50)

@@ -1,8 +1,8 @@
-"""What many partitions cost: `python -m bench.partitions 100 1000 5000`.
+"""Costs of many partitions: `python -m bench.partitions 100 1000 5000`.
 
-For each count a broker of its own, and one topic. A transaction writes one record of 100 B to every partition, four
-times; the first makes the partitions' logs. A consumer reads everything, the broker is killed and starts again. Times
-are as the clock goes, memory is what the broker's process has resident.
+Each count has a broker of its own, and one topic. A transaction writes one record of 100 B to every partition, four
+times. The first transaction creates the partitions' logs. A consumer reads everything, then the broker is killed and
+started again. Times are wall-clock times. Memory is the resident memory of the broker's process.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def resident_mb(broker: BrokerProcess) -> float:
 
 
 def write(servers: str, partitions: int) -> tuple[list[float], list[float]]:
-    """How long each transaction took to write, and to commit."""
+    """Write a record to each partition in each of ROUNDS transactions. Return the seconds of writes and of commits."""
     writes, commits = [], []
     with Producer(
         servers, transactional_id="many", max_block_ms=PATIENCE_MS, delivery_timeout_ms=PATIENCE_MS

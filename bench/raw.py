@@ -77,7 +77,7 @@ def through(request_bytes: int, answer_bytes: int, kind: str, count: int, *, in_
 
 
 def round_trips_ms(request_bytes: int, answer_bytes: int, trips: int, count: int) -> float:
-    """How long so many requests take, one after the other, each appended to a file."""
+    """Return the milliseconds that `trips` requests take, one after the other, each appended to a file."""
     return trips * 1000 / through(request_bytes, answer_bytes, "append", count, in_flight=1)
 
 
@@ -91,7 +91,7 @@ def records_s(name: str, size: int) -> float:
 
 
 def empty_process_s() -> float:
-    """How long a Python process takes that does nothing."""
+    """Return the seconds that a Python process needs to start and to end."""
     begun = time.perf_counter()
     subprocess.run([sys.executable, "-c", ""], check=True)
     return time.perf_counter() - begun

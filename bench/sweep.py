@@ -28,7 +28,7 @@ NAMES = {"fencepost": OURS, "kafka": KAFKA}
 
 
 class Effort(NamedTuple):
-    """How often everything is done, and by how much less than usual."""
+    """Number of rounds of each measurement, and the divisor of its usual amount of work."""
 
     rounds: int
     less: int = 1
@@ -101,7 +101,7 @@ class Stage:
 
 
 class Seen(NamedTuple):
-    """What was measured of one value, in one of the panels. `raw`: the same without a protocol, where it says much."""
+    """Measurement of one value in one panel. `raw`: the same without Kafka's protocol, or None."""
 
     panel: str
     contest: Contest
@@ -110,7 +110,7 @@ class Seen(NamedTuple):
 
 @dataclass(frozen=True)
 class Sweep:
-    """What is varied, over which values, how one of them is measured, and with which heap for Apache Kafka."""
+    """A parameter to vary: its values, the function that measures each, and the heap size of Apache Kafka's JVM."""
 
     name: str
     title: str

@@ -22,7 +22,7 @@ Handler = Callable[[bytes], Awaitable[bytes]]
 
 
 async def answer(question: bytes) -> bytes:
-    """What the service does; here it only takes its time."""
+    """Do the work of the service: here, wait 10 ms and return the question reversed."""
     await asyncio.sleep(0.01)
     return question[::-1]
 

@@ -1,8 +1,7 @@
-"""What every test can use: a real Apache Kafka, and skips that cannot hide in CI.
+"""Fixtures and skips for all tests: a real Apache Kafka, and skips that fail the run in CI.
 
 A test that needs Apache Kafka, Java, Spark, Go or a browser carries the marker of that name and is skipped where the
-machine lacks it. With CI=true such a skip fails the run: a machine that should run everything must not quietly run
-less.
+machine lacks it. With CI=true such a skip fails the run, so that CI cannot run fewer tests unnoticed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What reasons cite is there: the numbered facts of docs/observed.md, files of docs/, and nothing from elsewhere."""
+"""Gate for citations: each names a numbered fact of docs/observed.md, an existing file, or a document's section."""
 
 from __future__ import annotations
 

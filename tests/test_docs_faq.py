@@ -77,7 +77,7 @@ WRONG = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl
 
 
 def no_login(broker: fencepost.Broker, **settings: str) -> str:
-    """What is told of connections that come to nothing, up to the last word of it."""
+    """Return the errors of connections that fail to log in, up to LAST_WORD."""
     told: list[object] = []
     client = confluent_kafka.Producer(
         {"bootstrap.servers": broker.bootstrap_servers, "error_cb": told.append, **settings}

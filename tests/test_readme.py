@@ -91,7 +91,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Copy:
 
 @pytest.fixture
 def serving(copy: Copy) -> Iterator[Copy]:
-    """What a page starts runs to the end of that page, as no page needs another one's brokers."""
+    """Stop the processes of a page at its end: no page needs the brokers of another page."""
     yield copy
     for process in copy.served:
         process.send_signal(signal.SIGTERM)

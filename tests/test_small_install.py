@@ -65,7 +65,7 @@ def test_records_in_a_transaction_go_through_broker_and_client(programs: Path) -
 
 
 def said(programs: Path, *commands: str) -> list[str]:
-    """What each command prints, all in one process, since to start one is most of the work."""
+    """Return the output of each command. All run in one process, because its start is most of the work."""
     program = f"""
 from fencepost.cli.main import main
 for command in {commands}:

@@ -116,7 +116,7 @@ def run(*command: str, cwd: Path, **environment: str) -> str:
 
 
 def unimported(code: str) -> Iterator[str]:
-    """What runs only where somebody else has imported it, or has this folder on the path."""
+    """Yield the modules that other code must import first, or that need this folder on the path."""
     tree = ast.parse(code)
     imports = [one for node in ast.walk(tree) if isinstance(node, ast.Import) for one in node.names]
     sources = [node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
@@ -190,7 +190,7 @@ def query_program(code: str, folder: Path) -> str:
 
 @pytest.fixture(scope="module")
 def told(spark_here: SparkHere, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """What each block with `spark` has printed, by its place."""
+    """Return the output of each block with `spark`, by its place."""
     spark = spark_here.session()
     found = {}
     for where, code in [*SPARK_BLOCKS, *RECIPES]:

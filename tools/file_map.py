@@ -37,7 +37,7 @@ def summary(path: Path) -> str:
 
 
 def has_code(path: Path) -> bool:
-    """Whether there is more in the file than its docstring."""
+    """Return true if the file contains more than its docstring."""
     return bool(ast.parse(path.read_text()).body[1:])
 
 

@@ -98,7 +98,7 @@ class Functions:
         return "\n".join(map(folded, [*lines, "        values.append(value)", "    return values, at"])) + "\n"
 
     def _read_lines(self, layout: WireClass) -> list[str]:
-        """What makes `value` of the bytes from `at` on, and leaves `at` behind them."""
+        """Return the lines that build `value` from the bytes at `at`, and leave `at` behind them."""
         lines = [f"value = {self._use('new')}({layout.name})"]
         run: list[WireField] = []
         for field in layout.plain:
@@ -249,7 +249,7 @@ def ahead(run: list[WireField], more: int = 0) -> str:
 
 
 def is_short(field: WireField) -> bool:
-    """Whether a field of a flexible version is mostly of a length that one byte tells, and is then read in place."""
+    """Return true if one byte usually holds the field's length. Flexible versions read such a field in place."""
     if field.is_array:
         return field.kind in {"int32", "string", "entity"}
     return field.kind in {"string", "bytes"}

@@ -71,7 +71,7 @@ class JavaClients:
         self._wait(lambda: step in self._told[key], key)
 
     def wait(self, key: str) -> dict[str, str]:
-        """What the scenario told, once it has ended. Raises TimeoutError."""
+        """Wait until the scenario has ended, and return its outcomes. Raises TimeoutError."""
         self._wait(lambda: key in self._ended, key)
         return self._told[key]
 

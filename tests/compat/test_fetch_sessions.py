@@ -62,7 +62,7 @@ class Writer(threading.Thread):
 
 
 def counted(broker: fencepost.Broker) -> dict[str, int]:
-    """What the broker has counted."""
+    """Return the broker's counters by name."""
 
     async def read(server: object) -> dict[str, int]:
         return dict(server.core.metrics.values)  # type: ignore[attr-defined]

@@ -43,7 +43,10 @@ def go(*arguments: str, folder: Path = PROGRAM) -> str:
 
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
-    """What the application saw, by transaction.version and scenario, and under "committed" what is in the topic."""
+    """Run the Go application, and yield its outcomes by transaction.version and scenario.
+
+    The committed values of the topic are under "committed".
+    """
     binary = tmp_path_factory.mktemp("go") / "story"
     go("build", *QUICKLY, "-o", str(binary), ".")
     brokers = {level: Broker({"transaction.version": level}) for level in LEVELS}

@@ -21,7 +21,7 @@ class Desk:
         self._servers = servers
 
     def ask(self, *arguments: str) -> str:
-        """What the tool says; it ends with 0 also when a group refuses."""
+        """Return the tool's output. The tool ends with status 0 even if a group refuses the request."""
         ran = run_kafka_tool("consumer.group.ConsumerGroupCommand", "--bootstrap-server", self._servers, *arguments)
         assert ran.status == 0, ran.output
         return ran.output

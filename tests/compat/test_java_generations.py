@@ -66,7 +66,7 @@ def java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaClients]:
 
 @pytest.fixture(scope="module")
 def seen(java: JavaClients) -> Seen:
-    """What every application saw; all of them run at the same time, on three brokers side by side."""
+    """Run all applications at the same time, on three brokers. Return the outcomes of each."""
     brokers = {level: Broker({"transaction.version": level}) for level in (0, 1, 2)}
     runs = [(level, release, scenario) for level, release in CLIENTS for scenario in SCENARIOS]
     found: Seen = {}

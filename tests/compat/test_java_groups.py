@@ -96,7 +96,7 @@ class JavaConsumers:
             time.sleep(0.05)
 
     def shares(self, *sizes: int) -> Callable[[], bool]:
-        """Whether the consumers have disjoint shares of these sizes, in any order."""
+        """Return a function that is true once the consumers own disjoint shares of these sizes, in any order."""
 
         def check() -> bool:
             owned = list(self.owned.values())

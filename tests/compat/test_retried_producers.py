@@ -66,7 +66,7 @@ def forget(broker: Broker, admin: fencepost.Admin, application: Application) -> 
 
 
 def run(application: Application, strike: Strike, folder: Path) -> tuple[Told, list[str]]:
-    """What the application saw, and what was written since."""
+    """Run the application under the strike. Return its outcomes, and the values that the partition has then."""
     with Broker({"auto.create.topics.enable": False}, data_dir=str(folder), port=0) as broker:
         with fencepost.Admin(broker.bootstrap_servers) as admin:
             admin.create_topic(TOPIC, 1)

@@ -1,4 +1,4 @@
-"""What the conformance tests of consumer groups share."""
+"""Helpers of the conformance tests of consumer groups."""
 
 from __future__ import annotations
 

@@ -402,7 +402,7 @@ def test_a_group_with_librdkafka(
     theirs: dict[str, Any],
     we_come_first: bool,
 ) -> None:
-    """Whoever leads: both share the partitions, and every record of a settled group is read once."""
+    """Check that both clients share the partitions, and that a settled group reads each record once."""
     topic, group = broker.name("t"), broker.name("g")
     admin.create_topic(topic, 4)
     if not we_come_first:

@@ -64,7 +64,7 @@ def test_a_record_that_is_too_large_for_the_topic(broker: BrokerUnderTest) -> No
 
 @pytest.mark.parametrize("rows", ["records", "arrow"])
 def test_a_topic_with_small_batches_refuses_few(broker: BrokerUnderTest, rows: str) -> None:
-    """What was refused once is not tried again: batches are cut before they are sent."""
+    """Check that the producer splits batches before it sends them, once the topic has refused larger ones."""
     topic = broker.name("t")
     with fencepost.Admin(broker.bootstrap_servers) as admin:
         admin.create_topic(topic, 1, configs={"max.message.bytes": "20000"})

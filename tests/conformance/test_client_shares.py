@@ -78,7 +78,7 @@ def values(records: list[SharedRecord]) -> list[int]:
 
 
 def nothing_left(broker: BrokerUnderTest, consumer: fencepost.ShareConsumer, topic: str) -> bool:
-    """What is left would come before a new record, once what was acknowledged is committed."""
+    """Add a record, and return true if the next poll returns only that: earlier records would come first."""
     fill(broker, topic, 1, first=10)
     return values(polled(consumer)) == [10]
 

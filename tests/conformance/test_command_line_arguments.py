@@ -88,7 +88,7 @@ def run(broker: BrokerUnderTest, capsys: pytest.CaptureFixture[str]) -> Commands
 
 
 def refused(run: Commands, words: list[str]) -> str:
-    """What it says, the usage's lines left out."""
+    """Run a command that must be refused. Return its error without the lines of the usage."""
     assert run(*words, status=2) == ""
     told = run.error.partition("Error: ")[2].strip()
     assert told, run.error

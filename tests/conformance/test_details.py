@@ -90,7 +90,7 @@ def open_world(request: pytest.FixtureRequest) -> Iterator[Secured]:
 
 
 def test_what_is_open_to_everybody_makes_idempotent_producers(open_world: Secured) -> None:
-    """Whether somebody may write to some topic is asked of one name, which a prefix may be about."""
+    """Check the right to write to any topic: the authorizer asks about one name, which a prefix can cover."""
     user, other = open_world.user(), open_world.user()
 
     def bind(admin: RawClient, kind: ResourceType, pattern: Pattern, name: str) -> None:

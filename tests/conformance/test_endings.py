@@ -1,4 +1,4 @@
-"""How a prepared transaction ended: all that can be known of it is told, on a broker that remembers and on Kafka."""
+"""Outcomes of prepared transactions that a client can learn, from our broker, which remembers them, and from Kafka."""
 
 from __future__ import annotations
 

@@ -123,7 +123,7 @@ def test_what_cannot_be(
 
 
 def test_an_update_to_the_levels_in_force(broker: BrokerUnderTest, restored: RawClient) -> None:
-    """What `kafka-features upgrade --release-version 4.4` asks for, the last step of an upgrade."""
+    """Check the request of `kafka-features upgrade --release-version 4.4`, the last step of an upgrade."""
     levels = highest(broker)
     supported = {each.name: each.max_version for each in restored.api_versions().supported_features}
     assert supported == levels

@@ -1,4 +1,4 @@
-"""How many partitions one request may make. Expected: Apache Kafka 4.4; both arms are asked."""
+"""Limit on the partitions that one request creates. Expected: Apache Kafka 4.4; both arms are asked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a client that means harm, or has a mistake in it, may send: answered as Apache Kafka 4.4 does."""
+"""Malicious or faulty requests of clients. The answers are those of Apache Kafka 4.4."""
 
 from __future__ import annotations
 

@@ -143,7 +143,10 @@ def test_consume_transform_produce(job: Job, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def _flushing(monkeypatch: pytest.MonkeyPatch, module: Any) -> Callable[[], None]:
-    """What flushes the producer that the recipe has made last: the coordinator then knows of its transaction."""
+    """Replace the recipe's Producer. Return a function that flushes the newest one.
+
+    After the flush the coordinator knows the transaction of the producer.
+    """
     made: list[fencepost.Producer] = []
 
     class Known(fencepost.Producer):

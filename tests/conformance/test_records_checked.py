@@ -1,4 +1,4 @@
-"""What a producer sends is looked at before it is stored: what cannot be read is refused, and told record by record."""
+"""Validation of produced records: the broker refuses unreadable ones, and reports errors by record."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def wide(value: int) -> bytes:
 @pytest.mark.parametrize("codec", CODECS[::2])
 @pytest.mark.parametrize("count", [1, 30])
 def test_numbers_are_of_32_bits(broker: BrokerUnderTest, client: RawClient, codec: str, count: int) -> None:
-    """What is stored can be read, and its offsets and times are found."""
+    """Check that stored records whose numbers exceed 32 bits can be read, and found by offset and timestamp."""
     section = b""
     for number in range(count):
         body = b"\0" + varint(number) + wide(number) + wide(1) + b"k" + wide(1) + b"v"

@@ -184,7 +184,7 @@ def test_a_denial_by_prefix_beats_a_permission_for_all(world: Secured) -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_any_mix_of_bindings_means_the_same_to_both(world: Secured, seed: int) -> None:
-    """What Metadata says that users may do with topics is what our authorizer makes of the bindings."""
+    """Compare the topic rights in Metadata with the decisions of our authorizer, for a random mix of bindings."""
     rng = Random(seed)
     base = world.name("mix")
     users = [world.user() for _ in range(3)]

@@ -1,4 +1,4 @@
-"""What takes a partition into a transaction, and what does not. Expected: Apache Kafka 4.4 (K50 to K57, K70)."""
+"""Requests that enlist a partition in a transaction, or do not. Expected: Apache Kafka 4.4 (K50 to K57, K70)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tests/golden/capture.py sends, and so what the tests expect to find."""
+"""Topics, codecs and records that tests/golden/capture.py writes and the tests expect."""
 
 from __future__ import annotations
 

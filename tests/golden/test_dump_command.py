@@ -19,7 +19,7 @@ TRANSACTIONS, OFFSETS = "__transaction_state-0", "__consumer_offsets-0"
 
 
 def lines_of(capsys: pytest.CaptureFixture[str], *words: str, status: int = 0) -> list[dict[str, Any]]:
-    """What --json --records prints."""
+    """Run `fencepost dump --json --records`, and return the printed objects."""
     with pytest.raises(SystemExit) as ended:
         main(["dump", "--json", "--records", *words])
     assert ended.value.code == status

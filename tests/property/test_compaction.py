@@ -43,7 +43,7 @@ Row = tuple[int, bytes, bytes | None]
 
 @dataclass
 class Model:
-    """What was appended, by a plain account of it."""
+    """Simple model of the log: all rows, committed and open rows, producers, and the log start offset."""
 
     rows: dict[int, tuple[bytes, bytes | None]] = field(default_factory=dict)
     committed: list[Row] = field(default_factory=list)

@@ -33,7 +33,7 @@ PROTOCOLS = (
 
 @dataclass
 class Known:
-    """What the clients know: (member id, generation, instance id) as last told, also by members long gone."""
+    """Members of a group as clients know them: (member id, generation, instance id), also of members long gone."""
 
     members: list[tuple[str, int, str | None]] = field(default_factory=list)
     pending: list[str] = field(default_factory=list)

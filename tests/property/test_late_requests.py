@@ -58,7 +58,7 @@ class LateClient:
         return int(answer.error_code)
 
     def committed(self) -> list[bytes | None]:
-        """What readers see when all is quiet."""
+        """Wait until nothing is in progress, and return the values that committed readers see."""
         self._driver.auto_sync = True
         while self._driver.syncs:
             self._driver.sync()
@@ -102,7 +102,7 @@ class LateClient:
         self._driver.core.connected(self._driver.now_ms, self._connection, *ends)
 
     def _go_on(self) -> None:
-        """What happens to the broker meanwhile."""
+        """Advance the broker at random: sync, pass time, or deliver a late request."""
         chance = self._random.random()
         if chance < 0.4:
             if self._driver.syncs:

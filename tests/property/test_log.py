@@ -32,7 +32,7 @@ PRODUCERS = 4
 
 @dataclass
 class Replayed:
-    """What a plain reading of the batches says, written down without looking at the log's own code."""
+    """Expected state of transactions and producers, computed from the batches without the log's code."""
 
     open: dict[int, int] = field(default_factory=dict)
     aborted: list[tuple[int, int, int]] = field(default_factory=list)  # producer id, first offset, offset of the marker
@@ -314,8 +314,11 @@ def restart(driver: Driver, seed: int) -> None:
 
 
 def adopt(driver: Driver) -> None:
-    """What nobody was promised may be there or not, also a batch whose write failed and whose removal was lost with
-    the power. It is one that was handed in, it is there once, and all promised batches precede it."""
+    """Take over the batches that a restart may leave beyond the promised ones, and check each.
+
+    Each was handed in and is there once, behind all promised batches. It may also be from a failed write whose removal
+    was lost with the power.
+    """
     driver.truncate_model(driver.promised)
     while (end := driver.end()) < driver.log.log_end_offset:
         result = driver.log.read(end, 1)

@@ -334,7 +334,7 @@ class Walk:
             assert ending in ((Ending.COMMITTED,) if committed else (Ending.ABORTED, Ending.TIMED_OUT))
 
     def finish(self) -> None:
-        """Whatever happened: restart, finish the markers, and nothing is left hanging."""
+        """Restart, write the remaining markers, and check that only batches of open transactions have no outcome."""
         self.broker.restart()
         for write in self.broker.core.marker_work():
             self.write(write)

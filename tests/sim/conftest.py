@@ -10,7 +10,7 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def quiet() -> Iterator[None]:
-    """What clients and brokers log in hundreds of runs takes longer than the runs."""
+    """Disable the logs of clients and brokers, which in hundreds of runs take longer than the runs."""
     logging.disable(logging.CRITICAL)
     yield
     logging.disable(logging.NOTSET)

@@ -47,7 +47,7 @@ class Bench:
         self.runner = self.another_process(timeout_ms)
 
     def another_process(self, timeout_ms: int | None = None) -> SinkLink:
-        """What another process of the sink would have: a client and caches of its own."""
+        """Return a link with a client and caches of its own, as another process of the sink has."""
         link = ClusterClient({"bootstrap.servers": self.servers, **self.settings})
         return SinkLink(link, SinkConfig(transaction_timeout_ms=timeout_ms))
 

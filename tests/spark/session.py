@@ -80,7 +80,7 @@ def class_archive() -> tuple[str, ...]:
 
 
 def main(folder: str) -> None:
-    """What the tests do most: a stream from topic to topic."""
+    """Copy one topic to another with a stream, as most tests do."""
     import fencepost
 
     with fencepost.Broker() as broker:

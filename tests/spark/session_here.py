@@ -36,7 +36,7 @@ class SparkHere:
         return self._made
 
     def copy(self, arguments: dict[str, str]) -> str:
-        """What copy_topic.py tells of a run, made in this process."""
+        """Copy as copy_topic.py does, in this process, and return its report."""
         from tests.spark.copy_topic import copy  # with PySpark, which is not for the collection of tests
 
         return copy(self.session(), arguments)

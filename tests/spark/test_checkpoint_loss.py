@@ -71,7 +71,7 @@ class Stream:
 
 
 def drop_the_last_batch(checkpoint: Path) -> None:
-    """What a loss of power may leave: Spark does not sync its files."""
+    """Remove the files of the last batch, as a loss of power may: Spark does not sync its files."""
     for log in ("offsets", "commits"):
         for name in ("1", ".1.crc"):
             (checkpoint / log / name).unlink(missing_ok=True)

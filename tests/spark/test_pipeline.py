@@ -36,7 +36,7 @@ def servers() -> Iterator[str]:
 
 
 class Place:
-    """Where a pipeline reads and writes."""
+    """Topics, options of source and sink, and checkpoint of a pipeline."""
 
     def __init__(self, servers: str, folder: Path, *topics: str) -> None:
         self.servers = servers
@@ -52,7 +52,7 @@ class Place:
                 admin.create_topic(topic, 2)
 
     def found(self, topic: str) -> list[fencepost.ConsumedRecord]:
-        """What is committed there."""
+        """Return the committed records of the topic."""
         with fencepost.Consumer(
             self.servers, isolation_level="read_committed", auto_offset_reset="earliest"
         ) as consumer:
@@ -168,7 +168,7 @@ def test_two_pipelines_keep_their_transforms(spark: Any, servers: str, tmp_path:
 
 
 def spared(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """How many modules no collection walks over in the worker, in place of each record."""
+    """Replace each record by the number of modules that the worker's garbage collections skip."""
     return pa.record_batch({"value": pa.array([b"%d" % worker_garbage.imports.spared] * rows.num_rows, pa.binary())})
 
 

@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
 class Numbers:
-    """What the meter has, by name and query; of a histogram how often."""
+    """Values of the meter by name and query. The value of a histogram is its count."""
 
     def __init__(self, reader: InMemoryMetricReader) -> None:
         self._reader = reader

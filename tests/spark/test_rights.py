@@ -35,7 +35,7 @@ def rule(kind: ResourceType, name: str, operation: AclOperation, pattern: Patter
 
 
 def rules(topic: str) -> dict[str, Acl]:
-    """What the sink needs, as it is documented."""
+    """Return the ACLs that the sink needs according to its documentation, by purpose."""
     ids = (ResourceType.TRANSACTIONAL_ID, "fencepost-sink/")
     return {
         "write topic": rule(ResourceType.TOPIC, topic, AclOperation.WRITE),

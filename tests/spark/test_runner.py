@@ -144,7 +144,7 @@ def _of_kafka_3_5(connection: BrokerConnection) -> dict[int, tuple[int, int]]:
 
 
 def test_a_claim_is_over_when_it_was_used_or_taken(bench: Bench) -> None:
-    """What a task asks before and after it writes: has its batch ended without it?"""
+    """Check the question of a task before and after it writes: it must learn that its batch has ended without it."""
     for end in ("commit", "abort", "newer run"):
         opened = bench.open()
         claim = opened.claim

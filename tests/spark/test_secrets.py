@@ -36,12 +36,12 @@ def options(broker: Broker, **more: str) -> dict[str, str]:
 
 
 def plan_of(spark: Any, frame: Any) -> str:
-    """What explain() and the UI show of it, at most."""
+    """Return the extended plan of a frame, the most that explain() and the UI show."""
     return str(spark._jvm.PythonSQLUtils.explainString(frame._jdf.queryExecution(), "extended"))
 
 
 def written_down(spark: Any) -> str:
-    """What the UI, its REST interface and the event log have of the session's queries."""
+    """Return the plans of the session's queries, as the UI, its REST interface and the event log have them."""
     store = spark._jsparkSession.sharedState().statusStore()
     runs = store.executionsList()
     return "\n".join(str(runs.apply(number).physicalPlanDescription()) for number in range(runs.size()))

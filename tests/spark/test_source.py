@@ -460,7 +460,7 @@ def test_new_topics_that_fit_the_pattern_are_found_while_running(broker: Broker)
 
 
 def read_up(reader: StreamReader, start: Any) -> tuple[list[str], Any]:
-    """What the stream reads until it stands still, and where that is."""
+    """Read the stream until it stands still. Return the sorted values and the last offset."""
     found: list[str] = []
     while (end := reader.latestOffset(start, ReadMaxRows(3))) != start:
         found += values(reader, reader.partitions(start, end))

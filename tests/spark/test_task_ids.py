@@ -1,4 +1,4 @@
-"""What a stream leaves at a real coordinator and in the decision topic does not grow with its batches."""
+"""State that a stream leaves at a real coordinator and in the decision topic. It must not grow with the batches."""
 
 from __future__ import annotations
 

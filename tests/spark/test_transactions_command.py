@@ -192,7 +192,7 @@ def test_commit_is_for_strangers_and_for_what_is_decided(broker: Broker, capsys:
 
 @pytest.fixture(scope="module", params=[0, pytest.param("3.9.1", marks=[pytest.mark.kafka, pytest.mark.slow])])
 def older(request: pytest.FixtureRequest) -> Iterator[Broker | OlderKafka]:
-    """Where a transaction has no epoch of its own: EndTxn v5 means something else there, or is not there."""
+    """Yield a broker whose transactions have no epoch of their own: EndTxn v5 differs there, or is missing."""
     with Broker({"transaction.version": 0}) if request.param == 0 else OlderKafka(request.param) as running:
         yield running
 
@@ -220,7 +220,7 @@ def test_transactions_of_older_brokers_are_ended_too(
 
 
 class Prepared:
-    """What a program left that keeps the state of a prepared transaction elsewhere, and a record behind it."""
+    """A prepared transaction that a program left, with its state stored elsewhere, and a record behind it."""
 
     def __init__(self, broker: Broker) -> None:
         self.at = ["-b", broker.bootstrap_servers]

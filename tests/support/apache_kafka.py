@@ -208,9 +208,9 @@ class ApacheKafka:
     heap = "512m"
     """The most that its JVM takes for objects."""
     prefix: Sequence[str] = ()
-    """What goes before its command: a network of its own, say."""
+    """Words before the node's command, for example those that enter a network namespace."""
     starter_outlives_it = False
-    """Whether the thread that starts it lives as long as the node may, though it is not the main thread."""
+    """True if the starting thread, though not the main thread, lives as long as the node may."""
 
     def __init__(
         self,

@@ -68,7 +68,7 @@ Codes = Sequence[int]
 
 @dataclass(frozen=True)
 class Names:
-    """What is asked about; the topic and a topic "shared" exist. `topic_id` is the topic's."""
+    """Names that the requests use. The topic and a topic "shared" exist. `topic_id` is the topic's."""
 
     topic: str
     group: str
@@ -181,7 +181,7 @@ def metadata_by_id(client: RawClient, names: Names) -> Codes:
 
 
 def metadata_of_all(client: RawClient, names: Names) -> Codes:
-    """How many of the two topics are listed that every case may see or not."""
+    """Count the topics in Metadata, of the two that a case may or may not see."""
     answer = client.call(metadata.MetadataRequest(topics=None), 12)
     return [len({topic.name for topic in answer.topics} & {names.topic, "shared"})]
 
@@ -350,7 +350,7 @@ def describe_group(client: RawClient, names: Names) -> Codes:
 
 
 def list_groups_(client: RawClient, names: Names) -> Codes:
-    """How many of the own group are listed; committing creates it."""
+    """Return the error code and the number of listed groups with the own id. Committing creates the group."""
     answer = client.call(list_groups.ListGroupsRequest(), 4)
     return [answer.error_code, sum(group.group_id == names.group for group in answer.groups)]
 

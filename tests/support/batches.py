@@ -89,5 +89,5 @@ def _field(data: bytes | None) -> bytes:
 
 
 def put_at(batch: bytearray | memoryview, base_offset: int, leader_epoch: int) -> None:
-    """What a log does with a batch."""
+    """Write base offset and leader epoch into a batch, as a log does."""
     batch[:PLACE_BYTES] = pack_place(base_offset, parse_header(batch).batch_length, leader_epoch)

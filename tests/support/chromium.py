@@ -34,7 +34,7 @@ def _installed() -> str | None:
 
 
 def unavailable_reason() -> str | None:
-    """Why there is no browser here, None when there is one."""
+    """Return the reason why no browser is available, or None."""
     try:
         _program()
     except Unavailable as reason:

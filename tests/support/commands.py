@@ -20,7 +20,7 @@ class Commands:
         self.error = ""
 
     def __call__(self, *words: str, status: int = 0) -> str:
-        """What it prints. Fails unless it ends with `status`."""
+        """Run a command and return its output. Fails unless it ends with `status`."""
         with pytest.raises(SystemExit) as ended:
             main([*words, *self._always])
         printed, self.error = self._capsys.readouterr()
@@ -28,5 +28,5 @@ class Commands:
         return printed
 
     def json(self, *words: str) -> Any:
-        """What it prints with --json."""
+        """Run a command with --json and return its decoded output."""
         return json.loads(self(*words, "--json"))

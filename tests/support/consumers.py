@@ -1,4 +1,4 @@
-"""What the tests of consumers share: filling a topic, polling until something is so."""
+"""Helpers that the tests of consumers share: fill a topic, poll until a condition holds."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def poll_until(
 
 
 def shared_out(consumers: Sequence[fencepost.Consumer], partitions: int) -> bool:
-    """Whether each of `partitions` is with exactly one of them, evenly."""
+    """Return true if each of `partitions` belongs to exactly one of the consumers, evenly."""
     sizes = [len(one.assignment()) for one in consumers]
     together = {place for one in consumers for place in one.assignment()}
     return sum(sizes) == len(together) == partitions and max(sizes) - min(sizes) <= 1

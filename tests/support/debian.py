@@ -22,9 +22,9 @@ class Unavailable(Exception):
 
 
 def provided(packages: str, look: Callable[[], Found | None], lacking: str) -> Found:
-    """What `look` finds, if need be after the packages, with blanks between them, were installed.
+    """Return the result of `look`. If it finds nothing, install the packages, separated by blanks, and look again.
 
-    Raises Unavailable, with `lacking` as a reason.
+    Raises Unavailable, with the failure of the installation or with `lacking` as a reason.
     """
     found = look()
     if found is None and (failure := _install(packages)) is not None:
@@ -36,7 +36,7 @@ def provided(packages: str, look: Callable[[], Found | None], lacking: str) -> F
 
 
 def _install(packages: str) -> str | None:
-    """Why it could not be done; None when it was, or when this is no Debian, or not run as root."""
+    """Install the packages if this is Debian and the user is root. Return the reason of a failure, or None."""
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
         return None
     # Several test processes run at once, and apt-get's own locks make the second one fail.

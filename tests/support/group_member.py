@@ -40,7 +40,7 @@ def describe(client: RawClient, group: str, version: int = 1) -> DescribedGroup:
 
 
 class RawMember:
-    """What a consumer keeps: its id, epoch and partitions. It takes over what it is assigned when told to."""
+    """Group member with a consumer's id, epoch and partitions. It takes over an assignment only when the test asks."""
 
     def __init__(
         self,

@@ -98,7 +98,7 @@ class Kdc:
         raise RuntimeError(f"krb5kdc does not answer: {(self.folder / 'kdc.log').read_text()}")
 
     def tickets(self, principal: str) -> int:
-        """How many ticket-granting tickets the principal got so far."""
+        """Count the ticket-granting tickets that the principal has received."""
         log = (self.folder / "kdc.log").read_text()
         return sum("AS_REQ" in line and "ISSUE" in line and f" {principal}@" in line for line in log.splitlines())
 
@@ -117,7 +117,7 @@ class Kdc:
         return path
 
     def ticket(self, principal: str, keytab: Path, cache: Path, *options: str) -> None:
-        """What kinit puts into a ticket cache."""
+        """Put a ticket into the cache with kinit."""
         self._run("kinit", *options, "-c", f"FILE:{cache}", "-k", "-t", str(keytab), principal)
 
     def change_key(self, principal: str) -> None:
@@ -184,7 +184,7 @@ def package() -> Path | None:
 
 
 def unavailable_reason() -> str | None:
-    """Why there is no Kerberos here, None when there is."""
+    """Return the reason why Kerberos is not available, or None."""
     try:
         _provided()
         package()

@@ -55,7 +55,7 @@ SETTINGS: dict[str, str | int | bool] = {
 
 @dataclass
 class Findings:
-    """What a run did, and found."""
+    """Counts, durations and anomalies of a run."""
 
     rounds: int = 0
     killed_in_start: int = 0
@@ -364,7 +364,10 @@ def wait_until_stable(admin: fencepost.Admin) -> float:
 
 
 def still_open(admin: fencepost.Admin) -> Sequence[TransactionListing]:
-    """What is not over in time: the last marker is in the log a moment before the coordinator says so."""
+    """Wait until all transactions have ended, at most STABLE_WITHIN_S. Return those that are still open.
+
+    The last marker is in the log shortly before the coordinator completes the transaction.
+    """
     deadline = time.monotonic() + STABLE_WITHIN_S
     while hanging := admin.list_transactions(states=["Ongoing", "PrepareCommit", "PrepareAbort"]):
         if time.monotonic() > deadline:

@@ -1,4 +1,4 @@
-"""What this process takes of the machine."""
+"""Memory of this process."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""How soon the simulator finds each planted defect: `python -m tests.support.plants_table [--write] [NAME ...]`.
+"""Number of simulated runs that find each planted defect: `python -m tests.support.plants_table [--write] [NAME ...]`.
 
-Prints the rows of the table in docs/check.md; with `--write` it puts them there. Rows of other names stay as they are,
-so that the table can be made in pieces.
+Prints the rows of the table in docs/check.md. With `--write` it puts them there. Rows of other names stay as they are,
+so that the table can be written in pieces.
 """
 
 from __future__ import annotations

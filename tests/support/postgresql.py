@@ -36,7 +36,7 @@ def _installed() -> Path | None:
 
 
 def unavailable_reason() -> str | None:
-    """Why there is no server here, None when there is one."""
+    """Return the reason why no PostgreSQL server is available, or None."""
     try:
         _binaries()
     except Unavailable as reason:

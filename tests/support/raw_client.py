@@ -248,7 +248,7 @@ class RawClient:
     def fetch(
         self, topic: str, offset: int = 0, *, partition: int = 0, committed: bool = False, version: int = 12
     ) -> Fetched:
-        """What is there from `offset`, up to 50 MB, without waiting."""
+        """Fetch from `offset`, up to 50 MB, without waiting."""
         wanted = fetch_wire.FetchTopic(topic, None, [fetch_wire.FetchPartition(partition, offset, 50_000_000)])
         request = fetch_wire.FetchRequest(max_wait_ms=0, isolation_level=int(committed), topics=[wanted])
         body = b"".join(fetch_wire.encode_request(request, version))
@@ -261,7 +261,7 @@ class RawClient:
     # --- transactions ---
 
     def find_coordinators(self) -> None:
-        """What every client asks first; Kafka makes its internal topics when it is asked."""
+        """Find both coordinators, as every client does first. Kafka creates its internal topics at that request."""
         for key_type in (0, 1):
             request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=["any"])
             found = self.settled(lambda asked=request: self.call(asked, 4).coordinators[0])  # type: ignore[misc]

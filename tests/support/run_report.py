@@ -112,7 +112,7 @@ def closing_line(
 
 
 def reason(traceback: str) -> list[str]:
-    """What pytest marks as the error in a traceback, its beginning and its end; where it marks nothing, the end."""
+    """Return the beginning and end of the lines that pytest marks as the error, or else the traceback's end."""
     lines = traceback.splitlines()
     marked = [line[1:].strip() for line in lines if line.startswith("E ")] or lines[-LAST_LINES:]
     if len(marked) > FIRST_LINES + LAST_LINES:

@@ -29,7 +29,7 @@ class SeparateHosts:
         return f"{self._network}.{number}"
 
     def prefix(self, number: int) -> tuple[str, ...]:
-        """What goes before a command that is to run on the host. The process keeps its id."""
+        """Return the words before a command that run it on the host. The process keeps its id."""
         return ("ip", "netns", "exec", self._space(number))
 
     def cut(self, number: int) -> None:

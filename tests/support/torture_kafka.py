@@ -57,7 +57,7 @@ class KillableCluster:
 
 
 def by_tls_and_scram(kafka: ApacheKafka, authority: Authority) -> Access:
-    """How a client gets at a Kafka of `secure_kafka`, in which the proxy speaks TLS on both sides."""
+    """Return the access to a Kafka of `secure_kafka`, through a proxy that speaks TLS on both sides."""
     settings = {
         "security.protocol": "SASL_SSL",
         "ssl.truststore.location": str(authority.path),

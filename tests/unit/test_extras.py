@@ -1,4 +1,4 @@
-"""What needs an extra names it, and the extra installs what is needed."""
+"""Optional dependencies: each module names its extra, and the extra installs the packages."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Where modules and functions of POSIX are missing, as on Windows: client and commands are there, the broker says why
-it is not."""
+"""Use without modules and functions of POSIX, as on Windows: client and commands import, the broker names a reason."""
 
 from __future__ import annotations
 

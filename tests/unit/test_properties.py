@@ -76,7 +76,7 @@ def _pairs(line: str) -> dict[str, str]:
 
 
 def _cannot_be_used(pairs: dict[str, str]) -> bool:
-    """Whether Java reads a name or value that no setting can be: half a character, or an empty name."""
+    """Return true if Java reads an empty name, or a lone surrogate in a name or value. No setting has either."""
     return "" in pairs or any("\ud800" <= letter <= "\udfff" for text in (*pairs, *pairs.values()) for letter in text)
 
 

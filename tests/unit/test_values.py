@@ -46,7 +46,7 @@ class Model:
 
 
 def outcome(call: Callable[[], Any]) -> str:
-    """What comes of it, or what is raised, where only the name of the class may differ."""
+    """Return the result of a call, or its error, as text without the difference of the class names."""
     try:
         found = repr(call())
     except (TypeError, AttributeError) as error:

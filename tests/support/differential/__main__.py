@@ -29,7 +29,7 @@ SETTINGS = {
 
 
 def common_versions(ours: str, kafka: str) -> dict[int, tuple[int, int]]:
-    """What both serve, by API key."""
+    """Return the range of versions that both brokers serve, by API key."""
     served = []
     for servers in (ours, kafka):
         with RawClient(servers) as client:

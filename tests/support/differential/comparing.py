@@ -44,7 +44,7 @@ PASSING = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What was asked; `request` is ours: Kafka's differs in ids."""
+    """A request that was sent. `request` is ours: Kafka's differs in ids."""
 
     step: int
     api_key: int
@@ -72,13 +72,13 @@ class Difference:
 
 @dataclass(slots=True)
 class Outcome:
-    """What a run asked, by API, and where the answers differ."""
+    """Requests of a run by API, and the differences between the answers."""
 
     asked: Counter[int] = field(default_factory=Counter)
     accepted: Counter[int] = field(default_factory=Counter)
     differences: list[Difference] = field(default_factory=list)
     hung: str = ""
-    """Why the run ended early: now and then Kafka never writes the markers of a transaction."""
+    """Reason why the run ended early: sometimes Kafka never writes the markers of a transaction."""
 
 
 class Comparison:
@@ -191,7 +191,7 @@ class Comparison:
         self._compare(Question(step, api_key, version, requests[0]), requests, focus)
 
     def _would_abort_at_kafka_only(self, request: Any) -> bool:
-        """Whether it names a wrong pair over an open transaction, which Kafka aborts (docs): nothing is alike then."""
+        """Return true for a wrong pair over an open transaction: Kafka alone aborts it (docs), and answers differ."""
         if not request.transactional_id or request.producer_id < 0:
             return False
         open_one = self._sides[0].raw().describe_transaction(request.transactional_id)
@@ -199,8 +199,10 @@ class Comparison:
         return open_one.transaction_state == "Ongoing" and named != (open_one.producer_id, open_one.producer_epoch)
 
     def _would_begin_at_kafka_only(self, version: int, focus: Focus, request: produce_wire.ProduceRequest) -> bool:
-        """Whether a batch does not begin at 0 where Kafka has refused an older request of this producer: there it takes
-        a first batch however it begins (docs, K72), and has a record more from then on."""
+        """Return true if Kafka alone accepts a first batch that does not begin at sequence 0.
+
+        Kafka does so after it has refused an older request of this producer (docs, K72). It then has one record more.
+        """
         place = focus.producer, focus.topic, focus.partition
         begins_at = parse_header(request.partitions[0].records).base_sequence
         return version >= FIRST_ENLISTING and begins_at > 0 and place in self._refused_before
@@ -375,7 +377,7 @@ class Fetched:
 
 
 def next_sequence(records: Any) -> int:
-    """Where the producer goes on behind this batch."""
+    """Return the sequence that follows this batch."""
     base = int.from_bytes(bytes(records[53:57]), "big", signed=True)
     count = int.from_bytes(bytes(records[57:61]), "big", signed=True)
     return base + count

@@ -29,7 +29,7 @@ BAD_NAMES = ("", ".", "..", "a/b", "x" * 249, "x" * 250, "Zürich")
 
 @dataclass(frozen=True, slots=True)
 class ProducerId:
-    """What a side gave a producer."""
+    """Producer id and epoch that a side assigned."""
 
     producer_id: int
     epoch: int
@@ -37,7 +37,7 @@ class ProducerId:
 
 @dataclass(frozen=True, slots=True)
 class Focus:
-    """What a request is about: names, the same on both sides, behind which each side has its own ids."""
+    """Names that a request is about. They are the same on both sides, and each side has its own ids for them."""
 
     topic: str
     partition: int
@@ -48,7 +48,7 @@ class Focus:
 
 
 class Knowledge(typing.Protocol):
-    """What a side knows behind the names."""
+    """Lookup of a side's ids by name."""
 
     def topic_id(self, topic: str) -> UUID: ...
 

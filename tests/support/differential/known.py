@@ -1,4 +1,4 @@
-"""Where the answers may differ: each rule is a difference that docs/differences-from-kafka.md names."""
+"""Allowed differences between the answers. Each rule is a difference that docs/differences-from-kafka.md names."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def a_share_group_that_begins_with_a_fetch(difference: Difference) -> bool:
 
 
 def _begun_apart(ours: list[Any], kafka: list[Any]) -> bool:
-    """What only this broker lists has begun, what only Kafka lists has not, and the rest is the same."""
+    """Return true if topics that only this broker lists have begun, and topics that only Kafka lists have not."""
     has_begun = all(part["start_offset"] >= 0 for part in _partitions([topic for topic in ours if topic not in kafka]))
     return has_begun and all(_not_begun(topic) for topic in kafka if topic not in ours)
 
@@ -166,12 +166,12 @@ def a_topic_without_partitions(difference: Difference) -> bool:
 
 
 def _had_nothing(where: str, ours: Any, kafka: Any) -> bool:
-    """What there is to delete: Kafka names none of a group that never had any, and counts what was only assigned."""
+    """Return true if nothing was to delete: Kafka lists no topic then, and accepts one that was only assigned."""
     return (where == ".responses" and kafka == []) or (ours, kafka) == (UNKNOWN_TOPIC, 0) or where.endswith("topic_id")
 
 
 def an_old_leader_epoch(difference: Difference) -> bool:
-    """Who names leader epoch 0 of a partition is refused by a Kafka that was started again since."""
+    """Return true if a reader names leader epoch 0, and Kafka refuses it because it was restarted since."""
     return (
         difference.question.api_key in READERS
         and FENCED_LEADER_EPOCH in codes_in(difference.kafka)
@@ -180,7 +180,7 @@ def an_old_leader_epoch(difference: Difference) -> bool:
 
 
 def _more(ours: Any, kafka: Any, allowed: Callable[[Any], bool]) -> bool:
-    """Whether Kafka lists the same, and beside it only what is `allowed`."""
+    """Return true if Kafka lists all that we list, and beyond that only what is `allowed`."""
     is_listed = isinstance(ours, list) and isinstance(kafka, list) and all(one in kafka for one in ours)
     return is_listed and all(allowed(one) for one in kafka if one not in ours)
 

@@ -1,4 +1,4 @@
-"""What is asked when a run is over, and again when both brokers were restarted: all that is to outlive it."""
+"""Requests at the end of a run, and again after a restart of both brokers, about all state that must survive."""
 
 from __future__ import annotations
 

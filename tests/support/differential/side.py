@@ -18,7 +18,7 @@ from tests.support.differential.drawing import BAD_NAMES, INTERNAL, ProducerId
 from tests.support.raw_client import Closed, RawClient
 
 PATIENCE_S = 2.0
-"""How long two answers may differ while what was done before still becomes visible."""
+"""Time in seconds that two answers may differ while earlier changes become visible."""
 ANSWER_S = 10.0
 """Until a broker counts as silent: a machine with other work is slow, and Kafka says nothing only now and then."""
 NOBODY = ProducerId(-1, -1)
@@ -185,7 +185,7 @@ def visible(records: bytes | bytearray | memoryview) -> list[tuple[int, bytes | 
 
 
 def name_of(element: Any) -> str:
-    """What a listed thing is called, or nothing."""
+    """Return the name of a listed element, or an empty string."""
     for field in NAMES:
         if isinstance(name := getattr(element, field, None), str):
             return name
@@ -193,7 +193,7 @@ def name_of(element: Any) -> str:
 
 
 def _called(masked: Any) -> str:
-    """What a masked part of an answer is called: so that two lists stand in the same order though parts differ."""
+    """Return the name of a masked part of an answer, so that two lists sort alike even if parts differ."""
     return next((masked[name] for name in NAMES if masked.get(name)), "") if isinstance(masked, dict) else ""
 
 

@@ -101,7 +101,7 @@ def numbered(count: int, size: int = 10) -> list[tuple[str, str]]:
 
 
 def judged(values: Sequence[str], expected: Sequence[str]) -> dict[str, int]:
-    """How many are missing, are there twice, and stand before one that was written earlier."""
+    """Count the values that are missing, doubled, unknown, or before a value that was written earlier."""
     counts, place = Counter(values), {value: number for number, value in enumerate(expected)}
     order = [place[value] for value in values if value in place]
     return {
@@ -113,7 +113,7 @@ def judged(values: Sequence[str], expected: Sequence[str]) -> dict[str, int]:
 
 
 def outcome_of(read: Read, expected: Sequence[str]) -> Seen:
-    """What a reader saw against what was written; its time counts only if it read."""
+    """Judge the values that a reader saw. Its time counts only if it was not refused."""
     if read.refused:
         return Seen({"refused": 1}, told=read.refused)
     return Seen(judged(read.values, expected), {"reading": read.seconds})
@@ -257,11 +257,11 @@ def committed(arm: Arm, client: Client, draw: random.Random) -> Seen | None:
 
 
 def _ended(arm: Arm, topic: str, application: Application, began: float) -> Seen:
-    """What became of a burst: what was acknowledged is there, once, in its order.
+    """Judge a burst: each acknowledged record must be in the topic once, and in order.
 
     Args:
-        began: When the topic could be written to at the earliest, by time.perf_counter(). A Kafka's topic takes records
-            some time before its creation is known to have ended.
+        began: Earliest time at which the topic accepted writes, by time.perf_counter(), in seconds. Kafka accepts
+            records some time before the creation of the topic is known to have ended.
     """
     try:
         told = application.outcomes()

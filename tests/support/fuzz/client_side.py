@@ -1,4 +1,4 @@
-"""What applications do with a client, each for a few seconds, whatever the broker says."""
+"""Calls that applications make on a client, for a few seconds each, while the broker may lie."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a broker may say that is not so: answers damaged, twisted, made up, of another request, or never given."""
+"""False answers of a broker: damaged, altered, invented, of another request, or missing."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HOSTS, PORTS = ("", "256.1.1.1", "x" * 300, "a..b"), (0, -1, 1, 70_000)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Lie:
-    """What is sent in place of an answer: `data`, in pieces of `piece` bytes, then the end if `close`."""
+    """Bytes sent in place of an answer: `data`, in pieces of `piece` bytes, then the connection's end if `close`."""
 
     what: str
     data: bytes

@@ -56,7 +56,7 @@ class LyingBrokers:
         await asyncio.gather(*asyncio.all_tasks() - {asyncio.current_task()})
 
     def new(self, seed: int, one_in: float) -> str:
-        """Where a new one listens."""
+        """Start another listener, with lies drawn from `seed`, and return its address."""
         return asyncio.run_coroutine_threadsafe(self._listen(Lies(Random(seed), one_in)), self._loop).result()
 
     async def _listen(self, lies: Lies) -> str:

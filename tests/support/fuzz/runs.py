@@ -42,7 +42,7 @@ SETTINGS: dict[str, object] = {
 
 @dataclass(slots=True)
 class Report:
-    """What a run did. `taken_bytes`: the most memory beyond what there was at its start."""
+    """Events of a run. `taken_bytes`: the peak of memory beyond that at its start."""
 
     happened: Counter[str] = field(default_factory=Counter)
     taken_bytes: int = 0

@@ -1,4 +1,4 @@
-"""What must not happen in this process meanwhile: errors in the log that nobody expects, and memory beyond a bound."""
+"""Watch for defects in this process: unexpected errors in the log, and memory beyond a bound."""
 
 from __future__ import annotations
 

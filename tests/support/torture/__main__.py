@@ -49,7 +49,7 @@ SETTINGS: dict[str, str | int | bool] = {
 
 @dataclass
 class Findings:
-    """What a run did, and found."""
+    """Counts, anomalies and peak values of a run."""
 
     happened: Counter[str] = field(default_factory=Counter)
     anomalies: list[str] = field(default_factory=list)
@@ -216,7 +216,7 @@ class Torture:
         self.found.anomalies.append(f"the groups stand still, {left} records before the end")
 
     async def _held_by(self, admin: fencepost.AsyncAdmin) -> str:
-        """What there is of transactions, and a copy of the broker's directory to look at."""
+        """Return a description of all transactions, and the folder with a copy of the broker's directory."""
         kept = tempfile.mkdtemp(prefix="fencepost-torture-kept-")
         if self._broker is not None:
             shutil.copytree(self._broker.data_directory.parent, kept, dirs_exist_ok=True)
@@ -245,7 +245,7 @@ class Torture:
 
     @staticmethod
     def _tell(copier: Copier, wrong: set[bytes]) -> None:
-        """What the copier did to some of the wrong values."""
+        """Print the copier's journal about up to three of the wrong values."""
         for value in sorted(wrong)[:3]:
             for when, values, told in copier.journal:
                 if value in values:

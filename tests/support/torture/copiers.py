@@ -28,7 +28,7 @@ TRANSACTION_TIMEOUT_MS = 4_000
 
 
 class Mishap(Enum):
-    """What befalls a transaction from the application's own side."""
+    """Failure of a transaction on the application's own side."""
 
     RAISES = "its code raises"
     CANCELLED = "it is cancelled"
@@ -127,7 +127,7 @@ class Copier:
         return count
 
     async def _one_transaction(self, producer: AsyncProducer, consumer: AsyncConsumer, values: list[bytes]) -> bool:
-        """Whether the producer may go on."""
+        """Run one transaction. Return true if the producer may be used again."""
         mishap = self._mishap()
         told = "committed"
         try:

@@ -59,7 +59,7 @@ SOON_LOST = {
 
 @dataclass
 class Findings:
-    """What a run did, and found."""
+    """Counts and anomalies of a run."""
 
     happened: Counter[str] = field(default_factory=Counter)
     anomalies: list[str] = field(default_factory=list)
@@ -77,7 +77,7 @@ class Query:
 
     @property
     def batches(self) -> int:
-        """How many are complete, by the checkpoint."""
+        """Number of complete batches, by the checkpoint."""
         commits = Path(self._arguments["checkpoint"], "commits")
         return sum(1 for one in commits.glob("[0-9]*")) if commits.exists() else 0
 
@@ -151,7 +151,7 @@ class Query:
 
 
 class Spark:
-    """What happens to the query, by name. Each strikes once something was copied since the last."""
+    """Faults of the query by name. Each strikes after something was copied since the last one."""
 
     def __init__(self, query: Query, cluster: Standalone | None, chance: random.Random, found: Findings) -> None:
         self._query, self._cluster, self._chance, self._found = query, cluster, chance, found
@@ -230,7 +230,7 @@ class Spark:
 
 
 class Kafka:
-    """What happens to the nodes, each after the other."""
+    """Faults of the nodes, one node after the other."""
 
     def __init__(
         self, cluster: ApacheKafkaCluster, chance: random.Random, found: Findings, apart: SeparateHosts | None

@@ -1,4 +1,4 @@
-"""What `spark_checkpoints` does its worst to: a broker, two topics, a checkpoint, and the query as a program."""
+"""World that `spark_checkpoints` damages: a broker, two topics, a checkpoint, and the query as a program."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ class World:
                 time.sleep(0.2)
 
     def compare(self, after: str) -> bool:
-        """Whether the output is the input, each record once; anything else is an anomaly."""
+        """Compare the output with the input, and note each difference as an anomaly. Return true if there is none."""
         wrong = differences((IS_ONE_OF_OURS + b"%d" % number for number in range(self.sent)), self.committed())
         for what, values in wrong.items():
             self.anomalies.append(f"after {after}: {values.total()} {what}: {sorted(values)[:3]}")
@@ -193,7 +193,7 @@ class Run:
 
 
 def killer_environment(folder: Path, kill: list[dict[str, Any]] | None) -> dict[str, str]:
-    """What makes every Python process of the query carry these orders out."""
+    """Return the environment that makes each Python process of the query carry out these kill orders."""
     if not kill:
         return {"PYTHONPATH": str(ROOT / "src")}
     orders = [{**order, "folder": str(folder)} for order in kill]

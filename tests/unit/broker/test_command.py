@@ -1,4 +1,4 @@
-"""What `fencepost broker` refuses, and what its log cannot be made to say."""
+"""Start and log of `fencepost broker`: refused settings, readiness, and names that cannot forge log lines."""
 
 from __future__ import annotations
 

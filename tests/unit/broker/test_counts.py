@@ -1,4 +1,4 @@
-"""What clients can make is bounded in number: who comes too late is told so at once, by every client."""
+"""Limits on the number of objects that clients create. Every client reports a refusal to its application at once."""
 
 from __future__ import annotations
 

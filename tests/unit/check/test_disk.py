@@ -1,5 +1,8 @@
-"""What a simulated power loss brings back: never a file into a directory that has another name by then. And that a
-directory's listing names what is there."""
+"""Simulated losses of power, and listings of directories.
+
+A loss of power never brings a file back into a directory that has another name by then. A listing names all that is
+in the directory.
+"""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def test_bash_completes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
 def test_other_shells_are_told(shell: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """What their scripts ask."""
+    """Check the answer to the completion script of another shell."""
     monkeypatch.setenv("_FENCEPOST_COMPLETE", f"complete_{shell}")
     monkeypatch.setenv("_TYPER_COMPLETE_ARGS", "fencepost topics d")
     monkeypatch.setenv("_TYPER_COMPLETE_FISH_ACTION", "get-args")

@@ -1,4 +1,4 @@
-"""Where no broker answers: one line that says why, soon."""
+"""Commands without a broker: one line with the reason, soon."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is printed for people: columns that stand under each other, and nothing that does something to a terminal."""
+"""Output for people: aligned columns, and names that cannot control the terminal."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def test_who_reads_no_more_ends_it_quietly(history: str) -> None:
 
 @pytest.mark.parametrize("redirection", ["2>&-", "2>/dev/full"])
 def test_what_was_done_is_done_though_it_cannot_be_told(tmp_path: Path, redirection: str) -> None:
-    """Who takes the status for a failure would write the records again."""
+    """Expect status 0: after a failure the caller would write the records again."""
     records = tmp_path / "records.jsonl"
     records.write_text('{"value": "one"}\n')
     with Broker() as broker:

@@ -1,4 +1,4 @@
-"""What seems to hang and may be part of a two-phase transaction (KIP-939), by what partitions and coordinators say."""
+"""Seemingly hanging transactions that may be two-phase (KIP-939), as partitions and coordinators describe them."""
 
 from __future__ import annotations
 

@@ -328,7 +328,7 @@ class ScriptedBroker:
 
 
 class World:
-    """What a test gets: the runtime, the broker, and clients over them."""
+    """Runtime and broker of a test, and clients over them."""
 
     def __init__(self, broker: ScriptedBroker) -> None:
         self.broker = broker
@@ -342,7 +342,7 @@ class World:
         return ProducerCore(Cluster(self.runtime, config), config, wake=lambda call: call())
 
     async def fate(self, sent: tuple[Any, int]) -> Any:
-        """What became of a record that was appended; asking is looking at it."""
+        """Wait for the outcome of an appended record, and mark it as handled."""
         chunk, index = sent
         chunk.unhandled.claim(chunk, index)
         changed = self.runtime.event()

@@ -185,7 +185,7 @@ class ScriptedConsumerBroker(ScriptedBroker):
         return sync_group.SyncGroupResponse(assignment=encode_assignment(places))
 
     def answer_23(self, version: int, request: Any) -> Any:
-        """Where an epoch ended: at the first batch of a later one."""
+        """Answer OffsetForLeaderEpoch: an epoch ends at the first batch of a later epoch."""
         topics = []
         for topic in request.topics:
             parts = []

@@ -136,7 +136,7 @@ Told = list[tuple[list[int], type | None]]
 
 
 def telling(core: ShareConsumerCore) -> Told:
-    """What the callback is told, in order: offsets, and the class of the error."""
+    """Return the list that a new acknowledgement callback fills, in order: offsets, and the class of the error."""
     told: Told = []
 
     def callback(offsets: Mapping[TopicPartition, list[int]], error: KafkaError | None) -> None:

@@ -214,7 +214,7 @@ def test_a_forked_child_is_told_by_each_method(face: str, own_broker: str) -> No
 
 
 CHEAP = {"closed", "core", "metrics", "producer_id", "producer_epoch"}
-"""What is read without any other thread, and so also in a child."""
+"""Attributes that are read without any other thread, and so in a forked child too."""
 
 
 # --- what was handed out ---

@@ -1,4 +1,4 @@
-"""What is asked of every broker, and put together: while partitions have no leader, or move, it would be too little."""
+"""Listings collected from every broker. While partitions move or have no leader, a listing would be incomplete."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a public client or broker shows of itself: its address and its state."""
+"""Representations of public objects: a client or broker shows its address and its state."""
 
 from __future__ import annotations
 

@@ -264,7 +264,7 @@ def wrong_uses(name: str, function: Callable[..., Any], takes: dict[str, str] = 
 
 
 def shown(value: Any) -> Iterator[str]:
-    """How an error may show what came: as it is, its type, or the part of it that is wrong."""
+    """Yield the forms in which an error may show a value: itself, its type, or its wrong part."""
     yield repr(value)[:40]
     yield "=...: "  # of what is secret
     yield type(value).__name__
@@ -277,7 +277,7 @@ def shown(value: Any) -> Iterator[str]:
 
 
 def judged(use: Wrong, error: Exception | None) -> str | None:
-    """What is wrong with how a wrong use was told; None if nothing is."""
+    """Return the complaint about the error of a wrong use, or None."""
     if not isinstance(error, (TypeError, ConfigurationError, RecordRejectedError)):
         return f"{use.call}({use.parameter}={GIVEN[use.kind]!r}): {error!r}"
     told = str(error)

@@ -43,7 +43,7 @@ def schemas() -> dict[tuple[int, str], dict[str, Any]]:
 
 
 def covers(versions: str, version: int) -> bool:
-    """Whether "3+", "0-5", "2" or "none" says so of a version."""
+    """Return true if `versions`, such as "3+", "0-5", "2" or "none", contains the version."""
     low, dash, high = versions.removesuffix("+").partition("-")
     if versions == "none":
         return False

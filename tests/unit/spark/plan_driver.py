@@ -51,7 +51,7 @@ class View:
 
 @dataclass
 class Place:
-    """Where a plan is carried out."""
+    """Process that runs a plan."""
 
     worker: Worker = field(default_factory=lambda: Worker(TaskIds(bytes, OwnPool())))
 

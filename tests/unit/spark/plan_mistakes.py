@@ -302,7 +302,7 @@ def commit_that_forgets_nobody(sink: str, batch_id: int, messages: Any) -> plan.
 
 
 class Careless(TaskIds):
-    """What is free is another question."""
+    """Task ids of which every idle one is free, unless a subclass decides otherwise."""
 
     def is_free(self, last: plan_steps.Use, opened: plan_steps.Opened) -> bool:
         return True
@@ -348,7 +348,7 @@ class Unanswered(TaskIds):
 
 
 class Lent(OwnPool):
-    """What is taken stays there for others, until it comes back."""
+    """Pool that leaves a taken id available for others until it comes back."""
 
     def take(self, transactional_id: str, last: plan_steps.Use) -> bool:
         return self._used.get(transactional_id) == last

@@ -220,7 +220,7 @@ class World:
         self.unknown_batches.append(unknown.batch_id if unknown.query_id == QUERY else GONE_ROW[0])
 
     def _each(self, calls: Iterable[Call]) -> Generator[Call, Any, Any]:
-        """What a step does to several transactions, which may end between any two."""
+        """Run the calls for several transactions, which may end between any two. Return the answers."""
         answers: list[Any] = []
         for call in calls:
             answers.append((yield from _retried(call)))
@@ -338,7 +338,7 @@ class World:
         return roll
 
     def _may_time_out_now(self) -> bool:
-        """Where a decided transaction must never be lost, none times out under a commit that has asked for it."""
+        """Return true unless a timeout could lose a decided transaction although losses are forbidden."""
         return (
             not may_lose(self.settings.abilities)
             or self.settings.may_lose
@@ -412,7 +412,7 @@ class World:
                 process.alive = False
 
     def repair(self, run: Run, error: KafkaError) -> None:
-        """What a person does when the query says that its checkpoint is not the one it was."""
+        """Repair the checkpoint as a person does after the query's error, or note a false alarm."""
         if not self.is_damaged:
             # Two drivers on one checkpoint: who is behind may be told that it is.
             if not isinstance(error, CheckpointRolledBackError) or run.batch >= self.spark_commits:
@@ -491,7 +491,7 @@ class World:
             self.strays.append(f"{open_ones} after an open")
 
     def verdict(self) -> str | None:
-        """What is wrong in the end; None when all is well."""
+        """Return the fault at the end of a run, or None."""
         if self.rolling is not None and (hanging := self.rolling.hanging()):
             return f"rows hang in a partition, of {hanging}"
         if self.strays:

@@ -1,4 +1,4 @@
-"""What the planning process leaves for the commit worker of its driver."""
+"""File of a claim, which the planning process writes for the commit worker of its driver."""
 
 from __future__ import annotations
 

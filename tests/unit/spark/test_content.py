@@ -1,4 +1,4 @@
-"""What a batch was: XXH64's published values, and what counts in a batch's checksum and what does not."""
+"""Content of a batch: XXH64 with its published values, and the cells that count in a batch's checksum."""
 
 from __future__ import annotations
 

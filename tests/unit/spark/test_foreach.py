@@ -15,7 +15,7 @@ OPTIONS = {"kafka.bootstrap.servers": "localhost:9092", "topic": "out"}
 
 
 class Frame:
-    """What exactly_once() asks a frame for: the local properties of the run that it is of."""
+    """Stand-in for a frame: the local properties of its run, which exactly_once() reads."""
 
     def __init__(self, run_id: str, query_id: str = "query") -> None:
         self.sparkSession = self.sparkContext = self

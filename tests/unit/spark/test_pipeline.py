@@ -1,4 +1,4 @@
-"""What a pipeline's transform may make of the records that a task reads."""
+"""Columns that a pipeline's transform may return for the records of a task."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Reader:
 
 
 def made(said: list[str], of_rows: list[str]) -> list[pa.RecordBatch]:
-    """What comes of a transform that makes other columns of rows than it `said`."""
+    """Run a transform that returns other columns for rows than for an empty batch, where they are `said`."""
 
     def transform(rows: pa.RecordBatch) -> pa.RecordBatch:
         return rows.select(of_rows if rows.num_rows else said)

@@ -23,7 +23,7 @@ def path_of_workers(home: Path) -> str:
 
 
 def loaders(home: Path) -> set[str]:
-    """What has loaded the modules of a daemon that is started with this home."""
+    """Return the loaders of PySpark's modules in a daemon that starts with this home."""
     script = "import sys, pyspark.daemon; print(*{type(m.__loader__).__name__ for n, m in sys.modules.items() "
     script += "if n.split('.')[0] in ('pyspark', 'py4j')})"
     environment = {**os.environ, "PYTHONPATH": path_of_workers(home)}

@@ -1,8 +1,8 @@
-"""What a stream leaves behind does not grow: task ids at the coordinator, decisions in the compacted topic.
+"""Bounded state of a stream: task ids at the coordinator, decisions in the compacted topic.
 
 A month at one batch a second with 10 tasks is 2.6 million batches. The state after 2,500 of them is that after 1,000,
-with tasks that fail, speculative copies, and drivers that die before and after a decision among them. The same happens
-again every 300 batches, so that what grows at all grows in each 300.
+with tasks that fail, speculative copies, and drivers that die before and after a decision. These faults repeat every
+300 batches, so that any growth shows in each 300.
 """
 
 from __future__ import annotations
@@ -174,7 +174,7 @@ def test_without_ids_that_are_used_again_they_are_as_many_as_tasks() -> None:
 
 
 def test_ids_that_are_inherited_are_as_many_as_two_batches_use() -> None:
-    """Whatever worker comes: with a pool for all of them it makes no difference how many there have been."""
+    """Check that the number of past workers has no effect on the number of ids if all share a pool."""
     ids = Stream(ONE_PHASE, pools=1).run(1000).ids - QUERIES_GONE - 1
     assert 2 * TASKS <= ids < 4 * TASKS
 

@@ -1,4 +1,4 @@
-"""What waits under another sink's name, and what a person is told of it."""
+"""Open transactions under another sink's name, and the messages about them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NOW_MS = 100_000
 
 
 class Listing:
-    """What is open: by id, the topic and since when."""
+    """Stand-in for an admin client that lists open transactions, each with its topic and start time in ms."""
 
     def __init__(self, **since: tuple[str, int]) -> None:
         self.open = {names.task_id(sink.strip("_"), sink.encode().ljust(16)): at for sink, at in since.items()}

@@ -1,4 +1,4 @@
-"""What the sink makes of answers that cannot be read: errors of the client, with the place, and nothing else."""
+"""Errors of the sink for unreadable answers: only classes of the client, with the place of the damage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is imported is walked over by no later collection, in the processes where PySpark collects."""
+"""Exclusion of imported modules from garbage collections, in the processes where PySpark collects."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ print(gc.collect())
 
 
 def frozen(spec: str) -> list[int]:
-    """How many objects are spared after a first task, one that imports nothing, and one that imports something."""
+    """Count the spared objects after a first task, a task that imports nothing, and a task that imports a module."""
     done = subprocess.run([sys.executable, "-c", PROGRAM.format(spec=spec)], capture_output=True, text=True, check=True)
     return [int(count) for count in done.stdout.split()]
 

@@ -1,4 +1,4 @@
-"""What clients, proxy and broker of a run are told about TLS and SASL."""
+"""TLS and SASL settings of a run's clients, proxy and broker."""
 
 from __future__ import annotations
 

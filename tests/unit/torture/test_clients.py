@@ -1,4 +1,4 @@
-"""What torture's clients tell of a record, whichever client is behind them."""
+"""Reports of torture's clients about a record, for each kind of client."""
 
 from __future__ import annotations
 

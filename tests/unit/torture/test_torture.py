@@ -102,7 +102,7 @@ def test_a_broker_that_hides_what_was_aborted_is_found(tmp_path: Path, monkeypat
     jobs = Torture._jobs
 
     def fewer(torture: Torture, proxied: Access, chance: Random) -> Iterator[WorkerJob]:
-        """Who aborts, and who reads."""
+        """Return only the jobs of writers, which abort, and of readers."""
         return (job for job in jobs(torture, proxied, chance) if job.role in ("writer", "reader"))
 
     monkeypatch.setattr(Torture, "_jobs", fewer)

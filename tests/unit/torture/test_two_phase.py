@@ -37,7 +37,7 @@ class Application:
         producer.close()
 
     def carry_out(self) -> list[Operation]:
-        """What it told."""
+        """Carry out the stored decision. Return the operations that this recorded."""
         before = len(self.recorder.operations)
         carry_out(self._level, "id", self.access, self.decisions, self.recorder, "q")
         return self.recorder.operations[before:]

@@ -39,7 +39,7 @@ def driver() -> BrokerDriver:
 
 
 def turn(driver: BrokerDriver) -> None:
-    """What the broker does before it looks at its sockets again."""
+    """Do the work of the broker between two looks at its sockets."""
     driver.core.on_time(driver.now_ms)
     driver._perform()
 

@@ -1,4 +1,4 @@
-"""What only a broken client sends: answered otherwise than by Kafka, as the docs say."""
+"""Requests that only a broken client sends. The answers differ from Kafka's, as the docs say."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What a Spark query costs the broker after a month: one batch a second, 10 tasks and a decision each.
+"""Cost of a Spark query to the broker after a month: one batch a second, 10 tasks and a decision each.
 
-The tasks use the ids again that the sink has free, two for each (tests/unit/spark/test_steady_state.py holds that they
-stay so few). Some seconds of each day are played; what they leave must be the same on the tenth day and on the last.
+The tasks reuse the ids that the sink has free, two for each (tests/unit/spark/test_steady_state.py checks that they
+stay so few). Some seconds of each day are played. Their cost must be the same on the tenth day and on the last.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def play(driver: BrokerDriver, number: int, reused: bool) -> None:
 
 
 def killed(driver: BrokerDriver) -> Cost:
-    """What there is, and what a start after a kill costs; the broker goes on from there."""
+    """Start the broker as after a kill, and return its state and the cost of the start."""
     log_bytes = sum(map(len, driver.disk.tree("__transaction_state-0").values()))
     tracemalloc.start()
     driver.start()
@@ -79,7 +79,7 @@ def most(days: range, driver: BrokerDriver, *, reused: bool) -> Cost:
 
 
 def is_flat(then: Cost, now: Cost) -> bool:
-    """What grows with time would be about three times as much."""
+    """Return true if no cost has grown by more than half. Growth with time would be about threefold."""
     return all(new <= 1.5 * old for old, new in zip(then, now, strict=True))
 
 

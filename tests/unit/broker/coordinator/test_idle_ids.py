@@ -1,4 +1,4 @@
-"""What transactional ids that are done cost: memory and a start go by what is open, not by how many there ever were."""
+"""Cost of idle transactional ids: memory and start depend on the open transactions, not on all ids so far."""
 
 from __future__ import annotations
 

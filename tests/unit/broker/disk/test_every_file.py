@@ -36,7 +36,7 @@ Contents = dict[str, bytes]
 
 
 class World:
-    """What a broker was told and has acknowledged."""
+    """A broker, with the values that it acknowledged and the producer ids that it assigned."""
 
     def __init__(self, how: str) -> None:
         self.driver = BrokerDriver(SETTINGS)
@@ -105,7 +105,7 @@ def damaged(files: Contents, older: Contents, path: str, damage: str) -> Content
 
 
 def readable(driver: BrokerDriver) -> tuple[dict[int, bytes], int]:
-    """What a reader finds at which offset, and the log's end."""
+    """Return the batches that a reader finds, by offset, and the high watermark."""
     found: dict[int, bytes] = {}
     offset, high_watermark = 0, 1
     while offset < high_watermark:
@@ -162,7 +162,7 @@ def test_no_acknowledged_record_disappears_in_silence(how: str, damage: str, cap
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_prepared_transaction_is_never_ended_by_guess(damage: str) -> None:
-    """Whatever file is damaged: it is there and can be committed, or the request is refused and it stays open."""
+    """Damage each file: the transaction can still be committed, or the broker refuses and leaves it open."""
     first = BrokerDriver(CONFIG)
     create(first)
     _, *other = init(first, "other")

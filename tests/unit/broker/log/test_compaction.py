@@ -96,7 +96,7 @@ def headers(log: PartitionLog) -> list[BatchHeader]:
 
 
 def latest(all_rows: list[Row], below: int) -> list[Row]:
-    """What compaction must leave of rows below an offset: the last of each key; all behind it."""
+    """Return the rows that compaction must leave: the last of each key below an offset, and all from it on."""
     last = {key: offset for offset, _, key, _ in all_rows if offset < below}
     return [row for row in all_rows if row[0] >= below or last[row[2]] == row[0]]
 

@@ -1,4 +1,4 @@
-"""Who is let in, who has to give way, who is closed for silence."""
+"""Admission of connections: acceptance, displacement, and the end of silent ones."""
 
 from __future__ import annotations
 

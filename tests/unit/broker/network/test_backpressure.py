@@ -1,4 +1,4 @@
-"""What is taken in and what is answered, by the bytes that wait; over real sockets, with clients that do not read."""
+"""Back-pressure on requests and answers, by the bytes that wait; over real sockets, with clients that do not read."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def answers_of(connection: socket.socket, count: int) -> list[tuple[int, int]]:
 
 @dataclass
 class Door:
-    """How readers connect: with TLS or without."""
+    """Connection of a reader, with TLS or without."""
 
     settings: Mapping[str, object] = field(default_factory=dict)
     tls: SSLContext | None = None

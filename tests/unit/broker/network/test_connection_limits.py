@@ -26,7 +26,7 @@ def connect(address: str) -> socket.socket:
 
 
 def is_closed(connection: socket.socket) -> bool:
-    """Whether the broker closes it, sooner or later."""
+    """Return true if the broker closes the connection before it sends a byte."""
     try:
         return connection.recv(1) == b""
     except ConnectionError:

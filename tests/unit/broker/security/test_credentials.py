@@ -48,7 +48,7 @@ def loaded(disk: MemoryDisk) -> Credentials:
 
 
 def logs_in(credentials: Credentials, user: str, password: str) -> bool:
-    """Whether that leads in; the client believes the broker's proof."""
+    """Return true if the password logs the user in. The client verifies the broker's proof."""
     client, broker = scram(SHA_256, user, password, "nonce"), credentials.exchange(LISTENER, SHA_256)
     final = client.send(broker.answer(next(client)))
     try:

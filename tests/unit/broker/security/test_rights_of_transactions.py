@@ -57,7 +57,7 @@ def prepare(servers: str) -> Any:
 
 
 def committed(servers: str, count: int) -> list[bytes | None]:
-    """What a reader of committed data sees: `count` records as soon as they are there, or everything after a moment."""
+    """Return the committed values: `count` of them once they are there, or those of a short poll if `count` is 0."""
     settings = {"isolation_level": "read_committed", "auto_offset_reset": "earliest", **as_user("admin")}
     with Consumer(servers, **settings) as consumer:
         consumer.assign([(TOPIC, 0)])

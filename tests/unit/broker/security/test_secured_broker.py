@@ -141,7 +141,7 @@ def test_rights_survive_kill_9(process: BrokerProcess) -> None:
 
 
 def test_settings_come_from_a_file(tmp_path: Path) -> None:
-    """What --config says goes before the file."""
+    """Check that --config has precedence over the file."""
     settings = tmp_path / "server.properties"
     settings.write_text(
         "# who may\n\nlisteners=PLAINTEXT://127.0.0.1:0, INSIDE://127.0.0.1:0\n"

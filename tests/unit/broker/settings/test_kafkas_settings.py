@@ -91,7 +91,7 @@ OTHER_DEFAULTS = {
     "sasl.enabled.mechanisms": "PLAIN",
     "transaction.two.phase.commit.enable": "true",
 }
-"""What differs; docs/differences-from-kafka.md says why."""
+"""Defaults that differ from Kafka's; docs/differences-from-kafka.md gives the reasons."""
 
 
 @pytest.mark.parametrize(("whose", "ours"), [("broker", BROKER_SETTINGS), ("topic", TOPIC_SETTINGS)])

@@ -219,7 +219,7 @@ class Shares(RuleBasedStateMachine):
 
     @rule()
     def start_anew(self) -> None:
-        """What was handed out and not answered for was, for the log, never delivered."""
+        """Start again from the written state: records without acknowledgement count as never delivered."""
         self.deliveries.subtract(self.has.keys())
         self.has.clear()
         self.shared = SharePartition(self.written)
@@ -241,7 +241,7 @@ class Shares(RuleBasedStateMachine):
         assert self.shared.start_offset not in self.done
 
     def teardown(self) -> None:
-        """Whatever happened: members that accept everything come to the end."""
+        """Check that members that accept everything reach the end, after any history."""
         for member in "abc":
             self._change(self.shared.decide_release(member, LIMITS))
         for _ in range(10_000):

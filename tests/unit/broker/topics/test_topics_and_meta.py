@@ -1,4 +1,4 @@
-"""What the broker keeps beside the logs: topics, settings, identity, producer ids."""
+"""State of the broker outside the logs: topics, settings, identity, producer ids."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What looks add up to: lives of transactions, rates, decisions; bounded, however many there are."""
+"""Sum of successive looks at a cluster: lives of transactions, rates, decisions. Its size is bounded."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def test_an_answer_to_what_was_asked_before_is_not_handed_out(given_up: bool) ->
 
 
 def test_a_new_place_is_read_from_in_growing_pieces() -> None:
-    """Whoever goes back after each failed transaction must not fetch and decode megabytes for some records."""
+    """Check that the first fetch after a seek is small: a consumer that goes back often must not fetch megabytes."""
     broker = broker_with(*((number, 0, [b"%d" % number]) for number in range(8)))
     broker.batches_at_once = 1
 

@@ -1,4 +1,4 @@
-"""Where a consumer begins when it has no valid position."""
+"""Offset reset of a consumer without a valid position."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ def check(error: CorruptRecordError, cause: type[Exception]) -> None:
 
 
 class Seen:
-    """What came out, by topic, and the errors."""
+    """Values by topic, and errors, that the consumer returned."""
 
     def __init__(self) -> None:
         self.values: dict[str, list[int]] = {"bad": [], "good": []}

@@ -64,7 +64,7 @@ def provider_of(settings: dict[str, Any]) -> Any:
 
 
 def signed(token: str) -> dict[str, str]:
-    """What the token asks for, once its signature was made again by what AWS's documentation says of it."""
+    """Verify the token's signature by AWS's documentation. Return its parameters and host."""
     url = urlsplit(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)).decode())
     asked = {name: values[0] for name, values in parse_qs(url.query).items()}
     covered = {name: value for name, value in asked.items() if name not in ("X-Amz-Signature", "User-Agent")}

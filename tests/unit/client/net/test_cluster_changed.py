@@ -34,7 +34,7 @@ class Place:
         self._start(self._data_dir)
 
     def is_untouched(self) -> bool:
-        """Whether the broker that is there now has neither topics, groups nor producers' ids."""
+        """Return true if the present broker has no topics, groups or transactional ids."""
         with fencepost.Admin(self.address) as admin:
             return (admin.list_topics(), admin.list_groups(), admin.list_transactions()) == ([], [], [])
 

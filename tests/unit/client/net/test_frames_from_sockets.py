@@ -1,4 +1,4 @@
-"""What comes out of a client's real sockets: whole answers, however their bytes came, and what is wrong with others."""
+"""Frames from a client's real sockets: complete answers from any pieces, and errors for all others."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class Forgetful:
 
 
 async def told_after_a_pause(most_idle_ms: int) -> int:
-    """How many connections a client opens to ask again over a way that has forgotten those before."""
+    """Count the connections that a client opens for a second request, once the network has forgotten the first."""
     async with Forgetful() as way:
         advertised = {"advertised.listeners": f"PLAINTEXT://{way.address}"}
         with fencepost.Broker(advertised) as broker:

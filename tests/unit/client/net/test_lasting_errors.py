@@ -1,4 +1,4 @@
-"""What is wrong is told soon, by name, and in the log while it lasts."""
+"""Reports of lasting errors: soon, with the object's name, and in the log while they last."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from tests.support import interrupted_calls as calls
 from tests.unit.client.scripted import World, run
 
 SETUP_MS = 60_000
-"""How long a client would wait for a server that accepts connections and says nothing."""
+"""Time in ms that a client would wait for a server that accepts connections and says nothing."""
 WAIT_S = 30
 
 
@@ -59,7 +59,7 @@ def broker() -> Iterator[fencepost.Broker]:
 
 
 def test_silent_bootstrap_servers_hold_nobody_up(broker: fencepost.Broker) -> None:
-    """Wherever they stand in the list: the order is drawn by lot."""
+    """Ask eight times, because the client tries the servers in random order."""
     with contextlib.ExitStack() as stack:
         servers = [stack.enter_context(silent_server()) for _ in range(3)] + [broker.bootstrap_servers]
         began = time.monotonic()

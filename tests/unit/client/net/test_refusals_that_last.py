@@ -1,4 +1,4 @@
-"""Who asks again tells why: a broker that keeps refusing for a moment too long is not waited for in silence."""
+"""Warnings about refusals that last: a client that repeats a request names the reason."""
 
 from __future__ import annotations
 

@@ -57,7 +57,10 @@ class Log:
         return 0, self.end - header.record_count
 
     def lose(self, count: int, *, forget: bool) -> None:
-        """What power or an unclean election takes: the last batches, and what they told of producers."""
+        """Remove the last `count` batches, as a loss of power or an unclean election does.
+
+        With `forget` the log forgets all producers. Otherwise the remaining batches give their state.
+        """
         for _ in range(count):
             self.end = self.batches.pop().base
         left = [] if forget else self.batches

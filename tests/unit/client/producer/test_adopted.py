@@ -29,7 +29,7 @@ def adopted(world: World, transactional_id: str | None = NAME, **settings: Any) 
 
 
 def sent(broker: ScriptedBroker) -> list[Any]:
-    """What was asked for, as (topic, partition, batch) in the order of sending."""
+    """Return the batches that the producer sent, in order, as (topic, partition, batch)."""
     names = {topic_id(name): name for name in ("t", "x", "y")}
     return [
         (one.topic or names[one.topic_id], one.partition, bytes(one.records))

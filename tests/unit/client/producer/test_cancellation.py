@@ -33,7 +33,7 @@ class Coordinator:
 
 
 async def cancelled_after(steps: int, call: Coroutine[Any, Any, None]) -> bool:
-    """Whether the call was cut short; False when it had finished."""
+    """Cancel the call after `steps` turns of the loop. Return false if it had finished."""
     task = asyncio.ensure_future(call)
     for _ in range(steps):
         await asyncio.sleep(0)
@@ -166,7 +166,7 @@ def test_a_cancelled_init_can_be_repeated() -> None:
 
 
 def test_a_cancellation_gets_through_the_transaction_block() -> None:
-    """Whatever the abort finds out: the task that was cancelled ends as cancelled, and the producer goes on."""
+    """Check that the cancelled task ends as cancelled, whatever the abort finds, and that the producer can go on."""
 
     async def body(world: World, producer: ProducerCore, coordinator: Coordinator, steps: int) -> bool:
         async def block() -> None:

@@ -1,4 +1,4 @@
-"""What a transaction failed of: who is told, and as what."""
+"""Errors of failed transactions: the call that reports each, and its class."""
 
 from __future__ import annotations
 

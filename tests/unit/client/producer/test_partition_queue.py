@@ -13,7 +13,7 @@ from fencepost.errors import KafkaError
 
 
 class OneRecord:
-    """What a queue looks at of a batch."""
+    """Stand-in for a batch, with the attributes that a queue reads."""
 
     def __init__(self, name: str) -> None:
         self.name = name

@@ -380,8 +380,11 @@ def test_delivery_timeout_without_any_broker() -> None:
 
 @pytest.mark.parametrize(("epoch", "then"), [(0, (71, 1, 0, 1)), (32_767, (72, 0, 0, 1))])
 def test_an_unanswered_batch_ends_and_its_epoch_with_it(epoch: int, then: tuple[int, ...]) -> None:
-    """Whether its sequence is in the log cannot be known, so those behind it begin again: under the same producer id as
-    long as that has another epoch, so that it is refused when it arrives behind them."""
+    """Expect another epoch or producer id after an unanswered batch, because its sequence may be in the log.
+
+    The batches behind it begin again under the same producer id, as long as that has another epoch. The log refuses the
+    unanswered batch if it arrives behind them.
+    """
 
     async def body(world: World) -> None:
         producer = world.producer(delivery_timeout_ms=5000, request_timeout_ms=2000)

@@ -178,7 +178,7 @@ def test_what_is_not_plain_is_refused_beside_an_open_chunk(producer: Producer, b
 
 
 class Deliveries:
-    """What a thread has sent, and the offsets that it was told."""
+    """Values that a thread sends, and the offsets of their deliveries."""
 
     def __init__(self, producer: Producer, name: int, count: int) -> None:
         self.sent = [b"%d-%d" % (name, row) for row in range(count)]

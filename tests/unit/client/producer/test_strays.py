@@ -1,5 +1,7 @@
-"""What is still on its way when its transaction is over must not meet the next one: below transaction.version 2 they
-have an epoch in common, unless the producer takes another one."""
+"""Late requests of a finished transaction, which must not affect the next transaction.
+
+Below transaction.version 2 both transactions have the same epoch, unless the producer takes another one.
+"""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ class Coordinator(Partition):
                 self.open += [(name, log, batch) for batch in log.batches[before[name] :]]
 
     def _is_half(self, name: str, log: Log, batch: Appended) -> bool:
-        """Whether the batch is gone, and its partition got a later one, so that the producer could know."""
+        """Return true if the batch is gone and its partition got a later one, so that the producer could know."""
         now = self.logs[name]
         later = any(
             one is now and other.base >= 0 for _, one, other in self.open[self.open.index((name, log, batch)) + 1 :]
@@ -88,7 +88,7 @@ class Coordinator(Partition):
         return reply
 
     def time_out(self) -> None:
-        """What a coordinator does by itself."""
+        """Abort the open transaction, as a coordinator does at its timeout."""
         if self.open:
             self._end(commit=False)
             self.ended_by_time = True

@@ -1,4 +1,4 @@
-"""What a transactional producer says when a timeout looks like a takeover, and when offsets are not answered."""
+"""Errors of a transactional producer when a timeout looks like a takeover, and when offsets stay unanswered."""
 
 from __future__ import annotations
 

@@ -129,7 +129,7 @@ class Driver:
             self.coordinator.complete_transaction(*entry)
 
     def done(self, result: GroupResult[R]) -> R:
-        """What the core does with a result."""
+        """Write a result's records and store its answers, as the core does. Return the reply."""
         if self.disk_is_full and result.records:
             return result.reply
         for record in result.records:

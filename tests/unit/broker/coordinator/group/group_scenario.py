@@ -72,7 +72,7 @@ class World(ABC):
 
     @abstractmethod
     def made(self, text: str) -> bool:
-        """Whether the text is a member id that the coordinator made up."""
+        """Return true if the text is a member id that the coordinator generated."""
 
     @abstractmethod
     def join(

@@ -1,4 +1,4 @@
-"""What a start takes from the transaction log."""
+"""Records that a start takes from the transaction log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an operator sees of transactions: numbers, and one line of the log for each timeout and each fencing."""
+"""Transactions as an operator sees them: metrics, and one line of the log for each timeout and each fencing."""
 
 from __future__ import annotations
 

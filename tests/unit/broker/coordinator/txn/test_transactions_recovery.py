@@ -112,7 +112,7 @@ def prepared_disk(config: Mapping[str, object]) -> BrokerDriver:
 
 
 def visible(driver: BrokerDriver) -> list[int]:
-    """How many client batches read_committed sees in each topic, aborted ones taken out as a consumer does."""
+    """Count the batches of clients that a read_committed consumer sees in each topic."""
     counts = []
     for topic in TOPICS:
         partition = driver.ask(fetch(topic, committed=True), 12).topics[0].partitions[0]

@@ -212,8 +212,7 @@ def test_an_old_end_txn_of_a_kept_transaction(version: int, commit: bool) -> Non
 
 
 def test_force_termination_is_an_init_that_keeps_nothing() -> None:
-    """What Kafka's tool and our admin send: whatever is open, prepared and kept too, is aborted, and nobody's old pair
-    counts any more."""
+    """Check the request of Kafka's tool and our admin: it aborts any open transaction, and no earlier pair is valid."""
     broker = Harness()
     writer = broker.open(api_version=6, enable_two_phase=True)
     kept = broker.init_pair(**KEEP_2PC)

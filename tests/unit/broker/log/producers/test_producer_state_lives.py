@@ -1,7 +1,7 @@
-"""What a partition knows of an idempotent producer outlives restarts, retention, DeleteRecords, compaction and expiry.
+"""Producer state of a partition survives restarts, retention, DeleteRecords, compaction and expiry.
 
-After each, the last batch sent again is the one that is there (success, its offset), the next sequence goes in, and a
-gap is a loss (45), never "unknown" (59). Kafka forgets at expiry; here nothing is invented to be lost.
+After each, the next sequence is accepted, and a gap is a loss (45), never "unknown" (59). The last batch sent again
+succeeds with its offset, except after expiry. Kafka forgets a producer at expiry; this broker keeps its next sequence.
 """
 
 from __future__ import annotations
