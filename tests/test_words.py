@@ -1,17 +1,17 @@
-"""Gate for plain words: form of docstrings, comments, and error, log and help texts in src.
+"""Gate for plain words: form of docstrings, comments, and error, log and help texts in src and lab.
 
 The docstring of a function begins with an imperative, that of another object may begin with a noun. Its first line is a
-sentence of limited length. No text begins with a question word.
+sentence of limited length. No text begins with a question word. In the other folders, no docstring does.
 """
 
 from __future__ import annotations
 
 import ast
-import functools
 import io
 import re
 import tokenize
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -95,14 +95,18 @@ def messages(tree: ast.AST) -> Iterator[tuple[int, str]]:
                 yield each.lineno, text
 
 
+def questions(texts: Iterable[tuple[int, str]]) -> list[str]:
+    """Return as "line: text" those of the texts that begin with a question word."""
+    found = [(line, text.split("\n")[0]) for line, text in texts if QUESTION.match(text)]
+    return [f"{line}: begins with a question word: {first}" for line, first in found]
+
+
 def violations(source: str) -> list[str]:
-    """Return the violations in a file as "line: text"."""
-    found = []
+    """Return the violations in a file of src or lab as "line: text"."""
     tree = ast.parse(source)
+    found = questions([*docstrings(tree), *comments(source), *messages(tree)])
     for line, text in docstrings(tree):
         first = text.split("\n")[0]
-        if QUESTION.match(text):
-            found.append(f"{line}: begins with a question word: {first}")
         if not first.endswith("."):
             found.append(f"{line}: the first line must be a sentence with a full stop: {first}")
         if len(first.split()) > MOST_WORDS:
@@ -110,16 +114,18 @@ def violations(source: str) -> list[str]:
     for line, word in functions(tree):
         if word.strip(",.:;") in NO_VERBS or not word[0].isalpha():
             found.append(f"{line}: a function's docstring begins with an imperative, not with {word}")
-    found += [f"{line}: begins with a question word: {text}" for line, text in comments(source) if QUESTION.match(text)]
-    found += [f"{line}: begins with a question word: {text}" for line, text in messages(tree) if QUESTION.match(text)]
     return found
 
 
-@functools.cache
-def by_file() -> dict[str, list[str]]:
-    """Return the violations of each source file, by its path in the project."""
-    paths = [path for path in tidy.python_files(*tidy.PACKAGES) if path.parent.name != "messages"]
-    return {path.relative_to(ROOT).as_posix(): violations(path.read_text()) for path in paths}
+def violations_elsewhere(source: str) -> list[str]:
+    """Return the violations in a file of another folder as "line: text"."""
+    return questions(docstrings(ast.parse(source)))
+
+
+def found_in(paths: list[Path], check: Callable[[str], list[str]]) -> list[str]:
+    """Return the violations in these files as "path:line: text"."""
+    assert len(paths) > 500
+    return [f"{path.relative_to(ROOT)}:{each}" for path in paths for each in check(path.read_text())]
 
 
 @pytest.mark.parametrize(
@@ -151,6 +157,17 @@ def test_plain_text_has_no_violation() -> None:
 
 
 def test_docstrings_comments_and_messages_are_plain() -> None:
-    found = by_file()
-    assert len(found) > 500
-    assert [f"{path}:{each}" for path, several in found.items() for each in several] == []
+    paths = tidy.python_files(*tidy.PACKAGES)
+    assert found_in([path for path in paths if path.parent.name != "messages"], violations) == []
+
+
+@pytest.mark.parametrize("template", ["{}", "class A:\n    {}", "def f():\n    {}", "async def f():\n    {}"])
+def test_a_violation_elsewhere_is_found(template: str) -> None:
+    (found,) = violations_elsewhere(template.format('"""Whether it is so."""'))
+    assert found.endswith(": begins with a question word: Whether it is so.")
+    assert violations_elsewhere(template.format('"""The next record"""') + "  # where it goes") == []
+
+
+def test_docstrings_elsewhere_begin_with_no_question_word() -> None:
+    folders = set(tidy.SOURCE_FOLDERS) - set(tidy.PACKAGES)
+    assert found_in(tidy.python_files(*folders), violations_elsewhere) == []
