@@ -129,3 +129,60 @@ def test_a_record_is_written_without_a_mouse(
     sees(tab, "Done", where="dialog")
     tab.keyboard.press("Escape")
     assert focused(tab) == "Write a record …"
+
+
+FILTER_AND_FOCUS = """([text, link]) => {
+    const search = document.querySelector("[data-search]");
+    search.value = text;
+    search.dispatchEvent(new Event("input", { bubbles: true }));
+    [...document.querySelectorAll("td a")].find((each) => each.innerText === link).focus();
+}"""
+
+
+def test_the_focus_stays_on_a_row_while_others_go_and_come(
+    busy: tuple[str, str], serve: Callable[..., str], show: Callable[..., Tab]
+) -> None:
+    with fencepost.Admin(busy[0]) as admin:
+        admin.create_topics(["earlier", "later"])
+    try:
+        tab = show(f"{serve(busy[0])}#/topics")
+        sees(tab, "earlier", "orders", "later")
+        tab.evaluate(FILTER_AND_FOCUS, ["orders", "orders"])
+        sees(tab, "1 of")
+        assert focused(tab) == "orders"
+        tab.evaluate(FILTER_AND_FOCUS, ["", "orders"])
+        sees(tab, "earlier")
+        assert focused(tab) == "orders"
+    finally:
+        with fencepost.Admin(busy[0]) as admin:
+            admin.delete_topics(["earlier", "later"])
+
+
+def test_the_focus_stays_on_a_row_that_moves(
+    busy: tuple[str, str], serve: Callable[..., str], show: Callable[..., Tab]
+) -> None:
+    tab = show(f"{serve(busy[0])}#/overview")
+    tab.evaluate("document.body.append(h('div', { id: 'rows' }))")
+    rows = """(names) => morphChildren(document.querySelector("#rows"), names.map((name) =>
+        h("p", { "data-key": name }, h("input", { value: name, "aria-label": name }))))"""
+    moved = 0
+    for order in ("abc", "cab", "bca", "cba", "xcyb", "b", "abc"):
+        tab.evaluate(rows, ["a", "b", "c"])
+        tab.locator("#rows [aria-label=b]").focus()
+        tab.evaluate(rows, list(order))
+        assert focused(tab) == "b", order
+        assert tab.evaluate("[...document.querySelectorAll('#rows input')].map((each) => each.value).join('')") == order
+        moved += 1
+    assert moved == 7
+
+
+def test_a_filter_that_is_left_before_it_is_asked_for_changes_no_other_view(
+    busy: tuple[str, str], serve: Callable[..., str], show: Callable[..., Tab]
+) -> None:
+    tab = show(f"{serve(busy[0])}#/topics")
+    sees(tab, "orders")
+    tab.evaluate(FILTER_AND_FOCUS, ["orders", "orders"])
+    tab.evaluate("location.hash = '#/groups'")
+    sees(tab, "warehouse")
+    tab.wait_for_timeout(400)  # longer than the page waits after the last key
+    assert tab.evaluate("location.hash") == "#/groups"

@@ -290,6 +290,9 @@ document.addEventListener("change", ({ target }) => {
   location.hash = target.value ? `#/${kept}?${new URLSearchParams({ cluster: target.value })}` : "#/clusters";
 });
 
-window.addEventListener("hashchange", look);
+window.addEventListener("hashchange", () => {
+  clearTimeout(typing); // a filter of the view before
+  look();
+});
 document.addEventListener("visibilitychange", () => !document.hidden && !STILL.has(route().view) && look());
 look();

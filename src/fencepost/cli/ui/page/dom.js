@@ -34,14 +34,23 @@ function morph(from, to) {
   morphChildren(from, [...to.childNodes]);
 }
 
+// A node that is moved loses the focus, so it is given back.
+function place(parent, node, next) {
+  const held = node.contains(document.activeElement) ? document.activeElement : null;
+  parent.insertBefore(node, next);
+  held?.focus({ preventScroll: true });
+}
+
 function morphChildren(parent, wanted) {
+  const kept = new Set(wanted.map(keyOf));
+  for (const child of [...parent.children]) if (keyOf(child) && !kept.has(keyOf(child))) child.remove();
   const keyed = new Map([...parent.children].filter(keyOf).map((child) => [keyOf(child), child]));
   let next = parent.firstChild;
   for (const node of wanted) {
     const known = keyed.get(keyOf(node));
     if (known && alike(known, node)) {
       if (known === next) next = next.nextSibling;
-      else parent.insertBefore(known, next);
+      else place(parent, known, next);
       morph(known, node);
     } else if (next && !keyOf(next) && !keyOf(node) && alike(next, node)) {
       const here = next;
