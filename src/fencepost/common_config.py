@@ -7,7 +7,7 @@ import functools
 import logging
 import ssl
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from typing import Any, ClassVar, Final, Self, get_type_hints
 
 from fencepost.arguments import MAX_INT32, MOST_TEXT_BYTES
@@ -31,7 +31,7 @@ from fencepost.sasl_settings import (
     metadata_query,
     token_endpoint_of,
 )
-from fencepost.setting import SettingRow, row, row_of, setting, shown
+from fencepost.setting import FrozenSettings, SettingRow, row, row_of, setting, settings_class, shown
 
 __all__ = ["LEVELS", "CommonConfig", "aliases", "own_name"]
 
@@ -42,8 +42,8 @@ _LEVEL_NAMES = frozenset(f"compression_{codec}_level" for codec in LEVELS)
 _STORES: Final = ("PEM", "PKCS12", "JKS")
 
 
-@dataclass(frozen=True, kw_only=True)
-class CommonConfig:
+@settings_class
+class CommonConfig(FrozenSettings):
     """Settings of every client.
 
     Attributes:

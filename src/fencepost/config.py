@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 from fencepost.arguments import MAX_INT32, MOST_TEXT_BYTES
@@ -19,7 +18,7 @@ from fencepost.common_config import LEVELS, CommonConfig
 from fencepost.errors import ConfigurationError
 from fencepost.foreign_settings import spelling
 from fencepost.protocol.records.compression import MAX_DECOMPRESSED_BYTES
-from fencepost.setting import setting
+from fencepost.setting import setting, settings_class
 
 __all__ = ["AdminConfig", "CommonConfig", "ConsumerConfig", "ProducerConfig", "ShareConsumerConfig"]
 
@@ -43,12 +42,12 @@ class _Default(int):
 DEFAULT_TRANSACTION_TIMEOUT_MS: Final = _Default(60_000)
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings_class
 class AdminConfig(CommonConfig):
     """Settings of an admin client."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings_class
 class ProducerConfig(CommonConfig):
     """Settings of a producer: idempotent by default, transactional with a transactional id."""
 
@@ -173,7 +172,7 @@ class ProducerConfig(CommonConfig):
             raise ConfigurationError("delivery_timeout_ms must not be below linger_ms")
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings_class
 class _FetchingConfig(CommonConfig):
     """Settings of clients that fetch records."""
 
@@ -196,7 +195,7 @@ class _FetchingConfig(CommonConfig):
     client_rack: str = setting("", "Rack of the client, for the nearest replica (KIP-392).", most_bytes=MOST_TEXT_BYTES)
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings_class
 class ConsumerConfig(_FetchingConfig):
     """Settings of a consumer. By default it reads committed records only, and commits offsets only when asked."""
 
@@ -269,7 +268,7 @@ class ConsumerConfig(_FetchingConfig):
             raise ConfigurationError("heartbeat_interval_ms must be below session_timeout_ms")
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings_class
 class ShareConsumerConfig(_FetchingConfig):
     """Settings of a share group's member (KIP-932).
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Final, NamedTuple
 
 __all__ = ["LoginModule", "quoted", "read_jaas"]
@@ -17,18 +18,6 @@ _CONTROLS: Final = ("REQUIRED", "REQUISITE", "SUFFICIENT", "OPTIONAL")
 # After a single "/" the tokenizer skips one more character, even a line end, and then the rest of the line. In its
 # alphabet letters, "_", "$" and everything from U+00A0 on begin a word; digits, "." and "-" may follow.
 _BEGIN: Final = "A-Za-z_$\u00a0-\U0010ffff"
-_TOKEN: Final = re.compile(
-    rf"""(?P<skipped> [\x00-\x20]+ | /\*.*?(?:\*/|\Z) | /.?[^\n\r]* )
-       | (?P<word> [{_BEGIN}][{_BEGIN}0-9.\-]* )
-       | (?P<number> -?[0-9.][0-9.]* )
-       | (?P<quote> ["'] )
-       | (?P<other> . )""",
-    re.DOTALL | re.VERBOSE,
-)
-_QUOTED: Final = {
-    mark: re.compile(rf"((?:[^{mark}\\\n\r]|\\[0-3][0-7]{{0,2}}|\\[4-7][0-7]?|\\.)*)({mark}?)", re.DOTALL)
-    for mark in ('"', "'")
-}
 _ESCAPE: Final = re.compile(r"\\([0-3][0-7]{0,2}|[4-7][0-7]?|.)", re.DOTALL)
 _ESCAPED: Final = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 
@@ -87,20 +76,39 @@ def _option(tokens: list[_Token]) -> tuple[str, str]:
 def _tokens(line: str) -> Iterator[_Token]:
     position = 0
     while position < len(line):
-        match = _TOKEN.match(line, position)
+        match = _token().match(line, position)
         if match is None:
             raise ValueError(f"character {position + 1} cannot be read")
         start, position = position, match.end()
         if match["word"] is not None:
             yield _Token(start, match["word"], "")
         elif match["quote"] is not None:
-            inside = _QUOTED[match["quote"]].match(line, position)
+            inside = _quoted(match["quote"]).match(line, position)
             if inside is None or (not inside[2] and inside.end() == len(line)):
                 raise ValueError(f"the quote at character {start + 1} does not end")
             position = inside.end()
             yield _Token(start, _ESCAPE.sub(_escaped, inside[1]), "")
         elif match["skipped"] is None:
             yield _Token(start, None, match["other"] or "0")
+
+
+@cache
+def _token() -> re.Pattern[str]:
+    """Return the pattern of a token. Few processes need it, and compiling it takes milliseconds."""
+    return re.compile(
+        rf"""(?P<skipped> [\x00-\x20]+ | /\*.*?(?:\*/|\Z) | /.?[^\n\r]* )
+           | (?P<word> [{_BEGIN}][{_BEGIN}0-9.\-]* )
+           | (?P<number> -?[0-9.][0-9.]* )
+           | (?P<quote> ["'] )
+           | (?P<other> . )""",
+        re.DOTALL | re.VERBOSE,
+    )
+
+
+@cache
+def _quoted(mark: str) -> re.Pattern[str]:
+    """Return the pattern of what follows a quotation mark, to the second mark if there is one."""
+    return re.compile(rf"((?:[^{mark}\\\n\r]|\\[0-3][0-7]{{0,2}}|\\[4-7][0-7]?|\\.)*)({mark}?)", re.DOTALL)
 
 
 def _escaped(match: re.Match[str]) -> str:

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import Field, field
+from dataclasses import MISSING, Field, FrozenInstanceError, dataclass, field, fields
+from functools import cache
 from types import NoneType, UnionType
-from typing import Any, Final, NamedTuple, TypeVar, get_args, get_origin
+from typing import Any, Final, NamedTuple, Never, TypeVar, dataclass_transform, get_args, get_origin
 
 from fencepost.arguments import MAX_INT64, text_flaw
 from fencepost.errors import ConfigurationError
 
-__all__ = ["SettingRow", "row", "row_of", "setting", "shown", "typed"]
+__all__ = ["FrozenSettings", "SettingRow", "row", "row_of", "setting", "settings_class", "shown", "typed"]
 
 T = TypeVar("T")
 
@@ -102,6 +103,52 @@ def setting(
     """Return a field of a configuration. Its type is that of the default, as type checkers see a field with one."""
     made = SettingRow(doc, low, high, choices, most_bytes, also, reads, secret)
     return field(default=default, repr=not secret, metadata={_KEY: made})
+
+
+class FrozenSettings:
+    """Base class of configurations. It has the methods that a frozen data class would compile for each of them.
+
+    Compiling them took a fifth of the import of a client.
+    """
+
+    def __init__(self, bootstrap_servers: Any = MISSING, /, **given: Any) -> None:
+        kind: Any = type(self)
+        defaults = _defaults(kind)
+        if unknown := given.keys() - defaults.keys():
+            raise TypeError(f"{kind.__qualname__} has no setting {min(unknown)!r}")
+        values = defaults | {"bootstrap_servers": bootstrap_servers} | given
+        if missing := [name for name, value in values.items() if value is MISSING]:
+            raise TypeError(f"{kind.__qualname__} needs {missing[0]}")
+        self.__dict__.update(values)
+
+    def __eq__(self, other: object) -> bool:
+        return NotImplemented if type(self) is not type(other) else self.__dict__ == other.__dict__
+
+    def __hash__(self) -> int:
+        return hash(tuple(self.__dict__.values()))
+
+    def __repr__(self) -> str:
+        declared = fields(self)  # type: ignore[arg-type]
+        found = ", ".join(f"{each.name}={getattr(self, each.name)!r}" for each in declared if each.repr)
+        return f"{type(self).__qualname__}({found})"
+
+    def __setattr__(self, name: str, value: object) -> Never:
+        raise FrozenInstanceError(f"cannot assign to field {name!r}")
+
+    def __delattr__(self, name: str) -> Never:
+        raise FrozenInstanceError(f"cannot delete field {name!r}")
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(field,))
+def settings_class(cls: type[T]) -> type[T]:
+    """Make a subclass of FrozenSettings a data class, whose fields are settings."""
+    return dataclass(init=False, repr=False, eq=False, kw_only=True)(cls)
+
+
+@cache
+def _defaults(kind: Any) -> dict[str, Any]:
+    """Return the default of each setting of a configuration, or MISSING."""
+    return {declared.name: declared.default for declared in fields(kind)}
 
 
 def row(doc: str, also: tuple[str, ...] = ()) -> Mapping[str, SettingRow]:

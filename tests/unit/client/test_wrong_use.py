@@ -337,7 +337,7 @@ def test_the_clients_for_asyncio_refuse_it(client_type: type) -> None:
 )
 def test_settings_of_the_wrong_kind_are_refused(client_type: type) -> None:
     config_type = client_type._config_type  # type: ignore[attr-defined]
-    uses = list(wrong_uses("make", config_type, SETTINGS_TAKE))
+    uses = list(wrong_uses("make", client_type, SETTINGS_TAKE))
     assert len(uses) > 500
     told = [tried(lambda **settings: config_type.make(settings), use) for use in uses]
     assert [one for one in told if one] == []
